@@ -1,0 +1,79 @@
+"""Object metadata as Kubernetes defines it (metav1), as frozen structs.
+
+Used by every kind and by the generic client. Fields that nobody here reads are not declared: they
+survive only in raw objects, so never write back a whole object that went through these structs.
+"""
+
+from typing import Any
+
+import msgspec
+
+
+class OwnerReference(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+    """metav1.OwnerReference."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+    controller: bool = False
+    block_owner_deletion: bool = False
+
+
+class ObjectMeta(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+    """metav1.ObjectMeta, the fields we read."""
+
+    name: str = ""
+    generate_name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    deletion_grace_period_seconds: int | None = None
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    annotations: dict[str, str] = msgspec.field(default_factory=dict)
+    owner_references: tuple[OwnerReference, ...] = ()
+    finalizers: tuple[str, ...] = ()
+
+    def controller(self) -> OwnerReference | None:
+        """The owner that manages this object, if one does."""
+        return next((o for o in self.owner_references if o.controller), None)
+
+
+class Condition(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """metav1.Condition: `reason` is CamelCase and never empty, `status` is True, False or Unknown."""
+
+    type: str
+    status: str
+    reason: str
+    message: str = ""
+    last_transition_time: str = ""
+    observed_generation: int = 0
+
+
+class Partial(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """Any object, of which only the metadata matters (metav1.PartialObjectMetadata)."""
+
+    metadata: ObjectMeta
+    api_version: str = ""
+    kind: str = ""
+
+
+JsonObject = dict[str, Any]
+"""A whole object as decoded JSON: what is created, replaced or kept for `kiln get -o yaml`."""
+
+
+def merge_conditions(
+    current: tuple[Condition, ...], new: tuple[Condition, ...], *, now: str
+) -> tuple[Condition, ...]:
+    """`new` over `current` by type; `lastTransitionTime` moves only when the status changes."""
+    before = {c.type: c for c in current}
+    merged = dict(before)
+    for condition in new:
+        old = before.get(condition.type)
+        kept = old is not None and old.status == condition.status
+        time = old.last_transition_time if kept and old is not None else now
+        merged[condition.type] = msgspec.structs.replace(condition, last_transition_time=time)
+    return tuple(merged.values())

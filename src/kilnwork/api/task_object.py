@@ -1,0 +1,16 @@
+"""Kind TaskObject: immutable data that tasks take as input. `data` is any JSON, at the top level."""
+
+from typing import Any
+
+import msgspec
+
+from kilnwork.api import meta
+
+
+class TaskObject(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True):
+    """Input data. It cannot be changed once made: a task that runs again must read the same."""
+
+    metadata: meta.ObjectMeta
+    data: Any = None
+    api_version: str = "kilnwork.dev/v1alpha1"
+    kind: str = "TaskObject"

@@ -1,0 +1,68 @@
+"""Time, handed in: the only module that reads the machine's clocks.
+
+Everything that needs to know or compare time takes a `Clock`, so that tests choose it. Wall time is
+for people and records; monotonic time is for leases and deadlines and never jumps.
+"""
+
+import time
+from datetime import UTC, datetime
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Two clocks in one: what people read, and what deadlines are measured with."""
+
+    def wall(self) -> float:
+        """Seconds since the Unix epoch, UTC."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds since some fixed moment; only differences mean something."""
+        ...
+
+
+class SystemClock:
+    """The machine's own clocks."""
+
+    def wall(self) -> float:
+        return time.time()
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+
+class ManualClock:
+    """A clock that stands still until a test moves it."""
+
+    def __init__(self, wall: float = 1_700_000_000.0) -> None:
+        self._wall = wall
+        self._monotonic = 0.0
+
+    def wall(self) -> float:
+        return self._wall
+
+    def monotonic(self) -> float:
+        return self._monotonic
+
+    def advance(self, seconds: float) -> None:
+        """Move both clocks forward."""
+        self._wall += seconds
+        self._monotonic += seconds
+
+
+def rfc3339(seconds: float) -> str:
+    """`metav1.Time`: whole seconds, UTC, as Kubernetes writes creationTimestamp."""
+    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def rfc3339_micro(seconds: float) -> str:
+    """`metav1.MicroTime`: six digits of fraction, as Kubernetes writes Lease and Event times."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def parse_rfc3339(text: str) -> float:
+    """Seconds since the epoch for an RFC 3339 time; raises ValueError for anything else."""
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        raise ValueError(f"{text!r} has no time zone: write it as 2026-01-02T03:04:05Z")
+    return moment.timestamp()

@@ -1,0 +1,58 @@
+"""Background work with a name and an owner: the only module that creates coroutine tasks.
+
+A `Crew` owns coroutine tasks. An unexpected end of one is an error: it is logged and handed to the
+crew's `on_failure`, never swallowed. Not a scheduler, not a queue.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+log = logging.getLogger(__name__)
+
+
+class Crew:
+    """A set of named coroutine tasks that are stopped together.
+
+    `on_failure(name, error)` is called when one raises; default: only the log line.
+    """
+
+    def __init__(
+        self, name: str, *, on_failure: Callable[[str, BaseException], None] | None = None
+    ) -> None:
+        self.name = name
+        self._on_failure = on_failure
+        self._members: set[asyncio.Task[Any]] = set()
+
+    def start(self, name: str, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Run `work` in the background until it ends or the crew stops."""
+        member = asyncio.create_task(work, name=f"{self.name}/{name}")
+        self._members.add(member)
+        member.add_done_callback(self._ended)
+        return member
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    async def stop(self, *, timeout_s: float = 5.0) -> None:
+        """Cancel all members and wait for them; logs those that do not end within `timeout_s`."""
+        members = [m for m in self._members if m is not asyncio.current_task()]
+        for member in members:
+            member.cancel()
+        if not members:
+            return
+        _, late = await asyncio.wait(members, timeout=timeout_s)
+        for member in late:
+            log.error("coroutine task did not stop", extra={"coroutine": member.get_name()})
+
+    def _ended(self, member: asyncio.Task[Any]) -> None:
+        self._members.discard(member)
+        if member.cancelled():
+            return
+        error = member.exception()
+        if error is None:
+            return
+        log.error("coroutine task failed", exc_info=error, extra={"coroutine": member.get_name()})
+        if self._on_failure is not None:
+            self._on_failure(member.get_name(), error)

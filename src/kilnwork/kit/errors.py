@@ -1,0 +1,15 @@
+"""The error root. Each room keeps its own family in its own `errors.py`, derived from here.
+
+The class docstring is the default message, so that an error explains itself even when raised bare.
+"""
+
+
+class KilnError(Exception):
+    """Something in kilnwork went wrong."""
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message or (self.__doc__ or "").strip())
+
+
+class ConfigurationError(KilnError):
+    """A setting, file or folder given by the user cannot be used; the message says what to do."""

@@ -1,0 +1,28 @@
+"""Where things are kept on this machine, and how files are written without half-written views."""
+
+import os
+import tempfile
+from pathlib import Path
+
+
+def data_dir() -> Path:
+    """`${XDG_DATA_HOME:-~/.local/share}/kilnwork` (XDG Base Directory specification)."""
+    base = os.environ.get("XDG_DATA_HOME")
+    return (Path(base) if base else Path.home() / ".local" / "share") / "kilnwork"
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Replace `path` at once by a file of mode 0600: a reader sees the old or the new."""
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def short_runtime_dir() -> Path:
+    """A new folder of mode 0700 with a path short enough for a Unix socket (108 bytes, unix(7))."""
+    return Path(tempfile.mkdtemp(prefix="kiln-"))

@@ -1,0 +1,143 @@
+"""Processes on this machine: who they are, what belongs together, proof that all of it is gone.
+
+Used by the local node (containers) and the worker agent (tasks). Linux only: reads /proc and makes
+the caller a child subreaper (prctl(2), PR_SET_CHILD_SUBREAPER), so that what daemonises comes back.
+
+A pid alone names nothing, since pids are reused: a `ProcessId` adds the start time. What belongs to
+one container or attempt is found three ways, so that neither a double fork nor setsid(2) escapes:
+the descendants of its root, its process group, and every process whose *initial* environment holds
+the marker it was started with (/proc/PID/environ).
+"""
+
+import ctypes
+import os
+import signal
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_PR_SET_CHILD_SUBREAPER = 36
+_PROC = Path("/proc")
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessId:
+    """One process, once: `started` is in clock ticks since boot (proc(5), field 22)."""
+
+    pid: int
+    started: int
+
+    def alive(self) -> bool:
+        """True while this very process runs; a zombie is not alive."""
+        stat = _stat(self.pid)
+        return stat is not None and stat.started == self.started and stat.state not in "ZX"
+
+
+@dataclass(frozen=True, slots=True)
+class _Stat:
+    parent: int
+    state: str
+    started: int
+
+
+def _stat(pid: int) -> _Stat | None:
+    try:
+        text = (_PROC / str(pid) / "stat").read_text()
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return None
+    fields = text[text.rindex(")") + 2 :].split()
+    return _Stat(parent=int(fields[1]), state=fields[0], started=int(fields[19]))
+
+
+def identify(pid: int) -> ProcessId | None:
+    """The process now behind `pid`, None if there is none."""
+    stat = _stat(pid)
+    return None if stat is None else ProcessId(pid, stat.started)
+
+
+def become_subreaper() -> None:
+    """Orphaned descendants become children of this process, which must then wait for them."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def all_pids() -> Iterator[int]:
+    """Every pid visible in /proc, in no order."""
+    for entry in os.scandir(_PROC):
+        if entry.name.isdigit():
+            yield int(entry.name)
+
+
+def children(pid: int) -> list[int]:
+    """Direct children of `pid`, zombies included."""
+    found: list[int] = []
+    try:
+        for thread in (_PROC / str(pid) / "task").iterdir():
+            found += [int(child) for child in (thread / "children").read_text().split()]
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        pass
+    return found
+
+
+def descendants(pid: int) -> set[int]:
+    """Everything started by `pid` and not yet adopted by another, zombies included."""
+    found: set[int] = set()
+    front = children(pid)
+    while front:
+        found.update(front)
+        front = [c for p in front for c in children(p) if c not in found]
+    return found
+
+
+def marked(marker: str) -> set[int]:
+    """Live processes whose initial environment holds the exact `NAME=value` entry `marker`."""
+    needle = b"\0" + marker.encode() + b"\0"
+    found = set()
+    for pid in all_pids():
+        try:
+            environment = (_PROC / str(pid) / "environ").read_bytes()
+        except OSError:
+            continue
+        if needle in b"\0" + environment:
+            found.add(pid)
+    return found
+
+
+def belonging(root: int | None, *, marker: str) -> set[int]:
+    """Live processes of one container or attempt: `root`, its descendants, and all marked ones."""
+    found = marked(marker)
+    if root is not None:
+        found.add(root)
+    for pid in list(found):
+        found |= descendants(pid)
+    return {pid for pid in found if _running(pid)}
+
+
+def _running(pid: int) -> bool:
+    stat = _stat(pid)
+    return stat is not None and stat.state not in "ZX"
+
+
+def send(pids: Iterable[int], signal_number: int) -> None:
+    """Signal each; one that has ended meanwhile is passed over."""
+    for pid in pids:
+        try:
+            os.kill(pid, signal_number)
+        except ProcessLookupError:
+            continue
+
+
+def kill_belonging(root: int | None, *, marker: str, rounds: int = 50) -> bool:
+    """SIGKILL all of one container or attempt, again until a look finds none.
+
+    True is proof that nothing is left; False after `rounds` looks (a process in uninterruptible
+    sleep, or a fork bomb that outran us). Does not wait: call it again later.
+    """
+    for _ in range(rounds):
+        found = belonging(root, marker=marker)
+        if not found:
+            return True
+        send(found, signal.SIGKILL)
+    return not belonging(root, marker=marker)
