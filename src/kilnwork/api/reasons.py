@@ -1,0 +1,155 @@
+"""Every reason that a Task or TaskCluster can show, with the sentence that explains it.
+
+Used by dispatch, the worker and the controllers, which write them, and by docs/reference, which
+lists them from here. Reasons are stable CamelCase names: programs may compare them. Not messages:
+those name the facts of one case and may change.
+"""
+
+from enum import StrEnum
+from typing import Self
+
+
+class _Explained(StrEnum):
+    """A name with a sentence."""
+
+    sentence: str
+
+    def __new__(cls, name: str, sentence: str = "") -> Self:
+        """Make a member that is the text `name` and carries `sentence`."""
+        member = str.__new__(cls, name)
+        member._value_ = name
+        member.sentence = sentence
+        return member
+
+
+class Reason(_Explained):
+    """Why a task is in its state: `status.reason`, and what a worker says of an attempt."""
+
+    # Pending: what is missing, who holds it
+    WAITING_FOR_OBJECT = (
+        "WaitingForObject",
+        "A TaskObject that it takes as input does not exist yet.",
+    )
+    WAITING_FOR_TASK = (
+        "WaitingForTask",
+        "A Task whose result it takes as input has not succeeded yet.",
+    )
+    WAITING_FOR_CLUSTER = (
+        "WaitingForCluster",
+        "Its TaskCluster does not exist in this namespace yet.",
+    )
+    WAITING_FOR_SERVICE_ACCOUNT = (
+        "WaitingForServiceAccount",
+        "Its TaskCluster has no worker: the ServiceAccount that it names does not exist yet.",
+    )
+    NO_WORKER = "NoWorker", "No worker of its TaskCluster is connected."
+    NO_FREE_SLOT = "NoFreeSlot", "All slots of its TaskCluster are taken by other tasks."
+    SUSPENDED = "Suspended", "`spec.suspend` is true; it starts when that becomes false."
+    RETRY_BACKOFF = (
+        "RetryBackoff",
+        "The last attempt failed or was lost; the next one waits its delay.",
+    )
+    TAKEN_BACK = "TakenBack", "Its worker was lost before it started; it waits for another worker."
+
+    # Staging, Running
+    STARTING = "Starting", "An attempt is reserved and was sent to a worker."
+    STARTED = "Started", "Its command is running."
+    WAITING_FOR_CHILD = "WaitingForChild", "It waits for a task that it has spawned."
+    DELEGATED = "Delegated", "It returned a future; the task behind that gives the result."
+
+    # How attempts and tasks end
+    SUCCEEDED = "Succeeded", "The command exited 0 and its result, if any, was accepted."
+    NON_ZERO_EXIT = "NonZeroExit", "The command exited with a code other than 0 and 75."
+    RETRY_REQUESTED = "RetryRequested", "The command exited 75 (EX_TEMPFAIL): it asks for a retry."
+    COMMAND_NOT_FOUND = (
+        "CommandNotFound",
+        "The command does not exist on the worker or may not be executed.",
+    )
+    COMMAND_MISSING = "CommandMissing", "The Task names no command, and nothing else gives one."
+    INVALID_RESULT = (
+        "InvalidResult",
+        "What it wrote as result is not JSON, and `outputType` is json.",
+    )
+    RESULT_TOO_LARGE = "ResultTooLarge", "Its result is larger than 64 KiB."
+    OUT_OF_MEMORY = "OutOfMemory", "The kernel killed it because its memory limit was reached."
+    PROCESS_KILLED = (
+        "ProcessKilled",
+        "Its process was killed by a signal that nobody here sent; this counts as a loss.",
+    )
+    WORKER_LOST = "WorkerLost", "The worker that ran it ended or did not renew its lease."
+    WORKER_STOPPING = (
+        "WorkerStopping",
+        "The worker that ran it was asked to stop; this counts as a loss.",
+    )
+    EXECUTOR_LOST = "ExecutorLost", "What ran it outside a worker disappeared."
+    LOST_TOO_OFTEN = (
+        "LostTooOften",
+        "Its attempts were lost more often than `retry.maxLosses` allows.",
+    )
+    TIMED_OUT = "TimedOut", "An attempt ran longer than `timeouts.runningSeconds`."
+    PENDING_TIMED_OUT = (
+        "PendingTimedOut",
+        "It waited longer than `timeouts.pendingSeconds` to start.",
+    )
+    TOTAL_TIMED_OUT = "TotalTimedOut", "The run took longer than `timeouts.totalSeconds`."
+    INPUT_CHANGED = (
+        "InputChanged",
+        "A retry would have read other input than the first attempt did.",
+    )
+    INPUT_FAILED = "InputFailed", "A task whose result it takes as input has failed or was killed."
+    INPUT_PATH_MISSING = "InputPathMissing", "The `path` of an input matches nothing in that input."
+    INPUT_TOO_LARGE = "InputTooLarge", "Its inputs together are larger than 512 KiB."
+    INVALID_SPEC = "InvalidSpec", "Its spec cannot be carried out as written."
+    CLUSTER_DELETED = "ClusterDeleted", "Its TaskCluster was deleted before it ended."
+    IMAGE_PULL = "ImagePull", "The image of its container cannot be pulled."
+    NON_DETERMINISTIC_RETRY = (
+        "NonDeterministicRetry",
+        "A repeated attempt asked for another child than before; the old child was killed.",
+    )
+    JOURNAL_LOST = (
+        "JournalLost",
+        "The journal has no record of this run, and it cannot run again safely.",
+    )
+
+    # Killing, Killed
+    KILLED = "Killed", "Somebody asked for it: `killTimestamp`, or cancel."
+    DELETED = "Deleted", "Its Task object was deleted before it ended."
+    PARENT_KILLED = "ParentKilled", "The task that spawned it was killed."
+    REPLACED = (
+        "Replaced",
+        "The run that spawned it no longer asks for it, or a new run took its place.",
+    )
+    UNCONFIRMED = (
+        "Unconfirmed",
+        "It was killed, but nothing has proved yet that none of its processes is left.",
+    )
+
+
+class ClusterReason(_Explained):
+    """Why a condition of a TaskCluster is as it is."""
+
+    WORKERS_READY = "WorkersReady", "All workers that the spec asks for are connected."
+    WORKERS_STARTING = "WorkersStarting", "Some workers are connected, others are starting."
+    NO_WORKERS_READY = "NoWorkersReady", "No worker is connected."
+    SCALED_TO_ZERO = "ScaledToZero", "`spec.replicas` is 0: its tasks wait until that is raised."
+    SERVICE_ACCOUNT_MISSING = (
+        "ServiceAccountMissing",
+        "The ServiceAccount that the spec names does not exist, so no worker Pod can be made.",
+    )
+    POD_REFUSED = "PodRefused", "The API server refuses the worker Pods; the message says why."
+    POD_NAME_TAKEN = (
+        "PodNameTaken",
+        "A Pod that belongs to somebody else has the name of a worker Pod.",
+    )
+    SECRET_NAME_TAKEN = (
+        "SecretNameTaken",
+        "A Secret that belongs to somebody else has the name of the channel Secret.",
+    )
+    WORKERS_FAILING = (
+        "WorkersFailing",
+        "Worker Pods end as soon as they start; the message says how.",
+    )
+
+
+ALL: tuple[type[Reason] | type[ClusterReason], ...] = (Reason, ClusterReason)
+"""Every family of reasons, in the order in which the docs list them."""
