@@ -1,0 +1,59 @@
+# Everything a newcomer needs: `make demo`, `make test`. Both set up what they use in .venv.
+# Needs Linux, Python 3.11 or newer and the Python package index; nothing else.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.ONESHELL:
+.DELETE_ON_ERROR:
+
+VENV ?= .venv
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+BIN := $(VENV)/bin
+# Start-up time doubles without bytecode; some environments switch it off.
+export PYTHONDONTWRITEBYTECODE :=
+export PATH := $(abspath $(BIN)):$(PATH)
+
+.PHONY: help demo setup test check test-faults bench crds clean
+
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
+
+$(VENV)/.runtime: pyproject.toml
+	@test -n "$(PYTHON)" || { echo "kilnwork needs Python 3.11 or newer: install it, or say make PYTHON=/path/to/python3"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable .
+	$(BIN)/python -m compileall -q src
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.runtime
+	$(BIN)/python -m pip install --quiet --group dev
+	touch $@
+
+setup: $(VENV)/.dev ## Install kilnwork and what its tests need into .venv
+
+demo: $(VENV)/.runtime ## Run the counter: 51 tasks, each made by the one before; fails if anything differs
+	@examples/01-counter/demo.sh
+
+check: $(VENV)/.dev ## Lint, types, import contracts
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports
+	$(BIN)/mypy
+
+test: check ## All tests that need nothing but Python (kubectl cases run if it is there)
+	$(BIN)/pytest
+
+test-faults: $(VENV)/.dev ## The long form of the kill -9 tests: KILN_FAULT_SEED=N repeats one
+	KILN_FAULT_RUNS=$${KILN_FAULT_RUNS:-30} $(BIN)/pytest -m faults --timeout 3600
+
+bench: $(VENV)/.dev ## Measure what docs/reference/performance.md states
+	$(BIN)/python bench/counter.py
+
+crds: $(VENV)/.dev ## Write the CRDs anew from the structs
+	$(BIN)/python -m kilnwork.api.crd
+
+clean: ## Remove everything that was built
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,88 @@
+"""Checks that the counter did what it must, waiting for it first; exits 1 and says what differs.
+
+python3 verify.py              the counter on the Kubernetes API: 51 Tasks and their objects
+python3 verify.py --spawned    the counter on curl: 51 spawned tasks and the last one's result
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+
+
+def kiln(*arguments: str) -> dict:
+    done = subprocess.run(
+        ["kiln", *arguments, "-o", "json"], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        sys.exit(f"kiln {' '.join(arguments)}: {done.stderr.strip()}")
+    return json.loads(done.stdout)
+
+
+def states(tasks: list[dict]) -> dict[str, str]:
+    return {t["metadata"]["name"]: t.get("status", {}).get("state", "Pending") for t in tasks}
+
+
+def settle(prefix: str, last: str, deadline: float) -> dict[str, dict]:
+    """The tasks named `prefix`N, once `last` is over or one has failed."""
+    shown = -1
+    while True:
+        tasks = {
+            t["metadata"]["name"]: t
+            for t in kiln("get", "tasks", "--all-kinds" if prefix == "count-" else "--declared")[
+                "items"
+            ]
+            if t["metadata"]["name"].startswith(prefix)
+        }
+        state = states(list(tasks.values()))
+        done = sum(s == "Success" for s in state.values())
+        if done != shown:
+            print(f"{done} tasks done", flush=True)
+            shown = done
+        bad = {n: s for n, s in state.items() if s in ("Failed", "Killed")}
+        if bad or state.get(last) == "Success" or time.monotonic() > deadline:
+            return tasks
+        time.sleep(0.25)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--spawned", action="store_true", help="check the curl counter")
+    parser.add_argument("--limit", type=int, default=50)
+    parser.add_argument("--timeout", type=float, default=120, help="seconds to wait for the end")
+    options = parser.parse_args()
+    prefix = "count-" if options.spawned else "task-"
+    last = f"{prefix}{options.limit}"
+    tasks = settle(prefix, last, time.monotonic() + options.timeout)
+    differences = []
+
+    expected = {f"{prefix}{number}" for number in range(options.limit + 1)}
+    if missing := sorted(expected - tasks.keys()):
+        differences.append(f"missing tasks: {', '.join(missing)}")
+    if extra := sorted(tasks.keys() - expected):
+        differences.append(f"tasks that should not be there: {', '.join(extra)}")
+    for name, state in states(list(tasks.values())).items():
+        if state != "Success":
+            differences.append(f"{name} is {state}, expected Success")
+    if not differences:
+        differences += final(options, tasks[last])
+    if differences:
+        sys.exit("the counter went wrong:\n  " + "\n  ".join(differences))
+    print(f"{len(tasks)} tasks succeeded and the count is {options.limit}")
+
+
+def final(options: argparse.Namespace, last: dict) -> list[str]:
+    """What is wrong with the count at the end."""
+    if options.spawned:
+        count = last["status"].get("result", {}).get("value", {}).get("count")
+    else:
+        name = f"task-{options.limit - 1}-output"
+        count = kiln("get", "taskobject", name)["data"]["count"]
+    if count != str(options.limit):
+        return [f"the final count is {count!r}, expected {str(options.limit)!r}"]
+    return []
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,27 @@
+"""Fixtures of every level. Heavier ones (a real server) start only where a test names them."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support import up as up_support
+
+
+@pytest.fixture
+def examples() -> Path:
+    """The examples folder of this checkout."""
+    return Path(__file__).parent.parent / "examples"
+
+
+@pytest.fixture
+def up(tmp_path: Path) -> Iterator[up_support.Up]:
+    """A ready `kiln up` on free ports; stopped afterwards, and nothing of it may be left."""
+    server = up_support.Up(tmp_path / "data", workdir=tmp_path)
+    server.start()
+    try:
+        yield server
+    finally:
+        code = server.stop()
+    assert code == 0, server.log.read_text()[-4000:]
+    assert server.leftovers() == {}

@@ -1,0 +1,95 @@
+"""SIGKILL at random points of the counter chain: it always ends at 50, and nothing is left.
+
+Seeded: the seed is printed, and KILN_FAULT_SEED repeats it. KILN_FAULT_RUNS says how many (10).
+"""
+
+import os
+import random
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kilnwork.kit import processes
+from support import up as up_support
+from support import waiting
+
+RUNS = int(os.environ.get("KILN_FAULT_RUNS", "10"))
+FIRST_SEED = int(os.environ.get("KILN_FAULT_SEED", "20261121"))
+SEEDS = [FIRST_SEED] if "KILN_FAULT_SEED" in os.environ else [FIRST_SEED + n for n in range(RUNS)]
+
+
+@pytest.fixture
+def counter(tmp_path: Path, examples: Path) -> Iterator[up_support.Up]:
+    server = up_support.Up(tmp_path / "data", workdir=examples / "01-counter")
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+        left = server.leftovers()
+        processes.send(left, signal.SIGKILL)
+
+
+def states(server: up_support.Up) -> dict[str, str]:
+    items = server.get("tasks", "--declared")["items"]
+    return {t["metadata"]["name"]: t.get("status", {}).get("state", "") for t in items}
+
+
+def victims(server: up_support.Up, kind: str) -> list[int]:
+    """Pids that a blow of this kind may hit."""
+    marks = {"agent": "kilnwork.worker", "task": "counter.py"}
+    return [pid for pid, command in server.leftovers().items() if marks[kind] in command]
+
+
+def strike(server: up_support.Up, chance: random.Random) -> str:
+    """SIGKILL the server (and start it again), an agent, or a task's process."""
+    kind = chance.choice(["server", "agent", "task"])
+    if kind == "server":
+        server.kill()
+        time.sleep(chance.uniform(0, 0.5))
+        server.start()
+        return kind
+    found = victims(server, kind)
+    if not found:
+        return f"{kind} (none)"
+    processes.send([chance.choice(found)], signal.SIGKILL)
+    return kind
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_chain_survives_any_kill(counter: up_support.Up, seed: int) -> None:
+    print(f"seed {seed}: repeat with KILN_FAULT_SEED={seed}")
+    chance = random.Random(seed)
+    counter.kiln("apply", "-f", "cluster.yaml", "-f", "start.yaml")
+    blows = []
+    for _ in range(chance.randint(3, 5)):
+        time.sleep(chance.uniform(0.2, 1.2))
+        blows.append(strike(counter, chance))
+    print("blows:", blows)
+    final = waiting.until(
+        lambda: (s := states(counter)).get("task-50") == "Success" and s,
+        what=f"the chain ends after {blows}",
+        timeout_s=180,
+        every_s=0.3,
+    )
+    assert final == {f"task-{n}": "Success" for n in range(51)}
+    objects = {o["metadata"]["name"]: o for o in counter.get("taskobjects")["items"]}
+    assert set(objects) == {"input", *(f"task-{n}-output" for n in range(50))}
+    assert objects["task-49-output"]["data"] == {"count": "50", "limit": "50"}
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(150)
+def test_nothing_is_left_75_seconds_after_a_crash(counter: up_support.Up) -> None:
+    counter.kiln("apply", "-f", "cluster.yaml")
+    counter.kiln("run", "--cluster", "counter", "--", "sleep", "600")
+    waiting.until(
+        lambda: any("sleep 600" in c for c in counter.leftovers().values()), what="the task runs"
+    )
+    counter.kill()
+    waiting.until(lambda: not counter.leftovers(), what="all processes gone", timeout_s=75)

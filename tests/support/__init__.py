@@ -1,0 +1,1 @@
+"""What several test levels share: a real server in a subprocess, waiting with a deadline."""

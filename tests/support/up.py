@@ -1,0 +1,133 @@
+"""`kiln up` in a subprocess, with a data folder of its own: what end-to-end tests talk to."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from support import waiting
+
+KILN = str(Path(sys.executable).parent / "kiln")
+
+
+class Up:
+    """One data folder and the server on it; the server may be killed and started again."""
+
+    def __init__(self, data: Path, *, workdir: Path, slots: int | None = None) -> None:
+        self.data = data
+        self.workdir = workdir
+        self.slots = slots
+        self.process: subprocess.Popen[bytes] | None = None
+        self.log = data.parent / f"{data.name}.log"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What the command line needs: PATH, HOME and this server's kubeconfig."""
+        return {
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "HOME": os.environ.get("HOME", "/"),
+            "KUBECONFIG": str(self.data / "kubeconfig"),
+            "TERM": "dumb",
+        }
+
+    def start(self, *, timeout_s: float = 30.0) -> None:
+        """Start the server and wait until it says it is ready."""
+        argv = [KILN, "up", "--port", "0", "--data", str(self.data), "--workdir", str(self.workdir)]
+        if self.slots is not None:
+            argv += ["--slots", str(self.slots)]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(argv, stdout=log, stderr=log, env=self.environment)
+        waiting.until(self.ready, what=f"kiln up is ready (see {self.log})", timeout_s=timeout_s)
+
+    def ready(self) -> bool:
+        """True once /readyz of *this* process answers 200."""
+        assert self.process is not None
+        if self.process.poll() is not None:
+            raise AssertionError(
+                f"kiln up ended with {self.process.returncode}:\n{self.log.read_text()[-4000:]}"
+            )
+        try:
+            endpoints = json.loads((self.data / "endpoints.json").read_text())
+        except (FileNotFoundError, json.JSONDecodeError):
+            return False
+        if endpoints["pid"] != self.process.pid:
+            return False
+        try:
+            with urllib.request.urlopen(endpoints["http"] + "/readyz", timeout=2) as answer:
+                return bool(answer.status == 200)
+        except (urllib.error.URLError, OSError):
+            return False
+
+    def kill(self) -> None:
+        """SIGKILL the server; what it started lives on."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self, *, timeout_s: float = 25.0) -> int:
+        """SIGTERM the server; its exit code."""
+        assert self.process is not None
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise
+
+    def kiln(
+        self, *arguments: str, check: bool = True, stdin: str | None = None, timeout_s: float = 60.0
+    ) -> subprocess.CompletedProcess[str]:
+        """Run `kiln ARGUMENTS` against this server."""
+        return self._run([KILN, *arguments], check=check, stdin=stdin, timeout_s=timeout_s)
+
+    def kubectl(
+        self, *arguments: str, check: bool = True, stdin: str | None = None, timeout_s: float = 60.0
+    ) -> subprocess.CompletedProcess[str]:
+        """Run `kubectl ARGUMENTS` against this server."""
+        return self._run(["kubectl", *arguments], check=check, stdin=stdin, timeout_s=timeout_s)
+
+    def get(self, *arguments: str) -> Any:
+        """`kiln get ARGUMENTS -o json`, decoded."""
+        return json.loads(self.kiln("get", *arguments, "-o", "json").stdout)
+
+    def _run(
+        self, argv: list[str], *, check: bool, stdin: str | None, timeout_s: float
+    ) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            argv,
+            input=stdin if stdin is not None else "",
+            capture_output=True,
+            text=True,
+            env=self.environment,
+            timeout=timeout_s,
+            check=False,
+            cwd=self.workdir,
+        )
+        if check and done.returncode:
+            raise AssertionError(
+                f"{' '.join(argv[:6])} … ended with {done.returncode}\n{done.stdout}{done.stderr}"
+            )
+        return done
+
+    def leftovers(self) -> dict[int, str]:
+        """Processes that were started for this data folder and still run, with their command."""
+        needle = str(self.data).encode()
+        found = {}
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit() or int(entry.name) == os.getpid():
+                continue
+            try:
+                command = (entry / "cmdline").read_bytes()
+                known = needle in command or needle in (entry / "environ").read_bytes()
+            except OSError:
+                continue
+            if known and command:
+                found[int(entry.name)] = command.replace(b"\0", b" ").decode(errors="replace")
+        return found

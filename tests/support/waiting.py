@@ -1,0 +1,35 @@
+"""Waiting for the world to become so, with a deadline and a reason; never a bare sleep."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def until(look: Callable[[], T], *, what: str, timeout_s: float = 20.0, every_s: float = 0.02) -> T:
+    """The first truthy answer of `look`; after `timeout_s` it fails, naming `what`."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        answer = look()
+        if answer:
+            return answer
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{what}: not within {timeout_s} s; last seen: {answer!r}")
+        time.sleep(every_s)
+
+
+async def until_async(
+    look: Callable[[], T | Awaitable[T]], *, what: str, timeout_s: float = 20.0
+) -> T:
+    """`until` inside a running event loop; `look` may be a coroutine function."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        found = look()
+        answer = await found if isinstance(found, Awaitable) else found
+        if answer:
+            return answer
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{what}: not within {timeout_s} s; last seen: {answer!r}")
+        await asyncio.sleep(0.02)

@@ -1,0 +1,28 @@
+"""Times as Kubernetes writes and reads them."""
+
+import pytest
+
+from kilnwork.kit import clock
+
+
+def test_times_are_written_as_kubernetes_does() -> None:
+    assert clock.rfc3339(1_700_000_000.9) == "2023-11-14T22:13:20Z"
+    assert clock.rfc3339_micro(1_700_000_000.25) == "2023-11-14T22:13:20.250000Z"
+
+
+@pytest.mark.parametrize("text", ["2023-11-14T22:13:20Z", "2023-11-14T23:13:20+01:00"])
+def test_times_are_read_with_any_zone(text: str) -> None:
+    assert clock.parse_rfc3339(text) == 1_700_000_000
+
+
+@pytest.mark.parametrize("text", ["2023-11-14T22:13:20", "tomorrow", ""])
+def test_a_time_without_zone_or_sense_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        clock.parse_rfc3339(text)
+
+
+def test_a_manual_clock_moves_only_when_told() -> None:
+    hand = clock.ManualClock()
+    before = hand.monotonic(), hand.wall()
+    hand.advance(2.5)
+    assert (hand.monotonic() - before[0], hand.wall() - before[1]) == (2.5, 2.5)

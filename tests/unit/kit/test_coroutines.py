@@ -1,0 +1,31 @@
+"""Background work: owned, stopped together, never failing in silence."""
+
+import asyncio
+
+from kilnwork.kit import coroutines
+
+
+async def test_a_failure_reaches_the_owner() -> None:
+    seen: list[str] = []
+    told = asyncio.Event()
+
+    def on_failure(name: str, error: BaseException) -> None:
+        seen.append(f"{name}: {error}")
+        told.set()
+
+    async def fail() -> None:
+        raise ValueError("no")
+
+    crew = coroutines.Crew("test", on_failure=on_failure)
+    crew.start("fail", fail())
+    await asyncio.wait_for(told.wait(), 5)
+    assert seen == ["test/fail: no"]
+    assert len(crew) == 0
+
+
+async def test_stop_ends_every_member() -> None:
+    crew = coroutines.Crew("test")
+    members = [crew.start(str(n), asyncio.Event().wait()) for n in range(3)]
+    await crew.stop()
+    assert all(m.cancelled() for m in members)
+    assert len(crew) == 0

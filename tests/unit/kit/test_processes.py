@@ -1,0 +1,79 @@
+"""Real processes: nothing started under a marker escapes it."""
+
+import os
+import signal
+import subprocess
+import sys
+
+from kilnwork.kit import processes
+from support import waiting
+
+MARKER = "KILN_TEST_MARKER"
+
+DAEMON = """
+import os, sys, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        print(os.getpid(), flush=True)
+        os.closerange(1, 3)
+        time.sleep(60)
+    os._exit(0)
+os.wait()
+"""
+
+
+def test_a_daemon_that_left_session_and_parent_is_found_and_killed() -> None:
+    marker = f"{MARKER}=daemon-{os.getpid()}"
+    name, value = marker.split("=")
+    done = subprocess.run(
+        [sys.executable, "-c", DAEMON],
+        env={**os.environ, name: value},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    daemon = processes.identify(int(done.stdout))
+    assert daemon is not None
+    assert daemon.alive()
+    assert daemon.pid in processes.belonging(None, marker=marker)
+    assert processes.kill_belonging(None, marker=marker)
+    waiting.until(lambda: not daemon.alive(), what="the daemon is gone")
+
+
+def test_a_marker_matches_only_the_whole_entry() -> None:
+    with subprocess.Popen(["sleep", "60"], env={MARKER: "one-more"}) as child:
+        try:
+            waiting.until(
+                lambda: child.pid in processes.marked(f"{MARKER}=one-more"), what="it is marked"
+            )
+            assert child.pid not in processes.marked(f"{MARKER}=one")
+        finally:
+            child.kill()
+
+
+def test_a_reused_pid_is_another_process() -> None:
+    me = processes.identify(os.getpid())
+    assert me is not None
+    assert me.alive()
+    assert not processes.ProcessId(me.pid, me.started + 1).alive()
+
+
+def test_a_zombie_is_not_alive() -> None:
+    with subprocess.Popen(["sleep", "60"]) as child:
+        identity = processes.identify(child.pid)
+        assert identity is not None
+        child.send_signal(signal.SIGKILL)
+        waiting.until(lambda: not identity.alive(), what="the killed child is a zombie")
+        assert processes.belonging(child.pid, marker=f"{MARKER}=none") == set()
+
+
+def test_descendants_are_found_through_several_parents() -> None:
+    script = "sleep 60 & sh -c 'sleep 60 & wait' & wait"
+    with subprocess.Popen(["sh", "-c", script]) as shell:
+        try:
+            waiting.until(
+                lambda: len(processes.descendants(shell.pid)) == 3, what="three descendants"
+            )
+        finally:
+            assert processes.kill_belonging(shell.pid, marker=f"{MARKER}=none")
