@@ -7,21 +7,23 @@ A pid alone names nothing, since pids are reused: a `ProcessId` adds the start t
 one container or attempt is found three ways, so that neither a double fork nor setsid(2) escapes:
 the descendants of its root, its process group, and every process whose *initial* environment holds
 the marker it was started with (/proc/PID/environ).
+
+Parentage is read from every /proc/PID/stat, not from /proc/PID/task/TID/children: many kernels lack
+that file (CONFIG_PROC_CHILDREN), and it may leave out children while others exit (proc(5)).
 """
 
 import ctypes
 import os
 import signal
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 _PR_SET_CHILD_SUBREAPER = 36
 _PROC = Path("/proc")
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessId:
+class ProcessId(NamedTuple):
     """One process, once: `started` is in clock ticks since boot (proc(5), field 22)."""
 
     pid: int
@@ -33,11 +35,11 @@ class ProcessId:
         return stat is not None and stat.started == self.started and stat.state not in "ZX"
 
 
-@dataclass(frozen=True, slots=True)
-class _Stat:
+class _Stat(NamedTuple):
     parent: int
     state: str
     started: int
+    group: int
 
 
 def _stat(pid: int) -> _Stat | None:
@@ -46,7 +48,9 @@ def _stat(pid: int) -> _Stat | None:
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return None
     fields = text[text.rindex(")") + 2 :].split()
-    return _Stat(parent=int(fields[1]), state=fields[0], started=int(fields[19]))
+    return _Stat(
+        parent=int(fields[1]), state=fields[0], started=int(fields[19]), group=int(fields[2])
+    )
 
 
 def identify(pid: int) -> ProcessId | None:
@@ -70,24 +74,31 @@ def all_pids() -> Iterator[int]:
             yield int(entry.name)
 
 
+def _look() -> dict[int, _Stat]:
+    """One look at all processes, zombies included."""
+    stats = ((pid, _stat(pid)) for pid in all_pids())
+    return {pid: stat for pid, stat in stats if stat is not None}
+
+
 def children(pid: int) -> list[int]:
     """Direct children of `pid`, zombies included."""
-    found: list[int] = []
-    try:
-        for thread in (_PROC / str(pid) / "task").iterdir():
-            found += [int(child) for child in (thread / "children").read_text().split()]
-    except (FileNotFoundError, ProcessLookupError, PermissionError):
-        pass
-    return found
+    return [child for child, stat in _look().items() if stat.parent == pid]
 
 
 def descendants(pid: int) -> set[int]:
     """Everything started by `pid` and not yet adopted by another, zombies included."""
+    return _below({pid}, _look())
+
+
+def _below(roots: set[int], stats: dict[int, _Stat]) -> set[int]:
+    families: dict[int, list[int]] = {}
+    for pid, stat in stats.items():
+        families.setdefault(stat.parent, []).append(pid)
     found: set[int] = set()
-    front = children(pid)
+    front = list(roots)
     while front:
+        front = [c for p in front for c in families.get(p, ()) if c not in found]
         found.update(front)
-        front = [c for p in front for c in children(p) if c not in found]
     return found
 
 
@@ -106,18 +117,16 @@ def marked(marker: str) -> set[int]:
 
 
 def belonging(root: int | None, *, marker: str) -> set[int]:
-    """Live processes of one container or attempt: `root`, its descendants, and all marked ones."""
+    """Live processes of one container or attempt: `root`, its group, its descendants, all marked.
+
+    Give `root` only while its pid cannot have been reused: until it has been waited for.
+    """
     found = marked(marker)
+    stats = _look()
     if root is not None:
-        found.add(root)
-    for pid in list(found):
-        found |= descendants(pid)
-    return {pid for pid in found if _running(pid)}
-
-
-def _running(pid: int) -> bool:
-    stat = _stat(pid)
-    return stat is not None and stat.state not in "ZX"
+        found |= {root} | {pid for pid, stat in stats.items() if stat.group == root}
+    found |= _below(found, stats)
+    return {pid for pid in found if pid in stats and stats[pid].state not in "ZX"}
 
 
 def send(pids: Iterable[int], signal_number: int) -> None:
@@ -130,14 +139,20 @@ def send(pids: Iterable[int], signal_number: int) -> None:
 
 
 def kill_belonging(root: int | None, *, marker: str, rounds: int = 50) -> bool:
-    """SIGKILL all of one container or attempt, again until a look finds none.
+    """SIGKILL all of one container or attempt, again until two looks in a row find none.
 
-    True is proof that nothing is left; False after `rounds` looks (a process in uninterruptible
-    sleep, or a fork bomb that outran us). Does not wait: call it again later.
+    Two, because one look takes time and what forks meanwhile may slip by. True is proof that
+    nothing is left; False after `rounds` looks (a process in uninterruptible sleep, or a fork bomb
+    that outran us). Does not wait: call it again later.
     """
+    empty = 0
     for _ in range(rounds):
         found = belonging(root, marker=marker)
         if not found:
-            return True
+            empty += 1
+            if empty == 2:
+                return True
+            continue
+        empty = 0
         send(found, signal.SIGKILL)
-    return not belonging(root, marker=marker)
+    return False
