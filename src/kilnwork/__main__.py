@@ -1,0 +1,8 @@
+"""`python -m kilnwork` is `kiln`."""
+
+import sys
+
+from kilnwork.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main.main())

@@ -1,0 +1,1 @@
+"""One module per command of the table in `main`: each defines `command`, loaded when called."""

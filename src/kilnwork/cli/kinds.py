@@ -1,0 +1,124 @@
+"""Which kind a word means: plural, singular, short name, `plural.group`, kind or category.
+
+The kinds that we know need no question to the server; others are looked up by discovery, so that
+`kiln get` and `kiln apply` work with everything a server serves.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from kilnwork.api import resource
+from kilnwork.cli import errors
+
+CATEGORY = "kiln"
+"""Category of our kinds; `all` means the same to `kiln`."""
+
+
+class Asker(Protocol):
+    """What discovery needs of a client."""
+
+    async def get_json(self, path: str) -> dict[str, Any]:
+        """The JSON document at `path`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """What a command line names: a kind, and an object unless `name` is None."""
+
+    resource: resource.Resource
+    name: str | None
+
+
+def named(word: str, among: Iterable[resource.Resource]) -> tuple[resource.Resource, ...]:
+    """The resources that `word` means; a category means several. Empty when unknown."""
+    known = tuple(among)
+    text = word.lower()
+    exact = [
+        r
+        for r in known
+        if text in (r.plural, r.singular, r.kind.lower(), r.qualified, *r.short_names)
+        or text == f"{r.singular}.{r.group}"
+    ]
+    if exact:
+        return (exact[0],)
+    category = CATEGORY if text == "all" else text
+    return tuple(r for r in known if category in r.categories)
+
+
+class Kinds:
+    """Kinds by word; asks the server's discovery only about words it does not know."""
+
+    def __init__(self, asker: Asker) -> None:
+        self._asker = asker
+        self._known: tuple[resource.Resource, ...] = resource.ALL
+        self._discovered = False
+
+    async def find(self, word: str) -> tuple[resource.Resource, ...]:
+        """The resources that `word` means; raises `errors.Unusable` for an unknown one."""
+        found = named(word, self._known)
+        if not found and not self._discovered:
+            await self._discover()
+            found = named(word, self._known)
+        if not found:
+            known = ", ".join(r.plural for r in self._known)
+            raise errors.Unusable(f"the server knows no kind {word!r}. It knows: {known}")
+        return found
+
+    async def of(self, api_version: str, kind: str) -> resource.Resource:
+        """The resource of an object's `apiVersion` and `kind`; raises `errors.Unusable`."""
+        for again in (False, True):
+            for known in self._known:
+                if (known.api_version, known.kind) == (api_version, kind):
+                    return known
+            if again or self._discovered:
+                break
+            await self._discover()
+        near = [r.api_version for r in self._known if r.kind == kind]
+        hint = f" (it serves {kind} as {near[0]})" if near else ""
+        raise errors.Unusable(f"the server serves no kind {kind} in {api_version}{hint}")
+
+    async def refs(self, words: Sequence[str]) -> list[Ref]:
+        """`KIND[,KIND…] [NAME…]` or `KIND/NAME…` as references; kinds alone have no name."""
+        if any("/" in word for word in words):
+            return [await self._slashed(word) for word in words]
+        found = [r for word in words[0].split(",") for r in await self.find(word)]
+        names: Sequence[str | None] = words[1:] or (None,)
+        return [Ref(one, name) for one in found for name in names]
+
+    async def _slashed(self, word: str) -> Ref:
+        kind, slash, name = word.partition("/")
+        if not slash or not kind or not name or "/" in name:
+            raise errors.Unusable(f"{word!r}: write KIND/NAME for each, or KIND NAME NAME…")
+        found = await self.find(kind)
+        if len(found) > 1:
+            raise errors.Unusable(f"{word!r}: {kind} is a category, not a kind")
+        return Ref(found[0], name)
+
+    async def _discover(self) -> None:
+        self._discovered = True
+        groups = await self._asker.get_json("/apis")
+        paths = ["/api/v1"]
+        paths += [f"/apis/{g['preferredVersion']['groupVersion']}" for g in groups["groups"]]
+        extra = [r for path in paths for r in _served(await self._asker.get_json(path))]
+        known = {(r.api_version, r.kind) for r in self._known}
+        self._known += tuple(r for r in extra if (r.api_version, r.kind) not in known)
+
+
+def _served(document: dict[str, Any]) -> list[resource.Resource]:
+    group, _, version = document["groupVersion"].rpartition("/")
+    return [
+        resource.Resource(
+            group=group,
+            version=version,
+            kind=entry["kind"],
+            plural=entry["name"],
+            singular=entry.get("singularName") or entry["kind"].lower(),
+            namespaced=entry["namespaced"],
+            short_names=tuple(entry.get("shortNames") or ()),
+            categories=tuple(entry.get("categories") or ()),
+        )
+        for entry in document["resources"]
+        if "/" not in entry["name"]
+    ]

@@ -1,0 +1,9 @@
+"""Loading by name, at the moment of use: the only dynamic imports of the command line."""
+
+import importlib
+from typing import Any
+
+
+def load(module: str, attribute: str) -> Any:
+    """`attribute` of `module`, imported now."""
+    return getattr(importlib.import_module(module), attribute)

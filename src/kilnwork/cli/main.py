@@ -1,0 +1,132 @@
+"""Entry point of `kiln` and `kubectl kiln`: the table of commands and how errors become exit codes.
+
+Imports click and nothing heavy: a command's module is loaded when it is called, help texts of the
+list come from the table.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+
+from kilnwork.cli import exits, lazy, options
+from kilnwork.kit import errors
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+
+class Entry(NamedTuple):
+    """One command: the section of the help it is listed in, and one line about it."""
+
+    section: str
+    help: str
+
+
+COMMANDS: dict[str, Entry] = {
+    "up": Entry("Server", "Start everything on this machine, in the foreground."),
+    "down": Entry("Server", "Stop the server that runs on a data directory."),
+    "status": Entry(
+        "Server", "Show server, nodes, clusters and how many tasks are in which state."
+    ),
+    "run": Entry("Tasks", "Run a command as a Task; --watch follows it to its end."),
+    "logs": Entry("Tasks", "Print what a task printed."),
+    "why": Entry("Tasks", "Say in one sentence why a task is where it is."),
+    "wait": Entry("Tasks", "Wait for a state or condition."),
+    "cancel": Entry("Tasks", "Stop tasks; their objects and logs stay."),
+    "apply": Entry("Objects", "Create or change objects from files."),
+    "get": Entry("Objects", "List objects."),
+    "delete": Entry("Objects", "Delete objects."),
+    "token": Entry("Other", "Print a token for the API."),
+    "version": Entry("Other", "Show the versions of client and server."),
+    "completion": Entry("Other", "Print a completion script for bash, zsh or fish."),
+    "help": Entry("Other", "Show help on a command or a topic."),
+}
+
+
+class Commands(click.Group):
+    """A group that loads a command's module only to run it or to show its own help."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = lazy.load(f"kilnwork.cli.commands.{cmd_name}", "command")
+        command.short_help = COMMANDS[cmd_name].help
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0] if args else ""
+        if name and not name.startswith("-") and name not in COMMANDS:
+            ctx.fail(_no_such_command(name))
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        sections = dict.fromkeys(entry.section for entry in COMMANDS.values())
+        for section in sections:
+            with formatter.section(section):
+                rows = [(name, e.help) for name, e in COMMANDS.items() if e.section == section]
+                formatter.write_dl(rows, col_max=12)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
+        item = lazy.load("click.shell_completion", "CompletionItem")
+        return [
+            item(name, help=entry.help)
+            for name, entry in COMMANDS.items()
+            if name.startswith(incomplete)
+        ]
+
+
+def _no_such_command(name: str) -> str:
+    near = [known for known in COMMANDS if known.startswith(name[:2])]
+    hint = f" Did you mean {' or '.join(near)}?" if near else ""
+    return f"no such command: {name!r}.{hint}"
+
+
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Exit codes: `kiln help exit-codes`. Everything here also works as `kubectl kiln …`.",
+)
+@options.target
+def kiln() -> None:
+    """Dynamic batch work on Kubernetes: tasks that beget tasks, on a laptop and in a cluster.
+
+    `kiln up` starts a server on this machine; the other commands talk to it, or to whatever
+    $KUBECONFIG names.
+    """
+
+
+def _program_name() -> str:
+    return "kubectl kiln" if sys.argv[0].rpartition("/")[2] == "kubectl-kiln" else "kiln"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line and return its exit code; never raises but for bugs."""
+    args = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        code = kiln.main(args, prog_name=_program_name(), standalone_mode=False)
+        sys.stdout.flush()
+    except click.ClickException as error:
+        error.show()
+        return int(error.exit_code)
+    except click.Abort:
+        click.echo("interrupted", err=True)
+        return exits.Exit.INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return exits.Exit.OK
+    except errors.KilnError as error:
+        click.echo(f"error: {error}", err=True)
+        return int(getattr(error, "code", exits.Exit.FAILED))
+    return code if isinstance(code, int) else exits.Exit.OK
+
+
+if __name__ == "__main__":
+    sys.exit(main())

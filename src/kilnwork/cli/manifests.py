@@ -1,0 +1,205 @@
+"""Reading objects from YAML and JSON files as Kubernetes tools read them, with places for errors.
+
+YAML here is what kubectl makes of it: timestamps stay text, `1:30` is no number, a key twice is an
+error, keys are text. Used by `apply`, `delete -f` and `run --input`. Knows no kinds: whether an
+object is valid is for the server to say.
+"""
+
+import math
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from kilnwork.api import meta
+from kilnwork.cli import errors
+
+_Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_SUFFIXES = (".yaml", ".yml", ".json")
+_MAX_DEPTH = 100
+_TAG = "tag:yaml.org,2002:"
+_FLOAT = re.compile(
+    r"^(?:[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN))$"
+)
+_INT = re.compile(r"^[-+]?(0b[0-1_]+|0o?[0-7_]+|0x[0-9a-fA-F_]+|0|[1-9][0-9_]*)$")
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One object of a file. `line`: where its document begins, from 1."""
+
+    source: str
+    line: int
+    body: meta.JsonObject
+
+    @property
+    def place(self) -> str:
+        """`file:line`, for error texts."""
+        return f"{self.source}:{self.line}"
+
+
+def _kept_resolvers() -> dict[str, list[tuple[str, re.Pattern[str]]]]:
+    """PyYAML's, without its own idea of numbers and times."""
+    dropped = {f"{_TAG}{name}" for name in ("timestamp", "int", "float")}
+    return {
+        first: [(tag, pattern) for tag, pattern in resolvers if tag not in dropped]
+        for first, resolvers in _Base.yaml_implicit_resolvers.items()
+    }
+
+
+class _Loader(_Base):  # type: ignore[misc]  # the C loader has no types
+    """YAML 1.1 as Kubernetes reads it."""
+
+    yaml_implicit_resolvers = _kept_resolvers()
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode) or key.tag == f"{_TAG}merge":
+                continue
+            _to_text(key)
+            if key.value in seen:
+                problem = f"key {key.value!r} is already set in this mapping"
+                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+            seen.add(key.value)
+        found: dict[Any, Any] = super().construct_mapping(node, deep=deep)
+        return found
+
+
+def _to_text(key: yaml.ScalarNode) -> None:
+    """A number or truth value as a key is its text, since JSON has no other keys."""
+    if key.tag == f"{_TAG}int":
+        key.value = str(_integer(None, key))
+    elif key.tag == f"{_TAG}bool":
+        key.value = "true" if key.value.lower() in ("true", "yes", "on") else "false"
+    key.tag = f"{_TAG}str"
+
+
+def _integer(loader: Any, node: yaml.ScalarNode) -> int:
+    text = node.value.replace("_", "")
+    sign = -1 if text.startswith("-") else 1
+    digits = text.lstrip("+-")
+    if digits.startswith("0") and len(digits) > 1 and digits[1].isdigit():
+        return sign * int(digits, 8)
+    return sign * int(digits, 0)
+
+
+def _float(loader: Any, node: yaml.ScalarNode) -> float:
+    return float(node.value.lower().replace(".inf", "inf").replace(".nan", "nan"))
+
+
+_Loader.add_implicit_resolver(f"{_TAG}int", _INT, list("-+0123456789"))
+_Loader.add_implicit_resolver(f"{_TAG}float", _FLOAT, list("-+.0123456789"))
+_Loader.add_constructor(f"{_TAG}int", _integer)
+_Loader.add_constructor(f"{_TAG}float", _float)
+
+
+def read(sources: tuple[str, ...]) -> Iterator[Manifest]:
+    """Every object of the files, folders and `-` (standard input) in `sources`, in order.
+
+    Lists (`kind: List` and JSON arrays) are taken apart. Raises `errors.Unusable` at the first
+    document that is no object, after the ones before it.
+    """
+    for source in sources:
+        for name, text in _texts(source):
+            yield from parse(text, source=name)
+
+
+def _texts(source: str) -> Iterator[tuple[str, str]]:
+    if source == "-":
+        yield "standard input", sys.stdin.read()
+        return
+    if "://" in source:
+        raise errors.Unusable(f"{source}: URLs are not read; fetch it and pipe it to `-f -`")
+    path = Path(source)
+    if path.is_dir():
+        files = sorted(p for p in path.iterdir() if p.suffix in _SUFFIXES and p.is_file())
+        if not files:
+            raise errors.Unusable(f"{source}: the folder holds no {', '.join(_SUFFIXES)} file")
+    else:
+        files = [path]
+    for file in files:
+        yield str(file), read_text(file)
+
+
+def read_text(path: Path) -> str:
+    """The file's text; raises `errors.Unusable` that names the file and the reason."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise errors.Unusable(f"{path}: not UTF-8 text: {error}") from error
+    except OSError as error:
+        raise errors.Unusable(f"{path}: {error.strerror or error}") from error
+
+
+def parse(text: str, *, source: str) -> Iterator[Manifest]:
+    """Objects of one text; raises `errors.Unusable` with file, line and column."""
+    for line, value in documents(text, source=source):
+        for body in value if isinstance(value, list) else [value]:
+            yield from _objects(body, source=source, line=line)
+
+
+def documents(text: str, *, source: str) -> Iterator[tuple[int, Any]]:
+    """JSON values of a multi-document YAML (or JSON) text, each with the line it begins on."""
+    try:
+        loader = _Loader(text)
+        while loader.check_node():
+            node = loader.get_node()
+            value = loader.construct_document(node)
+            if value is not None:
+                line = node.start_mark.line + 1
+                yield line, _json(value, where=f"{source}:{line}")
+    except yaml.MarkedYAMLError as error:
+        raise errors.Unusable(f"{_place(error, source)}: {_problem(error)}") from error
+    except yaml.YAMLError as error:
+        raise errors.Unusable(f"{source}: {_problem(error)}") from error
+
+
+def _place(error: yaml.MarkedYAMLError, source: str) -> str:
+    mark = error.problem_mark or error.context_mark
+    return source if mark is None else f"{source}:{mark.line + 1}:{mark.column + 1}"
+
+
+def _problem(error: yaml.YAMLError) -> str:
+    problem = getattr(error, "problem", None) or str(error)
+    context = getattr(error, "context", None)
+    hint = ""
+    if "\\t" in problem or "'\t'" in problem:
+        hint = " (YAML is indented with spaces, not tabs)"
+    return f"malformed YAML: {problem}{f', {context}' if context else ''}{hint}"
+
+
+def _json(value: Any, *, where: str, depth: int = 0) -> Any:
+    """`value` as JSON has it: text keys, no dates, no NaN."""
+    if depth > _MAX_DEPTH:
+        raise errors.Unusable(f"{where}: nested deeper than {_MAX_DEPTH} levels")
+    if isinstance(value, dict):
+        return {key: _json(item, where=where, depth=depth + 1) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_json(item, where=where, depth=depth + 1) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        raise errors.Unusable(f"{where}: {value} is no JSON number")
+    if value is None or isinstance(value, str | int | float):
+        return value
+    raise errors.Unusable(f"{where}: a {type(value).__name__} cannot be written as JSON")
+
+
+def _objects(body: Any, *, source: str, line: int) -> Iterator[Manifest]:
+    where = f"{source}:{line}"
+    if not isinstance(body, dict):
+        raise errors.Unusable(f"{where}: an object is expected, not {type(body).__name__}")
+    if str(body.get("kind", "")).endswith("List") and isinstance(body.get("items"), list):
+        for item in body["items"]:
+            yield from _objects(item, source=source, line=line)
+        return
+    for field in ("apiVersion", "kind"):
+        if not isinstance(body.get(field), str) or not body[field]:
+            raise errors.Unusable(f"{where}: the object has no {field}")
+    metadata = body.get("metadata")
+    if not isinstance(metadata, dict):
+        raise errors.Unusable(f"{where}: the object has no metadata")
+    yield Manifest(source, line, body)

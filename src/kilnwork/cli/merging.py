@@ -1,0 +1,91 @@
+"""What `kiln apply` changes: a three-way comparison that ends in a JSON merge patch (RFC 7386).
+
+Pure. Uses the annotation of kubectl, so that both tools may change the same object in turns. What
+the last apply set and the new manifest leaves out is removed; what others set stays.
+"""
+
+import copy
+from typing import Any
+
+import msgspec
+
+from kilnwork.api import meta
+
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+"""Annotation that kubectl's client-side apply keeps: the manifest as last applied, as JSON."""
+
+
+def annotated(body: meta.JsonObject) -> meta.JsonObject:
+    """A copy of the manifest that carries itself in the annotation: what is created."""
+    bare = copy.deepcopy(body)
+    annotations = bare.setdefault("metadata", {}).setdefault("annotations", {}) or {}
+    annotations.pop(LAST_APPLIED, None)
+    text = msgspec.json.encode(bare, order="sorted").decode() + "\n"
+    result = copy.deepcopy(bare)
+    result["metadata"]["annotations"] = {**annotations, LAST_APPLIED: text}
+    return result
+
+
+def patch(live: meta.JsonObject, body: meta.JsonObject) -> meta.JsonObject:
+    """The merge patch that makes `live` what the manifest says; empty when it already is."""
+    wanted = annotated(body)
+    text = live.get("metadata", {}).get("annotations", {}).get(LAST_APPLIED, "")
+    change = difference(last_applied(text), live, wanted)
+    return change if _matters(change) else {}
+
+
+def last_applied(text: str) -> meta.JsonObject:
+    """The manifest in the annotation; empty when there is none or it cannot be read."""
+    try:
+        found = msgspec.json.decode(text.encode())
+    except msgspec.DecodeError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def difference(
+    before: dict[str, Any], live: dict[str, Any], wanted: dict[str, Any]
+) -> dict[str, Any]:
+    """Merge patch from `live` to `wanted`; keys of `before` that `wanted` lacks are removed."""
+    change: dict[str, Any] = {}
+    for key, value in wanted.items():
+        if value is None:
+            if live.get(key) is not None:
+                change[key] = None
+            continue
+        now = live.get(key)
+        if isinstance(value, dict) and isinstance(now, dict):
+            old = before.get(key)
+            inner = difference(old if isinstance(old, dict) else {}, now, value)
+            if inner:
+                change[key] = inner
+        elif not same(now, value):
+            change[key] = value
+    for key in before:
+        if key not in wanted and key in live:
+            change[key] = None
+    return change
+
+
+def same(left: Any, right: Any) -> bool:
+    """Equal as JSON: `true` is not 1, but 1 is 1.0."""
+    if isinstance(left, bool) or isinstance(right, bool):
+        return left is right
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(same(left[k], right[k]) for k in left)
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(same, left, right))
+    return bool(left == right)
+
+
+def _matters(change: meta.JsonObject) -> bool:
+    """False when only the annotation's text would change."""
+    rest = copy.deepcopy(change)
+    metadata = rest.get("metadata", {})
+    annotations = metadata.get("annotations", {})
+    annotations.pop(LAST_APPLIED, None)
+    if not annotations:
+        metadata.pop("annotations", None)
+    if not metadata:
+        rest.pop("metadata", None)
+    return bool(rest)

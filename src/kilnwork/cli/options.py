@@ -1,0 +1,111 @@
+"""Options that many commands share: which server and namespace, and the form of the output.
+
+`-n`, `-A`, `--kubeconfig` and `--context` may stand before or behind the command's name; the last
+one counts. Commands receive them as one `Target`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import click
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Which server, as whom, which namespace. None: what the kubeconfig says."""
+
+    namespace: str | None = None
+    all_namespaces: bool = False
+    kubeconfig: str | None = None
+    context: str | None = None
+
+
+def _remember(ctx: click.Context, param: click.Parameter, value: object) -> None:
+    if not value or param.name is None:
+        return
+    chosen = replace(ctx.obj or Target(), **{param.name: value})
+    link: click.Context | None = ctx
+    while link is not None:
+        link.obj = chosen
+        link = link.parent
+
+
+def target(function: Function) -> Function:
+    """Add the options that say where to; read them with `current()`."""
+    add = [
+        click.option("-n", "--namespace", metavar="NS", help="Namespace.", **_SILENT),
+        click.option("-A", "--all-namespaces", is_flag=True, help="All namespaces.", **_SILENT),
+        click.option(
+            "--kubeconfig",
+            metavar="FILE",
+            help="Kubeconfig; default $KUBECONFIG, then that of `kiln up`.",
+            **_SILENT,
+        ),
+        click.option("--context", metavar="NAME", help="Context of the kubeconfig.", **_SILENT),
+    ]
+    for option in reversed(add):
+        function = option(function)
+    return function
+
+
+_SILENT: dict[str, Any] = {"expose_value": False, "callback": _remember}
+
+
+def current() -> Target:
+    """What the options of the running command say."""
+    found = click.get_current_context().obj
+    return found if isinstance(found, Target) else Target()
+
+
+def output(*forms: str) -> Callable[[Function], Function]:
+    """Add `-o`; the default (None) is text for people."""
+    return click.option(
+        "-o",
+        "--output",
+        "form",
+        type=click.Choice(forms),
+        default=None,
+        help="Output for machines.",
+    )
+
+
+class Duration(click.ParamType):  # type: ignore[type-arg]  # generic only since click 8.4
+    """Seconds, or units as kubectl takes them: 90, 1.5s, 2m, 1h30m. Gives float."""
+
+    name = "duration"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        if isinstance(value, int | float):
+            return float(value)
+        try:
+            return parse_duration(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+
+
+def parse_duration(text: str) -> float:
+    """Seconds in `90`, `1.5s`, `2m`, `1h30m`, `250ms`; raises ValueError for anything else."""
+    rest, total = text.strip(), 0.0
+    if not rest:
+        raise ValueError("a duration is missing: write it as 30s, 5m or 1h30m")
+    while rest:
+        digits = 0
+        while digits < len(rest) and (rest[digits].isdigit() or rest[digits] == "."):
+            digits += 1
+        letters = digits
+        while letters < len(rest) and rest[letters].isalpha():
+            letters += 1
+        number, unit = rest[:digits], rest[digits:letters] or "s"
+        if number.count(".") > 1 or not number.strip(".") or unit not in _UNITS:
+            raise ValueError(f"{text!r} is no duration: write it as 30s, 5m or 1h30m")
+        total += float(number) * _UNITS[unit]
+        rest = rest[letters:]
+    return total

@@ -1,0 +1,89 @@
+"""Text for people and machines: plain tables, YAML and JSON as kubectl writes them.
+
+Pure: takes values, gives text. Never colour, so that every state can be grepped.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import yaml
+
+from kilnwork.api import meta, resource
+
+_Base: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+
+
+class _Dumper(_Base):  # type: ignore[misc]  # the C dumper has no types
+    """Text with line breaks as a block, like kubectl; no anchors."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _text(dumper: Any, value: str) -> Any:
+    style = "|" if "\n" in value and not value.startswith((" ", "\n")) else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def yaml_text(value: Any) -> str:
+    """YAML with keys in order of the alphabet, as kubectl prints objects."""
+    text: str = yaml.dump(
+        value, Dumper=_Dumper, sort_keys=True, default_flow_style=False, allow_unicode=True
+    )
+    return text
+
+
+def json_text(value: Any) -> str:
+    """JSON indented by four, keys in order of the alphabet, as kubectl prints objects."""
+    plain = msgspec.json.encode(value, order="sorted")
+    return msgspec.json.format(plain, indent=4).decode() + "\n"
+
+
+def columns(header: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
+    """Lines of a table with three spaces between columns, as kubectl aligns them."""
+    cells = [list(header), *([cell(c) for c in row] for row in rows)]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
+    return [
+        "   ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
+        for row in cells
+    ]
+
+
+def cell(value: object) -> str:
+    """One value of a table; nothing is `<none>`, as kubectl has it."""
+    if value is None:
+        return "<none>"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value).replace("\n", "\\n")
+
+
+def full_name(served: resource.Resource, name: str) -> str:
+    """`singular.group/name`: how `-o name` and the results of changes name an object."""
+    kind = f"{served.singular}.{served.group}" if served.group else served.singular
+    return f"{kind}/{name}"
+
+
+def object_list(items: Sequence[meta.JsonObject]) -> meta.JsonObject:
+    """Several objects as one, as `kubectl get -o yaml` prints them."""
+    return {
+        "apiVersion": "v1",
+        "kind": "List",
+        "items": list(items),
+        "metadata": {"resourceVersion": ""},
+    }
+
+
+_AGES = ((86_400.0 * 365, "y"), (86_400.0, "d"), (3600.0, "h"), (60.0, "m"))
+
+
+def age(seconds: float) -> str:
+    """A length of time in its largest unit: 5s, 3m, 7h, 12d."""
+    for size, unit in _AGES:
+        if seconds >= size:
+            return f"{int(seconds // size)}{unit}"
+    return f"{max(0, int(seconds))}s"

@@ -1,0 +1,71 @@
+"""Which kind a word means."""
+
+from typing import Any
+
+import pytest
+
+from kilnwork.api import resource
+from kilnwork.cli import errors, kinds
+
+
+class Discovery:
+    """A server that serves one more kind."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    async def get_json(self, path: str) -> dict[str, Any]:
+        self.asked.append(path)
+        if path == "/apis":
+            return {"groups": [{"preferredVersion": {"groupVersion": "batch/v1"}}]}
+        if path == "/api/v1":
+            return {"groupVersion": "v1", "resources": []}
+        jobs = {"name": "jobs", "singularName": "job", "kind": "Job", "namespaced": True}
+        return {"groupVersion": "batch/v1", "resources": [jobs, {**jobs, "name": "jobs/status"}]}
+
+
+@pytest.mark.parametrize(
+    "word", ["task", "tasks", "Task", "ktask", "tasks.kilnwork.dev", "task.kilnwork.dev"]
+)
+async def test_every_name_of_a_kind_means_it(word: str) -> None:
+    discovery = Discovery()
+    assert await kinds.Kinds(discovery).find(word) == (resource.TASKS,)
+    assert discovery.asked == []
+
+
+@pytest.mark.parametrize("word", ["all", "kiln"])
+async def test_a_category_means_all_our_kinds(word: str) -> None:
+    assert await kinds.Kinds(Discovery()).find(word) == resource.OURS
+
+
+async def test_unknown_words_are_discovered_once() -> None:
+    discovery = Discovery()
+    found = kinds.Kinds(discovery)
+    assert (await found.find("jobs"))[0].api_version == "batch/v1"
+    assert (await found.of("batch/v1", "Job")).plural == "jobs"
+    with pytest.raises(errors.Unusable, match="knows no kind 'nonsense'"):
+        await found.find("nonsense")
+    assert discovery.asked == ["/apis", "/api/v1", "/apis/batch/v1"]
+
+
+async def test_the_wrong_version_is_told_the_right_one() -> None:
+    with pytest.raises(errors.Unusable, match=r"serves Task as kilnwork\.dev/v1alpha1"):
+        await kinds.Kinds(Discovery()).of("kilnwork.dev/v1", "Task")
+
+
+async def test_references() -> None:
+    found = kinds.Kinds(Discovery())
+    assert await found.refs(["task", "a", "b"]) == [
+        kinds.Ref(resource.TASKS, "a"),
+        kinds.Ref(resource.TASKS, "b"),
+    ]
+    assert await found.refs(["tasks,ktc"]) == [
+        kinds.Ref(resource.TASKS, None),
+        kinds.Ref(resource.TASK_CLUSTERS, None),
+    ]
+    assert await found.refs(["task/a", "pod/b"]) == [
+        kinds.Ref(resource.TASKS, "a"),
+        kinds.Ref(resource.PODS, "b"),
+    ]
+    with pytest.raises(errors.Unusable, match="KIND/NAME"):
+        await found.refs(["task/a", "b"])

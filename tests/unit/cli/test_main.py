@@ -1,0 +1,55 @@
+"""The table of commands and the way from errors to exit codes."""
+
+import subprocess
+import sys
+
+import click
+import pytest
+
+from kilnwork.cli import exits, main
+
+
+def test_every_command_of_the_table_loads_and_has_its_name() -> None:
+    for name in main.COMMANDS:
+        command = main.kiln.get_command(click.Context(main.kiln), name)
+        assert command is not None
+        assert command.name == name
+
+
+def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main(["--help"]) == 0
+    text = capsys.readouterr().out
+    assert all(entry.help in text for entry in main.COMMANDS.values())
+
+
+def test_help_imports_no_command_and_nothing_heavy() -> None:
+    program = (
+        "import sys; from kilnwork.cli import main; main.main(['--help']);"
+        "heavy = {'yaml', 'msgspec', 'asyncio', 'aiohttp', 'rich', 'uvicorn', 'pathlib'};"
+        "bad = heavy & set(sys.modules);"
+        "bad |= {m for m in sys.modules if m.startswith('kilnwork.cli.commands.')};"
+        "sys.exit(repr(bad) if bad else 0)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_an_unknown_command_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main(["lags"]) == 2
+    assert "no such command: 'lags'" in capsys.readouterr().err
+    assert main.main(["loogs"]) == 2
+    assert "Did you mean logs?" in capsys.readouterr().err
+
+
+def test_exit_codes_are_documented(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main(["help", "exit-codes"]) == 0
+    text = capsys.readouterr().out
+    assert all(f"{code.value:>4}  " in text for code in exits.Exit)
+
+
+def test_help_of_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main(["help", "help"]) == 0
+    assert "Usage: kiln help" in capsys.readouterr().out
+    assert main.main(["help", "nonsense"]) == 2

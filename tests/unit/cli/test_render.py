@@ -1,0 +1,28 @@
+"""Text for people and machines."""
+
+from kilnwork.api import resource
+from kilnwork.cli import render
+
+
+def test_columns_are_aligned_without_trailing_space() -> None:
+    lines = render.columns(["NAME", "STATE", "X"], [["a", "Running", ""], ["long-name", None, 3]])
+    assert lines == [
+        "NAME        STATE     X",
+        "a           Running",
+        "long-name   <none>    3",
+    ]
+
+
+def test_yaml_is_sorted_and_keeps_text_as_text() -> None:
+    text = render.yaml_text({"b": {"x": "1\n2\n"}, "a": ["true", "0644", 1, None]})
+    assert text == "a:\n- 'true'\n- '0644'\n- 1\n- null\nb:\n  x: |\n    1\n    2\n"
+
+
+def test_json_is_sorted_and_indented() -> None:
+    assert render.json_text({"b": 1, "a": [1]}).startswith('{\n    "a": [')
+
+
+def test_names_and_ages() -> None:
+    assert render.full_name(resource.TASKS, "x") == "task.kilnwork.dev/x"
+    assert render.full_name(resource.PODS, "x") == "pod/x"
+    assert [render.age(s) for s in (-1, 59.9, 60, 7300, 90_000)] == ["0s", "59s", "1m", "2h", "1d"]
