@@ -1,0 +1,102 @@
+"""The inputs of a task: which objects it needs, and the JSON document that its command reads.
+
+Used by the Task controller. Looking things up is the caller's work: these functions only name what
+is needed and put together what was found.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+
+import jsonpath
+import msgspec
+
+from kilnwork.api import reasons, task
+from kilnwork.kit import errors
+
+MAX_INPUT_BYTES = 512 * 1024
+"""Largest inputs document: it must fit into one frame of the channel, next to the spec."""
+
+FIRST_INPUT = "input"
+"""The name under which a command finds the TaskObject of `spec.inputObject`."""
+
+
+class Kind(StrEnum):
+    """What an input comes from."""
+
+    OBJECT = "TaskObject"
+    TASK = "Task"
+
+
+class Source(msgspec.Struct, frozen=True):
+    """One object of the task's namespace whose data or result is read."""
+
+    kind: Kind
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}"
+
+
+class InputError(errors.KilnError):
+    """The inputs cannot be put together, and waiting does not help. `reason` says why."""
+
+    def __init__(self, reason: reasons.Reason, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+def sources(spec: task.TaskSpec) -> dict[str, tuple[Source, str | None]]:
+    """Input name → where it comes from and the path into it; raises InputError for a bad spec."""
+    found: dict[str, tuple[Source, str | None]] = {}
+    if spec.input_object is not None:
+        found[FIRST_INPUT] = (Source(Kind.OBJECT, spec.input_object), None)
+    for entry in spec.inputs:
+        if entry.name in found:
+            raise _invalid(f"spec.inputs names {entry.name!r} twice")
+        found[entry.name] = (_source(entry), entry.path)
+    return found
+
+
+def assemble(spec: task.TaskSpec, values: Mapping[Source, Any]) -> bytes | None:
+    """The JSON object of inputs by name, None for a task without inputs.
+
+    `values` holds the data or result of every source. Raises InputError.
+    """
+    wanted = sources(spec)
+    if not wanted:
+        return None
+    document = {name: _pick(name, values[source], path) for name, (source, path) in wanted.items()}
+    encoded = msgspec.json.encode(document)
+    if len(encoded) > MAX_INPUT_BYTES:
+        message = f"its inputs are {len(encoded)} bytes together; {MAX_INPUT_BYTES} are allowed"
+        raise InputError(reasons.Reason.INPUT_TOO_LARGE, message)
+    return encoded
+
+
+def _source(entry: task.TaskInput) -> Source:
+    if entry.object is not None and entry.task is None:
+        return Source(Kind.OBJECT, entry.object)
+    if entry.task is not None and entry.object is None:
+        return Source(Kind.TASK, entry.task)
+    raise _invalid(f"input {entry.name!r} must name one of object and task")
+
+
+def _pick(name: str, value: Any, path: str | None) -> Any:
+    if path is None:
+        return value
+    structured = isinstance(value, (dict, list))
+    try:
+        # python-jsonpath parses a text as JSON; only the root of a scalar can match
+        match = jsonpath.match(path, value if structured else 0)
+    except jsonpath.JSONPathError as error:
+        line = str(error).splitlines()[0]
+        raise _invalid(f"path {path!r} of input {name!r} is no JSONPath: {line}") from error
+    if match is None:
+        message = f"path {path!r} of input {name!r} matches nothing"
+        raise InputError(reasons.Reason.INPUT_PATH_MISSING, message)
+    return match.obj if structured else value
+
+
+def _invalid(message: str) -> InputError:
+    return InputError(reasons.Reason.INVALID_SPEC, message)
