@@ -35,21 +35,34 @@ class ProcessId(NamedTuple):
         return stat is not None and stat.started == self.started and stat.state not in "ZX"
 
 
-class _Stat(NamedTuple):
+class Stat(NamedTuple):
+    """What /proc/PID/stat says of one process; `started` as in `ProcessId`."""
+
     parent: int
     state: str
     started: int
     group: int
+    session: int
+
+    @property
+    def running(self) -> bool:
+        """True unless it is a zombie, which only waits to be waited for."""
+        return self.state not in "ZX"
 
 
-def _stat(pid: int) -> _Stat | None:
+def _stat(pid: int) -> Stat | None:
     try:
-        text = (_PROC / str(pid) / "stat").read_text()
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:  # noqa: PTH123  half the time
+            content = file.read(1024)
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return None
-    fields = text[text.rindex(")") + 2 :].split()
-    return _Stat(
-        parent=int(fields[1]), state=fields[0], started=int(fields[19]), group=int(fields[2])
+    fields = content[content.rindex(b")") + 2 :].split(None, 20)
+    return Stat(
+        parent=int(fields[1]),
+        state=fields[0].decode(),
+        started=int(fields[19]),
+        group=int(fields[2]),
+        session=int(fields[3]),
     )
 
 
@@ -74,7 +87,7 @@ def all_pids() -> Iterator[int]:
             yield int(entry.name)
 
 
-def _look() -> dict[int, _Stat]:
+def look() -> dict[int, Stat]:
     """One look at all processes, zombies included."""
     stats = ((pid, _stat(pid)) for pid in all_pids())
     return {pid: stat for pid, stat in stats if stat is not None}
@@ -82,15 +95,15 @@ def _look() -> dict[int, _Stat]:
 
 def children(pid: int) -> list[int]:
     """Direct children of `pid`, zombies included."""
-    return [child for child, stat in _look().items() if stat.parent == pid]
+    return [child for child, stat in look().items() if stat.parent == pid]
 
 
 def descendants(pid: int) -> set[int]:
     """Everything started by `pid` and not yet adopted by another, zombies included."""
-    return _below({pid}, _look())
+    return _below({pid}, look())
 
 
-def _below(roots: set[int], stats: dict[int, _Stat]) -> set[int]:
+def _below(roots: set[int], stats: dict[int, Stat]) -> set[int]:
     families: dict[int, list[int]] = {}
     for pid, stat in stats.items():
         families.setdefault(stat.parent, []).append(pid)
@@ -122,7 +135,7 @@ def belonging(root: int | None, *, marker: str) -> set[int]:
     Give `root` only while its pid cannot have been reused: until it has been waited for.
     """
     found = marked(marker)
-    stats = _look()
+    stats = look()
     if root is not None:
         found |= {root} | {pid for pid, stat in stats.items() if stat.group == root}
     found |= _below(found, stats)
