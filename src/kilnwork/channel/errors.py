@@ -1,0 +1,31 @@
+"""What can go wrong on a link: one class per reaction.
+
+Used by both ends. A malformed or oversized frame closes that link and harms no other.
+"""
+
+from kilnwork.kit import errors
+
+
+class ChannelError(errors.KilnError):
+    """A link of the channel failed."""
+
+
+class MalformedFrame(ChannelError):
+    """The peer sent something that is no frame or no message of this protocol; close the link."""
+
+
+class FrameTooLarge(MalformedFrame):
+    """A frame is larger than the channel allows; close the link, or make the message smaller."""
+
+
+class LinkClosed(ChannelError):
+    """The link is closed; connect again and resume."""
+
+
+class LinkRefused(ChannelError):
+    """The dispatcher refused the link; `retry` says whether to try again later."""
+
+    def __init__(self, reason: str, message: str, *, retry: bool) -> None:
+        super().__init__(f"{reason}: {message}")
+        self.reason = reason
+        self.retry = retry

@@ -1,0 +1,115 @@
+"""The values that enter and leave the dispatcher: submissions, and views of what it knows.
+
+Used by controllers, server and jobs. All frozen; a view shows only what the journal has on disk,
+apart from why a task waits and its progress, which are facts of the moment.
+"""
+
+import msgspec
+
+from kilnwork.api import attempts
+from kilnwork.api import task as api_task
+from kilnwork.kit import ids
+
+
+class Submission(msgspec.Struct, frozen=True, kw_only=True):
+    """A task to run: run `spec.run` of `task`.
+
+    `inputs`: a JSON object by input name as bytes, resolved by the caller; None for no inputs.
+    `declared`: it is a Task object, so that its changes are published to controllers.
+    """
+
+    task: ids.TaskId
+    namespace: str
+    name: str
+    spec: api_task.TaskSpec
+    inputs: bytes | None = None
+    declared: bool = True
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """What a task says of itself; `fraction` is 0 to 1, None when it does not know."""
+
+    fraction: float | None
+    message: str
+
+
+class TaskView(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of a task as the journal has it.
+
+    `attempt`: number of the newest attempt, 0 before the first. `failures` and `losses`: what has
+    been taken from the two budgets (`retry.maxAttempts`, `retry.maxLosses`). `worker`: Pod name of
+    the newest attempt's worker, "" when there was none. `started`: first start of this run;
+    all times are wall clock, seconds. `stopped`: True is proof that nothing of it runs any more,
+    False means that such proof is missing, None that something may rightly run.
+    `seq` rises with every change of this task; 0 when nothing changed since the dispatcher started.
+    """
+
+    task: ids.TaskId
+    namespace: str
+    name: str
+    cluster: str
+    declared: bool
+    run: int
+    state: api_task.State
+    reason: str
+    message: str
+    attempt: int
+    failures: int
+    losses: int
+    worker: str
+    node: str
+    exit_code: int | None
+    result: attempts.Payload | None
+    created: float
+    started: float | None
+    finished: float | None
+    stopped: bool | None
+    children: api_task.ChildCounts
+    progress: Progress | None
+    parent: attempts.AttemptRef | None
+    seq: int
+
+
+class AttemptView(msgspec.Struct, frozen=True, kw_only=True):
+    """One attempt of a run. `ending` is None while it goes on; `reserved` is never None."""
+
+    ref: attempts.AttemptRef
+    worker: str
+    node: str
+    ending: attempts.Ending | None
+    reason: str
+    message: str
+    exit_code: int | None
+    reserved: float
+    started: float | None
+    finished: float | None
+
+
+class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
+    """One worker. `name` is its Pod's; `ready`: its link stands, so that it can be given tasks."""
+
+    name: str
+    pod_uid: str
+    node: str
+    slots: int
+    busy: int
+    ready: bool
+
+
+class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
+    """A TaskCluster as the dispatcher sees it: its workers, and how many tasks wait for a slot."""
+
+    namespace: str
+    cluster: str
+    workers: tuple[WorkerView, ...]
+    queued: int
+
+    @property
+    def slots(self) -> int:
+        """Slots of workers that are ready."""
+        return sum(w.slots for w in self.workers if w.ready)
+
+    @property
+    def busy(self) -> int:
+        """Taken slots of workers that are ready."""
+        return sum(w.busy for w in self.workers if w.ready)

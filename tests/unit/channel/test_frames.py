@@ -1,0 +1,119 @@
+"""Frames: whatever the pieces, the same messages come out; rubbish closes the link, never more."""
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kilnwork.api import attempts, task
+from kilnwork.channel import errors, frames, messages
+from kilnwork.kit import ids
+
+REF = attempts.AttemptRef(ids.TaskId(bytes(16)), 1, 2)
+OUTCOME = attempts.Outcome(
+    attempts.Ending.SUCCEEDED, "Succeeded", result=attempts.Payload("application/json", b"{}")
+)
+FROM_WORKER: list[messages.FromWorker] = [
+    messages.Hello(
+        1, "worker", b"s" * 16, "secret", "ns", "c", "w-0", "uid", "n", 2, 7,
+        (messages.Running(REF),),
+    ),
+    messages.Renew(3),
+    messages.Started(1, REF, 12.5),
+    messages.Finished(2, REF, OUTCOME),
+    messages.Log(REF, 0, b"\x00hello"),
+    messages.Progress(REF, 0.5, "half"),
+    messages.Spawn(3, REF, 1, None, None, task.TaskSpec(command=("true",)), b"{}"),
+    messages.Ask(4, REF, ids.TaskId(bytes(16)), 1.5),
+]  # fmt: skip
+TO_WORKER: list[messages.ToWorker] = [
+    messages.Welcome(7, 10.0, 3.0, (messages.Decision(REF, messages.Verdict.KEEP, 12),)),
+    messages.Refused("version", "speak 1", retry=False),
+    messages.Renewed(3),
+    messages.Run(REF, "ns", "t", task.TaskSpec(priority=3), None),
+    messages.Stop(REF, 30.0, "Killed"),
+    messages.Acknowledged(9),
+    messages.LogKept(REF, 10),
+    messages.Answer(4, 200, b"{}"),
+]
+
+
+@pytest.mark.parametrize("message", FROM_WORKER, ids=lambda m: type(m).__name__)
+def test_what_a_worker_says_arrives_as_it_was(message: messages.FromWorker) -> None:
+    (body,) = frames.Cutter().feed(frames.encode(message))
+    assert frames.decode_from_worker(body) == message
+
+
+@pytest.mark.parametrize("message", TO_WORKER, ids=lambda m: type(m).__name__)
+def test_what_a_dispatcher_says_arrives_as_it_was(message: messages.ToWorker) -> None:
+    (body,) = frames.Cutter().feed(frames.encode(message))
+    assert frames.decode_to_worker(body) == message
+
+
+@given(st.lists(st.sampled_from(FROM_WORKER), max_size=8), st.data())
+def test_any_cut_of_the_stream_gives_the_same_messages(
+    sent: list[messages.FromWorker], data: st.DataObject
+) -> None:
+    stream = b"".join(frames.encode(message) for message in sent)
+    cutter, received = frames.Cutter(), []
+    while stream:
+        size = data.draw(st.integers(1, len(stream)))
+        received += [frames.decode_from_worker(body) for body in cutter.feed(stream[:size])]
+        stream = stream[size:]
+    assert received == sent
+    assert cutter.pending == 0
+
+
+@given(st.binary(max_size=400))
+def test_random_bytes_are_messages_or_one_error(data: bytes) -> None:
+    try:
+        bodies = frames.Cutter().feed(data)
+    except errors.MalformedFrame:
+        return
+    for body in bodies:
+        try:
+            frames.decode_from_worker(body)
+        except errors.MalformedFrame:
+            continue
+
+
+@given(st.sampled_from(FROM_WORKER), st.data())
+def test_a_damaged_body_is_a_message_or_one_error(
+    message: messages.FromWorker, data: st.DataObject
+) -> None:
+    body = bytearray(frames.encode(message)[4:])
+    at = data.draw(st.integers(0, len(body) - 1))
+    body[at] = data.draw(st.integers(0, 255))
+    try:
+        frames.decode_from_worker(bytes(body))
+    except errors.MalformedFrame:
+        return
+
+
+@given(st.sampled_from(FROM_WORKER), st.data())
+def test_a_truncated_body_is_one_error(message: messages.FromWorker, data: st.DataObject) -> None:
+    body = frames.encode(message)[4:]
+    cut = data.draw(st.integers(0, len(body) - 1))
+    with pytest.raises(errors.MalformedFrame):
+        frames.decode_from_worker(body[:cut])
+
+
+def test_an_announced_giant_is_refused_before_it_is_read() -> None:
+    with pytest.raises(errors.FrameTooLarge, match="at most 1048576"):
+        frames.Cutter().feed(struct.pack(">I", messages.MAX_FRAME_BYTES + 1))
+
+
+def test_an_empty_frame_is_refused() -> None:
+    with pytest.raises(errors.MalformedFrame):
+        frames.Cutter().feed(bytes(4))
+
+
+def test_a_message_too_large_for_a_frame_is_not_sent() -> None:
+    with pytest.raises(errors.FrameTooLarge, match="Log takes"):
+        frames.encode(messages.Log(REF, 0, bytes(messages.MAX_FRAME_BYTES)))
+
+
+def test_a_dispatcher_message_is_not_a_worker_message() -> None:
+    with pytest.raises(errors.MalformedFrame):
+        frames.decode_from_worker(frames.encode(messages.Renewed(1))[4:])
