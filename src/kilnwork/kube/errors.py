@@ -1,0 +1,119 @@
+"""What can go wrong when talking to a Kubernetes API: one class per reaction of the caller.
+
+Whether waiting and asking again may help is in the type (`retry`). Texts are the server's own where
+it sent some, so that people see what kubectl would show them.
+"""
+
+from typing import Any, ClassVar
+
+from kilnwork.kit import errors
+
+
+class KubeError(errors.KilnError):
+    """Talking to the Kubernetes API failed."""
+
+
+class Untrusted(KubeError):
+    """The server's certificate is not signed by the CA of the kubeconfig."""
+
+
+class NotSynced(KubeError):
+    """The caches did not fill in time."""
+
+
+class ApiError(KubeError):
+    """The Kubernetes API answered with an error.
+
+    `status` is the HTTP status (0: no answer), `reason` and `details` those of metav1.Status, and
+    `retry_after_s` what the server asked for in Retry-After, if it did.
+    """
+
+    retry: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        status: int = 0,
+        reason: str = "",
+        message: str = "",
+        *,
+        details: dict[str, Any] | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+        self.message = message or str(self)
+        self.details = details or {}
+        self.retry_after_s = retry_after_s
+
+
+class NotFound(ApiError):
+    """There is no such object, or no such resource."""
+
+
+class AlreadyExists(ApiError):
+    """An object of this name exists."""
+
+
+class Conflict(ApiError):
+    """The object is not as it was when read: read it again."""
+
+    retry = True
+
+
+class Expired(ApiError):
+    """The resourceVersion or continue token is too old: list again."""
+
+    retry = True
+
+
+class Invalid(ApiError):
+    """The server refuses the request as it stands; repeating it changes nothing."""
+
+
+class Forbidden(ApiError):
+    """The credential is known but may not do this."""
+
+
+class Unauthorized(ApiError):
+    """The server does not know the credential."""
+
+
+class TooManyRequests(ApiError):
+    """The server is busy: wait `retry_after_s` and ask again."""
+
+    retry = True
+
+
+class Unavailable(ApiError):
+    """The server cannot be reached or failed: ask again later. What was sent may have been done."""
+
+    retry = True
+
+
+_BY_STATUS: dict[int, type[ApiError]] = {
+    401: Unauthorized,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    410: Expired,
+    429: TooManyRequests,
+}
+
+
+def from_status(
+    status: int,
+    reason: str = "",
+    message: str = "",
+    *,
+    details: dict[str, Any] | None = None,
+    retry_after_s: float | None = None,
+) -> ApiError:
+    """The error of the right class for an HTTP status and the reason of a metav1.Status."""
+    kind = _BY_STATUS.get(status)
+    if kind is None:
+        kind = Unavailable if status >= 500 else Invalid if status >= 400 else ApiError
+    if status == 409 and reason == "AlreadyExists":
+        kind = AlreadyExists
+    text = message or f"the server answered {status} {reason}".rstrip()
+    return kind(status, reason, text, details=details, retry_after_s=retry_after_s)
