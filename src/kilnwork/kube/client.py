@@ -1,0 +1,380 @@
+"""The verbs of a Kubernetes API on any resource, as coroutines.
+
+Used by reflectors, controllers, the local node and the command line. Objects go in as anything that
+encodes to JSON and come out as JSON or as the struct asked for. Raises the family of `kube.errors`;
+it never repeats a request by itself.
+"""
+
+import builtins
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Self, TypeVar, overload
+from urllib import parse
+
+import msgspec
+
+from kilnwork.api import meta
+from kilnwork.api import resource as resources
+from kilnwork.kit import clock
+from kilnwork.kube import config, decoding, errors, objects, transport, watching
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+PAGE = 500
+"""Objects asked for at once: what client-go uses, and a few milliseconds of decoding."""
+WATCH_S = 300
+"""How long one watch request lasts before it is asked again, in seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed(Generic[T]):
+    """One page or a whole list; `continue_` is empty at the end."""
+
+    items: Sequence[T]
+    resource_version: str
+    continue_: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogOptions:
+    """core/v1 PodLogOptions: which part of a container's log, and whether to wait for more."""
+
+    container: str | None = None
+    follow: bool = False
+    tail_lines: int | None = None
+    since_s: int | None = None
+    limit_bytes: int | None = None
+    timestamps: bool = False
+    previous: bool = False
+
+    def query(self) -> dict[str, str]:
+        """As the kubelet and the API server read it."""
+        values: dict[str, Any] = {
+            "container": self.container,
+            "follow": "true" if self.follow else None,
+            "tailLines": self.tail_lines,
+            "sinceSeconds": self.since_s,
+            "limitBytes": self.limit_bytes,
+            "timestamps": "true" if self.timestamps else None,
+            "previous": "true" if self.previous else None,
+        }
+        return {k: str(v) for k, v in values.items() if v is not None}
+
+
+class Client:
+    """One API server; an async context manager.
+
+    A namespaced request without a namespace uses the object's, else the configuration's; `list` and
+    `watch` without one mean all namespaces. `timeout_s` bounds every request but streams.
+    """
+
+    def __init__(
+        self,
+        settings: config.Config,
+        *,
+        user_agent: str = "kilnwork",
+        timeout_s: float = 30.0,
+        time: clock.Clock | None = None,
+        on_warning: Callable[[str], None] | None = None,
+    ) -> None:
+        self.config = settings
+        self._timeout_s = timeout_s
+        self._http = transport.Transport(
+            settings,
+            user_agent=user_agent,
+            time=time or clock.SystemClock(),
+            on_warning=on_warning,
+        )
+
+    async def __aenter__(self) -> Self:
+        await self._http.__aenter__()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._http.__aexit__(*exc)
+
+    @overload
+    async def get(
+        self, resource: resources.Resource, name: str, namespace: str | None = None
+    ) -> meta.JsonObject: ...
+
+    @overload
+    async def get(
+        self,
+        resource: resources.Resource,
+        name: str,
+        namespace: str | None = None,
+        *,
+        type: type[T],
+    ) -> T: ...
+
+    async def get(
+        self,
+        resource: resources.Resource,
+        name: str,
+        namespace: str | None = None,
+        *,
+        type: Any = dict,  # noqa: A002
+    ) -> Any:
+        """One object, as the server has it now."""
+        answer = await self.raw("GET", self._path(resource, name, namespace))
+        return decoding.whole(answer.body, type)
+
+    async def list(
+        self,
+        resource: resources.Resource,
+        namespace: str | None = None,
+        *,
+        type: type[T],  # noqa: A002
+        label_selector: str = "",
+        field_selector: str = "",
+        limit: int = 0,
+    ) -> Listed[T]:
+        """All objects, or the first page of at most `limit`; unreadable ones are left out."""
+        if limit:
+            query = _selection(label_selector, field_selector, limit=str(limit))
+            return await self._page(resource, namespace, type, query=query)
+        items: builtins.list[T] = []
+        last: Listed[T] = Listed((), "")
+        async for last in self.pages(
+            resource,
+            namespace,
+            type=type,
+            label_selector=label_selector,
+            field_selector=field_selector,
+        ):
+            items.extend(last.items)
+        return Listed(items, last.resource_version)
+
+    async def pages(
+        self,
+        resource: resources.Resource,
+        namespace: str | None = None,
+        *,
+        type: type[T],  # noqa: A002
+        label_selector: str = "",
+        field_selector: str = "",
+        limit: int = PAGE,
+    ) -> AsyncIterator[Listed[T]]:
+        """A list in pages of one snapshot. Raises Expired when the server forgets it on the way."""
+        query = _selection(label_selector, field_selector, limit=str(limit))
+        while True:
+            page = await self._page(resource, namespace, type, query=query)
+            yield page
+            if not page.continue_:
+                return
+            query["continue"] = page.continue_
+
+    async def create(
+        self,
+        resource: resources.Resource,
+        obj: Any,
+        namespace: str | None = None,
+        *,
+        field_validation: str | None = None,
+        dry_run: bool = False,
+    ) -> meta.JsonObject:
+        """Create `obj` (name or generateName in its metadata); gives what was stored."""
+        namespace = namespace or objects.key(obj)[0] or None
+        return await self._send(
+            "POST",
+            self._path(resource, None, namespace),
+            obj,
+            query=_options(field_validation, dry_run=dry_run),
+        )
+
+    async def replace(
+        self,
+        resource: resources.Resource,
+        obj: Any,
+        namespace: str | None = None,
+        *,
+        subresource: str | None = None,
+        field_validation: str | None = None,
+    ) -> meta.JsonObject:
+        """Put `obj` in place of what it was read as; Conflict when that has changed since."""
+        in_object, name = objects.key(obj)
+        path = self._path(resource, name, namespace or in_object or None, subresource)
+        return await self._send("PUT", path, obj, query=_options(field_validation))
+
+    async def merge_patch(
+        self,
+        resource: resources.Resource,
+        name: str,
+        patch: Any,
+        namespace: str | None = None,
+        *,
+        subresource: str | None = None,
+        field_validation: str | None = None,
+    ) -> meta.JsonObject:
+        """JSON merge patch (RFC 7386); Conflict if it names an outdated resourceVersion."""
+        return await self._send(
+            "PATCH",
+            self._path(resource, name, namespace, subresource),
+            patch,
+            query=_options(field_validation),
+            content_type=transport.MERGE_PATCH,
+        )
+
+    async def delete(
+        self,
+        resource: resources.Resource,
+        name: str,
+        namespace: str | None = None,
+        *,
+        uid: str | None = None,
+        grace_s: int | None = None,
+        propagation: str | None = None,
+    ) -> meta.JsonObject:
+        """Ask for deletion. Conflict when `uid` is given and another object has the name by now.
+
+        `propagation`: Background, Foreground or Orphan; None leaves it to the server.
+        """
+        options: dict[str, Any] = {"kind": "DeleteOptions", "apiVersion": "v1"}
+        if uid is not None:
+            options["preconditions"] = {"uid": uid}
+        if grace_s is not None:
+            options["gracePeriodSeconds"] = grace_s
+        if propagation is not None:
+            options["propagationPolicy"] = propagation
+        return await self._send("DELETE", self._path(resource, name, namespace), options)
+
+    async def create_sub(
+        self,
+        resource: resources.Resource,
+        name: str,
+        sub: str,
+        body: Any,
+        namespace: str | None = None,
+    ) -> meta.JsonObject:
+        """Create on a subresource: `token` of a ServiceAccount, `eviction` of a Pod."""
+        return await self._send("POST", self._path(resource, name, namespace, sub), body)
+
+    async def watch(
+        self,
+        resource: resources.Resource,
+        namespace: str | None = None,
+        *,
+        resource_version: str,
+        type: type[T],  # noqa: A002
+        label_selector: str = "",
+        field_selector: str = "",
+    ) -> AsyncIterator[watching.Change[T]]:
+        """Changes after `resource_version`, until the server ends the stream (which is no error).
+
+        Raises Expired when the server no longer has the changes since then. Close it
+        (`contextlib.aclosing`) when leaving early.
+        """
+        query = _selection(
+            label_selector,
+            field_selector,
+            watch="true",
+            allowWatchBookmarks="true",
+            resourceVersion=resource_version,
+            timeoutSeconds=str(WATCH_S),
+        )
+        request = transport.Request(
+            method="GET", path=_base(resource, namespace), query=query, timeout_s=None
+        )
+        async with self._http.open(request) as response:
+            watching.keep_alive(response)
+            async for lines in watching.batches(self._http, response):
+                for line in lines:
+                    yield watching.change(line, type)
+
+    async def pod_logs(
+        self, name: str, namespace: str | None = None, options: LogOptions = LogOptions()
+    ) -> AsyncIterator[bytes]:
+        """A container's log as it comes, cut anywhere."""
+        pods = self._path(resources.PODS, name, namespace, "log")
+        request = transport.Request(
+            method="GET", path=pods, query=options.query(), accept="*/*", timeout_s=None
+        )
+        async with self._http.open(request) as response:
+            async for some in watching.chunks(self._http, response):
+                yield some
+
+    async def raw(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        content_type: str = transport.JSON,
+        accept: str = transport.JSON,
+    ) -> transport.Answer:
+        """Any request to an encoded path, for what has no verb here (discovery, Tables)."""
+        request = transport.Request(
+            method=method,
+            path=path,
+            query=query,
+            body=body,
+            content_type=content_type,
+            accept=accept,
+            timeout_s=self._timeout_s,
+        )
+        return await self._http.send(request)
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        body: Any,
+        *,
+        query: Mapping[str, str] | None = None,
+        content_type: str = transport.JSON,
+    ) -> meta.JsonObject:
+        answer = await self.raw(
+            method, path, query=query, body=msgspec.json.encode(body), content_type=content_type
+        )
+        return decoding.whole(answer.body, dict)
+
+    async def _page(
+        self,
+        resource: resources.Resource,
+        namespace: str | None,
+        as_type: type[T],
+        *,
+        query: Mapping[str, str],
+    ) -> Listed[T]:
+        answer = await self.raw("GET", _base(resource, namespace), query=query)
+        items, metadata = decoding.items(answer.body, as_type)
+        return Listed(items, metadata.resource_version, metadata.continue_)
+
+    def _path(
+        self,
+        resource: resources.Resource,
+        name: str | None,
+        namespace: str | None,
+        sub: str | None = None,
+    ) -> str:
+        path = _base(resource, namespace or self.config.namespace)
+        for part in (name, sub):
+            if part is not None:
+                path += "/" + _segment(part)
+        return path
+
+
+def _base(resource: resources.Resource, namespace: str | None) -> str:
+    return resource.base(None if namespace is None else _segment(namespace))
+
+
+def _segment(text: str) -> str:
+    """One part of a URL path; the server's rule for names (IsValidPathSegmentName) keeps it one."""
+    if text in ("", ".", "..") or "/" in text or "%" in text:
+        raise errors.Invalid(400, "BadRequest", f'"{text}" cannot be the name of an object')
+    return parse.quote(text, safe="")
+
+
+def _selection(label_selector: str, field_selector: str, **more: str) -> dict[str, str]:
+    query = {"labelSelector": label_selector, "fieldSelector": field_selector, **more}
+    return {k: v for k, v in query.items() if v}
+
+
+def _options(field_validation: str | None, *, dry_run: bool = False) -> dict[str, str]:
+    query = {"fieldValidation": field_validation or "", "dryRun": "All" if dry_run else ""}
+    return {k: v for k, v in query.items() if v}

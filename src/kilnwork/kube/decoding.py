@@ -1,0 +1,121 @@
+"""From bytes to objects: whole, in lists, and one by one when some of a list cannot be read.
+
+Used by client and watch. Every type keeps one decoder. An object that its struct does not fit is
+logged and left out: one bad object must not hide the others.
+A struct field of type `msgspec.Raw` would keep the whole body it came in alive: such lists are
+decoded item by item from copies.
+"""
+
+import functools
+import logging
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from kilnwork.api import meta
+from kilnwork.kube import errors
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class ListMeta(msgspec.Struct, frozen=True, rename="camel"):
+    """metav1.ListMeta."""
+
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class _List(msgspec.Struct, Generic[T]):
+    metadata: ListMeta = ListMeta()
+    items: list[T] | None = None
+
+
+def decoder(as_type: Any) -> msgspec.json.Decoder[Any]:
+    """The one decoder for a type; lenient about numbers in texts, silent about unknown fields."""
+    return _decoder(as_type)
+
+
+@functools.cache
+def _decoder(as_type: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(as_type, strict=False)
+
+
+@functools.cache
+def _list_decoder(as_type: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(_List[as_type], strict=False)
+
+
+def whole(body: bytes | msgspec.Raw, as_type: type[T]) -> T:
+    """One object; raises Invalid when it does not fit the type."""
+    try:
+        found: T = decoder(as_type).decode(body)
+    except msgspec.MsgspecError as error:
+        raise errors.Invalid(
+            0, "Unreadable", f"cannot read the server's answer as {as_type.__name__}: {error}"
+        ) from error
+    return found
+
+
+def lenient(body: msgspec.Raw, as_type: type[T]) -> T | None:
+    """One object of many; None, and a line in the log, when it does not fit the type."""
+    try:
+        found: T = decoder(as_type).decode(body)
+    except msgspec.MsgspecError as error:
+        identity = identify(body)
+        log.error(  # noqa: TRY400 - a trace would say no more than the text
+            "object is unreadable and was left out",
+            extra={
+                "kind": identity.kind or as_type.__name__,
+                "object_namespace": identity.metadata.namespace,
+                "object": identity.metadata.name,
+                "error": str(error),
+            },
+        )
+        return None
+    return found
+
+
+def identify(body: msgspec.Raw) -> meta.Partial:
+    """Only the metadata, however odd the rest; empty if even that cannot be read."""
+    try:
+        found: meta.Partial = decoder(meta.Partial).decode(body)
+    except msgspec.MsgspecError:
+        return meta.Partial(metadata=meta.ObjectMeta())
+    return found
+
+
+def items(body: bytes, as_type: type[T]) -> tuple[list[T], ListMeta]:
+    """The readable objects of a list and the list's own metadata."""
+    kind: Any = as_type
+    if not _keeps_raw(kind):
+        try:
+            fast = _list_decoder(kind).decode(body)
+        except msgspec.MsgspecError:
+            pass  # find out below which ones
+        else:
+            return fast.items or [], fast.metadata
+    slow = whole(body, _List[msgspec.Raw])
+    copies = (item.copy() for item in slow.items or ())
+    read = (lenient(item, as_type) for item in copies)
+    return [obj for obj in read if obj is not None], slow.metadata
+
+
+@functools.cache
+def _keeps_raw(as_type: Any) -> bool:
+    return _mentions_raw(msgspec.inspect.type_info(as_type), set())
+
+
+def _mentions_raw(info: Any, seen: set[int]) -> bool:
+    if isinstance(info, msgspec.inspect.RawType):
+        return True
+    if id(info) in seen or not isinstance(info, msgspec.inspect.Type | msgspec.inspect.Field):
+        return False
+    seen.add(id(info))
+    for name in info.__struct_fields__:
+        value = getattr(info, name)
+        for part in value if isinstance(value, tuple) else (value,):
+            if _mentions_raw(part, seen):
+                return True
+    return False

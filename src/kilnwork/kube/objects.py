@@ -1,0 +1,47 @@
+"""Metadata of any object, whether it is decoded JSON or one of our structs.
+
+Used by cache, reflector and client, which work on kinds they do not know.
+"""
+
+from typing import Any
+
+from kilnwork.api import meta
+
+Key = tuple[str, str]
+"""(namespace, name); the namespace of a cluster-wide object is empty."""
+
+
+def metadata(obj: Any) -> meta.ObjectMeta | dict[str, Any]:
+    """The `metadata` of an object, in the object's own form."""
+    found: meta.ObjectMeta | dict[str, Any] = (
+        obj.get("metadata") or {} if isinstance(obj, dict) else obj.metadata
+    )
+    return found
+
+
+def key(obj: Any) -> Key:
+    """(namespace, name) of an object."""
+    m = metadata(obj)
+    if isinstance(m, dict):
+        return m.get("namespace") or "", m.get("name") or ""
+    return m.namespace, m.name
+
+
+def uid(obj: Any) -> str:
+    """`metadata.uid`, or an empty text."""
+    m = metadata(obj)
+    return (m.get("uid") or "") if isinstance(m, dict) else m.uid
+
+
+def resource_version(obj: Any) -> str:
+    """`metadata.resourceVersion`, or an empty text."""
+    m = metadata(obj)
+    return (m.get("resourceVersion") or "") if isinstance(m, dict) else m.resource_version
+
+
+def owner_uids(obj: Any) -> tuple[str, ...]:
+    """The uids of all owners, controller or not."""
+    m = metadata(obj)
+    if isinstance(m, dict):
+        return tuple(o.get("uid") or "" for o in m.get("ownerReferences") or ())
+    return tuple(o.uid for o in m.owner_references)

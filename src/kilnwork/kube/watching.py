@@ -1,0 +1,135 @@
+"""Reading a watch: bytes as they come, cut into lines, decoded into changes.
+
+Used by `client.watch`. Lines may be as long as the largest object (1.5 MiB on etcd), so this cuts
+by itself and has no line limit but `MAX_LINE`. One chunk is handled at a time and the event loop
+gets its turn in between; a slow consumer fills the socket's buffer, not ours.
+"""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Generic, Literal, TypeVar, cast
+
+import aiohttp
+import msgspec
+
+from kilnwork.kube import decoding, errors, objects, transport
+
+T = TypeVar("T")
+
+MAX_LINE = 64 * 1024 * 1024
+"""A line longer than this is no Kubernetes object: the peer is broken."""
+SILENCE_S = 30
+"""A connection whose peer does not even acknowledge for so long is dead (TCP_USER_TIMEOUT)."""
+
+Kind = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
+
+
+@dataclass(frozen=True, slots=True)
+class Change(Generic[T]):
+    """One item of a watch.
+
+    `object` is None for a bookmark, and for an object that the type cannot read.
+    """
+
+    kind: Kind
+    key: objects.Key
+    resource_version: str
+    object: T | None
+
+
+class _Line(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+_read_line = msgspec.json.Decoder(_Line)
+
+
+class Cutter:
+    """Cuts a stream of bytes into lines without their newline; copies each byte once."""
+
+    def __init__(self) -> None:
+        self._rest: list[bytes] = []
+        self._size = 0
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The lines that `data` completes, without empty ones; Unavailable at `MAX_LINE`."""
+        head, newline, tail = data.rpartition(b"\n")
+        if not newline:
+            self._keep(data)
+            return []
+        lines = b"".join([*self._rest, head]).split(b"\n")
+        self._rest, self._size = [], 0
+        self._keep(tail)
+        return [line for line in lines if line]
+
+    def _keep(self, data: bytes) -> None:
+        self._size += len(data)
+        if self._size > MAX_LINE:
+            raise errors.Unavailable(0, "LineTooLong", "the server sent a line without end")
+        if data:
+            self._rest.append(data)
+
+
+def change(line: bytes, as_type: type[T]) -> Change[T]:
+    """Decode one line. Raises the error that an ERROR item stands for, such as Expired."""
+    try:
+        item = _read_line.decode(line)
+    except msgspec.MsgspecError as error:
+        raise errors.Unavailable(0, "Garbled", f"cannot read the watch: {error}") from error
+    if item.type == "ERROR":
+        raise transport.status_error(bytes(item.object))
+    if item.type == "BOOKMARK":
+        version = decoding.identify(item.object).metadata.resource_version
+        return Change("BOOKMARK", ("", ""), version, None)
+    kind = cast(Kind, item.type)
+    obj = decoding.lenient(item.object, as_type)
+    if obj is not None:
+        return Change(kind, objects.key(obj), objects.resource_version(obj), obj)
+    metadata = decoding.identify(item.object).metadata
+    return Change(kind, (metadata.namespace, metadata.name), metadata.resource_version, None)
+
+
+async def batches(
+    http: transport.Transport, response: aiohttp.ClientResponse
+) -> AsyncIterator[list[bytes]]:
+    """The complete lines of each chunk; a line cut off by the stream's end is dropped."""
+    cutter = Cutter()
+    async for some in chunks(http, response):
+        lines = cutter.feed(some)
+        if lines:
+            yield lines
+
+
+async def chunks(
+    http: transport.Transport, response: aiohttp.ClientResponse
+) -> AsyncIterator[bytes]:
+    """The body as it comes; lets others run between two chunks even if more is already here."""
+    while True:
+        with http.reading():
+            some = await response.content.readany()
+        if not some:
+            return
+        yield some
+        await asyncio.sleep(0)
+
+
+def keep_alive(response: aiohttp.ClientResponse) -> None:
+    """Let the kernel notice a peer that vanished without closing: a quiet watch sends nothing."""
+    connection = response.connection
+    raw = (
+        connection.transport.get_extra_info("socket")
+        if connection and connection.transport
+        else None
+    )
+    if raw is None:
+        return
+    with contextlib.suppress(OSError, AttributeError):
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 10)
+        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5)
+        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4)
+        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENCE_S * 1000)
