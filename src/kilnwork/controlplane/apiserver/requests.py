@@ -1,0 +1,245 @@
+"""What a client asks for: an ASGI scope read as verb, resource, namespace, name and query.
+
+Follows k8s.io/apiserver/pkg/endpoints/request. Knows no storage and decides nothing.
+"""
+
+from __future__ import annotations
+
+import urllib.parse
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from kilnwork.api import resource as kinds
+from kilnwork.controlplane.apiserver import statuses
+
+if TYPE_CHECKING:
+    from kilnwork.controlplane.apiserver import authn
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+Find = Callable[[str, str, str], "kinds.Resource | None"]
+"""(group, version, plural) → the served resource, or None."""
+
+READ_VERBS = frozenset({"get", "list", "watch"})
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """The query string. Flags: absent, `0` and `false` in any case are False, all else is True."""
+
+    values: Mapping[str, str]
+
+    @classmethod
+    def parse(cls, raw: bytes) -> Query:
+        """The first value of each name, as Go's url.Values.Get; blanks are kept."""
+        values: dict[str, str] = {}
+        for name, value in urllib.parse.parse_qsl(raw.decode("latin-1"), keep_blank_values=True):
+            values.setdefault(name, value)
+        return cls(values)
+
+    def text(self, name: str, default: str = "") -> str:
+        """The value of `name`."""
+        return self.values.get(name, default)
+
+    def flag(self, name: str) -> bool:
+        """True if set: see the class (rule of Convert_Slice_string_To_bool in apimachinery)."""
+        value = self.values.get(name)
+        return value is not None and value.lower() not in ("0", "false")
+
+    def number(self, name: str) -> int | None:
+        """The whole number behind `name`, None when absent or empty; else 400."""
+        value = self.values.get(name, "")
+        if not value:
+            return None
+        try:
+            return int(value)
+        except ValueError as error:
+            raise statuses.bad_request(
+                f'strconv.ParseInt: parsing "{value}": invalid syntax'
+            ) from error
+
+    @property
+    def dry_run(self) -> bool:
+        """True for `dryRun=All`; any other value but the empty one is refused with 400."""
+        value = self.values.get("dryRun", "")
+        if value not in ("", "All"):
+            raise statuses.bad_request(
+                f'dryRun: Unsupported value: "{value}": supported values: "All"'
+            )
+        return value == "All"
+
+    @property
+    def field_validation(self) -> str:
+        """`Strict`, `Warn` (default) or `Ignore`; anything else is refused with 400."""
+        value = self.values.get("fieldValidation", "") or "Warn"
+        if value not in ("Strict", "Warn", "Ignore"):
+            raise statuses.bad_request(
+                f'fieldValidation: Unsupported value: "{value}": '
+                'supported values: "Ignore", "Strict", "Warn"'
+            )
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a resource path names; `subresource` may hold slashes (`proxy/a/b`)."""
+
+    resource: kinds.Resource
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request of an authenticated user.
+
+    `resource` is None for paths that name no resource (discovery, health). `namespace` is empty
+    across namespaces and for cluster-wide resources. Header names are lower case. `verb` is that of
+    RBAC: get list watch create update patch delete deletecollection, for other paths the method.
+    """
+
+    verb: str
+    method: str
+    path: str
+    resource: kinds.Resource | None
+    namespace: str
+    name: str
+    subresource: str
+    query: Query
+    headers: Mapping[str, str]
+    user: authn.User
+    receive: Receive
+
+    @property
+    def content_type(self) -> str:
+        """Media type of the body without parameters; JSON when not given."""
+        given = self.headers.get("content-type", "")
+        return given.partition(";")[0].strip().lower() or "application/json"
+
+    @property
+    def accept(self) -> str:
+        """The Accept header as sent; anything when absent."""
+        return self.headers.get("accept", "") or "*/*"
+
+    @property
+    def served(self) -> kinds.Resource:
+        """The resource, for code that runs only when there is one."""
+        if self.resource is None:
+            raise statuses.unknown_path()
+        return self.resource
+
+    async def body(self, *, limit: int = statuses.MAX_BODY_BYTES) -> bytes:
+        """The whole body; 413 beyond `limit` bytes. To be read once."""
+        length = self.headers.get("content-length", "")
+        if length.isdigit() and int(length) > limit:
+            raise statuses.too_large(limit)
+        return await read_body(self.receive, limit=limit)
+
+
+async def read_body(receive: Receive, *, limit: int) -> bytes:
+    """Collect an ASGI body; 413 beyond `limit` bytes, 400 when the client leaves half-way."""
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise statuses.bad_request("the client left before its request was complete")
+        part = message.get("body", b"")
+        size += len(part)
+        if size > limit:
+            raise statuses.too_large(limit)
+        parts.append(part)
+        if not message.get("more_body", False):
+            return b"".join(parts)
+
+
+def headers(scope: Scope) -> dict[str, str]:
+    """Header names in lower case; of a repeated one the values are joined by commas."""
+    found: dict[str, str] = {}
+    for raw_name, raw_value in scope.get("headers", ()):
+        name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
+        found[name] = f"{found[name]},{value}" if name in found else value
+    return found
+
+
+def parse(scope: Scope, receive: Receive, *, user: authn.User, find: Find) -> Request:
+    """The request behind an ASGI scope; 404 for a resource path that nothing serves."""
+    method, path = scope["method"], scope["path"]
+    query = Query.parse(scope.get("query_string", b""))
+    target = split(path, find)
+    verb = method.lower() if target is None else _verb(method, target, query)
+    return Request(
+        verb=verb,
+        method=method,
+        path=path,
+        resource=None if target is None else target.resource,
+        namespace="" if target is None else target.namespace,
+        name="" if target is None else target.name,
+        subresource="" if target is None else target.subresource,
+        query=query,
+        headers=headers(scope),
+        user=user,
+        receive=receive,
+    )
+
+
+def split(path: str, find: Find) -> Target | None:
+    """What a path names; None for a path without resource, 404 for an unknown resource."""
+    parts = [part for part in path.split("/") if part]
+    if len(parts) >= 3 and parts[0] == "api":
+        group, version, rest = "", parts[1], parts[2:]
+    elif len(parts) >= 4 and parts[0] == "apis":
+        group, version, rest = parts[1], parts[2], parts[3:]
+    else:
+        return None
+    namespace = ""
+    if rest[0] == "namespaces" and len(rest) >= 3 and rest[2] not in ("status", "finalize"):
+        namespace, rest = rest[1], rest[2:]
+    found = find(group, version, rest[0])
+    if found is None or (namespace and not found.namespaced):
+        raise statuses.unknown_path()
+    name = rest[1] if len(rest) > 1 else ""
+    if rest[0] == "namespaces":
+        namespace = name
+    return Target(found, namespace, name, "/".join(rest[2:]))
+
+
+def _verb(method: str, target: Target, query: Query) -> str:
+    if method in ("GET", "HEAD"):
+        if target.name:
+            return "get"
+        return "watch" if query.flag("watch") else "list"
+    if method == "DELETE":
+        return "delete" if target.name else "deletecollection"
+    verb = {"POST": "create", "PUT": "update", "PATCH": "patch"}.get(method)
+    if verb is None:
+        raise statuses.method_not_allowed()
+    return verb
+
+
+def decode_object(raw: bytes, content_type: str) -> dict[str, Any]:
+    """The JSON (or YAML) object of a body; 400 for anything else, 415 for another media type."""
+    if content_type not in ("application/json", "application/yaml", "text/yaml"):
+        raise statuses.unsupported_media_type(
+            "the body of the request was in an unknown format - accepted media types include: "
+            f"application/json, application/yaml (got {content_type})"
+        )
+    try:
+        decoder = msgspec.json if content_type == "application/json" else msgspec.yaml
+        decoded = decoder.decode(raw)
+    except msgspec.MsgspecError as error:
+        raise statuses.bad_request(
+            f"couldn't get version/kind; json parse error: {error}"
+        ) from error
+    if not isinstance(decoded, dict):
+        raise statuses.bad_request(
+            "couldn't get version/kind; json parse error: the body must be a JSON object"
+        )
+    return decoded

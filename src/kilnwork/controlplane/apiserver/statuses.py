@@ -1,0 +1,226 @@
+"""Refusals as Kubernetes writes them: metav1.Status with its reasons and its texts.
+
+Raised anywhere in the API server, turned into an HTTP answer in `app`. Texts follow
+k8s.io/apimachinery/pkg/api/errors, since people and client libraries read them.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from kilnwork.api import resource
+from kilnwork.controlplane import errors
+
+MAX_BODY_BYTES = 3 * 1024 * 1024
+"""Largest request body, as in the real API server (`--max-request-bytes` of its defaults)."""
+
+
+class Cause(msgspec.Struct, frozen=True):
+    """One thing wrong in an object: metav1.StatusCause.
+
+    `field` is a path such as `spec.command[0]`; `reason` one of FieldValueRequired,
+    FieldValueInvalid, FieldValueNotSupported, FieldValueForbidden, FieldValueDuplicate,
+    FieldValueTypeInvalid, FieldValueTooLong; `message` begins as Kubernetes' do: `Required value`,
+    `Invalid value: "x": …`.
+    """
+
+    field: str
+    reason: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.message}" if self.field else self.message
+
+
+class StatusError(errors.ControlPlaneError):
+    """An answer other than success: HTTP `code`, metav1 `reason`, and what a person reads."""
+
+    def __init__(
+        self,
+        code: int,
+        reason: str,
+        message: str,
+        *,
+        details: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.reason = reason
+        self.message = message
+        self.details = dict(details or {})
+        self.headers = dict(headers or {})
+
+    def document(self) -> dict[str, Any]:
+        """The metav1.Status object."""
+        status: dict[str, Any] = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": self.message,
+            "reason": self.reason,
+        }
+        if self.details:
+            status["details"] = self.details
+        status["code"] = self.code
+        return status
+
+    def body(self) -> bytes:
+        """The metav1.Status object as JSON."""
+        return msgspec.json.encode(self.document())
+
+
+def success(
+    what: resource.Resource, name: str, *, uid: str = "", message: str = ""
+) -> dict[str, Any]:
+    """The Status that answers a finished DELETE."""
+    document: dict[str, Any] = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Success",
+    }
+    if message:
+        document["message"] = message
+    document["details"] = _details(what, name, uid=uid)
+    return document
+
+
+def _details(what: resource.Resource, name: str, **more: str) -> dict[str, Any]:
+    details = {"name": name, "group": what.group, "kind": what.plural, **more}
+    return {k: v for k, v in details.items() if v}
+
+
+def not_found(what: resource.Resource, name: str) -> StatusError:
+    """404: no such object."""
+    return StatusError(
+        404, "NotFound", f'{what.qualified} "{name}" not found', details=_details(what, name)
+    )
+
+
+def unknown_path() -> StatusError:
+    """404: no such resource or path."""
+    return StatusError(404, "NotFound", "the server could not find the requested resource")
+
+
+def already_exists(what: resource.Resource, name: str) -> StatusError:
+    """409: the name is taken."""
+    message = f'{what.qualified} "{name}" already exists'
+    return StatusError(409, "AlreadyExists", message, details=_details(what, name))
+
+
+MODIFIED = (
+    "the object has been modified; please apply your changes to the latest version and try again"
+)
+
+
+def conflict(what: resource.Resource, name: str, why: str = MODIFIED) -> StatusError:
+    """409: the object is not as the client believes."""
+    message = f'Operation cannot be fulfilled on {what.qualified} "{name}": {why}'
+    return StatusError(409, "Conflict", message, details=_details(what, name))
+
+
+def invalid(what: resource.Resource, name: str, causes: Sequence[Cause]) -> StatusError:
+    """422: the object breaks the rules of its kind; all of them are named."""
+    kind = f"{what.kind}.{what.group}" if what.group else what.kind
+    texts = list(dict.fromkeys(str(cause) for cause in causes))
+    listed = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+    details: dict[str, Any] = {"name": name} if name else {}
+    if what.group:
+        details["group"] = what.group
+    details["kind"] = what.kind
+    details["causes"] = [
+        {"reason": c.reason, "message": c.message, "field": c.field} for c in causes
+    ]
+    return StatusError(422, "Invalid", f'{kind} "{name}" is invalid: {listed}', details=details)
+
+
+def unprocessable(message: str) -> StatusError:
+    """422: the request is well formed but cannot be carried out (a patch that does not apply)."""
+    return StatusError(422, "Invalid", message)
+
+
+def forbidden(
+    message: str, *, what: resource.Resource | None = None, name: str = ""
+) -> StatusError:
+    """403: `message` is the whole text; `what` and `name` go to the details."""
+    details = _details(what, name) if what is not None else {}
+    return StatusError(403, "Forbidden", message, details=details)
+
+
+def refused(what: resource.Resource, name: str, why: str) -> StatusError:
+    """403 with the usual beginning: `pods "x" is forbidden: why`."""
+    subject = f'{what.qualified} "{name}"' if name else what.qualified
+    return forbidden(f"{subject} is forbidden: {why}", what=what, name=name)
+
+
+def unauthorized(message: str = "Unauthorized") -> StatusError:
+    """401: no credential, or one that nobody knows."""
+    return StatusError(401, "Unauthorized", message, headers={"WWW-Authenticate": "Bearer"})
+
+
+def bad_request(message: str) -> StatusError:
+    """400: the request cannot be read."""
+    return StatusError(400, "BadRequest", message)
+
+
+def method_not_allowed(
+    message: str = "the server does not allow this method on the requested resource",
+) -> StatusError:
+    """405: the resource exists, but not for this verb."""
+    return StatusError(405, "MethodNotAllowed", message)
+
+
+def not_acceptable(message: str) -> StatusError:
+    """406: none of the forms that the client accepts can be served."""
+    return StatusError(406, "NotAcceptable", message)
+
+
+def unsupported_media_type(message: str) -> StatusError:
+    """415: the body is in a form that is not taken here; the message names those that are."""
+    return StatusError(415, "UnsupportedMediaType", message)
+
+
+def expired(message: str) -> StatusError:
+    """410: the resourceVersion or continue token is too old; the client lists again."""
+    return StatusError(410, "Expired", message)
+
+
+def too_large(limit: int = MAX_BODY_BYTES) -> StatusError:
+    """413: the body is longer than is taken."""
+    message = f"Request entity too large: limit is {limit}"
+    return StatusError(413, "RequestEntityTooLarge", message)
+
+
+def too_many_requests(message: str, *, retry_after_s: int = 1) -> StatusError:
+    """429: ask again after `retry_after_s`."""
+    return StatusError(
+        429,
+        "TooManyRequests",
+        message,
+        details={"retryAfterSeconds": retry_after_s},
+        headers={"Retry-After": str(retry_after_s)},
+    )
+
+
+def internal(message: str) -> StatusError:
+    """500: our fault."""
+    return StatusError(500, "InternalError", f"Internal error occurred: {message}")
+
+
+def bad_gateway(message: str) -> StatusError:
+    """502: the node could not be asked."""
+    return StatusError(502, "ServiceUnavailable", message)
+
+
+def unavailable(message: str, *, retry_after_s: int = 1) -> StatusError:
+    """503: not now; ask again after `retry_after_s`."""
+    return StatusError(
+        503,
+        "ServiceUnavailable",
+        message,
+        details={"retryAfterSeconds": retry_after_s},
+        headers={"Retry-After": str(retry_after_s)},
+    )

@@ -1,0 +1,26 @@
+"""What can go wrong inside the embedded control plane: one class per reaction of the caller.
+
+Answers to HTTP clients are `apiserver.statuses.StatusError`, which derives from the root here.
+"""
+
+from kilnwork.kit import errors
+
+
+class ControlPlaneError(errors.KilnError):
+    """The embedded control plane could not do it."""
+
+
+class Superseded(ControlPlaneError):
+    """The object is not as it was when read: read it again and decide anew."""
+
+
+class TooOld(ControlPlaneError):
+    """The changes since that sequence number are no longer kept: list again."""
+
+
+class StoreFailed(ControlPlaneError):
+    """The store could not be written (disk full or broken); nothing of this write was kept."""
+
+
+class StoreBroken(ControlPlaneError):
+    """The database file cannot be used by this version; the message says why."""
