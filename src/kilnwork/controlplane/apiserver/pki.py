@@ -1,0 +1,287 @@
+"""The certificates of one data directory: its own CA and everything that the CA signs.
+
+Used by the server (its TLS certificate, its client certificate for the kubelet paths), by the
+local node and by `tokens` (the key for service-account tokens). Files are `DIR/pki/*.{crt,key}`,
+mode 0600, replaced at once; what has less than 30 days left is renewed by the next `prepare`.
+Not a general CA: nothing is revoked, and names are fixed.
+"""
+
+import datetime
+import ipaddress
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509 import oid
+
+from kilnwork.kit import clock as clocks
+from kilnwork.kit import errors, paths
+
+RENEW_BEFORE_S = 30 * 86_400
+"""A certificate with less left is renewed: a monthly restart is enough."""
+
+CA_DAYS = 3650
+LEAF_DAYS = 365
+_BACKDATED = datetime.timedelta(hours=1)
+"""Certificates begin an hour ago, so that a client whose clock is behind accepts them."""
+
+SERVER_NAMES = (
+    "localhost",
+    "kubernetes",
+    "kubernetes.default",
+    "kubernetes.default.svc",
+    "127.0.0.1",
+    "::1",
+)
+
+
+class KeyPair(msgspec.Struct, frozen=True):
+    """Paths of a PEM certificate and of its private key."""
+
+    certificate: Path
+    key: Path
+
+    @property
+    def exists(self) -> bool:
+        """True when both files are there."""
+        return self.certificate.exists() and self.key.exists()
+
+
+class _Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """What a leaf certificate should say."""
+
+    common_name: str
+    organisation: str | None = None
+    names: tuple[str, ...] = ()
+    usages: tuple[x509.ObjectIdentifier, ...] = ()
+
+
+_SERVER_AUTH = oid.ExtendedKeyUsageOID.SERVER_AUTH
+_CLIENT_AUTH = oid.ExtendedKeyUsageOID.CLIENT_AUTH
+
+
+class Pki:
+    """The certificates in one folder. Call `prepare` before the paths are used."""
+
+    def __init__(self, directory: Path, *, clock: clocks.Clock) -> None:
+        self._directory = directory
+        self._clock = clock
+        self._ca = self._pair("ca")
+        self.ca_certificate = self._ca.certificate
+        self.server = self._pair("server")
+        self.kubelet_client = self._pair("kubelet-client")
+        """What the API server presents to the node (`system:masters`)."""
+        self.service_account_key = directory / "sa.key"
+
+    def prepare(self) -> None:
+        """Make or renew everything; raises ConfigurationError when the CA cannot be used."""
+        self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._directory.chmod(0o700)
+        self._prepare_ca()
+        self._prepare_leaf(
+            self.server,
+            _Wanted(common_name="kube-apiserver", names=SERVER_NAMES, usages=(_SERVER_AUTH,)),
+        )
+        self._prepare_leaf(
+            self.kubelet_client,
+            _Wanted(
+                common_name="kube-apiserver-kubelet-client",
+                organisation="system:masters",
+                usages=(_CLIENT_AUTH,),
+            ),
+        )
+        if not self.service_account_key.exists():
+            paths.write_private(self.service_account_key, _key_pem(_new_key()))
+
+    def node(self, name: str, *, addresses: Sequence[str] = ()) -> KeyPair:
+        """Certificate of node `name` for its kubelet paths, and for its own requests.
+
+        As a client it is `system:node:NAME` in group `system:nodes`. `addresses` are names or IP
+        addresses besides the loopback ones.
+        """
+        pair = self._pair(f"node-{name}")
+        names = tuple(dict.fromkeys((name, "localhost", "127.0.0.1", "::1", *addresses)))
+        wanted = _Wanted(
+            common_name=f"system:node:{name}",
+            organisation="system:nodes",
+            names=names,
+            usages=(_SERVER_AUTH, _CLIENT_AUTH),
+        )
+        self._prepare_leaf(pair, wanted)
+        return pair
+
+    def ca_data(self) -> bytes:
+        """The CA certificate in PEM, for kubeconfigs and service-account files."""
+        return self.ca_certificate.read_bytes()
+
+    def signing_key(self) -> ec.EllipticCurvePrivateKey:
+        """The key for service-account tokens."""
+        return _load_key(self.service_account_key)
+
+    def _pair(self, name: str) -> KeyPair:
+        return KeyPair(self._directory / f"{name}.crt", self._directory / f"{name}.key")
+
+    def _now(self) -> datetime.datetime:
+        return datetime.datetime.fromtimestamp(self._clock.wall(), datetime.UTC)
+
+    def _prepare_ca(self) -> None:
+        if not self._ca.certificate.exists():
+            self._make_ca()
+            return
+        certificate, key = self._load_ca()
+        if certificate.public_key() != key.public_key():
+            raise errors.ConfigurationError(
+                f"{self._ca.key} does not belong to {self._ca.certificate}; "
+                f"remove {self._directory} to get new certificates"
+            )
+        if self._expires_soon(certificate):
+            self._make_ca()
+
+    def _make_ca(self) -> None:
+        key, now = _new_key(), self._now()
+        name = _name("kilnwork")
+        builder = _builder(name, name, key.public_key(), now=now, days=CA_DAYS)
+        builder = builder.add_extension(
+            x509.BasicConstraints(ca=True, path_length=0), critical=True
+        )
+        builder = builder.add_extension(_key_usage(signs_certificates=True), critical=True)
+        self._write(self._ca, key, builder.sign(key, hashes.SHA256()))
+
+    def _load_ca(self) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+        try:
+            certificate = x509.load_pem_x509_certificate(self._ca.certificate.read_bytes())
+            return certificate, _load_key(self._ca.key)
+        except (OSError, ValueError, TypeError) as error:
+            raise errors.ConfigurationError(
+                f"the CA in {self._directory} cannot be read ({error}); "
+                "remove that folder to get new certificates"
+            ) from error
+
+    def _prepare_leaf(self, pair: KeyPair, wanted: _Wanted) -> None:
+        ca_certificate, ca_key = self._load_ca()
+        if self._is_good(pair, wanted, ca_certificate):
+            return
+        key, now = _new_key(), self._now()
+        subject = _name(wanted.common_name, wanted.organisation)
+        builder = _builder(
+            subject, ca_certificate.subject, key.public_key(), now=now, days=LEAF_DAYS
+        )
+        builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), True)
+        builder = builder.add_extension(_key_usage(signs_certificates=False), critical=True)
+        builder = builder.add_extension(x509.ExtendedKeyUsage(wanted.usages), critical=False)
+        authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key())
+        builder = builder.add_extension(authority, critical=False)
+        if wanted.names:
+            builder = builder.add_extension(_alternatives(wanted.names), critical=False)
+        self._write(pair, key, builder.sign(ca_key, hashes.SHA256()))
+
+    def _is_good(self, pair: KeyPair, wanted: _Wanted, ca: x509.Certificate) -> bool:
+        if not pair.exists:
+            return False
+        try:
+            certificate = x509.load_pem_x509_certificate(pair.certificate.read_bytes())
+            key = _load_key(pair.key)
+            certificate.verify_directly_issued_by(ca)
+        except Exception:  # noqa: BLE001 - whatever is wrong with the file, a new one replaces it
+            return False
+        return (
+            certificate.public_key() == key.public_key()
+            and certificate.subject == _name(wanted.common_name, wanted.organisation)
+            and _names_of(certificate) == set(wanted.names)
+            and not self._expires_soon(certificate)
+        )
+
+    def _expires_soon(self, certificate: x509.Certificate) -> bool:
+        left = certificate.not_valid_after_utc - self._now()
+        return left.total_seconds() < RENEW_BEFORE_S
+
+    def _write(
+        self, pair: KeyPair, key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate
+    ) -> None:
+        """The certificate last: a crash in between leaves a pair that the next start replaces."""
+        pair.certificate.unlink(missing_ok=True)
+        paths.write_private(pair.key, _key_pem(key))
+        paths.write_private(pair.certificate, certificate.public_bytes(serialization.Encoding.PEM))
+
+
+def _new_key() -> ec.EllipticCurvePrivateKey:
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+
+
+def _load_key(path: Path) -> ec.EllipticCurvePrivateKey:
+    key = serialization.load_pem_private_key(path.read_bytes(), password=None)
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise TypeError(f"{path} holds no elliptic-curve key")
+    return key
+
+
+def _name(common_name: str, organisation: str | None = None) -> x509.Name:
+    parts = []
+    if organisation is not None:
+        parts.append(x509.NameAttribute(oid.NameOID.ORGANIZATION_NAME, organisation))
+    parts.append(x509.NameAttribute(oid.NameOID.COMMON_NAME, common_name))
+    return x509.Name(parts)
+
+
+def _builder(
+    subject: x509.Name,
+    issuer: x509.Name,
+    public_key: ec.EllipticCurvePublicKey,
+    *,
+    now: datetime.datetime,
+    days: int,
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(public_key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _BACKDATED)
+        .not_valid_after(now + datetime.timedelta(days=days))
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
+    )
+
+
+def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _alternatives(names: Sequence[str]) -> x509.SubjectAlternativeName:
+    return x509.SubjectAlternativeName([_alternative(name) for name in names])
+
+
+def _alternative(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
+
+def _names_of(certificate: x509.Certificate) -> set[str]:
+    try:
+        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    except x509.ExtensionNotFound:
+        return set()
+    return {str(name.value) for name in found.value}
