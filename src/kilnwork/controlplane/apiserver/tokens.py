@@ -1,0 +1,172 @@
+"""Service-account tokens: made, checked, and asked for through TokenRequest.
+
+JSON Web Tokens signed with ES256 and the claims of Kubernetes (KEP-1205), so that a client may read
+them as usual. Used by the API server's `serviceaccounts/token` and by `authn`. A token is not
+stored: what it is bound to must still exist with the same uid, which `authn` looks up. Not for the
+admin token, which is a random string, and not for the channel.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import jwt
+import msgspec
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from kilnwork.kit import clock as clocks
+from kilnwork.kit import ids
+
+ISSUER = "https://kubernetes.default.svc"
+API_AUDIENCE = ISSUER
+"""Audience of tokens for the API server itself, and the default of a TokenRequest."""
+
+MIN_SECONDS = 600
+MAX_SECONDS = 1 << 32
+DEFAULT_SECONDS = 3600
+"""As the real TokenRequest: at least ten minutes, one hour when nothing is asked for."""
+
+_ALGORITHM = "ES256"
+_LEEWAY_S = 60.0
+"""How far ahead `nbf` may be: the clock of a machine may be set back between two starts."""
+
+
+class Bound(msgspec.Struct, frozen=True):
+    """The object with which a token dies."""
+
+    kind: str
+    name: str
+    uid: str
+
+
+class Minted(msgspec.Struct, frozen=True):
+    """A new token. `expires`: seconds since the epoch."""
+
+    token: str
+    expires: float
+
+    def __repr__(self) -> str:
+        return f"Minted(token=…, expires={self.expires})"
+
+
+class Claims(msgspec.Struct, frozen=True, kw_only=True):
+    """What a valid token says. Times are seconds since the epoch."""
+
+    namespace: str
+    service_account: str
+    service_account_uid: str
+    token_id: str
+    audiences: tuple[str, ...]
+    issued: float
+    expires: float
+    bound: Bound | None = None
+
+
+class Tokens:
+    """Makes and checks tokens with one key (`Pki.signing_key`)."""
+
+    def __init__(
+        self, key: ec.EllipticCurvePrivateKey, *, clock: clocks.Clock, new_uid: ids.NewUid
+    ) -> None:
+        self._key = key
+        self._public = key.public_key()
+        self._key_id = _key_id(self._public)
+        self._clock = clock
+        self._new_uid = new_uid
+
+    def mint(
+        self,
+        namespace: str,
+        service_account: str,
+        *,
+        uid: str,
+        audiences: Sequence[str] = (),
+        seconds: float = DEFAULT_SECONDS,
+        bound: Bound | None = None,
+    ) -> Minted:
+        """A token for the account with `uid`, for `audiences` (default: this API server)."""
+        now = int(self._clock.wall())
+        expires = now + int(seconds)
+        private: dict[str, Any] = {
+            "namespace": namespace,
+            "serviceaccount": {"name": service_account, "uid": uid},
+        }
+        if bound is not None:
+            private[bound.kind.lower()] = {"name": bound.name, "uid": bound.uid}
+        claims = {
+            "aud": list(audiences) or [API_AUDIENCE],
+            "exp": expires,
+            "iat": now,
+            "nbf": now,
+            "iss": ISSUER,
+            "jti": self._new_uid(),
+            "sub": user_name(namespace, service_account),
+            "kubernetes.io": private,
+        }
+        token = jwt.encode(claims, self._key, _ALGORITHM, headers={"kid": self._key_id})
+        return Minted(token, float(expires))
+
+    def verify(self, token: str, *, audience: str = API_AUDIENCE) -> Claims | None:
+        """The claims, or None when signature, issuer, audience, times or shape are wrong."""
+        try:
+            claims = jwt.decode(
+                token,
+                self._public,
+                algorithms=[_ALGORITHM],
+                issuer=ISSUER,
+                audience=audience,
+                options={
+                    "require": ["exp", "nbf", "iss", "aud", "sub"],
+                    "verify_exp": False,  # by our clock, below
+                    "verify_nbf": False,
+                    "verify_iat": False,
+                },
+            )
+            parsed = _parse(claims)
+        except (jwt.InvalidTokenError, KeyError, TypeError, ValueError, AttributeError):
+            return None
+        return parsed if self.in_time(parsed) else None
+
+    def in_time(self, claims: Claims) -> bool:
+        """True while the token of `claims` is neither too new nor expired."""
+        return claims.issued - _LEEWAY_S <= self._clock.wall() < claims.expires
+
+
+def user_name(namespace: str, service_account: str) -> str:
+    """`system:serviceaccount:NAMESPACE:NAME`, the user that an account's token stands for."""
+    return f"system:serviceaccount:{namespace}:{service_account}"
+
+
+def _parse(claims: dict[str, Any]) -> Claims:
+    private = claims["kubernetes.io"]
+    account = private["serviceaccount"]
+    namespace, name = str(private["namespace"]), str(account["name"])
+    if claims["sub"] != user_name(namespace, name):
+        raise ValueError("subject and account differ")
+    audiences = claims["aud"]
+    return Claims(
+        namespace=namespace,
+        service_account=name,
+        service_account_uid=str(account["uid"]),
+        token_id=str(claims.get("jti", "")),
+        audiences=(audiences,) if isinstance(audiences, str) else tuple(audiences),
+        issued=float(claims["nbf"]),
+        expires=float(claims["exp"]),
+        bound=_bound(private),
+    )
+
+
+def _bound(private: dict[str, Any]) -> Bound | None:
+    for kind in ("Pod", "Secret", "Node"):
+        found = private.get(kind.lower())
+        if found is not None:
+            return Bound(kind, str(found["name"]), str(found["uid"]))
+    return None
+
+
+def _key_id(public: ec.EllipticCurvePublicKey) -> str:
+    der = public.public_bytes(
+        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    return hashlib.sha256(der).hexdigest()[:32]
