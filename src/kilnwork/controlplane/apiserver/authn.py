@@ -1,0 +1,149 @@
+"""Who is asking: a client certificate, the admin token, or a service-account token.
+
+Used once per request, before `authz`. It never says why a credential was refused, and no token
+reaches a log. Not for the channel, whose credentials have a verifier of their own.
+"""
+
+import hashlib
+import hmac
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from kilnwork.api import meta, resource
+from kilnwork.controlplane.apiserver import lookup as lookups
+from kilnwork.controlplane.apiserver import tokens as tokens_
+
+AUTHENTICATED = "system:authenticated"
+MASTERS = "system:masters"
+SERVICE_ACCOUNTS = "system:serviceaccounts"
+
+Headers = Iterable[tuple[bytes, bytes]]
+"""As in an ASGI scope: lower-case names."""
+
+PeerCertificate = Mapping[str, Any]
+"""What `ssl.SSLObject.getpeercert()` gives for a verified certificate; empty without one."""
+
+_REMEMBERED = 4096
+"""Tokens whose signature is not checked again (100 µs each); only hashes are kept."""
+
+
+class User(msgspec.Struct, frozen=True):
+    """Somebody with a name. `extra` holds facts of the credential, such as the Pod of a token."""
+
+    name: str
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+
+    @property
+    def is_admin(self) -> bool:
+        """True for members of `system:masters`, who may do everything."""
+        return MASTERS in self.groups
+
+
+ADMIN = User("kubernetes-admin", groups=(MASTERS, AUTHENTICATED))
+ANONYMOUS = User("system:anonymous", groups=("system:unauthenticated",))
+SERVER = User("system:apiserver", groups=(MASTERS, AUTHENTICATED))
+"""The server itself: garbage collector, binder, namespace clean-up."""
+
+_BOUND_KINDS = {"Pod": resource.PODS, "Secret": resource.SECRETS, "Node": resource.NODES}
+
+
+class Authenticator:
+    """Turns credentials into a `User`."""
+
+    def __init__(self, tokens: tokens_.Tokens, *, admin_token: str, lookup: lookups.Lookup) -> None:
+        self._tokens = tokens
+        self._admin_digest = hashlib.sha256(admin_token.encode()).digest()
+        self._lookup = lookup
+        self._remembered: OrderedDict[bytes, tokens_.Claims] = OrderedDict()
+
+    async def authenticate(
+        self, headers: Headers, peer_certificate: PeerCertificate | None = None
+    ) -> User | None:
+        """The user, or None when nothing valid was presented (answer 401)."""
+        user = certificate_user(peer_certificate) if peer_certificate else None
+        if user is not None:
+            return user
+        token = bearer_token(headers)
+        return self.token_user(token) if token else None
+
+    def token_user(self, token: str, *, audience: str = tokens_.API_AUDIENCE) -> User | None:
+        """The user of a bearer token, or None."""
+        digest = hashlib.sha256(token.encode()).digest()
+        if hmac.compare_digest(digest, self._admin_digest):
+            return ADMIN
+        claims = self._claims(token, digest, audience=audience)
+        if claims is None or not self._still_bound(claims):
+            return None
+        return _service_account(claims)
+
+    def _claims(self, token: str, digest: bytes, *, audience: str) -> tokens_.Claims | None:
+        known = self._remembered.get(digest)
+        if known is not None and audience in known.audiences and self._tokens.in_time(known):
+            self._remembered.move_to_end(digest)
+            return known
+        claims = self._tokens.verify(token, audience=audience)
+        if claims is not None:
+            self._remembered[digest] = claims
+            if len(self._remembered) > _REMEMBERED:
+                self._remembered.popitem(last=False)
+        return claims
+
+    def _still_bound(self, claims: tokens_.Claims) -> bool:
+        """A token dies with its account, and with the object that it was bound to."""
+        account = self._lookup.get(
+            resource.SERVICE_ACCOUNTS, claims.namespace, claims.service_account
+        )
+        if not _has_uid(account, claims.service_account_uid):
+            return False
+        if claims.bound is None:
+            return True
+        kind = _BOUND_KINDS[claims.bound.kind]
+        namespace = claims.namespace if kind.namespaced else None
+        return _has_uid(self._lookup.get(kind, namespace, claims.bound.name), claims.bound.uid)
+
+
+def bearer_token(headers: Headers) -> str | None:
+    """The token of an `Authorization: Bearer` header (RFC 6750), or None."""
+    for name, value in headers:
+        if name == b"authorization":
+            scheme, _, token = value.decode("latin-1").strip().partition(" ")
+            if scheme.lower() == "bearer" and token.strip():
+                return token.strip()
+    return None
+
+
+def certificate_user(certificate: PeerCertificate) -> User | None:
+    """Common name and organisations of a verified client certificate, as Kubernetes reads it."""
+    name, groups = "", []
+    for part in certificate.get("subject", ()):
+        for key, value in part:
+            if key == "commonName":
+                name = value
+            elif key == "organizationName":
+                groups.append(value)
+    return User(name, groups=(*groups, AUTHENTICATED)) if name else None
+
+
+def _has_uid(obj: meta.JsonObject | None, uid: str) -> bool:
+    return obj is not None and obj["metadata"].get("uid") == uid
+
+
+def _service_account(claims: tokens_.Claims) -> User:
+    extra: dict[str, tuple[str, ...]] = {}
+    if claims.token_id:
+        extra["authentication.kubernetes.io/credential-id"] = (f"JTI={claims.token_id}",)
+    if claims.bound is not None:
+        kind = claims.bound.kind.lower()
+        extra[f"authentication.kubernetes.io/{kind}-name"] = (claims.bound.name,)
+        extra[f"authentication.kubernetes.io/{kind}-uid"] = (claims.bound.uid,)
+    return User(
+        tokens_.user_name(claims.namespace, claims.service_account),
+        uid=claims.service_account_uid,
+        groups=(SERVICE_ACCOUNTS, f"{SERVICE_ACCOUNTS}:{claims.namespace}", AUTHENTICATED),
+        extra=extra,
+    )
