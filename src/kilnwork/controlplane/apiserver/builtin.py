@@ -1,0 +1,232 @@
+"""The table of everything that is served: resources, subresources, columns, selectable fields.
+
+Used by routing, discovery, OpenAPI, tables and selectors. Our kinds come with the schema and the
+columns of their CRDs, so that a user sees the same on any API server. No handler is here.
+"""
+
+from typing import Any
+
+import msgspec
+
+from kilnwork.api import crd, resource
+
+VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+_STATUS_VERBS = ("get", "patch", "update")
+
+
+class Column(msgspec.Struct, frozen=True, kw_only=True):
+    """One column of `kubectl get`. `priority` above 0 shows with `-o wide` only.
+
+    `json_path` is empty where `tables` computes the cell (built-in kinds).
+    """
+
+    name: str
+    type: str = "string"
+    json_path: str = ""
+    format: str = ""
+    priority: int = 0
+    description: str = ""
+
+
+class Subresource(msgspec.Struct, frozen=True, kw_only=True):
+    """A path below an object. `group`, `version`, `kind`: of the body where it is another kind."""
+
+    name: str
+    verbs: tuple[str, ...] = _STATUS_VERBS
+    group: str = ""
+    version: str = ""
+    kind: str = ""
+
+
+class Served(msgspec.Struct, frozen=True, kw_only=True):
+    """How one resource is served.
+
+    `schema`: structural schema of a custom kind, None for built-in ones. `selectable`: fields that
+    a field selector may name besides `metadata.name` and `metadata.namespace`.
+    """
+
+    resource: resource.Resource
+    schema: dict[str, Any] | None = None
+    columns: tuple[Column, ...] = ()
+    subresources: tuple[Subresource, ...] = ()
+    selectable: tuple[str, ...] = ()
+    verbs: tuple[str, ...] = VERBS
+
+    @property
+    def status_subresource(self) -> bool:
+        """True when `/status` exists: then the main path ignores status, and the other the rest."""
+        return any(s.name == "status" for s in self.subresources)
+
+    def subresource(self, name: str) -> Subresource | None:
+        """The subresource called `name`, if there is one."""
+        return next((s for s in self.subresources if s.name == name), None)
+
+    @property
+    def custom(self) -> bool:
+        """True for kinds that a CustomResourceDefinition describes."""
+        return self.schema is not None
+
+
+STATUS = Subresource(name="status")
+
+
+def _name() -> Column:
+    return Column(name="Name", format="name", description="Name must be unique within a namespace.")
+
+
+def _columns(*names: str) -> tuple[Column, ...]:
+    """Columns after Name, in the order of Kubernetes; `+` in front: only with `-o wide`."""
+    shown = [Column(name=n.lstrip("+"), priority=int(n.startswith("+"))) for n in names]
+    return (_name(), *shown)
+
+
+_PODS = Served(
+    resource=resource.PODS,
+    columns=_columns(
+        "Ready", "Status", "Restarts", "Age", "+IP", "+Node", "+Nominated Node", "+Readiness Gates"
+    ),
+    subresources=(
+        STATUS,
+        Subresource(name="log", verbs=("get",)),
+        Subresource(name="binding", verbs=("create",), kind="Binding"),
+        Subresource(
+            name="eviction", verbs=("create",), group="policy", version="v1", kind="Eviction"
+        ),
+    ),
+    selectable=(
+        "spec.nodeName",
+        "spec.restartPolicy",
+        "spec.schedulerName",
+        "spec.serviceAccountName",
+        "spec.hostNetwork",
+        "status.phase",
+        "status.podIP",
+        "status.nominatedNodeName",
+    ),
+)
+
+_EVENTS = Served(
+    resource=resource.EVENTS,
+    columns=(
+        Column(name="Last Seen"),
+        Column(name="Type"),
+        Column(name="Reason"),
+        Column(name="Object"),
+        Column(name="Subobject", priority=1),
+        Column(name="Source", priority=1),
+        Column(name="Message"),
+        Column(name="First Seen", priority=1),
+        Column(name="Count", priority=1),
+        Column(name="Name", format="name", priority=1),
+    ),
+    selectable=(
+        *(
+            f"involvedObject.{field}"
+            for field in (
+                "kind",
+                "namespace",
+                "name",
+                "uid",
+                "apiVersion",
+                "resourceVersion",
+                "fieldPath",
+            )
+        ),
+        "reason",
+        "reportingComponent",
+        "source",
+        "type",
+    ),
+)
+
+BUILT_IN: tuple[Served, ...] = (
+    Served(
+        resource=resource.NAMESPACES,
+        columns=_columns("Status", "Age"),
+        subresources=(STATUS, Subresource(name="finalize", verbs=("update",))),
+        selectable=("status.phase",),
+    ),
+    Served(
+        resource=resource.NODES,
+        columns=_columns(
+            "Status",
+            "Roles",
+            "Age",
+            "Version",
+            "+Internal-IP",
+            "+External-IP",
+            "+OS-Image",
+            "+Kernel-Version",
+            "+Container-Runtime",
+        ),
+        subresources=(STATUS,),
+        selectable=("spec.unschedulable",),
+    ),
+    _PODS,
+    Served(
+        resource=resource.SECRETS,
+        columns=_columns("Type", "Data", "Age"),
+        selectable=("type",),
+    ),
+    Served(resource=resource.CONFIG_MAPS, columns=_columns("Data", "Age")),
+    Served(
+        resource=resource.SERVICE_ACCOUNTS,
+        columns=_columns("Secrets", "Age"),
+        subresources=(
+            Subresource(
+                name="token",
+                verbs=("create",),
+                group="authentication.k8s.io",
+                version="v1",
+                kind="TokenRequest",
+            ),
+        ),
+    ),
+    _EVENTS,
+    Served(resource=resource.LEASES, columns=_columns("Holder", "Age")),
+    Served(
+        resource=resource.ROLES,
+        columns=(_name(), Column(name="Created At", type="date")),
+    ),
+    Served(
+        resource=resource.ROLE_BINDINGS,
+        columns=_columns("Role", "Age", "+Users", "+Groups", "+ServiceAccounts"),
+    ),
+)
+
+
+def _custom(kind: resource.Resource) -> Served:
+    version = crd.definition(kind)["spec"]["versions"][0]
+    columns = [
+        Column(
+            name=c["name"],
+            type=c["type"],
+            json_path=c["jsonPath"],
+            format=c.get("format", ""),
+            priority=c.get("priority", 0),
+            description=c.get("description", ""),
+        )
+        for c in version["additionalPrinterColumns"]
+    ]
+    return Served(
+        resource=kind,
+        schema=version["schema"]["openAPIV3Schema"],
+        columns=(_name(), *columns),
+        subresources=(STATUS,) if "status" in version.get("subresources", {}) else (),
+        selectable=tuple(f["jsonPath"].lstrip(".") for f in version.get("selectableFields", ())),
+    )
+
+
+SERVED: tuple[Served, ...] = (*BUILT_IN, *(_custom(kind) for kind in resource.OURS))
+_BY_NAME = {served.resource.qualified: served for served in SERVED}
+
+
+def of(kind: resource.Resource) -> Served:
+    """How `kind` is served; KeyError when it is not."""
+    return _BY_NAME[kind.qualified]
+
+
+def find(group: str, version: str, plural: str) -> Served | None:
+    """What a URL path names, or None."""
+    found = _BY_NAME.get(f"{plural}.{group}" if group else plural)
+    return found if found is not None and found.resource.version == version else None
