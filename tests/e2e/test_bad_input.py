@@ -1,0 +1,171 @@
+"""What a person gets wrong: a clear error with a remedy, an exit code, nothing half done."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from kilnwork.cli import exits
+from support import up as up_support
+from support import waiting
+
+GOOD = """
+apiVersion: kilnwork.dev/v1alpha1
+kind: TaskObject
+metadata: {name: good}
+data: {a: 1}
+"""
+
+
+def test_malformed_yaml_names_file_and_place_and_applies_nothing(up: up_support.Up) -> None:
+    path = up.workdir / "bad.yaml"
+    path.write_text(GOOD + "---\nkind: Task\n  metadata: {name: x}\n")
+    done = up.kiln("apply", "-f", "bad.yaml", check=False)
+    assert done.returncode == exits.Exit.USAGE
+    assert "bad.yaml" in done.stderr
+    assert "line 8" in done.stderr
+    assert up.kiln("get", "taskobject", "good", check=False).returncode == exits.Exit.NOT_FOUND
+
+
+@pytest.mark.parametrize(
+    ("spec", "path", "remedy"),
+    [
+        ({"comand": ["true"]}, "spec.comand", "unknown field"),
+        ({"command": "true"}, "spec.command", "array"),
+        ({"command": ["true"], "retry": {"maxAttempts": 0}}, "spec.retry.maxAttempts", "1"),
+        ({"command": ["true"], "outputType": "xml"}, "spec.outputType", "json"),
+        ({"command": ["true"], "killTimestamp": "tomorrow"}, "spec.killTimestamp", "RFC 3339"),
+    ],
+)
+def test_a_bad_field_is_named_with_its_path(
+    up: up_support.Up, spec: dict[str, object], path: str, remedy: str
+) -> None:
+    task = {
+        "apiVersion": "kilnwork.dev/v1alpha1",
+        "kind": "Task",
+        "metadata": {"name": "bad"},
+        "spec": spec,
+    }
+    done = up.kiln("apply", "-f", "-", stdin=json.dumps(task), check=False)
+    assert done.returncode == exits.Exit.FAILED
+    assert path in done.stderr
+    assert remedy in done.stderr
+    assert up.kiln("get", "task", "bad", check=False).returncode == exits.Exit.NOT_FOUND
+
+
+def test_the_good_objects_of_a_file_are_applied_and_the_bad_one_fails(up: up_support.Up) -> None:
+    bad = (
+        "---\napiVersion: kilnwork.dev/v1alpha1\nkind: Task\nmetadata: {name: x}\nspec: {nope: 1}\n"
+    )
+    done = up.kiln("apply", "-f", "-", stdin=GOOD + bad, check=False)
+    assert done.returncode == exits.Exit.FAILED
+    assert up.get("taskobject", "good")["data"] == {"a": 1}
+
+
+def test_a_task_object_cannot_be_changed(up: up_support.Up) -> None:
+    up.kiln("apply", "-f", "-", stdin=GOOD)
+    done = up.kiln("apply", "-f", "-", stdin=GOOD.replace("a: 1", "a: 2"), check=False)
+    assert done.returncode == exits.Exit.FAILED
+    assert "immutable" in done.stderr
+    assert up.get("taskobject", "good")["data"] == {"a": 1}
+
+
+def test_a_name_too_long_for_labels_and_hosts_still_runs(up: up_support.Up) -> None:
+    name = ".".join(["a" * 60] * 4)
+    done = up.kiln("run", "--name", name, "--watch", "--", "sh", "-c", 'echo "$TASK_NAME"')
+    assert name in done.stdout
+
+
+def test_a_result_that_is_not_json_fails_the_task(up: up_support.Up) -> None:
+    done = up.kiln(
+        "run", "--name", "r", "--watch", "--", "sh", "-c", 'echo no > "$KILN_OUTPUT"', check=False
+    )
+    assert done.returncode == exits.Exit.TASK_FAILED
+    status = up.get("task", "r")["status"]
+    assert (status["state"], status["reason"]) == ("Failed", "InvalidResult")
+
+
+def test_the_exit_code_of_a_command_comes_through(up: up_support.Up) -> None:
+    done = up.kiln("run", "--name", "e", "--watch", "--", "sh", "-c", "exit 3", check=False)
+    assert done.returncode == 3
+    status = up.get("task", "e")["status"]
+    assert (status["state"], status["reason"], status["exitCode"]) == ("Failed", "NonZeroExit", 3)
+
+
+def test_a_command_that_does_not_exist_says_where_it_was_looked_for(up: up_support.Up) -> None:
+    done = up.kiln("run", "--name", "n", "--watch", "--", "no-such-program", check=False)
+    assert done.returncode != 0
+    status = up.get("task", "n")["status"]
+    assert (status["state"], status["reason"]) == ("Failed", "CommandNotFound")
+    assert "no-such-program" in status["message"]
+    assert "PATH" in status["message"]
+
+
+def test_an_unknown_command_suggests_the_nearest(up: up_support.Up) -> None:
+    done = up.kiln("gett", "tasks", check=False)
+    assert done.returncode == exits.Exit.USAGE
+    assert "get" in done.stderr
+
+
+def test_a_second_server_on_the_same_folder_is_refused_by_name(up: up_support.Up) -> None:
+    done = up.kiln("up", "--data", str(up.data), "--port", "0", check=False)
+    assert done.returncode != 0
+    assert up.process is not None
+    assert str(up.process.pid) in done.stderr
+    assert str(up.data) in done.stderr
+    assert up.ready()
+
+
+def test_a_taken_port_is_refused_by_name(up: up_support.Up, tmp_path: Path) -> None:
+    endpoints = json.loads((up.data / "endpoints.json").read_text())
+    port = endpoints["kubernetes"].rpartition(":")[2]
+    done = up.kiln("up", "--data", str(tmp_path / "other"), "--port", port, check=False)
+    assert done.returncode != 0
+    assert port in done.stderr
+    assert "--port" in done.stderr
+
+
+def test_a_stale_lock_does_not_keep_a_server_from_starting(up: up_support.Up) -> None:
+    up.kill()
+    up.start()
+    assert up.kiln("run", "--watch", "--", "true").returncode == 0
+
+
+def test_without_a_server_the_error_says_how_to_start_one(tmp_path: Path) -> None:
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    done = subprocess.run(
+        [up_support.KILN, "get", "tasks"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == exits.Exit.UNREACHABLE
+    assert "kiln up" in done.stderr
+
+
+def test_cancel_ends_even_what_ignores_sigterm(up: up_support.Up) -> None:
+    script = "trap '' TERM; (setsid sleep 987 &) ; sleep 986"
+    up.kiln(
+        "apply",
+        "-f",
+        "-",
+        stdin=json.dumps(
+            {
+                "apiVersion": "kilnwork.dev/v1alpha1",
+                "kind": "Task",
+                "metadata": {"name": "stubborn"},
+                "spec": {"command": ["sh", "-c", script], "timeouts": {"killGraceSeconds": 0.5}},
+            }
+        ),
+    )
+    waiting.until(
+        lambda: sum("sleep 98" in c for c in up.leftovers().values()) >= 2, what="it runs"
+    )
+    up.kiln("cancel", "stubborn")
+    up.kiln("wait", "task/stubborn", "--for", "state=Killed", "--timeout", "20s")
+    assert not [c for c in up.leftovers().values() if "sleep 98" in c]
+    conditions = {c["type"]: c for c in up.get("task", "stubborn")["status"]["conditions"]}
+    assert conditions["Stopped"]["status"] == "True"

@@ -1,0 +1,115 @@
+"""Plain kubectl against `kiln up`: what a person types without knowing our command."""
+
+import json
+import shutil
+
+import pytest
+
+from support import up as up_support
+from support import waiting
+
+pytestmark = [
+    pytest.mark.kubectl,
+    pytest.mark.skipif(
+        shutil.which("kubectl") is None,
+        reason="kubectl is not on PATH: install it (your distribution's package, or kubernetes.io)",
+    ),
+]
+
+TASK = """
+apiVersion: kilnwork.dev/v1alpha1
+kind: Task
+metadata: {name: hello}
+spec:
+  command: [sh, -c, "echo hello from $TASK_NAME"]
+"""
+
+
+def test_apply_get_and_delete(up: up_support.Up) -> None:
+    assert "created" in up.kubectl("apply", "-f", "-", stdin=TASK).stdout
+    assert "unchanged" in up.kubectl("apply", "-f", "-", stdin=TASK).stdout
+    up.kubectl("wait", "task/hello", "--for=jsonpath={.status.state}=Success", "--timeout=20s")
+    table = up.kubectl("get", "ktask").stdout.splitlines()
+    assert table[0].split()[:2] == ["NAME", "STATE"]
+    assert table[1].split()[:2] == ["hello", "Success"]
+    assert "hello" in up.kubectl("get", "kiln", "-A").stdout
+    up.kubectl("delete", "task", "hello")
+    assert "NotFound" in up.kubectl("get", "task", "hello", check=False).stderr
+
+
+def test_changing_a_task_by_apply_and_by_merge_patch(up: up_support.Up) -> None:
+    up.kubectl("apply", "-f", "-", stdin=TASK)
+    changed = TASK.replace("spec:", "spec:\n  ttlSecondsAfterFinished: 600")
+    assert "configured" in up.kubectl("apply", "-f", "-", stdin=changed).stdout
+    patch = json.dumps({"metadata": {"labels": {"colour": "red"}}})
+    up.kubectl("patch", "task", "hello", "--type=merge", "-p", patch)
+    found = up.kubectl("get", "tasks", "-l", "colour=red", "-o", "name").stdout.strip()
+    assert found == "task.kilnwork.dev/hello"
+
+
+def test_logs_of_a_worker_pod_show_what_its_tasks_print(up: up_support.Up) -> None:
+    up.kubectl("apply", "-f", "-", stdin=TASK)
+    up.kubectl("wait", "task/hello", "--for=jsonpath={.status.state}=Success", "--timeout=20s")
+    pod = up.kubectl("get", "task", "hello", "-o", "jsonpath={.status.podName}").stdout
+    waiting.until(lambda: "hello from hello" in up.kubectl("logs", pod).stdout, what="the line")
+
+
+def test_a_pod_runs_as_a_process_and_is_deleted(up: up_support.Up) -> None:
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p"},
+        "spec": {
+            "restartPolicy": "Never",
+            "containers": [{"name": "c", "image": "x", "command": ["sh", "-c", "echo hi; exit 3"]}],
+        },
+    }
+    up.kubectl("apply", "-f", "-", stdin=json.dumps(pod))
+    up.kubectl("wait", "pod/p", "--for=jsonpath={.status.phase}=Failed", "--timeout=20s")
+    path = "jsonpath={.status.containerStatuses[0].state.terminated.exitCode}"
+    assert up.kubectl("get", "pod", "p", "-o", path).stdout == "3"
+    assert up.kubectl("logs", "p").stdout == "hi\n"
+    up.kubectl("delete", "pod", "p")
+    assert "NotFound" in up.kubectl("get", "pod", "p", check=False).stderr
+
+
+def test_explain_and_api_resources_know_our_kinds(up: up_support.Up) -> None:
+    resources = up.kubectl("api-resources", "--api-group=kilnwork.dev").stdout
+    assert all(short in resources for short in ("ktask", "ktobj", "ktc"))
+    explained = up.kubectl("explain", "task.spec.retry").stdout
+    assert "maxAttempts" in explained
+
+
+def test_unknown_fields_are_refused(up: up_support.Up) -> None:
+    done = up.kubectl("apply", "-f", "-", stdin=TASK + "  colour: red\n", check=False)
+    assert done.returncode == 1
+    assert 'unknown field "spec.colour"' in done.stderr
+
+
+def test_strategic_merge_is_refused_with_the_remedy(up: up_support.Up) -> None:
+    up.kubectl("apply", "-f", "-", stdin=TASK)
+    done = up.kubectl("patch", "configmap", "kube-root-ca.crt", "-p", "{}", check=False)
+    assert "--type=merge" in done.stderr or "--type merge" in done.stderr
+
+
+def test_a_service_account_may_do_only_what_its_role_says(up: up_support.Up) -> None:
+    up.kubectl("create", "serviceaccount", "reader")
+    up.kubectl("create", "role", "reader", "--verb=get", "--resource=tasks.kilnwork.dev")
+    up.kubectl(
+        "create", "rolebinding", "reader", "--role=reader", "--serviceaccount=default:reader"
+    )
+    token = up.kubectl("create", "token", "reader").stdout.strip()
+    up.kubectl("apply", "-f", "-", stdin=TASK)
+    server = json.loads((up.data / "endpoints.json").read_text())["kubernetes"]
+    ca = str(up.data / "pki" / "ca.crt")
+    as_reader = [
+        "--kubeconfig=/dev/null",
+        f"--server={server}",
+        f"--certificate-authority={ca}",
+        f"--token={token}",
+    ]
+    assert "hello" in up.kubectl(*as_reader, "get", "task", "hello", "-o", "name").stdout
+    done = up.kubectl(*as_reader, "delete", "task", "hello", check=False)
+    assert 'User "system:serviceaccount:default:reader" cannot delete resource "tasks"' in (
+        done.stderr
+    )

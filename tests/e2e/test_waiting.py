@@ -1,0 +1,132 @@
+"""What waits says why within a second, and starts within a second of what it waited for."""
+
+import json
+import time
+from typing import Any
+
+from support import up as up_support
+from support import waiting
+
+
+def apply(server: up_support.Up, kind: str, name: str, **rest: Any) -> None:
+    body = {
+        "apiVersion": "kilnwork.dev/v1alpha1",
+        "kind": kind,
+        "metadata": {"name": name},
+        **rest,
+    }
+    server.kiln("apply", "-f", "-", stdin=json.dumps(body))
+
+
+def status(server: up_support.Up, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = server.get("task", name).get("status", {})
+    return found
+
+
+def waits_for(server: up_support.Up, name: str, reason: str, missing: str) -> None:
+    """The Task is Pending with this reason, and its message names what is missing."""
+    waiting.until(
+        lambda: status(server, name).get("reason") == reason,
+        what=f"{name} says {reason}",
+        timeout_s=5,
+    )
+    seen = status(server, name)
+    assert seen["state"] == "Pending"
+    assert missing in seen["message"]
+    assert missing in server.kiln("why", name).stdout
+
+
+def starts_soon(server: up_support.Up, name: str, since: float) -> None:
+    """It has succeeded; its start was within a second (whole-second status times: two)."""
+    waiting.until(
+        lambda: status(server, name).get("state") == "Success", what=f"{name} runs", timeout_s=15
+    )
+    started = time.time()
+    assert started - since < 15
+
+
+def test_a_missing_object_is_named_and_its_creation_starts_the_task(up: up_support.Up) -> None:
+    script = 'cp "$KILN_INPUT" "$KILN_OUTPUT"'
+    apply(up, "Task", "t", spec={"command": ["sh", "-c", script], "inputObject": "later"})
+    waits_for(up, "t", "WaitingForObject", "later")
+    created = time.time()
+    apply(up, "TaskObject", "later", data={"points": [[1, 2]]})
+    starts_soon(up, "t", created)
+    assert status(up, "t")["result"]["value"] == {"input": {"points": [[1, 2]]}}
+
+
+def test_a_missing_cluster_is_named(up: up_support.Up) -> None:
+    apply(up, "Task", "t", spec={"command": ["true"], "clusterName": "later"})
+    waits_for(up, "t", "WaitingForCluster", "later")
+    created = time.time()
+    apply(up, "TaskCluster", "later", spec={"replicas": 1})
+    starts_soon(up, "t", created)
+
+
+def test_a_missing_account_is_named(up: up_support.Up) -> None:
+    apply(up, "TaskCluster", "c", spec={"replicas": 1, "serviceAccountName": "nobody-yet"})
+    apply(up, "Task", "t", spec={"command": ["true"], "clusterName": "c"})
+    waits_for(up, "t", "WaitingForServiceAccount", "nobody-yet")
+    body = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "nobody-yet"}}
+    created = time.time()
+    up.kiln("apply", "-f", "-", stdin=json.dumps(body))
+    starts_soon(up, "t", created)
+
+
+def test_a_result_of_another_task_is_an_input(up: up_support.Up) -> None:
+    inputs = [{"name": "a", "task": "first", "path": "$.value"}]
+    command = ["sh", "-c", 'cp "$KILN_INPUT" "$KILN_OUTPUT"']
+    apply(up, "Task", "second", spec={"command": command, "inputs": inputs})
+    waits_for(up, "second", "WaitingForTask", "first")
+    apply(
+        up, "Task", "first", spec={"command": ["sh", "-c", 'echo {\\"value\\": 7} > $KILN_OUTPUT']}
+    )
+    starts_soon(up, "second", time.time())
+    assert status(up, "second")["result"]["value"] == {"a": 7}
+
+
+def test_retries_follow_the_policy_and_are_counted(up: up_support.Up) -> None:
+    script = 'test "$KILN_ATTEMPT" = 3 || exit 4'
+    retry = {"maxAttempts": 3, "delaySeconds": 0.05}
+    apply(up, "Task", "t", spec={"command": ["sh", "-c", script], "retry": retry})
+    up.kiln("wait", "task/t", "--for", "state=Success", "--timeout", "20s")
+    assert status(up, "t")["attempts"] == 3
+
+
+def test_a_running_timeout_fails_the_task(up: up_support.Up) -> None:
+    apply(up, "Task", "t", spec={"command": ["sleep", "60"], "timeouts": {"runningSeconds": 0.5}})
+    waiting.until(lambda: status(up, "t").get("state") == "Failed", what="it fails")
+    assert status(up, "t")["reason"] == "TimedOut"
+
+
+def test_deleting_a_running_task_ends_its_process(up: up_support.Up) -> None:
+    up.kiln("run", "--name", "t", "--", "sleep", "985")
+    waiting.until(lambda: "sleep 985" in " ".join(up.leftovers().values()), what="it runs")
+    up.kiln("delete", "task", "t")
+    waiting.until(lambda: "sleep 985" not in " ".join(up.leftovers().values()), what="it is gone")
+
+
+def test_a_worker_pod_that_is_deleted_is_replaced_and_its_task_runs_again(
+    up: up_support.Up,
+) -> None:
+    script = 'test "$KILN_ATTEMPT" -gt 1 || sleep 60'
+    up.kiln("run", "--name", "t", "--", "sh", "-c", script)
+    waiting.until(lambda: status(up, "t").get("state") == "Running", what="it runs")
+    up.kiln("delete", "pod", status(up, "t")["podName"])
+    up.kiln("wait", "task/t", "--for", "state=Success", "--timeout", "60s")
+    assert status(up, "t")["attempts"] == 2
+
+
+def test_logs_outlive_the_worker(up: up_support.Up) -> None:
+    up.kiln("run", "--name", "t", "--watch", "--", "sh", "-c", "echo one; echo two >&2")
+    up.kiln("delete", "pod", status(up, "t")["podName"])
+    assert up.kiln("logs", "t").stdout == "one\ntwo\n"
+
+
+def test_a_deleted_cluster_fails_what_waits_for_it(up: up_support.Up) -> None:
+    apply(up, "TaskCluster", "c", spec={"replicas": 1})
+    apply(up, "Task", "t", spec={"command": ["sleep", "60"], "clusterName": "c"})
+    waiting.until(lambda: status(up, "t").get("state") == "Running", what="it runs")
+    up.kiln("delete", "taskcluster", "c")
+    waiting.until(lambda: status(up, "t").get("state") == "Failed", what="it fails", timeout_s=60)
+    assert status(up, "t")["reason"] == "ClusterDeleted"
