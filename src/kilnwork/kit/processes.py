@@ -100,10 +100,11 @@ def children(pid: int) -> list[int]:
 
 def descendants(pid: int) -> set[int]:
     """Everything started by `pid` and not yet adopted by another, zombies included."""
-    return _below({pid}, look())
+    return below({pid}, look())
 
 
-def _below(roots: set[int], stats: dict[int, Stat]) -> set[int]:
+def below(roots: set[int], stats: dict[int, Stat]) -> set[int]:
+    """All descendants of `roots` in one look, without the roots themselves."""
     families: dict[int, list[int]] = {}
     for pid, stat in stats.items():
         families.setdefault(stat.parent, []).append(pid)
@@ -138,7 +139,7 @@ def belonging(root: int | None, *, marker: str) -> set[int]:
     stats = look()
     if root is not None:
         found |= {root} | {pid for pid, stat in stats.items() if stat.group == root}
-    found |= _below(found, stats)
+    found |= below(found, stats)
     return {pid for pid in found if pid in stats and stats[pid].state not in "ZX"}
 
 
