@@ -1,0 +1,8 @@
+"""The local node: a virtual kubelet that runs one-container Pods as process groups, Linux only.
+
+`local.LocalNode` is what the server starts. It reaches the API server over HTTP only, and leaves
+the processes themselves to the *shim* (`shim`, a small process that outlives a SIGKILL of the
+server). Images are labels here: programs come from the host. No scheduler, no image store.
+
+Kept free of imports: the shim starts through this package and must stay small.
+"""

@@ -1,0 +1,321 @@
+"""One container as the shim holds it: start, stop, proof that all of it is gone, record on disk.
+
+A container is one program in a session of its own plus everything that program starts. It counts
+as ended only when none of that is left. Its record lets a later shim adopt it by pid and start
+time; it holds no environment and no command, since those may carry secrets. Standard library only.
+
+Output passes through named pipes that the container holds open for reading *and* writing, so that
+it neither gets SIGPIPE nor loses a line while one shim is replaced by the next.
+"""
+
+import contextlib
+import errno
+import json
+import os
+import re
+import signal
+import subprocess
+from pathlib import Path
+from typing import NamedTuple
+
+from kilnwork.controlplane.node import cri_log
+from kilnwork.kit import clock, processes
+
+MARKER = "KILN_CONTAINER_ID"
+"""Variable in the environment of all that belongs to a container; the value is its id."""
+
+_ID = re.compile(r"[a-z0-9-]{1,64}/[a-z0-9-]{1,63}/[0-9]{1,9}")
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+_STREAMS = ("stdout", "stderr")
+_DRAIN_S = 1.0
+_AGAIN_S = 0.01
+_ADOPTED_LOOK_S = 0.1
+_READ = 64 * 1024
+
+START_ERROR = 128
+"""Exit code when the program could not be executed (containerd's StartError)."""
+
+UNKNOWN = 137
+"""Exit code when the container ended unseen (the kubelet's ContainerStatusUnknown)."""
+
+
+UNSEEN = "ContainerStatusUnknown"
+
+
+class Record(NamedTuple):
+    """What is known of a container; the wire form and the file are this as a JSON object.
+
+    `pid` is 0 until the program runs. `exit_code` is None until everything of it is gone.
+    Times are wall seconds. `started` is `processes.ProcessId.started`, valid in boot `boot`.
+    """
+
+    id: str
+    folder: str
+    pid: int = 0
+    started: int = 0
+    boot: str = ""
+    started_at: float = 0.0
+    finished_at: float = 0.0
+    exit_code: int | None = None
+    signal: int = 0
+    reason: str = ""
+    message: str = ""
+
+    @property
+    def number(self) -> int:
+        """Which start of this container of its Pod: 0, then 1 for the first restart."""
+        return int(self.id.rsplit("/", 1)[1])
+
+
+class Order(NamedTuple):
+    """What to run. `env` is complete: nothing is inherited."""
+
+    id: str
+    argv: list[str]
+    env: dict[str, str]
+    cwd: str
+    folder: str
+
+
+def valid_id(text: str) -> bool:
+    """True for `<pod uid>/<container name>/<number>`."""
+    return _ID.fullmatch(text) is not None
+
+
+class Records:
+    """The folder with one JSON file for each container that was not forgotten."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def save(self, record: Record) -> None:
+        """Replace the file of this container; raises OSError."""
+        path = self._path(record.id)
+        temporary = path.with_suffix(".new")
+        temporary.write_text(json.dumps(record._asdict()))
+        temporary.replace(path)
+
+    def forget(self, container: str) -> None:
+        """Remove the file, if there is one."""
+        self._path(container).unlink(missing_ok=True)
+
+    def load(self) -> list[Record]:
+        """All records; a file that cannot be read is removed (it was never complete)."""
+        found = []
+        for path in sorted(self._folder.glob("*.json")):
+            try:
+                found.append(Record(**json.loads(path.read_text())))
+            except (OSError, ValueError, TypeError):
+                path.unlink(missing_ok=True)
+        return found
+
+    def _path(self, container: str) -> Path:
+        return self._folder / f"{container.replace('/', '.')}.json"
+
+
+def boot_id() -> str:
+    """Which boot of this machine this is; start times of another mean nothing."""
+    return _BOOT.read_text().strip()
+
+
+class Container:
+    """One container, from its start to the proof of its end.
+
+    The shim calls `exited` when it has waited for the root process and `step` whenever `due()` has
+    come, until `record.exit_code` is set.
+    """
+
+    def __init__(self, record: Record, *, now: clock.Clock, adopted: bool = False) -> None:
+        self.record = record
+        self._now = now
+        self._adopted = adopted
+        self._root: processes.ProcessId | None = None
+        self._status: int | None = None
+        self._kill_at: float | None = None
+        self._drain_until: float | None = None
+        self._again_at: float | None = None
+        self._log = cri_log.LogWriter(self.log_path, now=now)
+        self.pipes: dict[int, str] = {}
+        """Reading ends of the output pipes with the stream's name; the shim closes them."""
+
+    @property
+    def log_path(self) -> Path:
+        """The container's log, `FOLDER/NUMBER.log`."""
+        return Path(self.record.folder) / f"{self.record.number}.log"
+
+    @property
+    def marker(self) -> str:
+        """The entry in the environment of all its processes."""
+        return f"{MARKER}={self.record.id}"
+
+    @property
+    def ended(self) -> bool:
+        """True once nothing of it is left and its exit code is known."""
+        return self.record.exit_code is not None
+
+    @property
+    def root(self) -> processes.ProcessId | None:
+        """Its first process, None once that has ended."""
+        return self._root
+
+    def start(self, order: Order) -> None:
+        """Execute the program; a failure ends the container with `START_ERROR` and its reason."""
+        try:
+            pid = self._execute(order)
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            self._end(START_ERROR, reason="StartError", message=explain(order, error))
+            return
+        self._root = processes.identify(pid)
+        self.record = self.record._replace(
+            pid=pid,
+            started=self._root.started if self._root else 0,
+            boot=boot_id(),
+            started_at=self._now.wall(),
+        )
+
+    def _execute(self, order: Order) -> int:
+        Path(order.folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+        ends: list[int] = []
+        try:
+            ends += (self._open_pipe(stream) for stream in _STREAMS)
+            child = subprocess.Popen(
+                order.argv,
+                stdin=subprocess.DEVNULL,
+                stdout=ends[0],
+                stderr=ends[1],
+                cwd=order.cwd,
+                env={**order.env, MARKER: order.id},
+                start_new_session=True,
+                umask=0o022,
+            )
+        finally:
+            for end in ends:
+                os.close(end)
+        child.returncode = 0  # the shim waits for all its children; keep Popen from trying
+        return child.pid
+
+    def adopt(self) -> None:
+        """Take over what an earlier shim started: from now on its end is seen, its code is not."""
+        root = processes.ProcessId(self.record.pid, self.record.started)
+        if self.record.boot == boot_id() and root.alive():
+            self._root = root
+            self._again_at = self._now.monotonic() + _ADOPTED_LOOK_S
+        else:
+            self._gone()
+        for stream in _STREAMS:
+            try:
+                pipe = os.open(self._pipe_path(stream), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            except OSError:
+                continue
+            self.pipes[pipe] = stream
+
+    def stop(self, grace_s: float) -> None:
+        """SIGTERM to its process group, SIGKILL to all of it after `grace_s`; may be shortened."""
+        if self._root is None:
+            return
+        at = self._now.monotonic() + max(0.0, grace_s)
+        first = self._kill_at is None
+        self._kill_at = at if self._kill_at is None else min(at, self._kill_at)
+        if first and grace_s > 0 and self._root.alive():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._root.pid, signal.SIGTERM)
+
+    def exited(self, status: int) -> None:
+        """The root process was waited for with this status (waitpid(2))."""
+        self._status = status
+        self._gone()
+
+    def read(self, pipe: int) -> bool:
+        """Move what a pipe holds to the log; False at its end."""
+        try:
+            output = os.read(pipe, _READ)
+        except BlockingIOError:
+            return True
+        if not output:
+            return False
+        self._log.write(self.pipes[pipe], output)
+        return True
+
+    def due(self) -> float | None:
+        """When `step` wants to be called (monotonic seconds; 0: at once), None for not at all."""
+        if self._drain_until is not None and not self.pipes:
+            return 0.0
+        times = [t for t in (self._kill_at, self._again_at, self._drain_until) if t is not None]
+        return min(times, default=None)
+
+    def step(self, *, alone: bool) -> None:
+        """Do what is due. `alone`: the shim has no child left, so nothing can have escaped."""
+        now = self._now.monotonic()
+        if self._root is not None:
+            self._step_running(now)
+        elif self._drain_until is None:
+            clear = alone and not self._adopted
+            if clear or processes.kill_belonging(None, marker=self.marker, rounds=4):
+                self._drain_until = now if not self.pipes else now + _DRAIN_S
+                self._again_at = None
+            else:
+                self._again_at = now + _AGAIN_S
+        if self._drain_until is not None and (not self.pipes or now >= self._drain_until):
+            self._finish()
+
+    def _step_running(self, now: float) -> None:
+        assert self._root is not None  # noqa: S101 - for the type checker
+        if self._adopted and not self._root.alive():
+            self._gone()
+            return
+        self._again_at = now + _ADOPTED_LOOK_S if self._adopted else None
+        if self._kill_at is not None and now >= self._kill_at:
+            processes.kill_belonging(self._root.pid, marker=self.marker, rounds=4)
+            self._kill_at = now + _AGAIN_S * 10
+
+    def _gone(self) -> None:
+        self._root = None
+        self._kill_at = None
+        self._again_at = self._now.monotonic()
+
+    def _finish(self) -> None:
+        if self._status is None:
+            message = "the container ended while nothing watched it"
+            self._end(UNKNOWN, reason=UNSEEN, message=message)
+            return
+        code = os.waitstatus_to_exitcode(self._status)
+        number = -code if code < 0 else 0
+        self._end(128 + number if number else code, number=number)
+
+    def _end(self, code: int, *, number: int = 0, reason: str = "", message: str = "") -> None:
+        for stream in _STREAMS:
+            self._pipe_path(stream).unlink(missing_ok=True)
+        self._log.close()
+        self._kill_at = self._again_at = self._drain_until = None
+        self.record = self.record._replace(
+            exit_code=code,
+            signal=number,
+            reason=reason,
+            message=message,
+            finished_at=self._now.wall(),
+        )
+
+    def _pipe_path(self, stream: str) -> Path:
+        return Path(self.record.folder) / f"{self.record.number}.{stream}"
+
+    def _open_pipe(self, stream: str) -> int:
+        """Make the pipe, keep its reading end; the descriptor that the container gets."""
+        path = self._pipe_path(stream)
+        path.unlink(missing_ok=True)
+        os.mkfifo(path, 0o600)
+        self.pipes[os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)] = stream
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+
+
+def explain(order: Order, error: Exception) -> str:
+    """Why a program could not be executed, naming the file and where it was looked for."""
+    program = order.argv[0] if order.argv else ""
+    if not isinstance(error, OSError):
+        return f'exec: "{program}": {error}'
+    if error.filename == order.cwd and not os.path.isdir(order.cwd):  # noqa: PTH112 - a str
+        return f'working directory "{order.cwd}" is not a folder on this node'
+    if error.errno == errno.ENOENT and "/" not in program:
+        where = order.env.get("PATH", "")
+        return f'exec: "{program}": executable file not found in PATH "{where}"'
+    text = f'exec: "{program}": {os.strerror(error.errno or 0).lower()}'
+    return text if error.filename in (None, program) else f"{text}: {error.filename}"

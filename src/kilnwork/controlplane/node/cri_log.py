@@ -1,0 +1,92 @@
+"""Container logs on disk in the kubelet's format (CRI), written by the shim, one file a container.
+
+A line is `TIME stdout|stderr F|P TEXT`; P marks a piece of a line that was too long. Two
+generations are kept: `NAME.log` and `NAME.log.1`. Reading is `log_reader`. Standard library only:
+the shim pays for every import.
+"""
+
+import os
+from pathlib import Path
+
+from kilnwork.kit import clock
+
+MAX_LINE = 16 * 1024
+"""Bytes of text in one entry; longer lines are cut into P entries (containerd's default)."""
+
+LIMIT = 10 * 1024 * 1024
+"""Bytes of one file before it is rotated (the kubelet's containerLogMaxSize)."""
+
+
+def previous(path: Path) -> Path:
+    """Where the older generation of a log is kept."""
+    return path.with_name(f"{path.name}.1")
+
+
+class LogWriter:
+    """Appends what a container writes to its log. Never fails the container: see `lost`.
+
+    Output without a newline is held back until the line ends, grows past `MAX_LINE`, or `close`.
+    """
+
+    def __init__(self, path: Path, *, limit: int = LIMIT, now: clock.Clock) -> None:
+        self._path = path
+        self._limit = limit
+        self._now = now
+        self._rest: dict[str, bytes] = {}
+        self._file = -1
+        self._size = 0
+        self.lost = 0
+        """Bytes that could not be written, as on a full disk."""
+
+    def write(self, stream: str, output: bytes) -> None:
+        """Take a piece of `stdout` or `stderr`."""
+        *lines, rest = (self._rest.get(stream, b"") + output).split(b"\n")
+        entries = [piece for line in lines for piece in _cut(line)]
+        while len(rest) >= MAX_LINE:
+            entries.append((b"P", rest[:MAX_LINE]))
+            rest = rest[MAX_LINE:]
+        self._rest[stream] = rest
+        self._append(stream, entries)
+
+    def close(self) -> None:
+        """Write what was held back and close the file."""
+        for stream, rest in self._rest.items():
+            if rest:
+                self._append(stream, [(b"F", rest)])
+        self._rest.clear()
+        self._shut()
+
+    def _append(self, stream: str, entries: list[tuple[bytes, bytes]]) -> None:
+        if not entries:
+            return
+        head = f"{clock.rfc3339_micro(self._now.wall())} {stream} ".encode()
+        text = b"".join(b"%b%b %b\n" % (head, tag, line) for tag, line in entries)
+        try:
+            self._put(text)
+        except OSError:
+            self.lost += len(text)
+            self._shut()
+
+    def _put(self, text: bytes) -> None:
+        if self._file < 0:
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+            self._file = os.open(self._path, flags, 0o600)
+            self._size = os.fstat(self._file).st_size
+        view = memoryview(text)
+        while view:
+            written = os.write(self._file, view)
+            view = view[written:]
+            self._size += written
+        if self._size >= self._limit:
+            self._shut()
+            self._path.replace(previous(self._path))
+
+    def _shut(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+
+def _cut(line: bytes) -> list[tuple[bytes, bytes]]:
+    pieces = [line[i : i + MAX_LINE] for i in range(0, len(line), MAX_LINE)] or [b""]
+    return [*((b"P", piece) for piece in pieces[:-1]), (b"F", pieces[-1])]

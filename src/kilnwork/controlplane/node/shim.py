@@ -1,0 +1,345 @@
+"""The shim: parent and subreaper of every container process, so that they outlive the server.
+
+Started by `shim_link.launch` as `python -S -P -m …shim` with the package's folder in PYTHONPATH (no
+site-packages: it stays small and starts in milliseconds), in a session of its own. One a data
+folder, which a lock ensures. It serves one node at a time on a Unix socket: a request is one JSON
+object a line, `{"n": 1, "do": "start", …}`, answered by `{"n": 1, …}`; between answers it says
+`{"event": "ended", "container": {…}}`.
+
+Without a node for `patience` seconds it ends all containers and leaves. If it is killed itself, the
+next one adopts what it finds by pid and start time (`container.Record`). Containers receive their
+environment through the socket, never in a command line. Standard library only.
+
+A process that clears its environment *and* leaves its parent cannot be told from others; it is
+ended together with the last container that can have started it.
+"""
+
+import fcntl
+import json
+import os
+import selectors
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from kilnwork.controlplane.node import container as containers
+from kilnwork.kit import clock, processes
+
+PROTOCOL = 1
+PATIENCE_S = 65.0
+"""Longer than a worker waits for a server (60 s), so that workers leave by themselves first."""
+
+LEAVE_GRACE_S = 2.0
+MAX_REQUEST = 8 * 1024 * 1024
+_RECEIVE = 64 * 1024
+_TICK_S = 5.0
+
+LOCKED = 3
+"""Exit code when another shim holds the folder."""
+
+
+class Shim:
+    """The loop: signals, the node's connection, output pipes, deadlines. One thread."""
+
+    def __init__(
+        self, folder: Path, socket_path: Path, *, patience_s: float, now: clock.Clock
+    ) -> None:
+        self._records = containers.Records(folder)
+        self._socket_path = socket_path
+        self._patience_s = patience_s
+        self._now = now
+        self._selector = selectors.DefaultSelector()
+        self._held: dict[str, containers.Container] = {}
+        self._connection: socket.socket | None = None
+        self._received = b""
+        self._unsent = b""
+        self._alone_since = now.monotonic()
+        self._leaving = False
+        self._requests: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+            "hello": self._hello,
+            "start": self._start,
+            "stop": self._stop,
+            "forget": self._forget,
+            "leave": self._leave,
+        }
+
+    def run(self) -> None:
+        """Serve until told to leave, or until nobody has asked for longer than the patience."""
+        wakeup = self._catch_signals()
+        self._adopt()
+        listener = self._listen()
+        self._reap()
+        while not (self._leaving and all(c.ended for c in self._held.values())):
+            for key, _ in self._selector.select(self._wait_s()):
+                if key.fileobj is listener:
+                    self._accept(listener)
+                elif key.fileobj is wakeup:
+                    wakeup.recv(_RECEIVE)
+                    self._reap()
+                elif key.fileobj is self._connection:
+                    self._talk()
+                elif isinstance(key.data, containers.Container):
+                    self._pump(key.fd, key.data)
+            self._tick()
+        self._flush()
+        self._socket_path.unlink(missing_ok=True)
+
+    def _catch_signals(self) -> socket.socket:
+        receiver, sender = socket.socketpair()
+        receiver.setblocking(False)
+        sender.setblocking(False)
+        signal.set_wakeup_fd(sender.detach(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda *_: self._leave({}))
+        signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+        self._selector.register(receiver, selectors.EVENT_READ)
+        return receiver
+
+    def _listen(self) -> socket.socket:
+        self._socket_path.unlink(missing_ok=True)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener.bind(str(self._socket_path))
+        listener.listen(4)
+        listener.setblocking(False)
+        self._selector.register(listener, selectors.EVENT_READ)
+        return listener
+
+    def _adopt(self) -> None:
+        for record in self._records.load():
+            held = containers.Container(record, now=self._now, adopted=True)
+            self._held[record.id] = held
+            if not held.ended:
+                held.adopt()
+                self._watch_pipes(held)
+
+    # What comes in
+
+    def _accept(self, listener: socket.socket) -> None:
+        """The newest node counts: an older connection is that of a server that is gone."""
+        connection, _ = listener.accept()
+        self._disconnect()
+        connection.setblocking(False)
+        self._connection = connection
+        self._selector.register(connection, selectors.EVENT_READ)
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._selector.unregister(self._connection)
+            self._connection.close()
+        self._connection = None
+        self._received = self._unsent = b""
+        self._alone_since = self._now.monotonic()
+
+    def _talk(self) -> None:
+        assert self._connection is not None  # noqa: S101 - for the type checker
+        try:
+            piece = self._connection.recv(_RECEIVE)
+        except BlockingIOError:
+            piece = None
+        except OSError:
+            piece = b""
+        if piece is not None:
+            *lines, self._received = (self._received + piece).split(b"\n")
+            if not piece or len(self._received) > MAX_REQUEST or not all(map(self._ask, lines)):
+                self._disconnect()
+                return
+        self._flush()
+
+    def _ask(self, line: bytes) -> bool:
+        """Answer one request; False if it is not even JSON, which ends the connection."""
+        try:
+            request = json.loads(line)
+            do = self._requests[request["do"]]
+            number = request["n"]
+        except (ValueError, KeyError, TypeError):
+            return False
+        try:
+            answer = do(request)
+        except (ValueError, KeyError, TypeError, OSError) as error:
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        self._say({"n": number, **answer})
+        return True
+
+    # Requests
+
+    def _hello(self, _: dict[str, Any]) -> dict[str, Any]:
+        known = [held.record._asdict() for held in self._held.values()]
+        return {"version": PROTOCOL, "pid": os.getpid(), "containers": known}
+
+    def _start(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Run a container. One that is known by its id is not run again."""
+        order = containers.Order(*(request[field] for field in containers.Order._fields))
+        if not containers.valid_id(order.id):
+            raise ValueError("not a container id")
+        held = self._held.get(order.id)
+        if held is None:
+            if self._leaving:
+                raise ValueError("the shim is leaving")
+            record = containers.Record(order.id, order.folder, boot=containers.boot_id())
+            self._records.save(record)
+            held = self._held[order.id] = containers.Container(record, now=self._now)
+            held.start(order)
+            self._watch_pipes(held)
+            self._save(held)
+        return {"container": held.record._asdict()}
+
+    def _stop(self, request: dict[str, Any]) -> dict[str, Any]:
+        held = self._held.get(request["id"])
+        if held is not None:
+            held.stop(float(request["grace_s"]))
+        return {}
+
+    def _forget(self, request: dict[str, Any]) -> dict[str, Any]:
+        held = self._held.get(request["id"])
+        if held is not None:
+            if not held.ended:
+                raise ValueError("the container has not ended")
+            del self._held[held.record.id]
+            self._records.forget(held.record.id)
+        return {}
+
+    def _leave(self, request: dict[str, Any]) -> dict[str, Any]:
+        self._leaving = True
+        for held in self._held.values():
+            held.stop(float(request.get("grace_s", LEAVE_GRACE_S)))
+        return {}
+
+    # What is due
+
+    def _wait_s(self) -> float:
+        times = [due for held in self._held.values() if (due := held.due()) is not None]
+        if self._connection is None and not self._leaving:
+            times.append(self._alone_since + self._patience_s)
+        return max(0.0, min([_TICK_S, *(t - self._now.monotonic() for t in times)]))
+
+    def _tick(self) -> None:
+        now = self._now.monotonic()
+        due = [h for h in self._held.values() if (at := h.due()) is not None and at <= now]
+        if due:
+            alone = self._childless()
+            for held in due:
+                self._step(held, alone=alone)
+        abandoned = self._connection is None and now >= self._alone_since + self._patience_s
+        if abandoned and not self._leaving:
+            note(f"no server for {self._patience_s:g} s: leaving")
+            self._leave({})
+        self._flush()
+
+    def _step(self, held: containers.Container, *, alone: bool) -> None:
+        if held.root is None and not alone:
+            self._end_strays()
+        held.step(alone=alone)
+        if held.ended:
+            self._watch_pipes(held)
+            self._save(held)
+            self._say({"event": "ended", "container": held.record._asdict()})
+
+    def _end_strays(self) -> None:
+        """SIGKILL children that no container which still runs can have started."""
+        roots = [root for h in self._held.values() if (root := h.root) is not None]
+        known = {root.pid for root in roots}
+        for pid in processes.children(os.getpid()):
+            child = processes.identify(pid)
+            if pid in known or child is None or not child.alive():
+                continue
+            if all(root.started > child.started for root in roots):
+                processes.send([pid, *processes.descendants(pid)], signal.SIGKILL)
+
+    def _reap(self) -> None:
+        roots = {held.root.pid: held for held in self._held.values() if held.root is not None}
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if pid in roots:
+                roots[pid].exited(status)
+
+    def _childless(self) -> bool:
+        try:
+            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return True
+        return False
+
+    # What goes out
+
+    def _pump(self, pipe: int, held: containers.Container) -> None:
+        if not held.read(pipe):
+            self._close_pipe(pipe, held)
+
+    def _watch_pipes(self, held: containers.Container) -> None:
+        """Read its pipes from now on; of one that has ended, close them."""
+        for pipe in list(held.pipes):
+            if held.ended:
+                self._close_pipe(pipe, held)
+            else:
+                self._selector.register(pipe, selectors.EVENT_READ, held)
+
+    def _close_pipe(self, pipe: int, held: containers.Container) -> None:
+        if pipe in self._selector.get_map():
+            self._selector.unregister(pipe)
+        os.close(pipe)
+        del held.pipes[pipe]
+
+    def _save(self, held: containers.Container) -> None:
+        try:
+            self._records.save(held.record)
+        except OSError as error:
+            note(f"record of {held.record.id} not written: {error.strerror}")
+
+    def _say(self, message: dict[str, Any]) -> None:
+        if self._connection is not None:
+            self._unsent += json.dumps(message).encode() + b"\n"
+
+    def _flush(self) -> None:
+        if self._connection is None or not self._unsent:
+            return
+        try:
+            sent = self._connection.send(self._unsent)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            self._disconnect()
+            return
+        self._unsent = self._unsent[sent:]
+        writing = selectors.EVENT_WRITE if self._unsent else 0
+        self._selector.modify(self._connection, selectors.EVENT_READ | writing)
+
+
+def note(text: str) -> None:
+    """One line to standard error, which is the shim's log file."""
+    sys.stderr.write(f"{clock.rfc3339_micro(clock.SystemClock().wall())} shim {text}\n")
+    sys.stderr.flush()
+
+
+def lock(folder: Path) -> int | None:
+    """Take the folder for this process; None if another shim holds it."""
+    held = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(held)
+        return None
+    return held
+
+
+def main() -> int:
+    """Run as a process with arguments FOLDER SOCKET PATIENCE; no argparse, to stay small."""
+    folder, socket_path, patience = Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3])
+    os.umask(0o077)
+    if lock(folder) is None:
+        return LOCKED
+    processes.become_subreaper()
+    Shim(folder, socket_path, patience_s=patience, now=clock.SystemClock()).run()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,185 @@
+"""The node's end of the shim: starting it, and asking it to start, stop and forget containers.
+
+Used by `local` (and by tests). One link serves one shim; when it closes, the shim is gone or serves
+another node, and the owner opens the next. Not a supervisor: see `local`.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import kilnwork
+from kilnwork.controlplane.node import container, errors, shim
+from kilnwork.kit import coroutines
+
+_OPEN_S = 10.0
+_LOOK_S = 0.005
+_LINE = 64 * 1024 * 1024
+_REQUEST_S = 30.0
+
+OnEnded = Callable[[container.Record], None]
+
+
+class Opened(NamedTuple):
+    """A fresh link, what the shim knew, and the shim's pid if we started it (then wait for it)."""
+
+    link: "Link"
+    known: list[container.Record]
+    pid: int | None
+
+
+def launch(folder: Path, socket_path: Path, *, patience_s: float = shim.PATIENCE_S) -> int:
+    """Start a shim in a session of its own; its pid, which the caller must wait for (`reap`)."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    argv = [sys.executable, "-S", "-P", "-m", "kilnwork.controlplane.node.shim"]
+    argv += [str(folder), str(socket_path), f"{patience_s:g}"]
+    source = Path(kilnwork.__file__).parent.parent
+    log = (str(folder / "shim.log"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    return os.posix_spawn(
+        sys.executable,
+        argv,
+        {"PYTHONPATH": str(source)},
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, *log),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+        ],
+        setsid=True,
+    )
+
+
+def reap(pid: int) -> bool:
+    """Take the exit status of a shim that we started; True once it has ended."""
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    except ChildProcessError:
+        return True
+
+
+class Link:
+    """A connection to a running shim. `on_ended` is called with each container that ends."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._crew = coroutines.Crew("shim link")
+        self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._number = 0
+        self.closed = asyncio.Event()
+
+    @classmethod
+    async def open(cls, socket_path: Path, *, on_ended: OnEnded) -> Self:
+        """Connect; raises `errors.ShimAway` if nobody listens there."""
+        try:
+            reader, writer = await asyncio.open_unix_connection(str(socket_path), limit=_LINE)
+        except OSError as error:
+            raise errors.ShimAway(f"no shim listens on {socket_path}") from error
+        link = cls(reader, writer)
+        link._crew.start("reader", link._read(on_ended))
+        return link
+
+    async def hello(self) -> list[container.Record]:
+        """All containers it knows; raises `errors.WrongShim` if it speaks another protocol."""
+        answer = await self._ask("hello")
+        if answer["version"] != shim.PROTOCOL:
+            raise errors.WrongShim(f"the running shim speaks protocol {answer['version']}")
+        return [container.Record(**known) for known in answer["containers"]]
+
+    async def start(self, order: container.Order) -> container.Record:
+        """Run a container, or find it running; the record says if the program failed to start."""
+        answer = await self._ask("start", **order._asdict())
+        return container.Record(**answer["container"])
+
+    async def stop(self, container_id: str, *, grace_s: float) -> None:
+        """SIGTERM now, SIGKILL to all of it after the grace; its end is reported as any other."""
+        await self._ask("stop", id=container_id, grace_s=grace_s)
+
+    async def forget(self, container_id: str) -> None:
+        """Drop the record of a container that has ended."""
+        await self._ask("forget", id=container_id)
+
+    async def leave(self, *, grace_s: float) -> None:
+        """Stop all containers, then the shim itself; `closed` is set when it is gone."""
+        await self._ask("leave", grace_s=grace_s)
+
+    async def close(self) -> None:
+        """Let go of the shim, which goes on."""
+        await self._crew.stop()
+        self._writer.close()
+        with contextlib.suppress(OSError):
+            await self._writer.wait_closed()
+
+    async def _ask(self, do: str, **fields: Any) -> dict[str, Any]:
+        if self.closed.is_set():
+            raise errors.ShimAway
+        self._number += 1
+        answer = asyncio.get_running_loop().create_future()
+        self._waiting[self._number] = answer
+        request = {"n": self._number, "do": do, **fields}
+        self._writer.write(json.dumps(request).encode() + b"\n")
+        try:
+            result: dict[str, Any] = await asyncio.wait_for(answer, _REQUEST_S)
+        except TimeoutError as error:
+            raise errors.ShimAway(f"the shim did not answer {do} within {_REQUEST_S} s") from error
+        finally:
+            self._waiting.pop(request["n"], None)
+        if "error" in result:
+            raise errors.ShimRefused(f"the shim refused {do}: {result['error']}")
+        return result
+
+    async def _read(self, on_ended: OnEnded) -> None:
+        try:
+            while line := await self._reader.readline():
+                message = json.loads(line)
+                if message.get("event") == "ended":
+                    on_ended(container.Record(**message["container"]))
+                elif (answer := self._waiting.get(message["n"])) and not answer.done():
+                    answer.set_result(message)
+        except OSError:
+            pass
+        finally:
+            self.closed.set()
+            for answer in self._waiting.values():
+                if not answer.done():
+                    answer.set_exception(errors.ShimAway())
+
+
+async def open_or_launch(
+    folder: Path, socket_path: Path, *, patience_s: float, on_ended: OnEnded
+) -> Opened:
+    """A link to the shim of this folder, which is started if none runs; raises `ShimAway`.
+
+    One that is just ending, or of another version, is waited for and replaced.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + _OPEN_S
+    pid: int | None = None
+    while True:
+        try:
+            link, known = await _greet(socket_path, on_ended=on_ended)
+            return Opened(link, known, pid)
+        except errors.ShimAway as error:
+            if loop.time() > deadline:
+                raise errors.ShimAway(f"the shim does not start: see {folder}/shim.log") from error
+        if pid is None or reap(pid):  # it may have found the folder locked: try again
+            pid = launch(folder, socket_path, patience_s=patience_s)
+        await asyncio.sleep(_LOOK_S)
+
+
+async def _greet(socket_path: Path, *, on_ended: OnEnded) -> tuple[Link, list[container.Record]]:
+    link = await Link.open(socket_path, on_ended=on_ended)
+    try:
+        return link, await link.hello()
+    except errors.WrongShim:
+        await link.leave(grace_s=shim.LEAVE_GRACE_S)
+        await asyncio.wait_for(link.closed.wait(), shim.LEAVE_GRACE_S * 2)
+        await link.close()
+        raise
+    except errors.ShimAway:
+        await link.close()
+        raise

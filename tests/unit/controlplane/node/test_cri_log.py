@@ -1,0 +1,68 @@
+"""What a container writes becomes CRI lines, cut, rotated, and never an error."""
+
+from pathlib import Path
+
+from kilnwork.controlplane.node import cri_log
+from kilnwork.kit import clock
+
+TIME = "2023-11-14T22:13:20.000000Z"
+
+
+def writer(path: Path, *, limit: int = 1 << 20) -> cri_log.LogWriter:
+    return cri_log.LogWriter(path, limit=limit, now=clock.ManualClock())
+
+
+def test_each_line_has_time_stream_and_tag(tmp_path: Path) -> None:
+    log = writer(tmp_path / "0.log")
+    log.write("stdout", b"one\ntw")
+    log.write("stderr", b"bad\n")
+    log.write("stdout", b"o\n\n")
+    log.close()
+    assert (tmp_path / "0.log").read_text().splitlines() == [
+        f"{TIME} stdout F one",
+        f"{TIME} stderr F bad",
+        f"{TIME} stdout F two",
+        f"{TIME} stdout F ",
+    ]
+
+
+def test_a_last_line_without_newline_is_kept(tmp_path: Path) -> None:
+    log = writer(tmp_path / "0.log")
+    log.write("stdout", b"no newline")
+    log.close()
+    assert (tmp_path / "0.log").read_text() == f"{TIME} stdout F no newline\n"
+
+
+def test_a_long_line_is_cut_into_pieces_that_join_again(tmp_path: Path) -> None:
+    line = bytes(range(65, 91)) * 2000
+    log = writer(tmp_path / "0.log")
+    for start in range(0, len(line), 7000):
+        log.write("stdout", line[start : start + 7000])
+    log.write("stdout", b"\n")
+    log.close()
+    entries = [e.split(b" ", 3) for e in (tmp_path / "0.log").read_bytes().splitlines()]
+    assert b"".join(e[3] for e in entries) == line
+    assert [e[2] for e in entries] == [b"P"] * (len(entries) - 1) + [b"F"]
+    assert max(len(e[3]) for e in entries) == cri_log.MAX_LINE
+
+
+def test_two_generations_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "0.log"
+    log = writer(path, limit=1000)
+    for number in range(100):
+        log.write("stdout", f"line {number}\n".encode())
+    log.close()
+    kept = cri_log.previous(path).read_text() + (path.read_text() if path.exists() else "")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["0.log", "0.log.1"]
+    assert kept.splitlines()[-1].endswith("line 99")
+    assert cri_log.previous(path).stat().st_size >= 1000
+
+
+def test_an_unwritable_log_loses_lines_and_counts_them(tmp_path: Path) -> None:
+    log = writer(tmp_path / "gone" / "0.log")
+    log.write("stdout", b"lost\n")
+    assert log.lost > 0
+    (tmp_path / "gone").mkdir()
+    log.write("stdout", b"kept\n")
+    log.close()
+    assert (tmp_path / "gone" / "0.log").read_text() == f"{TIME} stdout F kept\n"

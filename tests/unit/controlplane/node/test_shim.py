@@ -1,0 +1,320 @@
+"""The shim with real processes: exit codes, signals, output, escapees, and its own death."""
+
+import asyncio
+import functools
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from kilnwork.controlplane.node import container, errors, shim, shim_link
+from kilnwork.kit import ids, paths, processes
+from support import waiting
+
+DAEMON = """
+import os, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        if {clean}:
+            os.execve('/bin/sleep', ['sleep', '301'], {{}})
+        time.sleep(301)
+    os._exit(0)
+os.wait()
+open('started', 'w').close()
+{then}
+"""
+
+
+class Bench:
+    """A folder, a shim on it, and what it reported."""
+
+    def __init__(self) -> None:
+        self.base = paths.short_runtime_dir()
+        self.uid = ids.new_uid()
+        self.ended: dict[str, container.Record] = {}
+        self.link: shim_link.Link | None = None
+        self.pids: list[int] = []
+
+    async def open(self, *, patience_s: float = 30.0) -> list[container.Record]:
+        opened = await shim_link.open_or_launch(
+            self.base / "shim", self.base / "s", patience_s=patience_s, on_ended=self._on_ended
+        )
+        self.link = opened.link
+        self.pids += [opened.pid] if opened.pid else []
+        return opened.known
+
+    def _on_ended(self, record: container.Record) -> None:
+        self.ended[record.id] = record
+
+    async def start(self, *argv: str, number: int = 0, **env: str) -> container.Record:
+        assert self.link is not None
+        return await self.link.start(
+            container.Order(
+                id=f"{self.uid}/main/{number}",
+                argv=list(argv),
+                env={"PATH": os.environ["PATH"], **env},
+                cwd=str(self.base),
+                folder=str(self.base / "logs"),
+            )
+        )
+
+    async def shell(self, script: str, *, number: int = 0) -> container.Record:
+        return await self.start("sh", "-c", script, number=number)
+
+    async def end(self, record: container.Record, *, timeout_s: float = 10.0) -> container.Record:
+        await waiting.until_async(
+            lambda: record.id in self.ended, what="the container ended", timeout_s=timeout_s
+        )
+        return self.ended[record.id]
+
+    def lines(self, number: int = 0) -> list[str]:
+        path = self.base / "logs" / f"{number}.log"
+        text = path.read_text() if path.exists() else ""
+        return [line.split(" ", 3)[3] for line in text.splitlines()]
+
+    async def close(self) -> None:
+        if self.link is not None and not self.link.closed.is_set():
+            await self.link.leave(grace_s=0)
+            await asyncio.wait_for(self.link.closed.wait(), 10)
+        if self.link is not None:
+            await self.link.close()
+        for pid in self.pids:
+            waiting.until(functools.partial(shim_link.reap, pid), what="the shim has ended")
+        for number in range(2):
+            marker = f"{container.MARKER}={self.uid}/main/{number}"
+            assert processes.belonging(None, marker=marker) == set()
+        shutil.rmtree(self.base)
+
+
+@pytest_asyncio.fixture
+async def bench() -> AsyncIterator[Bench]:
+    made = Bench()
+    await made.open()
+    yield made
+    await made.close()
+
+
+@pytest.mark.parametrize("code", [0, 1, 75, 255])
+async def test_the_exit_code_is_reported(bench: Bench, code: int) -> None:
+    record = await bench.end(await bench.shell(f"exit {code}"))
+    assert (record.exit_code, record.signal, record.reason) == (code, 0, "")
+    assert record.started_at <= record.finished_at
+
+
+async def test_death_by_signal_is_128_plus_its_number(bench: Bench) -> None:
+    record = await bench.end(await bench.shell("kill -SEGV $$"))
+    assert (record.exit_code, record.signal) == (128 + signal.SIGSEGV, signal.SIGSEGV)
+
+
+async def test_only_the_given_environment_is_passed_on(bench: Bench) -> None:
+    await bench.end(await bench.start("env", A="1"))
+    assert sorted(line.split("=")[0] for line in bench.lines()) == [
+        "A",
+        "KILN_CONTAINER_ID",
+        "PATH",
+    ]
+
+
+async def test_environment_and_arguments_stay_off_disk_and_command_line(bench: Bench) -> None:
+    record = await bench.start("sleep", "300", TOKEN="hush-hush")
+    for path in (bench.base / "shim").iterdir():
+        assert b"hush-hush" not in path.read_bytes()
+    assert b"hush-hush" not in Path(f"/proc/{bench.pids[0]}/cmdline").read_bytes()
+    assert b"hush-hush" not in Path(f"/proc/{record.pid}/cmdline").read_bytes()
+
+
+async def test_output_of_both_streams_is_complete(bench: Bench) -> None:
+    script = "import sys\nfor n in range(20000): print(n, file=(sys.stdout, sys.stderr)[n % 2])"
+    await bench.end(await bench.start(sys.executable, "-c", script))
+    assert sorted(map(int, bench.lines())) == list(range(20000))
+
+
+async def test_a_missing_program_names_it_and_the_path(bench: Bench) -> None:
+    record = await bench.start("no-such-program")
+    assert (record.exit_code, record.reason) == (container.START_ERROR, "StartError")
+    assert 'exec: "no-such-program": executable file not found in PATH "' in record.message
+    assert os.environ["PATH"] in record.message
+
+
+async def test_a_file_that_is_no_program_is_explained(bench: Bench) -> None:
+    (bench.base / "text").write_text("no program")
+    record = await bench.start(str(bench.base / "text"))
+    assert record.message == f'exec: "{bench.base}/text": permission denied'
+
+
+async def test_a_missing_working_directory_is_explained(bench: Bench) -> None:
+    assert bench.link is not None
+    order = container.Order(
+        f"{bench.uid}/main/0", ["true"], {"PATH": "/bin"}, "/no/such", str(bench.base / "logs")
+    )
+    record = await bench.link.start(order)
+    assert record.message == 'working directory "/no/such" is not a folder on this node'
+
+
+async def test_the_same_container_is_not_started_twice(bench: Bench) -> None:
+    first = await bench.shell("sleep 300")
+    assert await bench.shell("sleep 300") == first
+
+
+async def test_an_id_with_a_path_in_it_is_refused(bench: Bench) -> None:
+    assert bench.link is not None
+    order = container.Order("../../x/main/0", ["true"], {}, "/", str(bench.base / "logs"))
+    with pytest.raises(errors.ShimRefused, match="not a container id"):
+        await bench.link.start(order)
+
+
+async def test_sigterm_ends_it_within_its_grace(bench: Bench) -> None:
+    assert bench.link is not None
+    record = await bench.shell("trap 'echo bye; exit 3' TERM; echo ready; sleep 300 & wait")
+    await waiting.until_async(bench.lines, what="it listens")
+    await bench.link.stop(record.id, grace_s=30)
+    assert (await bench.end(record)).exit_code == 3
+    assert bench.lines() == ["ready", "bye"]
+
+
+async def test_who_ignores_sigterm_is_killed_after_the_grace(bench: Bench) -> None:
+    assert bench.link is not None
+    record = await bench.shell("trap '' TERM; echo ready; while :; do sleep 0.05; done")
+    await waiting.until_async(bench.lines, what="it listens")
+    before = time.monotonic()
+    await bench.link.stop(record.id, grace_s=0.3)
+    ended = await bench.end(record)
+    assert (ended.exit_code, ended.signal) == (137, signal.SIGKILL)
+    assert 0.3 <= time.monotonic() - before < 3
+
+
+async def test_a_grace_can_be_shortened_but_not_prolonged(bench: Bench) -> None:
+    assert bench.link is not None
+    record = await bench.shell("trap '' TERM; echo ready; while :; do sleep 0.05; done")
+    await waiting.until_async(bench.lines, what="it listens")
+    await bench.link.stop(record.id, grace_s=60)
+    await bench.link.stop(record.id, grace_s=0)
+    await bench.link.stop(record.id, grace_s=60)
+    assert (await bench.end(record)).signal == signal.SIGKILL
+
+
+@pytest.mark.parametrize("clean", [False, True], ids=["marked", "without environment"])
+async def test_a_daemon_is_gone_before_the_end_is_reported(bench: Bench, *, clean: bool) -> None:
+    script = DAEMON.format(clean=clean, then="")
+    await bench.end(await bench.start(sys.executable, "-c", script))
+    assert processes.children(bench.pids[0]) == []
+
+
+async def test_a_daemon_holding_the_output_does_not_hold_up_the_end(bench: Bench) -> None:
+    record = await bench.end(await bench.shell("setsid sleep 300 & echo started"))
+    assert record.exit_code == 0
+    assert bench.lines() == ["started"]
+    assert processes.children(bench.pids[0]) == []
+
+
+async def test_a_daemon_of_another_container_is_left_alone(bench: Bench) -> None:
+    script = DAEMON.format(clean=True, then="time.sleep(300)")
+    await bench.start(sys.executable, "-c", script)
+    await waiting.until_async((bench.base / "started").exists, what="the daemon runs")
+    await bench.end(await bench.shell("exit 0", number=1))
+    assert len(processes.children(bench.pids[0])) == 2
+
+
+async def test_a_new_server_finds_what_runs_and_what_ended(bench: Bench) -> None:
+    assert bench.link is not None
+    running = await bench.shell("sleep 300")
+    ending = await bench.shell("sleep 0.1; exit 7", number=1)
+    await bench.link.close()
+    await asyncio.sleep(0.3)
+    known = {r.id: r for r in await bench.open()}
+    assert len(bench.pids) == 1
+    assert known[running.id] == running
+    assert known[ending.id].exit_code == 7
+
+
+async def test_a_forgotten_container_leaves_no_record(bench: Bench) -> None:
+    assert bench.link is not None
+    record = await bench.shell("exit 0")
+    await bench.end(record)
+    await bench.link.forget(record.id)
+    assert await bench.link.hello() == []
+    assert list((bench.base / "shim").glob("*.json")) == []
+
+
+async def test_a_running_container_cannot_be_forgotten(bench: Bench) -> None:
+    assert bench.link is not None
+    record = await bench.shell("sleep 300")
+    with pytest.raises(errors.ShimRefused):
+        await bench.link.forget(record.id)
+
+
+async def test_a_new_shim_adopts_what_a_killed_one_left(bench: Bench) -> None:
+    assert bench.link is not None
+    record = await bench.shell("for i in 1 2 3 4 5 6 7 8; do echo $i; sleep 0.1; done; sleep 300")
+    os.kill(bench.pids[0], signal.SIGKILL)
+    await asyncio.wait_for(bench.link.closed.wait(), 5)
+    await bench.link.close()
+    known = await bench.open()
+    assert [r.pid for r in known] == [record.pid]
+    assert known[0].exit_code is None
+    await waiting.until_async(lambda: len(bench.lines()) == 8, what="no line is lost")
+    assert bench.link is not None
+    await bench.link.stop(record.id, grace_s=0)
+    ended = await bench.end(record)
+    assert (ended.exit_code, ended.reason) == (container.UNKNOWN, container.UNSEEN)
+
+
+async def test_a_new_shim_reports_what_ended_while_none_watched(bench: Bench) -> None:
+    assert bench.link is not None
+    record = await bench.shell("sleep 300 & exec sleep 301")
+    helper = await waiting.until_async(
+        lambda: processes.children(record.pid), what="its helper runs"
+    )
+    os.kill(bench.pids[0], signal.SIGKILL)
+    os.kill(record.pid, signal.SIGKILL)
+    await asyncio.wait_for(bench.link.closed.wait(), 5)
+    await bench.link.close()
+    await bench.open()
+    identity = processes.identify(helper[0])
+    await waiting.until_async(
+        lambda: identity is None or not identity.alive(), what="the helper is gone"
+    )
+
+
+async def test_without_a_server_it_ends_everything_and_leaves() -> None:
+    bench = Bench()
+    await bench.open(patience_s=1.0)
+    assert bench.link is not None
+    record = await bench.shell("trap '' TERM; while :; do sleep 0.05; done")
+    await bench.link.close()
+    await waiting.until_async(lambda: shim_link.reap(bench.pids[0]), what="the shim has left")
+    assert processes.identify(record.pid) is None
+    await bench.open()
+    assert bench.link is not None
+    [known] = await bench.link.hello()
+    assert (known.exit_code, known.signal) == (137, signal.SIGKILL)
+    await bench.close()
+
+
+async def test_a_second_shim_on_the_folder_is_refused(bench: Bench) -> None:
+    second = shim_link.launch(bench.base / "shim", bench.base / "other")
+    _, status = os.waitpid(second, 0)
+    assert os.waitstatus_to_exitcode(status) == shim.LOCKED
+
+
+async def test_rubbish_on_the_socket_ends_only_that_connection(bench: Bench) -> None:
+    assert bench.link is not None
+    await bench.link.close()
+    reader, writer = await asyncio.open_unix_connection(str(bench.base / "s"))
+    writer.write(b"GET / HTTP/1.1\r\n\r\n")
+    assert await reader.read() == b""
+    writer.close()
+    await bench.open()
+    assert len(bench.pids) == 1
+
+
+async def test_the_socket_is_private(bench: Bench) -> None:
+    assert (bench.base / "s").stat().st_mode & 0o077 == 0
+    assert bench.base.stat().st_mode & 0o077 == 0
