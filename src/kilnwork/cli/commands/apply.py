@@ -1,0 +1,133 @@
+"""`kiln apply`: create objects, or change them to what the manifest says."""
+
+import click
+
+from kilnwork.api import meta, resource
+from kilnwork.cli import errors, manifests, merging, options, progress, render, session
+from kilnwork.kube import errors as kube_errors
+from kilnwork.kube import transport
+
+_STRICT = {"fieldValidation": "Strict", "fieldManager": "kiln"}
+
+
+@click.command()
+@click.option(
+    "-f",
+    "--filename",
+    "files",
+    multiple=True,
+    required=True,
+    metavar="FILE|DIR|-",
+    help="YAML or JSON file, folder of them, or - for standard input; may be repeated.",
+)
+@options.target
+@click.option("--dry-run", is_flag=True, help="Let the server check everything and keep nothing.")
+@options.output("name", "json", "yaml")
+def command(files: tuple[str, ...], dry_run: bool, form: str | None) -> None:  # noqa: FBT001
+    """Create objects from files, or change them to what the files say.
+
+    Says created, configured or unchanged for each. Unknown fields are refused. When some objects
+    are refused the others are applied all the same, and the exit code is 1. Takes turns with
+    `kubectl apply` on the same object.
+    """
+    query = _STRICT | ({"dryRun": "All"} if dry_run else {})
+    failed = session.run(lambda s: _apply(s, files, query=query, form=form))
+    if failed:
+        raise errors.CommandError(f"{failed} of the objects could not be applied")
+
+
+async def _apply(
+    s: session.Session, files: tuple[str, ...], *, query: dict[str, str], form: str | None
+) -> int:
+    """How many failed."""
+    done: list[meta.JsonObject] = []
+    failed = 0
+    found, broken = _read(files)
+    async with progress.waiting("applying") as waiting:
+        for manifest in found:
+            waiting.say(f"applying {manifest.place}")
+            try:
+                done.append(await _one(s, manifest, query=query, form=form))
+            except (kube_errors.ApiError, errors.CommandError) as error:
+                if isinstance(error, kube_errors.Unavailable):
+                    raise
+                failed += 1
+                click.echo(f"error: {manifest.place}: {error}", err=True)
+    if form in ("json", "yaml") and done:
+        whole = done[0] if len(done) == 1 else render.object_list(done)
+        text = render.json_text(whole) if form == "json" else render.yaml_text(whole)
+        click.echo(text, nl=False)
+    if broken is not None:
+        raise broken
+    if not found:
+        raise errors.Unusable(f"{', '.join(files)}: no objects in there")
+    return failed
+
+
+def _read(
+    files: tuple[str, ...],
+) -> tuple[list[manifests.Manifest], errors.Unusable | None]:
+    """All objects up to the first document that cannot be read, and why not."""
+    found: list[manifests.Manifest] = []
+    try:
+        for manifest in manifests.read(files):
+            found.append(manifest)  # noqa: PERF402  # those before an error are kept
+    except errors.Unusable as error:
+        return found, error
+    return found, None
+
+
+async def _one(
+    s: session.Session, manifest: manifests.Manifest, *, query: dict[str, str], form: str | None
+) -> meta.JsonObject:
+    body = manifest.body
+    served = await s.kinds.of(body["apiVersion"], body["kind"])
+    namespace = _namespace(s, served, body)
+    name = body["metadata"].get("name")
+    if not name:
+        raise errors.Unusable("metadata.name is missing: apply must know which object it means")
+    collection = s.path(served, namespace=namespace)
+    path = s.path(served, str(name), namespace=namespace)
+    verb, result = await _create_or_patch(s, path, collection, body=body, query=query)
+    line = render.full_name(served, str(name))
+    if form is None:
+        suffix = " (dry run)" if "dryRun" in query else ""
+        click.echo(f"{line} {verb}{suffix}")
+    elif form == "name":
+        click.echo(line)
+    return result
+
+
+def _namespace(s: session.Session, served: resource.Resource, body: meta.JsonObject) -> str:
+    own = body["metadata"].get("namespace")
+    if not served.namespaced or not own:
+        return s.one_namespace()
+    if s.target.namespace and own != s.target.namespace:
+        raise errors.Unusable(f"its namespace is {own}, not {s.target.namespace} as -n says")
+    return str(own)
+
+
+async def _create_or_patch(
+    s: session.Session,
+    path: str,
+    collection: str,
+    *,
+    body: meta.JsonObject,
+    query: dict[str, str],
+) -> tuple[str, meta.JsonObject]:
+    try:
+        live = await s.ask("GET", path)
+    except kube_errors.NotFound:
+        wanted = merging.annotated(body)
+        try:
+            return "created", await s.ask("POST", collection, query=query, body=wanted)
+        except kube_errors.AlreadyExists:
+            live = await s.ask("GET", path)
+    change = merging.patch(live, body)
+    if not change:
+        return "unchanged", live
+    result = await s.ask(
+        "PATCH", path, query=query, body=change, content_type=transport.MERGE_PATCH
+    )
+    same = live["metadata"].get("resourceVersion") == result["metadata"].get("resourceVersion")
+    return "unchanged" if same else "configured", result

@@ -1,0 +1,158 @@
+"""`kiln delete`: delete objects by kind and name, by selector or as listed in files."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import click
+
+from kilnwork.api import resource
+from kilnwork.cli import errors, manifests, options, render, session, waiting
+from kilnwork.kube import errors as kube_errors
+
+
+@dataclass(frozen=True, slots=True)
+class _Victim:
+    resource: resource.Resource
+    name: str
+    namespace: str
+    path: str
+    uid: str
+
+    @property
+    def text(self) -> str:
+        return render.full_name(self.resource, self.name)
+
+
+@click.command()
+@click.argument("words", nargs=-1, metavar="[KIND NAME… | KIND/NAME…]")
+@click.option(
+    "-f", "--filename", "files", multiple=True, metavar="FILE|DIR|-", help="What is in these files."
+)
+@options.target
+@click.option("--all", "everything", is_flag=True, help="All objects of the kind.")
+@click.option("-l", "--selector", metavar="LABELS", help="All objects with these labels.")
+@click.option("--wait/--no-wait", default=True, help="Wait until they are gone (default).")
+@click.option("--timeout", type=options.Duration(), default=None, help="Wait no longer than this.")
+@click.option("--ignore-not-found", is_flag=True, help="What is not there is no error.")
+@options.output("name")
+def command(
+    words: tuple[str, ...],
+    files: tuple[str, ...],
+    selector: str | None,
+    timeout: float | None,
+    form: str | None,
+    **flags: bool,
+) -> None:
+    """Delete objects and, unless --no-wait, wait until they are gone.
+
+    Deleting an unfinished Task kills what runs. Deleting a TaskCluster ends its workers.
+    """
+    if bool(words) == bool(files):
+        raise click.UsageError("name what to delete: KIND NAME…, KIND/NAME…, or -f FILE")
+    choice = _Choice(words, files, selector, everything=flags["everything"])
+    lenient = flags["ignore_not_found"]
+
+    async def work(s: session.Session) -> None:
+        victims = await _victims(s, choice, lenient=lenient)
+        gone = await _delete(s, victims, lenient=lenient, form=form)
+        if flags["wait"]:
+            await _until_gone(s, gone, timeout_s=timeout)
+
+    session.run(work)
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    words: tuple[str, ...]
+    files: tuple[str, ...]
+    selector: str | None
+    everything: bool
+
+
+async def _victims(s: session.Session, choice: _Choice, *, lenient: bool) -> list[_Victim]:
+    named: list[tuple[resource.Resource, str, str]] = []
+    if choice.files:
+        for manifest in manifests.read(choice.files):
+            body = manifest.body
+            served = await s.kinds.of(body["apiVersion"], body["kind"])
+            metadata = body["metadata"]
+            namespace = metadata.get("namespace") or s.namespace
+            named.append((served, metadata.get("name", ""), namespace))
+    else:
+        for ref in await s.kinds.refs(choice.words):
+            if ref.name is not None:
+                named.append((ref.resource, ref.name, s.one_namespace()))
+                continue
+            named += await _chosen(s, ref.resource, choice)
+    return await _identified(s, named, lenient=lenient)
+
+
+async def _chosen(
+    s: session.Session, served: resource.Resource, choice: _Choice
+) -> list[tuple[resource.Resource, str, str]]:
+    if not choice.everything and not choice.selector:
+        raise errors.Unusable(f"say which {served.plural}: names, --all, or a selector with -l")
+    query = {"labelSelector": choice.selector} if choice.selector else {}
+    items = await s.items(s.scope(served), query=query)
+    return [(served, i["metadata"]["name"], i["metadata"].get("namespace", "")) for i in items]
+
+
+async def _identified(
+    s: session.Session, named: Sequence[tuple[resource.Resource, str, str]], *, lenient: bool
+) -> list[_Victim]:
+    """With the uid of each: an object made anew under the same name meanwhile is spared."""
+    found = []
+    missing: kube_errors.NotFound | None = None
+    for served, name, namespace in named:
+        path = s.path(served, name, namespace=namespace)
+        try:
+            live = await s.ask("GET", path)
+        except kube_errors.NotFound as error:
+            if not lenient:
+                if missing is not None:
+                    click.echo(f"error: {missing}", err=True)
+                missing = error
+            continue
+        found.append(_Victim(served, name, namespace, path, live["metadata"].get("uid", "")))
+    if missing is not None:
+        await _delete(s, found, lenient=lenient, form=None)
+        raise missing
+    return found
+
+
+async def _delete(
+    s: session.Session, victims: Sequence[_Victim], *, lenient: bool, form: str | None
+) -> list[_Victim]:
+    done = []
+    for victim in victims:
+        body = {
+            "kind": "DeleteOptions",
+            "apiVersion": "v1",
+            "propagationPolicy": "Background",
+            "preconditions": {"uid": victim.uid},
+        }
+        try:
+            await s.ask("DELETE", victim.path, body=body)
+        except kube_errors.NotFound:
+            if not lenient:
+                raise
+            continue
+        click.echo(victim.text if form == "name" else f"{victim.text} deleted")
+        done.append(victim)
+    return done
+
+
+async def _until_gone(
+    s: session.Session, victims: Sequence[_Victim], *, timeout_s: float | None
+) -> None:
+    deadline = None if timeout_s is None else s.clock.monotonic() + timeout_s
+    for victim in victims:
+        subject = waiting.Subject(victim.resource, victim.name, victim.namespace)
+        left = None if deadline is None else max(0.0, deadline - s.clock.monotonic())
+        text = f"waiting for {victim.text} to be gone"
+        await waiting.until(s, subject, _another(victim.uid), text=text, timeout_s=left)
+
+
+def _another(uid: str) -> waiting.Test:
+    """True when the object is gone, or another one has its name."""
+    return lambda found: found is None or found["metadata"].get("uid") != uid

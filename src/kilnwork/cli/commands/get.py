@@ -1,0 +1,296 @@
+"""`kiln get`: list objects as the server's tables, or whole for machines."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from kilnwork.api import meta, resource
+from kilnwork.cli import errors, kinds, options, render, session
+from kilnwork.kube import errors as kube_errors
+from kilnwork.kube import transport
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What to list and how."""
+
+    form: str | None
+    selectors: dict[str, str]
+    headers: bool
+    spawned: bool
+
+
+@click.command()
+@click.argument("words", nargs=-1, required=True, metavar="KIND[,KIND…] [NAME…] | KIND/NAME…")
+@options.target
+@options.output("wide", "json", "yaml", "name")
+@click.option("-l", "--selector", metavar="LABELS", help="Only objects with these labels.")
+@click.option("--field-selector", metavar="FIELDS", help="Only objects with these fields.")
+@click.option("-w", "--watch", is_flag=True, help="Go on and print changes.")
+@click.option("--no-headers", is_flag=True, help="Leave out the line of column names.")
+@click.option("--spawned", is_flag=True, help="Tasks that other tasks made, from the journal.")
+def command(
+    words: tuple[str, ...],
+    form: str | None,
+    selector: str | None,
+    field_selector: str | None,
+    **flags: bool,
+) -> None:
+    """List objects by kind, or show those that are named.
+
+    KIND is a plural, singular or short name: tasks, task, ktask; taskclusters, ktc; taskobjects,
+    ktobj; pods, events, nodes and whatever else the server serves. `all` means every kind of ours.
+    """
+    asked = {"labelSelector": selector, "fieldSelector": field_selector}
+    wanted = Wanted(
+        form=form,
+        selectors={key: value for key, value in asked.items() if value},
+        headers=not flags["no_headers"],
+        spawned=flags["spawned"],
+    )
+    if flags["watch"]:
+        session.run(lambda s: _watch(s, words, wanted))
+    else:
+        session.run(lambda s: _get(s, words, wanted))
+
+
+async def _get(s: session.Session, words: Sequence[str], wanted: Wanted) -> None:
+    if wanted.spawned:
+        await _spawned(s, wanted)
+        return
+    refs = await s.kinds.refs(words)
+    _check(refs, wanted)
+    if wanted.form in (None, "wide"):
+        await _tables(s, refs, wanted)
+    else:
+        await _objects(s, refs, wanted)
+
+
+def _check(refs: Sequence[kinds.Ref], wanted: Wanted) -> None:
+    if wanted.selectors and any(ref.name for ref in refs):
+        raise errors.Unusable("a selector chooses among all objects of a kind: leave out the name")
+
+
+def _path(s: session.Session, ref: kinds.Ref) -> str:
+    if ref.name is None:
+        return s.scope(ref.resource)
+    if ref.resource.namespaced:
+        s.one_namespace()
+    return s.path(ref.resource, ref.name)
+
+
+async def _objects(s: session.Session, refs: Sequence[kinds.Ref], wanted: Wanted) -> None:
+    found: list[tuple[resource.Resource, meta.JsonObject]] = []
+    for ref in refs:
+        if ref.name is not None:
+            found.append((ref.resource, await s.ask("GET", _path(s, ref))))
+            continue
+        for item in await s.items(_path(s, ref), query=wanted.selectors):
+            item.setdefault("apiVersion", ref.resource.api_version)
+            item.setdefault("kind", ref.resource.kind)
+            found.append((ref.resource, item))
+    if wanted.form == "name":
+        for served, item in found:
+            click.echo(render.full_name(served, item["metadata"]["name"]))
+        return
+    single = len(refs) == 1 and refs[0].name is not None
+    items = [item for _, item in found]
+    _whole(items[0] if single else render.object_list(items), wanted)
+
+
+def _whole(value: Any, wanted: Wanted) -> None:
+    text = render.json_text(value) if wanted.form == "json" else render.yaml_text(value)
+    click.echo(text, nl=False)
+
+
+async def _tables(s: session.Session, refs: Sequence[kinds.Ref], wanted: Wanted) -> None:
+    """One table per kind; the rows of named objects of a kind share one."""
+    by_kind: dict[resource.Resource, list[kinds.Ref]] = {}
+    for ref in refs:
+        by_kind.setdefault(ref.resource, []).append(ref)
+    shown = 0
+    missing: list[kube_errors.NotFound] = []
+    for served, some in by_kind.items():
+        pages = await _pages(s, some, wanted, missing)
+        lines = _lines(pages, s, wanted, prefix=served if len(by_kind) > 1 else None)
+        if lines and shown:
+            click.echo()
+        shown += len(lines)
+        for line in lines:
+            click.echo(line)
+    for one in missing[:-1]:
+        click.echo(f"error: {one}", err=True)
+    if missing:
+        raise missing[-1]
+    if not shown:
+        where = "" if s.target.all_namespaces else f" in namespace {s.namespace}"
+        click.echo(f"nothing found{where}", err=True)
+
+
+async def _pages(
+    s: session.Session,
+    refs: Sequence[kinds.Ref],
+    wanted: Wanted,
+    missing: list[kube_errors.NotFound],
+) -> list[dict[str, Any]]:
+    """Tables of what is there; what is not goes to `missing`."""
+    pages = []
+    for ref in refs:
+        query = {} if ref.name else wanted.selectors
+        try:
+            async for page in s.pages(_path(s, ref), query=query, accept=session.TABLE):
+                pages.append(page)  # noqa: PERF401  # a comprehension would lose the pages before an error
+        except kube_errors.NotFound as error:
+            missing.append(error)
+    return pages
+
+
+def _lines(
+    pages: Sequence[dict[str, Any]],
+    s: session.Session,
+    wanted: Wanted,
+    *,
+    prefix: resource.Resource | None,
+) -> list[str]:
+    rows = [row for page in pages for row in page.get("rows") or ()]
+    if not rows:
+        return []
+    definitions = next(p["columnDefinitions"] for p in pages if p.get("columnDefinitions"))
+    header, cells = table(definitions, rows, wide=wanted.form == "wide")
+    if prefix is not None:
+        for row in cells:
+            row[0] = render.full_name(prefix, str(row[0]))
+    if s.target.all_namespaces and any(_namespace(row) for row in rows):
+        header = ["NAMESPACE", *header]
+        cells = [[_namespace(row), *some] for row, some in zip(rows, cells, strict=True)]
+    lines = render.columns(header, cells)
+    return lines if wanted.headers else lines[1:]
+
+
+def table(
+    definitions: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]], *, wide: bool
+) -> tuple[list[str], list[list[Any]]]:
+    """Header and cells of a metav1.Table; columns of lower priority only when `wide`."""
+    kept = [i for i, d in enumerate(definitions) if wide or not d.get("priority")]
+    header = [str(definitions[i]["name"]).upper() for i in kept]
+    return header, [[row["cells"][i] for i in kept] for row in rows]
+
+
+def _namespace(row: dict[str, Any]) -> str:
+    found = (row.get("object") or {}).get("metadata") or {}
+    return str(found.get("namespace", ""))
+
+
+async def _watch(s: session.Session, words: Sequence[str], wanted: Wanted) -> None:
+    refs = await s.kinds.refs(words)
+    _check(refs, wanted)
+    if len(refs) != 1:
+        raise errors.Unusable("--watch takes one kind, or one object")
+    ref = refs[0]
+    query = dict(wanted.selectors)
+    if ref.name is not None:
+        query["fieldSelector"] = f"metadata.name={ref.name}"
+    path = s.scope(ref.resource) if ref.name is None else s.path(ref.resource)
+    rows = _Rows(s, ref.resource, wanted)
+    as_table = wanted.form in (None, "wide")
+    accept = session.TABLE if as_table else transport.JSON
+    while True:
+        version = ""
+        async for page in s.pages(path, query=query, accept=accept):
+            version = page["metadata"]["resourceVersion"]
+            rows.show([page] if as_table else page["items"])
+        if not await _follow(s, path, {**query, "resourceVersion": version}, rows):
+            return
+
+
+async def _follow(s: session.Session, path: str, query: dict[str, str], rows: "_Rows") -> bool:
+    """Print changes until they end; True when the list must be read again."""
+    while True:
+        try:
+            async for change in s.changes(path, query=query, accept=rows.accept):
+                found = change["object"]
+                query["resourceVersion"] = _version(found) or query["resourceVersion"]
+                if change["type"] != "BOOKMARK":
+                    rows.show([found])
+        except kube_errors.Expired:
+            return True
+
+
+def _version(found: dict[str, Any]) -> str:
+    version = (found.get("metadata") or {}).get("resourceVersion")
+    if not version and found.get("rows"):
+        version = found["rows"][-1]["object"]["metadata"].get("resourceVersion")
+    return version or ""
+
+
+class _Rows:
+    """Prints watched objects; a table's header once, its widths from the rows seen first."""
+
+    def __init__(self, s: session.Session, served: resource.Resource, wanted: Wanted) -> None:
+        self._session = s
+        self._served = served
+        self._wanted = wanted
+        self._definitions: list[dict[str, Any]] = []
+        self._widths: list[int] = []
+        self._headers = wanted.headers
+        self.accept = session.TABLE if wanted.form in (None, "wide") else transport.JSON
+
+    def show(self, found: Sequence[dict[str, Any]]) -> None:
+        """Print tables, or objects, as they are wanted."""
+        for one in found:
+            if self._wanted.form in (None, "wide"):
+                self._table(one)
+            elif self._wanted.form == "name":
+                click.echo(render.full_name(self._served, one["metadata"]["name"]))
+            else:
+                one.setdefault("apiVersion", self._served.api_version)
+                one.setdefault("kind", self._served.kind)
+                click.echo("---" if self._wanted.form == "yaml" else "", nl=False)
+                _whole(one, self._wanted)
+
+    def _table(self, page: dict[str, Any]) -> None:
+        self._definitions = page.get("columnDefinitions") or self._definitions
+        rows = page.get("rows") or []
+        if not rows:
+            return
+        header, cells = table(self._definitions, rows, wide=self._wanted.form == "wide")
+        if self._session.target.all_namespaces:
+            header = ["NAMESPACE", *header]
+            cells = [[_namespace(row), *some] for row, some in zip(rows, cells, strict=True)]
+        lines = [header] if self._headers else []
+        self._headers = False
+        lines += [[render.cell(c) for c in row] for row in cells]
+        self._widths = [
+            max(width, *(len(line[i]) for line in lines))
+            for i, width in enumerate(self._widths or [0] * len(header))
+        ]
+        for line in lines:
+            padded = (text.ljust(w) for text, w in zip(line, self._widths, strict=True))
+            click.echo("   ".join(padded).rstrip())
+
+
+_SPAWNED = ("id", "name", "state", "reason", "attempt", "parent")
+
+
+async def _spawned(s: session.Session, wanted: Wanted) -> None:
+    """Tasks that exist only in the journal."""
+    base = f"/v1/namespaces/{session.quoted(s.one_namespace())}/tasks"
+    query, items = {"declared": "false"}, []
+    while True:
+        page = await s.ask("GET", base, query=query)
+        items += page["items"]
+        if not page.get("continue"):
+            break
+        query["continue"] = page["continue"]
+    if wanted.form in ("json", "yaml"):
+        _whole({"items": items}, wanted)
+    elif wanted.form == "name":
+        for item in items:
+            click.echo(item["id"])
+    else:
+        cells = [[item.get(key) for key in _SPAWNED] for item in items]
+        lines = render.columns([key.upper() for key in _SPAWNED], cells)
+        for line in lines if wanted.headers else lines[1:]:
+            click.echo(line)

@@ -1,0 +1,222 @@
+"""`kiln run`: make a Task of a command line; with --watch follow it and end as it ended."""
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from kilnwork.api import meta, resource
+from kilnwork.cli import errors, exits, manifests, options, render, session, waiting
+from kilnwork.kit import coroutines, ids
+from kilnwork.kube import errors as kube_errors
+
+_LOG_WAIT_S = 5.0
+"""How long the end of the log may take to arrive after the task is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Input:
+    """What the task reads: the name of a TaskObject, and its data when it is made by us."""
+
+    name: str
+    data: Any = None
+    made: bool = False
+
+
+@click.command(context_settings={"allow_interspersed_args": False})
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, required=True, metavar="COMMAND [ARG…]")
+@options.target
+@click.option("--name", help="Name of the Task; default run- and something random.")
+@click.option("--cluster", help="TaskCluster to run on; default `default`.")
+@click.option("--env", "env", multiple=True, metavar="NAME=VALUE", help="May be repeated.")
+@click.option(
+    "--input",
+    "source",
+    metavar="FILE|OBJECT",
+    help="JSON or YAML file, - for standard input, or a TaskObject.",
+)
+@click.option("--retries", type=click.IntRange(min=0), help="Tries after the first one failed.")
+@click.option("--timeout", type=options.Duration(), help="How long an attempt may run.")
+@click.option("--watch", is_flag=True, help="Follow states and output, and end as the task ends.")
+@click.option("--dry-run", is_flag=True, help="Print the Task and make nothing.")
+@options.output("name", "json", "yaml")
+def command(words: tuple[str, ...], source: str | None, form: str | None, **rest: Any) -> int:
+    """Run a command as a Task.
+
+    \b
+    kiln run --watch -- python -c 'print(6 * 7)'
+    kiln run --input numbers.json --retries 2 -- ./sum.sh
+
+    The command finds its input as a file named by $KILN_INPUT (a JSON object; a file given here is
+    in it as "input") and may write its result, JSON, to the file named by $KILN_OUTPUT.
+
+    With --watch output goes to standard output and states to standard error; the exit code is the
+    command's own. Ctrl-C leaves the task running.
+    """
+    given = _input(source)
+    body = _body(words, given, rest)
+    if rest["dry_run"]:
+        click.echo(render.json_text(body) if form == "json" else render.yaml_text(body), nl=False)
+        return exits.Exit.OK
+    return session.run(lambda s: _run(s, body, given, form=form, watch=rest["watch"]))
+
+
+def _input(source: str | None) -> _Input | None:
+    if source is None:
+        return None
+    path = Path(source)
+    if source != "-" and not path.is_file():
+        if "/" in source or path.suffix:
+            raise errors.Unusable(f"--input {source}: no such file")
+        return _Input(source)
+    text = sys.stdin.read() if source == "-" else manifests.read_text(path)
+    found = [value for _, value in manifests.documents(text, source=source)]
+    if len(found) != 1:
+        raise errors.Unusable(f"--input {source}: one JSON or YAML document is expected")
+    return _Input(f"input-{ids.new_uid()[:8]}", found[0], made=True)
+
+
+def _body(words: Sequence[str], given: _Input | None, rest: dict[str, Any]) -> meta.JsonObject:
+    spec: dict[str, Any] = {"command": list(words)}
+    if rest["cluster"]:
+        spec["clusterName"] = rest["cluster"]
+    if rest["env"]:
+        spec["env"] = [_env(text) for text in rest["env"]]
+    if given is not None:
+        spec["inputObject"] = given.name
+    if rest["retries"]:
+        spec["retry"] = {"maxAttempts": rest["retries"] + 1}
+    if rest["timeout"]:
+        spec["timeouts"] = {"runningSeconds": rest["timeout"]}
+    metadata = {"name": rest["name"]} if rest["name"] else {"generateName": "run-"}
+    return {
+        "apiVersion": resource.TASKS.api_version,
+        "kind": resource.TASKS.kind,
+        "metadata": metadata,
+        "spec": spec,
+    }
+
+
+def _env(text: str) -> dict[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise errors.Unusable(f"--env {text}: write NAME=VALUE")
+    return {"name": name, "value": value}
+
+
+async def _run(
+    s: session.Session,
+    body: meta.JsonObject,
+    given: _Input | None,
+    *,
+    form: str | None,
+    watch: bool,
+) -> int:
+    namespace = s.one_namespace()
+    path = s.path(resource.TASKS, namespace=namespace)
+    made = await s.ask("POST", path, query={"fieldValidation": "Strict"}, body=body)
+    if given is not None and given.made:
+        await _make_input(s, made, given)
+    _announce(made, form=form, watch=watch)
+    if not watch:
+        return exits.Exit.OK
+    return await _Follower(s, made).follow()
+
+
+def _announce(made: meta.JsonObject, *, form: str | None, watch: bool) -> None:
+    text = render.full_name(resource.TASKS, made["metadata"]["name"])
+    if form in ("json", "yaml"):
+        text = (render.json_text if form == "json" else render.yaml_text)(made).rstrip("\n")
+    elif form is None:
+        text += " created"
+    click.echo(text, err=watch and form is None)
+
+
+async def _make_input(s: session.Session, made: meta.JsonObject, given: _Input) -> None:
+    """The TaskObject, owned by the Task: they go together. Without it the Task is taken back."""
+    metadata = made["metadata"]
+    body = {
+        "apiVersion": resource.TASK_OBJECTS.api_version,
+        "kind": resource.TASK_OBJECTS.kind,
+        "metadata": {
+            "name": given.name,
+            "ownerReferences": [
+                {
+                    "apiVersion": resource.TASKS.api_version,
+                    "kind": resource.TASKS.kind,
+                    "name": metadata["name"],
+                    "uid": metadata["uid"],
+                }
+            ],
+        },
+        "data": given.data,
+    }
+    path = s.path(resource.TASK_OBJECTS, namespace=metadata["namespace"])
+    try:
+        await s.ask("POST", path, body=body)
+    except kube_errors.KubeError:
+        with contextlib.suppress(kube_errors.KubeError):
+            task = s.path(resource.TASKS, metadata["name"], namespace=metadata["namespace"])
+            await s.ask("DELETE", task)
+        raise
+
+
+class _Follower:
+    """Follows one Task: states to standard error, its output to standard output."""
+
+    def __init__(self, s: session.Session, made: meta.JsonObject) -> None:
+        self._session = s
+        self._name: str = made["metadata"]["name"]
+        self._namespace: str = made["metadata"]["namespace"]
+        self._uid: str = made["metadata"]["uid"]
+        self._last = ""
+        self._output: asyncio.Task[None] | None = None
+
+    async def follow(self) -> int:
+        """Until the task is over: its exit code."""
+        crew = coroutines.Crew("run")
+        subject = waiting.Subject(resource.TASKS, self._name, self._namespace)
+        try:
+            async for found in waiting.versions(self._session, subject):
+                if found is None or found["metadata"]["uid"] != self._uid:
+                    raise errors.TaskFailed(f"task {self._name} was deleted")
+                self._say(found)
+                status = found.get("status") or {}
+                if status.get("attempts") and self._output is None:
+                    self._output = crew.start("output", self._copy())
+                if waiting.final(found):
+                    await self._rest()
+                    return self._end(status)
+        finally:
+            await crew.stop()
+        raise AssertionError("versions() never ends")
+
+    def _say(self, found: meta.JsonObject) -> None:
+        text = waiting.described(found)
+        if (found.get("status") or {}).get("state") and text != self._last:
+            click.echo(f"{self._name}: {text}", err=True)
+            self._last = text
+
+    async def _copy(self) -> None:
+        path = self._session.tasks_path(self._name, "logs")
+        with contextlib.suppress(kube_errors.KubeError):
+            async for some in self._session.stream(path, query={"follow": "true"}):
+                sys.stdout.buffer.write(some)
+                sys.stdout.buffer.flush()
+
+    async def _rest(self) -> None:
+        if self._output is not None:
+            await asyncio.wait([self._output], timeout=_LOG_WAIT_S)
+
+    def _end(self, status: dict[str, Any]) -> int:
+        if status["state"] == "Success":
+            return exits.Exit.OK
+        raise errors.TaskFailed(
+            f"task {self._name} ended {status['state']}: see `kiln why {self._name}`",
+            code=status.get("exitCode"),
+        )

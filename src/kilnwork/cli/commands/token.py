@@ -1,0 +1,54 @@
+"""`kiln token`: print the token of the kubeconfig, or a short-lived one of a ServiceAccount."""
+
+from pathlib import Path
+
+import click
+
+from kilnwork.api import resource
+from kilnwork.cli import errors, options, session
+
+
+@click.command()
+@click.argument("account", required=False, metavar="[SERVICEACCOUNT]")
+@options.target
+@click.option(
+    "--duration",
+    type=options.Duration(),
+    default=None,
+    help="How long a ServiceAccount's token is good; default what the server gives.",
+)
+@click.option("--audience", "audiences", multiple=True, help="Whom it is for; may be repeated.")
+def command(account: str | None, duration: float | None, audiences: tuple[str, ...]) -> None:
+    """Print the token that the kubeconfig holds, or mint one of a ServiceAccount.
+
+    \b
+    curl -H "Authorization: Bearer $(kiln token)" http://127.0.0.1:7444/v1/namespaces/default/tasks
+    """
+    if account is None:
+        click.echo(_own())
+        return
+    spec: dict[str, object] = {"audiences": list(audiences)}
+    if duration is not None:
+        spec["expirationSeconds"] = int(duration)
+    body = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "metadata": {},
+        "spec": spec,
+    }
+
+    async def mint(s: session.Session) -> str:
+        path = s.path(resource.SERVICE_ACCOUNTS, account, namespace=s.one_namespace())
+        answer = await s.ask("POST", f"{path}/token", body=body)
+        return str(answer["status"]["token"])
+
+    click.echo(session.run(mint))
+
+
+def _own() -> str:
+    settings = session.settings_of(options.current())
+    if settings.token:
+        return settings.token
+    if settings.token_file is not None:
+        return Path(settings.token_file).read_text().strip()
+    raise errors.CommandError("the kubeconfig holds no token; it may identify you by certificate")

@@ -1,0 +1,35 @@
+"""`kiln version`: of this program, and of the server it would talk to."""
+
+from typing import Any
+
+import click
+
+from kilnwork import version
+from kilnwork.cli import errors, options, render, session
+
+
+@click.command()
+@options.target
+@click.option("--client", is_flag=True, help="Only of this program.")
+@options.output("json", "yaml")
+def command(client: bool, form: str | None) -> None:  # noqa: FBT001
+    """Show the versions of client and server."""
+    facts: dict[str, Any] = {"client": {"version": version.__version__}}
+    failure: errors.CommandError | None = None
+    if not client:
+        try:
+            facts["server"] = session.run(_server)
+        except errors.CommandError as error:
+            failure = error
+    if form is None:
+        click.echo(f"client: kiln {version.__version__}")
+        if "server" in facts:
+            click.echo(f"server: {facts['server'].get('gitVersion')} at {facts['server']['url']}")
+    else:
+        click.echo(render.json_text(facts) if form == "json" else render.yaml_text(facts), nl=False)
+    if failure is not None:
+        raise failure
+
+
+async def _server(s: session.Session) -> dict[str, Any]:
+    return {**await s.get_json("/version"), "url": s.server}

@@ -1,0 +1,105 @@
+"""`kiln wait`: wait until objects have a state or condition, or are gone."""
+
+from collections.abc import Callable
+
+import click
+
+from kilnwork.api import meta, resource, task
+from kilnwork.cli import errors, options, render, session, waiting
+
+_STATES = {state.lower(): state for state in task.State}
+
+
+@click.command()
+@click.argument("words", nargs=-1, required=True, metavar="NAME… | KIND/NAME…")
+@options.target
+@click.option(
+    "--for",
+    "wanted",
+    default="final",
+    show_default=True,
+    metavar="WHAT",
+    help="state=NAME, condition=TYPE[=STATUS], delete, or final (Success, Failed or Killed).",
+)
+@click.option(
+    "--timeout", type=options.Duration(), default=None, help="Give up after this; default never."
+)
+def command(words: tuple[str, ...], wanted: str, timeout: float | None) -> None:
+    """Wait for tasks, or other objects, to become what --for says.
+
+    \b
+    kiln wait task-0 --for=state=Success --timeout=60s
+    kiln wait taskcluster/default --for=condition=Available
+
+    Ends with 5 when the time is over, with 6 when a task ends in another state than the one that
+    is waited for.
+    """
+
+    async def work(s: session.Session) -> None:
+        for word in words:
+            subject = await _subject(s, word)
+            name = render.full_name(subject.resource, subject.name)
+            test = _test(wanted, name)
+            text = f"waiting for {name} to be {wanted}"
+            await waiting.until(s, subject, test, text=text, timeout_s=timeout)
+            click.echo(f"{name} {'deleted' if wanted == 'delete' else 'condition met'}")
+
+    session.run(work)
+
+
+async def _subject(s: session.Session, word: str) -> waiting.Subject:
+    if "/" not in word:
+        return waiting.Subject(resource.TASKS, word, s.one_namespace())
+    ref = (await s.kinds.refs([word]))[0]
+    return waiting.Subject(ref.resource, ref.name or "", s.one_namespace())
+
+
+def _test(wanted: str, name: str) -> waiting.Test:
+    if wanted == "delete":
+        return lambda found: found is None
+    if wanted == "final":
+        return _existing(waiting.final, name)
+    what, _, value = wanted.partition("=")
+    if what == "condition" and value:
+        return _existing(_condition(value), name)
+    state = _STATES.get((value if what == "state" else wanted).lower())
+    if state is None:
+        states = ", ".join(task.State)
+        raise errors.Unusable(
+            f"--for={wanted}: write state=NAME ({states}), condition=TYPE, delete or final"
+        )
+    return _existing(_state(state, name), name)
+
+
+def _existing(test: Callable[[meta.JsonObject], bool], name: str) -> waiting.Test:
+    def there(found: meta.JsonObject | None) -> bool:
+        if found is None:
+            raise errors.Missing(f"{name} does not exist")
+        return test(found)
+
+    return there
+
+
+def _condition(value: str) -> Callable[[meta.JsonObject], bool]:
+    wanted, _, status = value.partition("=")
+
+    def met(found: meta.JsonObject) -> bool:
+        return any(
+            c["type"].lower() == wanted.lower()
+            and c["status"].lower() == (status or "true").lower()
+            for c in (found.get("status") or {}).get("conditions") or ()
+        )
+
+    return met
+
+
+def _state(wanted: str, name: str) -> Callable[[meta.JsonObject], bool]:
+    def reached(found: meta.JsonObject) -> bool:
+        state = (found.get("status") or {}).get("state")
+        if state == wanted:
+            return True
+        if waiting.final(found):
+            raise errors.TaskFailed(f"{name} will not be {wanted}: {waiting.described(found)}")
+        return False
+
+    return reached

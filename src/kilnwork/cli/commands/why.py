@@ -1,0 +1,69 @@
+"""`kiln why`: one sentence on why something is where it is."""
+
+from typing import Any
+
+import click
+
+from kilnwork.api import resource
+from kilnwork.cli import options, render, session, waiting
+from kilnwork.kube import errors as kube_errors
+from kilnwork.server import why
+
+
+@click.command()
+@click.argument("subject", metavar="NAME|ID|KIND/NAME")
+@options.target
+@options.output("json")
+def command(subject: str, form: str | None) -> None:
+    """Say in one sentence why a task waits, runs, failed or was killed.
+
+    KIND/NAME asks about something else: taskcluster/default, pod/default-0.
+    """
+    answer = session.run(lambda s: _answer(s, subject))
+    if form == "json":
+        click.echo(render.json_text(answer), nl=False)
+    else:
+        click.echo(answer["why"])
+
+
+async def _answer(s: session.Session, word: str) -> dict[str, Any]:
+    ref = (await s.kinds.refs([word]))[0] if "/" in word else None
+    if ref is not None and ref.resource != resource.TASKS:
+        found = await s.ask("GET", s.path(ref.resource, ref.name, namespace=s.one_namespace()))
+        return {"why": _other(ref.resource, found), "status": found.get("status", {})}
+    name = ref.name if ref is not None and ref.name is not None else word
+    try:
+        found = await s.ask("GET", s.path(resource.TASKS, name, namespace=s.one_namespace()))
+    except kube_errors.NotFound as error:
+        try:
+            return await s.get_json(s.tasks_path(name, "why"))
+        except kube_errors.NotFound:
+            raise error from None
+    status = found.get("status") or {}
+    facts = why.Facts.of_status(name, status)
+    return {
+        "why": why.sentence(facts, now=s.clock.wall()),
+        "state": status.get("state", ""),
+        "reason": status.get("reason", ""),
+        "message": status.get("message", ""),
+    }
+
+
+def _other(served: resource.Resource, found: dict[str, Any]) -> str:
+    """From conditions, and from the containers of a Pod that does not run."""
+    name = f"{served.kind} {found['metadata']['name']}"
+    status = found.get("status") or {}
+    for container in status.get("containerStatuses") or ():
+        for kind in ("waiting", "terminated"):
+            state = (container.get("state") or {}).get(kind)
+            if state and state.get("reason") != "Completed":
+                text = state.get("message") or f"container {container['name']} is {kind}"
+                return f"{name} is {status.get('phase')} ({state.get('reason')}): {text}."
+    bad = [c for c in status.get("conditions") or () if c["status"] != "True"]
+    chosen = bad or status.get("conditions") or ()
+    parts = [
+        f"{c['type']} is {c['status']} ({c.get('reason', '')}){': ' if c.get('message') else ''}"
+        f"{c.get('message', '')}"
+        for c in chosen
+    ]
+    return f"{name}: {'; '.join(parts) or waiting.described(found)}"

@@ -1,0 +1,221 @@
+"""One command's conversation with the server: which server, its errors in words, JSON in and out.
+
+Used by every client command; `run` is the door. Stands on `kube.transport`, because commands work
+with objects as the server sends them (tables, any kind), not with our structs.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib import parse
+
+import click
+import msgspec
+
+from kilnwork import version
+from kilnwork.api import meta, resource
+from kilnwork.cli import errors, kinds, options
+from kilnwork.kit import clock
+from kilnwork.kit import errors as kit_errors
+from kilnwork.kube import config, transport, watching
+from kilnwork.kube import errors as kube_errors
+
+T = TypeVar("T")
+
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+"""Accept header by which the server sends a list as rows with the columns of its kind."""
+
+PAGE = 500
+"""Objects asked for at once, as kubectl does."""
+
+
+class Session:
+    """Requests to one server, with a namespace when a command names none."""
+
+    def __init__(
+        self, settings: config.Config, http: transport.Transport, target: options.Target
+    ) -> None:
+        self.server = settings.server
+        self.http = http
+        self.target = target
+        self.namespace = target.namespace or settings.namespace
+        self.kinds = kinds.Kinds(self)
+        self.clock = clock.SystemClock()
+
+    async def get_json(self, path: str) -> dict[str, Any]:
+        """The JSON document at `path`."""
+        return await self.ask("GET", path)
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: object = None,
+        content_type: str = transport.JSON,
+        accept: str = transport.JSON,
+    ) -> dict[str, Any]:
+        """Send a request and decode the JSON object in the answer."""
+        encoded = None if body is None else msgspec.json.encode(body)
+        answer = await self.http.send(
+            transport.Request(
+                method=method,
+                path=path,
+                query=query,
+                body=encoded,
+                content_type=content_type,
+                accept=accept,
+            )
+        )
+        try:
+            return msgspec.json.decode(answer.body, type=dict[str, Any])
+        except msgspec.MsgspecError as error:
+            raise errors.CommandError(f"{self.server}{path} did not answer with JSON") from error
+
+    def path(
+        self, served: resource.Resource, name: str | None = None, *, namespace: str | None = None
+    ) -> str:
+        """URL path of a collection or object; the session's namespace unless one is given."""
+        base = served.base(quoted(namespace or self.namespace))
+        return base if name is None else f"{base}/{quoted(name)}"
+
+    def scope(self, served: resource.Resource) -> str:
+        """URL path of the collection that `-n` and `-A` mean."""
+        return served.base() if self.target.all_namespaces else self.path(served)
+
+    def tasks_path(self, name: str, sub: str = "") -> str:
+        """URL path of a task under `/v1`, by name or id."""
+        base = f"/v1/namespaces/{quoted(self.one_namespace())}/tasks/{quoted(name)}"
+        return f"{base}/{sub}" if sub else base
+
+    def one_namespace(self) -> str:
+        """The namespace of a single object; raises `errors.Unusable` under `-A`."""
+        if self.target.all_namespaces:
+            raise errors.Unusable("an object has one namespace: say -n NAMESPACE instead of -A")
+        return self.namespace
+
+    async def get(self, served: resource.Resource, name: str) -> meta.JsonObject:
+        """One object as the server has it."""
+        return await self.ask("GET", self.path(served, name))
+
+    async def pages(
+        self, path: str, *, query: Mapping[str, str] | None = None, accept: str = transport.JSON
+    ) -> AsyncIterator[dict[str, Any]]:
+        """A list page by page."""
+        wanted = {**(query or {}), "limit": str(PAGE)}
+        while True:
+            page = await self.ask("GET", path, query=wanted, accept=accept)
+            yield page
+            following = page.get("metadata", {}).get("continue")
+            if not following:
+                return
+            wanted["continue"] = following
+
+    async def items(
+        self, path: str, *, query: Mapping[str, str] | None = None
+    ) -> list[meta.JsonObject]:
+        """All objects of a list."""
+        return [item async for page in self.pages(path, query=query) for item in page["items"]]
+
+    async def stream(
+        self, path: str, *, query: Mapping[str, str] | None = None
+    ) -> AsyncIterator[bytes]:
+        """The bytes of an answer as they come, for as long as they come."""
+        asked = transport.Request(
+            method="GET", path=path, query=query, accept="*/*", timeout_s=None
+        )
+        async with self.http.open(asked) as response:
+            watching.keep_alive(response)
+            async for some in watching.chunks(self.http, response):
+                yield some
+
+    async def changes(
+        self, path: str, *, query: Mapping[str, str], accept: str = transport.JSON
+    ) -> AsyncIterator[dict[str, Any]]:
+        """Items of a watch as they come: `{"type", "object"}`; ends when the server ends it.
+
+        Raises `kube.errors.Expired` when the resourceVersion is too old.
+        """
+        wanted = {**query, "watch": "1", "allowWatchBookmarks": "true"}
+        asked = transport.Request(
+            method="GET", path=path, query=wanted, accept=accept, timeout_s=None
+        )
+        async with self.http.open(asked) as response:
+            watching.keep_alive(response)
+            async for lines in watching.batches(self.http, response):
+                for line in lines:
+                    item = msgspec.json.decode(line, type=dict[str, Any])
+                    if item["type"] == "ERROR":
+                        raise transport.status_error(msgspec.json.encode(item["object"]))
+                    yield item
+
+
+def quoted(text: str) -> str:
+    """One segment of a URL path."""
+    return parse.quote(text, safe="")
+
+
+def run(work: Callable[[Session], Awaitable[T]]) -> T:
+    """Connect as the options of the running command say, do the work, put errors into words."""
+    settings = settings_of(options.current())
+    try:
+        return asyncio.run(_connected(work, settings))
+    except kube_errors.KubeError as error:
+        raise in_words(error, settings.server) from error
+
+
+def settings_of(target: options.Target) -> config.Config:
+    """Server and identity by option, $KUBECONFIG or the default data directory."""
+    path = Path(target.kubeconfig) if target.kubeconfig else None
+    try:
+        return config.load(path, context=target.context)
+    except kit_errors.ConfigurationError as error:
+        raise errors.Unreachable(str(error)) from error
+
+
+async def _connected(work: Callable[[Session], Awaitable[T]], settings: config.Config) -> T:
+    async with connect(settings, options.current()) as session:
+        return await work(session)
+
+
+@contextlib.asynccontextmanager
+async def connect(settings: config.Config, target: options.Target) -> AsyncIterator[Session]:
+    """A session with the server of `settings`."""
+    http = transport.Transport(
+        settings,
+        user_agent=f"kiln/{version.__version__}",
+        time=clock.SystemClock(),
+        on_warning=_warn,
+    )
+    async with http:
+        yield Session(settings, http, target)
+
+
+def _warn(text: str) -> None:
+    click.echo(f"warning: {text}", err=True)
+
+
+def in_words(error: kube_errors.KubeError, server: str) -> errors.CommandError:
+    """What went wrong and what to do, with the exit code for it."""
+    if isinstance(error, kube_errors.Unavailable) and not error.status:
+        return errors.Unreachable(
+            f"{error}: is `kiln up` running? Start it with `kiln up`, or point KUBECONFIG at a "
+            "running server."
+        )
+    if isinstance(error, kube_errors.Untrusted):
+        return errors.Unreachable(
+            f"{error}. The kubeconfig is of another server: take the one that `kiln up` prints."
+        )
+    if isinstance(error, kube_errors.NotFound):
+        return errors.Missing(str(error))
+    if isinstance(error, kube_errors.Unauthorized):
+        return errors.Refused(
+            f"{server} does not accept the token of the kubeconfig ({error}): take the kubeconfig "
+            "that `kiln up` prints."
+        )
+    if isinstance(error, kube_errors.Forbidden):
+        return errors.Refused(str(error))
+    return errors.CommandError(str(error))

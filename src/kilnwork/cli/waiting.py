@@ -1,0 +1,120 @@
+"""Waiting for what an object becomes: a task's end, a state, a condition, its disappearance.
+
+Used by `wait`, `cancel --wait` and `run --watch`. Watches the object, so it learns at once.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+
+from kilnwork.api import meta, resource, task
+from kilnwork.cli import errors, progress, session
+from kilnwork.kube import errors as kube_errors
+
+_PAUSE_S = 0.5
+"""Pause before a watch is opened again after the server went away."""
+
+Test = Callable[[meta.JsonObject | None], bool]
+"""True when the object is as wanted, given None when it does not exist; may raise to give up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One object, by kind and name."""
+
+    resource: resource.Resource
+    name: str
+    namespace: str
+
+
+async def versions(s: session.Session, subject: Subject) -> AsyncIterator[meta.JsonObject | None]:
+    """The object as it is now and after every change; None while it does not exist. Never ends."""
+    path = s.path(subject.resource, namespace=subject.namespace)
+    query = {"fieldSelector": f"metadata.name={subject.name}"}
+    while True:
+        page = await s.ask("GET", path, query=query)
+        yield page["items"][0] if page["items"] else None
+        version = page["metadata"]["resourceVersion"]
+        try:
+            async for change in s.changes(path, query={**query, "resourceVersion": version}):
+                if change["type"] != "BOOKMARK":
+                    yield None if change["type"] == "DELETED" else change["object"]
+        except kube_errors.Expired:
+            continue
+        except kube_errors.Unavailable:
+            await asyncio.sleep(_PAUSE_S)
+
+
+async def until(
+    s: session.Session,
+    subject: Subject,
+    test: Test,
+    *,
+    text: str,
+    timeout_s: float | None = None,
+) -> meta.JsonObject | None:
+    """The object once `test` is true of it. Raises `errors.TimedOut` after `timeout_s`."""
+    last = ""
+    try:
+        async with asyncio.timeout(timeout_s), progress.waiting(text) as waiting:
+            async for found in versions(s, subject):
+                if test(found):
+                    return found
+                last = described(found)
+                waiting.say(f"{text}: {last}")
+    except TimeoutError as error:
+        raise errors.TimedOut(f"{text}: not within {timeout_s:g} s; {last}") from error
+    raise AssertionError("versions() never ends")
+
+
+def described(found: meta.JsonObject | None) -> str:
+    """Where an object stands, in a few words."""
+    if found is None:
+        return "it does not exist"
+    status = found.get("status") or {}
+    state = status.get("state") or status.get("phase") or ""
+    facts = [state, status.get("reason", ""), status.get("message", "")]
+    if not state:
+        facts = [
+            f"{c['type']}={c['status']} ({c.get('reason', '')})"
+            for c in status.get("conditions") or ()
+        ]
+    return " ".join(fact for fact in facts if fact) or "it has no status yet"
+
+
+_FINAL = frozenset(state.value for state in task.State if state.final)
+
+
+def is_final(state: str) -> bool:
+    """True of Success, Failed and Killed."""
+    return state in _FINAL
+
+
+def final(found: meta.JsonObject | None) -> bool:
+    """True of a Task that is over."""
+    return is_final(((found or {}).get("status") or {}).get("state", ""))
+
+
+async def for_final(s: session.Session, name: str, *, timeout_s: float | None) -> None:
+    """Wait until a task is over, whether it is an object or only in the journal."""
+    subject = Subject(resource.TASKS, name, s.one_namespace())
+    path = s.path(resource.TASKS, name, namespace=subject.namespace)
+    text = f"waiting for task {name} to stop"
+    try:
+        await s.ask("GET", path)
+    except kube_errors.NotFound:
+        await _journal(s, name, text=text, timeout_s=timeout_s)
+        return
+    await until(s, subject, lambda o: o is None or final(o), text=text, timeout_s=timeout_s)
+
+
+async def _journal(s: session.Session, name: str, *, text: str, timeout_s: float | None) -> None:
+    query = {"wait": "20"}
+    try:
+        async with asyncio.timeout(timeout_s), progress.waiting(text):
+            while True:
+                found = await s.ask("GET", s.tasks_path(name), query=query)
+                if is_final(found["state"]):
+                    return
+    except TimeoutError as error:
+        raise errors.TimedOut(f"{text}: not within {timeout_s:g} s") from error

@@ -1,0 +1,120 @@
+"""The little of HTTP that the REST API needs, on bare ASGI (asgi.readthedocs.io, HTTP scope).
+
+Used by every module of this room; no routing and no knowledge of tasks.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass
+from typing import Any
+from urllib import parse
+
+import msgspec
+
+from kilnwork.server import errors
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+_TRUE = frozenset({"", "1", "t", "true", "yes"})
+_FALSE = frozenset({"0", "f", "false", "no"})
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request: `path` is decoded and without the mount's prefix, `user` whoever asks."""
+
+    method: str
+    path: str
+    query: dict[str, str]
+    user: Any
+    receive: Receive
+
+    def flag(self, name: str) -> bool:
+        """A query parameter as a truth value: absent is False, present without value True."""
+        text = self.query.get(name)
+        if text is None or text.lower() in _FALSE:
+            return False
+        if text.lower() in _TRUE:
+            return True
+        raise errors.BadRequest(f"{name}={text}: write true or false")
+
+    def number(self, name: str, *, least: int, most: int) -> int | None:
+        """A query parameter as a whole number, None when absent. Raises `errors.BadRequest`."""
+        text = self.query.get(name)
+        if text is None or text == "":
+            return None
+        if not text.isascii() or not text.isdigit() or not least <= int(text) <= most:
+            raise errors.BadRequest(f"{name}={text}: a number from {least} to {most} is expected")
+        return int(text)
+
+    async def gone(self, *, within_s: float) -> bool:
+        """True as soon as the caller has hung up, False after `within_s` seconds."""
+        try:
+            async with asyncio.timeout(within_s):
+                while (await self.receive())["type"] != "http.disconnect":
+                    pass
+        except TimeoutError:
+            return False
+        return True
+
+
+def request(scope: Scope, receive: Receive) -> Request:
+    """What the scope says."""
+    raw = scope.get("query_string", b"").decode("latin-1")
+    query = dict(parse.parse_qsl(raw, keep_blank_values=True))
+    return Request(scope["method"], scope["path"], query, scope.get("kiln.user"), receive)
+
+
+async def start(
+    send: Send, status: int, content_type: str, *, headers: tuple[tuple[bytes, bytes], ...] = ()
+) -> None:
+    """Send status and headers; never cached, never guessed at by a browser."""
+    await send(
+        {
+            "type": "http.response.start",
+            "status": status,
+            "headers": [
+                (b"content-type", content_type.encode()),
+                (b"cache-control", b"no-store"),
+                (b"x-content-type-options", b"nosniff"),
+                *headers,
+            ],
+        }
+    )
+
+
+async def body(send: Send, data: bytes, *, more: bool = False) -> None:
+    """Send a piece of the body; the last one unless `more`."""
+    await send({"type": "http.response.body", "body": data, "more_body": more})
+
+
+async def text(send: Send, status: int, value: str) -> None:
+    """Answer with plain text."""
+    await start(send, status, "text/plain; charset=utf-8")
+    await body(send, value.encode())
+
+
+async def json(
+    send: Send, value: Any, *, status: int = 200, headers: tuple[tuple[bytes, bytes], ...] = ()
+) -> None:
+    """Answer with a JSON document."""
+    await start(send, status, "application/json", headers=headers)
+    await body(send, msgspec.json.encode(value) + b"\n")
+
+
+async def problem(send: Send, error: errors.HttpError) -> None:
+    """Answer with problem details; `message` repeats `detail` for older callers."""
+    document = {
+        "type": "about:blank",
+        "title": error.reason,
+        "status": error.status,
+        "reason": error.reason,
+        "detail": str(error),
+        "message": str(error),
+    }
+    await start(send, error.status, "application/problem+json")
+    await body(send, msgspec.json.encode(document) + b"\n")

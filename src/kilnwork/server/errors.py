@@ -1,0 +1,52 @@
+"""Errors of the REST API: each is one HTTP answer, sent as problem details (RFC 9457)."""
+
+from kilnwork.kit import errors
+
+
+class HttpError(errors.KilnError):
+    """The request failed."""
+
+    status = 500
+    reason = "InternalError"
+
+
+class BadRequest(HttpError):
+    """The request cannot be understood."""
+
+    status = 400
+    reason = "BadRequest"
+
+
+class Unauthorized(HttpError):
+    """Unauthorized: send the bearer token (`kiln token` prints it)."""
+
+    status = 401
+    reason = "Unauthorized"
+
+
+class Forbidden(HttpError):
+    """The caller may not do this."""
+
+    status = 403
+    reason = "Forbidden"
+
+
+class NotFound(HttpError):
+    """There is no such thing."""
+
+    status = 404
+    reason = "NotFound"
+
+
+class MethodNotAllowed(HttpError):
+    """This path does not take that method."""
+
+    status = 405
+    reason = "MethodNotAllowed"
+
+
+class Conflict(HttpError):
+    """The task is not in a state for this."""
+
+    status = 409
+    reason = "Conflict"

@@ -1,0 +1,35 @@
+"""`/healthz`, `/livez` and `/readyz`, open to everybody, in the words of Kubernetes' own.
+
+`/readyz` answers 200 only when every check passes: then all of `kiln up` is ready.
+"""
+
+from collections.abc import Callable, Mapping
+
+from kilnwork.server import asgi
+
+Checks = Callable[[], Mapping[str, str | None]]
+"""By name of each part: None when it is ready, else what it waits for."""
+
+PATHS = ("/healthz", "/livez", "/readyz")
+
+
+def app(checks: Checks) -> asgi.App:
+    """The ASGI app for the three paths; `?verbose` lists the checks."""
+
+    async def serve(scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
+        request = asgi.request(scope, receive)
+        found = checks() if request.path.startswith("/readyz") else {"ping": None}
+        failed = [name for name, wants in found.items() if wants is not None]
+        if not failed and "verbose" not in request.query:
+            await asgi.text(send, 200, "ok")
+            return
+        lines = [_line(name, wants) for name, wants in found.items()]
+        endpoint = request.path.strip("/").partition("/")[0]
+        lines.append(f"{endpoint} check {'failed' if failed else 'passed'}\n")
+        await asgi.text(send, 503 if failed else 200, "\n".join(lines))
+
+    return serve
+
+
+def _line(name: str, wants: str | None) -> str:
+    return f"[+]{name} ok" if wants is None else f"[-]{name} not ready: {wants}"

@@ -1,0 +1,128 @@
+"""Reading the log files of an attempt: the end of it, all of it, and what is still being written.
+
+An attempt's log is at most two files, `N.log` and the older `N.log.1`; the writer renames the first
+to the second and begins anew. A reader that follows keeps its place across that.
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+CHUNK_BYTES = 64 * 1024
+
+
+class Reader:
+    """Bytes of one attempt's log, in order; `read` gives what there is now, empty at the end.
+
+    Close it when done. Falls behind by more than one whole file only if it is not read for as long
+    as it takes to write one; then what was renamed away twice is left out.
+    """
+
+    def __init__(self, path: Path, *, tail: int | None = None) -> None:
+        self._path = path
+        self._older = path.with_name(path.name + ".1")
+        self._file: BinaryIO | None = None
+        self._queue: list[BinaryIO] = []
+        self._open_both()
+        if tail is not None:
+            self._skip_to_tail(tail)
+
+    def _open_both(self) -> None:
+        files = [f for f in (_open(self._older), _open(self._path)) if f is not None]
+        if len(files) == 2 and _same(files[0], files[1]):
+            files.pop().close()
+        if files:
+            self._file = files.pop(0)
+            self._queue = files
+
+    def read(self) -> bytes:
+        """Up to `CHUNK_BYTES` more; empty when nothing more is there now."""
+        if self._file is None:
+            self._open_both()
+        while self._file is not None:
+            data = self._file.read(CHUNK_BYTES)
+            if data or not self._advance():
+                return data
+        return b""
+
+    def _advance(self) -> bool:
+        """Go on to the next file when the one at hand is no longer written to."""
+        assert self._file is not None  # noqa: S101
+        if not self._queue:
+            current = _open(self._path)
+            if current is None:
+                return False
+            if _same(current, self._file):
+                current.close()
+                return False
+            rest = self._file.read(CHUNK_BYTES)
+            if rest:
+                self._file.seek(-len(rest), os.SEEK_CUR)
+                current.close()
+                return True
+            self._queue.append(current)
+        self._file.close()
+        self._file = self._queue.pop(0)
+        return True
+
+    def _skip_to_tail(self, lines: int) -> None:
+        """Go to where the last `lines` lines begin."""
+        files = [f for f in (self._file, *self._queue) if f is not None]
+        wanted = lines
+        for at in range(len(files) - 1, -1, -1):
+            wanted = _seek_tail(files[at], wanted, at_end=at == len(files) - 1)
+            if wanted <= 0:
+                for file in files[:at]:
+                    file.close()
+                self._file, self._queue = files[at], files[at + 1 :]
+                return
+
+    def close(self) -> None:
+        """Give the files back."""
+        for file in (self._file, *self._queue):
+            if file is not None:
+                file.close()
+        self._file, self._queue = None, []
+
+
+def _open(path: Path) -> BinaryIO | None:
+    try:
+        return path.open("rb", buffering=0)
+    except FileNotFoundError:
+        return None
+
+
+def _same(left: BinaryIO, right: BinaryIO) -> bool:
+    return os.path.sameopenfile(left.fileno(), right.fileno())
+
+
+def _seek_tail(file: BinaryIO, lines: int, *, at_end: bool) -> int:
+    """Place `file` before its last `lines` lines; returns how many more an older file must give.
+
+    A line break at the very end ends the last line and begins none.
+    """
+    size = file.seek(0, os.SEEK_END)
+    if lines == 0:
+        return 0
+    found = 0
+    for start, block in _blocks_backwards(file, size):
+        end = len(block)
+        if at_end and start + end == size and block.endswith(b"\n"):
+            end -= 1
+        while (place := block.rfind(b"\n", 0, end)) >= 0:
+            found += 1
+            if found == lines:
+                file.seek(start + place + 1)
+                return 0
+            end = place
+    file.seek(0)
+    return lines - found
+
+
+def _blocks_backwards(file: BinaryIO, size: int) -> Iterator[tuple[int, bytes]]:
+    while size > 0:
+        start = max(0, size - CHUNK_BYTES)
+        file.seek(start)
+        yield start, file.read(size - start)
+        size = start

@@ -1,0 +1,116 @@
+"""One sentence on why a task is where it is: state, reason, and the facts of the case.
+
+Pure. Used by `GET …/why` for tasks of the journal and by `kiln why` for Task objects.
+"""
+
+import contextlib
+from typing import Any, Self
+
+import msgspec
+
+from kilnwork.api import reasons, task
+from kilnwork.kit import clock
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the sentence is made of. Times in seconds since the epoch, None when unknown."""
+
+    name: str
+    state: str = ""
+    reason: str = ""
+    message: str = ""
+    worker: str = ""
+    node: str = ""
+    attempt: int = 0
+    losses: int = 0
+    exit_code: int | None = None
+    started: float | None = None
+    finished: float | None = None
+
+    @classmethod
+    def of_status(cls, name: str, status: dict[str, Any]) -> Self:
+        """From the status of a Task object."""
+        return cls(
+            name=name,
+            state=status.get("state", ""),
+            reason=status.get("reason", ""),
+            message=status.get("message", ""),
+            worker=status.get("podName", ""),
+            node=status.get("nodeName", ""),
+            attempt=status.get("attempts", 0),
+            losses=status.get("losses", 0),
+            exit_code=status.get("exitCode"),
+            started=_time(status.get("startTime")),
+            finished=_time(status.get("finishTime")),
+        )
+
+
+def _time(text: str | None) -> float | None:
+    if not text:
+        return None
+    with contextlib.suppress(ValueError):
+        return clock.parse_rfc3339(text)
+    return None
+
+
+def sentence(facts: Facts, *, now: float) -> str:
+    """The answer to "why?", in one sentence."""
+    if facts.state == task.State.RUNNING:
+        return _running(facts, now=now)
+    if facts.state == task.State.SUCCESS:
+        return _ended(f"Task {facts.name} succeeded{_took(facts)}", facts)
+    if facts.state in (task.State.FAILED, task.State.KILLED):
+        verb = "failed" if facts.state == task.State.FAILED else "was killed"
+        return _ended(f"Task {facts.name} {verb}{_took(facts)} ({facts.reason})", facts)
+    if not facts.state:
+        return (
+            f"Task {facts.name} has not been looked at yet: the manager is starting, busy or away "
+            "(`kiln status` shows it)."
+        )
+    return f"Task {facts.name} is {facts.state} ({facts.reason}): {_because(facts)}"
+
+
+def _running(facts: Facts, *, now: float) -> str:
+    where = f" on worker {facts.worker}" if facts.worker else ""
+    where += f" (node {facts.node})" if facts.node else ""
+    since = "" if facts.started is None else f" for {_length(now - facts.started)}"
+    text = f"Task {facts.name} runs{since}{where}, attempt {facts.attempt}"
+    if facts.reason in ("", reasons.Reason.STARTED):
+        return f"{text}."
+    return f"{text} ({facts.reason}): {_because(facts)}"
+
+
+def _ended(start: str, facts: Facts) -> str:
+    code = facts.exit_code
+    attempts = f" after {facts.attempt} attempts" if facts.attempt > 1 else ""
+    if facts.state == task.State.SUCCESS:
+        return f"{start}{attempts}."
+    exit_text = "" if code is None or str(code) in facts.message else f" Its exit code is {code}."
+    return f"{start}{attempts}: {_because(facts)}{exit_text}"
+
+
+def _because(facts: Facts) -> str:
+    """The message, which has the facts; else what the reason means."""
+    text = facts.message.strip() or _meaning(facts.reason)
+    return text if text.endswith((".", "!", "?")) else f"{text}."
+
+
+def _meaning(reason: str) -> str:
+    known = {member.value: member.sentence for member in reasons.Reason}
+    return known.get(reason, "no reason is known")
+
+
+def _took(facts: Facts) -> str:
+    if facts.started is None or facts.finished is None:
+        return ""
+    return f" in {_length(facts.finished - facts.started)}"
+
+
+def _length(seconds: float) -> str:
+    if seconds < 1:
+        return "less than a second"
+    if seconds < 120:
+        return f"{int(seconds)} s"
+    if seconds < 7200:
+        return f"{int(seconds // 60)} min"
+    return f"{int(seconds // 3600)} h"

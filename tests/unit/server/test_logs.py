@@ -1,0 +1,70 @@
+"""Reading an attempt's log while it is written and renamed away."""
+
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from kilnwork.server import logs
+
+
+def rest(reader: logs.Reader) -> bytes:
+    parts = []
+    while data := reader.read():
+        parts.append(data)
+    return b"".join(parts)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "1-1.log"
+
+
+def test_both_files_in_order(path: Path) -> None:
+    path.with_name("1-1.log.1").write_bytes(b"a\n")
+    path.write_bytes(b"b\n")
+    with closing(logs.Reader(path)) as reader:
+        assert rest(reader) == b"a\nb\n"
+
+
+def test_a_log_that_does_not_exist_yet(path: Path) -> None:
+    with closing(logs.Reader(path)) as reader:
+        assert reader.read() == b""
+        path.write_bytes(b"a\n")
+        assert reader.read() == b"a\n"
+
+
+def test_following_over_a_rename(path: Path) -> None:
+    path.write_bytes(b"a\n")
+    with closing(logs.Reader(path)) as reader, path.open("ab", buffering=0) as writer:
+        assert rest(reader) == b"a\n"
+        writer.write(b"b\n")
+        path.rename(path.with_name("1-1.log.1"))
+        path.write_bytes(b"c\n")
+        assert rest(reader) == b"b\nc\n"
+        path.write_bytes(b"c\nd\n")
+        assert rest(reader) == b"d\n"
+
+
+@pytest.mark.parametrize(
+    ("tail", "expected"),
+    [(0, b""), (1, b"5\n"), (2, b"4\n5\n"), (3, b"3\n4\n5\n"), (5, b"1\n2\n3\n4\n5\n"), (9, None)],
+)
+def test_the_last_lines_over_both_files(path: Path, tail: int, expected: bytes | None) -> None:
+    path.with_name("1-1.log.1").write_bytes(b"1\n2\n3\n")
+    path.write_bytes(b"4\n5\n")
+    with closing(logs.Reader(path, tail=tail)) as reader:
+        assert rest(reader) == (b"1\n2\n3\n4\n5\n" if expected is None else expected)
+
+
+def test_the_last_lines_of_much(path: Path) -> None:
+    lines = [b"%d\n" % i for i in range(50_000)]
+    path.write_bytes(b"".join(lines))
+    with closing(logs.Reader(path, tail=20_000)) as reader:
+        assert rest(reader) == b"".join(lines[-20_000:])
+
+
+def test_a_last_line_without_end(path: Path) -> None:
+    path.write_bytes(b"1\n2")
+    with closing(logs.Reader(path, tail=1)) as reader:
+        assert rest(reader) == b"2"

@@ -1,0 +1,73 @@
+"""One sentence on why a task is where it is."""
+
+import pytest
+
+from kilnwork.server import why
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        (
+            why.Facts(name="a"),
+            "Task a has not been looked at yet: the manager is starting, busy or away "
+            "(`kiln status` shows it).",
+        ),
+        (
+            why.Facts(
+                name="a",
+                state="Pending",
+                reason="WaitingForObject",
+                message='TaskObject "x" does not exist',
+            ),
+            'Task a is Pending (WaitingForObject): TaskObject "x" does not exist.',
+        ),
+        (
+            why.Facts(name="a", state="Pending", reason="NoWorker"),
+            "Task a is Pending (NoWorker): No worker of its TaskCluster is connected.",
+        ),
+        (
+            why.Facts(
+                name="a",
+                state="Running",
+                reason="Started",
+                worker="w-0",
+                node="n",
+                attempt=2,
+                started=900.0,
+            ),
+            "Task a runs for 100 s on worker w-0 (node n), attempt 2.",
+        ),
+        (
+            why.Facts(name="a", state="Success", attempt=3, started=1.0, finished=1.5),
+            "Task a succeeded in less than a second after 3 attempts.",
+        ),
+        (
+            why.Facts(
+                name="a",
+                state="Failed",
+                reason="NonZeroExit",
+                message="exit code 3",
+                attempt=1,
+                exit_code=3,
+            ),
+            "Task a failed (NonZeroExit): exit code 3.",
+        ),
+        (
+            why.Facts(name="a", state="Failed", reason="Odd", message="it broke.", exit_code=4),
+            "Task a failed (Odd): it broke. Its exit code is 4.",
+        ),
+        (
+            why.Facts(name="a", state="Killed", reason="Killed"),
+            "Task a was killed (Killed): Somebody asked for it: `killTimestamp`, or cancel.",
+        ),
+    ],
+)
+def test_sentences(facts: why.Facts, expected: str) -> None:
+    assert why.sentence(facts, now=1000.0) == expected
+
+
+def test_facts_of_a_status_with_times_that_cannot_be_read() -> None:
+    facts = why.Facts.of_status("a", {"state": "Success", "startTime": "x", "attempts": 1})
+    assert facts.started is None
+    assert why.sentence(facts, now=0.0) == "Task a succeeded."
