@@ -1,1 +1,6 @@
-"""controllers"""
+"""The controllers: from what users declare to the dispatcher and Pods, and back to status.
+
+One package per kind, each with the same files: `reconciler` (shell), `plan` and `status` (pure).
+A reconciler gets a key, reads everything, converges and may be repeated. Started by the command
+line's wiring through `build`; knows nothing of HTTP servers, nodes or processes.
+"""

@@ -1,0 +1,11 @@
+"""What can go wrong in the controllers, beyond what the Kubernetes API answers."""
+
+from kilnwork.kit import errors
+
+
+class ControllerError(errors.KilnError):
+    """A controller cannot do its work."""
+
+
+class NotStarted(ControllerError):
+    """The controllers have not been started."""

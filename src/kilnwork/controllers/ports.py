@@ -1,0 +1,49 @@
+"""What the controllers ask of the dispatcher: the only door through which they reach it.
+
+Implemented by `dispatch.hub.Hub`. Everything here may be repeated.
+"""
+
+from typing import Protocol
+
+from kilnwork.dispatch import model
+from kilnwork.kit import ids
+
+
+class TaskHub(Protocol):
+    """The part of the hub that the Task controller uses."""
+
+    async def submit(self, submission: model.Submission) -> model.TaskView:
+        """Accept a run of a task; durable when it returns. The same run again changes nothing."""
+        ...
+
+    async def kill(self, task: ids.TaskId, *, reason: str) -> None:
+        """Kill a task; durable when it returns. Unknown or over: nothing happens."""
+        ...
+
+    async def changes(self, since: int) -> tuple[int, list[model.TaskView]]:
+        """Wait for something newer than `since`; 0 gives everything known."""
+        ...
+
+
+class ClusterHub(Protocol):
+    """The part of the hub that the TaskCluster controller uses."""
+
+    async def close_cluster(self, namespace: str, cluster: str) -> None:
+        """End all unfinished tasks of a cluster that is gone."""
+        ...
+
+    async def worker_gone(self, pod_uid: str) -> None:
+        """Proof that nothing of this Pod runs any more."""
+        ...
+
+    def cluster(self, namespace: str, name: str) -> model.ClusterView | None:
+        """A cluster as the dispatcher sees it now."""
+        ...
+
+    async def clusters_changed(self, since: int) -> tuple[int, set[tuple[str, str]]]:
+        """Wait for something newer than `since`; 0 gives every cluster known."""
+        ...
+
+
+class Hub(TaskHub, ClusterHub, Protocol):
+    """Both parts."""

@@ -1,0 +1,340 @@
+"""What to do about one Task: pure decisions from what is known to what should happen.
+
+Used by `reconciler`, which gathers `Facts` and carries the `Plan` out. The order of the questions:
+is the object gone, is the run over, was it to be killed, is anything missing, may it be submitted.
+Once the dispatcher has the task, its view decides everything but kills.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from kilnwork.api import attempts, inputs, reasons, task, task_cluster
+from kilnwork.controllers.task import status
+from kilnwork.dispatch import model
+from kilnwork.kit import clock, ids
+
+Reason = reasons.Reason
+
+
+class Ready(msgspec.Struct, frozen=True):
+    """The data of an input is there."""
+
+    value: Any
+
+
+class Missing(msgspec.Struct, frozen=True):
+    """The data of an input is not there yet; `message` says what it waits for."""
+
+    message: str
+
+
+class Broken(msgspec.Struct, frozen=True):
+    """The data of an input will not come: the task behind it ended without a usable result."""
+
+    message: str
+
+
+Found = Ready | Missing | Broken
+
+
+class Wake(msgspec.Struct, frozen=True):
+    """An object of the task's namespace whose change may end its wait."""
+
+    kind: str
+    name: str
+
+
+class Kill(msgspec.Struct, frozen=True):
+    """Tell the dispatcher to kill a task."""
+
+    task: ids.TaskId
+    reason: str
+
+
+class Output(msgspec.Struct, frozen=True):
+    """Make this TaskObject before the status says that it is there."""
+
+    name: str
+    data: Any
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is known about one Task. `now` and `pending_since`: wall clock, seconds.
+
+    `view`: the dispatcher's view of this very object (by uid). `strays`: tasks that the dispatcher
+    still has under this name whose objects are gone. `sources`: what was found of each input.
+    `output_made`: name of the TaskObject that holds the result of this run, None before that was
+    tried, "" when it cannot be made. `refused`: why the dispatcher does not take `spec.run`.
+    """
+
+    task: task.Task | None
+    view: model.TaskView | None
+    strays: tuple[ids.TaskId, ...] = ()
+    cluster: task_cluster.TaskCluster | None = None
+    sources: Mapping[inputs.Source, Found] = {}
+    output_made: str | None = None
+    refused: str = ""
+    pending_since: float = 0.0
+    now: float = 0.0
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What should happen, in this order; repeating it changes nothing.
+
+    `again_s`: look again after so many seconds even if nothing changes.
+    """
+
+    kills: tuple[Kill, ...] = ()
+    submit: model.Submission | None = None
+    output: Output | None = None
+    status: task.TaskStatus | None = None
+    delete: bool = False
+    wakes: frozenset[Wake] = frozenset()
+    again_s: float | None = None
+
+
+def decide(facts: Facts) -> Plan:
+    """The plan for one Task."""
+    kills = tuple(Kill(stray, Reason.DELETED) for stray in facts.strays)
+    seen = facts.task
+    if seen is None:
+        return Plan(kills=kills)
+    if seen.metadata.deletion_timestamp is not None:
+        return _leaving(facts, seen, kills)
+    run = _run(facts, seen)
+    return msgspec.structs.replace(run, kills=kills + run.kills)
+
+
+def result_of(source: task.Task, view: model.TaskView | None) -> Found:
+    """The result of another Task as an input."""
+    name, wanted = source.metadata.name, source.spec.run
+    if view is not None and view.run >= wanted and view.state.final:
+        if view.state is task.State.SUCCESS:
+            return _decoded(name, view.result)
+        return Broken(f"Task {name} is {view.state}: {view.message or view.reason}")
+    known = source.status
+    if view is None and _over(known, wanted):
+        if known.state == task.State.SUCCESS:
+            return _kept(name, known.result)
+        return Broken(f"Task {name} is {known.state}: {known.message or known.reason}")
+    return Missing(f"Task {name} has not succeeded yet")
+
+
+def _leaving(facts: Facts, seen: task.Task, kills: tuple[Kill, ...]) -> Plan:
+    """The object stays only for somebody's finalizer: end the task, keep telling."""
+    view = facts.view
+    if view is None:
+        return Plan(kills=kills)
+    if view.state.final:
+        return _told(facts, seen, view, kills=kills)
+    return _told(facts, seen, view, kills=(*kills, Kill(view.task, Reason.DELETED)))
+
+
+def _run(facts: Facts, seen: task.Task) -> Plan:
+    view, spec = facts.view, seen.spec
+    if view is not None and view.run >= spec.run:
+        return _with_dispatcher(facts, seen, view)
+    if _over(seen.status, spec.run):
+        return _after(facts, seen, seen.status.finish_time)
+    if view is not None and (facts.refused or not view.state.final):
+        return _with_dispatcher(facts, seen, view)  # the run before stays, or must end first
+    return _before_dispatcher(facts, seen)
+
+
+def _over(known: task.TaskStatus, run: int) -> bool:
+    return known.run == run and bool(known.state) and task.State(known.state).final
+
+
+def _with_dispatcher(facts: Facts, seen: task.Task, view: model.TaskView) -> Plan:
+    if view.state.final:
+        return _finished(facts, seen, view)
+    kill_in = _kill_in(seen.spec, facts.now)
+    if kill_in is not None and kill_in <= 0:
+        kills = () if view.state is task.State.KILLING else (Kill(view.task, Reason.KILLED),)
+        return _told(facts, seen, view, kills=kills)
+    return _told(facts, seen, view, again_s=kill_in)
+
+
+def _told(
+    facts: Facts,
+    seen: task.Task,
+    view: model.TaskView,
+    *,
+    kills: tuple[Kill, ...] = (),
+    again_s: float | None = None,
+) -> Plan:
+    why = _why(view, facts.cluster)
+    wakes = frozenset[Wake]()
+    if view.reason == Reason.NO_WORKER:
+        wakes = frozenset({Wake("TaskCluster", view.cluster)})
+    told = status.of_view(seen, view, why=why, output_object=facts.output_made or "", now=facts.now)
+    return Plan(kills=kills, status=told, wakes=wakes, again_s=again_s)
+
+
+def _finished(facts: Facts, seen: task.Task, view: model.TaskView) -> Plan:
+    told = _told(facts, seen, view)
+    output = _output(facts, seen, view)
+    finished = None if view.finished is None else clock.rfc3339(view.finished)
+    rest = _after(facts, seen, finished)
+    return msgspec.structs.replace(told, output=output, delete=rest.delete, again_s=rest.again_s)
+
+
+def _output(facts: Facts, seen: task.Task, view: model.TaskView) -> Output | None:
+    name = seen.spec.output_object
+    if name is None or facts.output_made is not None or view.state is not task.State.SUCCESS:
+        return None
+    found = _decoded(seen.metadata.name, view.result)
+    return Output(name, found.value) if isinstance(found, Ready) else None
+
+
+def _after(facts: Facts, seen: task.Task, finish_time: str | None) -> Plan:
+    """What is left for a run that is over: to delete the object when its time to live is up."""
+    ttl = seen.spec.ttl_seconds_after_finished
+    if ttl is None or finish_time is None:
+        return Plan()
+    left = clock.parse_rfc3339(finish_time) + ttl - facts.now
+    return Plan(delete=True) if left <= 0 else Plan(again_s=left)
+
+
+def _before_dispatcher(facts: Facts, seen: task.Task) -> Plan:
+    spec = seen.spec
+    kill_in = _kill_in(spec, facts.now)
+    if kill_in is not None and kill_in <= 0:
+        message = f"killTimestamp {spec.kill_timestamp} came before it was started"
+        return _ends(facts, seen, task.State.KILLED, status.Why(Reason.KILLED, message))
+    if spec.suspend:
+        why = status.Why(Reason.SUSPENDED, "spec.suspend is true")
+        return _waits(facts, seen, why, again_s=kill_in)
+    if facts.refused:
+        why = status.Why(Reason.INVALID_SPEC, facts.refused)
+        return _ends(facts, seen, task.State.FAILED, why)
+    late = _too_late(facts, spec)
+    if late is not None:
+        return _ends(facts, seen, task.State.FAILED, late)
+    again_s = _soonest(kill_in, _deadline_in(facts, spec))
+    if facts.cluster is None or facts.cluster.metadata.deletion_timestamp is not None:
+        wakes = frozenset({Wake("TaskCluster", spec.cluster_name)})
+        return _waits(facts, seen, _no_cluster(facts, seen), wakes=wakes, again_s=again_s)
+    return _with_inputs(facts, seen, again_s=again_s)
+
+
+def _with_inputs(facts: Facts, seen: task.Task, *, again_s: float | None) -> Plan:
+    broken = [f for f in facts.sources.values() if isinstance(f, Broken)]
+    if broken:
+        why = status.Why(Reason.INPUT_FAILED, broken[0].message)
+        return _ends(facts, seen, task.State.FAILED, why)
+    missing = {s: f for s, f in facts.sources.items() if isinstance(f, Missing)}
+    if missing:
+        wakes = frozenset(Wake(s.kind, s.name) for s in missing)
+        return _waits(facts, seen, _no_input(missing), wakes=wakes, again_s=again_s)
+    values = {s: f.value for s, f in facts.sources.items() if isinstance(f, Ready)}
+    try:
+        document = inputs.assemble(seen.spec, values)
+    except inputs.InputError as error:
+        why = status.Why(error.reason, str(error))
+        return _ends(facts, seen, task.State.FAILED, why)
+    return Plan(submit=_submission(seen, document), again_s=again_s)
+
+
+def _submission(seen: task.Task, document: bytes | None) -> model.Submission:
+    return model.Submission(
+        task=ids.task_id(seen.metadata.uid),
+        namespace=seen.metadata.namespace,
+        name=seen.metadata.name,
+        spec=seen.spec,
+        inputs=document,
+        declared=True,
+    )
+
+
+def _waits(
+    facts: Facts,
+    seen: task.Task,
+    why: status.Why,
+    *,
+    wakes: frozenset[Wake] = frozenset(),
+    again_s: float | None = None,
+) -> Plan:
+    told = status.without_view(seen, task.State.PENDING, why, now=facts.now)
+    return Plan(status=told, wakes=wakes, again_s=again_s)
+
+
+def _ends(facts: Facts, seen: task.Task, state: task.State, why: status.Why) -> Plan:
+    return Plan(status=status.without_view(seen, state, why, now=facts.now))
+
+
+def _no_cluster(facts: Facts, seen: task.Task) -> status.Why:
+    name, namespace = seen.spec.cluster_name, seen.metadata.namespace
+    what = "does not exist" if facts.cluster is None else "is being deleted"
+    message = f"TaskCluster {name} {what} in namespace {namespace}"
+    return status.Why(Reason.WAITING_FOR_CLUSTER, message)
+
+
+def _no_input(missing: Mapping[inputs.Source, Missing]) -> status.Why:
+    objects = [f for s, f in missing.items() if s.kind is inputs.Kind.OBJECT]
+    reason = Reason.WAITING_FOR_OBJECT if objects else Reason.WAITING_FOR_TASK
+    first, rest = (objects or list(missing.values()))[0], len(missing) - 1
+    return status.Why(reason, first.message + (f" (and {rest} more)" if rest else ""))
+
+
+def _why(view: model.TaskView, cluster: task_cluster.TaskCluster | None) -> status.Why:
+    """The view's reason; when no worker is there, what the TaskCluster says about that."""
+    if view.reason != Reason.NO_WORKER or cluster is None:
+        return status.Why(view.reason, view.message)
+    available = next((c for c in cluster.status.conditions if c.type == "Available"), None)
+    if available is None or available.status == "True":
+        return status.Why(view.reason, view.message)
+    account = available.reason == reasons.ClusterReason.SERVICE_ACCOUNT_MISSING
+    reason = Reason.WAITING_FOR_SERVICE_ACCOUNT if account else Reason.NO_WORKER
+    return status.Why(reason, f"TaskCluster {view.cluster}: {available.message}")
+
+
+def _kill_in(spec: task.TaskSpec, now: float) -> float | None:
+    """Seconds until `killTimestamp`; None without one. One that is no time kills at once."""
+    if spec.kill_timestamp is None:
+        return None
+    try:
+        return clock.parse_rfc3339(spec.kill_timestamp) - now
+    except ValueError:
+        return 0.0
+
+
+def _too_late(facts: Facts, spec: task.TaskSpec) -> status.Why | None:
+    waited = facts.now - facts.pending_since
+    limits = spec.timeouts
+    if limits.total_seconds is not None and waited >= limits.total_seconds:
+        message = f"it did not end within {limits.total_seconds:g} s"
+        return status.Why(Reason.TOTAL_TIMED_OUT, message)
+    if limits.pending_seconds is not None and waited >= limits.pending_seconds:
+        message = f"it did not start within {limits.pending_seconds:g} s"
+        return status.Why(Reason.PENDING_TIMED_OUT, message)
+    return None
+
+
+def _deadline_in(facts: Facts, spec: task.TaskSpec) -> float | None:
+    limits = (spec.timeouts.pending_seconds, spec.timeouts.total_seconds)
+    ends = [facts.pending_since + limit for limit in limits if limit is not None]
+    return max(0.0, min(ends) - facts.now) if ends else None
+
+
+def _soonest(*delays: float | None) -> float | None:
+    return min((d for d in delays if d is not None), default=None)
+
+
+def _decoded(name: str, payload: attempts.Payload | None) -> Found:
+    if payload is None:
+        return Ready(None)
+    if payload.media_type != "application/json":
+        return Broken(f"the result of Task {name} is {payload.media_type}, not JSON")
+    return Ready(msgspec.json.decode(payload.data))
+
+
+def _kept(name: str, result: task.Result | None) -> Found:
+    """The result as the status keeps it, for a task that the journal has forgotten."""
+    if result is None:
+        return Ready(None)
+    if result.value is msgspec.UNSET:
+        return Broken(f"the result of Task {name} is no longer kept")
+    return Ready(result.value)

@@ -1,0 +1,219 @@
+"""What the status of a Task says, and when a difference is worth a write.
+
+Pure. Used by `plan` and `reconciler`. The journal is the authority: a status is made from the hub's
+view of the task, or from why the task is not with the hub yet.
+
+Conditions: `Started` (an attempt of this run has started its command), `Finished` (the run is
+over), and, when a kill or a loss leaves room for doubt, `Stopped` (nothing of it runs any more).
+"""
+
+import hashlib
+from typing import Any
+
+import msgspec
+
+from kilnwork.api import attempts, meta, reasons, task
+from kilnwork.dispatch import model
+from kilnwork.kit import clock
+
+WAITING_HOLD_S = 0.5
+"""How long a task waits before its reason is written: most start sooner, and cost no write."""
+
+RUNNING_HOLD_S = 0.05
+"""How long a task runs before that is written: a shorter one costs one write, its end."""
+
+MINOR_HOLD_S = 5.0
+"""Between writes of what changes often and decides nothing: counts of children."""
+
+_WAITING = frozenset({task.State.PENDING, task.State.STAGING})
+_CHATTY = frozenset(
+    {reasons.Reason.NO_FREE_SLOT, reasons.Reason.STARTING, reasons.Reason.TAKEN_BACK}
+)
+"""Reasons whose message tells a position or a place: it may go stale, and is not written again."""
+
+
+class Why(msgspec.Struct, frozen=True):
+    """A reason and the sentence that names the facts."""
+
+    reason: str
+    message: str
+
+
+class Hold(msgspec.Struct, frozen=True):
+    """A difference that waits to be written: what sort, and since when (monotonic seconds)."""
+
+    sort: str
+    since: float
+
+
+class Tale(msgspec.Struct, frozen=True):
+    """A kube event to tell about a task. `type`: Normal or Warning."""
+
+    type: str
+    reason: str
+    message: str
+
+
+def without_view(seen: task.Task, state: task.State, why: Why, *, now: float) -> task.TaskStatus:
+    """The status of a run that the dispatcher does not have: it waits, or ended."""
+    before = seen.status
+    same_run = before.run == seen.spec.run
+    wanted = task.TaskStatus(
+        state=state,
+        reason=str(why.reason),
+        message=why.message,
+        run=seen.spec.run,
+        finish_time=clock.rfc3339(now) if state.final else None,
+        observed_generation=seen.metadata.generation,
+    )
+    if state.final and same_run and before.state == state and before.finish_time:
+        wanted = msgspec.structs.replace(wanted, finish_time=before.finish_time)
+    return _with_conditions(seen, wanted, stopped=None, now=now)
+
+
+def of_view(
+    seen: task.Task, view: model.TaskView, *, why: Why, output_object: str, now: float
+) -> task.TaskStatus:
+    """The status that tells the hub's view; `why` replaces the view's own reason and message."""
+    wanted = task.TaskStatus(
+        state=view.state,
+        reason=str(why.reason),
+        message=why.message,
+        run=view.run,
+        attempts=view.attempt,
+        losses=view.losses,
+        pod_name=view.worker or "",
+        node_name=view.node or "",
+        exit_code=view.exit_code,
+        result=_result(view.result),
+        output_object=output_object,
+        start_time=None if view.started is None else clock.rfc3339(view.started),
+        finish_time=None if view.finished is None else clock.rfc3339(view.finished),
+        children=view.children if view.children.total else None,
+        observed_generation=seen.metadata.generation,
+    )
+    return _with_conditions(seen, wanted, stopped=view.stopped, now=now)
+
+
+def _result(payload: attempts.Payload | None) -> task.Result | None:
+    if payload is None:
+        return None
+    value: Any = msgspec.UNSET
+    if payload.media_type == "application/json" and len(payload.data) <= attempts.MAX_STATUS_BYTES:
+        value = msgspec.json.decode(payload.data)
+    return task.Result(
+        value=value,
+        media_type=payload.media_type,
+        size_bytes=len(payload.data),
+        digest="sha256:" + hashlib.sha256(payload.data).hexdigest(),
+    )
+
+
+def _with_conditions(
+    seen: task.Task, wanted: task.TaskStatus, *, stopped: bool | None, now: float
+) -> task.TaskStatus:
+    state = task.State(wanted.state)
+    started = wanted.start_time is not None
+    new = [
+        _condition(seen, "Started", "True" if started else "False", _started(wanted, started)),
+        _condition(
+            seen, "Finished", "True" if state.final else "False", Why(wanted.reason, wanted.message)
+        ),
+    ]
+    if state.final and (state is task.State.KILLED or stopped is False):
+        proved = stopped is not False
+        why = Why(wanted.reason, "") if proved else _unconfirmed()
+        new.append(_condition(seen, "Stopped", "True" if proved else "Unknown", why))
+    known = {c.type for c in new}
+    before = tuple(c for c in seen.status.conditions if c.type in known)
+    if seen.status.run != wanted.run:
+        before = ()
+    merged = meta.merge_conditions(before, tuple(new), now=clock.rfc3339(now))
+    return msgspec.structs.replace(wanted, conditions=merged)
+
+
+def _started(wanted: task.TaskStatus, started: bool) -> Why:  # noqa: FBT001 - reads as a word
+    return Why(reasons.Reason.STARTED, "") if started else Why(wanted.reason, wanted.message)
+
+
+def _unconfirmed() -> Why:
+    return Why(reasons.Reason.UNCONFIRMED, reasons.Reason.UNCONFIRMED.sentence)
+
+
+def _condition(seen: task.Task, kind: str, value: str, why: Why) -> meta.Condition:
+    return meta.Condition(
+        type=kind,
+        status=value,
+        reason=str(why.reason),
+        message=why.message,
+        observed_generation=seen.metadata.generation,
+    )
+
+
+def settle(current: task.TaskStatus, wanted: task.TaskStatus) -> task.TaskStatus:
+    """`wanted` without what is not worth a write: a message that only tells a new position."""
+    if _class(current) != _class(wanted) or wanted.reason not in _CHATTY:
+        return wanted
+    return msgspec.structs.replace(wanted, message=current.message, conditions=current.conditions)
+
+
+def hold(
+    current: task.TaskStatus, wanted: task.TaskStatus, *, held: Hold | None, now: float
+) -> tuple[Hold | None, float | None]:
+    """When to write `wanted`: the hold to remember, and seconds to wait.
+
+    0 means now, None that there is nothing to write. `now`: monotonic seconds. Waiting reasons are
+    written after `WAITING_HOLD_S` (design: everything that waits says why within a second), Running
+    after `RUNNING_HOLD_S`, ends at once.
+    """
+    if current == wanted:
+        return None, None
+    sort, delay_s = _sort(current, wanted)
+    if held is None or held.sort != sort:
+        held = Hold(sort, now)
+    return held, max(0.0, held.since + delay_s - now)
+
+
+def _sort(current: task.TaskStatus, wanted: task.TaskStatus) -> tuple[str, float]:
+    if _class(current) == _class(wanted):
+        return "minor", MINOR_HOLD_S
+    state = task.State(wanted.state)
+    if state.final:
+        return "final", 0.0
+    if state in _WAITING:
+        return f"waiting/{wanted.run}", WAITING_HOLD_S
+    told = current.run == wanted.run and current.state != ""
+    return f"running/{wanted.run}", WAITING_HOLD_S if told else RUNNING_HOLD_S
+
+
+def _class(status: task.TaskStatus) -> tuple[object, ...]:
+    """What makes two statuses different to whoever waits for one."""
+    message = "" if status.reason in _CHATTY else status.message
+    conditions = frozenset((c.type, c.status) for c in status.conditions)
+    return (
+        status.run,
+        status.state,
+        status.reason,
+        message,
+        status.attempts,
+        status.pod_name,
+        status.output_object,
+        status.observed_generation,
+        conditions,
+    )
+
+
+def tale(current: task.TaskStatus, wanted: task.TaskStatus) -> Tale | None:
+    """The kube event that goes with writing `wanted` over `current`, if it is worth one."""
+    if (current.run, current.state, current.reason, current.attempts) == (
+        wanted.run,
+        wanted.state,
+        wanted.reason,
+        wanted.attempts,
+    ):
+        return None
+    if wanted.state == task.State.FAILED or wanted.reason == reasons.Reason.RETRY_BACKOFF:
+        return Tale("Warning", wanted.reason, wanted.message)
+    if wanted.state == task.State.KILLED:
+        return Tale("Normal", wanted.reason, wanted.message or reasons.Reason.KILLED.sentence)
+    return None

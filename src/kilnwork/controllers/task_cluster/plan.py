@@ -1,0 +1,132 @@
+"""What to do about one TaskCluster: which Secret and Pods to make and which to delete.
+
+Pure. Used by `reconciler`, which gathers `Facts` and carries the `Plan` out. Pods have
+deterministic names, so that two passes, or two managers, make each only once.
+"""
+
+import msgspec
+
+from kilnwork.api import meta, pod, resource, task_cluster
+from kilnwork.controllers import worker_pods
+from kilnwork.controllers.task_cluster import status
+from kilnwork.dispatch import model
+
+_GONE_GRACE_S = 0
+
+
+class Removal(msgspec.Struct, frozen=True):
+    """Delete this very Pod. `grace_s`: None leaves the Pod's own grace period."""
+
+    name: str
+    uid: str
+    grace_s: int | None
+    why: str
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is known about one TaskCluster.
+
+    `pods`: those it controls. `secret_uid`: of the channel Secret it controls, "" if there is none.
+    `account_exists`: whether the ServiceAccount that the Pods will use is there. `refusal`: what
+    stood in the way of the last Pod or Secret, None when nothing did. `view`: the dispatcher's.
+    """
+
+    cluster: task_cluster.TaskCluster | None
+    pods: tuple[pod.Pod, ...] = ()
+    secret_uid: str = ""
+    account_exists: bool = True
+    refusal: status.Refusal | None = None
+    view: model.ClusterView | None = None
+    now: float = 0.0
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What should happen, in this order; repeating it changes nothing.
+
+    `close`: the cluster is gone, so the dispatcher must end its tasks. `missing`: workers whose
+    Pods are not among the known ones; the API server is asked before they are given up.
+    """
+
+    close: bool = False
+    make_secret: bool = False
+    remove: tuple[Removal, ...] = ()
+    create: tuple[meta.JsonObject, ...] = ()
+    missing: tuple[model.WorkerView, ...] = ()
+    gone: tuple[str, ...] = ()
+    status: task_cluster.TaskClusterStatus | None = None
+
+
+def decide(facts: Facts, settings: worker_pods.Settings) -> Plan:
+    """The plan for one TaskCluster."""
+    cluster = facts.cluster
+    if cluster is None or cluster.metadata.deletion_timestamp is not None:
+        return Plan(close=True)
+    told = status.make(
+        cluster,
+        pods=facts.pods,
+        view=facts.view,
+        account_exists=facts.account_exists,
+        refusal=facts.refusal,
+        now=facts.now,
+    )
+    base = Plan(status=told, missing=_missing(facts), gone=_gone(facts))
+    if not facts.secret_uid:
+        return msgspec.structs.replace(base, make_secret=True)
+    made_from = worker_pods.template(cluster, settings, secret_uid=facts.secret_uid)
+    wanted = [worker_pods.pod_name(cluster, n) for n in range(cluster.spec.replicas)]
+    create: tuple[meta.JsonObject, ...] = ()
+    if facts.account_exists:
+        taken = {p.metadata.name for p in facts.pods}
+        create = tuple(worker_pods.named(made_from, n) for n in wanted if n not in taken)
+    remove = _remove(facts, frozenset(wanted), worker_pods.digest_of(made_from))
+    return msgspec.structs.replace(base, create=create, remove=remove)
+
+
+def account(cluster: task_cluster.TaskCluster) -> str:
+    """The ServiceAccount that its Pods run as (`default` if none is named, as Kubernetes does)."""
+    return cluster.spec.service_account_name or "default"
+
+
+def _remove(facts: Facts, wanted: frozenset[str], digest: str) -> tuple[Removal, ...]:
+    standing = [p for p in facts.pods if not p.terminating]
+    found = [r for p in standing if (r := _useless(p, wanted)) is not None]
+    if len(standing) < len(facts.pods) or found or not facts.account_exists:
+        return tuple(found)  # one change at a time: outdated Pods are replaced when the rest stands
+    busy = {w.pod_uid for w in (facts.view.workers if facts.view else ()) if w.busy}
+    outdated = [
+        p
+        for p in standing
+        if p.metadata.annotations.get(worker_pods.TEMPLATE_ANNOTATION) != digest
+        and p.metadata.uid not in busy
+    ]
+    return tuple(_removal(p, "it was made from an older template") for p in outdated[:1])
+
+
+def _useless(seen: pod.Pod, wanted: frozenset[str]) -> Removal | None:
+    if seen.metadata.name not in wanted:
+        return _removal(seen, "the TaskCluster asks for fewer workers")
+    if seen.over:
+        return _removal(seen, "it has ended", grace_s=_GONE_GRACE_S)
+    return None
+
+
+def _removal(seen: pod.Pod, why: str, *, grace_s: int | None = None) -> Removal:
+    return Removal(seen.metadata.name, seen.metadata.uid, grace_s, why)
+
+
+def _missing(facts: Facts) -> tuple[model.WorkerView, ...]:
+    known = {p.metadata.uid for p in facts.pods}
+    workers = facts.view.workers if facts.view else ()
+    return tuple(w for w in workers if w.pod_uid not in known)
+
+
+def _gone(facts: Facts) -> tuple[str, ...]:
+    """Pod uids of workers that cannot run any more, though their Pods are still there."""
+    over = {p.metadata.uid for p in facts.pods if p.over}
+    workers = facts.view.workers if facts.view else ()
+    return tuple(w.pod_uid for w in workers if w.pod_uid in over)
+
+
+def wakes_on(cluster: task_cluster.TaskCluster) -> tuple[str, str, str]:
+    """(plural, namespace, name) of the ServiceAccount whose coming makes Pods possible."""
+    return resource.SERVICE_ACCOUNTS.plural, cluster.metadata.namespace, account(cluster)

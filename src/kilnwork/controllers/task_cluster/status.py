@@ -1,0 +1,125 @@
+"""What the status of a TaskCluster says, and when a difference is worth a write.
+
+Pure. Used by `plan` and `reconciler`. Pods are counted from the cache; workers, slots and queue
+come from the dispatcher's view.
+
+Conditions: `Available` (at least one worker is connected), `Ready` (as many as the spec asks for).
+"""
+
+import msgspec
+
+from kilnwork.api import meta, pod, reasons, task_cluster
+from kilnwork.dispatch import model
+from kilnwork.kit import clock
+
+MINOR_HOLD_S = 1.0
+"""Between writes of what changes with every task: taken slots and queue."""
+
+Reason = reasons.ClusterReason
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """What stood in the way of the last Secret or Pod."""
+
+    reason: reasons.ClusterReason
+    message: str
+
+
+def make(
+    cluster: task_cluster.TaskCluster,
+    *,
+    pods: tuple[pod.Pod, ...],
+    view: model.ClusterView | None,
+    account_exists: bool,
+    refusal: Refusal | None,
+    now: float,
+) -> task_cluster.TaskClusterStatus:
+    """The status as things are. `now`: wall clock, seconds."""
+    ready = sum(1 for w in view.workers if w.ready) if view else 0
+    wanted = cluster.spec.replicas
+    why = _obstacle(cluster, account_exists=account_exists, refusal=refusal)
+    why = why or _progress(cluster, pods, ready)
+    conditions = (
+        _condition(cluster, "Available", ready > 0, why),
+        _condition(cluster, "Ready", ready >= wanted > 0, why),
+    )
+    return task_cluster.TaskClusterStatus(
+        replicas=sum(1 for p in pods if not p.terminating),
+        ready_replicas=ready,
+        available_replicas=ready,
+        slots=task_cluster.Slots(total=view.slots, busy=view.busy)
+        if view
+        else task_cluster.Slots(),
+        queued=view.queued if view else 0,
+        observed_generation=cluster.metadata.generation,
+        conditions=meta.merge_conditions(
+            cluster.status.conditions, conditions, now=clock.rfc3339(now)
+        ),
+    )
+
+
+def _obstacle(
+    cluster: task_cluster.TaskCluster, *, account_exists: bool, refusal: Refusal | None
+) -> Refusal | None:
+    if cluster.spec.replicas == 0:
+        return Refusal(Reason.SCALED_TO_ZERO, "spec.replicas is 0")
+    if not account_exists:
+        name = cluster.spec.service_account_name or "default"
+        message = f"ServiceAccount {name} does not exist in namespace {cluster.metadata.namespace}"
+        return Refusal(Reason.SERVICE_ACCOUNT_MISSING, message)
+    return refusal
+
+
+def _progress(cluster: task_cluster.TaskCluster, pods: tuple[pod.Pod, ...], ready: int) -> Refusal:
+    wanted = cluster.spec.replicas
+    if ready >= wanted:
+        return Refusal(Reason.WORKERS_READY, "all workers are connected")
+    troubles = [text for p in pods if not p.terminating and (text := pod.trouble(p))]
+    if troubles:
+        return Refusal(Reason.WORKERS_FAILING, troubles[0])
+    if ready:
+        return Refusal(Reason.WORKERS_STARTING, "not all workers are connected yet")
+    return Refusal(Reason.NO_WORKERS_READY, "no worker is connected yet")
+
+
+def _condition(
+    cluster: task_cluster.TaskCluster,
+    kind: str,
+    holds: bool,  # noqa: FBT001 - the value of the condition
+    why: Refusal,
+) -> meta.Condition:
+    return meta.Condition(
+        type=kind,
+        status="True" if holds else "False",
+        reason=str(why.reason),
+        message=why.message,
+        observed_generation=cluster.metadata.generation,
+    )
+
+
+def wait_s(
+    current: task_cluster.TaskClusterStatus,
+    wanted: task_cluster.TaskClusterStatus,
+    *,
+    written: float | None,
+    now: float,
+) -> float | None:
+    """Seconds until `wanted` may be written: 0 for now, None when there is nothing to write.
+
+    `written`: when this object was last written, monotonic seconds.
+    """
+    if current == wanted:
+        return None
+    if _class(current) != _class(wanted) or written is None:
+        return 0.0
+    return max(0.0, written + MINOR_HOLD_S - now)
+
+
+def _class(known: task_cluster.TaskClusterStatus) -> tuple[object, ...]:
+    return (
+        known.replicas,
+        known.ready_replicas,
+        known.slots.total,
+        known.observed_generation,
+        tuple((c.type, c.status, c.reason) for c in known.conditions),
+    )

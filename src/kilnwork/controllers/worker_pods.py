@@ -1,0 +1,205 @@
+"""The objects behind a TaskCluster: its channel Secret and its worker Pods, as JSON.
+
+Pure. Used by the TaskCluster controller and the token verifier, which must agree on names.
+A cluster's name may have 253 characters and dots; Pod names are host names and label values have
+63, so longer ones get a short form with a hash (`api.names.dns_label`), always the same.
+"""
+
+import base64
+import copy
+import hashlib
+from typing import Any
+
+import msgspec
+
+from kilnwork.api import meta, names, resource, task_cluster
+
+CLUSTER_LABEL = "kilnwork.dev/cluster"
+"""On Secret and Pods: the cluster, in its short form. The annotation of this name has the whole."""
+
+TEMPLATE_ANNOTATION = "kilnwork.dev/template"
+"""On Pods: digest of what they were made from; another digest means that they are outdated."""
+
+MANAGED = {"app.kubernetes.io/managed-by": "kilnwork"}
+"""What the caches select: only objects that kilnwork made."""
+
+CONTAINER = "worker"
+TOKEN_FOLDER = "/var/run/secrets/kilnwork.dev/channel"  # noqa: S105 - a path
+TOKEN_KEY = "token"  # noqa: S105 - a key
+TOKEN_FILE = f"{TOKEN_FOLDER}/{TOKEN_KEY}"
+_VOLUME = "kiln-channel"
+_ORDINAL_LENGTH = len("-999")
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What the manager puts into worker Pods.
+
+    `channel`: where workers connect (`unix:/path` or `tcp:host:port`). `worker_image`: used when a
+    template names none; on a local node it is only a label.
+    """
+
+    channel: str
+    worker_command: tuple[str, ...]
+    worker_image: str
+
+
+def secret_name(cluster: str) -> str:
+    """Name of the Secret with the token by which a cluster's workers prove themselves."""
+    name = f"{cluster}-channel"
+    return name if names.is_dns_subdomain(name) else names.dns_label(name)
+
+
+def pod_name(cluster: task_cluster.TaskCluster, ordinal: int) -> str:
+    """Name of one worker Pod, legal as a host name whatever the cluster is called."""
+    prefix = cluster.spec.deployment_name or cluster.metadata.name
+    return f"{names.dns_label(prefix, names.LABEL_LENGTH - _ORDINAL_LENGTH)}-{ordinal}"
+
+
+def labels(cluster: str) -> dict[str, str]:
+    """The labels of everything that belongs to a cluster (recommended labels of Kubernetes)."""
+    short = names.dns_label(cluster)
+    return {
+        "app.kubernetes.io/name": "kilnwork",
+        "app.kubernetes.io/component": "worker",
+        "app.kubernetes.io/instance": short,
+        **MANAGED,
+        CLUSTER_LABEL: short,
+    }
+
+
+def owner(cluster: task_cluster.TaskCluster) -> meta.JsonObject:
+    """The owner reference that lets the garbage collector remove what belongs to a cluster."""
+    return {
+        "apiVersion": resource.TASK_CLUSTERS.api_version,
+        "kind": resource.TASK_CLUSTERS.kind,
+        "name": cluster.metadata.name,
+        "uid": cluster.metadata.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def secret(cluster: task_cluster.TaskCluster, token: str) -> meta.JsonObject:
+    """The channel Secret."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": _metadata(cluster, secret_name(cluster.metadata.name)),
+        "type": "Opaque",
+        "data": {TOKEN_KEY: base64.b64encode(token.encode()).decode()},
+    }
+
+
+def template(
+    cluster: task_cluster.TaskCluster, settings: Settings, *, secret_uid: str
+) -> meta.JsonObject:
+    """What all worker Pods of a cluster have in common: a Pod without a name.
+
+    Starts from `spec.template`; the container `worker` (else the first) becomes the worker.
+    `secret_uid` is in the digest, so that a new token reaches all workers.
+    """
+    given: dict[str, Any] = copy.deepcopy(cluster.spec.template or {})
+    given_meta = given.get("metadata") or {}
+    metadata = _metadata(cluster, "")
+    del metadata["name"]
+    metadata["labels"] = {**(given_meta.get("labels") or {}), **metadata["labels"]}
+    annotations = {**(given_meta.get("annotations") or {}), **metadata["annotations"]}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {**metadata, "annotations": annotations},
+        "spec": _pod_spec(cluster, settings, given.get("spec") or {}),
+    }
+    annotations[TEMPLATE_ANNOTATION] = _digest(pod, secret_uid)
+    return pod
+
+
+def named(pod: meta.JsonObject, name: str) -> meta.JsonObject:
+    """One Pod of the template."""
+    return {**pod, "metadata": {**pod["metadata"], "name": name}}
+
+
+def digest_of(pod: meta.JsonObject) -> str:
+    """The digest that a Pod made from this template carries."""
+    found: str = pod["metadata"]["annotations"][TEMPLATE_ANNOTATION]
+    return found
+
+
+def _metadata(cluster: task_cluster.TaskCluster, name: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "namespace": cluster.metadata.namespace,
+        "labels": labels(cluster.metadata.name),
+        "annotations": {CLUSTER_LABEL: cluster.metadata.name},
+        "ownerReferences": [owner(cluster)],
+    }
+
+
+def _pod_spec(
+    cluster: task_cluster.TaskCluster, settings: Settings, given: dict[str, Any]
+) -> dict[str, Any]:
+    containers = list(given.get("containers") or [{"name": CONTAINER}])
+    at = next((i for i, c in enumerate(containers) if c.get("name") == CONTAINER), 0)
+    containers[at] = _worker(cluster, settings, containers[at])
+    account = cluster.spec.service_account_name
+    spec = {
+        "enableServiceLinks": False,
+        **given,
+        "containers": containers,
+        "restartPolicy": "Always",
+        "automountServiceAccountToken": account is not None,
+        "volumes": [*(given.get("volumes") or []), _token_volume(cluster.metadata.name)],
+    }
+    if account is None:
+        spec.pop("serviceAccountName", None)
+        spec.pop("serviceAccount", None)
+    else:
+        spec["serviceAccountName"] = account
+    return spec
+
+
+def _worker(
+    cluster: task_cluster.TaskCluster, settings: Settings, given: dict[str, Any]
+) -> dict[str, Any]:
+    ours = _env(cluster, settings)
+    mine = {entry["name"] for entry in ours}
+    kept = [entry for entry in given.get("env") or [] if entry.get("name") not in mine]
+    mount = {"name": _VOLUME, "mountPath": TOKEN_FOLDER, "readOnly": True}
+    worker = {
+        "name": CONTAINER,
+        **given,
+        "image": given.get("image") or settings.worker_image,
+        "command": list(settings.worker_command),
+        "env": [*kept, *ours],
+        "volumeMounts": [*(given.get("volumeMounts") or []), mount],
+    }
+    worker.pop("args", None)
+    return worker
+
+
+def _env(cluster: task_cluster.TaskCluster, settings: Settings) -> list[dict[str, Any]]:
+    return [
+        {"name": "KILN_CHANNEL", "value": settings.channel},
+        {"name": "KILN_TOKEN_FILE", "value": TOKEN_FILE},
+        {"name": "KILN_CLUSTER", "value": cluster.metadata.name},
+        {"name": "KILN_SLOTS", "value": str(cluster.spec.slots_per_worker)},
+        _from_field("KILN_NAMESPACE", "metadata.namespace"),
+        _from_field("KILN_WORKER", "metadata.name"),
+        _from_field("KILN_POD_UID", "metadata.uid"),
+        _from_field("KILN_NODE", "spec.nodeName"),
+    ]
+
+
+def _from_field(name: str, path: str) -> dict[str, Any]:
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+
+
+def _token_volume(cluster: str) -> dict[str, Any]:
+    # 0400 (256): a token is read by the worker alone
+    secret = {"secretName": secret_name(cluster), "defaultMode": 256}
+    return {"name": _VOLUME, "secret": secret}
+
+
+def _digest(pod: meta.JsonObject, secret_uid: str) -> str:
+    encoded = msgspec.json.encode((pod, secret_uid), order="deterministic")
+    return hashlib.sha256(encoded).hexdigest()[:16]

@@ -1,0 +1,343 @@
+"""What the Task controller decides, case by case."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from kilnwork.api import attempts, inputs, meta, reasons, task, task_cluster
+from kilnwork.controllers.task import plan
+from kilnwork.dispatch import model
+from kilnwork.kit import clock, ids
+
+UID = "018f3a5e-0000-7000-8000-000000000001"
+NOW = 1_700_000_000.0
+CLUSTER = task_cluster.TaskCluster(metadata=meta.ObjectMeta(name="default", namespace="default"))
+NEW = task.TaskStatus()
+OBJECT = inputs.Source(inputs.Kind.OBJECT, "start")
+
+
+def _task(*, known: task.TaskStatus = NEW, name: str = "a", **spec: Any) -> task.Task:
+    metadata = meta.ObjectMeta(name=name, namespace="default", uid=UID, generation=1)
+    return task.Task(metadata=metadata, spec=task.TaskSpec(**spec), status=known)
+
+
+def _view(**changes: Any) -> model.TaskView:
+    values: dict[str, Any] = {
+        "task": ids.task_id(UID),
+        "namespace": "default",
+        "name": "a",
+        "cluster": "default",
+        "declared": True,
+        "run": 1,
+        "state": task.State.RUNNING,
+        "reason": "Started",
+        "message": "",
+        "attempt": 1,
+        "failures": 0,
+        "losses": 0,
+        "worker": "w-0",
+        "node": "n",
+        "exit_code": None,
+        "result": None,
+        "created": NOW,
+        "started": NOW,
+        "finished": None,
+        "stopped": None,
+        "children": task.ChildCounts(),
+        "progress": None,
+        "parent": None,
+        "seq": 1,
+    }
+    return model.TaskView(**{**values, **changes})
+
+
+def _decide(seen: task.Task | None, **facts: Any) -> plan.Plan:
+    values: dict[str, Any] = {
+        "task": seen,
+        "view": None,
+        "cluster": CLUSTER,
+        "now": NOW,
+        "pending_since": NOW,
+    }
+    return plan.decide(plan.Facts(**{**values, **facts}))
+
+
+def _said(decided: plan.Plan) -> tuple[str, str]:
+    assert decided.status is not None
+    return decided.status.state, decided.status.reason
+
+
+def _final(state: str = "Success", run: int = 1) -> task.TaskStatus:
+    return task.TaskStatus(
+        state=state, reason="X", run=run, finish_time=clock.rfc3339(NOW), observed_generation=1
+    )
+
+
+# Before the dispatcher has it
+
+
+def test_task_with_all_it_needs_is_submitted() -> None:
+    seen = _task(input_object="start", command=("true",))
+    decided = _decide(seen, sources={OBJECT: plan.Ready({"count": "0"})})
+    assert decided.submit == model.Submission(
+        task=ids.task_id(UID),
+        namespace="default",
+        name="a",
+        spec=seen.spec,
+        inputs=b'{"input":{"count":"0"}}',
+        declared=True,
+    )
+    assert decided.status is None
+
+
+def test_missing_cluster_is_named_and_waited_for() -> None:
+    decided = _decide(_task(cluster_name="counter"), cluster=None)
+    assert _said(decided) == ("Pending", "WaitingForCluster")
+    assert decided.status is not None
+    assert decided.status.message == "TaskCluster counter does not exist in namespace default"
+    assert decided.wakes == {plan.Wake("TaskCluster", "counter")}
+    assert decided.submit is None
+
+
+def test_cluster_that_is_being_deleted_takes_no_new_task() -> None:
+    leaving = meta.ObjectMeta(name="default", deletion_timestamp=clock.rfc3339(NOW))
+    decided = _decide(_task(), cluster=task_cluster.TaskCluster(metadata=leaving))
+    assert _said(decided) == ("Pending", "WaitingForCluster")
+
+
+def test_missing_object_is_named_and_waited_for() -> None:
+    missing = plan.Missing("TaskObject start does not exist in namespace default")
+    decided = _decide(_task(input_object="start"), sources={OBJECT: missing})
+    assert _said(decided) == ("Pending", "WaitingForObject")
+    assert decided.status is not None
+    assert "start" in decided.status.message
+    assert decided.wakes == {plan.Wake("TaskObject", "start")}
+
+
+def test_several_missing_inputs_are_counted() -> None:
+    other = inputs.Source(inputs.Kind.TASK, "t")
+    sources = {other: plan.Missing("Task t is late"), OBJECT: plan.Missing("no start")}
+    decided = _decide(_task(), sources=sources)
+    assert decided.status is not None
+    assert decided.status.message == "no start (and 1 more)"
+    assert decided.wakes == {plan.Wake("TaskObject", "start"), plan.Wake("Task", "t")}
+
+
+def test_failed_input_fails_the_task() -> None:
+    broken = plan.Broken("Task t is Failed: exit code 3")
+    decided = _decide(_task(), sources={inputs.Source(inputs.Kind.TASK, "t"): broken})
+    assert _said(decided) == ("Failed", "InputFailed")
+
+
+def test_input_that_cannot_be_put_together_fails_the_task() -> None:
+    entry = task.TaskInput(name="a", object="start", path="$.nothing")
+    decided = _decide(_task(inputs=(entry,)), sources={OBJECT: plan.Ready({})})
+    assert _said(decided) == ("Failed", "InputPathMissing")
+    assert decided.submit is None
+
+
+def test_suspended_task_says_so_and_is_not_submitted() -> None:
+    decided = _decide(_task(suspend=True))
+    assert _said(decided) == ("Pending", "Suspended")
+    assert decided.submit is None
+
+
+def test_task_killed_before_it_started_never_reaches_the_dispatcher() -> None:
+    decided = _decide(_task(kill_timestamp=clock.rfc3339(NOW - 1)))
+    assert _said(decided) == ("Killed", "Killed")
+    assert decided.submit is None
+
+
+def test_kill_timestamp_ahead_is_looked_at_again_in_time() -> None:
+    decided = _decide(_task(kill_timestamp=clock.rfc3339(NOW + 30)))
+    assert decided.submit is not None
+    assert decided.again_s == 30
+
+
+@pytest.mark.parametrize(
+    ("limits", "reason"),
+    [
+        (task.Timeouts(pending_seconds=5), "PendingTimedOut"),
+        (task.Timeouts(total_seconds=5), "TotalTimedOut"),
+    ],
+)
+def test_waiting_has_its_deadlines(limits: task.Timeouts, reason: str) -> None:
+    seen = _task(timeouts=limits)
+    early = _decide(seen, cluster=None, pending_since=NOW - 4)
+    assert _said(early) == ("Pending", "WaitingForCluster")
+    assert early.again_s == 1
+    late = _decide(seen, cluster=None, pending_since=NOW - 5)
+    assert _said(late) == ("Failed", reason)
+
+
+def test_spec_that_the_dispatcher_refuses_fails_the_task() -> None:
+    decided = _decide(_task(), refused="no command")
+    assert _said(decided) == ("Failed", "InvalidSpec")
+    assert decided.submit is None
+
+
+def test_run_that_is_over_is_left_alone_when_the_journal_forgot_it() -> None:
+    decided = _decide(_task(known=_final()))
+    assert decided == plan.Plan()
+
+
+def test_unfinished_run_is_submitted_again_when_the_journal_forgot_it() -> None:
+    known = task.TaskStatus(state="Running", reason="Started", run=1)
+    assert _decide(_task(known=known)).submit is not None
+
+
+# With the dispatcher
+
+
+def test_view_becomes_status() -> None:
+    decided = _decide(_task(), view=_view())
+    assert _said(decided) == ("Running", "Started")
+    assert decided.submit is None
+
+
+def test_due_kill_is_passed_on_until_it_is_heard() -> None:
+    seen = _task(kill_timestamp=clock.rfc3339(NOW))
+    decided = _decide(seen, view=_view())
+    assert decided.kills == (plan.Kill(ids.task_id(UID), "Killed"),)
+    heard = _decide(seen, view=_view(state=task.State.KILLING, reason="Killed"))
+    assert heard.kills == ()
+    assert _said(heard) == ("Killing", "Killed")
+
+
+def test_task_that_ended_is_not_killed() -> None:
+    seen = _task(kill_timestamp=clock.rfc3339(NOW))
+    assert _decide(seen, view=_view(state=task.State.SUCCESS)).kills == ()
+
+
+def test_deleted_object_kills_what_the_dispatcher_still_has() -> None:
+    decided = _decide(None, strays=(ids.task_id(UID),))
+    assert decided.kills == (plan.Kill(ids.task_id(UID), "Deleted"),)
+    assert decided.status is None
+
+
+def test_new_object_of_the_same_name_is_another_task() -> None:
+    old = ids.task_id("018f3a5e-0000-7000-8000-000000000009")
+    decided = _decide(_task(), strays=(old,))
+    assert decided.kills == (plan.Kill(old, "Deleted"),)
+    assert decided.submit is not None
+
+
+def test_object_held_by_a_finalizer_is_killed_and_told() -> None:
+    metadata = meta.ObjectMeta(
+        name="a", namespace="default", uid=UID, deletion_timestamp=clock.rfc3339(NOW)
+    )
+    seen = task.Task(metadata=metadata)
+    decided = _decide(seen, view=_view())
+    assert decided.kills == (plan.Kill(ids.task_id(UID), "Deleted"),)
+    assert _decide(seen).submit is None
+
+
+def test_higher_run_of_a_finished_task_is_submitted() -> None:
+    seen = _task(run=2, known=_final("Failed"))
+    decided = _decide(seen, view=_view(state=task.State.FAILED))
+    assert decided.submit is not None
+    assert decided.submit.spec.run == 2
+
+
+def test_higher_run_waits_for_the_run_before() -> None:
+    decided = _decide(_task(run=2), view=_view())
+    assert decided.submit is None
+    assert _said(decided) == ("Running", "Started")
+
+
+def test_run_that_the_dispatcher_refuses_leaves_the_run_before() -> None:
+    seen = _task(run=2, known=_final())
+    view = _view(state=task.State.SUCCESS, reason="Succeeded", finished=NOW)
+    decided = _decide(seen, view=view, refused="needs force")
+    assert decided.submit is None
+    assert _said(decided) == ("Success", "Succeeded")
+
+
+def test_no_worker_is_explained_by_the_cluster() -> None:
+    condition = meta.Condition(
+        type="Available",
+        status="False",
+        reason=reasons.ClusterReason.SERVICE_ACCOUNT_MISSING,
+        message="ServiceAccount x does not exist in namespace default",
+    )
+    known = task_cluster.TaskClusterStatus(conditions=(condition,))
+    cluster = msgspec.structs.replace(CLUSTER, status=known)
+    view = _view(state=task.State.PENDING, reason="NoWorker", message="no worker")
+    decided = _decide(_task(), view=view, cluster=cluster)
+    assert _said(decided) == ("Pending", "WaitingForServiceAccount")
+    assert decided.status is not None
+    assert "ServiceAccount x" in decided.status.message
+    assert decided.wakes == {plan.Wake("TaskCluster", "default")}
+
+
+# After the end
+
+
+def test_result_goes_into_the_output_object_once() -> None:
+    seen = _task(output_object="out")
+    payload = attempts.Payload("application/json", b"[1]")
+    view = _view(state=task.State.SUCCESS, result=payload, finished=NOW)
+    assert _decide(seen, view=view).output == plan.Output("out", [1])
+    made = _decide(seen, view=view, output_made="out")
+    assert made.output is None
+    assert made.status is not None
+    assert made.status.output_object == "out"
+    assert _decide(seen, view=view, output_made="").output is None
+
+
+def test_failed_task_makes_no_output_object() -> None:
+    view = _view(state=task.State.FAILED, finished=NOW)
+    assert _decide(_task(output_object="out"), view=view).output is None
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_object_is_deleted_when_its_time_is_up(*, known: bool) -> None:
+    seen = _task(known=_final(), ttl_seconds_after_finished=60)
+    view = _view(state=task.State.SUCCESS, finished=NOW) if known else None
+    early = _decide(seen, view=view, now=NOW + 20)
+    assert not early.delete
+    assert early.again_s == 40
+    assert _decide(seen, view=view, now=NOW + 60).delete
+
+
+# Results as inputs
+
+
+def test_result_of_a_task_is_an_input() -> None:
+    payload = attempts.Payload("application/json", b'{"x": 1}')
+    found = plan.result_of(_task(), _view(state=task.State.SUCCESS, result=payload))
+    assert found == plan.Ready({"x": 1})
+
+
+def test_task_without_result_gives_null() -> None:
+    assert plan.result_of(_task(), _view(state=task.State.SUCCESS)) == plan.Ready(None)
+
+
+def test_unfinished_task_is_waited_for() -> None:
+    assert isinstance(plan.result_of(_task(), _view()), plan.Missing)
+    assert isinstance(plan.result_of(_task(), None), plan.Missing)
+
+
+def test_task_that_runs_anew_is_waited_for() -> None:
+    view = _view(state=task.State.SUCCESS)
+    assert isinstance(plan.result_of(_task(run=2, known=_final()), view), plan.Missing)
+
+
+@pytest.mark.parametrize("state", [task.State.FAILED, task.State.KILLED])
+def test_task_that_failed_breaks_its_dependents(state: task.State) -> None:
+    assert isinstance(plan.result_of(_task(), _view(state=state)), plan.Broken)
+    assert isinstance(plan.result_of(_task(known=_final(state)), None), plan.Broken)
+
+
+def test_binary_result_is_no_input() -> None:
+    payload = attempts.Payload("application/octet-stream", b"\x00")
+    found = plan.result_of(_task(), _view(state=task.State.SUCCESS, result=payload))
+    assert isinstance(found, plan.Broken)
+
+
+def test_status_gives_the_result_that_the_journal_forgot() -> None:
+    known = msgspec.structs.replace(_final(), result=task.Result(value=7, size_bytes=1))
+    assert plan.result_of(_task(known=known), None) == plan.Ready(7)
+    large = msgspec.structs.replace(_final(), result=task.Result(size_bytes=9_000))
+    assert isinstance(plan.result_of(_task(known=large), None), plan.Broken)

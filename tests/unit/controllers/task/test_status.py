@@ -1,0 +1,212 @@
+"""What a Task's status says, and when it is written."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from kilnwork.api import attempts, meta, reasons, task
+from kilnwork.controllers.task import status
+from kilnwork.dispatch import model
+from kilnwork.kit import clock, ids
+
+UID = "018f3a5e-0000-7000-8000-000000000001"
+NOW = 1_700_000_000.0
+NEW = task.TaskStatus()
+VIEW = model.TaskView(
+    task=ids.task_id(UID),
+    namespace="default",
+    name="a",
+    cluster="default",
+    declared=True,
+    run=1,
+    state=task.State.RUNNING,
+    reason="Started",
+    message="",
+    attempt=1,
+    failures=0,
+    losses=0,
+    worker="w-0",
+    node="n",
+    exit_code=None,
+    result=None,
+    created=NOW,
+    started=NOW,
+    finished=None,
+    stopped=None,
+    children=task.ChildCounts(),
+    progress=None,
+    parent=None,
+    seq=1,
+)
+
+
+def _task(known: task.TaskStatus = NEW) -> task.Task:
+    metadata = meta.ObjectMeta(name="a", namespace="default", uid=UID, generation=1)
+    return task.Task(metadata=metadata, status=known)
+
+
+def _view(**changes: Any) -> model.TaskView:
+    return msgspec.structs.replace(VIEW, **changes)
+
+
+def _told(seen: task.Task, view: model.TaskView, *, now: float = NOW) -> task.TaskStatus:
+    why = status.Why(view.reason, view.message)
+    return status.of_view(seen, view, why=why, output_object="", now=now)
+
+
+def _condition(told: task.TaskStatus, kind: str) -> meta.Condition | None:
+    return next((c for c in told.conditions if c.type == kind), None)
+
+
+def test_running_task_tells_where_it_runs() -> None:
+    told = _told(_task(), VIEW)
+    assert (told.state, told.reason, told.pod_name, told.node_name) == (
+        "Running",
+        "Started",
+        "w-0",
+        "n",
+    )
+    assert told.start_time == clock.rfc3339(NOW)
+    started = _condition(told, "Started")
+    assert started is not None
+    assert started.status == "True"
+
+
+def test_same_view_gives_the_same_status_later() -> None:
+    first = _told(_task(), VIEW)
+    assert _told(_task(first), VIEW, now=NOW + 60) == first
+
+
+def test_small_json_result_is_copied_with_its_nulls() -> None:
+    payload = attempts.Payload("application/json", b'{"a":null}')
+    told = _told(_task(), _view(state=task.State.SUCCESS, result=payload))
+    assert msgspec.to_builtins(told)["result"]["value"] == {"a": None}
+    assert told.result is not None
+    assert told.result.size_bytes == 10
+    assert told.result.digest.startswith("sha256:")
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        attempts.Payload("application/json", b'"' + b"x" * attempts.MAX_STATUS_BYTES + b'"'),
+        attempts.Payload("application/octet-stream", b"\x00"),
+    ],
+)
+def test_large_or_binary_result_leaves_only_its_facts(payload: attempts.Payload) -> None:
+    told = _told(_task(), _view(state=task.State.SUCCESS, result=payload))
+    assert "value" not in msgspec.to_builtins(told)["result"]
+    assert told.result is not None
+    assert told.result.size_bytes == len(payload.data)
+
+
+@pytest.mark.parametrize(
+    ("proof", "expected"), [(True, "True"), (None, "True"), (False, "Unknown")]
+)
+def test_killed_task_tells_whether_it_is_proved_stopped(
+    *, proof: bool | None, expected: str
+) -> None:
+    told = _told(_task(), _view(state=task.State.KILLED, reason="Killed", stopped=proof))
+    stopped = _condition(told, "Stopped")
+    assert stopped is not None
+    assert stopped.status == expected
+
+
+def test_successful_task_needs_no_stopped_condition() -> None:
+    told = _told(_task(), _view(state=task.State.SUCCESS, reason="Succeeded", stopped=True))
+    assert _condition(told, "Stopped") is None
+
+
+def test_new_run_begins_its_conditions_anew() -> None:
+    first = _told(_task(), _view(state=task.State.FAILED, reason="NonZeroExit"))
+    again = _told(_task(first), _view(run=2, started=None, state=task.State.PENDING, reason="X"))
+    started = _condition(again, "Started")
+    assert started is not None
+    assert started.status == "False"
+
+
+def _first(state: task.State, reason: str = "Started") -> task.TaskStatus:
+    return _told(_task(), _view(state=state, reason=reason))
+
+
+@pytest.mark.parametrize(
+    ("state", "delay_s"),
+    [
+        (task.State.PENDING, 0.5),
+        (task.State.STAGING, 0.5),
+        (task.State.RUNNING, 0.05),
+        (task.State.SUCCESS, 0.0),
+        (task.State.FAILED, 0.0),
+        (task.State.KILLED, 0.0),
+    ],
+)
+def test_first_write_waits_as_its_state_allows(state: task.State, delay_s: float) -> None:
+    _, wait_s = status.hold(task.TaskStatus(), _first(state), held=None, now=10.0)
+    assert wait_s == pytest.approx(delay_s)
+
+
+def test_equal_status_is_not_written() -> None:
+    told = _first(task.State.RUNNING)
+    assert status.hold(told, told, held=status.Hold("minor", 1.0), now=2.0) == (None, None)
+
+
+def test_waiting_clock_does_not_restart_when_the_reason_changes() -> None:
+    nothing = task.TaskStatus()
+    held, _ = status.hold(nothing, _first(task.State.PENDING, "NoWorker"), held=None, now=10.0)
+    held, wait_s = status.hold(
+        nothing, _first(task.State.PENDING, "NoFreeSlot"), held=held, now=10.4
+    )
+    assert wait_s == pytest.approx(0.1)
+
+
+def test_running_is_written_50_ms_after_it_began_not_after_waiting_began() -> None:
+    nothing = task.TaskStatus()
+    held, _ = status.hold(nothing, _first(task.State.STAGING), held=None, now=10.0)
+    held, wait_s = status.hold(nothing, _first(task.State.RUNNING), held=held, now=10.3)
+    assert wait_s == pytest.approx(0.05)
+    _, wait_s = status.hold(nothing, _first(task.State.RUNNING), held=held, now=10.4)
+    assert wait_s == 0.0
+
+
+def test_new_position_in_the_queue_is_not_worth_a_write() -> None:
+    view = _view(state=task.State.PENDING, reason="NoFreeSlot", message="3 before it")
+    first = _told(_task(), view)
+    later = _told(_task(first), msgspec.structs.replace(view, message="2 before it"))
+    assert status.settle(first, later) == first
+
+
+def test_other_missing_object_is_worth_a_write() -> None:
+    view = _view(state=task.State.PENDING, reason="WaitingForObject", message="TaskObject a")
+    first = _told(_task(), view)
+    later = _told(_task(first), msgspec.structs.replace(view, message="TaskObject b"))
+    assert status.settle(first, later) == later
+    assert status.hold(first, later, held=None, now=1.0)[1] == 0.5
+
+
+def test_counts_of_children_are_written_every_few_seconds() -> None:
+    first = _first(task.State.RUNNING)
+    later = _told(_task(first), _view(children=task.ChildCounts(total=3, running=3)))
+    assert status.hold(first, later, held=None, now=1.0)[1] == status.MINOR_HOLD_S
+
+
+def test_failure_retry_and_kill_are_told_once() -> None:
+    failed = _first(task.State.FAILED, "NonZeroExit")
+    backoff = _first(task.State.PENDING, "RetryBackoff")
+    killed = _first(task.State.KILLED, "Killed")
+    nothing = task.TaskStatus()
+    assert status.tale(nothing, failed) == status.Tale("Warning", "NonZeroExit", "")
+    assert status.tale(nothing, backoff) == status.Tale("Warning", "RetryBackoff", "")
+    told = status.tale(nothing, killed)
+    assert told is not None
+    assert told.type == "Normal"
+    assert status.tale(failed, failed) is None
+    assert status.tale(nothing, _first(task.State.SUCCESS, "Succeeded")) is None
+
+
+def test_run_that_ended_before_the_dispatcher_keeps_its_finish_time() -> None:
+    why = status.Why(reasons.Reason.INPUT_FAILED, "Task x is Failed")
+    first = status.without_view(_task(), task.State.FAILED, why, now=NOW)
+    again = status.without_view(_task(first), task.State.FAILED, why, now=NOW + 100)
+    assert first == again
+    assert first.finish_time == clock.rfc3339(NOW)
