@@ -7,7 +7,7 @@ it never repeats a request by itself.
 
 import builtins
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Self, TypeVar, overload
 from urllib import parse
@@ -158,7 +158,7 @@ class Client:
         label_selector: str = "",
         field_selector: str = "",
         limit: int = PAGE,
-    ) -> AsyncIterator[Listed[T]]:
+    ) -> AsyncGenerator[Listed[T], None]:
         """A list in pages of one snapshot. Raises Expired when the server forgets it on the way."""
         query = _selection(label_selector, field_selector, limit=str(limit))
         while True:
@@ -262,7 +262,7 @@ class Client:
         type: type[T],  # noqa: A002
         label_selector: str = "",
         field_selector: str = "",
-    ) -> AsyncIterator[watching.Change[T]]:
+    ) -> AsyncGenerator[watching.Change[T], None]:
         """Changes after `resource_version`, until the server ends the stream (which is no error).
 
         Raises Expired when the server no longer has the changes since then. Close it
@@ -287,7 +287,7 @@ class Client:
 
     async def pod_logs(
         self, name: str, namespace: str | None = None, options: LogOptions = LogOptions()
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncGenerator[bytes, None]:
         """A container's log as it comes, cut anywhere."""
         pods = self._path(resources.PODS, name, namespace, "log")
         request = transport.Request(

@@ -200,7 +200,7 @@ class Transport:
             ) from error
         except TimeoutError as error:
             raise errors.Unavailable(0, "Timeout", f"{server} did not answer in time") from error
-        except aiohttp.ClientError as error:
+        except (aiohttp.ClientError, OSError) as error:
             reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
             raise errors.Unavailable(
                 0, "Unreachable", f"cannot reach {server}: {reason}"

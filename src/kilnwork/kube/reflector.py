@@ -1,0 +1,186 @@
+"""Keeps a cache like the server: one list, then a watch that goes on where it stopped.
+
+Used by the manager and the local node. It tells its subscribers what changed and decides nothing. A
+lost connection is taken up again at the last resourceVersion; when the server no longer has the
+changes since then (410), it lists anew and tells only what differs. It never ends by itself.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from kilnwork.api import resource as resources
+from kilnwork.kit import backoff, ids
+from kilnwork.kube import cache, client, errors, objects, watching
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+OnChange = Callable[[objects.Key, T | None, T | None], None]
+"""(key, old, new): `old` None for a new object, `new` None for a deleted one, last seen as
+`old`. Called in order from the event loop; must be quick:
+usually it adds a key to a queue.
+"""
+
+BACKOFF = backoff.Backoff(base_s=0.1, max_s=10.0, jitter=0.2)
+"""Short at first, since a restarting server is soon back; then gentle with a dead one."""
+STEADY_S = 5.0
+"""A watch that lasted so long was a good one, though nothing happened in it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """Which objects of a resource; all of them by default."""
+
+    namespace: str | None = None
+    label_selector: str = ""
+    field_selector: str = ""
+
+
+class Reflector(Generic[T]):
+    """Follows one resource; `run` it as a coroutine task, or let a manager do so.
+
+    `synced` is set when the cache is complete for the first time. `problem` says why it is not, or
+    why the server is not being heard now; empty when all is well.
+    """
+
+    def __init__(
+        self,
+        kube: client.Client,
+        resource: resources.Resource,
+        type: type[T],  # noqa: A002
+        cache: cache.Cache[T],
+        on_change: OnChange[T] | None = None,
+        *,
+        scope: Scope = Scope(),
+    ) -> None:
+        self.resource = resource
+        self.cache = cache
+        self.synced = asyncio.Event()
+        self.problem = "not listed yet"
+        self.backoff = BACKOFF
+        self._client = kube
+        self._type = type
+        self._scope = scope
+        self._subscribers: list[OnChange[T]] = [on_change] if on_change else []
+        self._version: str | None = None
+        self._entropy = ids.system_entropy()
+
+    def subscribe(self, on_change: OnChange[T]) -> None:
+        """Tell also `on_change`, from now on."""
+        self._subscribers.append(on_change)
+
+    async def run(self) -> None:
+        """List and watch until cancelled."""
+        failures = 0
+        now = asyncio.get_running_loop().time
+        while True:
+            before, began = self._version, now()
+            error = await self._round()
+            good = self._version != before or now() - began >= STEADY_S
+            failures = 0 if good else failures + 1
+            wait_s = self.backoff.delay_s(failures, entropy=self._entropy)
+            if isinstance(error, errors.ApiError) and error.retry_after_s is not None:
+                wait_s = max(wait_s, error.retry_after_s)
+            await asyncio.sleep(wait_s)
+
+    async def _round(self) -> errors.KubeError | None:
+        """List if needed, then watch once; gives what went wrong."""
+        try:
+            if self._version is None:
+                self._version = await self._list()
+                self.problem = ""
+                self.synced.set()
+            await self._watch(self._version)
+        except errors.Expired as error:
+            log.info("watch is too old, listing anew", extra={"resource": self.resource.qualified})
+            self._version = None
+            return error
+        except errors.KubeError as error:
+            self.problem = str(error)
+            log.warning(
+                "cannot follow resource",
+                extra={"resource": self.resource.qualified, "error": str(error)},
+            )
+            return error
+        return None
+
+    async def _list(self) -> str:
+        """Make the cache like the server; gives the resourceVersion it is like."""
+        try:
+            return await self._list_by(client.PAGE)
+        except errors.Expired:
+            # The snapshot was dropped between two pages: a whole list cannot tear.
+            return await self._list_by(0)
+
+    async def _list_by(self, limit: int) -> str:
+        seen: set[objects.Key] = set()
+        version = ""
+        pages = self._client.pages(
+            self.resource,
+            self._scope.namespace,
+            type=self._type,
+            label_selector=self._scope.label_selector,
+            field_selector=self._scope.field_selector,
+            limit=limit,
+        )
+        async with contextlib.aclosing(pages):
+            async for page in pages:
+                for obj in page.items:
+                    seen.add(objects.key(obj))
+                    self._store(obj)
+                version = page.resource_version
+        for key in set(self.cache.keys()) - seen:
+            self._drop(key, None)
+        return version
+
+    async def _watch(self, version: str) -> None:
+        changes = self._client.watch(
+            self.resource,
+            self._scope.namespace,
+            resource_version=version,
+            type=self._type,
+            label_selector=self._scope.label_selector,
+            field_selector=self._scope.field_selector,
+        )
+        async with contextlib.aclosing(changes):
+            async for change in changes:
+                self._take(change)
+                self._version = change.resource_version or self._version
+                self.problem = ""
+
+    def _take(self, change: watching.Change[T]) -> None:
+        if change.kind == "DELETED":
+            self._drop(change.key, change.object)
+        elif change.object is not None:
+            self._store(change.object)
+
+    def _store(self, obj: T) -> None:
+        key = objects.key(obj)
+        old = self.cache.get(key)
+        if old is not None and objects.uid(old) != objects.uid(obj):
+            self._drop(key, None)  # deleted and made anew while nobody looked
+            old = None
+        if old is not None and objects.resource_version(old) == objects.resource_version(obj):
+            return
+        self.cache.put(obj)
+        self._tell(key, old, obj)
+
+    def _drop(self, key: objects.Key, last: T | None) -> None:
+        known = self.cache.remove(key)
+        old = last if last is not None else known
+        if old is not None:
+            self._tell(key, old, None)
+
+    def _tell(self, key: objects.Key, old: T | None, new: T | None) -> None:
+        for on_change in self._subscribers:
+            try:
+                on_change(key, old, new)
+            except Exception:
+                log.exception(
+                    "subscriber failed", extra={"resource": self.resource.qualified, "key": key}
+                )
