@@ -1,0 +1,89 @@
+"""The loop of a controller: take a key, reconcile it, look again when that is due or went wrong.
+
+Used by the manager; the reconciler itself belongs to a kind. A reconciler gets only a key, reads
+everything afresh, converges, and may be called again at any time (controller-runtime's contract).
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from kilnwork.kit import coroutines
+from kilnwork.kit import errors as kit_errors
+from kilnwork.kube import errors, objects, queue
+
+log = logging.getLogger(__name__)
+
+Reconcile = Callable[[objects.Key], Awaitable[float | None]]
+"""Makes the world of one key as it should be; gives when to look again (seconds), or None."""
+
+
+class Controller:
+    """Runs `reconcile` for the keys of a queue: `workers` at once, never one key twice at once.
+
+    Errors are retried with the queue's back-off, and not before the server's Retry-After.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        reconcile: Reconcile,
+        queue: queue.WorkQueue,
+        *,
+        workers: int = 1,
+    ) -> None:
+        self.name = name
+        self.queue = queue
+        self._reconcile = reconcile
+        self._count = workers
+        self._crew = coroutines.Crew(f"controller {name}")
+        self._workers: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Begin to take keys."""
+        self._workers = [
+            self._crew.start(f"worker {number}", self._work()) for number in range(self._count)
+        ]
+
+    async def stop(self, *, grace_s: float = 5.0) -> None:
+        """Take no more keys; what is in hand may finish within `grace_s` and is then cut off."""
+        self.queue.close()
+        if self._workers:
+            await asyncio.wait(self._workers, timeout=grace_s)
+        await self._crew.stop()
+
+    async def _work(self) -> None:
+        while (key := await self.queue.get()) is not None:
+            try:
+                await self._once(key)
+            finally:
+                self.queue.done(key)
+
+    async def _once(self, key: objects.Key) -> None:
+        try:
+            again_s = await self._reconcile(key)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the key must be looked at again
+            self._failed(key, error)
+            return
+        self.queue.forget(key)
+        if again_s is not None:
+            self.queue.add(key, again_s)
+
+    def _failed(self, key: objects.Key, error: Exception) -> None:
+        at_least_s = 0.0
+        if isinstance(error, errors.ApiError) and error.retry_after_s is not None:
+            at_least_s = error.retry_after_s
+        wait_s = self.queue.retry(key, at_least_s=at_least_s)
+        facts = {
+            "controller": self.name,
+            "object_namespace": key[0],
+            "object": key[1],
+            "again_in_s": round(wait_s, 3),
+            "error": str(error),
+        }
+        if isinstance(error, errors.Conflict | errors.AlreadyExists):
+            log.debug("object changed meanwhile", extra=facts)
+        elif isinstance(error, kit_errors.KilnError):
+            log.warning("cannot reconcile", extra=facts)
+        else:
+            log.error("cannot reconcile", exc_info=error, extra=facts)
