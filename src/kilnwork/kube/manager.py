@@ -1,0 +1,99 @@
+"""Starts and stops everything that follows a Kubernetes API, in one written order.
+
+Used by the composition root. Start: services, then reflectors, then (with full caches) controllers.
+Stop: the reverse. It owns no logic of its own.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from kilnwork.kit import coroutines
+from kilnwork.kube import controller, errors, reflector
+
+log = logging.getLogger(__name__)
+
+
+class Service(Protocol):
+    """Something that controllers use: the recorder of kube events, the hub."""
+
+    async def start(self) -> None:
+        """Be usable when this returns."""
+        ...
+
+    async def stop(self) -> None:
+        """End; called once, after everyone who uses it has stopped."""
+        ...
+
+
+class Manager:
+    """A set of services, reflectors and controllers.
+
+    `on_failure(name, error)` is called when a part ends that never should; default: a log line.
+    """
+
+    def __init__(
+        self,
+        name: str = "manager",
+        *,
+        on_failure: Callable[[str, BaseException], None] | None = None,
+    ) -> None:
+        self._crew = coroutines.Crew(name, on_failure=on_failure)
+        self._services: list[Service] = []
+        self._reflectors: list[reflector.Reflector[Any]] = []
+        self._controllers: list[controller.Controller] = []
+        self._started: list[Callable[[], Any]] = []
+
+    def add_service(self, *services: Service) -> None:
+        """Services, in the order of their start."""
+        self._services.extend(services)
+
+    def add_reflector(self, *reflectors: reflector.Reflector[Any]) -> None:
+        """Reflectors, all of which must be synced before any controller starts."""
+        self._reflectors.extend(reflectors)
+
+    def add_controller(self, *controllers: controller.Controller) -> None:
+        """Controllers, in the order of their start."""
+        self._controllers.extend(controllers)
+
+    async def start(self, *, sync_timeout_s: float = 30.0) -> None:
+        """Start all; when something fails, stop what has started and raise.
+
+        Raises NotSynced, naming resources and their problems, if the caches are not full in time.
+        """
+        try:
+            for service in self._services:
+                self._started.append(service.stop)
+                await service.start()
+            self._started.append(self._crew.stop)
+            for followed in self._reflectors:
+                self._crew.start(f"reflector {followed.resource.qualified}", followed.run())
+            await self._wait_synced(sync_timeout_s)
+            for loop in self._controllers:
+                self._started.append(loop.stop)
+                await loop.start()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """Stop what has started, last first; a part that fails to stop does not keep the others."""
+        while self._started:
+            stop = self._started.pop()
+            try:
+                await stop()
+            except Exception:
+                log.exception("a part did not stop cleanly")
+
+    async def _wait_synced(self, timeout_s: float) -> None:
+        waits = [
+            self._crew.start(f"sync {followed.resource.qualified}", followed.synced.wait())
+            for followed in self._reflectors
+        ]
+        if waits:
+            await asyncio.wait(waits, timeout=timeout_s)
+        behind = [r for r in self._reflectors if not r.synced.is_set()]
+        if behind:
+            reasons = "; ".join(f"{r.resource.qualified}: {r.problem}" for r in behind)
+            raise errors.NotSynced(f"not listed within {timeout_s:g} s: {reasons}")
