@@ -1,0 +1,285 @@
+"""Records kube events (core/v1 Event) about objects, aggregated so that no loop floods the server.
+
+Used by controllers and the local node. `emit` never waits and never fails: writing happens in
+the background, and what cannot be written is dropped with a line in the log. Not our events
+(CloudEvents). `Aggregator` decides; `Recorder` writes. Rules and figures are those of client-go's
+event correlator.
+"""
+
+import asyncio
+import collections
+import hashlib
+import logging
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from kilnwork.api import meta
+from kilnwork.api import resource as resources
+from kilnwork.kit import backoff, clock, coroutines
+from kilnwork.kube import client, errors, objects
+
+log = logging.getLogger(__name__)
+
+NORMAL = "Normal"
+WARNING = "Warning"
+
+REMEMBERED = 4096
+"""Different kube events that are counted up rather than written anew."""
+SIMILAR = 10
+"""Texts that one reason may have about one object in `SIMILAR_S`; further ones share an entry."""
+SIMILAR_S = 600.0
+BURST = 25
+"""Kube events about one object at once; after that one in `REFILL_S`."""
+REFILL_S = 300.0
+MESSAGE_CHARS = 1024
+PENDING = 1000
+"""Entries that wait to be written; more are dropped, for a dead server must not fill the memory."""
+TRIES = 5
+BACKOFF = backoff.Backoff(base_s=0.2, max_s=5.0)
+"""Between tries to write one entry."""
+
+
+class Reference(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+    """core/v1 ObjectReference: which object a kube event is about."""
+
+    api_version: str
+    kind: str
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
+
+def reference(resource: resources.Resource, obj: Any) -> Reference:
+    """The reference to `obj`, which is one of `resource`."""
+    namespace, name = objects.key(obj)
+    return Reference(
+        api_version=resource.api_version,
+        kind=resource.kind,
+        name=name,
+        namespace=namespace,
+        uid=objects.uid(obj),
+    )
+
+
+@dataclass(slots=True)
+class Entry:
+    """One kube event as it stands: counted up until it is forgotten; `name` empty until written."""
+
+    about: Reference
+    type: str
+    reason: str
+    message: str
+    first_s: float
+    last_s: float
+    count: int = 0
+    name: str = ""
+
+
+@dataclass(slots=True)
+class _Similar:
+    began_s: float
+    messages: set[str] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class _Bucket:
+    tokens: float
+    seen_s: float
+
+
+class Aggregator:
+    """Decides which entry a kube event counts up, if any. No clock, no server."""
+
+    def __init__(self) -> None:
+        self._entries: collections.OrderedDict[tuple[str, ...], Entry] = collections.OrderedDict()
+        self._similar: collections.OrderedDict[tuple[str, ...], _Similar] = (
+            collections.OrderedDict()
+        )
+        self._buckets: collections.OrderedDict[tuple[str, ...], _Bucket] = collections.OrderedDict()
+
+    def note(
+        self, about: Reference, type_: str, reason: str, *, message: str, now_s: float
+    ) -> Entry | None:
+        """The entry with this kube event counted; None when the object has had too many."""
+        identity = (about.kind, about.namespace, about.name, about.uid)
+        if not self._allowed(identity, now_s):
+            return None
+        group = (*identity, type_, reason)
+        key: tuple[str, ...] = (*group, message)
+        if self._too_many_texts(group, message, now_s):
+            key, message = group, f"(combined from similar events): {message}"
+        entry = self._entries.get(key)
+        if entry is None:
+            entry = Entry(about, type_, reason, message, first_s=now_s, last_s=now_s)
+            _remember(self._entries, key, entry)
+        self._entries.move_to_end(key)
+        entry.message = message[:MESSAGE_CHARS]
+        entry.last_s = now_s
+        entry.count += 1
+        return entry
+
+    def _allowed(self, identity: tuple[str, ...], now_s: float) -> bool:
+        bucket = self._buckets.get(identity)
+        if bucket is None:
+            bucket = _Bucket(BURST, now_s)
+            _remember(self._buckets, identity, bucket)
+        self._buckets.move_to_end(identity)
+        bucket.tokens = min(BURST, bucket.tokens + (now_s - bucket.seen_s) / REFILL_S)
+        bucket.seen_s = now_s
+        if bucket.tokens < 1:
+            return False
+        bucket.tokens -= 1
+        return True
+
+    def _too_many_texts(self, group: tuple[str, ...], message: str, now_s: float) -> bool:
+        similar = self._similar.get(group)
+        if similar is None or now_s - similar.began_s > SIMILAR_S:
+            similar = _Similar(now_s)
+            _remember(self._similar, group, similar)
+        self._similar.move_to_end(group)
+        if message in similar.messages:
+            return False
+        if len(similar.messages) >= SIMILAR:
+            return True
+        similar.messages.add(message)
+        return False
+
+
+def _remember(store: Any, key: tuple[str, ...], value: object) -> None:
+    store[key] = value
+    while len(store) > REMEMBERED:
+        store.popitem(last=False)
+
+
+class Recorder:
+    """Writes kube events in the background; a service of the manager.
+
+    `component` and `host` say who noticed (EventSource).
+    """
+
+    def __init__(
+        self,
+        kube: client.Client,
+        *,
+        component: str,
+        host: str = "",
+        time: clock.Clock | None = None,
+        retries: backoff.Backoff = BACKOFF,
+    ) -> None:
+        self._client = kube
+        self._component = component
+        self._host = host
+        self._clock = time or clock.SystemClock()
+        self._retries = retries
+        self._aggregator = Aggregator()
+        self._pending: dict[int, Entry] = {}
+        self._named = 0
+        self._waiting = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._crew = coroutines.Crew("kube events")
+
+    async def start(self) -> None:
+        """Begin to write."""
+        self._crew.start("writer", self._write_all())
+
+    async def stop(self) -> None:
+        """Write what is pending for at most a second, then end."""
+        await self.flush(timeout_s=1.0)
+        await self._crew.stop()
+
+    async def flush(self, *, timeout_s: float = 5.0) -> bool:
+        """Wait until all that was emitted is written or dropped; False if that took too long."""
+        try:
+            await asyncio.wait_for(self._idle.wait(), timeout_s)
+        except TimeoutError:
+            return False
+        return True
+
+    def emit(self, about: Reference, type_: str, reason: str, message: str) -> None:
+        """Record that `reason` (CamelCase) happened to `about`; `type_` is NORMAL or WARNING."""
+        now_s = self._clock.wall()
+        entry = self._aggregator.note(about, type_, reason, message=message, now_s=now_s)
+        if entry is None or id(entry) in self._pending:
+            return
+        if len(self._pending) >= PENDING:
+            log.warning("kube event dropped, too many are waiting", extra={"reason": reason})
+            return
+        self._pending[id(entry)] = entry
+        self._waiting.set()
+        self._idle.clear()
+
+    async def _write_all(self) -> None:
+        while True:
+            await self._waiting.wait()
+            while self._pending:
+                entry = self._pending.pop(next(iter(self._pending)))
+                await self._write(entry)
+            self._waiting.clear()
+            self._idle.set()
+
+    async def _write(self, entry: Entry) -> None:
+        """Write one entry; what cannot be written is dropped."""
+        for attempt in range(1, TRIES + 1):
+            try:
+                await self._put(entry)
+                return
+            except errors.KubeError as error:
+                retry = isinstance(error, errors.ApiError) and error.retry
+                if not retry or attempt == TRIES:
+                    log.warning(
+                        "kube event dropped",
+                        extra={
+                            "reason": entry.reason,
+                            "object_namespace": entry.about.namespace,
+                            "object": entry.about.name,
+                            "error": str(error),
+                        },
+                    )
+                    return
+                await asyncio.sleep(self._retries.delay_s(attempt))
+
+    async def _put(self, entry: Entry) -> None:
+        namespace = entry.about.namespace or "default"
+        if entry.name:
+            patch = {
+                "count": entry.count,
+                "message": entry.message,
+                "lastTimestamp": clock.rfc3339(entry.last_s),
+            }
+            try:
+                await self._client.merge_patch(resources.EVENTS, entry.name, patch, namespace)
+                return
+            except errors.NotFound:
+                entry.first_s, entry.count = entry.last_s, 1  # it has expired: a new one
+        name = self._name(entry)
+        await self._client.create(resources.EVENTS, self._body(entry, name, namespace), namespace)
+        entry.name = name
+
+    def _name(self, entry: Entry) -> str:
+        """Unique as client-go's: object and time; long object names are cut with their hash."""
+        self._named += 1
+        name = entry.about.name
+        if len(name) > 200:
+            name = name[:180].rstrip("-.") + "." + hashlib.sha256(name.encode()).hexdigest()[:16]
+        return f"{name}.{int(entry.first_s * 1e6):x}{self._named:x}"
+
+    def _body(self, entry: Entry, name: str, namespace: str) -> meta.JsonObject:
+        return {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": name, "namespace": namespace},
+            "involvedObject": entry.about,
+            "reason": entry.reason,
+            "message": entry.message,
+            "type": entry.type,
+            "count": entry.count,
+            "firstTimestamp": clock.rfc3339(entry.first_s),
+            "lastTimestamp": clock.rfc3339(entry.last_s),
+            "source": {"component": self._component, "host": self._host},
+            "reportingComponent": self._component,
+            "reportingInstance": self._host,
+        }
