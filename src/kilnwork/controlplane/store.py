@@ -1,0 +1,267 @@
+"""Every object of the embedded API server: kept in memory, durable before anybody sees it.
+
+Used by the API server, the garbage collector and the binder, on one event loop. Reads show what is
+committed; `head` also shows what is accepted and about to be committed, which is what a writer must
+build upon. A write is numbered when it is accepted, is committed with all others that wait
+(`database`), and only then becomes visible, is told to the followers and is acknowledged, in that
+order. The sequence number is the resourceVersion; a restart goes on counting.
+
+Not a cache of something else, and not for values of other rooms: the journal has its own file.
+"""
+
+import asyncio
+import bisect
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from kilnwork.api import meta
+from kilnwork.controlplane import database, errors, objects
+
+log = logging.getLogger(__name__)
+
+KEEP_CHANGES = 10_000
+"""Changes that a watch can resume from. More cost memory, fewer make slow clients list again."""
+
+KEEP_BYTES = 32 * 1024 * 1024
+"""Bytes of former states in the log, so that large objects changed often do not fill the memory."""
+
+Follower = Callable[[Sequence[objects.Change]], None]
+"""Called on the event loop with the changes of one commit, in order; must not block or raise."""
+
+_Names = dict[tuple[str, str], objects.Stored]
+
+
+class Store:
+    """All objects of one data directory. One per process; the caller holds the directory's lock."""
+
+    def __init__(
+        self, path: Path, *, keep_changes: int = KEEP_CHANGES, keep_bytes: int = KEEP_BYTES
+    ) -> None:
+        self._keep_changes = keep_changes
+        self._keep_bytes = keep_bytes
+        self._database = database.Database(path, committed=self._on_commit, failed=self._on_failure)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._objects: dict[str, _Names] = {}
+        self._sorted: dict[str, list[tuple[str, str]]] = {}
+        self._heads: dict[objects.Key, objects.Stored | int] = {}
+        self._waiting: dict[int, asyncio.Future[None]] = {}
+        self._log: list[objects.Change] = []
+        self._log_bytes = 0
+        self._accepted = 0
+        self._sequence = 0
+        self._epoch = 0
+        self._followers: list[Follower] = []
+
+    async def start(self) -> None:
+        """Open the file and read all of it; raises StoreBroken."""
+        self._loop = asyncio.get_running_loop()
+        loaded = await asyncio.to_thread(self._database.start)
+        for stored in loaded.stored:
+            self._place(stored)
+            self._sequence = max(self._sequence, stored.sequence)
+        self._log = loaded.changes
+        self._log_bytes = sum(len(c.previous or b"") for c in self._log)
+        if self._log:
+            self._sequence = self._log[-1].sequence
+        self._accepted = self._sequence
+
+    async def stop(self) -> None:
+        """Commit what was accepted and close the file; later writes fail."""
+        await asyncio.to_thread(self._database.stop)
+        await asyncio.sleep(0)
+        self._fail_waiting(errors.StoreFailed("the store is closed"))
+        self._loop = None
+
+    @property
+    def sequence(self) -> int:
+        """The number of the newest committed change; the resourceVersion of a list."""
+        return self._sequence
+
+    def get(self, key: objects.Key) -> objects.Stored | None:
+        """The committed object."""
+        return self._objects.get(key.resource, {}).get((key.namespace, key.name))
+
+    def head(self, key: objects.Key) -> objects.Stored | None:
+        """The object as the next write finds it: committed, or accepted and not yet committed."""
+        head = self._heads.get(key)
+        if head is None:
+            return self.get(key)
+        return head if isinstance(head, objects.Stored) else None
+
+    def count(self, resource: str) -> int:
+        """How many objects of a resource are committed."""
+        return len(self._objects.get(resource, ()))
+
+    def select(
+        self, resource: str, namespace: str | None = None, *, after: tuple[str, str] | None = None
+    ) -> Iterator[objects.Stored]:
+        """Committed objects by (namespace, name); those behind `after`. For reading at once."""
+        held = self._objects.get(resource, {})
+        for name in self._names(resource, namespace, after):
+            yield held[name]
+
+    def select_at(
+        self, resource: str, sequence: int, namespace: str | None = None
+    ) -> list[objects.Stored]:
+        """The same as it was at an earlier sequence number; raises TooOld."""
+        held: dict[tuple[str, str], objects.Stored | None] = {
+            (s.key.namespace, s.key.name): s for s in self.select(resource, namespace)
+        }
+        for change in reversed(self.changes_since(sequence)):
+            key = change.key
+            if key.resource != resource or namespace not in (None, key.namespace):
+                continue
+            was = None
+            if change.previous is not None:
+                version = objects.sequence_of(change.previous)
+                was = objects.Stored(key, version, change.previous)
+            held[(key.namespace, key.name)] = was
+        return [s for _, s in sorted(held.items()) if s is not None]
+
+    def changes_since(self, sequence: int) -> Sequence[objects.Change]:
+        """Committed changes after `sequence`, in order; raises TooOld when some are forgotten."""
+        if sequence >= self._sequence:
+            return ()
+        oldest = self._log[0].sequence if self._log else self._sequence + 1
+        if sequence < oldest - 1:
+            raise errors.TooOld(f"too old resource version: {sequence} ({oldest - 1})")
+        return self._log[sequence - oldest + 1 :]
+
+    def follow(self, follower: Follower) -> Callable[[], None]:
+        """Tell `follower` of every commit from now on; the answer ends that."""
+        self._followers.append(follower)
+        return lambda: self._followers.remove(follower)
+
+    async def put(self, key: objects.Key, obj: meta.JsonObject, *, expected: int) -> objects.Stored:
+        """Create (`expected` 0) or replace the object whose head has that sequence number.
+
+        Writes the new resourceVersion into `obj`. Durable on return. Raises Superseded when the
+        head is another by now, StoreFailed when the disk refuses.
+        """
+        self._check(key, expected)
+        before = self.head(key)
+        sequence = self._accepted + 1
+        obj["metadata"]["resourceVersion"] = str(sequence)
+        raw = msgspec.json.encode(obj)
+        action = objects.Action.ADDED if before is None else objects.Action.MODIFIED
+        previous = None if before is None else before.raw
+        change = objects.Change(sequence, action, key, raw, previous)
+        stored = objects.Stored(key, sequence, raw)
+        await self._accept(change, stored)
+        return stored
+
+    async def remove(self, key: objects.Key, *, expected: int) -> objects.Change:
+        """Delete the object whose head has that sequence number. Errors as in `put`."""
+        self._check(key, expected)
+        before = self.head(key)
+        if before is None:
+            raise errors.Superseded
+        sequence = self._accepted + 1
+        raw = objects.last_state(before.raw, sequence)
+        change = objects.Change(sequence, objects.Action.DELETED, key, raw, before.raw)
+        await self._accept(change, None)
+        return change
+
+    def _names(
+        self, resource: str, namespace: str | None, after: tuple[str, str] | None
+    ) -> list[tuple[str, str]]:
+        names = self._sorted.get(resource)
+        if names is None:
+            names = self._sorted[resource] = sorted(self._objects.get(resource, ()))
+        low, high = 0, len(names)
+        if namespace is not None:
+            low = bisect.bisect_left(names, (namespace, ""))
+            high = bisect.bisect_left(names, (namespace + "\0", ""))
+        if after is not None:
+            low = max(low, bisect.bisect_right(names, after))
+        return names[low:high]
+
+    def _check(self, key: objects.Key, expected: int) -> None:
+        head = self.head(key)
+        if (0 if head is None else head.sequence) != expected:
+            raise errors.Superseded
+
+    async def _accept(self, change: objects.Change, stored: objects.Stored | None) -> None:
+        if self._loop is None:
+            raise errors.StoreFailed("the store is closed")
+        self._accepted = change.sequence
+        self._heads[change.key] = change.sequence if stored is None else stored
+        done = self._waiting[change.sequence] = self._loop.create_future()
+        body = None if stored is None else stored.raw
+        floor = self._log[0].sequence if self._log else 0
+        self._database.put(database.Row(change, body, floor, self._epoch))
+        await done
+
+    def _on_commit(self, rows: Sequence[database.Row]) -> None:
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._commit, rows)
+
+    def _on_failure(self, epoch: int, error: Exception) -> None:
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._take_back, epoch, error)
+
+    def _commit(self, rows: Sequence[database.Row]) -> None:
+        changes = [row.change for row in rows]
+        for row in rows:
+            self._apply(row)
+        self._sequence = changes[-1].sequence
+        self._log.extend(changes)
+        self._log_bytes += sum(len(c.previous or b"") for c in changes)
+        self._forget()
+        for follower in tuple(self._followers):
+            try:
+                follower(changes)
+            except Exception:
+                log.exception("follower failed")
+        for change in changes:
+            done = self._waiting.pop(change.sequence)
+            if not done.done():
+                done.set_result(None)
+
+    def _apply(self, row: database.Row) -> None:
+        key, sequence = row.change.key, row.change.sequence
+        if row.body is None:
+            del self._objects[key.resource][(key.namespace, key.name)]
+            self._sorted.pop(key.resource, None)
+        else:
+            self._place(objects.Stored(key, sequence, row.body))
+        head = self._heads.get(key)
+        if (head.sequence if isinstance(head, objects.Stored) else head) == sequence:
+            del self._heads[key]
+
+    def _place(self, stored: objects.Stored) -> None:
+        key = stored.key
+        names = self._objects.setdefault(key.resource, {})
+        if (key.namespace, key.name) not in names:
+            self._sorted.pop(key.resource, None)
+        names[(key.namespace, key.name)] = stored
+
+    def _forget(self) -> None:
+        if len(self._log) < self._keep_changes * 1.1 and self._log_bytes < self._keep_bytes:
+            return
+        drop = max(0, len(self._log) - self._keep_changes)
+        kept = self._log_bytes - sum(len(c.previous or b"") for c in self._log[:drop])
+        while kept > self._keep_bytes * 0.9 and drop < len(self._log) - 1:
+            kept -= len(self._log[drop].previous or b"")
+            drop += 1
+        del self._log[:drop]
+        self._log_bytes = kept
+
+    def _take_back(self, epoch: int, error: Exception) -> None:
+        if epoch != self._epoch:
+            return
+        self._epoch += 1
+        self._accepted = self._sequence
+        self._heads.clear()
+        failed = errors.StoreFailed(f"the write could not be stored: {error}")
+        failed.__cause__ = error
+        self._fail_waiting(failed)
+
+    def _fail_waiting(self, error: errors.StoreFailed) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for done in waiting.values():
+            if not done.done():
+                done.set_exception(error)
