@@ -7,7 +7,7 @@ to the second and begins anew. A reader that follows keeps its place across that
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Self
 
 CHUNK_BYTES = 64 * 1024
 
@@ -15,8 +15,8 @@ CHUNK_BYTES = 64 * 1024
 class Reader:
     """Bytes of one attempt's log, in order; `read` gives what there is now, empty at the end.
 
-    Close it when done. Falls behind by more than one whole file only if it is not read for as long
-    as it takes to write one; then what was renamed away twice is left out.
+    A context manager; else close it when done. It falls behind by more than one whole file only if
+    it is not read for as long as it takes to write one; what was renamed away twice is left out.
     """
 
     def __init__(self, path: Path, *, tail: int | None = None) -> None:
@@ -77,6 +77,12 @@ class Reader:
                     file.close()
                 self._file, self._queue = files[at], files[at + 1 :]
                 return
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Give the files back."""

@@ -10,8 +10,10 @@ from kilnwork.server import why
     [
         (
             why.Facts(name="a"),
-            "Task a has not been looked at yet: the manager is starting, busy or away "
-            "(`kiln status` shows it).",
+            (
+                "Task a has not been looked at yet: the manager is starting, busy or away "
+                "(`kiln status` shows it)."
+            ),
         ),
         (
             why.Facts(

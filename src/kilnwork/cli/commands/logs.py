@@ -4,7 +4,9 @@ import sys
 
 import click
 
-from kilnwork.cli import options, session
+from kilnwork.api import meta, resource
+from kilnwork.cli import errors, options, session, waiting
+from kilnwork.kube import errors as kube_errors
 
 
 @click.command()
@@ -29,7 +31,36 @@ def command(
     query = {key: str(value) for key, value in asked.items() if value is not None}
     if follow:
         query["follow"] = "true"
-    session.run(lambda s: stream(s, task.removeprefix("task/"), query))
+    session.run(lambda s: _logs(s, task.removeprefix("task/"), query))
+
+
+async def _logs(s: session.Session, name: str, query: dict[str, str]) -> None:
+    try:
+        await stream(s, name, query)
+    except kube_errors.NotFound:
+        if not await _may_come(s, name, follow="follow" in query):
+            raise
+        await stream(s, name, query)
+
+
+async def _may_come(s: session.Session, name: str, *, follow: bool) -> bool:
+    """True once a Task object that the journal does not know yet has been started."""
+    subject = waiting.Subject(resource.TASKS, name, s.one_namespace())
+    try:
+        found = await s.ask("GET", s.path(subject.resource, name, namespace=subject.namespace))
+    except kube_errors.NotFound:
+        return False
+    if not follow:
+        raise errors.CommandError(f"nothing was printed yet: it is {waiting.described(found)}")
+    text = f"waiting for task {name} to start"
+    await waiting.until(s, subject, _begun, text=text)
+    return True
+
+
+def _begun(found: meta.JsonObject | None) -> bool:
+    if found is None:
+        raise errors.Missing("the task was deleted before it started")
+    return bool((found.get("status") or {}).get("attempts")) or waiting.final(found)
 
 
 async def stream(s: session.Session, name: str, query: dict[str, str]) -> None:

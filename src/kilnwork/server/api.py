@@ -1,0 +1,230 @@
+"""`/v1`: tasks of the journal, declared and spawned alike: list, read, logs, why, cancel.
+
+| path below /v1/namespaces/NS/tasks | |
+|---|---|
+| GET (none) | list: `declared`, `state`, `limit`, `continue` |
+| GET /REF | one task by name or id; `wait=SECONDS` answers when it is over |
+| GET /REF/logs | its output: `follow`, `run`, `attempt`, `tail` |
+| GET /REF/why | one sentence |
+| POST /REF/cancel | stop it |
+
+An ASGI app. Authentication is done by whoever mounts it; rights are asked of `ports.Rights`.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+from urllib import parse
+
+from kilnwork.api import task as api_task
+from kilnwork.dispatch import model
+from kilnwork.kit import clock, ids
+from kilnwork.server import asgi, documents, errors, logs, ports, why
+
+log = logging.getLogger(__name__)
+
+POLL_S = 0.1
+"""How often a follower looks for more output. Files are read, not watched: a quiet log costs one
+read of zero bytes."""
+MAX_WAIT_S = 60
+MAX_LIMIT = 1000
+
+_Handler = Callable[[asgi.Request, model.TaskView, asgi.Send], Awaitable[None]]
+
+
+class Api:
+    """The app. `journal` and `rights` are ports; `time` only for sentences and deadlines."""
+
+    def __init__(self, journal: ports.Journal, rights: ports.Rights, *, time: clock.Clock) -> None:
+        self._journal = journal
+        self._rights = rights
+        self._clock = time
+        self._subs: dict[tuple[str, str], _Handler] = {
+            ("GET", ""): self._task,
+            ("GET", "logs"): self._logs,
+            ("GET", "why"): self._why,
+            ("POST", "cancel"): self._cancel,
+        }
+
+    async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
+        """Serve one request (ASGI)."""
+        try:
+            await self._route(asgi.request(scope, receive), _segments(scope), send)
+        except errors.HttpError as error:
+            await asgi.problem(send, error)
+
+    async def _route(self, request: asgi.Request, segments: list[str], send: asgi.Send) -> None:
+        if request.user is None:
+            raise errors.Unauthorized
+        match segments:
+            case ["v1", "namespaces", namespace, "tasks"]:
+                await self._list(request, namespace, send)
+            case ["v1", "namespaces", namespace, "tasks", ref, *sub] if len(sub) <= 1:
+                await self._one(request, (namespace, ref, sub[0] if sub else ""), send)
+            case _:
+                raise errors.NotFound(
+                    f"nothing is served at {request.path}: try /v1/namespaces/default/tasks"
+                )
+
+    async def _list(self, request: asgi.Request, namespace: str, send: asgi.Send) -> None:
+        if request.method != "GET":
+            raise errors.MethodNotAllowed
+        await self._check(request, ports.Question(verb="list", namespace=namespace))
+        selection = _selection(request, namespace)
+        found = self._journal.tasks(selection)
+        document: dict[str, object] = {"items": [documents.task(view) for view in found]}
+        if len(found) == selection.limit:
+            document["continue"] = ids.task_text(found[-1].task)
+        await asgi.json(send, document)
+
+    async def _one(
+        self, request: asgi.Request, address: tuple[str, str, str], send: asgi.Send
+    ) -> None:
+        namespace, ref, sub = address
+        handler = self._subs.get((request.method, sub))
+        if handler is None:
+            known = any(name == sub for _, name in self._subs)
+            if known:
+                raise errors.MethodNotAllowed
+            raise errors.NotFound(f"a task has no {sub!r}: it has logs, why and cancel")
+        await self._check(request, _question(namespace, ref, sub))
+        view = self._resolve(namespace, ref)
+        if view is None:
+            raise errors.NotFound(
+                f'the journal has no task "{ref}" in namespace "{namespace}": it may not have been '
+                "accepted yet, or was forgotten"
+            )
+        await handler(request, view, send)
+
+    async def _check(self, request: asgi.Request, question: ports.Question) -> None:
+        """Reading a log takes `get` on tasks/log or on tasks."""
+        refused = await self._rights.refusal(request.user, question)
+        if refused is not None and question.subresource:
+            whole = ports.Question(
+                verb=question.verb, namespace=question.namespace, name=question.name
+            )
+            refused = await self._rights.refusal(request.user, whole)
+        if refused is not None:
+            raise errors.Forbidden(refused)
+
+    def _resolve(self, namespace: str, ref: str) -> model.TaskView | None:
+        try:
+            view = self._journal.view(ids.task_id(ref))
+        except ValueError:
+            view = None
+        if view is not None and view.namespace == namespace:
+            return view
+        return self._journal.find(namespace, ref)
+
+    async def _task(self, request: asgi.Request, view: model.TaskView, send: asgi.Send) -> None:
+        wait_s = request.number("wait", least=0, most=MAX_WAIT_S) or 0
+        deadline = self._clock.monotonic() + wait_s
+        while not view.state.final and self._clock.monotonic() < deadline:
+            if await request.gone(within_s=POLL_S):
+                return
+            view = self._journal.view(view.task) or view
+        await asgi.json(send, documents.task(view))
+
+    async def _why(self, _: asgi.Request, view: model.TaskView, send: asgi.Send) -> None:
+        sentence = why.sentence(documents.facts(view), now=self._clock.wall())
+        facts = {"state": view.state, "reason": view.reason, "message": view.message}
+        await asgi.json(send, {"why": sentence, **facts})
+
+    async def _cancel(self, _: asgi.Request, view: model.TaskView, send: asgi.Send) -> None:
+        await self._journal.kill(view.task)
+        after = self._journal.view(view.task) or view
+        await asgi.json(send, documents.task(after), status=202)
+
+    async def _logs(self, request: asgi.Request, view: model.TaskView, send: asgi.Send) -> None:
+        run = request.number("run", least=1, most=view.run) or view.run
+        attempt = request.number("attempt", least=1, most=1_000_000)
+        tail = request.number("tail", least=0, most=10_000_000)
+        follow = request.flag("follow")
+        await asgi.start(send, 200, "text/plain; charset=utf-8")
+        place = _Place(view, run, attempt, tail)
+        if follow:
+            await self._follow(request, place, send)
+        else:
+            with self._reader(place) as reader:
+                await _drain(reader, send)
+        await asgi.body(send, b"")
+
+    def _reader(self, place: "_Place") -> logs.Reader:
+        number = place.attempt or place.view.attempt
+        path = self._journal.log_file(place.view.task, run=place.run, attempt=number)
+        return logs.Reader(path, tail=place.tail)
+
+    async def _follow(self, request: asgi.Request, place: "_Place", send: asgi.Send) -> None:
+        """Copy what is there and what comes; without a fixed attempt go on to the next one."""
+        while True:
+            ended = await self._follow_attempt(request, place, send)
+            if ended is None or place.attempt is not None or ended.run != place.run:
+                return
+            if ended.state.final and ended.attempt == place.view.attempt:
+                return
+            place = _Place(ended, place.run, None, None)
+
+    async def _follow_attempt(
+        self, request: asgi.Request, place: "_Place", send: asgi.Send
+    ) -> model.TaskView | None:
+        """The task's state after this attempt; None when the caller has hung up."""
+        number = place.attempt or place.view.attempt
+        with self._reader(place) as reader:
+            while True:
+                now = self._journal.view(place.view.task) or place.view
+                over = now.state.final or now.run != place.run or now.attempt > max(number, 0)
+                await _drain(reader, send)
+                if over:
+                    return now
+                if await request.gone(within_s=POLL_S):
+                    return None
+
+
+class _Place:
+    """Whose output: a task as seen last, a run of it, and one attempt or None for the newest."""
+
+    def __init__(
+        self, view: model.TaskView, run: int, attempt: int | None, tail: int | None
+    ) -> None:
+        self.view = view
+        self.run = run
+        self.attempt = attempt
+        self.tail = tail
+
+
+async def _drain(reader: logs.Reader, send: asgi.Send) -> None:
+    while data := reader.read():
+        await asgi.body(send, data, more=True)
+
+
+def _segments(scope: asgi.Scope) -> list[str]:
+    """Parts of the path, each decoded by itself, so that a name may hold a slash."""
+    raw = scope.get("raw_path") or scope["path"].encode()
+    return [parse.unquote(part) for part in raw.decode("latin-1").strip("/").split("/")]
+
+
+def _question(namespace: str, ref: str, sub: str) -> ports.Question:
+    if sub == "cancel":
+        return ports.Question(verb="patch", namespace=namespace, name=ref)
+    subresource = "log" if sub == "logs" else ""
+    return ports.Question(verb="get", namespace=namespace, name=ref, subresource=subresource)
+
+
+def _selection(request: asgi.Request, namespace: str) -> ports.Selection:
+    state = request.query.get("state")
+    try:
+        wanted = None if not state else api_task.State(state)
+    except ValueError as error:
+        known = ", ".join(api_task.State)
+        raise errors.BadRequest(f"state={state}: known states are {known}") from error
+    after = request.query.get("continue")
+    try:
+        cursor = None if not after else ids.task_id(after)
+    except ValueError as error:
+        raise errors.BadRequest("continue is not what an earlier page gave") from error
+    return ports.Selection(
+        namespace=namespace,
+        declared=None if "declared" not in request.query else request.flag("declared"),
+        state=wanted,
+        after=cursor,
+        limit=request.number("limit", least=1, most=MAX_LIMIT) or 500,
+    )

@@ -1,0 +1,77 @@
+"""Tasks as JSON documents of `/v1`, in the field names of a Task's status.
+
+Pure. Never shows commands, environment or inputs: who may read them reads the object.
+"""
+
+from typing import Any
+
+import msgspec
+
+from kilnwork.api import attempts
+from kilnwork.dispatch import model
+from kilnwork.kit import clock, ids
+from kilnwork.server import why
+
+JSON = "application/json"
+
+
+def task(view: model.TaskView) -> dict[str, Any]:
+    """The document of one task; members without a value are left out."""
+    document = {
+        "id": ids.task_text(view.task),
+        "namespace": view.namespace,
+        "name": view.name,
+        "clusterName": view.cluster,
+        "declared": view.declared,
+        "run": view.run,
+        "state": str(view.state),
+        "reason": str(view.reason),
+        "message": view.message,
+        "attempts": view.attempt,
+        "failures": view.failures,
+        "losses": view.losses,
+        "podName": view.worker or None,
+        "nodeName": view.node or None,
+        "exitCode": view.exit_code,
+        "result": None if view.result is None else _result(view.result),
+        "creationTime": clock.rfc3339_micro(view.created),
+        "startTime": _time(view.started),
+        "finishTime": _time(view.finished),
+        "stopped": view.stopped,
+        "children": msgspec.to_builtins(view.children) if view.children.total else None,
+        "progress": None if view.progress is None else _progress(view.progress),
+        "parent": None if view.parent is None else str(view.parent),
+    }
+    return {key: value for key, value in document.items() if value is not None}
+
+
+def _time(seconds: float | None) -> str | None:
+    return None if seconds is None else clock.rfc3339_micro(seconds)
+
+
+def _progress(progress: model.Progress) -> dict[str, Any]:
+    return {"fraction": progress.fraction, "message": progress.message}
+
+
+def _result(payload: attempts.Payload) -> dict[str, Any]:
+    document: dict[str, Any] = {"mediaType": payload.media_type, "sizeBytes": len(payload.data)}
+    if payload.media_type == JSON:
+        document["value"] = msgspec.Raw(payload.data)
+    return document
+
+
+def facts(view: model.TaskView) -> why.Facts:
+    """What `why.sentence` needs."""
+    return why.Facts(
+        name=view.name,
+        state=str(view.state),
+        reason=str(view.reason),
+        message=view.message,
+        worker=view.worker,
+        node=view.node,
+        attempt=view.attempt,
+        losses=view.losses,
+        exit_code=view.exit_code,
+        started=view.started,
+        finished=view.finished,
+    )

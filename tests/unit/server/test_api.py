@@ -1,0 +1,228 @@
+"""`/v1`: tasks of the journal, with rights, logs that follow, and problems in words."""
+
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from kilnwork.api import attempts, task
+from kilnwork.dispatch import model
+from kilnwork.kit import clock, ids
+from kilnwork.server import api, asgi, ports
+
+A = ids.task_id("00000000-0000-7000-8000-00000000000a")
+B = ids.task_id("00000000-0000-7000-8000-00000000000b")
+
+
+def view(one: ids.TaskId, name: str, **changed: Any) -> model.TaskView:
+    facts: dict[str, Any] = {
+        "task": one, "namespace": "default", "name": name, "cluster": "default",
+        "declared": True, "run": 1, "state": task.State.RUNNING, "reason": "Started",
+        "message": "", "attempt": 1, "failures": 0, "losses": 0, "worker": "w-0", "node": "n",
+        "exit_code": None, "result": None, "created": 1.0, "started": 2.0, "finished": None,
+        "stopped": None, "children": task.ChildCounts(), "progress": None, "parent": None, "seq": 1,
+    }  # fmt: skip
+    return model.TaskView(**{**facts, **changed})
+
+
+class Journal:
+    """A journal in memory."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.views: dict[ids.TaskId, model.TaskView] = {}
+
+    def view(self, task: ids.TaskId) -> model.TaskView | None:
+        return self.views.get(task)
+
+    def find(self, namespace: str, name: str) -> model.TaskView | None:
+        found = (v for v in self.views.values() if (v.namespace, v.name) == (namespace, name))
+        return next(found, None)
+
+    def tasks(self, selection: ports.Selection) -> Sequence[model.TaskView]:
+        return [
+            v
+            for one, v in sorted(self.views.items())
+            if v.namespace == selection.namespace
+            and selection.declared in (None, v.declared)
+            and selection.state in (None, v.state)
+            and (selection.after is None or one > selection.after)
+        ][: selection.limit]
+
+    def log_file(self, task: ids.TaskId, *, run: int, attempt: int) -> Path:
+        return self.folder / f"{run}-{attempt}.log"
+
+    async def kill(self, task: ids.TaskId) -> None:
+        self.change(task, state=task_state.KILLING, reason="Killed")
+
+    def change(self, one: ids.TaskId, **facts: Any) -> None:
+        self.views[one] = msgspec.structs.replace(self.views[one], **facts)
+
+
+task_state = task.State
+
+
+class Rights:
+    """The user "reader" may read logs only, anybody else everything."""
+
+    async def refusal(self, user: Any, question: ports.Question) -> str | None:
+        if user == "reader" and (question.verb, question.subresource) != ("get", "log"):
+            return f"reader cannot {question.verb} tasks"
+        return None
+
+
+class Exchange:
+    """One request driven by hand: what was sent, and hanging up."""
+
+    def __init__(self, app: asgi.App, path: str, *, method: str = "GET", user: Any = "me") -> None:
+        self._app = app
+        bare, _, query = path.partition("?")
+        self._scope: asgi.Scope = {
+            "type": "http", "method": method, "path": bare, "raw_path": bare.encode(),
+            "query_string": query.encode(), "kiln.user": user,
+        }  # fmt: skip
+        self.status = 0
+        self.body = b""
+        self.polls: AsyncIterator[None] | None = None
+
+    async def receive(self) -> asgi.Message:
+        if self.polls is not None:
+            async for _ in self.polls:
+                raise TimeoutError  # as if the poll interval were over
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: asgi.Message) -> None:
+        self.status = message.get("status", self.status)
+        self.body += message.get("body", b"")
+
+    async def run(self) -> "Exchange":
+        await self._app(self._scope, self.receive, self.send)
+        return self
+
+    def json(self) -> Any:
+        return msgspec.json.decode(self.body)
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Journal:
+    made = Journal(tmp_path)
+    made.views[A] = view(A, "a")
+    made.views[B] = view(B, "b", declared=False, parent=attempts.AttemptRef(A, 1, 1))
+    return made
+
+
+@pytest.fixture
+def app(journal: Journal) -> api.Api:
+    return api.Api(journal, Rights(), time=clock.ManualClock())
+
+
+TASKS = "/v1/namespaces/default/tasks"
+
+
+async def test_a_task_by_name_and_by_id(app: api.Api) -> None:
+    by_name = (await Exchange(app, f"{TASKS}/b").run()).json()
+    by_id = (await Exchange(app, f"{TASKS}/{ids.task_text(B)}").run()).json()
+    assert by_name == by_id
+    assert by_name["parent"] == f"{ids.task_text(A)}/1/1"
+    assert by_name["state"] == "Running"
+
+
+async def test_a_task_of_another_namespace_is_not_found(app: api.Api) -> None:
+    other = f"/v1/namespaces/other/tasks/{ids.task_text(A)}"
+    assert (await Exchange(app, other).run()).status == 404
+
+
+async def test_results_are_shown_as_json(app: api.Api, journal: Journal) -> None:
+    payload = attempts.Payload("application/json", b'{"n":  1}')
+    journal.change(A, state=task.State.SUCCESS, result=payload)
+    found = (await Exchange(app, f"{TASKS}/a").run()).json()
+    assert found["result"] == {"mediaType": "application/json", "sizeBytes": 9, "value": {"n": 1}}
+
+
+async def test_lists_are_paged_and_filtered(app: api.Api) -> None:
+    first = (await Exchange(app, f"{TASKS}?limit=1").run()).json()
+    assert [item["name"] for item in first["items"]] == ["a"]
+    rest = (await Exchange(app, f"{TASKS}?continue={first['continue']}").run()).json()
+    assert [item["name"] for item in rest["items"]] == ["b"]
+    assert "continue" not in rest
+    spawned = (await Exchange(app, f"{TASKS}?declared=false").run()).json()
+    assert [item["name"] for item in spawned["items"]] == ["b"]
+    assert (await Exchange(app, f"{TASKS}?state=Failed").run()).json()["items"] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "method", "status", "words"),
+    [
+        (f"{TASKS}?state=Nope", "GET", 400, "known states are Pending"),
+        (f"{TASKS}?limit=0", "GET", 400, "a number from 1 to 1000"),
+        (f"{TASKS}?continue=x", "GET", 400, "not what an earlier page gave"),
+        (f"{TASKS}/a/logs?follow=perhaps", "GET", 400, "write true or false"),
+        (f"{TASKS}/gone", "GET", 404, 'no task \\"gone\\"'),
+        (f"{TASKS}/a/nonsense", "GET", 404, "it has logs, why and cancel"),
+        (f"{TASKS}/a/cancel", "GET", 405, ""),
+        (TASKS, "POST", 405, ""),
+        ("/v1/nothing", "GET", 404, "try /v1/namespaces/default/tasks"),
+    ],
+)
+async def test_problems(app: api.Api, path: str, method: str, status: int, words: str) -> None:
+    done = await Exchange(app, path, method=method).run()
+    assert done.status == status
+    assert words in done.body.decode()
+    assert done.json()["message"] == done.json()["detail"]
+
+
+async def test_strangers_and_rights(app: api.Api, journal: Journal) -> None:
+    assert (await Exchange(app, TASKS, user=None).run()).status == 401
+    refused = await Exchange(app, f"{TASKS}/a", user="reader").run()
+    assert (refused.status, refused.json()["message"]) == (403, "reader cannot get tasks")
+    journal.log_file(A, run=1, attempt=1).write_bytes(b"x\n")
+    assert (await Exchange(app, f"{TASKS}/a/logs", user="reader").run()).body == b"x\n"
+    stopping = await Exchange(app, f"{TASKS}/a/cancel", method="POST", user="reader").run()
+    assert stopping.status == 403
+
+
+async def test_cancel(app: api.Api) -> None:
+    done = await Exchange(app, f"{TASKS}/a/cancel", method="POST").run()
+    assert (done.status, done.json()["state"]) == (202, "Killing")
+
+
+async def test_why(app: api.Api) -> None:
+    found = (await Exchange(app, f"{TASKS}/a/why").run()).json()
+    assert found["why"].startswith("Task a runs for")
+
+
+async def test_logs_of_the_newest_attempt_and_of_a_given_one(
+    app: api.Api, journal: Journal
+) -> None:
+    journal.change(A, attempt=2)
+    journal.log_file(A, run=1, attempt=1).write_bytes(b"one\n")
+    journal.log_file(A, run=1, attempt=2).write_bytes(b"two\nthree\n")
+    assert (await Exchange(app, f"{TASKS}/a/logs").run()).body == b"two\nthree\n"
+    assert (await Exchange(app, f"{TASKS}/a/logs?attempt=1").run()).body == b"one\n"
+    assert (await Exchange(app, f"{TASKS}/a/logs?tail=1").run()).body == b"three\n"
+
+
+async def test_logs_follow_over_attempts_to_the_end(app: api.Api, journal: Journal) -> None:
+    one = journal.log_file(A, run=1, attempt=1)
+    two = journal.log_file(A, run=1, attempt=2)
+
+    async def story() -> AsyncIterator[None]:
+        one.write_bytes(b"one\n")
+        yield
+        journal.change(A, attempt=2)
+        yield
+        two.write_bytes(b"two\n")
+        journal.change(A, state=task.State.SUCCESS)
+        yield
+
+    exchange = Exchange(app, f"{TASKS}/a/logs?follow=true")
+    exchange.polls = story()
+    assert (await exchange.run()).body == b"one\ntwo\n"
+
+
+async def test_a_follower_that_hangs_up_is_let_go(app: api.Api, journal: Journal) -> None:
+    journal.log_file(A, run=1, attempt=1).write_bytes(b"one\n")
+    exchange = await Exchange(app, f"{TASKS}/a/logs?follow=true").run()
+    assert exchange.body == b"one\n"
