@@ -1,0 +1,231 @@
+"""A cache that stays like the server, whatever happens to list and watch."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp.web
+import pytest
+
+from kilnwork.api import resource, task
+from kilnwork.kit import backoff
+from kilnwork.kube import cache, client, objects, reflector
+from support import scripted, scripted_objects, waiting
+
+Seen = list[tuple[str, bool, bool]]
+
+
+class Follower:
+    """A running reflector of dicts, and what it told."""
+
+    def __init__(self, kube: client.Client, server: scripted_objects.Objects) -> None:
+        self.server = server
+        self.cache: cache.Cache[dict[str, Any]] = cache.Cache()
+        self.told: list[tuple[str, str]] = []
+        self.last: dict[str, Any] = {}
+        self.reflector = reflector.Reflector(kube, resource.PODS, dict, self.cache, self.on_change)
+        self.reflector.backoff = backoff.Backoff(base_s=0.001, max_s=0.01)
+
+    def on_change(
+        self, key: objects.Key, old: dict[str, Any] | None, new: dict[str, Any] | None
+    ) -> None:
+        verb = "added" if old is None else "deleted" if new is None else "changed"
+        self.told.append((verb, key[1]))
+        self.last[key[1]] = old if new is None else new
+
+    async def like_server(self) -> None:
+        """Wait until the cache holds what the server holds, and a watch is open."""
+
+        def same() -> bool:
+            mine = {obj["metadata"]["name"]: obj for obj in self.cache.list()}
+            return mine == self.server.stored and self.server.watching == 1
+
+        await waiting.until_async(same, what="cache like the server", timeout_s=5)
+
+
+@pytest.fixture
+def server(stand: scripted.Stand) -> scripted_objects.Objects:
+    return scripted_objects.Objects(stand)
+
+
+@pytest.fixture
+async def follower(
+    kube: client.Client, server: scripted_objects.Objects
+) -> AsyncIterator[Follower]:
+    server.put("a")
+    server.put("b")
+    server.put("c")
+    follower = Follower(kube, server)
+    running = asyncio.create_task(follower.reflector.run())
+    await asyncio.wait_for(follower.reflector.synced.wait(), 5)
+    await follower.like_server()
+    yield follower
+    running.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await running
+
+
+async def test_lists_in_pages_then_watches(
+    follower: Follower, server: scripted_objects.Objects
+) -> None:
+    assert follower.told == [("added", "a"), ("added", "b"), ("added", "c")]
+    server.put("a", f=1)
+    server.put("d")
+    server.delete("b")
+    await follower.like_server()
+    assert follower.told[3:] == [("changed", "a"), ("added", "d"), ("deleted", "b")]
+    assert follower.last["b"]["last"]
+    assert (server.lists, server.watches_opened) == (1, 1)
+
+
+async def test_end_of_stream_is_resumed_without_a_list(
+    follower: Follower, server: scripted_objects.Objects
+) -> None:
+    server.end_watches()
+    await waiting.until_async(lambda: server.watches_opened == 2, what="second watch")
+    server.put("d")
+    await follower.like_server()
+    assert server.lists == 1
+
+
+async def test_changes_while_cut_off_are_not_missed(
+    follower: Follower, server: scripted_objects.Objects
+) -> None:
+    server.refuse = aiohttp.web.Response(status=503)
+    server.cut_watches()
+    server.put("a", f=2)
+    server.delete("c")
+    await waiting.until_async(lambda: follower.reflector.problem, what="a problem")
+    server.refuse = None
+    await follower.like_server()
+    assert follower.told[3:] == [("changed", "a"), ("deleted", "c")]
+    assert server.lists == 1
+    assert follower.reflector.problem == ""
+
+
+async def test_too_old_a_watch_lists_anew_and_tells_only_what_differs(
+    follower: Follower, server: scripted_objects.Objects
+) -> None:
+    server.refuse = aiohttp.web.Response(status=503)
+    server.cut_watches()
+    server.delete("a")
+    server.put("b", f=1)
+    server.put("d")
+    server.compact()
+    server.refuse = None
+    await follower.like_server()
+    assert sorted(follower.told[3:]) == [("added", "d"), ("changed", "b"), ("deleted", "a")]
+    assert server.lists == 2
+
+
+async def test_error_item_410_lists_anew(
+    follower: Follower, server: scripted_objects.Objects
+) -> None:
+    server.send_error(410, "Expired")
+    await waiting.until_async(lambda: server.lists == 2, what="second list")
+    await follower.like_server()
+    assert len(follower.told) == 3
+
+
+async def test_bookmarks_move_the_place_to_resume(
+    follower: Follower, server: scripted_objects.Objects
+) -> None:
+    server.bookmark()
+    server.put("a", f=1)
+    await follower.like_server()
+    server.bookmark()
+    await asyncio.sleep(0.02)
+    server.compact()
+    server.end_watches()
+    await waiting.until_async(lambda: server.watches_opened == 2, what="second watch")
+    await follower.like_server()
+    assert server.lists == 1
+
+
+async def test_an_object_made_anew_is_told_as_two(
+    follower: Follower, server: scripted_objects.Objects
+) -> None:
+    server.refuse = aiohttp.web.Response(status=503)
+    server.cut_watches()
+    server.delete("a")
+    server.put("a", uid="another")
+    server.compact()
+    server.refuse = None
+    await follower.like_server()
+    assert follower.told[3:] == [("deleted", "a"), ("added", "a")]
+
+
+async def test_a_torn_list_is_taken_whole(kube: client.Client, stand: scripted.Stand) -> None:
+    server = scripted_objects.Objects(stand)
+    for name in "abcde":
+        server.put(name)
+    server.expire_pages = 1
+    follower = Follower(kube, server)
+    running = asyncio.create_task(follower.reflector.run())
+    await follower.like_server()
+    running.cancel()
+    assert sorted(follower.told) == [("added", name) for name in "abcde"]
+    limits = [query.get("limit") for _, _, query, _ in stand.asked]
+    assert limits[:3] == ["500", "500", "0"]
+
+
+async def test_a_server_that_ends_every_watch_is_not_hammered(
+    kube: client.Client, stand: scripted.Stand
+) -> None:
+    server = scripted_objects.Objects(stand)
+    server.put("a")
+    server.end_watches_at_once = True
+    follower = Follower(kube, server)
+    follower.reflector.backoff = backoff.Backoff(base_s=60, max_s=60)
+    running = asyncio.create_task(follower.reflector.run())
+    await waiting.until_async(lambda: server.watches_opened == 2, what="two watches")
+    await asyncio.sleep(0.05)
+    running.cancel()
+    assert server.watches_opened == 2
+
+
+async def test_retry_after_is_obeyed(kube: client.Client, stand: scripted.Stand) -> None:
+    server = scripted_objects.Objects(stand)
+    server.refuse = aiohttp.web.Response(status=429, headers={"Retry-After": "60"})
+    follower = Follower(kube, server)
+    running = asyncio.create_task(follower.reflector.run())
+    await waiting.until_async(lambda: stand.asked, what="a request")
+    await asyncio.sleep(0.05)
+    running.cancel()
+    assert len(stand.asked) == 1
+    assert not follower.reflector.synced.is_set()
+
+
+async def test_a_failing_subscriber_harms_nobody(
+    follower: Follower, server: scripted_objects.Objects
+) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("a bug")
+
+    heard: list[objects.Key] = []
+    follower.reflector.subscribe(fail)
+    follower.reflector.subscribe(lambda key, _old, _new: heard.append(key))
+    server.put("a", f=1)
+    await follower.like_server()
+    assert heard == [("x", "a")]
+
+
+async def test_an_unreadable_change_keeps_what_was_known(
+    kube: client.Client, stand: scripted.Stand
+) -> None:
+    server = scripted_objects.Objects(stand)
+    server.put("a", spec={"priority": 1})
+    known: cache.Cache[task.Task] = cache.Cache()
+    follower = reflector.Reflector(kube, resource.TASKS, task.Task, known)
+    running = asyncio.create_task(follower.run())
+    await waiting.until_async(lambda: server.watching, what="a watch")
+    server.put("a", spec={"priority": []})
+    server.put("b")
+    await waiting.until_async(lambda: ("x", "b") in known, what="the next object")
+    kept = known.get(("x", "a"))
+    assert kept is not None
+    assert kept.spec.priority == 1
+    server.delete("a")
+    await waiting.until_async(lambda: ("x", "a") not in known, what="deletion")
+    running.cancel()
