@@ -1,0 +1,336 @@
+"""How a task ends: stopped, over, lost, tried again, killed with its children. Pure.
+
+Used by `machine`, `fleet` and `spawning`. Every function takes the shared memory first, and `now`.
+An attempt that ends is concluded once; what follows depends on why it was being stopped (the
+*intent*), on how it ended, and on the budgets of `retrying`.
+"""
+
+from kilnwork.api import attempts, reasons
+from kilnwork.api import task as api_task
+from kilnwork.dispatch import (
+    inputs,
+    instructions,
+    lifecycle,
+    memory,
+    records,
+    retrying,
+    transitions,
+)
+from kilnwork.kit import ids
+
+_S = api_task.State
+_A = transitions.AttemptState
+_R = reasons.Reason
+_I = records.Intent
+
+_INTENT_REASONS: dict[records.Intent, str] = {
+    _I.TIMEOUT: _R.TIMED_OUT,
+    _I.TOTAL_TIMEOUT: _R.TOTAL_TIMED_OUT,
+    _I.CLUSTER: _R.CLUSTER_DELETED,
+}
+_ENDINGS = {
+    attempts.Ending.SUCCEEDED: _A.SUCCEEDED,
+    attempts.Ending.FAILED: _A.FAILED,
+    attempts.Ending.LOST: _A.LOST,
+    attempts.Ending.STOPPED: _A.STOPPED,
+}
+
+
+def stop(
+    mem: memory.Memory,
+    task: records.Task,
+    now: inputs.Moment,
+    *,
+    intent: records.Intent,
+    reason: str,
+    message: str,
+) -> None:
+    """End a task for `intent`: at once if nothing runs, else by stopping the attempt."""
+    if task.state.final or task.intent >= intent:
+        return
+    task.intent = intent
+    if not task.held:
+        proven = task.stopped is not False
+        _conclude_stopped(mem, task, now, reason=reason, message=message, proof=proven)
+        return
+    task.reason, task.message = reason, message
+    if intent is _I.KILL:
+        mem.move(task, _S.KILLING)
+    mem.mark(task)
+    send_stop(mem, task, now)
+
+
+def send_stop(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:
+    """Ask the worker for proof, and set the deadline after which there will be none."""
+    grace = task.spec.timeouts.kill_grace_seconds
+    if task.worker is not None and task.worker.link:
+        mem.send(
+            instructions.StopAttempt(task.worker.link, task.ref, grace, task.reason or _R.KILLED)
+        )
+    due = now.mono + grace + mem.lease_s
+    mem.alarm(due, memory.Alarm.CONFIRM, task, attempt=task.attempt)
+
+
+def conclude(
+    mem: memory.Memory, task: records.Task, outcome: attempts.Outcome, now: inputs.Moment
+) -> None:
+    """The newest attempt is over: finish the task, or let it wait for the next attempt."""
+    before_start = task.attempt_state is _A.RESERVED
+    if before_start and (outcome.ending is attempts.Ending.SUCCEEDED or outcome.started):
+        lifecycle.start(mem, task, now, at=outcome.started or now.wall)
+        before_start = False
+    mem.move_attempt(task, _ENDINGS[outcome.ending])
+    release(mem, task, proof=outcome.proof)
+    task.exit_code = outcome.exit_code
+    task.stopped = outcome.proof
+    if outcome.ending is attempts.Ending.SUCCEEDED:
+        task.result = outcome.result
+        message = outcome.message
+        finish(mem, task, now, state=_S.SUCCESS, reason=outcome.reason, message=message)
+        return
+    _remember(mem, task, outcome, now)
+    if task.intent is not _I.NONE:
+        _conclude_intent(mem, task, outcome, now)
+    elif outcome.ending is attempts.Ending.FAILED:
+        _fail(mem, task, outcome, now)
+    else:
+        _lose(mem, task, outcome, now, before_start=before_start)
+
+
+def release(mem: memory.Memory, task: records.Task, *, proof: bool) -> None:
+    """Free the slot; without proof it stays taken for as long as the worker lives."""
+    worker = task.worker
+    if worker is not None and worker.held.get(task.id) is task:
+        del worker.held[task.id]
+        if not proof:
+            worker.zombies[task.ref] = task
+        mem.touch(worker.cluster)
+
+
+def _remember(
+    mem: memory.Memory, task: records.Task, outcome: attempts.Outcome, now: inputs.Moment
+) -> None:
+    mem.batch.past.append(
+        records.PastAttempt(
+            task_row=task.row,
+            attempt=task.attempt,
+            worker_row=task.worker.row if task.worker else None,
+            reserved=task.reserved or now.wall,
+            started=task.attempt_started,
+            finished=now.wall,
+            ending=outcome.ending.value,
+            reason=outcome.reason,
+            message=outcome.message,
+            exit_code=outcome.exit_code,
+        )
+    )
+
+
+def _conclude_intent(
+    mem: memory.Memory, task: records.Task, outcome: attempts.Outcome, now: inputs.Moment
+) -> None:
+    """An attempt that was being stopped is over."""
+    if task.intent is _I.TIMEOUT:
+        task.intent = _I.NONE
+        # A lost worker kills what it has before its lease ends, so a retry may follow.
+        proof = outcome.proof or outcome.ending is attempts.Ending.LOST
+        failure = attempts.Ending.FAILED
+        code = outcome.exit_code
+        timed_out = attempts.Outcome(failure, _R.TIMED_OUT, task.message, code, proof=proof)
+        _fail(mem, task, timed_out, now)
+        return
+    failed_itself = outcome.ending is attempts.Ending.FAILED
+    if task.intent is _I.KILL and failed_itself and not _would_retry(task, outcome):
+        task.failures += 1
+        reason, message = outcome.reason, outcome.message
+        finish(mem, task, now, state=_S.FAILED, reason=reason, message=message)
+        return
+    reason = _INTENT_REASONS.get(task.intent, task.reason)
+    message = task.message
+    _conclude_stopped(mem, task, now, reason=reason, message=message, proof=outcome.proof)
+
+
+def _conclude_stopped(
+    mem: memory.Memory,
+    task: records.Task,
+    now: inputs.Moment,
+    *,
+    reason: str,
+    message: str,
+    proof: bool,
+) -> None:
+    """Nothing of it runs, or nobody can tell: Killed if it was killed, else Failed."""
+    task.stopped = proof
+    if task.intent is not _I.KILL:
+        finish(mem, task, now, state=_S.FAILED, reason=reason, message=message)
+        return
+    if task.state is not _S.KILLING:
+        mem.move(task, _S.KILLING)
+    if not proof:
+        reason = _R.UNCONFIRMED
+        message = message or "no worker has proved that nothing of it is left"
+    finish(mem, task, now, state=_S.KILLED, reason=reason, message=message)
+
+
+def _would_retry(task: records.Task, outcome: attempts.Outcome) -> bool:
+    return retrying.retries_failure(
+        task.spec.retry,
+        failures=task.failures + 1,
+        reason=outcome.reason,
+        exit_code=outcome.exit_code,
+        requested=outcome.requested_retry,
+    )
+
+
+def _fail(
+    mem: memory.Memory, task: records.Task, outcome: attempts.Outcome, now: inputs.Moment
+) -> None:
+    again = outcome.proof and _would_retry(task, outcome)
+    task.failures += 1
+    if not again:
+        reason, message = outcome.reason, outcome.message
+        finish(mem, task, now, state=_S.FAILED, reason=reason, message=message)
+        return
+    delay = retrying.failure_delay_s(task.spec.retry, task.failures, mem.entropy)
+    back_off(mem, task, now, delay_s=delay, why=_why(outcome))
+
+
+def _lose(
+    mem: memory.Memory,
+    task: records.Task,
+    outcome: attempts.Outcome,
+    now: inputs.Moment,
+    *,
+    before_start: bool,
+) -> None:
+    """A loss that is not the task's fault, counted unless it never ran or we were away."""
+    away = task.worker is not None and task.worker.from_before
+    if (before_start or away) and task.excused < retrying.MAX_EXCUSED:
+        task.excused += 1
+        mem.move(task, _S.PENDING)
+        task.reason = _R.TAKEN_BACK
+        task.message = outcome.message
+        if _waited_too_long(task, now):
+            stop_pending(mem, task, now)
+        else:
+            lifecycle.enqueue(mem, task, front=True)
+        return
+    task.losses += 1
+    retry = task.spec.retry
+    if not retrying.retries_loss(retry, losses=task.losses):
+        message = (
+            f"lost {task.losses} times, maxLosses is {retry.max_losses}; last: {_why(outcome)}"
+        )
+        finish(mem, task, now, state=_S.FAILED, reason=_R.LOST_TOO_OFTEN, message=message)
+        return
+    delay = retrying.loss_delay_s(retry, task.losses, mem.entropy)
+    back_off(mem, task, now, delay_s=delay, why=_why(outcome))
+
+
+def _why(outcome: attempts.Outcome) -> str:
+    return f"{outcome.reason}: {outcome.message}" if outcome.message else outcome.reason
+
+
+def back_off(
+    mem: memory.Memory, task: records.Task, now: inputs.Moment, *, delay_s: float, why: str
+) -> None:
+    """Wait `delay_s` for the next attempt."""
+    mem.move(task, _S.PENDING)
+    task.reason = _R.RETRY_BACKOFF
+    task.message = f"attempt {task.attempt} ended with {why}"
+    if delay_s <= 0:
+        lifecycle.enqueue(mem, task)
+        return
+    task.due = now.wall + delay_s
+    mem.alarm(now.mono + delay_s, memory.Alarm.RETRY, task, attempt=task.attempt)
+
+
+def _waited_too_long(task: records.Task, now: inputs.Moment) -> bool:
+    limit = task.spec.timeouts.pending_seconds
+    return limit is not None and task.started is None and now.wall >= task.created + limit
+
+
+def stop_pending(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:
+    """It waited longer than it was ready to."""
+    message = f"not started within {task.spec.timeouts.pending_seconds:g} s"
+    if task.stopped is None:
+        task.stopped = True
+    finish(mem, task, now, state=_S.FAILED, reason=_R.PENDING_TIMED_OUT, message=message)
+
+
+def finish(
+    mem: memory.Memory,
+    task: records.Task,
+    now: inputs.Moment,
+    *,
+    state: api_task.State,
+    reason: str,
+    message: str,
+) -> None:
+    """The run is over, for good."""
+    mem.move(task, state)
+    task.reason, task.message = reason, message
+    task.finished = now.wall
+    task.due = 0.0
+    if task.place is not None:
+        task.cluster.queue.remove(task)
+        mem.batch.clusters.add(task.cluster)
+    if task.declared:
+        task.cluster.declared.discard(task)
+    mem.batch.finals.append(task)
+    siblings = task.siblings
+    if siblings is not None:
+        if state is _S.SUCCESS:
+            siblings.succeeded += 1
+        else:
+            siblings.failed += 1
+        publish_parent(mem, siblings)
+    if state is _S.SUCCESS and task.family is not None:
+        _drop_unasked(mem, task, task.family, now)
+
+
+def publish_parent(mem: memory.Memory, family: records.Family) -> None:
+    """Its counts changed; a declared parent shows them."""
+    if family.declared:
+        mem.batch.published.add(family.parent)
+
+
+def _drop_unasked(
+    mem: memory.Memory, parent: records.Task, family: records.Family, now: inputs.Moment
+) -> None:
+    """End the children that the successful attempt did not ask for."""
+    for child in list(family.members.values()):
+        if child.parent is not None and child.parent.attempt < parent.attempt:
+            message = f"attempt {parent.attempt} of its parent did not ask for it"
+            kill(mem, child, now, reason=_R.REPLACED, message=message)
+
+
+def kill(
+    mem: memory.Memory, task: records.Task, now: inputs.Moment, *, reason: str, message: str = ""
+) -> None:
+    """End a task and, recursively, the unfinished children of this run."""
+    front = [(task, reason, message)]
+    while front:
+        victim, why, words = front.pop()
+        if victim.state.final or victim.intent is _I.KILL:
+            continue
+        stop(mem, victim, now, intent=_I.KILL, reason=why, message=words)
+        if victim.family is not None:
+            words = f"parent {ids.task_text(victim.id)}"
+            front += [(c, _R.PARENT_KILLED, words) for c in victim.family.members.values()]
+
+
+def forget(mem: memory.Memory, task: records.Task) -> None:
+    """Its end is on disk: memory lets go of it."""
+    if mem.tasks.get(task.id) is task:
+        del mem.tasks[task.id]
+        family = task.family
+        if family is not None and not family.members:
+            mem.families.pop(task.id, None)
+    siblings = task.siblings
+    if siblings is not None and task.child_key is not None:
+        if siblings.members.get(task.child_key) is task:
+            del siblings.members[task.child_key]
+        orphaned = not siblings.members and siblings.parent not in mem.tasks
+        if orphaned and mem.families.get(siblings.parent) is siblings:
+            del mem.families[siblings.parent]

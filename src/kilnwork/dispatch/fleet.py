@@ -1,0 +1,194 @@
+"""Workers: they join, renew, lose their link, come back, are lost. Pure.
+
+Used by `machine`. Three proofs that a worker's processes are gone: a new session of the same Pod
+(the container runtime ended the old one first), the Pod is gone, the worker says so itself. A lease
+that ends is none, but fences: attempts of that worker are refused from then on.
+"""
+
+from kilnwork.api import attempts, reasons
+from kilnwork.dispatch import ending, inputs, instructions, memory, records, transitions
+
+_R = reasons.Reason
+
+
+def join(mem: memory.Memory, item: inputs.Join, now: inputs.Moment) -> None:
+    """A worker is here: new, or back with the same session."""
+    _settle_older_sessions(mem, item, now)
+    worker = mem.workers.get(item.session)
+    if worker is None:
+        worker = _enrol(mem, item)
+    elif worker.link:
+        _unlink(mem, worker)
+    worker.link = item.link
+    worker.slots = item.slots
+    worker.from_before = False
+    worker.lease_until = now.mono + mem.lease_s
+    worker.cluster.workers[worker.session] = worker
+    mem.links[item.link] = worker
+    mem.alarm(worker.lease_until, memory.Alarm.LEASE, worker)
+    _resume(mem, worker, item, now)
+    _publish_waiting(mem, worker.cluster)
+    mem.touch(worker.cluster)
+
+
+def _settle_older_sessions(mem: memory.Memory, item: inputs.Join, now: inputs.Moment) -> None:
+    for other in list(mem.workers.values()):
+        if other.pod_uid == item.pod_uid and other.session != item.session:
+            if other.link:
+                gone = instructions.CloseLink(
+                    other.link, "replaced", "a newer session of this Pod is connected"
+                )
+                mem.send(gone)
+            lose(mem, other, now, proof=True, message=f"worker {other.name} was restarted")
+
+
+def _unlink(mem: memory.Memory, worker: records.Worker) -> None:
+    mem.links.pop(worker.link, None)
+    message = "the same session has connected again"
+    mem.send(instructions.CloseLink(worker.link, "replaced", message))
+    worker.link = 0
+
+
+def _enrol(mem: memory.Memory, item: inputs.Join) -> records.Worker:
+    worker = records.Worker(
+        mem.cluster(item.namespace, item.cluster),
+        item.session,
+        row=next(mem.worker_rows),
+        name=item.name,
+        pod_uid=item.pod_uid,
+        node=item.node,
+    )
+    mem.workers[item.session] = worker
+    mem.batch.workers.append(worker)
+    return worker
+
+
+def _resume(
+    mem: memory.Memory, worker: records.Worker, item: inputs.Join, now: inputs.Moment
+) -> None:
+    """Keep, stop or unknown for each attempt that either side knows of; then what is missing."""
+    theirs = set(item.running)
+    ours = {task.ref: task for task in worker.held.values()}
+    keep = tuple(ref for ref in item.running if ref in ours or ref in worker.zombies)
+    unknown = tuple(ref for ref in item.running if ref not in ours and ref not in worker.zombies)
+    mem.send(instructions.Welcome(item.link, keep, unknown))
+    for ref in [ref for ref in worker.zombies if ref not in theirs]:
+        prove(mem, worker, ref)
+    for ref, zombie in worker.zombies.items():
+        grace = zombie.spec.timeouts.kill_grace_seconds
+        mem.send(instructions.StopAttempt(item.link, ref, grace, _R.KILLED))
+    for ref, task in ours.items():
+        if ref in theirs:
+            if task.intent is not records.Intent.NONE:
+                ending.send_stop(mem, task, now)
+        elif task.attempt_state is transitions.AttemptState.RESERVED:
+            _send_again(mem, task, item.link, now)
+        else:
+            message = f"worker {worker.name} came back without it"
+            ending.conclude(mem, task, _lost(message, proof=True), now)
+
+
+def _send_again(mem: memory.Memory, task: records.Task, link: int, now: inputs.Moment) -> None:
+    """The worker never read this attempt: give it again, or end it if it is not wanted any more."""
+    if task.intent is records.Intent.NONE:
+        mem.send(instructions.RunAttempt(link, task.ref, task))
+        return
+    stopped = attempts.Outcome(attempts.Ending.STOPPED, task.reason, task.message)
+    ending.conclude(mem, task, stopped, now)
+
+
+def _lost(message: str, *, proof: bool) -> attempts.Outcome:
+    return attempts.Outcome(attempts.Ending.LOST, _R.WORKER_LOST, message, proof=proof)
+
+
+def link_closed(mem: memory.Memory, item: inputs.LinkClosed) -> None:
+    """Attempts go on; the worker may come back until its lease ends."""
+    worker = mem.links.pop(item.link, None)
+    if worker is None:
+        return
+    worker.link = 0
+    _publish_waiting(mem, worker.cluster)
+    mem.touch(worker.cluster)
+
+
+def renew(mem: memory.Memory, item: inputs.Renew, now: inputs.Moment) -> None:
+    """Another full term. The alarm stays where it is and looks again when it goes off."""
+    worker = mem.links.get(item.link)
+    if worker is not None:
+        worker.lease_until = now.mono + mem.lease_s
+
+
+def lease_alarm(mem: memory.Memory, worker: records.Worker, now: inputs.Moment) -> None:
+    """Its lease has ended, unless it was renewed since the alarm was set."""
+    if (
+        mem.workers.get(worker.session) is not worker
+        or worker.session not in worker.cluster.workers
+    ):
+        return
+    if worker.lease_until > now.mono:
+        mem.alarm(worker.lease_until, memory.Alarm.LEASE, worker)
+        return
+    if worker.link:
+        mem.send(instructions.CloseLink(worker.link, "lease", "its lease has ended; connect again"))
+        mem.links.pop(worker.link, None)
+        worker.link = 0
+    message = f"worker {worker.name} did not renew its lease of {mem.lease_s:g} s"
+    lose(mem, worker, now, proof=False, message=message)
+
+
+def stalled(mem: memory.Memory, now: inputs.Moment) -> None:
+    """We were away: nobody could renew, so everybody gets a full term."""
+    for worker in mem.workers.values():
+        worker.lease_until = now.mono + mem.lease_s
+
+
+def worker_gone(mem: memory.Memory, item: inputs.WorkerGone, now: inputs.Moment) -> None:
+    """The Pod is gone: proof for everything that ran in it."""
+    for worker in list(mem.workers.values()):
+        if worker.pod_uid == item.pod_uid:
+            if worker.link:
+                mem.send(instructions.CloseLink(worker.link, "gone", "its Pod was deleted"))
+            lose(mem, worker, now, proof=True, message=f"the Pod of worker {worker.name} is gone")
+
+
+def lose(
+    mem: memory.Memory,
+    worker: records.Worker,
+    now: inputs.Moment,
+    *,
+    proof: bool,
+    message: str,
+) -> None:
+    """All that it held is lost. Without proof it is remembered while a proof could still come."""
+    if worker.link:
+        mem.links.pop(worker.link, None)
+        worker.link = 0
+    worker.cluster.workers.pop(worker.session, None)
+    for task in list(worker.held.values()):
+        ending.conclude(mem, task, _lost(message, proof=proof), now)
+    if proof:
+        for ref in list(worker.zombies):
+            prove(mem, worker, ref)
+    worker.zombies = {r: t for r, t in worker.zombies.items() if t.state.final and t.ref == r}
+    if not worker.zombies:
+        mem.workers.pop(worker.session, None)
+    _publish_waiting(mem, worker.cluster)
+    mem.touch(worker.cluster)
+
+
+def prove(mem: memory.Memory, worker: records.Worker, ref: attempts.AttemptRef) -> None:
+    """Nothing is left of an attempt that had been given up without proof."""
+    task = worker.zombies.pop(ref, None)
+    if task is None:
+        return
+    if task.state.final and task.ref == ref and task.stopped is False:
+        task.stopped = True
+        mem.mark(task)
+    mem.touch(worker.cluster)
+
+
+def _publish_waiting(mem: memory.Memory, cluster: records.Cluster) -> None:
+    """Why the tasks of this cluster wait may have changed."""
+    for task in cluster.declared:
+        if task.place is not None:
+            mem.batch.published.add(task.id)

@@ -1,0 +1,159 @@
+"""What the machine is told: one frozen value for each thing that can happen.
+
+Made by the hub from frames, calls and timers. A *link* is a number that the hub gave one connection
+of a worker; numbers are never used twice.
+"""
+
+import msgspec
+
+from kilnwork.api import attempts
+from kilnwork.api import task as api_task
+from kilnwork.dispatch import model
+from kilnwork.kit import ids
+
+
+class Moment(msgspec.Struct, frozen=True, gc=False):
+    """Now, on both clocks, seconds: `wall` for records, `mono` for deadlines."""
+
+    wall: float
+    mono: float
+
+
+class Past(msgspec.Struct, frozen=True):
+    """The newest run that the journal has of a task which is not in memory."""
+
+    run: int
+    state: api_task.State
+
+
+class Submit(msgspec.Struct, frozen=True):
+    """Run a task; `past` is what the journal knows of it. `force`: even after a success."""
+
+    submission: model.Submission
+    past: Past | None = None
+    force: bool = False
+
+
+class Kill(msgspec.Struct, frozen=True):
+    """End a task and, recursively, its unfinished children."""
+
+    task: ids.TaskId
+    reason: str
+    message: str = ""
+
+
+class CloseCluster(msgspec.Struct, frozen=True):
+    """A TaskCluster was deleted: its unfinished tasks fail."""
+
+    namespace: str
+    cluster: str
+
+
+class Join(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker said Hello and was believed. `running`: what it says it still has."""
+
+    link: int
+    session: bytes
+    namespace: str
+    cluster: str
+    name: str
+    pod_uid: str
+    node: str
+    slots: int
+    running: tuple[attempts.AttemptRef, ...] = ()
+
+
+class LinkClosed(msgspec.Struct, frozen=True):
+    """A connection ended; the worker may come back until its lease ends."""
+
+    link: int
+
+
+class WorkerGone(msgspec.Struct, frozen=True):
+    """A Pod is gone, and with it everything that ran in it: proof."""
+
+    pod_uid: str
+
+
+class Renew(msgspec.Struct, frozen=True):
+    """A worker is alive."""
+
+    link: int
+
+
+class Started(msgspec.Struct, frozen=True):
+    """A worker executed the command of an attempt."""
+
+    link: int
+    serial: int
+    ref: attempts.AttemptRef
+    at: float
+
+
+class Finished(msgspec.Struct, frozen=True):
+    """A worker says that an attempt is over."""
+
+    link: int
+    serial: int
+    ref: attempts.AttemptRef
+    outcome: attempts.Outcome
+
+
+class Found(msgspec.Struct, frozen=True):
+    """A child that the journal has and memory has not: it is final."""
+
+    task: ids.TaskId
+    digest: bytes
+    asked_by: int
+
+
+class Spawn(msgspec.Struct, frozen=True, kw_only=True):
+    """A running attempt asks for a child.
+
+    `task`: the id that a new child would get. `child_key` is `=KEY`, or `#N` for the N-th unkeyed
+    child of the attempt. `digest`: of spec and inputs in canonical form.
+    """
+
+    link: int
+    serial: int
+    parent: attempts.AttemptRef
+    child_key: str
+    task: ids.TaskId
+    name: str
+    spec: api_task.TaskSpec
+    inputs: bytes | None
+    digest: bytes
+    found: Found | None = None
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """A task says how far it is."""
+
+    link: int
+    ref: attempts.AttemptRef
+    progress: model.Progress
+
+
+class Tick(msgspec.Struct, frozen=True):
+    """Time has passed: what is due now happens now."""
+
+
+class Stalled(msgspec.Struct, frozen=True):
+    """The dispatcher itself was away for a while: every lease gets a full term."""
+
+
+Input = (
+    Submit
+    | Kill
+    | CloseCluster
+    | Join
+    | LinkClosed
+    | WorkerGone
+    | Renew
+    | Started
+    | Finished
+    | Spawn
+    | Progress
+    | Tick
+    | Stalled
+)

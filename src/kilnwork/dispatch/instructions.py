@@ -1,0 +1,96 @@
+"""What the machine wants done: sends that wait for the disk, and the rows that go there first.
+
+Carried out by the hub (sends) and the journal (rows). A `Batch` is one transaction; none of its
+sends leaves before its rows are on disk.
+"""
+
+from dataclasses import dataclass, field
+
+import msgspec
+
+from kilnwork.api import attempts
+from kilnwork.dispatch import records
+from kilnwork.kit import ids
+
+
+class RunAttempt(msgspec.Struct, frozen=True):
+    """Give a reserved attempt to its worker."""
+
+    link: int
+    ref: attempts.AttemptRef
+    task: records.Task
+
+
+class StopAttempt(msgspec.Struct, frozen=True):
+    """Tell a worker to end an attempt and prove it."""
+
+    link: int
+    ref: attempts.AttemptRef
+    grace_s: float
+    reason: str
+
+
+class Acknowledge(msgspec.Struct, frozen=True, gc=False):
+    """Reports up to this serial are on disk, or were refused for good."""
+
+    link: int
+    serial: int
+
+
+class Welcome(msgspec.Struct, frozen=True):
+    """A worker is in. `keep`: attempts it goes on with; `unknown`: attempts it must end."""
+
+    link: int
+    keep: tuple[attempts.AttemptRef, ...]
+    unknown: tuple[attempts.AttemptRef, ...]
+
+
+class CloseLink(msgspec.Struct, frozen=True):
+    """End a connection that a newer one has replaced."""
+
+    link: int
+    reason: str
+    message: str
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """Answer a Spawn: 201 made, 200 found, or a refusal with `message`."""
+
+    link: int
+    serial: int
+    status: int
+    task: ids.TaskId | None
+    message: str = ""
+
+
+Send = RunAttempt | StopAttempt | Acknowledge | Welcome | CloseLink | Answer
+
+
+@dataclass(slots=True)
+class Batch:
+    """One transaction and what follows it.
+
+    `dirty`: tasks whose row is to be written, in order of first change; `past`: attempts that are
+    over; `workers`: new sessions. `published`: tasks whose view changed without a row (progress,
+    children). `finals`: tasks that became final; memory lets go of them after the commit.
+    """
+
+    dirty: dict[records.Task, None] = field(default_factory=dict)
+    past: list[records.PastAttempt] = field(default_factory=list)
+    workers: list[records.Worker] = field(default_factory=list)
+    sends: list[Send] = field(default_factory=list)
+    published: set[ids.TaskId] = field(default_factory=set)
+    finals: list[records.Task] = field(default_factory=list)
+    clusters: set[records.Cluster] = field(default_factory=set)
+
+    @property
+    def durable(self) -> bool:
+        """True when there is something to write."""
+        return bool(self.dirty or self.past or self.workers)
+
+    @property
+    def empty(self) -> bool:
+        """True when there is nothing to do at all."""
+        return not (
+            self.dirty or self.sends or self.published or self.clusters or self.past or self.workers
+        )

@@ -1,0 +1,107 @@
+"""How a task gets going: admitted, queued, reserved, started. Pure; `ending` is the other half.
+
+Used by `machine`, `fleet` and `spawning`. Every function takes the shared memory first, and `now`.
+"""
+
+from kilnwork.api import reasons
+from kilnwork.api import task as api_task
+from kilnwork.dispatch import (
+    inputs,
+    instructions,
+    memory,
+    placement,
+    records,
+    transitions,
+)
+
+_S = api_task.State
+_A = transitions.AttemptState
+_R = reasons.Reason
+
+
+def admit(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:
+    """A new run enters: it is written, its deadlines are set, and it waits for a slot."""
+    task.created = now.wall
+    mem.tasks[task.id] = task
+    if task.declared:
+        task.cluster.declared.add(task)
+    mem.mark(task)
+    watch_deadlines(mem, task, now)
+    enqueue(mem, task)
+
+
+def watch_deadlines(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:
+    """Set the alarms that hold from a run's creation on."""
+    timeouts = task.spec.timeouts
+    age = now.wall - task.created
+    if timeouts.pending_seconds is not None and task.started is None:
+        mem.alarm(now.mono + timeouts.pending_seconds - age, memory.Alarm.PENDING, task)
+    if timeouts.total_seconds is not None:
+        mem.alarm(now.mono + timeouts.total_seconds - age, memory.Alarm.TOTAL, task)
+
+
+def enqueue(mem: memory.Memory, task: records.Task, *, front: bool = False) -> None:
+    """Wait for a slot; the task is Pending."""
+    queue, priority = task.cluster.queue, task.spec.priority
+    if front:
+        queue.push_front(task, priority=priority)
+    else:
+        queue.push(task, priority=priority)
+    if not front:
+        task.reason, task.message = _R.NO_FREE_SLOT, ""
+    task.due = 0.0
+    mem.touch(task.cluster)
+
+
+def place(mem: memory.Memory, now: inputs.Moment) -> None:
+    """Give waiting tasks to free slots, in every cluster where something changed."""
+    for cluster in mem.hungry:
+        if not len(cluster.queue):
+            continue
+        for worker in placement.seats(cluster.workers.values()):
+            task = cluster.queue.pop()
+            if task is None:
+                break
+            _reserve(mem, task, worker, now)
+    mem.hungry.clear()
+
+
+def _reserve(
+    mem: memory.Memory, task: records.Task, worker: records.Worker, now: inputs.Moment
+) -> None:
+    mem.move(task, _S.STAGING)
+    task.reason, task.message = _R.STARTING, ""
+    task.attempt += 1
+    task.attempt_state = _A.RESERVED
+    task.worker = worker
+    task.reserved = now.wall
+    task.attempt_started = None
+    task.exit_code = None
+    task.stopped = None
+    task.progress = None
+    worker.held[task.id] = task
+    mem.send(instructions.RunAttempt(worker.link, task.ref, task))
+
+
+def start(mem: memory.Memory, task: records.Task, now: inputs.Moment, *, at: float) -> None:
+    """The command of the newest attempt was executed at `at`, by the worker's wall clock."""
+    if task.attempt_state is not _A.RESERVED:
+        return
+    mem.move_attempt(task, _A.STARTED)
+    moment = max(task.reserved or now.wall, min(at, now.wall))
+    task.attempt_started = moment
+    if task.started is None:
+        task.started = moment
+    if task.state is _S.STAGING:
+        mem.move(task, _S.RUNNING)
+        if task.intent is records.Intent.NONE:
+            task.reason, task.message = _R.STARTED, ""
+    watch_running(mem, task, now)
+
+
+def watch_running(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:
+    """Set the alarm of the running timeout, counted from the start of the attempt."""
+    limit = task.spec.timeouts.running_seconds
+    if limit is not None and task.attempt_started is not None:
+        due = now.mono + limit - (now.wall - task.attempt_started)
+        mem.alarm(due, memory.Alarm.RUNNING, task, attempt=task.attempt)

@@ -1,0 +1,189 @@
+"""The task state machine: inputs in, instructions out. Pure: no clock, no disk, no socket.
+
+Used by the hub, which tells it what happened (`handle`) and carries out what it wants (`take`).
+Decisions live in `lifecycle` and `ending` (one task), `fleet` (workers) and `spawning` (children);
+moves are in the table of `transitions`. Only unfinished tasks are in memory.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from kilnwork.api import attempts, reasons
+from kilnwork.api import task as api_task
+from kilnwork.dispatch import (
+    ending,
+    errors,
+    fleet,
+    inputs,
+    instructions,
+    lifecycle,
+    memory,
+    records,
+    spawning,
+)
+from kilnwork.kit import ids
+
+_S = api_task.State
+_R = reasons.Reason
+_I = records.Intent
+
+
+class Machine:
+    """All decisions of the dispatcher. One thread; nothing here waits."""
+
+    def __init__(self, mem: memory.Memory) -> None:
+        self.memory = mem
+        self._handlers: dict[type, Callable[[Any, inputs.Moment], None]] = {
+            inputs.Submit: self._submit,
+            inputs.Kill: self._kill,
+            inputs.CloseCluster: self._close_cluster,
+            inputs.Join: lambda item, now: fleet.join(mem, item, now),
+            inputs.LinkClosed: lambda item, _: fleet.link_closed(mem, item),
+            inputs.WorkerGone: lambda item, now: fleet.worker_gone(mem, item, now),
+            inputs.Renew: lambda item, now: fleet.renew(mem, item, now),
+            inputs.Started: self._started,
+            inputs.Finished: self._finished,
+            inputs.Spawn: lambda item, now: spawning.spawn(mem, item, now),
+            inputs.Progress: self._progress,
+            inputs.Tick: lambda _, now: self._tick(now),
+            inputs.Stalled: lambda _, now: fleet.stalled(mem, now),
+        }
+
+    def handle(self, item: inputs.Input, now: inputs.Moment) -> None:
+        """Take in what happened. Raises `RunRefused` for a Submit that may not be."""
+        self.memory.story.append((now.mono, item))
+        self._handlers[type(item)](item, now)
+
+    def take(self, now: inputs.Moment) -> instructions.Batch:
+        """Give waiting tasks to free slots, and hand out all that is to be done."""
+        lifecycle.place(self.memory, now)
+        batch = self.memory.batch
+        self.memory.batch = instructions.Batch()
+        return batch
+
+    def forget(self, finals: Iterable[records.Task]) -> None:
+        """The ends of these tasks are on disk."""
+        for task in finals:
+            ending.forget(self.memory, task)
+
+    def task(self, task: ids.TaskId) -> records.Task | None:
+        """What memory has of a task: None when it is final and on disk, or unknown."""
+        return self.memory.tasks.get(task)
+
+    def next_deadline(self) -> float | None:
+        """When a `Tick` is due at the latest, monotonic seconds."""
+        return self.memory.next_alarm()
+
+    def held_by(self, link: int, ref: attempts.AttemptRef) -> records.Task | None:
+        """The task whose newest attempt is `ref`, held by the worker behind `link`."""
+        task = self.memory.tasks.get(ref.task)
+        if task is None or not task.held or task.attempt != ref.attempt or task.run != ref.run:
+            return None
+        worker = task.worker
+        return task if worker is not None and worker.link == link else None
+
+    def _submit(self, item: inputs.Submit, now: inputs.Moment) -> None:
+        submission = item.submission
+        run = submission.spec.run
+        current = self.memory.tasks.get(submission.task)
+        past = item.past if current is None else inputs.Past(current.run, current.state)
+        if past is not None:
+            if run <= past.run:
+                return
+            if current is not None and not current.state.final:
+                message = f"run {run} takes its place"
+                ending.kill(self.memory, current, now, reason=_R.REPLACED, message=message)
+                return
+            if past.state is _S.SUCCESS and not item.force:
+                raise errors.RunRefused(
+                    f"run {past.run} of {submission.namespace}/{submission.name} succeeded; "
+                    "running it again needs force"
+                )
+        cluster = self.memory.cluster(submission.namespace, submission.spec.cluster_name)
+        task = records.Task(next(self.memory.task_rows), submission, cluster)
+        lifecycle.admit(self.memory, task, now)
+
+    def _kill(self, item: inputs.Kill, now: inputs.Moment) -> None:
+        task = self.memory.tasks.get(item.task)
+        if task is not None:
+            ending.kill(self.memory, task, now, reason=item.reason, message=item.message)
+
+    def _close_cluster(self, item: inputs.CloseCluster, now: inputs.Moment) -> None:
+        key = (item.namespace, item.cluster)
+        message = f"TaskCluster {item.cluster} was deleted"
+        for task in [t for t in self.memory.tasks.values() if t.cluster.key == key]:
+            ending.stop(
+                self.memory, task, now,
+                intent=_I.CLUSTER, reason=_R.CLUSTER_DELETED, message=message,
+            )  # fmt: skip
+
+    def _started(self, item: inputs.Started, now: inputs.Moment) -> None:
+        task = self.held_by(item.link, item.ref)
+        if task is not None:
+            lifecycle.start(self.memory, task, now, at=item.at)
+        self.memory.send(instructions.Acknowledge(item.link, item.serial))
+
+    def _finished(self, item: inputs.Finished, now: inputs.Moment) -> None:
+        worker = self.memory.links.get(item.link)
+        task = self.held_by(item.link, item.ref)
+        if worker is not None and item.outcome.reason == _R.WORKER_STOPPING:
+            worker.leaving = True
+        if task is not None:
+            ending.conclude(self.memory, task, item.outcome, now)
+        elif worker is not None and item.outcome.proof:
+            fleet.prove(self.memory, worker, item.ref)
+        self.memory.send(instructions.Acknowledge(item.link, item.serial))
+
+    def _progress(self, item: inputs.Progress, now: inputs.Moment) -> None:
+        task = self.held_by(item.link, item.ref)
+        if task is not None:
+            task.progress = item.progress
+            if task.declared:
+                self.memory.batch.published.add(task.id)
+
+    def _tick(self, now: inputs.Moment) -> None:
+        while (alarm := self.memory.due_alarm(now.mono)) is not None:
+            kind, target, attempt = alarm
+            if isinstance(target, records.Worker):
+                fleet.lease_alarm(self.memory, target, now)
+            elif not target.state.final:
+                self._task_alarm(kind, target, attempt, now)
+
+    def _task_alarm(
+        self, kind: memory.Alarm, task: records.Task, attempt: int, now: inputs.Moment
+    ) -> None:
+        limits = task.spec.timeouts
+        if kind is memory.Alarm.PENDING:
+            if task.state is _S.PENDING and task.started is None:
+                ending.stop_pending(self.memory, task, now)
+        elif kind is memory.Alarm.TOTAL:
+            message = f"the run took longer than {limits.total_seconds:g} s"
+            self._stop(task, now, _I.TOTAL_TIMEOUT, _R.TOTAL_TIMED_OUT, message)
+        elif attempt != task.attempt:
+            return
+        elif kind is memory.Alarm.RETRY:
+            if task.state is _S.PENDING and task.place is None:
+                self._retry(task)
+        elif kind is memory.Alarm.RUNNING:
+            message = f"attempt {attempt} ran longer than {limits.running_seconds:g} s"
+            if task.held:
+                self._stop(task, now, _I.TIMEOUT, _R.TIMED_OUT, message)
+        elif kind is memory.Alarm.CONFIRM and task.held and task.intent is not _I.NONE:
+            message = "its worker has not proved within the grace period that nothing is left"
+            unproven = attempts.Outcome(attempts.Ending.STOPPED, task.reason, message, proof=False)
+            ending.conclude(self.memory, task, unproven, now)
+
+    def _retry(self, task: records.Task) -> None:
+        lifecycle.enqueue(self.memory, task)
+        if task.declared:
+            self.memory.batch.published.add(task.id)
+
+    def _stop(
+        self,
+        task: records.Task,
+        now: inputs.Moment,
+        intent: records.Intent,
+        reason: str,
+        message: str,
+    ) -> None:
+        ending.stop(self.memory, task, now, intent=intent, reason=reason, message=message)
