@@ -1,0 +1,64 @@
+"""`/metrics` in the Prometheus text format (version 0.0.4).
+
+A small one: numbers that the server knows anyway, collected when asked. Wants a caller who is known
+(`scope["kiln.user"]`), since names of namespaces and clusters are in it.
+"""
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from kilnwork.server import asgi, errors
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Sample(msgspec.Struct, frozen=True, kw_only=True):
+    """One number. `kind` is gauge or counter; samples of one name follow each other."""
+
+    name: str
+    help: str
+    value: float
+    labels: tuple[tuple[str, str], ...] = ()
+    kind: str = "gauge"
+
+
+Collect = Callable[[], Iterable[Sample]]
+
+
+def app(collect: Collect) -> asgi.App:
+    """The ASGI app that collects and prints."""
+
+    async def serve(scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
+        if asgi.request(scope, receive).user is None:
+            await asgi.problem(send, errors.Unauthorized())
+            return
+        await asgi.start(send, 200, CONTENT_TYPE)
+        await asgi.body(send, text(collect()).encode())
+
+    return serve
+
+
+def text(samples: Iterable[Sample]) -> str:
+    """The samples as Prometheus reads them."""
+    lines: list[str] = []
+    last = ""
+    for sample in samples:
+        if sample.name != last:
+            lines += [
+                f"# HELP {sample.name} {sample.help}",
+                f"# TYPE {sample.name} {sample.kind}",
+            ]
+            last = sample.name
+        labels = ",".join(f'{name}="{_escaped(value)}"' for name, value in sample.labels)
+        braces = f"{{{labels}}}" if labels else ""
+        lines.append(f"{sample.name}{braces} {_number(sample.value)}")
+    return "\n".join(lines) + "\n"
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if float(value).is_integer() else repr(float(value))
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')

@@ -1,0 +1,299 @@
+"""`kiln` against a whole `kiln up`: what a new user types, and what scripts rely on."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+
+from kilnwork.cli import exits, main
+from kilnwork.kit import processes
+
+READY_S = 20.0
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a command line gave."""
+
+    code: int
+    out: str
+    err: str
+
+
+Kiln = Callable[..., Done]
+
+
+def start(data: Path, *args: str) -> "subprocess.Popen[str]":
+    """A `kiln up`, once it has said that it is ready or has ended."""
+    command = [sys.executable, "-m", "kilnwork", "up", "--data", str(data), *args]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert server.stdout is not None
+    for line in server.stdout:
+        if "export KUBECONFIG=" in line:
+            break
+    return server
+
+
+def end(server: "subprocess.Popen[str]", number: int = signal.SIGTERM) -> int:
+    """Stop it and read what is left of its output."""
+    if server.poll() is None:
+        server.send_signal(number)
+    server.communicate(timeout=25)
+    return server.returncode
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("up") / "data"
+    server = start(folder, "--port", "0", "--slots", "2")
+    yield folder
+    assert end(server) == 0
+
+
+@pytest.fixture
+def kiln(data: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Kiln:
+    monkeypatch.setenv("KUBECONFIG", str(data / "kubeconfig"))
+
+    def run(*args: str) -> Done:
+        capfd.readouterr()
+        code = main.main([*args])
+        out, err = capfd.readouterr()
+        return Done(code, out, err)
+
+    return run
+
+
+def test_version_and_status(kiln: Kiln) -> None:
+    facts = json.loads(kiln("version", "-o", "json").out)
+    assert facts["client"]["version"]
+    assert facts["server"]["url"].startswith("https://127.0.0.1:")
+    status = json.loads(kiln("status", "-o", "json").out)
+    assert [node["ready"] for node in status["nodes"]] == [True]
+    assert [c["name"] for c in status["clusters"] if c["namespace"] == "default"] == ["default"]
+    text = kiln("status")
+    assert (text.code, "answers" in text.out) == (0, True)
+
+
+OBJECT = """
+apiVersion: kilnwork.dev/v1alpha1
+kind: TaskObject
+metadata: {{name: {name}, labels: {{of: apply}}}}
+data: {{n: 1}}
+"""
+CLUSTER = """
+apiVersion: kilnwork.dev/v1alpha1
+kind: TaskCluster
+metadata: {{name: {name}}}
+spec: {{replicas: {replicas}}}
+"""
+
+
+def test_apply_says_what_it_did(kiln: Kiln, tmp_path: Path) -> None:
+    file = tmp_path / "both.yaml"
+    file.write_text(OBJECT.format(name="one") + "---" + CLUSTER.format(name="idle", replicas=0))
+    assert kiln("apply", "-f", str(file)).out == (
+        "taskobject.kilnwork.dev/one created\ntaskcluster.kilnwork.dev/idle created\n"
+    )
+    assert kiln("apply", "-f", str(file)).out == (
+        "taskobject.kilnwork.dev/one unchanged\ntaskcluster.kilnwork.dev/idle unchanged\n"
+    )
+    file.write_text(CLUSTER.format(name="idle", replicas="0, slotsPerWorker: 3"))
+    assert kiln("apply", "-f", str(file)).out == "taskcluster.kilnwork.dev/idle configured\n"
+    live = yaml.safe_load(kiln("get", "ktc", "idle", "-o", "yaml").out)
+    assert live["spec"]["slotsPerWorker"] == 3
+    assert kiln("delete", "-f", str(file)).code == 0
+
+
+def test_apply_does_the_good_ones_and_names_the_bad(kiln: Kiln, tmp_path: Path) -> None:
+    file = tmp_path / "mixed.yaml"
+    head = "apiVersion: kilnwork.dev/v1alpha1\nkind: Task\nmetadata: {name: bad}\n"
+    bad = f"{head}spec: {{comand: [x]}}\n"
+    file.write_text(f"{bad}---{OBJECT.format(name='good')}")
+    done = kiln("apply", "-f", str(file))
+    assert done.code == exits.Exit.FAILED
+    assert "taskobject.kilnwork.dev/good created" in done.out
+    assert f"error: {file}:1:" in done.err
+    assert 'unknown field "spec.comand"' in done.err
+
+
+def test_malformed_yaml_is_named_with_line_and_column(kiln: Kiln, tmp_path: Path) -> None:
+    file = tmp_path / "broken.yaml"
+    file.write_text(f"{OBJECT.format(name='before')}---\na: b: c\n")
+    done = kiln("apply", "-f", str(file))
+    assert done.code == exits.Exit.USAGE
+    assert f"{file}:7:5: malformed YAML" in done.err
+    assert kiln("get", "taskobject", "before").code == 0
+
+
+def test_get_in_every_form(kiln: Kiln, tmp_path: Path) -> None:
+    file = tmp_path / "object.yaml"
+    file.write_text(OBJECT.format(name="seen"))
+    kiln("apply", "-f", str(file))
+    table = kiln("get", "taskobjects").out.splitlines()
+    assert table[0].split()[0] == "NAME"
+    assert any(line.startswith("seen ") for line in table)
+    everywhere = kiln("get", "ktobj", "-A").out.splitlines()
+    assert everywhere[0].split()[:2] == ["NAMESPACE", "NAME"]
+    assert kiln("get", "TaskObject", "seen", "-o", "name").out == "taskobject.kilnwork.dev/seen\n"
+    assert json.loads(kiln("get", "taskobject/seen", "-o", "json").out)["data"] == {"n": 1}
+    listed = yaml.safe_load(kiln("get", "taskobjects", "-l", "of=apply", "-o", "yaml").out)
+    assert "seen" in [item["metadata"]["name"] for item in listed["items"]]
+    assert "taskobject.kilnwork.dev/seen" in kiln("get", "all").out
+    assert "nothing found in namespace nowhere" in kiln("-n", "nowhere", "get", "tasks").err
+
+
+def test_run_shows_output_and_ends_as_the_task_ends(kiln: Kiln) -> None:
+    good = kiln("run", "--watch", "--", "sh", "-c", "echo to-out; echo to-err >&2")
+    assert (good.code, good.out) == (0, "to-out\nto-err\n")
+    bad = kiln("run", "--watch", "--name", "three", "--", "sh", "-c", "exit 3")
+    assert bad.code == 3
+    assert "kiln why three" in bad.err
+    assert "NonZeroExit" in kiln("why", "three").out
+
+
+def test_run_with_input_and_environment(kiln: Kiln, tmp_path: Path) -> None:
+    file = tmp_path / "numbers.json"
+    file.write_text('{"n": [1, 2]}')
+    program = "import json, os; print(json.load(open(os.environ['KILN_INPUT'])), os.environ['X'])"
+    done = kiln(
+        "run", "--watch", "--input", str(file), "--env", "X=y", sys.executable, "-c", program
+    )
+    assert done.out == "{'input': {'n': [1, 2]}} y\n"
+
+
+def test_run_dry_makes_nothing(kiln: Kiln) -> None:
+    done = kiln("run", "--dry-run", "--name", "dry", "--retries", "2", "--timeout", "1m", "--", "x")
+    assert yaml.safe_load(done.out)["spec"] == {
+        "command": ["x"],
+        "retry": {"maxAttempts": 3},
+        "timeouts": {"runningSeconds": 60.0},
+    }
+    assert kiln("get", "task", "dry").code == exits.Exit.NOT_FOUND
+
+
+def test_logs_outlive_the_task_object(kiln: Kiln) -> None:
+    kiln("run", "--watch", "--name", "talker", "--", "sh", "-c", "for i in 1 2 3; do echo $i; done")
+    uid = json.loads(kiln("get", "task", "talker", "-o", "json").out)["metadata"]["uid"]
+    assert kiln("logs", "talker", "--tail", "2").out == "2\n3\n"
+    assert kiln("delete", "task", "talker").code == 0
+    assert kiln("logs", uid).out == "1\n2\n3\n"
+    assert kiln("logs", "nobody").code == exits.Exit.NOT_FOUND
+
+
+def test_wait_and_cancel(kiln: Kiln) -> None:
+    kiln("run", "--name", "sleeper", "--", "sleep", "600")
+    assert kiln("wait", "sleeper", "--for=state=Running", "--timeout", "20s").code == 0
+    late = kiln("wait", "sleeper", "--for=Success", "--timeout", "200ms")
+    assert (late.code, "not within 0.2 s" in late.err) == (exits.Exit.TIMED_OUT, True)
+    assert kiln("why", "sleeper").out.startswith("Task sleeper runs for")
+    assert kiln("cancel", "sleeper", "--wait").code == 0
+    assert "already Killed" in kiln("cancel", "sleeper").out
+    killed = kiln("wait", "sleeper", "--for=state=Success")
+    assert killed.code == exits.Exit.TASK_FAILED
+    assert kiln("wait", "nobody").code == exits.Exit.NOT_FOUND
+
+
+def test_a_waiting_task_says_what_it_waits_for(kiln: Kiln) -> None:
+    kiln("run", "--name", "early", "--input", "not-there-yet", "--", "true")
+    assert kiln("wait", "early", "--for=state=Pending", "--timeout", "10s").code == 0
+    assert "not-there-yet" in kiln("why", "early").out
+    assert kiln("delete", "task", "early").code == 0
+
+
+def test_delete_by_selector_waits_until_gone(kiln: Kiln, tmp_path: Path) -> None:
+    file = tmp_path / "two.yaml"
+    file.write_text(OBJECT.format(name="d1") + "---" + OBJECT.format(name="d2"))
+    kiln("apply", "-f", str(file))
+    assert kiln("delete", "ktobj").code == exits.Exit.USAGE
+    done = kiln("delete", "ktobj", "-l", "of=apply")
+    assert "taskobject.kilnwork.dev/d1 deleted" in done.out
+    assert kiln("get", "ktobj", "d1").code == exits.Exit.NOT_FOUND
+    assert kiln("delete", "ktobj", "d1").code == exits.Exit.NOT_FOUND
+    assert kiln("delete", "ktobj", "d1", "--ignore-not-found").code == 0
+
+
+def test_tokens(kiln: Kiln, data: Path) -> None:
+    assert kiln("token").out.strip() == (data / "token").read_text().strip()
+    minted = kiln("token", "default")
+    assert (minted.code, minted.out.count(".")) == (0, 2)
+    assert kiln("token", "nobody").code == exits.Exit.NOT_FOUND
+
+
+def test_an_unknown_kind_is_named(kiln: Kiln) -> None:
+    done = kiln("get", "tusks")
+    assert (done.code, "knows no kind 'tusks'" in done.err) == (exits.Exit.USAGE, True)
+
+
+def test_a_server_that_is_not_there(
+    kiln: Kiln, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, data: Path
+) -> None:
+    text = (data / "kubeconfig").read_text()
+    url = json.loads((data / "endpoints.json").read_text())["kubernetes"]
+    file = tmp_path / "kubeconfig"
+    file.write_text(text.replace(url, "https://127.0.0.1:1"))
+    done = kiln("get", "tasks", "--kubeconfig", str(file))
+    assert done.code == exits.Exit.UNREACHABLE
+    assert "is `kiln up` running?" in done.err
+    monkeypatch.delenv("KUBECONFIG")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    assert kiln("get", "tasks").code == exits.Exit.UNREACHABLE
+
+
+def test_a_second_server_on_the_folder_is_refused_by_name(kiln: Kiln, data: Path) -> None:
+    second = start(data, "--port", "0")
+    _, err = second.communicate(timeout=READY_S)
+    pid = json.loads((data / "endpoints.json").read_text())["pid"]
+    assert second.returncode == exits.Exit.FAILED
+    assert str(data) in err
+    assert str(pid) in err
+    assert kiln("status").code == 0
+
+
+def test_a_port_in_use_is_refused_by_number(data: Path, tmp_path: Path) -> None:
+    url = json.loads((data / "endpoints.json").read_text())["kubernetes"]
+    port = url.rpartition(":")[2]
+    second = start(tmp_path / "other", "--port", port)
+    _, err = second.communicate(timeout=READY_S)
+    assert second.returncode == exits.Exit.FAILED
+    assert port in err
+
+
+def test_down_stops_everything_and_may_be_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "data"
+    server = start(folder, "--port", "0", "--slots", "1")
+    monkeypatch.setenv("KUBECONFIG", str(folder / "kubeconfig"))
+    assert main.main(["run", "--name", "long", "--", "sleep", "600"]) == 0
+    assert main.main(["wait", "long", "--for=state=Running", "--timeout", "20s"]) == 0
+    family = processes.descendants(server.pid)
+    assert family
+    begun = time.monotonic()
+    assert main.main(["down", "--data", str(folder)]) == 0
+    assert time.monotonic() - begun < 20
+    assert end(server) == 0
+    assert not [pid for pid in family if _runs(pid)]
+    assert main.main(["down", "--data", str(folder)]) == 0
+    assert "no server runs" in capfd.readouterr().out
+
+
+def _runs(pid: int) -> bool:
+    found = processes.identify(pid)
+    return found is not None and found.alive()
+
+
+def test_interrupting_a_start_leaves_nothing(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "kilnwork", "up", "--data", str(tmp_path / "d"), "--port", "0"]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    time.sleep(0.5)
+    os.kill(server.pid, signal.SIGINT)
+    server.communicate(timeout=20)
+    assert server.returncode in (0, 130)
