@@ -1,0 +1,109 @@
+"""Rules for our kinds beyond their schemas, as (field, what is wrong with it).
+
+Used by the API server's admission. On a real Kubernetes the CEL rules of the CRD say some of them,
+and the controllers say the rest in the status. Pure: one object, no look-ups.
+"""
+
+from collections.abc import Iterator
+
+import jsonpath
+
+from kilnwork.api import crd, names, task, task_cluster
+from kilnwork.kit import clock
+
+Problem = tuple[str, str]
+"""Dotted path of the field, and a sentence without subject: `must not contain NUL`."""
+
+INPUT_OBJECT_NAME = "input"
+"""Name of `spec.inputObject` among the inputs."""
+
+_NUL = "must not contain a NUL character"
+
+
+def validate_task(declared: task.Task) -> list[Problem]:
+    """What is wrong with a Task whose schema is fulfilled."""
+    return list(_task_problems(declared.spec))
+
+
+def validate_task_update(old: task.Task, new: task.Task) -> list[Problem]:
+    """What may not change as asked."""
+    if new.spec.run < old.spec.run:
+        return [("spec.run", f"{crd.RUN_RULE}, it was {old.spec.run}")]
+    return []
+
+
+def validate_task_cluster(cluster: task_cluster.TaskCluster) -> list[Problem]:
+    """What is wrong with a TaskCluster whose schema is fulfilled."""
+    spec = cluster.spec
+    named = (
+        ("spec.deploymentName", spec.deployment_name),
+        ("spec.serviceAccountName", spec.service_account_name),
+    )
+    return list(_name_problems(named))
+
+
+def _task_problems(spec: task.TaskSpec) -> Iterator[Problem]:
+    yield from _name_problems(
+        (
+            ("spec.clusterName", spec.cluster_name),
+            ("spec.inputObject", spec.input_object),
+            ("spec.outputObject", spec.output_object),
+        )
+    )
+    yield from _text_problems(spec)
+    yield from _input_problems(spec)
+    if spec.kill_timestamp is not None and not _is_time(spec.kill_timestamp):
+        yield (
+            "spec.killTimestamp",
+            "must be a time as RFC 3339 has it, such as 2026-01-02T03:04:05Z",
+        )
+
+
+def _name_problems(named: tuple[tuple[str, str | None], ...]) -> Iterator[Problem]:
+    for field, name in named:
+        problem = names.subdomain_problem(name) if name is not None else None
+        if problem is not None:
+            yield field, problem
+
+
+def _text_problems(spec: task.TaskSpec) -> Iterator[Problem]:
+    """No program can be started with a NUL in its arguments or environment (execve(2))."""
+    for field, texts in (("command", spec.command), ("args", spec.args)):
+        for position, text in enumerate(texts):
+            if "\0" in text:
+                yield f"spec.{field}[{position}]", _NUL
+    for position, variable in enumerate(spec.env):
+        if "\0" in variable.value:
+            yield f"spec.env[{position}].value", _NUL
+
+
+def _input_problems(spec: task.TaskSpec) -> Iterator[Problem]:
+    seen = {INPUT_OBJECT_NAME} if spec.input_object is not None else set()
+    for position, given in enumerate(spec.inputs):
+        field = f"spec.inputs[{position}]"
+        if (given.object is None) == (given.task is None):
+            yield field, crd.INPUT_RULE
+        if given.name in seen:
+            yield f"{field}.name", "is the name of another input"
+        seen.add(given.name)
+        yield from _name_problems(
+            ((f"{field}.object", given.object), (f"{field}.task", given.task))
+        )
+        if given.path is not None and (problem := _path_problem(given.path)):
+            yield f"{field}.path", problem
+
+
+def _path_problem(path: str) -> str | None:
+    try:
+        jsonpath.compile(path)
+    except jsonpath.JSONPathError as error:
+        return f"is no JSONPath (RFC 9535): {str(error).splitlines()[0]}"
+    return None
+
+
+def _is_time(text: str) -> bool:
+    try:
+        clock.parse_rfc3339(text)
+    except ValueError:
+        return False
+    return True
