@@ -1,0 +1,74 @@
+"""Causes of a 422, worded as k8s.io/apimachinery/pkg/util/validation/field words them.
+
+Used by every rule of the API server. `statuses.invalid` puts several into one answer.
+"""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from kilnwork.controlplane.apiserver import statuses
+
+Cause = statuses.Cause
+
+IMMUTABLE = "field is immutable"
+
+_LONGEST_SHOWN = 1000
+"""Characters of a value that an error repeats; a whole TaskObject helps nobody."""
+
+
+def shown(value: Any) -> str:
+    """A value as an error shows it: text in quotes, everything else as JSON."""
+    if value is None:
+        return '"null"'
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
+
+
+def invalid(field: str, value: Any, why: str) -> Cause:
+    """A value that breaks a rule; `why` is the rule."""
+    return Cause(field, "FieldValueInvalid", f"Invalid value: {shown(value)}: {why}")
+
+
+def wrong_type(field: str, found: str, why: str) -> Cause:
+    """A value of JSON type `found` where another is wanted."""
+    return Cause(field, "FieldValueTypeInvalid", f'Invalid value: "{found}": {why}')
+
+
+def required(field: str, why: str = "") -> Cause:
+    """A field that must be there and is not, or is empty."""
+    return Cause(field, "FieldValueRequired", f"Required value: {why}" if why else "Required value")
+
+
+def duplicate(field: str, value: Any) -> Cause:
+    """The second of two values that must differ."""
+    return Cause(field, "FieldValueDuplicate", f"Duplicate value: {shown(value)}")
+
+
+def unsupported(field: str, value: Any, supported: Iterable[str]) -> Cause:
+    """A value outside an enumeration."""
+    listed = ", ".join(f'"{option}"' for option in supported)
+    text = f"Unsupported value: {shown(value)}: supported values: {listed}"
+    return Cause(field, "FieldValueNotSupported", text)
+
+
+def not_found(field: str, value: Any) -> Cause:
+    """A reference to something that is not in the object."""
+    return Cause(field, "FieldValueNotFound", f"Not found: {shown(value)}")
+
+
+def forbidden(field: str, why: str) -> Cause:
+    """A field that may not be set, or not be changed, here."""
+    return Cause(field, "FieldValueForbidden", f"Forbidden: {why}")
+
+
+def too_long(field: str, limit_bytes: int) -> Cause:
+    """A text that is too long; it is not repeated."""
+    text = f"Too long: may not be more than {limit_bytes} bytes"
+    return Cause(field, "FieldValueTooLong", text)
+
+
+def too_many(field: str, count: int, limit: int) -> Cause:
+    """A list with too many items."""
+    text = f"Too many: {count}: must have at most {limit} items"
+    return Cause(field, "FieldValueTooMany", text)

@@ -1,0 +1,209 @@
+"""Structural schemas at work: pruning, defaulting and validation of custom objects.
+
+Used by admission for our kinds. Order and texts follow k8s.io/apiextensions-apiserver: unknown
+fields go first, then nulls where none may be, then defaults come in, then everything wrong is
+listed. CEL is not evaluated here: `api.validation` says the same in Python.
+"""
+
+import copy
+import functools
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from kilnwork.api import meta
+from kilnwork.api import schema as schemas
+from kilnwork.controlplane.apiserver import causes, statuses
+from kilnwork.kit import clock
+
+Schema = schemas.Schema
+
+
+def prune_and_default(schema: Schema, obj: meta.JsonObject) -> tuple[meta.JsonObject, list[str]]:
+    """A new object without what the schema does not know and with its defaults filled in.
+
+    Also returns the paths of what was left out (`spec.foo`, `spec.env[0].bar`). `metadata` is not
+    the schema's business and passes as it is.
+    """
+    unknown: list[str] = []
+    result: meta.JsonObject = {}
+    for key in ("apiVersion", "kind", "metadata"):
+        if key in obj:
+            result[key] = obj[key]
+    rest = {key: value for key, value in obj.items() if key not in result}
+    result |= _shape_object(schema, rest, "", unknown)
+    return result, unknown
+
+
+def validate(schema: Schema, obj: meta.JsonObject) -> list[causes.Cause]:
+    """Everything in `obj` that breaks the schema, in the order of its fields."""
+    return list(_check(schema, obj, ""))
+
+
+def unknown_fields(paths: list[str], *, field_validation: str) -> list[str]:
+    """Warnings for unknown fields, none with `Ignore`; with `Strict` they are refused with 400."""
+    if not paths or field_validation == "Ignore":
+        return []
+    texts = [f'unknown field "{path}"' for path in paths]
+    if field_validation == "Strict":
+        raise statuses.bad_request(f"strict decoding error: {', '.join(texts)}")
+    return texts
+
+
+def _shape(schema: Schema, value: Any, path: str, unknown: list[str]) -> Any:
+    if isinstance(value, dict):
+        return _shape_object(schema, value, path, unknown)
+    if isinstance(value, list):
+        items = schema.get("items")
+        if items is None:
+            return value
+        return [_shape(items, v, f"{path}[{i}]", unknown) for i, v in enumerate(value)]
+    if schema.get("type") == "integer" and isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
+
+
+def _shape_object(
+    schema: Schema, value: meta.JsonObject, path: str, unknown: list[str]
+) -> meta.JsonObject:
+    properties, others = schema.get("properties", {}), schema.get("additionalProperties")
+    keeps_others = bool(schema.get(schemas.PRESERVE))
+    result: meta.JsonObject = {}
+    for key, item in value.items():
+        below = f"{path}.{key}" if path else key
+        known = properties.get(key, others)
+        if known is not None:
+            if item is None and key in properties and not known.get("nullable"):
+                continue
+            result[key] = _shape(known, item, below, unknown)
+        elif keeps_others:
+            result[key] = item
+        else:
+            unknown.append(below)
+    for key, known in properties.items():
+        if "default" in known and key not in result:
+            below = f"{path}.{key}" if path else key
+            result[key] = _shape(known, copy.deepcopy(known["default"]), below, unknown)
+    return result
+
+
+_TYPES: dict[str, Callable[[Any], bool]] = {
+    "string": lambda v: isinstance(v, str),
+    "boolean": lambda v: isinstance(v, bool),
+    "integer": lambda v: isinstance(v, int) and not isinstance(v, bool),
+    "number": lambda v: isinstance(v, int | float) and not isinstance(v, bool),
+    "object": lambda v: isinstance(v, dict),
+    "array": lambda v: isinstance(v, list),
+}
+
+
+def _check(schema: Schema, value: Any, path: str) -> Iterator[causes.Cause]:
+    if value is None and schema.get("nullable"):
+        return
+    type_ = schema.get("type")
+    if type_ is not None and not _TYPES[type_](value):
+        found = _type_name(value)
+        where = f"{path} in body" if path else "body"
+        yield causes.wrong_type(path, found, f'{where} must be of type {type_}: "{found}"')
+        return
+    if isinstance(value, dict):
+        yield from _check_object(schema, value, path)
+    elif isinstance(value, list):
+        yield from _check_list(schema, value, path)
+    elif isinstance(value, str):
+        yield from _check_text(schema, value, path)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield from _check_number(schema, value, path)
+    if "enum" in schema and value not in schema["enum"]:
+        yield causes.unsupported(path, value, schema["enum"])
+
+
+def _check_object(schema: Schema, value: meta.JsonObject, path: str) -> Iterator[causes.Cause]:
+    properties, others = schema.get("properties", {}), schema.get("additionalProperties")
+    for name in schema.get("required", ()):
+        if name not in value:
+            yield causes.required(f"{path}.{name}" if path else name)
+    for key, item in value.items():
+        known = properties.get(key, others)
+        if known is not None:
+            yield from _check(known, item, f"{path}.{key}" if path else key)
+
+
+def _check_list(schema: Schema, value: list[Any], path: str) -> Iterator[causes.Cause]:
+    most, least = schema.get("maxItems"), schema.get("minItems")
+    if most is not None and len(value) > most:
+        yield causes.too_many(path, len(value), most)
+        return
+    if least is not None and len(value) < least:
+        yield causes.invalid(path, len(value), f"{path} in body should have at least {least} items")
+    items = schema.get("items")
+    if items is not None:
+        for position, item in enumerate(value):
+            yield from _check(items, item, f"{path}[{position}]")
+    yield from _check_keys(schema, value, path)
+
+
+def _check_keys(schema: Schema, value: list[Any], path: str) -> Iterator[causes.Cause]:
+    """Items of a list that is a map by some of their fields must differ in these."""
+    names = schema.get("x-kubernetes-list-map-keys")
+    if not names:
+        return
+    seen = set()
+    for position, item in enumerate(value):
+        if not isinstance(item, dict):
+            continue
+        keys = {name: item.get(name) for name in names}
+        frozen = json.dumps(keys, sort_keys=True)
+        if frozen in seen:
+            yield causes.duplicate(f"{path}[{position}]", keys)
+        seen.add(frozen)
+
+
+def _check_text(schema: Schema, value: str, path: str) -> Iterator[causes.Cause]:
+    longest, shortest = schema.get("maxLength"), schema.get("minLength")
+    if longest is not None and len(value) > longest:
+        yield causes.too_long(path, longest)
+    if shortest is not None and len(value) < shortest:
+        yield causes.invalid(
+            path, value, f"{path} in body should be at least {shortest} chars long"
+        )
+    pattern = schema.get("pattern")
+    if pattern is not None and not _compiled(pattern).search(value):
+        yield causes.invalid(path, value, f"{path} in body should match '{pattern}'")
+    if schema.get("format") == "date-time" and not _is_time(value):
+        yield causes.invalid(path, value, f'{path} in body must be of type date-time: "{value}"')
+
+
+def _check_number(schema: Schema, value: float, path: str) -> Iterator[causes.Cause]:
+    least, most = schema.get("minimum"), schema.get("maximum")
+    if least is not None:
+        exclusive = schema.get("exclusiveMinimum", False)
+        if value < least or (exclusive and value == least):
+            than = "greater than" if exclusive else "greater than or equal to"
+            yield causes.invalid(path, value, f"{path} in body should be {than} {least}")
+    if most is not None:
+        exclusive = schema.get("exclusiveMaximum", False)
+        if value > most or (exclusive and value == most):
+            than = "less than" if exclusive else "less than or equal to"
+            yield causes.invalid(path, value, f"{path} in body should be {than} {most}")
+
+
+@functools.lru_cache(maxsize=256)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """`$` means the very end in Go's RE2; in Python it would let a last newline pass."""
+    return re.compile(re.sub(r"(?<!\\)\$$", r"\\Z", pattern))
+
+
+def _is_time(text: str) -> bool:
+    try:
+        clock.parse_rfc3339(text)
+    except ValueError:
+        return False
+    return "T" in text.upper()
+
+
+def _type_name(value: Any) -> str:
+    if value is None:
+        return "null"
+    return next((name for name, test in _TYPES.items() if test(value)), "null")
