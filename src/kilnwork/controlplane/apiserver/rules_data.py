@@ -1,0 +1,106 @@
+"""Rules for Secrets and ConfigMaps: base64, keys, sizes, `stringData`, `immutable`.
+
+Used by admission; texts from k8s.io/kubernetes/pkg/apis/core/validation. No value of a Secret is
+ever part of an error.
+"""
+
+import base64
+import binascii
+from collections.abc import Iterator
+from typing import Any
+
+from kilnwork.api import meta, names
+from kilnwork.controlplane.apiserver import causes, statuses
+
+MAX_BYTES = 1024 * 1024
+"""Together, decoded; as in Kubernetes."""
+
+_LOCKED = "field is immutable when `immutable` is set"
+
+_NEEDED = {
+    "kubernetes.io/tls": ("tls.crt", "tls.key"),
+    "kubernetes.io/ssh-auth": ("ssh-privatekey",),
+    "kubernetes.io/dockercfg": (".dockercfg",),
+    "kubernetes.io/dockerconfigjson": (".dockerconfigjson",),
+}
+
+
+def default_secret(secret: meta.JsonObject) -> None:
+    """Fill in the type, and move `stringData` to `data`: it is only ever written."""
+    secret.setdefault("type", "Opaque")
+    texts = secret.pop("stringData", None)
+    if texts:
+        data = secret.get("data") or {}
+        encoded = {k: base64.b64encode(v.encode()).decode() for k, v in texts.items()}
+        secret["data"] = {**data, **encoded}
+
+
+def validate_secret(secret: meta.JsonObject) -> Iterator[causes.Cause]:
+    """What is wrong with a Secret; data that is not base64 is a 400."""
+    data = secret.get("data") or {}
+    size = 0
+    for key, value in data.items():
+        size += len(_decoded("Secret", value))
+        if problem := names.data_key_problem(key):
+            yield causes.invalid(f"data[{key}]", key, problem)
+    if size > MAX_BYTES:
+        yield causes.too_long("data", MAX_BYTES)
+    for key in _NEEDED.get(secret.get("type") or "", ()):
+        if not data.get(key):
+            yield causes.required(f"data[{key}]")
+
+
+def validate_secret_update(old: meta.JsonObject, new: meta.JsonObject) -> Iterator[causes.Cause]:
+    """What may not change in a Secret."""
+    if old.get("type") != new.get("type"):
+        yield causes.invalid("type", new.get("type"), causes.IMMUTABLE)
+    yield from _locked(old, new, fields=("data",))
+
+
+def validate_config_map(config: meta.JsonObject) -> Iterator[causes.Cause]:
+    """What is wrong with a ConfigMap; binary data that is not base64 is a 400."""
+    data, binary = config.get("data") or {}, config.get("binaryData") or {}
+    size = sum(len(value.encode()) for value in data.values())
+    for key in data:
+        if problem := names.data_key_problem(key):
+            yield causes.invalid(f"data[{key}]", key, problem)
+        if key in binary:
+            yield causes.invalid(f"data[{key}]", key, "duplicate of key present in binaryData")
+    for key, value in binary.items():
+        size += len(_decoded("ConfigMap", value))
+        if problem := names.data_key_problem(key):
+            yield causes.invalid(f"binaryData[{key}]", key, problem)
+    if size > MAX_BYTES:
+        yield causes.too_long("", MAX_BYTES)
+
+
+def validate_config_map_update(
+    old: meta.JsonObject, new: meta.JsonObject
+) -> Iterator[causes.Cause]:
+    """What may not change in a ConfigMap."""
+    yield from _locked(old, new, fields=("data", "binaryData"))
+
+
+def _locked(
+    old: meta.JsonObject, new: meta.JsonObject, *, fields: tuple[str, ...]
+) -> Iterator[causes.Cause]:
+    if not old.get("immutable"):
+        return
+    if not new.get("immutable"):
+        yield causes.forbidden("immutable", _LOCKED)
+    for field in fields:
+        if (old.get(field) or {}) != (new.get(field) or {}):
+            yield causes.forbidden(field, _LOCKED)
+
+
+def _decoded(kind: str, value: Any) -> bytes:
+    """The bytes behind a value; Go's decoder ignores line breaks, so that is allowed here too."""
+    text = (value or "").replace("\n", "").replace("\r", "")
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise statuses.bad_request(
+            f'{kind} in version "v1" cannot be handled as a {kind}: '
+            "illegal base64 data: values of `data` must be base64, plain text goes to "
+            + ("`stringData`" if kind == "Secret" else "`data`")
+        ) from error

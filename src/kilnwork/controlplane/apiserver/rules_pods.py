@@ -1,0 +1,244 @@
+"""Rules for Pods: the defaults of Kubernetes, and what would break the user's Pod.
+
+Used by admission, after `shapes`. Texts from k8s.io/kubernetes/pkg/apis/core/validation. Light on
+purpose: fields that no node here reads are kept as they are and not judged.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from kilnwork.api import meta, names, resource
+from kilnwork.controlplane.apiserver import causes, lookup, statuses
+
+_RESTART_POLICIES = ("Always", "OnFailure", "Never")
+
+_POD_DEFAULTS: Mapping[str, Any] = {
+    "restartPolicy": "Always",
+    "terminationGracePeriodSeconds": 30,
+    "dnsPolicy": "ClusterFirst",
+    "schedulerName": "default-scheduler",
+    "enableServiceLinks": True,
+}
+_CONTAINER_DEFAULTS: Mapping[str, Any] = {
+    "terminationMessagePath": "/dev/termination-log",
+    "terminationMessagePolicy": "File",
+}
+_DEFAULT_MODE = 0o644
+_CHANGEABLE = ("activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds")
+_UPDATE_TEXT = (
+    "pod updates may not change fields other than `spec.containers[*].image`,"
+    "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,"
+    "`spec.tolerations` (only additions to existing tolerations),"
+    "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
+)
+
+
+def default(pod: meta.JsonObject) -> None:
+    """Fill in what Kubernetes fills in, as far as it changes what is run or shown."""
+    spec = pod.setdefault("spec", {})
+    for key, value in _POD_DEFAULTS.items():
+        _fill(spec, key, value)
+    if spec.get("securityContext") is None:
+        spec["securityContext"] = {}
+    if spec.get("serviceAccountName"):
+        spec["serviceAccount"] = spec["serviceAccountName"]
+    for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
+        _default_container(container)
+    for volume in spec.get("volumes") or ():
+        _default_volume(volume)
+
+
+def initial_status(pod: meta.JsonObject) -> None:
+    """The status of a new Pod: Pending, whatever the user wrote."""
+    pod["status"] = {"phase": "Pending", "qosClass": _quality(pod["spec"])}
+
+
+def use_service_account(pod: meta.JsonObject, reader: lookup.Lookup) -> None:
+    """Name the account that the Pod gets; 403 when it does not exist (yet)."""
+    spec, metadata = pod["spec"], pod["metadata"]
+    name = spec.get("serviceAccountName") or "default"
+    namespace = metadata.get("namespace", "")
+    account = reader.get(resource.SERVICE_ACCOUNTS, namespace, name)
+    if account is None:
+        raise statuses.refused(
+            resource.PODS,
+            metadata.get("name", ""),
+            f"error looking up service account {namespace}/{name}: "
+            f'serviceaccount "{name}" not found',
+        )
+    spec["serviceAccountName"] = spec["serviceAccount"] = name
+    if spec.get("automountServiceAccountToken") is None:
+        automount = account.get("automountServiceAccountToken")
+        if automount is not None:
+            spec["automountServiceAccountToken"] = automount
+
+
+def validate(pod: meta.JsonObject) -> Iterator[causes.Cause]:
+    """What is wrong with a new Pod."""
+    spec = pod["spec"]
+    volumes: set[str] = set()
+    yield from _volumes(spec, volumes)
+    if not spec.get("containers"):
+        yield causes.required("spec.containers")
+    yield from _containers(spec, volumes)
+    if spec["restartPolicy"] not in _RESTART_POLICIES:
+        yield causes.unsupported("spec.restartPolicy", spec["restartPolicy"], _RESTART_POLICIES)
+    grace, deadline = spec["terminationGracePeriodSeconds"], spec.get("activeDeadlineSeconds")
+    if grace < 0:
+        yield causes.invalid(
+            "spec.terminationGracePeriodSeconds", grace, "must be greater than or equal to 0"
+        )
+    if deadline is not None and deadline < 1:
+        text = "must be between 1 and 2147483647, inclusive"
+        yield causes.invalid("spec.activeDeadlineSeconds", deadline, text)
+    for field in ("serviceAccountName", "nodeName"):
+        name = spec.get(field)
+        if name and (problem := names.subdomain_problem(name)):
+            yield causes.invalid(f"spec.{field}", name, problem)
+
+
+def validate_update(old: meta.JsonObject, new: meta.JsonObject) -> Iterator[causes.Cause]:
+    """What may not change in a Pod through its main path."""
+    if _fixed(old["spec"]) != _fixed(new["spec"]):
+        yield causes.forbidden("spec", _UPDATE_TEXT)
+    for group in ("containers", "initContainers"):
+        for position, container in enumerate(new["spec"].get(group) or ()):
+            if not container.get("image"):
+                yield causes.required(f"spec.{group}[{position}].image")
+
+
+def _fill(target: meta.JsonObject, key: str, value: Any) -> None:
+    if target.get(key) in (None, ""):
+        target[key] = value
+
+
+def _default_container(container: meta.JsonObject) -> None:
+    for key, value in _CONTAINER_DEFAULTS.items():
+        _fill(container, key, value)
+    if container.get("resources") is None:
+        container["resources"] = {}
+    image = container.get("image") or ""
+    tag = image.rpartition("/")[2].partition("@")[0].partition(":")[2]
+    floating = "@" not in image and tag in ("", "latest")
+    _fill(container, "imagePullPolicy", "Always" if floating else "IfNotPresent")
+    for port in container.get("ports") or ():
+        _fill(port, "protocol", "TCP")
+    for variable in container.get("env") or ():
+        reference = (variable.get("valueFrom") or {}).get("fieldRef")
+        if isinstance(reference, dict):
+            _fill(reference, "apiVersion", "v1")
+
+
+def _default_volume(volume: meta.JsonObject) -> None:
+    for kind in ("secret", "configMap", "projected", "downwardAPI"):
+        source = volume.get(kind)
+        if isinstance(source, dict):
+            _fill(source, "defaultMode", _DEFAULT_MODE)
+    host_path = volume.get("hostPath")
+    if isinstance(host_path, dict):
+        host_path.setdefault("type", "")
+
+
+def _quality(spec: meta.JsonObject) -> str:
+    """QoS class: Guaranteed when all limits are set and no request differs (core helper/qos)."""
+    containers = [c.get("resources") or {} for c in spec.get("containers") or ()]
+    if not any(r.get("requests") or r.get("limits") for r in containers):
+        return "BestEffort"
+    guaranteed = all(
+        set(r.get("limits") or ()) >= {"cpu", "memory"}
+        and (r.get("requests") or r["limits"]) == r["limits"]
+        for r in containers
+    )
+    return "Guaranteed" if guaranteed else "Burstable"
+
+
+def _volumes(spec: meta.JsonObject, found: set[str]) -> Iterator[causes.Cause]:
+    for position, volume in enumerate(spec.get("volumes") or ()):
+        field, name = f"spec.volumes[{position}]", volume.get("name")
+        sources = [k for k, v in volume.items() if k != "name" and v is not None]
+        if not sources:
+            yield causes.required(field, "must specify a volume type")
+        for extra in sources[1:]:
+            yield causes.forbidden(f"{field}.{extra}", "may not specify more than 1 volume type")
+        if not name:
+            yield causes.required(f"{field}.name")
+        elif problem := names.label_problem(name):
+            yield causes.invalid(f"{field}.name", name, problem)
+        elif name in found:
+            yield causes.duplicate(f"{field}.name", name)
+        found.add(name or "")
+
+
+def _containers(spec: meta.JsonObject, volumes: set[str]) -> Iterator[causes.Cause]:
+    seen: set[str] = set()
+    for group in ("containers", "initContainers"):
+        for position, container in enumerate(spec.get(group) or ()):
+            field, name = f"spec.{group}[{position}]", container.get("name")
+            if not name:
+                yield causes.required(f"{field}.name")
+            elif problem := names.label_problem(name):
+                yield causes.invalid(f"{field}.name", name, problem)
+            elif name in seen:
+                yield causes.duplicate(f"{field}.name", name)
+            seen.add(name or "")
+            if not container.get("image"):
+                yield causes.required(f"{field}.image")
+            yield from _env(container, f"{field}.env")
+            yield from _mounts(container, f"{field}.volumeMounts", volumes)
+
+
+def _env(container: meta.JsonObject, field: str) -> Iterator[causes.Cause]:
+    sources = ("fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef")
+    for position, variable in enumerate(container.get("env") or ()):
+        here, name = f"{field}[{position}]", variable.get("name")
+        if not name:
+            yield causes.required(f"{here}.name")
+        elif problem := names.env_name_problem(name):
+            yield causes.invalid(f"{here}.name", name, problem)
+        origin = variable.get("valueFrom")
+        if origin is None:
+            continue
+        given = [source for source in sources if origin.get(source) is not None]
+        if not given:
+            text = "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef` or "
+            yield causes.invalid(f"{here}.valueFrom", "", f"{text}`secretKeyRef`")
+        elif variable.get("value"):
+            text = "may not be specified when `value` is not empty"
+            yield causes.invalid(f"{here}.valueFrom", "", text)
+        elif len(given) > 1:
+            text = "may not have more than one field specified at a time"
+            yield causes.invalid(f"{here}.valueFrom", "", text)
+
+
+def _mounts(container: meta.JsonObject, field: str, volumes: set[str]) -> Iterator[causes.Cause]:
+    paths: set[str] = set()
+    for position, mount in enumerate(container.get("volumeMounts") or ()):
+        here, name, path = f"{field}[{position}]", mount.get("name"), mount.get("mountPath")
+        if not name:
+            yield causes.required(f"{here}.name")
+        if name not in volumes:
+            yield causes.not_found(f"{here}.name", name or "")
+        if not path:
+            yield causes.required(f"{here}.mountPath")
+        elif path in paths:
+            yield causes.invalid(f"{here}.mountPath", path, "must be unique")
+        elif ".." in path.split("/"):
+            yield causes.invalid(f"{here}.mountPath", path, "must not contain '..'")
+        paths.add(path or "")
+        sub_path = mount.get("subPath") or ""
+        if sub_path.startswith("/"):
+            yield causes.invalid(f"{here}.subPath", sub_path, "must be a relative path")
+        elif ".." in sub_path.split("/"):
+            yield causes.invalid(f"{here}.subPath", sub_path, "must not contain '..'")
+
+
+def _fixed(spec: meta.JsonObject) -> meta.JsonObject:
+    """The spec without what may change."""
+    kept = {k: v for k, v in spec.items() if k not in _CHANGEABLE and v not in (None, [], "")}
+    for group in ("containers", "initContainers"):
+        if kept.get(group):
+            kept[group] = [
+                {k: v for k, v in container.items() if k not in ("image", "imagePullPolicy")}
+                for container in kept[group]
+            ]
+    return kept

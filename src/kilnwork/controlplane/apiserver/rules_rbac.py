@@ -1,0 +1,160 @@
+"""Rules for Roles and RoleBindings, and the guard against giving away what one does not hold.
+
+Used by admission; texts from k8s.io/kubernetes/pkg/apis/rbac/validation and
+pkg/registry/rbac/validation.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from kilnwork.api import meta, resource
+from kilnwork.controlplane.apiserver import authn, authz, causes, statuses
+
+_GROUP = resource.ROLES.group
+
+
+def default_role_binding(binding: meta.JsonObject) -> None:
+    """Fill in the API groups of the role and of the subjects."""
+    role = binding.get("roleRef")
+    if role is not None and not role.get("apiGroup"):
+        role["apiGroup"] = _GROUP
+    for subject in binding.get("subjects") or ():
+        if subject.get("kind") in ("User", "Group") and not subject.get("apiGroup"):
+            subject["apiGroup"] = _GROUP
+
+
+def validate_role(role: meta.JsonObject) -> Iterator[causes.Cause]:
+    """What is wrong with a Role."""
+    for position, rule in enumerate(role.get("rules") or ()):
+        field = f"rules[{position}]"
+        if not rule.get("verbs"):
+            yield causes.required(f"{field}.verbs", "verbs must contain at least one value")
+        if rule.get("nonResourceURLs"):
+            yield causes.invalid(
+                f"{field}.nonResourceURLs",
+                rule["nonResourceURLs"],
+                "namespaced rules cannot apply to non-resource URLs",
+            )
+            continue
+        if not rule.get("apiGroups"):
+            yield causes.required(
+                f"{field}.apiGroups", "resource rules must supply at least one api group"
+            )
+        if not rule.get("resources"):
+            yield causes.required(
+                f"{field}.resources", "resource rules must supply at least one resource"
+            )
+
+
+def validate_role_binding(binding: meta.JsonObject) -> Iterator[causes.Cause]:
+    """What is wrong with a RoleBinding."""
+    role = binding.get("roleRef") or {}
+    if role.get("apiGroup") != _GROUP:
+        yield causes.unsupported("roleRef.apiGroup", role.get("apiGroup") or "", [_GROUP])
+    if role.get("kind") not in ("Role", "ClusterRole"):
+        yield causes.unsupported("roleRef.kind", role.get("kind") or "", ["Role", "ClusterRole"])
+    if not role.get("name"):
+        yield causes.required("roleRef.name")
+    for position, subject in enumerate(binding.get("subjects") or ()):
+        yield from _validate_subject(subject, f"subjects[{position}]")
+
+
+def validate_role_binding_update(
+    old: meta.JsonObject, new: meta.JsonObject
+) -> Iterator[causes.Cause]:
+    """The role of a binding is fixed: who may change it could otherwise choose the rights."""
+    if old.get("roleRef") != new.get("roleRef"):
+        yield causes.invalid("roleRef", new.get("roleRef"), "cannot change roleRef")
+
+
+def guard_role(role: meta.JsonObject, *, user: authn.User, authorizer: authz.Authorizer) -> None:
+    """403 unless `user` holds every right in the Role, or may `escalate`."""
+    _guard(
+        resource.ROLES,
+        role,
+        rules=role.get("rules") or (),
+        verb="escalate",
+        user=user,
+        authorizer=authorizer,
+    )
+
+
+def guard_role_binding(
+    binding: meta.JsonObject, *, user: authn.User, authorizer: authz.Authorizer
+) -> None:
+    """403 unless `user` holds every right of the bound role, or may `bind` it; 404 without it."""
+    if user.is_admin:
+        return
+    namespace, role = binding["metadata"].get("namespace", ""), binding.get("roleRef") or {}
+    rules = authorizer.role_rules(namespace, role)
+    if rules is None:
+        raise statuses.not_found(resource.ROLES, role.get("name", ""))
+    _guard(
+        resource.ROLE_BINDINGS,
+        binding,
+        rules=rules,
+        verb="bind",
+        user=user,
+        authorizer=authorizer,
+    )
+
+
+def _guard(
+    kind: resource.Resource,
+    obj: meta.JsonObject,
+    *,
+    rules: Iterable[authz.Rule],
+    verb: str,
+    user: authn.User,
+    authorizer: authz.Authorizer,
+) -> None:
+    metadata = obj["metadata"]
+    namespace = metadata.get("namespace", "")
+    missing = authorizer.missing(user, namespace, rules)
+    if not missing:
+        return
+    role = metadata.get("name", "") if verb == "escalate" else obj["roleRef"].get("name", "")
+    special = authz.Attributes(
+        verb=verb, api_group=_GROUP, resource="roles", namespace=namespace, name=role
+    )
+    if authorizer.allowed(user, special).allowed:
+        return
+    groups = " ".join(f'"{group}"' for group in user.groups)
+    listed = "\n".join(sorted(_compact(rule) for rule in missing))
+    raise statuses.refused(
+        kind,
+        metadata.get("name", ""),
+        f'user "{user.name}" (groups=[{groups}]) is attempting to grant RBAC permissions '
+        f"not currently held:\n{listed}",
+    )
+
+
+def _compact(rule: authz.Rule) -> str:
+    parts = []
+    for key, title in (
+        ("apiGroups", "APIGroups"),
+        ("resources", "Resources"),
+        ("resourceNames", "ResourceNames"),
+        ("verbs", "Verbs"),
+    ):
+        if rule.get(key):
+            listed = " ".join(f'"{value}"' for value in rule[key])
+            parts.append(f"{title}:[{listed}]")
+    return f"{{{', '.join(parts)}}}"
+
+
+def _validate_subject(subject: dict[str, Any], field: str) -> Iterator[causes.Cause]:
+    if not subject.get("name"):
+        yield causes.required(f"{field}.name")
+    kind, group = subject.get("kind"), subject.get("apiGroup") or ""
+    if kind == "ServiceAccount":
+        if group:
+            yield causes.unsupported(f"{field}.apiGroup", group, [""])
+        if not subject.get("namespace"):
+            yield causes.required(f"{field}.namespace")
+    elif kind in ("User", "Group"):
+        if group != _GROUP:
+            yield causes.unsupported(f"{field}.apiGroup", group, [_GROUP])
+    else:
+        kinds = ["ServiceAccount", "User", "Group"]
+        yield causes.unsupported(f"{field}.kind", kind or "", kinds)
