@@ -1,0 +1,94 @@
+"""Rules for Task, TaskObject and TaskCluster beyond their schemas.
+
+Used by admission. What a rule says stands in `api.validation`, so that it is the same on any API
+server; only the answer is made here.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from kilnwork.api import meta, resource, task, task_cluster, validation
+from kilnwork.controlplane.apiserver import builtin, causes, structural
+
+_TASK = resource.TASKS.kind
+_TASK_OBJECT = resource.TASK_OBJECTS.kind
+_TASK_CLUSTER = resource.TASK_CLUSTERS.kind
+
+RUN_UNCHANGED = (
+    "spec has changed but spec.run has not: the current run goes on as it began; "
+    "raise spec.run to run the new spec"
+)
+_NOT_THE_WORK = frozenset(
+    {"run", "suspend", "killTimestamp", "ttlSecondsAfterFinished", "priority"}
+)
+
+
+def validate(kind: resource.Resource, obj: meta.JsonObject) -> Iterator[causes.Cause]:
+    """What is wrong with one of our objects; rules only when the schema is fulfilled."""
+    schema = builtin.of(kind).schema
+    found = structural.validate(schema, obj) if schema is not None else []
+    if found:
+        yield from found
+        return
+    for field, why in _problems(kind, obj):
+        yield causes.invalid(field, _value_at(obj, field), why)
+
+
+def validate_update(
+    kind: resource.Resource, old: meta.JsonObject, new: meta.JsonObject
+) -> Iterator[causes.Cause]:
+    """What may not change."""
+    if kind.kind == _TASK_OBJECT and old.get("data") != new.get("data"):
+        yield causes.invalid("data", new.get("data"), causes.IMMUTABLE)
+    if kind.kind == _TASK:
+        before, after = _read(old, task.Task), _read(new, task.Task)
+        if before is not None and after is not None:
+            for field, why in validation.validate_task_update(before, after):
+                yield causes.invalid(field, _value_at(new, field), why)
+
+
+def warnings(kind: resource.Resource, old: meta.JsonObject, new: meta.JsonObject) -> Iterator[str]:
+    """What is allowed but will surprise."""
+    if kind.kind != _TASK:
+        return
+    before, after = old.get("spec") or {}, new.get("spec") or {}
+    if before.get("run") == after.get("run") and _work(before) != _work(after):
+        yield RUN_UNCHANGED
+
+
+def _problems(kind: resource.Resource, obj: meta.JsonObject) -> list[validation.Problem]:
+    if kind.kind == _TASK:
+        declared = _read(obj, task.Task)
+        return [] if declared is None else validation.validate_task(declared)
+    if kind.kind == _TASK_CLUSTER:
+        cluster = _read(obj, task_cluster.TaskCluster)
+        return [] if cluster is None else validation.validate_task_cluster(cluster)
+    return []
+
+
+def _read(obj: meta.JsonObject, type_: Any) -> Any:
+    """The object as a struct; None when it is not one, which its schema has already said."""
+    try:
+        return msgspec.convert(
+            {k: v for k, v in obj.items() if k in ("metadata", "spec")}, type_, strict=False
+        )
+    except msgspec.ValidationError:
+        return None
+
+
+def _work(spec: meta.JsonObject) -> meta.JsonObject:
+    return {k: v for k, v in spec.items() if k not in _NOT_THE_WORK}
+
+
+def _value_at(obj: meta.JsonObject, path: str) -> Any:
+    """The value at `spec.inputs[0].path`; None when there is none."""
+    value: Any = obj
+    for step in re.findall(r"[^.\[\]]+", path):
+        if isinstance(value, list):
+            value = value[int(step)]
+        else:
+            value = value.get(step) if isinstance(value, dict) else None
+    return value
