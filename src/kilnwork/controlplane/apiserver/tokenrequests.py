@@ -1,0 +1,137 @@
+"""TokenRequest: a service account's token on demand (`serviceaccounts/NAME/token`).
+
+Used by the API server for `kubectl create token` and by the node for its Pods. Checks the request
+and what the token is to be bound to, then asks `tokens`. Nothing is stored.
+"""
+
+from typing import Any
+
+import msgspec
+
+from kilnwork.api import meta, resource
+from kilnwork.controlplane.apiserver import authn, causes, lookup, statuses, tokens
+from kilnwork.kit import clock
+
+RESOURCE = resource.Resource(
+    group="authentication.k8s.io",
+    version="v1",
+    kind="TokenRequest",
+    plural="tokenrequests",
+    singular="tokenrequest",
+)
+
+_BINDABLE = {"Pod": resource.PODS, "Secret": resource.SECRETS}
+
+
+class _Reference(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    kind: str = ""
+    api_version: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class _Spec(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    audiences: list[str] | None = None
+    expiration_seconds: int | None = None
+    bound_object_ref: _Reference | None = None
+
+
+class _Request(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    metadata: dict[str, Any] | None = None
+    spec: _Spec | None = None
+
+
+def answer(
+    body: meta.JsonObject,
+    *,
+    account: meta.JsonObject,
+    minter: tokens.Tokens,
+    reader: lookup.Lookup,
+    user: authn.User,
+) -> meta.JsonObject:
+    """The TokenRequest with its status; raises StatusError for a request that cannot be met.
+
+    A node gets tokens only bound to a Pod, as NodeRestriction has it.
+    """
+    spec = _read(body)
+    namespace, name = account["metadata"]["namespace"], account["metadata"]["name"]
+    seconds = tokens.DEFAULT_SECONDS if spec.expiration_seconds is None else spec.expiration_seconds
+    _check_seconds(seconds, name)
+    bound = _bound(spec.bound_object_ref, namespace, reader)
+    if bound is None and not user.is_admin and "system:nodes" in user.groups:
+        raise statuses.refused(
+            resource.SERVICE_ACCOUNTS, name, "node requested token not bound to a pod"
+        )
+    audiences = spec.audiences or [tokens.API_AUDIENCE]
+    minted = minter.mint(
+        namespace,
+        name,
+        uid=account["metadata"]["uid"],
+        audiences=audiences,
+        seconds=seconds,
+        bound=bound,
+    )
+    answered: meta.JsonObject = {"audiences": audiences, "expirationSeconds": seconds}
+    if spec.bound_object_ref is not None:
+        answered["boundObjectRef"] = msgspec.to_builtins(spec.bound_object_ref)
+    return {
+        "kind": RESOURCE.kind,
+        "apiVersion": RESOURCE.api_version,
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "creationTimestamp": clock.rfc3339(minted.expires - seconds),
+        },
+        "spec": answered,
+        "status": {
+            "token": minted.token,
+            "expirationTimestamp": clock.rfc3339(minted.expires),
+        },
+    }
+
+
+def _read(body: meta.JsonObject) -> _Spec:
+    try:
+        request = msgspec.convert(body, _Request)
+    except msgspec.ValidationError as error:
+        raise statuses.bad_request(
+            f'TokenRequest in version "v1" cannot be handled as a TokenRequest: {error}'
+        ) from error
+    return request.spec or _Spec()
+
+
+def _check_seconds(seconds: int, name: str) -> None:
+    field = "spec.expirationSeconds"
+    if seconds < tokens.MIN_SECONDS:
+        cause = causes.invalid(field, seconds, "may not specify a duration less than 10 minutes")
+    elif seconds > tokens.MAX_SECONDS:
+        cause = causes.invalid(
+            field, seconds, "may not specify a duration larger than 2^32 seconds"
+        )
+    else:
+        return
+    raise statuses.invalid(RESOURCE, name, [cause])
+
+
+def _bound(
+    reference: _Reference | None, namespace: str, reader: lookup.Lookup
+) -> tokens.Bound | None:
+    if reference is None:
+        return None
+    kind = _BINDABLE.get(reference.kind)
+    if kind is None or reference.api_version not in ("", kind.api_version):
+        raise statuses.bad_request(
+            f"cannot bind token to object of type {reference.api_version}, Kind={reference.kind}"
+        )
+    found = reader.get(kind, namespace, reference.name)
+    if found is None:
+        raise statuses.not_found(kind, reference.name)
+    uid = found["metadata"]["uid"]
+    if reference.uid and reference.uid != uid:
+        raise statuses.conflict(
+            kind,
+            reference.name,
+            f"the UID in the bound object reference ({reference.uid}) does not match the UID in "
+            f"record. The object might have been deleted and then recreated",
+        )
+    return tokens.Bound(reference.kind, reference.name, uid)
