@@ -27,6 +27,8 @@ PAGE = 500
 """Objects asked for at once: what client-go uses, and a few milliseconds of decoding."""
 WATCH_S = 300
 """How long one watch request lasts before it is asked again, in seconds."""
+LATE_S = 60
+"""How much later than `WATCH_S` a server may end a watch before we take it for dead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +279,11 @@ class Client:
             timeoutSeconds=str(WATCH_S),
         )
         request = transport.Request(
-            method="GET", path=_base(resource, namespace), query=query, timeout_s=None
+            method="GET",
+            path=_base(resource, namespace),
+            query=query,
+            timeout_s=WATCH_S + LATE_S,
+            head_timeout_s=self._timeout_s,
         )
         async with self._http.open(request) as response:
             watching.keep_alive(response)

@@ -37,7 +37,10 @@ TOKEN_AGE_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One HTTP request. `path` is already percent-encoded; `timeout_s` None: no limit in total."""
+    """One HTTP request. `path` is already percent-encoded.
+
+    `timeout_s` bounds all of it, `head_timeout_s` the time until the answer begins; None: no limit.
+    """
 
     method: str
     path: str
@@ -46,6 +49,7 @@ class Request:
     content_type: str = JSON
     accept: str = JSON
     timeout_s: float | None = 30.0
+    head_timeout_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,17 +152,18 @@ class Transport:
         if token:
             headers["Authorization"] = f"Bearer {token}"
         with self._failures():
-            return await self._session.request(
-                request.method,
-                yarl.URL(self._settings.server + request.path, encoded=True).update_query(
-                    request.query or {}
-                ),
-                data=request.body,
-                headers=headers,
-                allow_redirects=False,
-                server_hostname=self._settings.tls_server_name,
-                timeout=aiohttp.ClientTimeout(total=request.timeout_s, connect=CONNECT_S),
-            )
+            async with asyncio.timeout(request.head_timeout_s):
+                return await self._session.request(
+                    request.method,
+                    yarl.URL(self._settings.server + request.path, encoded=True).update_query(
+                        request.query or {}
+                    ),
+                    data=request.body,
+                    headers=headers,
+                    allow_redirects=False,
+                    server_hostname=self._settings.tls_server_name,
+                    timeout=aiohttp.ClientTimeout(total=request.timeout_s, connect=CONNECT_S),
+                )
 
     def _credential(self) -> str | None:
         if self._settings.token or self._settings.token_file is None:

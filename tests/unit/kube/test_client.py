@@ -121,6 +121,8 @@ async def test_slow_server_is_unavailable(stand: scripted.Stand) -> None:
     async with client.Client(config.Config(server=stand.url), timeout_s=0.05) as kube:
         with pytest.raises(errors.Unavailable, match="did not answer in time"):
             await kube.get(resource.PODS, "a", "x")
+        with pytest.raises(errors.Unavailable, match="did not answer in time"):
+            await anext(kube.watch(resource.PODS, resource_version="1", type=dict))
 
 
 async def test_odd_names_never_leave_their_path(kube: client.Client, stand: scripted.Stand) -> None:
