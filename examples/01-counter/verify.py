@@ -20,28 +20,26 @@ def kiln(*arguments: str) -> dict:
     return json.loads(done.stdout)
 
 
-def states(tasks: list[dict]) -> dict[str, str]:
-    return {t["metadata"]["name"]: t.get("status", {}).get("state", "Pending") for t in tasks}
+def look(spawned: bool) -> dict[str, dict]:
+    """Tasks by name, each with at least `state`: objects, or the journal's spawned ones."""
+    if spawned:
+        return {task["name"]: task for task in kiln("get", "tasks", "--spawned")["items"]}
+    items = kiln("get", "tasks")["items"]
+    return {t["metadata"]["name"]: {"state": "Pending", **t.get("status", {})} for t in items}
 
 
-def settle(prefix: str, last: str, deadline: float) -> dict[str, dict]:
-    """The tasks named `prefix`N, once `last` is over or one has failed."""
-    shown = -1
+def settle(spawned: bool, last: str, deadline: float) -> dict[str, dict]:
+    """The counter's tasks, once `last` is over, one has failed, or time is up."""
+    prefix, shown = last.rstrip("0123456789"), -1
     while True:
-        tasks = {
-            t["metadata"]["name"]: t
-            for t in kiln("get", "tasks", "--all-kinds" if prefix == "count-" else "--declared")[
-                "items"
-            ]
-            if t["metadata"]["name"].startswith(prefix)
-        }
-        state = states(list(tasks.values()))
-        done = sum(s == "Success" for s in state.values())
+        tasks = {n: t for n, t in look(spawned).items() if n.startswith(prefix)}
+        states = [task["state"] for task in tasks.values()]
+        done = states.count("Success")
         if done != shown:
             print(f"{done} tasks done", flush=True)
             shown = done
-        bad = {n: s for n, s in state.items() if s in ("Failed", "Killed")}
-        if bad or state.get(last) == "Success" or time.monotonic() > deadline:
+        over = tasks.get(last, {}).get("state") == "Success"
+        if over or {"Failed", "Killed"} & set(states) or time.monotonic() > deadline:
             return tasks
         time.sleep(0.25)
 
@@ -54,7 +52,7 @@ def main() -> None:
     options = parser.parse_args()
     prefix = "count-" if options.spawned else "task-"
     last = f"{prefix}{options.limit}"
-    tasks = settle(prefix, last, time.monotonic() + options.timeout)
+    tasks = settle(options.spawned, last, time.monotonic() + options.timeout)
     differences = []
 
     expected = {f"{prefix}{number}" for number in range(options.limit + 1)}
@@ -62,9 +60,11 @@ def main() -> None:
         differences.append(f"missing tasks: {', '.join(missing)}")
     if extra := sorted(tasks.keys() - expected):
         differences.append(f"tasks that should not be there: {', '.join(extra)}")
-    for name, state in states(list(tasks.values())).items():
-        if state != "Success":
-            differences.append(f"{name} is {state}, expected Success")
+    differences += [
+        f"{name} is {task['state']} ({task.get('message', '')}), expected Success"
+        for name, task in tasks.items()
+        if task["state"] != "Success"
+    ]
     if not differences:
         differences += final(options, tasks[last])
     if differences:
@@ -75,7 +75,7 @@ def main() -> None:
 def final(options: argparse.Namespace, last: dict) -> list[str]:
     """What is wrong with the count at the end."""
     if options.spawned:
-        count = last["status"].get("result", {}).get("value", {}).get("count")
+        count = last.get("result", {}).get("value", {}).get("count")
     else:
         name = f"task-{options.limit - 1}-output"
         count = kiln("get", "taskobject", name)["data"]["count"]

@@ -28,7 +28,7 @@ def test_every_task_makes_the_next_until_the_limit(counter: up_support.Up) -> No
     counter.kiln("apply", "-f", "cluster.yaml")
     counter.kiln("apply", "-f", "start.yaml")
     assert "51 tasks succeeded and the count is 50" in verify(counter)
-    names = {t["metadata"]["name"] for t in counter.get("tasks", "--declared")["items"]}
+    names = {t["metadata"]["name"] for t in counter.get("tasks")["items"]}
     assert names == {f"task-{n}" for n in range(51)}
 
 
@@ -47,6 +47,6 @@ def test_the_curl_counter_makes_no_objects(counter: up_support.Up) -> None:
     counter.kiln("apply", "-f", "cluster.yaml")
     counter.kiln("run", "--cluster", "counter", "--name", "curl-counter", "--", "sh", "start.sh")
     assert "51 tasks succeeded and the count is 50" in verify(counter, "--spawned")
-    declared = counter.get("tasks", "--declared")["items"]
+    declared = counter.get("tasks")["items"]
     assert [t["metadata"]["name"] for t in declared] == ["curl-counter"]
     assert counter.get("taskobjects")["items"] == []

@@ -34,7 +34,7 @@ def counter(tmp_path: Path, examples: Path) -> Iterator[up_support.Up]:
 
 
 def states(server: up_support.Up) -> dict[str, str]:
-    items = server.get("tasks", "--declared")["items"]
+    items = server.get("tasks")["items"]
     return {t["metadata"]["name"]: t.get("status", {}).get("state", "") for t in items}
 
 
