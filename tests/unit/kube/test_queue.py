@@ -2,8 +2,11 @@
 
 import asyncio
 
+import hypothesis
+from hypothesis import strategies
+
 from kilnwork.kit import backoff, clock
-from kilnwork.kube import queue
+from kilnwork.kube import objects, queue
 
 A, B = ("x", "a"), ("x", "b")
 
@@ -97,3 +100,52 @@ async def test_a_later_key_wakes_a_taker_by_itself() -> None:
     work.done(A)
     work.close()
     assert len(work) == 0
+
+
+KEYS = strategies.sampled_from([A, B, ("y", "a")])
+STEPS = strategies.lists(
+    strategies.one_of(
+        strategies.tuples(strategies.just("add"), KEYS, strategies.just(0.0)),
+        strategies.tuples(strategies.just("add"), KEYS, strategies.floats(0.1, 5)),
+        strategies.tuples(strategies.just("take"), KEYS, strategies.just(0.0)),
+        strategies.tuples(strategies.just("done"), KEYS, strategies.just(0.0)),
+        strategies.tuples(strategies.just("wait"), KEYS, strategies.floats(0.1, 5)),
+    )
+)
+
+
+@hypothesis.given(STEPS)
+def test_no_key_is_lost_and_none_is_twice_in_hand(
+    steps: list[tuple[str, objects.Key, float]],
+) -> None:
+    ledger, now = queue.Ledger(), 0.0
+    in_hand: set[objects.Key] = set()
+    owed: set[objects.Key] = set()
+
+    def take() -> bool:
+        key = ledger.take(now)
+        if key is None:
+            return False
+        assert key not in in_hand
+        in_hand.add(key)
+        owed.discard(key)
+        return True
+
+    for verb, key, seconds in steps:
+        if verb == "add":
+            owed.add(key)
+            ledger.add_at(key, now + seconds) if seconds else ledger.add(key)
+        elif verb == "take":
+            take()
+        elif verb == "done" and key in in_hand:
+            in_hand.discard(key)
+            ledger.done(key)
+        elif verb == "wait":
+            now += seconds
+    for key in list(in_hand):
+        in_hand.discard(key)
+        ledger.done(key)
+    now += 10
+    while take():
+        pass
+    assert owed == set()
