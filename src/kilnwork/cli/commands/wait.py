@@ -39,7 +39,7 @@ def command(words: tuple[str, ...], wanted: str, timeout: float | None) -> None:
         for word in words:
             subject = await _subject(s, word)
             name = render.full_name(subject.resource, subject.name)
-            test = _test(wanted, name)
+            test = test_of(wanted, name)
             text = f"waiting for {name} to be {wanted}"
             await waiting.until(s, subject, test, text=text, timeout_s=timeout)
             click.echo(f"{name} {'deleted' if wanted == 'delete' else 'condition met'}")
@@ -54,7 +54,8 @@ async def _subject(s: session.Session, word: str) -> waiting.Subject:
     return waiting.Subject(ref.resource, ref.name or "", s.one_namespace())
 
 
-def _test(wanted: str, name: str) -> waiting.Test:
+def test_of(wanted: str, name: str) -> waiting.Test:
+    """What `--for` asks of an object called `name`. Raises `errors.Unusable`."""
     if wanted == "delete":
         return lambda found: found is None
     if wanted == "final":
