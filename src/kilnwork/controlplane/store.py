@@ -165,6 +165,16 @@ class Store:
         await self._accept(change, None)
         return change
 
+    async def settle(self, key: objects.Key) -> None:
+        """Wait until the head of `key` is committed: before telling anybody what it is."""
+        head = self._heads.get(key)
+        if head is None:
+            return
+        sequence = head.sequence if isinstance(head, objects.Stored) else head
+        done = self._waiting.get(sequence)
+        if done is not None:
+            await asyncio.shield(done)
+
     def _names(
         self, resource: str, namespace: str | None, after: tuple[str, str] | None
     ) -> list[tuple[str, str]]:
@@ -193,7 +203,7 @@ class Store:
         body = None if stored is None else stored.raw
         floor = self._log[0].sequence if self._log else 0
         self._database.put(database.Row(change, body, floor, self._epoch))
-        await done
+        await asyncio.shield(done)
 
     def _on_commit(self, rows: Sequence[database.Row]) -> None:
         if self._loop is not None:

@@ -3,27 +3,22 @@
 Follows k8s.io/apiserver/pkg/endpoints/request. Knows no storage and decides nothing.
 """
 
-from __future__ import annotations
-
 import urllib.parse
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 import msgspec
 
 from kilnwork.api import resource as kinds
-from kilnwork.controlplane.apiserver import statuses
-
-if TYPE_CHECKING:
-    from kilnwork.controlplane.apiserver import authn
+from kilnwork.controlplane.apiserver import authn, statuses
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
-Find = Callable[[str, str, str], "kinds.Resource | None"]
+Find = Callable[[str, str, str], kinds.Resource | None]
 """(group, version, plural) → the served resource, or None."""
 
 READ_VERBS = frozenset({"get", "list", "watch"})
@@ -36,7 +31,7 @@ class Query:
     values: Mapping[str, str]
 
     @classmethod
-    def parse(cls, raw: bytes) -> Query:
+    def parse(cls, raw: bytes) -> Self:
         """The first value of each name, as Go's url.Values.Get; blanks are kept."""
         values: dict[str, str] = {}
         for name, value in urllib.parse.parse_qsl(raw.decode("latin-1"), keep_blank_values=True):

@@ -1,0 +1,92 @@
+"""What may be posted below an object: binding, eviction and token.
+
+Used by `app`. `status` is a way of writing (see `crud`), logs come from `podlogs`.
+"""
+
+from typing import Any
+
+import msgspec
+
+from kilnwork.api import meta, resource
+from kilnwork.controlplane.apiserver import (
+    crud,
+    deletion,
+    requests,
+    statuses,
+    tokenrequests,
+    tokens,
+)
+
+_SUCCESS: dict[str, Any] = {
+    "kind": "Status",
+    "apiVersion": "v1",
+    "metadata": {},
+    "status": "Success",
+    "code": 201,
+}
+
+
+async def bind(
+    writer: crud.Writer, place: crud.Where, body: meta.JsonObject, options: crud.Options
+) -> bytes:
+    """Put a Pod on a node (core/v1 Binding); 409 when it is on one already."""
+    target = body.get("target")
+    node = target.get("name") if isinstance(target, dict) else None
+    if not node or not isinstance(node, str):
+        cause = statuses.Cause("target.name", "FieldValueRequired", "Required value")
+        raise statuses.invalid(place.kind, place.name, [cause])
+    uid = (body.get("metadata") or {}).get("uid")
+    now = writer.now()
+
+    def bound(pod: meta.JsonObject) -> meta.JsonObject:
+        spec, found = pod["spec"], pod["metadata"]
+        if found.get("deletionTimestamp"):
+            why = f"pod {place.name} is being deleted, cannot be assigned to a host"
+            raise statuses.conflict(place.kind, place.name, why)
+        if spec.get("nodeName"):
+            why = f'pod {place.name} is already assigned to node "{spec["nodeName"]}"'
+            raise statuses.conflict(place.kind, place.name, why)
+        if uid and uid != found["uid"]:
+            raise statuses.conflict(place.kind, place.name, "the Pod is another by that name")
+        status = pod.get("status") or {}
+        conditions = [c for c in status.get("conditions") or () if c["type"] != "PodScheduled"]
+        scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": now}
+        pod["spec"] = {**spec, "nodeName": node}
+        pod["status"] = {**status, "conditions": [*conditions, scheduled]}
+        return pod
+
+    await writer.change(place, bound, options, subresource="binding")
+    return msgspec.json.encode(_SUCCESS)
+
+
+async def evict(
+    deleter: deletion.Deleter,
+    place: crud.Where,
+    body: meta.JsonObject,
+    request: requests.Request,
+    *,
+    options: crud.Options,
+) -> bytes:
+    """Delete a Pod in good order (policy/v1 Eviction); there are no disruption budgets here."""
+    wanted = body.get("deleteOptions")
+    raw = msgspec.json.encode(wanted) if isinstance(wanted, dict) else b""
+    await deleter.delete(place, deletion.parse(raw, request.query, options))
+    return msgspec.json.encode(_SUCCESS)
+
+
+async def token(
+    writer: crud.Writer,
+    place: crud.Where,
+    body: meta.JsonObject,
+    options: crud.Options,
+    *,
+    minter: tokens.Tokens,
+) -> bytes:
+    """A token of a service account (authentication.k8s.io/v1 TokenRequest)."""
+    account = writer.lookup.get(resource.SERVICE_ACCOUNTS, place.namespace, place.name)
+    if account is None:
+        raise statuses.not_found(place.kind, place.name)
+    answer = tokenrequests.answer(
+        body, account=account, minter=minter, reader=writer.lookup, user=options.user
+    )
+    return msgspec.json.encode(answer)
