@@ -2,5 +2,11 @@
 
 One package per kind, each with the same files: `reconciler` (shell), `plan` and `status` (pure).
 A reconciler gets a key, reads everything, converges and may be repeated. Started by the command
-line's wiring through `build`; knows nothing of HTTP servers, nodes or processes.
+line's wiring; knows nothing of HTTP servers, nodes or processes.
 """
+
+from kilnwork.controllers.assembly import Controllers
+from kilnwork.controllers.defaults import ensure_default
+from kilnwork.controllers.worker_pods import Settings
+
+__all__ = ["Controllers", "Settings", "ensure_default"]

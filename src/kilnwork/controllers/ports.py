@@ -3,17 +3,25 @@
 Implemented by `dispatch.hub.Hub`. Everything here may be repeated.
 """
 
+from collections.abc import Callable
 from typing import Protocol
 
 from kilnwork.dispatch import model
 from kilnwork.kit import ids
+from kilnwork.kube import events
+
+Emit = Callable[[events.Reference, str, str, str], None]
+"""Tell a kube event: about what, type, reason, message. `kube.events.Recorder.emit`."""
 
 
 class TaskHub(Protocol):
     """The part of the hub that the Task controller uses."""
 
-    async def submit(self, submission: model.Submission) -> model.TaskView:
-        """Accept a run of a task; durable when it returns. The same run again changes nothing."""
+    async def submit(self, submission: model.Submission, *, force: bool = False) -> model.TaskView:
+        """Accept a run of a task; durable when it returns. The same run again changes nothing.
+
+        Raises RunRefused for a new run of what has succeeded, unless by `force`.
+        """
         ...
 
     async def kill(self, task: ids.TaskId, *, reason: str) -> None:

@@ -4,30 +4,20 @@ Used by the hub for every new link. A TaskCluster's token is in its channel Secr
 worker Pods mount; the caches have both, so a check costs no request.
 """
 
+import asyncio
 import base64
 import binascii
 import hmac
+from collections.abc import Sequence
 
-import msgspec
-
-from kilnwork.api import meta, task_cluster
-from kilnwork.controllers import worker_pods
-from kilnwork.kube import cache
+from kilnwork.api import task_cluster
+from kilnwork.controllers import caches, worker_pods
 
 
-class Secret(msgspec.Struct, frozen=True, kw_only=True):
-    """The parts of a core/v1 Secret that we read; values are base64."""
-
-    metadata: meta.ObjectMeta
-    data: dict[str, str] = msgspec.field(default_factory=dict)
-
-
-def channel_secret(
-    secrets: cache.Cache[Secret], cluster: task_cluster.TaskCluster
-) -> Secret | None:
+def channel_secret(known: caches.Caches, cluster: task_cluster.TaskCluster) -> caches.Secret | None:
     """The channel Secret that this very cluster controls."""
     name = worker_pods.secret_name(cluster.metadata.name)
-    found = secrets.get((cluster.metadata.namespace, name))
+    found = known.secrets.get((cluster.metadata.namespace, name))
     if found is None:
         return None
     owner = found.metadata.controller()
@@ -35,20 +25,24 @@ def channel_secret(
 
 
 class SecretVerifier:
-    """Compares a credential with the token in the cluster's channel Secret."""
+    """Compares a credential with the token in the cluster's channel Secret.
 
-    def __init__(
-        self, clusters: cache.Cache[task_cluster.TaskCluster], secrets: cache.Cache[Secret]
-    ) -> None:
-        self._clusters = clusters
-        self._secrets = secrets
+    `synced`: set when the caches are full; a check waits for them, so that workers who come back
+    while the manager starts are not turned away.
+    """
+
+    def __init__(self, known: caches.Caches, *, synced: Sequence[asyncio.Event] = ()) -> None:
+        self._caches = known
+        self._synced = synced
 
     async def verify(self, namespace: str, cluster: str, credential: str) -> bool:
         """True when `credential` is the token of this cluster as it is now."""
-        known = self._clusters.get((namespace, cluster))
+        for event in self._synced:
+            await event.wait()
+        known = self._caches.clusters.get((namespace, cluster))
         if known is None or known.metadata.deletion_timestamp is not None:
             return False
-        secret = channel_secret(self._secrets, known)
+        secret = channel_secret(self._caches, known)
         token = secret.data.get(worker_pods.TOKEN_KEY, "") if secret is not None else ""
         try:
             expected = base64.b64decode(token, validate=True)

@@ -17,6 +17,9 @@ from kilnwork.kit import clock, ids
 
 Reason = reasons.Reason
 
+FORCE_ANNOTATION = "kilnwork.dev/force-run"
+"""On a Task: the number of a run that may start although the run before it succeeded."""
+
 
 class Ready(msgspec.Struct, frozen=True):
     """The data of an input is there."""
@@ -66,7 +69,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     `view`: the dispatcher's view of this very object (by uid). `strays`: tasks that the dispatcher
     still has under this name whose objects are gone. `sources`: what was found of each input.
     `output_made`: name of the TaskObject that holds the result of this run, None before that was
-    tried, "" when it cannot be made. `refused`: why the dispatcher does not take `spec.run`.
+    tried, "" when it cannot be made. `refused`: the dispatcher does not take `spec.run`.
     """
 
     task: task.Task | None
@@ -75,7 +78,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     cluster: task_cluster.TaskCluster | None = None
     sources: Mapping[inputs.Source, Found] = {}
     output_made: str | None = None
-    refused: str = ""
+    refused: bool = False
     pending_since: float = 0.0
     now: float = 0.0
 
@@ -83,11 +86,13 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What should happen, in this order; repeating it changes nothing.
 
-    `again_s`: look again after so many seconds even if nothing changes.
+    `force`: run anew even what has succeeded. `again_s`: look again after so many seconds even if
+    nothing changes.
     """
 
     kills: tuple[Kill, ...] = ()
     submit: model.Submission | None = None
+    force: bool = False
     output: Output | None = None
     status: task.TaskStatus | None = None
     delete: bool = False
@@ -122,6 +127,11 @@ def result_of(source: task.Task, view: model.TaskView | None) -> Found:
     return Missing(f"Task {name} has not succeeded yet")
 
 
+def forced(seen: task.Task) -> bool:
+    """True when the object says that this run may start although the one before succeeded."""
+    return seen.metadata.annotations.get(FORCE_ANNOTATION) == str(seen.spec.run)
+
+
 def _leaving(facts: Facts, seen: task.Task, kills: tuple[Kill, ...]) -> Plan:
     """The object stays only for somebody's finalizer: end the task, keep telling."""
     view = facts.view
@@ -138,9 +148,18 @@ def _run(facts: Facts, seen: task.Task) -> Plan:
         return _with_dispatcher(facts, seen, view)
     if _over(seen.status, spec.run):
         return _after(facts, seen, seen.status.finish_time)
-    if view is not None and (facts.refused or not view.state.final):
-        return _with_dispatcher(facts, seen, view)  # the run before stays, or must end first
+    if view is not None and facts.refused:
+        return _with_dispatcher(facts, seen, view)
+    if view is not None and not view.state.final:
+        return _replaced(facts, seen, view)
     return _before_dispatcher(facts, seen)
+
+
+def _replaced(facts: Facts, seen: task.Task, view: model.TaskView) -> Plan:
+    """A new run is asked for while the one before goes on: that one is killed first."""
+    if view.state is task.State.KILLING:
+        return _told(facts, seen, view)
+    return _told(facts, seen, view, kills=(Kill(view.task, Reason.REPLACED),))
 
 
 def _over(known: task.TaskStatus, run: int) -> bool:
@@ -207,9 +226,6 @@ def _before_dispatcher(facts: Facts, seen: task.Task) -> Plan:
     if spec.suspend:
         why = status.Why(Reason.SUSPENDED, "spec.suspend is true")
         return _waits(facts, seen, why, again_s=kill_in)
-    if facts.refused:
-        why = status.Why(Reason.INVALID_SPEC, facts.refused)
-        return _ends(facts, seen, task.State.FAILED, why)
     late = _too_late(facts, spec)
     if late is not None:
         return _ends(facts, seen, task.State.FAILED, late)
@@ -235,7 +251,7 @@ def _with_inputs(facts: Facts, seen: task.Task, *, again_s: float | None) -> Pla
     except inputs.InputError as error:
         why = status.Why(error.reason, str(error))
         return _ends(facts, seen, task.State.FAILED, why)
-    return Plan(submit=_submission(seen, document), again_s=again_s)
+    return Plan(submit=_submission(seen, document), force=forced(seen), again_s=again_s)
 
 
 def _submission(seen: task.Task, document: bytes | None) -> model.Submission:

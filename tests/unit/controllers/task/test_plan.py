@@ -171,12 +171,6 @@ def test_waiting_has_its_deadlines(limits: task.Timeouts, reason: str) -> None:
     assert _said(late) == ("Failed", reason)
 
 
-def test_spec_that_the_dispatcher_refuses_fails_the_task() -> None:
-    decided = _decide(_task(), refused="no command")
-    assert _said(decided) == ("Failed", "InvalidSpec")
-    assert decided.submit is None
-
-
 def test_run_that_is_over_is_left_alone_when_the_journal_forgot_it() -> None:
     decided = _decide(_task(known=_final()))
     assert decided == plan.Plan()
@@ -240,16 +234,31 @@ def test_higher_run_of_a_finished_task_is_submitted() -> None:
     assert decided.submit.spec.run == 2
 
 
-def test_higher_run_waits_for_the_run_before() -> None:
+def test_higher_run_ends_the_run_before_first() -> None:
     decided = _decide(_task(run=2), view=_view())
     assert decided.submit is None
+    assert decided.kills == (plan.Kill(ids.task_id(UID), "Replaced"),)
     assert _said(decided) == ("Running", "Started")
+    ending = _decide(_task(run=2), view=_view(state=task.State.KILLING, reason="Replaced"))
+    assert ending.kills == ()
+    assert ending.submit is None
+
+
+def test_success_runs_anew_by_force_only_for_the_run_that_is_named() -> None:
+    metadata = meta.ObjectMeta(
+        name="a", namespace="default", uid=UID, annotations={plan.FORCE_ANNOTATION: "2"}
+    )
+    view = _view(state=task.State.SUCCESS)
+    forced = task.Task(metadata=metadata, spec=task.TaskSpec(run=2), status=_final())
+    assert _decide(forced, view=view).force
+    other = task.Task(metadata=metadata, spec=task.TaskSpec(run=3), status=_final())
+    assert not _decide(other, view=view).force
 
 
 def test_run_that_the_dispatcher_refuses_leaves_the_run_before() -> None:
     seen = _task(run=2, known=_final())
     view = _view(state=task.State.SUCCESS, reason="Succeeded", finished=NOW)
-    decided = _decide(seen, view=view, refused="needs force")
+    decided = _decide(seen, view=view, refused=True)
     assert decided.submit is None
     assert _said(decided) == ("Success", "Succeeded")
 

@@ -1,0 +1,125 @@
+"""Puts the controllers together: caches, reflectors, queues, reconcilers, and their start order.
+
+Used by the wiring of `kiln up` and `kiln manager`, as `controllers.Controllers`. The token verifier
+exists before anything starts, because the hub needs it to be made.
+"""
+
+import secrets
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from kilnwork.api import meta, pod, resource, task, task_cluster, task_object
+from kilnwork.controllers import caches, ports, tokens, tools, worker_pods
+from kilnwork.controllers.task import reconciler as task_reconciler
+from kilnwork.controllers.task_cluster import reconciler as task_cluster_reconciler
+from kilnwork.kit import clock, coroutines
+from kilnwork.kube import client, controller, events, manager, queue, reflector
+
+TASK_WORKERS = 32
+"""Tasks in hand at once: most of the time of one goes by in waiting for the journal's disk."""
+
+CLUSTER_WORKERS = 4
+
+_OURS = ",".join(f"{key}={value}" for key, value in worker_pods.MANAGED.items())
+
+
+def new_token() -> str:
+    """32 random bytes as text, for the channel Secret of a TaskCluster."""
+    return secrets.token_urlsafe(32)
+
+
+class Controllers:
+    """All controllers of a manager. `verifier` is the channel's TokenVerifier."""
+
+    def __init__(
+        self,
+        kube: client.Client,
+        settings: worker_pods.Settings,
+        *,
+        time: clock.Clock,
+        on_failure: Callable[[str, BaseException], None] | None = None,
+    ) -> None:
+        self.caches = caches.Caches()
+        self._recorder = events.Recorder(kube, component="kilnwork-manager", time=time)
+        self._tasks_queue = queue.WorkQueue(time=time)
+        self._clusters_queue = queue.WorkQueue(time=time)
+        given = tools.Tools(kube, self.caches, self._recorder.emit, time)
+        self._tasks = task_reconciler.Reconciler(given, self._tasks_queue)
+        self._clusters = task_cluster_reconciler.Reconciler(
+            given, self._clusters_queue, settings=settings, new_token=new_token
+        )
+        self._follow = coroutines.Crew("controllers", on_failure=on_failure)
+        self._manager = manager.Manager("controllers", on_failure=on_failure)
+        reflectors = self._reflectors(kube)
+        self.verifier = tokens.SecretVerifier(
+            self.caches,
+            synced=[
+                r.synced
+                for r in reflectors
+                if r.resource in (resource.TASK_CLUSTERS, resource.SECRETS)
+            ],
+        )
+        self._manager.add_service(self._recorder)
+        self._manager.add_reflector(*reflectors)
+        self._manager.add_controller(
+            controller.Controller(
+                "task", self._tasks.reconcile, self._tasks_queue, workers=TASK_WORKERS
+            ),
+            controller.Controller(
+                "taskcluster",
+                self._clusters.reconcile,
+                self._clusters_queue,
+                workers=CLUSTER_WORKERS,
+            ),
+        )
+
+    async def start(self, hub: ports.Hub, *, sync_timeout_s: float = 30.0) -> None:
+        """Follow the dispatcher and the API server, then reconcile. Raises NotSynced."""
+        self._begin("task views", self._tasks.follow(hub))
+        self._begin("cluster views", self._clusters.follow(hub))
+        try:
+            await self._manager.start(sync_timeout_s=sync_timeout_s)
+        except BaseException:
+            await self._follow.stop()
+            raise
+
+    async def stop(self) -> None:
+        """Stop reconciling, then following."""
+        await self._manager.stop()
+        await self._follow.stop()
+
+    def _begin(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        self._follow.start(name, work)
+
+    def _reflectors(self, kube: client.Client) -> list[reflector.Reflector[Any]]:
+        known, ours = self.caches, reflector.Scope(label_selector=_OURS)
+        clusters = reflector.Reflector(
+            kube, resource.TASK_CLUSTERS, task_cluster.TaskCluster, known.clusters
+        )
+        clusters.subscribe(self._clusters.cluster_changed)
+        clusters.subscribe(self._tasks.cluster_changed)
+        part = self._clusters.part_changed
+        return [
+            reflector.Reflector(
+                kube, resource.TASKS, task.Task, known.tasks, self._tasks.task_changed
+            ),
+            reflector.Reflector(
+                kube,
+                resource.TASK_OBJECTS,
+                task_object.TaskObject,
+                known.objects,
+                self._tasks.object_changed,
+            ),
+            clusters,
+            reflector.Reflector(kube, resource.PODS, pod.Pod, known.pods, part, scope=ours),
+            reflector.Reflector(
+                kube, resource.SECRETS, caches.Secret, known.secrets, part, scope=ours
+            ),
+            reflector.Reflector(
+                kube,
+                resource.SERVICE_ACCOUNTS,
+                meta.Partial,
+                known.accounts,
+                self._clusters.account_changed,
+            ),
+        ]

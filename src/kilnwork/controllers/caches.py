@@ -1,0 +1,31 @@
+"""What the controllers know of the API server: one cache per kind, filled by reflectors.
+
+Reconcilers and the token verifier read from here and never list by themselves. Secrets and Pods are
+only those that kilnwork made (by label).
+"""
+
+from dataclasses import dataclass, field
+
+import msgspec
+
+from kilnwork.api import meta, pod, task, task_cluster, task_object
+from kilnwork.kube import cache
+
+
+class Secret(msgspec.Struct, frozen=True, kw_only=True):
+    """The parts of a core/v1 Secret that we read; values are base64."""
+
+    metadata: meta.ObjectMeta
+    data: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Caches:
+    """One cache per kind."""
+
+    tasks: cache.Cache[task.Task] = field(default_factory=cache.Cache)
+    objects: cache.Cache[task_object.TaskObject] = field(default_factory=cache.Cache)
+    clusters: cache.Cache[task_cluster.TaskCluster] = field(default_factory=cache.Cache)
+    pods: cache.Cache[pod.Pod] = field(default_factory=cache.Cache)
+    secrets: cache.Cache[Secret] = field(default_factory=cache.Cache)
+    accounts: cache.Cache[meta.Partial] = field(default_factory=cache.Cache)

@@ -1,0 +1,93 @@
+"""Writes the status of objects, and remembers what it wrote until the cache has heard of it.
+
+Used by every reconciler for its own kind. A whole status is put, not a merge patch: a merge patch
+cannot hold the nulls of a JSON result (RFC 7386). The resourceVersion goes with it, so that nobody
+writes over what he has not seen.
+"""
+
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
+
+from kilnwork.api import meta, resource
+from kilnwork.kube import client
+
+S = TypeVar("S", bound=msgspec.Struct)
+S_co = TypeVar("S_co", bound=msgspec.Struct, covariant=True)
+
+
+class Seen(Protocol[S_co]):
+    """An object with a status, as a cache has it."""
+
+    @property
+    def metadata(self) -> meta.ObjectMeta:
+        """Its metadata."""
+        ...
+
+    @property
+    def status(self) -> S_co:
+        """Its status."""
+        ...
+
+
+class _Written(msgspec.Struct, Generic[S], frozen=True):
+    """`wanted` is what we sent, `stored` what the server made of it, at `version`."""
+
+    version: str
+    wanted: S
+    stored: S
+
+
+class StatusWriter(Generic[S]):
+    """The only writer of one kind's status."""
+
+    def __init__(
+        self,
+        kube: client.Client,
+        kind: resource.Resource,
+        type: type[S],  # noqa: A002 - as in kube.client
+    ) -> None:
+        self._client = kube
+        self._kind = kind
+        self._type = type
+        self._written: dict[str, _Written[S]] = {}
+
+    def current(self, seen: Seen[S]) -> S:
+        """The status as it stands: what we wrote last, unless somebody wrote over it since."""
+        last = self._written.get(seen.metadata.uid)
+        if last is None:
+            return seen.status
+        behind = _number(seen.metadata.resource_version) < _number(last.version)
+        return last.wanted if behind or seen.status == last.stored else seen.status
+
+    async def write(self, seen: Seen[S], wanted: S) -> None:
+        """Put `wanted`; raises Conflict when the object is no longer as the cache has it."""
+        metadata = seen.metadata
+        last = self._written.get(metadata.uid)
+        version = metadata.resource_version
+        if last is not None and _number(version) < _number(last.version):
+            version = last.version
+        body = {
+            "apiVersion": self._kind.api_version,
+            "kind": self._kind.kind,
+            "metadata": {
+                "name": metadata.name,
+                "namespace": metadata.namespace,
+                "uid": metadata.uid,
+                "resourceVersion": version,
+            },
+            "status": wanted,
+        }
+        answer = await self._client.replace(self._kind, body, subresource="status")
+        stored = msgspec.convert(answer.get("status") or {}, self._type, strict=False)
+        version = answer["metadata"]["resourceVersion"]
+        self._written[metadata.uid] = _Written(version, wanted, stored)
+
+    def forget(self, uid: str) -> None:
+        """The object is gone."""
+        self._written.pop(uid, None)
+
+
+def _number(version: str) -> int:
+    """resourceVersions of one resource compare as numbers (KEP-5504)."""
+    return int(version) if version.isdecimal() else 0

@@ -1,0 +1,67 @@
+"""Makes the TaskObject that `spec.outputObject` asks for, so that the next task can read a result.
+
+Used by `reconciler`. The object remembers task and run, so that repeating changes nothing; one made
+by an earlier run of the same task is replaced, anybody else's is left alone.
+"""
+
+import contextlib
+from typing import Any
+
+from kilnwork.api import meta, resource, task
+from kilnwork.kube import client, errors
+
+TASK_ANNOTATION = "kilnwork.dev/task"
+"""On an output object: uid of the task whose result it holds."""
+
+RUN_ANNOTATION = "kilnwork.dev/run"
+"""On an output object: the run whose result it holds."""
+
+
+async def make(
+    kube: client.Client, seen: task.Task, *, run: int, name: str, data: Any
+) -> str | None:
+    """Make sure that TaskObject `name` holds `data`; gives why that cannot be, None if it does."""
+    body = _body(seen, run, name=name, data=data)
+    for _ in range(2):
+        try:
+            await kube.create(resource.TASK_OBJECTS, body, seen.metadata.namespace)
+        except errors.AlreadyExists:
+            obstacle = await _resolve(kube, body)
+            if obstacle is None:
+                continue
+            return obstacle or None
+        except (errors.Invalid, errors.Forbidden) as error:
+            return str(error)
+        return None
+    return f"TaskObject {name} keeps being made by somebody else"
+
+
+async def _resolve(kube: client.Client, body: meta.JsonObject) -> str | None:
+    """What stands there already: "" if it is right, None if it is out of the way, else why not."""
+    wanted = body["metadata"]
+    name, namespace = wanted["name"], wanted["namespace"]
+    try:
+        found = await kube.get(resource.TASK_OBJECTS, name, namespace)
+    except errors.NotFound:
+        return None
+    if found.get("data") == body["data"]:
+        return ""
+    marks = found["metadata"].get("annotations") or {}
+    if marks.get(TASK_ANNOTATION) != wanted["annotations"][TASK_ANNOTATION]:
+        return f"TaskObject {name} exists already and holds something else"
+    with contextlib.suppress(errors.NotFound):
+        await kube.delete(resource.TASK_OBJECTS, name, namespace, uid=found["metadata"]["uid"])
+    return None
+
+
+def _body(seen: task.Task, run: int, *, name: str, data: Any) -> meta.JsonObject:
+    return {
+        "apiVersion": resource.TASK_OBJECTS.api_version,
+        "kind": resource.TASK_OBJECTS.kind,
+        "metadata": {
+            "name": name,
+            "namespace": seen.metadata.namespace,
+            "annotations": {TASK_ANNOTATION: seen.metadata.uid, RUN_ANNOTATION: str(run)},
+        },
+        "data": data,
+    }

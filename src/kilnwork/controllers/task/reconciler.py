@@ -1,0 +1,257 @@
+"""The shell of the Task controller: reads what is known of one Task, carries out its plan.
+
+Used by `assembly`. Decides nothing: see `plan` and `status`. A task is submitted in the pass that
+sees it first; statuses follow when they are due, so that a short task costs one or two writes.
+"""
+
+import logging
+
+import msgspec
+
+from kilnwork.api import inputs, resource, task, task_cluster, task_object
+from kilnwork.controllers import ports, status_writer, tools, views, wakes
+from kilnwork.controllers.task import memory, outputs, plan, status
+from kilnwork.dispatch import errors as dispatch_errors
+from kilnwork.dispatch import model
+from kilnwork.kit import ids
+from kilnwork.kube import errors, events, queue
+
+log = logging.getLogger(__name__)
+
+Key = tuple[str, str]
+
+
+class Reconciler:
+    """Makes the world of one Task as it should be."""
+
+    def __init__(self, given: tools.Tools, work: queue.WorkQueue) -> None:
+        self._client = given.kube
+        self._caches = given.caches
+        self._emit = given.emit
+        self._clock = given.time
+        self._queue = work
+        self._hub: ports.TaskHub | None = None
+        self._views = views.Views()
+        self._wakes = wakes.Wakes()
+        self._writer = status_writer.StatusWriter(given.kube, resource.TASKS, task.TaskStatus)
+        self._memories: dict[Key, memory.Memory] = {}
+
+    # What happens around us: each only names the keys that must be looked at.
+
+    def task_changed(self, key: Key, old: task.Task | None, new: task.Task | None) -> None:
+        """A Task came, changed or went."""
+        self._queue.add(key)
+        if old is None or new is None:
+            self._wake("Task", key)
+
+    def object_changed(
+        self, key: Key, old: task_object.TaskObject | None, new: task_object.TaskObject | None
+    ) -> None:
+        """A TaskObject came or went."""
+        if old is None or new is None:
+            self._wake("TaskObject", key)
+
+    def cluster_changed(
+        self,
+        key: Key,
+        old: task_cluster.TaskCluster | None,
+        new: task_cluster.TaskCluster | None,
+    ) -> None:
+        """A TaskCluster came, changed or went."""
+        self._wake("TaskCluster", key)
+
+    async def follow(self, hub: ports.TaskHub) -> None:
+        """Take in what the dispatcher publishes, until cancelled."""
+        self._hub = hub
+        since = 0
+        while True:
+            since, changed = await hub.changes(since)
+            for view in changed:
+                self._seen_view(view)
+
+    async def reconcile(self, key: Key) -> float | None:
+        """One pass; gives when to look again."""
+        decided, facts = self._decide(key)
+        await self._kill(decided)
+        if decided.submit is not None:
+            await self._submit(key, decided.submit, force=decided.force)
+            decided, facts = self._decide(key)
+        if decided.output is not None and facts.task is not None and facts.view is not None:
+            await self._make_output(key, facts.task, facts.view, output=decided.output)
+            decided, facts = self._decide(key)
+        self._drop_views(key, facts.task)
+        if facts.task is None:
+            self._forget(key)
+            return None
+        if decided.delete:
+            await self._delete(facts.task)
+        waits = [decided.again_s]
+        if decided.status is not None:
+            waits += await self._tell(key, facts.task, decided.status)
+        return min((w for w in waits if w is not None), default=None)
+
+    # Reading
+
+    def _decide(self, key: Key) -> tuple[plan.Plan, plan.Facts]:
+        facts = self._facts(key)
+        decided = plan.decide(facts)
+        self._wakes.set(key, ((w.kind, key[0], w.name) for w in decided.wakes))
+        return decided, facts
+
+    def _facts(self, key: Key) -> plan.Facts:
+        found = self._caches.tasks.get(key)
+        views = self._views.named(key)
+        if found is None:
+            return plan.Facts(task=None, view=None, strays=_unfinished(views))
+        remembered = self._memory(key, found)
+        seen = msgspec.structs.replace(found, status=self._writer.current(found))
+        own = ids.task_id(found.metadata.uid)
+        view = self._views.get(own)
+        run = seen.spec.run if view is None else view.run
+        now = self._clock.wall()
+        return plan.Facts(
+            task=seen,
+            view=view,
+            strays=_unfinished(tuple(v for v in views if v.task != own)),
+            cluster=self._caches.clusters.get((key[0], _cluster_of(seen, view))),
+            sources=self._sources(seen) if view is None or view.run < seen.spec.run else {},
+            output_made=remembered.output_made(seen, run),
+            refused=remembered.refused == seen.spec.run and not plan.forced(seen),
+            pending_since=remembered.pending_since(seen, now),
+            now=now,
+        )
+
+    def _sources(self, seen: task.Task) -> dict[inputs.Source, plan.Found]:
+        try:
+            wanted = inputs.sources(seen.spec)
+        except inputs.InputError:
+            return {}  # the plan finds the same, and says so
+        namespace = seen.metadata.namespace
+        return {source: self._find(source, namespace) for source, _ in wanted.values()}
+
+    def _find(self, source: inputs.Source, namespace: str) -> plan.Found:
+        key = (namespace, source.name)
+        if source.kind is inputs.Kind.OBJECT:
+            found = self._caches.objects.get(key)
+            return _absent(source, namespace) if found is None else plan.Ready(found.data)
+        other = self._caches.tasks.get(key)
+        if other is None:
+            return _absent(source, namespace)
+        current = msgspec.structs.replace(other, status=self._writer.current(other))
+        return plan.result_of(current, self._views.get(ids.task_id(other.metadata.uid)))
+
+    def _memory(self, key: Key, seen: task.Task) -> memory.Memory:
+        known = self._memories.get(key)
+        if known is None or known.uid != seen.metadata.uid:
+            if known is not None:
+                self._writer.forget(known.uid)
+            known = self._memories[key] = memory.Memory(seen.metadata.uid)
+        return known
+
+    def _drop_views(self, key: Key, seen: task.Task | None) -> None:
+        """Forget tasks that are over and whose objects are gone."""
+        own = None if seen is None else ids.task_id(seen.metadata.uid)
+        for view in self._views.named(key):
+            if view.state.final and view.task != own:
+                self._views.drop(view.task)
+
+    def _forget(self, key: Key) -> None:
+        known = self._memories.pop(key, None)
+        if known is not None:
+            self._writer.forget(known.uid)
+
+    def _seen_view(self, view: model.TaskView) -> None:
+        if not view.declared:
+            return
+        key = (view.namespace, view.name)
+        self._views.put(view)
+        self._queue.add(key)
+        if view.state.final:
+            self._wake("Task", key)
+
+    def _wake(self, kind: str, key: Key) -> None:
+        for waiting in self._wakes.waiting(kind, *key):
+            self._queue.add(waiting)
+
+    # Writing
+
+    async def _kill(self, decided: plan.Plan) -> None:
+        for kill in decided.kills:
+            await self._dispatcher().kill(kill.task, reason=kill.reason)
+
+    async def _submit(self, key: Key, submission: model.Submission, *, force: bool) -> None:
+        try:
+            view = await self._dispatcher().submit(submission, force=force)
+        except dispatch_errors.RunRefused as error:
+            seen = self._caches.tasks.get(key)
+            if seen is None:
+                return
+            self._memory(key, seen).refused = submission.spec.run
+            hint = f"; annotate the Task {plan.FORCE_ANNOTATION}={submission.spec.run}"
+            self._say(seen, "Warning", "RunRefused", str(error) + hint)
+            return
+        self._views.put(view)
+
+    async def _make_output(
+        self, key: Key, seen: task.Task, view: model.TaskView, *, output: plan.Output
+    ) -> None:
+        obstacle = await outputs.make(
+            self._client, seen, run=view.run, name=output.name, data=output.data
+        )
+        if obstacle is not None:
+            self._say(seen, "Warning", "OutputObjectNotMade", obstacle)
+        made = output.name if obstacle is None else ""
+        self._memory(key, seen).output = (view.run, made)
+
+    async def _delete(self, seen: task.Task) -> None:
+        metadata = seen.metadata
+        try:
+            await self._client.delete(
+                resource.TASKS,
+                metadata.name,
+                metadata.namespace,
+                uid=metadata.uid,
+                propagation="Background",
+            )
+        except errors.NotFound:
+            return
+
+    async def _tell(self, key: Key, seen: task.Task, wanted: task.TaskStatus) -> list[float | None]:
+        """Write the status if that is due; gives when to look again."""
+        known, now = self._memory(key, seen), self._clock.monotonic()
+        due, later_s = known.long_wait(wanted, now)
+        if due:
+            self._say(seen, "Warning", wanted.reason, wanted.message)
+        wanted = status.settle(seen.status, wanted)
+        known.held, wait_s = status.hold(seen.status, wanted, held=known.held, now=now)
+        if wait_s is None or wait_s > 0:
+            return [wait_s, later_s]
+        try:
+            await self._writer.write(seen, wanted)
+        except errors.NotFound:
+            return []
+        known.held = None
+        tale = status.tale(seen.status, wanted)
+        if tale is not None:
+            self._say(seen, tale.type, tale.reason, tale.message)
+        return [later_s]
+
+    def _say(self, seen: task.Task, type_: str, reason: str, message: str) -> None:
+        self._emit(events.reference(resource.TASKS, seen), type_, str(reason), message)
+
+    def _dispatcher(self) -> ports.TaskHub:
+        if self._hub is None:
+            raise errors.NotSynced("the dispatcher is not there yet")
+        return self._hub
+
+
+def _unfinished(known: tuple[model.TaskView, ...]) -> tuple[ids.TaskId, ...]:
+    return tuple(v.task for v in known if not v.state.final and v.state is not task.State.KILLING)
+
+
+def _cluster_of(seen: task.Task, view: model.TaskView | None) -> str:
+    return seen.spec.cluster_name if view is None or view.run < seen.spec.run else view.cluster
+
+
+def _absent(source: inputs.Source, namespace: str) -> plan.Missing:
+    return plan.Missing(f"{source} does not exist in namespace {namespace}")

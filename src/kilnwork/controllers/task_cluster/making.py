@@ -1,0 +1,66 @@
+"""Makes the Secret and the Pods of a TaskCluster, and says what stands in the way.
+
+Used by `reconciler`. A name that is taken by what a deleted cluster of the same name left behind is
+waited for; one that is taken by somebody else is an obstacle that people must clear.
+"""
+
+from kilnwork.api import meta, reasons, resource, task_cluster
+from kilnwork.controllers.task_cluster import status
+from kilnwork.kube import client, errors
+
+Reason = reasons.ClusterReason
+
+SOON_S = 0.25
+"""When to look again after a name was taken by something that is on its way out."""
+
+LATER_S = 1.0
+"""When to look again after a refusal, whose cause may lie in objects that nobody watches."""
+
+
+async def make(
+    kube: client.Client,
+    kind: resource.Resource,
+    body: meta.JsonObject,
+    *,
+    cluster: task_cluster.TaskCluster,
+) -> tuple[status.Refusal | None, float | None]:
+    """Make one object; gives what stands in the way, and when to look again."""
+    try:
+        await kube.create(kind, body, cluster.metadata.namespace)
+    except errors.AlreadyExists:
+        return await _taken(kube, kind, body["metadata"]["name"], cluster=cluster)
+    except (errors.Forbidden, errors.Invalid) as error:
+        return status.Refusal(_refused(error), error.message), LATER_S
+    return None, None
+
+
+async def _taken(
+    kube: client.Client,
+    kind: resource.Resource,
+    name: str,
+    *,
+    cluster: task_cluster.TaskCluster,
+) -> tuple[status.Refusal | None, float | None]:
+    try:
+        found = await kube.get(kind, name, cluster.metadata.namespace, type=meta.Partial)
+    except errors.NotFound:
+        return None, SOON_S
+    owner = found.metadata.controller()
+    if owner is not None and owner.uid == cluster.metadata.uid:
+        return None, SOON_S  # ours: the cache has not heard of it yet
+    ours_before = owner is not None and (owner.kind, owner.name) == (
+        resource.TASK_CLUSTERS.kind,
+        cluster.metadata.name,
+    )
+    if ours_before or found.metadata.deletion_timestamp is not None:
+        return None, SOON_S
+    reason = Reason.POD_NAME_TAKEN if kind is resource.PODS else Reason.SECRET_NAME_TAKEN
+    message = f"{kind.kind} {name} exists and does not belong to this TaskCluster"
+    return status.Refusal(reason, message), LATER_S
+
+
+def _refused(error: errors.ApiError) -> reasons.ClusterReason:
+    """Kubernetes' ServiceAccount admission answers 403 and names the account in the text only."""
+    if isinstance(error, errors.Forbidden) and "serviceaccount" in error.message:
+        return Reason.SERVICE_ACCOUNT_MISSING
+    return Reason.POD_REFUSED

@@ -1,0 +1,214 @@
+"""The shell of the TaskCluster controller: reads what is known of one, carries out its plan.
+
+Used by `assembly`. Decides nothing: see `plan` and `status`.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from kilnwork.api import meta, pod, resource, task_cluster
+from kilnwork.controllers import ports, status_writer, tokens, tools, wakes, worker_pods
+from kilnwork.controllers.task_cluster import making, plan, status
+from kilnwork.dispatch import model
+from kilnwork.kube import errors, events, queue
+
+log = logging.getLogger(__name__)
+
+Key = tuple[str, str]
+
+NewToken = Callable[[], str]
+"""Draws a secret for a cluster's workers."""
+
+
+class Reconciler:
+    """Makes the world of one TaskCluster as it should be."""
+
+    def __init__(
+        self,
+        given: tools.Tools,
+        work: queue.WorkQueue,
+        *,
+        settings: worker_pods.Settings,
+        new_token: NewToken,
+    ) -> None:
+        self._client = given.kube
+        self._caches = given.caches
+        self._emit = given.emit
+        self._clock = given.time
+        self._queue = work
+        self._settings = settings
+        self._new_token = new_token
+        self._hub: ports.ClusterHub | None = None
+        self._wakes = wakes.Wakes()
+        self._writer = status_writer.StatusWriter(
+            given.kube, resource.TASK_CLUSTERS, task_cluster.TaskClusterStatus
+        )
+        self._refusals: dict[Key, status.Refusal] = {}
+        self._written: dict[Key, float] = {}
+
+    # What happens around us: each only names the keys that must be looked at.
+
+    def cluster_changed(
+        self,
+        key: Key,
+        old: task_cluster.TaskCluster | None,
+        new: task_cluster.TaskCluster | None,
+    ) -> None:
+        """A TaskCluster came, changed or went."""
+        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
+            self._writer.forget(old.metadata.uid)
+        self._queue.add(key)
+
+    def part_changed(self, key: Key, old: Any, new: Any) -> None:
+        """A worker Pod or channel Secret came, changed or went."""
+        metadata: meta.ObjectMeta = (new or old).metadata
+        cluster = metadata.annotations.get(worker_pods.CLUSTER_LABEL)
+        if cluster is not None:
+            self._queue.add((key[0], cluster))
+
+    def account_changed(self, key: Key, old: meta.Partial | None, new: meta.Partial | None) -> None:
+        """A ServiceAccount came or went."""
+        if old is None or new is None:
+            for waiting in self._wakes.waiting(resource.SERVICE_ACCOUNTS.plural, *key):
+                self._queue.add(waiting)
+
+    async def follow(self, hub: ports.ClusterHub) -> None:
+        """Take in what the dispatcher says of its clusters, until cancelled."""
+        self._hub = hub
+        since = 0
+        while True:
+            since, changed = await hub.clusters_changed(since)
+            for key in changed:
+                self._queue.add(key)
+
+    async def reconcile(self, key: Key) -> float | None:
+        """One pass; gives when to look again."""
+        facts = self._facts(key)
+        decided = plan.decide(facts, self._settings)
+        hub = self._dispatcher()
+        if decided.close:
+            await hub.close_cluster(*key)
+        for uid in decided.gone:
+            await hub.worker_gone(uid)
+        for worker in decided.missing:
+            await self._give_up(key, worker)
+        if facts.cluster is None or decided.status is None:
+            self._forget(key)
+            return None
+        await self._remove(facts.cluster, decided.remove)
+        refusal, wait_s = await self._make(facts.cluster, decided)
+        self._wakes.set(key, (plan.wakes_on(facts.cluster),))
+        if refusal != self._refusals.get(key):
+            self._refused(key, facts.cluster, refusal)
+            decided = plan.decide(self._facts(key), self._settings)
+        told = None if decided.status is None else await self._tell(key, facts, decided.status)
+        return min((w for w in (wait_s, told) if w is not None), default=None)
+
+    # Reading
+
+    def _facts(self, key: Key) -> plan.Facts:
+        found = self._caches.clusters.get(key)
+        view = self._dispatcher().cluster(*key)
+        if found is None:
+            return plan.Facts(cluster=None, view=view)
+        cluster = msgspec.structs.replace(found, status=self._writer.current(found))
+        owned = self._caches.pods.owned_by(cluster.metadata.uid)
+        secret = tokens.channel_secret(self._caches, cluster)
+        return plan.Facts(
+            cluster=cluster,
+            pods=tuple(sorted(owned, key=_name)),
+            secret_uid=secret.metadata.uid if secret else "",
+            account_exists=(key[0], plan.account(cluster)) in self._caches.accounts,
+            refusal=self._refusals.get(key),
+            view=view,
+            now=self._clock.wall(),
+        )
+
+    def _forget(self, key: Key) -> None:
+        self._refusals.pop(key, None)
+        self._written.pop(key, None)
+        self._wakes.set(key, ())
+
+    # Writing
+
+    async def _give_up(self, key: Key, worker: model.WorkerView) -> None:
+        """Tell the dispatcher of a worker whose Pod is gone, after asking the server itself."""
+        try:
+            found = await self._client.get(resource.PODS, worker.name, key[0], type=meta.Partial)
+        except errors.NotFound:
+            pass
+        else:
+            if found.metadata.uid == worker.pod_uid:
+                return
+        await self._dispatcher().worker_gone(worker.pod_uid)
+
+    async def _remove(
+        self, cluster: task_cluster.TaskCluster, removals: tuple[plan.Removal, ...]
+    ) -> None:
+        for removal in removals:
+            facts = {"pod": removal.name, "cluster": cluster.metadata.name, "why": removal.why}
+            log.info("deleting worker Pod", extra=facts)
+            try:
+                await self._client.delete(
+                    resource.PODS,
+                    removal.name,
+                    cluster.metadata.namespace,
+                    uid=removal.uid,
+                    grace_s=removal.grace_s,
+                )
+            except (errors.NotFound, errors.Conflict):
+                continue
+
+    async def _make(
+        self, cluster: task_cluster.TaskCluster, decided: plan.Plan
+    ) -> tuple[status.Refusal | None, float | None]:
+        if decided.make_secret:
+            body = worker_pods.secret(cluster, self._new_token())
+            return await making.make(self._client, resource.SECRETS, body, cluster=cluster)
+        wait_s = None
+        for body in decided.create:
+            refusal, again_s = await making.make(self._client, resource.PODS, body, cluster=cluster)
+            wait_s = again_s if again_s is not None else wait_s
+            if refusal is not None:
+                return refusal, wait_s  # the others would fare alike
+        return None, wait_s
+
+    def _refused(
+        self, key: Key, cluster: task_cluster.TaskCluster, refusal: status.Refusal | None
+    ) -> None:
+        if refusal is None:
+            self._refusals.pop(key, None)
+            return
+        self._refusals[key] = refusal
+        about = events.reference(resource.TASK_CLUSTERS, cluster)
+        self._emit(about, "Warning", str(refusal.reason), refusal.message)
+
+    async def _tell(
+        self, key: Key, facts: plan.Facts, wanted: task_cluster.TaskClusterStatus
+    ) -> float | None:
+        if facts.cluster is None:
+            return None
+        now = self._clock.monotonic()
+        wait_s = status.wait_s(
+            facts.cluster.status, wanted, written=self._written.get(key), now=now
+        )
+        if wait_s is None or wait_s > 0:
+            return wait_s
+        try:
+            await self._writer.write(facts.cluster, wanted)
+        except errors.NotFound:
+            return None
+        self._written[key] = now
+        return None
+
+    def _dispatcher(self) -> ports.ClusterHub:
+        if self._hub is None:
+            raise errors.NotSynced("the dispatcher is not there yet")
+        return self._hub
+
+
+def _name(seen: pod.Pod) -> str:
+    return seen.metadata.name

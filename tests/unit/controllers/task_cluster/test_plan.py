@@ -1,0 +1,156 @@
+"""What the TaskCluster controller decides, case by case."""
+
+from typing import Any
+
+import msgspec
+
+from kilnwork.api import meta, pod, reasons, task_cluster
+from kilnwork.controllers import worker_pods
+from kilnwork.controllers.task_cluster import plan, status
+from kilnwork.dispatch import model
+
+SETTINGS = worker_pods.Settings(
+    channel="unix:/c.sock", worker_command=("worker",), worker_image="w:1"
+)
+NOW = 1_700_000_000.0
+
+
+def _cluster(**spec: Any) -> task_cluster.TaskCluster:
+    return task_cluster.TaskCluster(
+        metadata=meta.ObjectMeta(name="c", namespace="ns", uid="u-1", generation=1),
+        spec=task_cluster.TaskClusterSpec(**spec),
+    )
+
+
+def _digest(cluster: task_cluster.TaskCluster) -> str:
+    made = worker_pods.template(cluster, SETTINGS, secret_uid="s-1")
+    return worker_pods.digest_of(made)
+
+
+def _pod(name: str, *, digest: str = "", deleting: bool = False, phase: str = "Running") -> pod.Pod:
+    metadata = meta.ObjectMeta(
+        name=name,
+        namespace="ns",
+        uid=f"uid-{name}",
+        annotations={worker_pods.TEMPLATE_ANNOTATION: digest or _digest(_cluster())},
+        deletion_timestamp="2026-01-01T00:00:00Z" if deleting else None,
+    )
+    return pod.Pod(metadata=metadata, status=pod.PodStatus(phase=phase))
+
+
+def _worker(name: str, *, busy: int = 0, ready: bool = True) -> model.WorkerView:
+    return model.WorkerView(
+        name=name, pod_uid=f"uid-{name}", node="n", slots=2, busy=busy, ready=ready
+    )
+
+
+def _view(*workers: model.WorkerView, queued: int = 0) -> model.ClusterView:
+    return model.ClusterView(namespace="ns", cluster="c", workers=workers, queued=queued)
+
+
+def _decide(cluster: task_cluster.TaskCluster | None, **facts: Any) -> plan.Plan:
+    values: dict[str, Any] = {"cluster": cluster, "secret_uid": "s-1", "now": NOW}
+    return plan.decide(plan.Facts(**{**values, **facts}), SETTINGS)
+
+
+def _made(decided: plan.Plan) -> list[str]:
+    return [p["metadata"]["name"] for p in decided.create]
+
+
+def _removed(decided: plan.Plan) -> list[str]:
+    return [r.name for r in decided.remove]
+
+
+def _condition(decided: plan.Plan, kind: str) -> meta.Condition:
+    assert decided.status is not None
+    return next(c for c in decided.status.conditions if c.type == kind)
+
+
+def test_secret_comes_first() -> None:
+    decided = _decide(_cluster(replicas=2), secret_uid="")
+    assert decided.make_secret
+    assert decided.create == ()
+
+
+def test_missing_pods_are_made_by_number() -> None:
+    decided = _decide(_cluster(replicas=3), pods=(_pod("c-1"),))
+    assert _made(decided) == ["c-0", "c-2"]
+    assert _removed(decided) == []
+
+
+def test_full_cluster_needs_nothing() -> None:
+    decided = _decide(_cluster(replicas=2), pods=(_pod("c-0"), _pod("c-1")))
+    assert (decided.create, decided.remove, decided.make_secret) == ((), (), False)
+
+
+def test_surplus_and_foreign_names_go() -> None:
+    decided = _decide(_cluster(replicas=1), pods=(_pod("c-0"), _pod("c-1"), _pod("old-0")))
+    assert _removed(decided) == ["c-1", "old-0"]
+
+
+def test_pod_that_ended_is_deleted_at_once_and_its_worker_given_up() -> None:
+    view = _view(_worker("c-0", busy=1, ready=False))
+    decided = _decide(_cluster(), pods=(_pod("c-0", phase="Failed"),), view=view)
+    assert [(r.name, r.grace_s) for r in decided.remove] == [("c-0", 0)]
+    assert decided.gone == ("uid-c-0",)
+    assert decided.create == ()
+
+
+def test_terminating_pod_keeps_its_name_until_it_is_gone() -> None:
+    decided = _decide(_cluster(), pods=(_pod("c-0", deleting=True),))
+    assert (decided.create, decided.remove) == ((), ())
+
+
+def test_worker_without_pod_is_looked_for() -> None:
+    lost = _worker("c-1", ready=False)
+    decided = _decide(_cluster(), pods=(_pod("c-0"),), view=_view(_worker("c-0"), lost))
+    assert decided.missing == (lost,)
+
+
+def test_idle_outdated_pods_are_replaced_one_at_a_time() -> None:
+    cluster = _cluster(replicas=3, slots_per_worker=2)
+    pods = (_pod("c-0"), _pod("c-1"), _pod("c-2", digest=_digest(cluster)))
+    view = _view(_worker("c-0", busy=1), _worker("c-1"), _worker("c-2"))
+    assert _removed(_decide(cluster, pods=pods, view=view)) == ["c-1"]
+    going = (pods[0], _pod("c-1", deleting=True), pods[2])
+    assert _removed(_decide(cluster, pods=going, view=view)) == []
+
+
+def test_missing_account_makes_no_pod_and_is_named() -> None:
+    decided = _decide(_cluster(service_account_name="sa"), account_exists=False)
+    assert decided.create == ()
+    available = _condition(decided, "Available")
+    assert available.reason == "ServiceAccountMissing"
+    assert available.message == "ServiceAccount sa does not exist in namespace ns"
+
+
+def test_gone_cluster_is_closed() -> None:
+    assert _decide(None) == plan.Plan(close=True)
+
+
+def test_cluster_being_deleted_is_closed_and_makes_nothing() -> None:
+    metadata = msgspec.structs.replace(
+        _cluster().metadata, deletion_timestamp="2026-01-01T00:00:00Z"
+    )
+    leaving = msgspec.structs.replace(_cluster(), metadata=metadata)
+    decided = _decide(leaving, secret_uid="")
+    assert decided.close
+    assert not decided.make_secret
+
+
+def test_refusal_is_the_reason() -> None:
+    refusal = status.Refusal(reasons.ClusterReason.POD_NAME_TAKEN, "Pod c-0 exists")
+    decided = _decide(_cluster(), refusal=refusal)
+    assert _condition(decided, "Ready").reason == "PodNameTaken"
+
+
+def test_status_counts_pods_workers_and_slots() -> None:
+    pods = (_pod("c-0"), _pod("c-1"), _pod("c-2", deleting=True))
+    view = _view(_worker("c-0", busy=1), _worker("c-1", ready=False), queued=4)
+    decided = _decide(_cluster(replicas=3), pods=pods, view=view)
+    told = decided.status
+    assert told is not None
+    assert (told.replicas, told.ready_replicas, told.queued) == (2, 1, 4)
+    assert told.slots == task_cluster.Slots(total=2, busy=1)
+    assert _condition(decided, "Available").status == "True"
+    assert _condition(decided, "Ready").status == "False"

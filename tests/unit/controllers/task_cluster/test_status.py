@@ -1,0 +1,72 @@
+"""What a TaskCluster's status says, and when it is written."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from kilnwork.api import meta, pod, task_cluster
+from kilnwork.controllers.task_cluster import status
+from kilnwork.dispatch import model
+
+NOW = 1_700_000_000.0
+
+
+def _make(
+    *, replicas: int = 1, ready: int = 0, phase: str = "Pending", **known: Any
+) -> task_cluster.TaskClusterStatus:
+    cluster = task_cluster.TaskCluster(
+        metadata=meta.ObjectMeta(name="c", namespace="ns", generation=1),
+        spec=task_cluster.TaskClusterSpec(replicas=replicas),
+        **known,
+    )
+    pods = (pod.Pod(metadata=meta.ObjectMeta(name="c-0"), status=pod.PodStatus(phase=phase)),)
+    workers = tuple(
+        model.WorkerView(name=f"c-{n}", pod_uid=f"u{n}", node="n", slots=2, busy=0, ready=True)
+        for n in range(ready)
+    )
+    view = model.ClusterView(namespace="ns", cluster="c", workers=workers, queued=0)
+    return status.make(cluster, pods=pods, view=view, account_exists=True, refusal=None, now=NOW)
+
+
+def _said(told: task_cluster.TaskClusterStatus) -> dict[str, tuple[str, str]]:
+    return {c.type: (c.status, c.reason) for c in told.conditions}
+
+
+@pytest.mark.parametrize(
+    ("replicas", "ready", "available", "is_ready"),
+    [
+        (0, 0, ("False", "ScaledToZero"), ("False", "ScaledToZero")),
+        (2, 0, ("False", "NoWorkersReady"), ("False", "NoWorkersReady")),
+        (2, 1, ("True", "WorkersStarting"), ("False", "WorkersStarting")),
+        (2, 2, ("True", "WorkersReady"), ("True", "WorkersReady")),
+    ],
+)
+def test_conditions_follow_the_workers(
+    *, replicas: int, ready: int, available: tuple[str, str], is_ready: tuple[str, str]
+) -> None:
+    told = _said(_make(replicas=replicas, ready=ready))
+    assert told == {"Available": available, "Ready": is_ready}
+
+
+def test_failing_pod_is_named() -> None:
+    told = _make(phase="Failed")
+    assert _said(told)["Available"] == ("False", "WorkersFailing")
+    assert "c-0" in told.conditions[0].message
+
+
+def test_same_facts_give_the_same_status() -> None:
+    first = _make(ready=1)
+    assert _make(ready=1, status=first) == first
+    assert status.wait_s(first, first, written=0.0, now=0.0) is None
+
+
+def test_change_of_workers_is_written_at_once() -> None:
+    assert status.wait_s(_make(), _make(ready=1), written=10.0, now=10.0) == 0
+
+
+def test_taken_slots_are_written_once_a_second() -> None:
+    first = _make(ready=1)
+    later = msgspec.structs.replace(first, slots=task_cluster.Slots(total=2, busy=1))
+    assert status.wait_s(first, later, written=10.0, now=10.25) == 0.75
+    assert status.wait_s(first, later, written=10.0, now=11.5) == 0

@@ -1,0 +1,67 @@
+"""The newest view of each declared task."""
+
+import msgspec
+
+from kilnwork.api import task
+from kilnwork.controllers import views
+from kilnwork.dispatch import model
+from kilnwork.kit import ids
+
+A = ids.task_id("018f3a5e-0000-7000-8000-000000000001")
+B = ids.task_id("018f3a5e-0000-7000-8000-000000000002")
+VIEW = model.TaskView(
+    task=A,
+    namespace="default",
+    name="a",
+    cluster="default",
+    declared=True,
+    run=1,
+    state=task.State.PENDING,
+    reason="NoWorker",
+    message="",
+    attempt=0,
+    failures=0,
+    losses=0,
+    worker="",
+    node="",
+    exit_code=None,
+    result=None,
+    created=0.0,
+    started=None,
+    finished=None,
+    stopped=None,
+    children=task.ChildCounts(),
+    progress=None,
+    parent=None,
+    seq=5,
+)
+
+
+def test_newer_view_takes_the_place_of_the_older() -> None:
+    known = views.Views()
+    known.put(VIEW)
+    newer = msgspec.structs.replace(VIEW, seq=6, state=task.State.RUNNING)
+    known.put(newer)
+    known.put(VIEW)
+    assert known.get(A) == newer
+
+
+def test_new_run_counts_even_if_its_number_of_changes_is_lower() -> None:
+    known = views.Views()
+    known.put(VIEW)
+    again = msgspec.structs.replace(VIEW, run=2, seq=1)
+    known.put(again)
+    assert known.get(A) == again
+
+
+def test_tasks_of_one_name_are_found_together_until_dropped() -> None:
+    known = views.Views()
+    known.put(VIEW)
+    known.put(msgspec.structs.replace(VIEW, task=B))
+    assert {v.task for v in known.named(("default", "a"))} == {A, B}
+    known.drop(A)
+    known.drop(A)
+    assert {v.task for v in known.named(("default", "a"))} == {B}
+    known.drop(B)
+    assert list(known.keys()) == []
+    assert len(known) == 0

@@ -1,0 +1,31 @@
+"""Who waits for what."""
+
+from kilnwork.controllers import wakes
+
+OBJECT = ("TaskObject", "default", "start")
+CLUSTER = ("TaskCluster", "default", "c")
+A, B = ("default", "a"), ("default", "b")
+
+
+def test_all_that_wait_for_an_object_are_found() -> None:
+    index = wakes.Wakes()
+    index.set(A, [OBJECT, CLUSTER])
+    index.set(B, [OBJECT])
+    assert set(index.waiting(*OBJECT)) == {A, B}
+    assert set(index.waiting(*CLUSTER)) == {A}
+
+
+def test_each_pass_says_anew_what_is_awaited() -> None:
+    index = wakes.Wakes()
+    index.set(A, [OBJECT])
+    index.set(A, [CLUSTER])
+    assert index.waiting(*OBJECT) == ()
+    assert index.waiting(*CLUSTER) == (A,)
+
+
+def test_nothing_is_kept_of_who_waits_no_more() -> None:
+    index = wakes.Wakes()
+    index.set(A, [OBJECT])
+    index.set(A, [])
+    assert index.waiting(*OBJECT) == ()
+    assert len(index) == 0

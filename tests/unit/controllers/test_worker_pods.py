@@ -1,0 +1,162 @@
+"""The objects behind a TaskCluster."""
+
+import base64
+from typing import Any
+
+import pytest
+
+from kilnwork.api import meta, names, task_cluster
+from kilnwork.controllers import worker_pods
+
+SETTINGS = worker_pods.Settings(
+    channel="unix:/run/channel.sock",
+    worker_command=("python", "-m", "kilnwork.worker"),
+    worker_image="kilnwork/worker:1",
+)
+
+
+def _cluster(name: str = "counter", **spec: Any) -> task_cluster.TaskCluster:
+    return task_cluster.TaskCluster(
+        metadata=meta.ObjectMeta(name=name, namespace="ns", uid="u-1"),
+        spec=task_cluster.TaskClusterSpec(**spec),
+    )
+
+
+def _template(made_with: str = "s-1", **spec: Any) -> dict[str, Any]:
+    return worker_pods.template(_cluster(**spec), SETTINGS, secret_uid=made_with)
+
+
+def _worker(pod: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = next(c for c in pod["spec"]["containers"] if "KILN" in str(c))
+    return found
+
+
+def _env(pod: dict[str, Any]) -> dict[str, Any]:
+    return {e["name"]: e.get("value", e.get("valueFrom")) for e in _worker(pod)["env"]}
+
+
+LONG = "a." * 126 + "a"
+
+
+@pytest.mark.parametrize("name", ["counter", "with.dots", LONG, "x" * 253])
+def test_every_cluster_name_gives_legal_names(name: str) -> None:
+    cluster = _cluster(name)
+    assert names.is_dns_label(worker_pods.pod_name(cluster, 999))
+    assert names.is_dns_subdomain(worker_pods.secret_name(name))
+    assert all(names.is_label_value(v) for v in worker_pods.labels(name).values())
+
+
+def test_short_names_stay_readable() -> None:
+    assert worker_pods.pod_name(_cluster(), 0) == "counter-0"
+    assert worker_pods.pod_name(_cluster(deployment_name="dep"), 2) == "dep-2"
+    assert worker_pods.secret_name("counter") == "counter-channel"
+
+
+def test_long_names_that_differ_at_the_end_stay_apart() -> None:
+    first, second = _cluster("x" * 252 + "a"), _cluster("x" * 252 + "b")
+    assert worker_pods.pod_name(first, 0) != worker_pods.pod_name(second, 0)
+    assert worker_pods.labels(first.metadata.name) != worker_pods.labels(second.metadata.name)
+
+
+def test_secret_holds_the_token_and_belongs_to_the_cluster() -> None:
+    secret = worker_pods.secret(_cluster(), "sesame")
+    assert base64.b64decode(secret["data"]["token"]) == b"sesame"
+    assert secret["metadata"]["ownerReferences"][0]["uid"] == "u-1"
+
+
+def test_worker_gets_paths_and_names_but_no_secret() -> None:
+    env = _env(_template(slots_per_worker=3))
+    assert env["KILN_CHANNEL"] == "unix:/run/channel.sock"
+    assert env["KILN_TOKEN_FILE"] == "/var/run/secrets/kilnwork.dev/channel/token"
+    assert env["KILN_CLUSTER"] == "counter"
+    assert env["KILN_SLOTS"] == "3"
+    assert env["KILN_POD_UID"] == {"fieldRef": {"fieldPath": "metadata.uid"}}
+    assert set(env) == {
+        "KILN_CHANNEL",
+        "KILN_TOKEN_FILE",
+        "KILN_CLUSTER",
+        "KILN_SLOTS",
+        "KILN_NAMESPACE",
+        "KILN_WORKER",
+        "KILN_POD_UID",
+        "KILN_NODE",
+    }
+
+
+def test_pod_without_account_gets_no_kubernetes_token() -> None:
+    spec = _template()["spec"]
+    assert spec["automountServiceAccountToken"] is False
+    assert "serviceAccountName" not in spec
+    assert spec["restartPolicy"] == "Always"
+
+
+def test_pod_with_account_gets_exactly_that_one() -> None:
+    given = {"spec": {"serviceAccountName": "other", "restartPolicy": "Never"}}
+    spec = _template(service_account_name="mine", template=given)["spec"]
+    assert spec["serviceAccountName"] == "mine"
+    assert spec["automountServiceAccountToken"] is True
+    assert spec["restartPolicy"] == "Always"
+
+
+def test_account_of_the_template_is_not_taken() -> None:
+    given = {"spec": {"serviceAccountName": "other", "automountServiceAccountToken": True}}
+    spec = _template(template=given)["spec"]
+    assert "serviceAccountName" not in spec
+    assert spec["automountServiceAccountToken"] is False
+
+
+def test_template_keeps_what_the_worker_does_not_need() -> None:
+    given = {
+        "metadata": {
+            "labels": {"team": "a", "kilnwork.dev/cluster": "x"},
+            "annotations": {"b": "c"},
+        },
+        "spec": {
+            "nodeSelector": {"disk": "ssd"},
+            "volumes": [{"name": "scratch", "emptyDir": {}}],
+            "containers": [
+                {"name": "sidecar", "image": "s"},
+                {
+                    "name": "worker",
+                    "image": "mine:1",
+                    "args": ["x"],
+                    "env": [{"name": "A", "value": "1"}, {"name": "KILN_SLOTS", "value": "99"}],
+                    "volumeMounts": [{"name": "scratch", "mountPath": "/scratch"}],
+                },
+            ],
+        },
+    }
+    pod = _template(template=given)
+    worker = _worker(pod)
+    assert pod["metadata"]["labels"]["team"] == "a"
+    assert pod["metadata"]["labels"]["kilnwork.dev/cluster"] == "counter"
+    assert pod["metadata"]["annotations"]["b"] == "c"
+    assert pod["spec"]["nodeSelector"] == {"disk": "ssd"}
+    assert [c["name"] for c in pod["spec"]["containers"]] == ["sidecar", "worker"]
+    assert worker["image"] == "mine:1"
+    assert worker["command"] == ["python", "-m", "kilnwork.worker"]
+    assert "args" not in worker
+    assert _env(pod)["A"] == "1"
+    assert _env(pod)["KILN_SLOTS"] == "1"
+    assert [m["name"] for m in worker["volumeMounts"]] == ["scratch", "kiln-channel"]
+    assert [v["name"] for v in pod["spec"]["volumes"]] == ["scratch", "kiln-channel"]
+
+
+def test_first_container_is_the_worker_when_none_is_named_so() -> None:
+    given = {"spec": {"containers": [{"name": "main"}, {"name": "other"}]}}
+    assert _worker(_template(template=given))["name"] == "main"
+
+
+def test_making_a_pod_leaves_the_cluster_as_it_is() -> None:
+    given: dict[str, Any] = {"spec": {"containers": [{"name": "worker"}]}}
+    _template(template=given)
+    assert given == {"spec": {"containers": [{"name": "worker"}]}}
+
+
+def test_digest_tells_what_a_pod_was_made_from() -> None:
+    first = worker_pods.digest_of(_template())
+    assert first == worker_pods.digest_of(_template())
+    assert first != worker_pods.digest_of(_template(slots_per_worker=2))
+    assert first != worker_pods.digest_of(_template(service_account_name="a"))
+    assert first != worker_pods.digest_of(_template(made_with="s-2"))
+    assert first == worker_pods.digest_of(_template(replicas=7))
