@@ -1,0 +1,46 @@
+"""A lease, as the worker that holds it counts it.
+
+Used by `channel.peer`. Arithmetic only: no clock, no timer; times are seconds of the holder's
+monotonic clock. The dispatcher counts its own way, and never ends a lease earlier than this does.
+"""
+
+
+class Lease:
+    """Until when this worker may run attempts, by its own monotonic clock.
+
+    A renewal counts from when it was *sent*, so that the dispatcher's idea of the end is never
+    earlier than ours. Work stops `margin_s` before: two of ten seconds, less for shorter leases.
+    """
+
+    def __init__(self) -> None:
+        self._length_s = 0.0
+        self._sent: dict[int, float] = {}
+        self._until = float("-inf")
+
+    def begin(self, length_s: float, *, sent: float) -> None:
+        """A new link stands; its Hello was sent at `sent`. Only its terms count from now on."""
+        self._length_s = length_s
+        self._sent.clear()
+        self._until = sent + length_s
+
+    def sent(self, number: int, *, at: float) -> None:
+        """Renewal `number` is on its way."""
+        self._sent[number] = at
+
+    def granted(self, number: int) -> None:
+        """Renewal `number` was answered; older ones need no answer any more."""
+        at = self._sent.get(number)
+        if at is None:
+            return
+        self._until = max(self._until, at + self._length_s)
+        self._sent = {n: t for n, t in self._sent.items() if n > number}
+
+    @property
+    def margin_s(self) -> float:
+        """How long before the end work must stop."""
+        return min(2.0, self._length_s / 5)
+
+    @property
+    def stop_at(self) -> float:
+        """The moment at which all attempts must be ended, unless a renewal is granted first."""
+        return self._until - self.margin_s

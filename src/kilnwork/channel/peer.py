@@ -1,0 +1,381 @@
+"""The end of a link that a worker holds: connect, renew the lease, report, resume.
+
+Used by the worker's agent. One `Peer` outlives many links: it connects again with back-off, keeps
+every report until the dispatcher has it on disk, sends what is unacknowledged once more after a
+reconnect, and watches the lease by the monotonic clock. It decides nothing about attempts: that is
+its `Owner`.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, cast
+
+from kilnwork.api import attempts
+from kilnwork.channel import errors, frames, lease, messages
+from kilnwork.kit import backoff, clock, ids
+
+log = logging.getLogger(__name__)
+
+Order = messages.Run | messages.Stop | messages.LogKept
+Report = messages.Started | messages.Finished
+Request = messages.Spawn | messages.Ask
+
+RECONNECT = backoff.Backoff(base_s=0.05, max_s=1.0, jitter=0.2)
+HANDSHAKE_S = 5.0
+"""Wait for Welcome at most so long: a dispatcher that hangs must not keep us from the next one."""
+
+CONGESTED_BYTES = 1 << 20
+"""Above this many unsent bytes, messages that may be dropped are."""
+
+
+class Owner(Protocol):
+    """Whom a peer speaks for. Called in the event loop; must not block or raise."""
+
+    def hello(self, *, epoch: int) -> messages.Hello:
+        """The first frame of a new link, with all that runs or is not acknowledged."""
+        ...
+
+    def welcomed(self, welcome: messages.Welcome) -> None:
+        """The link stands: follow the decisions, send logs again. Reports follow by themselves."""
+        ...
+
+    def received(self, order: Order) -> None:
+        """The dispatcher wants something done."""
+        ...
+
+    def settled(self, ref: attempts.AttemptRef) -> None:
+        """The end of this attempt is on the dispatcher's disk."""
+        ...
+
+    def lease_ended(self) -> None:
+        """The lease is about to end: end all attempts now, others may start them anew."""
+        ...
+
+
+@dataclass(slots=True)
+class _Kept:
+    """A report that is not acknowledged yet."""
+
+    ref: attempts.AttemptRef
+    frame: bytes
+    final: bool
+
+
+@dataclass(slots=True)
+class _Asked:
+    """A request without an answer yet; made anew for each link."""
+
+    make: Callable[[int], Request]
+    answer: asyncio.Future[messages.Answer]
+
+
+class _Link(asyncio.Protocol):
+    """One connection: cuts frames, hands messages on, knows when it is over."""
+
+    def __init__(self, received: Callable[["_Link", messages.ToWorker], None]) -> None:
+        self._received = received
+        self._cutter = frames.Cutter()
+        self._transport: asyncio.Transport | None = None
+        self._unsent: list[bytes] = []
+        self._loop = asyncio.get_running_loop()
+        self.hello_sent = float("inf")
+        self.welcome: asyncio.Future[None] = self._loop.create_future()
+        self.closed: asyncio.Future[BaseException | None] = self._loop.create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for body in self._cutter.feed(data):
+                if self.closed.done():
+                    return
+                self._received(self, frames.decode_to_worker(body))
+        except errors.ChannelError as error:
+            self.abort(error)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._end(exc)
+
+    def write(self, frame: bytes) -> None:
+        """Send with whatever else is written in this turn of the event loop."""
+        if not self._unsent:
+            self._loop.call_soon(self.flush)
+        self._unsent.append(frame)
+
+    def flush(self) -> None:
+        """Hand everything written to the transport."""
+        if self._unsent and self._transport is not None:
+            self._transport.write(b"".join(self._unsent))
+        self._unsent.clear()
+
+    def abort(self, error: BaseException | None = None) -> None:
+        """Close at once; `error` is why."""
+        self._end(error)
+        if self._transport is not None:
+            self._transport.abort()
+
+    def close(self) -> None:
+        """Close after everything written was sent."""
+        self.flush()
+        if self._transport is not None:
+            self._transport.close()
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What waits in our memory because the other end does not read."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    def _end(self, error: BaseException | None) -> None:
+        if not self.closed.done():
+            self.closed.set_result(error)
+        if not self.welcome.done():
+            self.welcome.set_exception(error or errors.LinkClosed())
+            self.welcome.exception()  # looked at, so that asyncio does not complain
+
+
+class Peer:
+    """See the module.
+
+    `path`: the dispatcher's Unix socket. `patience_s`: give up when there was no dispatcher for so
+    long (60 s: a restart takes one, and nobody may be left behind a crash for long).
+    """
+
+    def __init__(
+        self,
+        owner: Owner,
+        *,
+        path: str,
+        clock: clock.Clock,
+        entropy: ids.Entropy,
+        patience_s: float = 60.0,
+    ) -> None:
+        self._owner = owner
+        self._path = path
+        self._clock = clock
+        self._entropy = entropy
+        self._patience_s = patience_s
+        self._epoch = 0
+        self._serial = 0
+        self._renewal = 0
+        self._renew_s = 3.0
+        self._lease = lease.Lease()
+        self._link: _Link | None = None
+        self._resuming = False
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._reports: dict[int, _Kept] = {}
+        self._requests: dict[int, _Asked] = {}
+        self._quiet = asyncio.Event()
+        self._quiet.set()
+
+    async def serve(self) -> None:
+        """Hold a link until cancelled.
+
+        Raises `LinkRefused` when the dispatcher will never have us, `LinkClosed` when there was
+        none for `patience_s`.
+        """
+        away_since = self._clock.monotonic()
+        failures = 0
+        try:
+            while True:
+                stood, refused = await self._try_link()
+                now = self._clock.monotonic()
+                failures = 1 if stood else failures + 1
+                if stood or refused:
+                    away_since = now
+                elif now - away_since > self._patience_s:
+                    raise errors.LinkClosed(
+                        f"no dispatcher at {self._path} for {self._patience_s} s"
+                    )
+                await asyncio.sleep(RECONNECT.delay_s(failures, entropy=self._entropy))
+        finally:
+            self._close()
+
+    def send(self, message: messages.Log | messages.Progress) -> None:
+        """Send now if a link stands, else not at all."""
+        if self._link is not None:
+            self._link.write(frames.encode(message))
+
+    @property
+    def congested(self) -> bool:
+        """True while nothing that may be dropped should be sent."""
+        return self._link is None or self._link.unsent_bytes > CONGESTED_BYTES
+
+    @property
+    def lease_holds(self) -> bool:
+        """True while attempts may be started."""
+        return self._clock.monotonic() < self._lease.stop_at
+
+    def report(self, make: Callable[[int], Report]) -> None:
+        """Send the report that `make` returns for a serial; again until it is acknowledged."""
+        self._serial += 1
+        message = make(self._serial)
+        kept = _Kept(
+            ref=message.ref,
+            frame=frames.encode(message),
+            final=isinstance(message, messages.Finished),
+        )
+        self._reports[self._serial] = kept
+        self._quiet.clear()
+        if self._link is not None and not self._resuming:
+            self._link.write(kept.frame)
+
+    async def request(self, make: Callable[[int], Request]) -> messages.Answer:
+        """The dispatcher's answer, however many links that takes. Cancel to give up.
+
+        `make` is called again for each link. Raises `FrameTooLarge`.
+        """
+        self._serial += 1
+        serial = self._serial
+        frame = frames.encode(make(serial))
+        asked = _Asked(make=make, answer=asyncio.get_running_loop().create_future())
+        self._requests[serial] = asked
+        if self._link is not None and not self._resuming:
+            self._link.write(frame)
+        try:
+            return await asked.answer
+        finally:
+            del self._requests[serial]
+
+    def forget(self, ref: attempts.AttemptRef) -> None:
+        """The dispatcher does not want to hear of this attempt any more."""
+        self._reports = {s: kept for s, kept in self._reports.items() if kept.ref != ref}
+        self._look_quiet()
+
+    async def acknowledged(self, *, timeout_s: float) -> bool:
+        """Wait until no report is unacknowledged; False when that takes too long."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._quiet.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def _try_link(self) -> tuple[bool, bool]:
+        """Connect and hold one link until it is closed: (did it stand, was it refused for now)."""
+        try:
+            link = await self._stand()
+        except errors.LinkRefused as error:
+            if not error.retry:
+                raise
+            log.warning("dispatcher refuses the link for now", extra={"why": str(error)})
+            return False, True
+        except (OSError, TimeoutError, errors.ChannelError) as error:
+            log.info("no link to the dispatcher", extra={"why": str(error) or type(error).__name__})
+            return False, False
+        why = await link.closed
+        self._link = None
+        self._cancel_timer("renew")
+        if isinstance(why, errors.LinkRefused) and not why.retry:
+            raise why
+        log.warning("link to the dispatcher lost", extra={"why": str(why or "closed by it")})
+        return True, False
+
+    async def _stand(self) -> _Link:
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(HANDSHAKE_S):
+            _, link = await loop.create_unix_connection(lambda: _Link(self._received), self._path)
+            try:
+                link.hello_sent = self._clock.monotonic()
+                link.write(frames.encode(self._owner.hello(epoch=self._epoch)))
+                await link.welcome
+            except BaseException as error:
+                self._link = None
+                link.abort(error if isinstance(error, Exception) else None)
+                raise
+        return link
+
+    def _resume(self, link: _Link, welcome: messages.Welcome) -> None:
+        if welcome.epoch < self._epoch:
+            raise errors.LinkClosed("this dispatcher is older than the last one")
+        self._epoch = welcome.epoch
+        self._renew_s = welcome.renew_s
+        self._lease.begin(welcome.lease_s, sent=link.hello_sent)
+        self._link = link
+        self._resuming = True
+        self._owner.welcomed(welcome)
+        self._resuming = False
+        for kept in self._reports.values():
+            link.write(kept.frame)
+        for serial, asked in self._requests.items():
+            link.write(frames.encode(asked.make(serial)))
+        self._set_timer("renew", self._renew_s, self._renew)
+        self._watch_lease()
+        log.info("link to the dispatcher stands", extra={"epoch": welcome.epoch})
+
+    def _received(self, link: _Link, message: messages.ToWorker) -> None:
+        if not link.welcome.done():
+            self._greeted(link, message)
+        elif isinstance(message, messages.Run | messages.Stop | messages.LogKept):
+            self._owner.received(message)
+        elif isinstance(message, messages.Acknowledged):
+            self._acknowledge(message.serial)
+        elif isinstance(message, messages.Answer):
+            asked = self._requests.get(message.serial)
+            if asked is not None and not asked.answer.done():
+                asked.answer.set_result(message)
+        elif isinstance(message, messages.Renewed):
+            self._lease.granted(message.number)
+        elif isinstance(message, messages.Refused):
+            link.abort(errors.LinkRefused(message.reason, message.message, retry=message.retry))
+        else:
+            raise errors.MalformedFrame(f"a {type(message).__name__} at the wrong time")
+
+    def _greeted(self, link: _Link, message: messages.ToWorker) -> None:
+        if isinstance(message, messages.Welcome):
+            self._resume(link, message)
+            link.welcome.set_result(None)
+        elif isinstance(message, messages.Refused):
+            link.abort(errors.LinkRefused(message.reason, message.message, retry=message.retry))
+        else:
+            raise errors.MalformedFrame(f"a {type(message).__name__} before the Welcome")
+
+    def _acknowledge(self, serial: int) -> None:
+        settled = []
+        while self._reports and (oldest := next(iter(self._reports))) <= serial:
+            kept = self._reports.pop(oldest)
+            if kept.final:
+                settled.append(kept.ref)
+        self._look_quiet()
+        for ref in settled:
+            self._owner.settled(ref)
+
+    def _look_quiet(self) -> None:
+        if not self._reports:
+            self._quiet.set()
+
+    def _renew(self) -> None:
+        if self._link is None:
+            return
+        self._renewal += 1
+        self._lease.sent(self._renewal, at=self._clock.monotonic())
+        self._link.write(frames.encode(messages.Renew(self._renewal)))
+        self._set_timer("renew", self._renew_s, self._renew)
+
+    def _watch_lease(self) -> None:
+        left_s = self._lease.stop_at - self._clock.monotonic()
+        if left_s > 0:
+            self._set_timer("lease", left_s, self._watch_lease)
+            return
+        log.warning("the lease ends: nobody renewed it")
+        self._owner.lease_ended()
+        if self._link is not None:
+            self._link.abort(errors.LinkClosed("the dispatcher did not renew the lease"))
+
+    def _set_timer(self, name: str, after_s: float, call: Callable[[], None]) -> None:
+        self._cancel_timer(name)
+        self._timers[name] = asyncio.get_running_loop().call_later(after_s, call)
+
+    def _cancel_timer(self, name: str) -> None:
+        timer = self._timers.pop(name, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _close(self) -> None:
+        for name in list(self._timers):
+            self._cancel_timer(name)
+        if self._link is not None:
+            self._link.close()
+            self._link = None
