@@ -1,0 +1,235 @@
+"""The agent: one link to the dispatcher, and the attempts that it wants to run.
+
+Started by `__main__`. It follows orders and decides little: slots are counted by the dispatcher, so
+every Run is carried out. What it guards is that nothing runs that somebody else may start anew: it
+ends all attempts before its lease does, and refuses to start one without a lease.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Mapping
+
+from kilnwork.api import attempts, reasons
+from kilnwork.channel import errors as channel_errors
+from kilnwork.channel import messages, peer
+from kilnwork.kit import clock, coroutines, ids, processes
+from kilnwork.worker import (
+    attempt,
+    commands,
+    environment,
+    errors,
+    folders,
+    leftovers,
+    mirror,
+    outcomes,
+    reaper,
+    settings,
+)
+
+log = logging.getLogger(__name__)
+
+SHUTDOWN_GRACE_S = 8.0
+"""Between SIGTERM and SIGKILL of tasks when the worker itself is asked to stop: a Pod has 30 s by
+default, `kiln up` ends within 20."""
+
+LAST_WORDS_S = 2.0
+"""How long a worker that stops waits until its reports are acknowledged."""
+
+_UNKNOWN = outcomes.Halt(
+    attempts.Ending.STOPPED, reasons.Reason.REPLACED.value, "the dispatcher does not know it"
+)
+_LEASE_ENDED = outcomes.Halt(
+    attempts.Ending.LOST,
+    reasons.Reason.WORKER_LOST.value,
+    "the worker could not renew its lease, so it ended its tasks",
+)
+_STOPPING = outcomes.Halt(
+    attempts.Ending.LOST, reasons.Reason.WORKER_STOPPING.value, "the worker was asked to stop"
+)
+
+
+class Agent:
+    """See the module. `session`: 16 random bytes, one per process life."""
+
+    def __init__(
+        self,
+        given: settings.Settings,
+        *,
+        inherited: Mapping[str, str],
+        clock: clock.Clock,
+        entropy: ids.Entropy,
+        session: bytes,
+    ) -> None:
+        self._settings = given
+        self._session = session
+        self._crew = coroutines.Crew("worker", on_failure=self._failed)
+        self._failure: Exception | None = None
+        self._attempts: dict[attempts.AttemptRef, attempt.Attempt] = {}
+        self._reaper = reaper.Reaper()
+        self._link = peer.Peer(self, path=given.channel, clock=clock, entropy=entropy)
+        self._stopping = asyncio.Event()
+        self._tools = attempt.Tools(
+            cluster=given.cluster,
+            clock=clock,
+            link=self._link,
+            reaper=self._reaper,
+            leftovers=leftovers.Leftovers(self._reaper),
+            folders=folders.Folders(),
+            environment=environment.Environment(inherited, mounts=given.mounts),
+            mirror=mirror.Mirror(),
+        )
+
+    async def run(self) -> None:
+        """Serve until SIGTERM or SIGINT, which end it in order; a second one without grace.
+
+        Raises `LinkRefused` or `LinkClosed` when there is no dispatcher for us, and `WorkerError`
+        when the worker itself failed; in each case after nothing runs any more.
+        """
+        commands.keep_descriptors_private()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._asked_to_stop)
+        self._reaper.start()
+        self._crew.start("link", self._hold_link())
+        try:
+            await self._stopping.wait()
+            await self._end_all()
+            if self._failure is None:
+                await self._link.acknowledged(timeout_s=LAST_WORDS_S)
+        finally:
+            await self._crew.stop()
+            self._reaper.stop()
+            processes.send(processes.descendants(os.getpid()), signal.SIGKILL)
+            self._tools.mirror.close()
+            self._tools.folders.close()
+        if self._failure is not None:
+            raise self._failure
+
+    # what the link asks of its owner
+
+    def hello(self, *, epoch: int) -> messages.Hello:
+        """Who we are and what we have; the token is read each time, since it may be renewed."""
+        given = self._settings
+        return messages.Hello(
+            version=messages.VERSION,
+            role="worker",
+            session=self._session,
+            credential=self._credential(),
+            namespace=given.namespace,
+            cluster=given.cluster,
+            worker=given.worker,
+            pod_uid=given.pod_uid,
+            node=given.node,
+            slots=given.slots,
+            epoch=epoch,
+            running=tuple(messages.Running(ref) for ref in self._attempts),
+        )
+
+    def welcomed(self, welcome: messages.Welcome) -> None:
+        """Go on with what the dispatcher knows, end the rest without a word."""
+        keep = {
+            decision.ref: decision.log_offset
+            for decision in welcome.decisions
+            if decision.verdict is messages.Verdict.KEEP
+        }
+        for ref, current in list(self._attempts.items()):
+            if ref in keep:
+                current.go_on(keep[ref])
+            else:
+                current.abandon(_UNKNOWN)
+                if current.over.is_set():
+                    del self._attempts[ref]
+
+    def received(self, order: peer.Order) -> None:
+        """Carry out one order."""
+        match order:
+            case messages.Run():
+                self._start(order)
+            case messages.Stop():
+                self._stop(order)
+            case messages.LogKept():
+                current = self._attempts.get(order.ref)
+                if current is not None:
+                    current.kept_up_to(order.offset)
+
+    def settled(self, ref: attempts.AttemptRef) -> None:
+        """The dispatcher has its end; it need not be remembered."""
+        self._attempts.pop(ref, None)
+
+    def lease_ended(self) -> None:
+        """Others may soon start what runs here."""
+        for current in self._attempts.values():
+            current.halt(_LEASE_ENDED, grace_s=0)
+
+    # orders
+
+    def _start(self, run: messages.Run) -> None:
+        if run.ref in self._attempts:
+            return
+        if self._stopping.is_set():
+            self._refuse(run.ref, _STOPPING)
+            return
+        if not self._link.lease_holds:
+            self._refuse(run.ref, _LEASE_ENDED)
+            return
+        current = attempt.Attempt(run, self._tools)
+        self._attempts[run.ref] = current
+        self._crew.start(str(run.ref), self._live(current))
+
+    async def _live(self, current: attempt.Attempt) -> None:
+        await current.live()
+        if current.silent:
+            self._attempts.pop(current.ref, None)
+
+    def _refuse(self, ref: attempts.AttemptRef, halt: outcomes.Halt) -> None:
+        """Nothing was started, and nothing runs: that is proof."""
+        outcome = outcomes.halted_before_start(halt, at=self._tools.clock.wall())
+        self._link.report(lambda serial: messages.Finished(serial, ref, outcome))
+
+    def _stop(self, order: messages.Stop) -> None:
+        halt = outcomes.Halt(attempts.Ending.STOPPED, order.reason, "")
+        current = self._attempts.get(order.ref)
+        if current is None:
+            self._refuse(order.ref, halt)
+        else:
+            current.halt(halt, grace_s=order.grace_s)
+
+    # the end
+
+    async def _hold_link(self) -> None:
+        try:
+            await self._link.serve()
+        except channel_errors.ChannelError as error:
+            self._failure = error
+            self._stopping.set()
+
+    def _failed(self, name: str, error: BaseException) -> None:
+        """A bug: leave, since a worker that starts anew is proof that the old one runs nothing."""
+        self._failure = errors.WorkerError(f"{name} failed: {error!r}")
+        self._stopping.set()
+
+    def _asked_to_stop(self) -> None:
+        if self._stopping.is_set():
+            for current in self._attempts.values():
+                current.halt(_STOPPING, grace_s=0)
+        self._stopping.set()
+
+    async def _end_all(self) -> None:
+        log.info("worker stops", extra={"attempts": len(self._attempts)})
+        for current in self._attempts.values():
+            current.halt(_STOPPING, grace_s=min(current.grace_s, SHUTDOWN_GRACE_S))
+        try:
+            async with asyncio.timeout(SHUTDOWN_GRACE_S + leftovers.PATIENCE_S):
+                for current in list(self._attempts.values()):
+                    await current.over.wait()
+        except TimeoutError:
+            log.error("attempts do not end")  # noqa: TRY400
+
+    def _credential(self) -> str:
+        try:
+            return self._settings.token_file.read_text().strip()
+        except OSError as error:
+            log.warning("the channel token cannot be read", extra={"why": str(error)})
+            return ""

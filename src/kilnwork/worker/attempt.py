@@ -1,0 +1,176 @@
+"""One attempt, from Run to Finished: its files, its process, its output, its end and the proof.
+
+Used by `agent`, which holds one per attempt until the dispatcher has its end on disk. Everything
+shared between attempts is in `Tools`.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+from dataclasses import dataclass
+
+from kilnwork.api import attempts
+from kilnwork.channel import messages, peer
+from kilnwork.kit import clock
+from kilnwork.worker import (
+    commands,
+    environment,
+    errors,
+    folders,
+    http,
+    leftovers,
+    mirror,
+    outcomes,
+    output,
+    reaper,
+    results,
+    task_socket,
+)
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What all attempts of a worker share."""
+
+    cluster: str
+    clock: clock.Clock
+    link: peer.Peer
+    reaper: reaper.Reaper
+    leftovers: leftovers.Leftovers
+    folders: folders.Folders
+    environment: environment.Environment
+    mirror: mirror.Mirror
+
+
+class Attempt:
+    """One numbered try at a task. `live` is its story; the rest may be called meanwhile."""
+
+    def __init__(self, run: messages.Run, tools: Tools) -> None:
+        self.ref = run.ref
+        self.grace_s = run.spec.timeouts.kill_grace_seconds
+        self.over = asyncio.Event()
+        self.silent = False
+        self._run = run
+        self._tools = tools
+        self._halt: outcomes.Halt | None = None
+        self._command: commands.Command | None = None
+        self._output: output.Output | None = None
+        self._kill_timer: asyncio.TimerHandle | None = None
+
+    async def live(self) -> None:
+        """Run the command and report how it ended; returns when nothing of it is left."""
+        tools = self._tools
+        place = None
+        try:
+            place = tools.folders.make(self.ref, inputs=self._run.inputs)
+            outcome = await self._execute(place)
+        except (errors.CannotStart, errors.CannotStartHere) as error:
+            outcome = outcomes.not_started(error, at=tools.clock.wall())
+        self.over.set()
+        if not self.silent:
+            tools.link.report(lambda serial: messages.Finished(serial, self.ref, outcome))
+        log.info(
+            "attempt over",
+            extra={
+                "attempt": str(self.ref),
+                "ending": outcome.ending.value,
+                "reason": outcome.reason,
+                "proof": outcome.proof,
+            },
+        )
+        if place is not None:
+            await place.remove()
+
+    def halt(self, halt: outcomes.Halt, *, grace_s: float) -> None:
+        """SIGTERM to its process group, SIGKILL after `grace_s`; the first halt names the end."""
+        if self.over.is_set():
+            return
+        if self._halt is None:
+            self._halt = halt
+            self._signal(signal.SIGTERM)
+            self._signal(signal.SIGCONT)
+        self._kill_after(grace_s)
+
+    def abandon(self, halt: outcomes.Halt) -> None:
+        """End it at once and report nothing: the dispatcher does not know it."""
+        self.silent = True
+        self._tools.link.forget(self.ref)
+        self.halt(halt, grace_s=0)
+
+    def go_on(self, offset: int) -> None:
+        """A new link stands: the dispatcher knows it, and has its output below `offset`."""
+        self.silent = False
+        if self._output is not None:
+            self._output.send_again(offset)
+
+    def kept_up_to(self, offset: int) -> None:
+        """The dispatcher has the output below `offset`."""
+        if self._output is not None:
+            self._output.kept_up_to(offset)
+
+    async def _execute(self, place: folders.Place) -> attempts.Outcome:
+        tools = self._tools
+        if self._halt is not None:
+            return outcomes.halted_before_start(self._halt, at=tools.clock.wall())
+        variables = tools.environment.for_attempt(self._run, place)
+        spec = self._run.spec
+        command = commands.start((*spec.command, *spec.args), variables)
+        ended = tools.reaper.watch(command.pid)
+        self._command = command
+        started = tools.clock.wall()
+        tools.link.report(lambda serial: messages.Started(serial, self.ref, started))
+        root = tools.leftovers.enrol(command.pid, marker=str(self.ref))
+        self._output = output.Output(command.output, send=self._send_output, shared=tools.mirror)
+        server = await self._serve(place)
+        code = await ended
+        self._command = None
+        proof = await tools.leftovers.clear(root)
+        await server.close()
+        self._output.finish()
+        self._cancel_kill()
+        seen = outcomes.Seen(code=code, proof=proof, started=started, finished=tools.clock.wall())
+        return outcomes.of_command(seen, halt=self._halt, result=self._result(place, code))
+
+    async def _serve(self, place: folders.Place) -> http.Server:
+        calls = task_socket.TaskSocket(
+            self.ref,
+            cluster=self._tools.cluster,
+            link=self._tools.link,
+            clock=self._tools.clock,
+        )
+        server = http.Server(calls.answer)
+        await server.start(place.listener)
+        return server
+
+    def _result(
+        self, place: folders.Place, code: int
+    ) -> attempts.Payload | errors.BadResult | None:
+        if code != os.EX_OK or self._halt is not None:
+            return None
+        try:
+            return results.read(place.output, output_type=self._run.spec.output_type)
+        except errors.BadResult as error:
+            return error
+
+    def _send_output(self, offset: int, data: bytes) -> None:
+        if not self.silent:
+            self._tools.link.send(messages.Log(ref=self.ref, offset=offset, data=data))
+
+    def _kill_after(self, grace_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        at = loop.time() + grace_s
+        if self._kill_timer is not None and self._kill_timer.when() <= at:
+            return
+        self._cancel_kill()
+        self._kill_timer = loop.call_at(at, self._signal, signal.SIGKILL)
+
+    def _cancel_kill(self) -> None:
+        if self._kill_timer is not None:
+            self._kill_timer.cancel()
+
+    def _signal(self, number: int) -> None:
+        if self._command is not None:
+            self._command.signal(number)

@@ -1,0 +1,104 @@
+"""The environment of a command: what the Pod gives, the Task's `env`, and the worker contract.
+
+Used by `attempt`. The contract is docs/reference/worker-contract.md. A command gets KUBECONFIG only
+when the node has put the files of a service account into the Pod; the worker itself never uses
+them. The document is JSON, which is YAML too, so that a program needs no YAML parser to read it.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from kilnwork.channel import messages
+from kilnwork.kit import ids
+from kilnwork.worker import errors, folders, leftovers, settings
+
+ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+"""Where Kubernetes mounts token, ca.crt and namespace of a Pod's service account."""
+
+HOST, PORT = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"
+
+
+class Environment:
+    """What all attempts of this worker share."""
+
+    def __init__(self, inherited: Mapping[str, str], *, mounts: Path) -> None:
+        self._account = settings.mounted(ACCOUNT, mounts=mounts)
+        self._host, self._port = inherited.get(HOST, ""), inherited.get(PORT, "443")
+        left_out = settings.OWN_VARIABLES | {HOST, PORT, leftovers.MARKER}
+        self._base = {name: value for name, value in inherited.items() if name not in left_out}
+
+    def for_attempt(self, run: messages.Run, place: folders.Place) -> dict[str, str]:
+        """Variables of one attempt; writes its kubeconfig if it has one. Raises CannotStartHere."""
+        ref = run.ref
+        contract = {
+            "TASK_NAME": run.name,
+            "TASK_NAMESPACE": run.namespace,
+            "KILN_TASK_ID": ids.task_text(ref.task),
+            "KILN_RUN": str(ref.run),
+            "KILN_ATTEMPT": str(ref.attempt),
+            "KILN_DIR": str(place.directory),
+            "KILN_OUTPUT": str(place.output),
+            "KILN_SOCKET": str(place.address),
+            leftovers.MARKER: str(ref),
+        }
+        if place.input is not None:
+            contract["KILN_INPUT"] = str(place.input)
+        return {
+            **self._base,
+            "TMPDIR": str(place.directory),
+            **self._kubernetes(run.namespace, place),
+            **{entry.name: entry.value for entry in run.spec.env},
+            **contract,
+        }
+
+    def _kubernetes(self, namespace: str, place: folders.Place) -> dict[str, str]:
+        token = self._account / "token"
+        if not self._host or not token.exists():
+            return {}
+        config = kubeconfig(
+            server=f"https://{_bracketed(self._host)}:{self._port}",
+            account=self._account,
+            namespace=namespace,
+        )
+        try:
+            descriptor = os.open(place.kubeconfig, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(config)
+        except OSError as error:
+            raise errors.CannotStartHere(f"the worker cannot write KUBECONFIG: {error}") from error
+        return {"KUBECONFIG": str(place.kubeconfig), HOST: self._host, PORT: self._port}
+
+
+def kubeconfig(*, server: str, account: Path, namespace: str) -> bytes:
+    """A kubeconfig of one context; the token stays in its file, where the node renews it."""
+    name = "kilnwork"
+    return msgspec.json.encode(
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": name,
+            "clusters": [
+                {
+                    "name": name,
+                    "cluster": {
+                        "server": server,
+                        "certificate-authority": str(account / "ca.crt"),
+                    },
+                }
+            ],
+            "users": [{"name": name, "user": {"tokenFile": str(account / "token")}}],
+            "contexts": [
+                {
+                    "name": name,
+                    "context": {"cluster": name, "user": name, "namespace": namespace},
+                }
+            ],
+        }
+    )
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

@@ -1,0 +1,223 @@
+"""A small HTTP/1.1 server on one Unix socket: enough for curl and any HTTP library.
+
+Used by `task_socket`, which gives it the answers. One request at a time per connection, keep-alive,
+`Content-Length` and chunked bodies, `Expect: 100-continue`. Not for the open network: whoever can
+reach the socket is the task itself. What is too large or no HTTP is refused, and harms no one else.
+"""
+
+import asyncio
+import collections
+import logging
+import socket
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from http import HTTPStatus
+
+import httptools
+import msgspec
+
+from kilnwork.kit import coroutines, errors
+
+log = logging.getLogger(__name__)
+
+MAX_BODY_BYTES = 256 * 1024
+MAX_HEAD_BYTES = 16 * 1024
+MAX_CONNECTIONS = 64
+MAX_PIPELINED = 16
+
+
+@dataclass(slots=True)
+class Request:
+    """One request; `target` is path and query as sent."""
+
+    method: str = ""
+    target: str = ""
+    body: bytearray = field(default_factory=bytearray)
+    keep_alive: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer; `body` is JSON or empty."""
+
+    status: int
+    body: bytes = b""
+    allow: str = ""
+
+
+class HttpError(errors.KilnError):
+    """The request is answered with `status` and its message."""
+
+    def __init__(self, status: int, message: str, *, allow: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+        self.allow = allow
+
+    def reply(self) -> Reply:
+        """`{"message": …}` with the status."""
+        body = msgspec.json.encode({"message": str(self)})
+        return Reply(status=self.status, body=body, allow=self.allow)
+
+
+Handle = Callable[[Request], Awaitable[Reply]]
+"""Answers one request; raises `HttpError`. Cancelled when the connection closes."""
+
+
+class Server:
+    """Serves an already listening socket until `close`."""
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+        self._crew = coroutines.Crew("task-socket")
+        self._connections: set[_Connection] = set()
+        self._server: asyncio.Server | None = None
+
+    async def start(self, listener: socket.socket) -> None:
+        """Accept connections; takes the socket over."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_unix_server(self._connect, sock=listener)
+
+    async def close(self) -> None:
+        """Close socket and connections; requests under way get no answer."""
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self._connections):
+            connection.abort()
+        await self._crew.stop()
+
+    def _connect(self) -> "_Connection":
+        return _Connection(self._handle, crew=self._crew, siblings=self._connections)
+
+
+class _Connection(asyncio.Protocol):
+    """One connection; also the callbacks of its parser (on_…)."""
+
+    def __init__(
+        self, handle: Handle, *, crew: coroutines.Crew, siblings: set["_Connection"]
+    ) -> None:
+        self._handle = handle
+        self._crew = crew
+        self._siblings = siblings
+        self._parser = httptools.HttpRequestParser(self)
+        self._transport: asyncio.Transport | None = None
+        self._request = Request()
+        self._head_bytes = 0
+        self._queue: collections.deque[Request] = collections.deque()
+        self._answering: asyncio.Task[None] | None = None
+        self._closing = False
+        self._half_closed = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        if not isinstance(transport, asyncio.Transport):
+            raise TypeError("a stream transport is needed")
+        self._transport = transport
+        self._siblings.add(self)
+        if len(self._siblings) > MAX_CONNECTIONS:
+            self._refuse(HttpError(503, f"more than {MAX_CONNECTIONS} connections at a time"))
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._siblings.discard(self)
+        self._transport = None
+        if self._answering is not None:
+            self._answering.cancel()
+
+    def eof_received(self) -> bool:
+        """Half-closed: it may still wait for answers."""
+        self._half_closed = True
+        return self._answering is not None
+
+    def data_received(self, data: bytes) -> None:
+        if self._closing:
+            return
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self._refuse(HttpError(400, "this socket speaks HTTP/1.1 only"))
+        except httptools.HttpParserError as error:
+            cause = error.__context__
+            known = cause if isinstance(cause, HttpError) else None
+            self._refuse(known or HttpError(400, f"not an HTTP request: {error}"))
+
+    def abort(self) -> None:
+        """Close now."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    # callbacks of httptools
+
+    def on_message_begin(self) -> None:
+        self._request = Request()
+        self._head_bytes = 0
+
+    def on_url(self, url: bytes) -> None:
+        self._head(len(url))
+        self._request.target += url.decode("latin-1")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._head(len(name) + len(value))
+        if name.lower() == b"content-length" and int(value) > MAX_BODY_BYTES:
+            raise _too_large()
+        if name.lower() == b"expect" and self._transport is not None:
+            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def on_body(self, body: bytes) -> None:
+        self._request.body += body
+        if len(self._request.body) > MAX_BODY_BYTES:
+            raise _too_large()
+
+    def on_message_complete(self) -> None:
+        self._request.method = self._parser.get_method().decode("latin-1")
+        self._request.keep_alive = self._parser.should_keep_alive()
+        self._queue.append(self._request)
+        if len(self._queue) > MAX_PIPELINED:
+            raise HttpError(503, f"more than {MAX_PIPELINED} requests at a time on a connection")
+        if self._answering is None:
+            self._answering = self._crew.start("answer", self._answer_all())
+
+    def _head(self, count: int) -> None:
+        self._head_bytes += count
+        if self._head_bytes > MAX_HEAD_BYTES:
+            raise HttpError(431, f"the head of a request may have {MAX_HEAD_BYTES} bytes")
+
+    async def _answer_all(self) -> None:
+        while self._queue:
+            request = self._queue.popleft()
+            self._write(await self._answer(request), keep_alive=request.keep_alive)
+        self._answering = None
+        if self._half_closed and self._transport is not None:
+            self._transport.close()
+
+    async def _answer(self, request: Request) -> Reply:
+        try:
+            return await self._handle(request)
+        except HttpError as error:
+            return error.reply()
+        except Exception:
+            log.exception("a request of a task could not be answered")
+            return HttpError(500, "the worker failed to answer; see its log").reply()
+
+    def _refuse(self, error: HttpError) -> None:
+        self._write(error.reply(), keep_alive=False)
+
+    def _write(self, reply: Reply, *, keep_alive: bool) -> None:
+        if self._transport is None or self._closing:
+            return
+        self._transport.write(_encode(reply, keep_alive=keep_alive))
+        if not keep_alive:
+            self._closing = True
+            self._transport.close()
+
+
+def _too_large() -> HttpError:
+    return HttpError(413, f"the body may have {MAX_BODY_BYTES // 1024} KiB")
+
+
+def _encode(reply: Reply, *, keep_alive: bool) -> bytes:
+    head = [f"HTTP/1.1 {reply.status} {HTTPStatus(reply.status).phrase}"]
+    if reply.allow:
+        head.append(f"Allow: {reply.allow}")
+    if reply.status != HTTPStatus.NO_CONTENT:
+        head += ["Content-Type: application/json", f"Content-Length: {len(reply.body)}"]
+    if not keep_alive:
+        head.append("Connection: close")
+    return "\r\n".join([*head, "", ""]).encode("latin-1") + reply.body

@@ -1,0 +1,130 @@
+"""What an attempt leaves behind when its command has ended: find it, kill it, prove it gone.
+
+Used by `attempt`. Since the worker is a subreaper, everything a task ever started is below it; once
+the command is gone the rest hangs below orphans, which are children of the worker that nobody
+watches. Whose an orphan is says, in this order: the marker in its initial environment, its session,
+and the moment it started. An orphan that hides all of them is taken for the attempt that ends, if
+it is younger than it: rather one daemon too many than a task that is called over and is not.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+from kilnwork.kit import processes
+from kilnwork.worker import reaper
+
+log = logging.getLogger(__name__)
+
+MARKER = "KILN_ATTEMPT_ID"
+"""Environment variable that every process of an attempt is born with."""
+
+PATIENCE_S = 10.0
+"""A killed process that is not gone by then is stuck in the kernel: there is no proof."""
+
+_FIRST_PAUSE_S = 0.0005
+_LONGEST_PAUSE_S = 0.05
+_LOOKS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """The first process of an attempt, which is also its session. `started`: clock ticks."""
+
+    pid: int
+    started: int
+    marker: str
+
+
+class Leftovers:
+    """All attempts of this worker that have a process, and what is left of one that ends."""
+
+    def __init__(self, waiter: reaper.Reaper) -> None:
+        self._reaper = waiter
+        self._roots: dict[str, Root] = {}
+
+    def enrol(self, pid: int, *, marker: str) -> Root:
+        """`pid` was just started, with `MARKER=marker` in its environment."""
+        identity = processes.identify(pid)
+        root = Root(pid=pid, started=identity.started if identity else 0, marker=marker)
+        self._roots[marker] = root
+        return root
+
+    async def clear(self, root: Root) -> bool:
+        """Kill what `root` left; call after it was waited for. True is proof that all is gone."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + PATIENCE_S
+        pause_s = _FIRST_PAUSE_S
+        try:
+            while not self._reaper.sweep():
+                left = self._left_by(root)
+                if not left:
+                    break
+                if loop.time() > deadline:
+                    log.error("processes of an attempt cannot be killed", extra={"pids": left})
+                    return False
+                _kill(left)
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            return True
+        finally:
+            del self._roots[root.marker]
+
+    def _left_by(self, root: Root) -> set[int]:
+        stats = _consistent_look()
+        watched = self._reaper.watched
+        orphans = {
+            pid
+            for pid, stat in stats.items()
+            if stat.parent == os.getpid() and stat.running and pid not in watched
+        }
+        mine = {pid for pid in orphans if self._belongs(pid, stats[pid], root)}
+        return {pid for pid in mine | processes.below(mine, stats) if stats[pid].running}
+
+    def _belongs(self, pid: int, stat: processes.Stat, root: Root) -> bool:
+        marker = _marker_of(pid)
+        if marker == root.marker:
+            return True
+        if marker is not None:
+            return marker not in self._roots
+        sessions = {other.pid for other in self._roots.values() if other is not root}
+        if stat.session in sessions:
+            return False
+        return stat.session == root.pid or stat.started >= root.started
+
+
+def _consistent_look() -> dict[int, processes.Stat]:
+    """A look in which every parent is there, too: a process that ends between two reads of /proc
+    would hide its children.
+    """
+    stats = processes.look()
+    for _ in range(_LOOKS):
+        if all(stat.parent in stats or stat.parent == 0 for stat in stats.values()):
+            break
+        stats = processes.look()
+    return stats
+
+
+def _marker_of(pid: int) -> str | None:
+    try:
+        environment = Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return None
+    start = f"{MARKER}=".encode()
+    for entry in environment.split(b"\0"):
+        if entry.startswith(start):
+            return entry[len(start) :].decode(errors="replace")
+    return None
+
+
+def _kill(pids: set[int]) -> None:
+    for pid in pids:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+        except PermissionError:
+            log.warning("a process of another user cannot be killed", extra={"pid": pid})

@@ -1,0 +1,113 @@
+"""What is said of an attempt that is over: pure, from what was seen to an `Outcome`.
+
+Used by `attempt`. The rules are docs/reference/worker-contract.md; 75 is EX_TEMPFAIL of sysexits.h.
+"""
+
+import signal
+from dataclasses import dataclass
+
+from kilnwork.api import attempts, reasons
+from kilnwork.worker import errors
+
+RETRY = 75
+
+
+@dataclass(frozen=True, slots=True)
+class Halt:
+    """Somebody wants the attempt to end, and how that is to be called."""
+
+    ending: attempts.Ending
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One attempt whose command was executed. `code`: 0 to 255, or minus the signal."""
+
+    code: int
+    proof: bool
+    started: float
+    finished: float
+
+
+def of_command(
+    seen: Seen, *, halt: Halt | None, result: attempts.Payload | errors.BadResult | None
+) -> attempts.Outcome:
+    """The outcome of a command that ran. A halt that came before the end counts, whatever ended."""
+    if halt is not None:
+        return _outcome(seen, halt.ending, reason=halt.reason, message=halt.message)
+    if seen.code == -signal.SIGKILL:
+        return _outcome(
+            seen,
+            attempts.Ending.LOST,
+            reason=reasons.Reason.PROCESS_KILLED,
+            message="ended by SIGKILL, which kilnwork did not send: somebody else, or the kernel "
+            "because memory ran out",
+        )
+    if seen.code < 0:
+        message = f"ended by signal {-seen.code} ({_signal_name(-seen.code)})"
+        return _failed(seen, reasons.Reason.NON_ZERO_EXIT, message)
+    if seen.code == RETRY:
+        message = "exit code 75 asks for a retry"
+        return _failed(seen, reasons.Reason.RETRY_REQUESTED, message)
+    if seen.code:
+        return _failed(seen, reasons.Reason.NON_ZERO_EXIT, f"exit code {seen.code}")
+    if isinstance(result, errors.BadResult):
+        return _failed(seen, result.reason, str(result))
+    return _outcome(seen, attempts.Ending.SUCCEEDED, reason=reasons.Reason.SUCCEEDED, result=result)
+
+
+def not_started(
+    error: errors.CannotStart | errors.CannotStartHere, *, at: float
+) -> attempts.Outcome:
+    """Nothing was executed: the task's fault, or this worker's."""
+    if isinstance(error, errors.CannotStart):
+        ending, reason = attempts.Ending.FAILED, str(error.reason)
+    else:
+        ending, reason = attempts.Ending.LOST, str(reasons.Reason.WORKER_LOST)
+    return attempts.Outcome(ending=ending, reason=reason, message=str(error), finished=at)
+
+
+def halted_before_start(halt: Halt, *, at: float) -> attempts.Outcome:
+    """The end was asked for before anything was executed."""
+    return attempts.Outcome(
+        ending=halt.ending, reason=halt.reason, message=halt.message, finished=at
+    )
+
+
+def shell_code(code: int) -> int:
+    """As a shell would say it: 128 + N for signal N."""
+    return 128 - code if code < 0 else code
+
+
+def _failed(seen: Seen, reason: str, message: str) -> attempts.Outcome:
+    return _outcome(seen, attempts.Ending.FAILED, reason=reason, message=message)
+
+
+def _outcome(
+    seen: Seen,
+    ending: attempts.Ending,
+    *,
+    reason: str,
+    message: str = "",
+    result: attempts.Payload | None = None,
+) -> attempts.Outcome:
+    return attempts.Outcome(
+        ending=ending,
+        reason=str(reason),
+        message=message,
+        exit_code=shell_code(seen.code),
+        result=result,
+        proof=seen.proof,
+        requested_retry=seen.code == RETRY and ending is attempts.Ending.FAILED,
+        started=seen.started,
+        finished=seen.finished,
+    )
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "real-time"

@@ -1,0 +1,59 @@
+"""Waiting for processes: the only place of the worker that does.
+
+The worker is a subreaper, so it becomes the parent of whatever its tasks leave behind. One sweep
+waits for every child that has ended, hands the exit status of a watched one to who watches it, and
+drops those of orphans. Nobody else in this process may wait, or statuses would be stolen.
+"""
+
+import asyncio
+import os
+import signal
+
+from kilnwork.kit import processes
+
+
+class Reaper:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self._watched: dict[int, asyncio.Future[int]] = {}
+
+    def start(self) -> None:
+        """Become a subreaper and sweep at every SIGCHLD; call in the running event loop."""
+        processes.become_subreaper()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self.sweep)
+
+    def stop(self) -> None:
+        """Let go of SIGCHLD."""
+        asyncio.get_running_loop().remove_signal_handler(signal.SIGCHLD)
+
+    def watch(self, pid: int) -> asyncio.Future[int]:
+        """The exit code of a child: 0 to 255, or minus the signal that ended it.
+
+        Call in the same turn of the event loop in which the child was started.
+        """
+        ended = asyncio.get_running_loop().create_future()
+        self._watched[pid] = ended
+        return ended
+
+    @property
+    def watched(self) -> frozenset[int]:
+        """Children that somebody waits for; all others are orphans of a task."""
+        return frozenset(self._watched)
+
+    def sweep(self) -> bool:
+        """Wait for all that have ended. True if not one child is left, not even a living one.
+
+        That is the kernel's word (ECHILD), and with it proof: every process that a task started is
+        below this one.
+        """
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return True
+            if pid == 0:
+                return False
+            ended = self._watched.pop(pid, None)
+            if ended is not None and not ended.done():
+                ended.set_result(os.waitstatus_to_exitcode(status))

@@ -1,0 +1,84 @@
+"""What a worker is told by its Pod: the channel, who it is, how many slots it offers.
+
+Read once at start from the environment that the TaskCluster controller gives the container. The
+channel token itself is in a file, so that no task, process list or dump shows it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from kilnwork.kit import errors
+
+MOUNTS = "CONTAINER_SANDBOX_MOUNT_POINT"
+"""Folder in front of every mount path where mounts are not at their real paths (the local node)."""
+
+OWN_VARIABLES = frozenset(
+    {
+        "KILN_CHANNEL",
+        "KILN_TOKEN_FILE",
+        "KILN_NAMESPACE",
+        "KILN_CLUSTER",
+        "KILN_WORKER",
+        "KILN_POD_UID",
+        "KILN_NODE",
+        "KILN_SLOTS",
+    }
+)
+"""Meant for the worker itself: tasks do not inherit them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """See the module. `channel`: path of the dispatcher's Unix socket. `mounts`: see `MOUNTS`."""
+
+    channel: str
+    token_file: Path
+    namespace: str
+    cluster: str
+    worker: str
+    pod_uid: str
+    node: str
+    slots: int
+    mounts: Path
+
+
+def from_environment(environment: Mapping[str, str]) -> Settings:
+    """Raises ConfigurationError, which names the variable and what it should hold."""
+    mounts = Path(environment.get(MOUNTS) or "/")
+    channel = _needed(environment, "KILN_CHANNEL")
+    if not channel.startswith("unix:/"):
+        raise errors.ConfigurationError(
+            f"KILN_CHANNEL is {channel!r}; it must be unix:/PATH, the dispatcher's socket"
+        )
+    return Settings(
+        channel=channel.removeprefix("unix:"),
+        token_file=mounted(Path(_needed(environment, "KILN_TOKEN_FILE")), mounts=mounts),
+        namespace=_needed(environment, "KILN_NAMESPACE"),
+        cluster=_needed(environment, "KILN_CLUSTER"),
+        worker=_needed(environment, "KILN_WORKER"),
+        pod_uid=_needed(environment, "KILN_POD_UID"),
+        node=environment.get("KILN_NODE", ""),
+        slots=_slots(environment.get("KILN_SLOTS", "1")),
+        mounts=mounts,
+    )
+
+
+def mounted(path: Path, *, mounts: Path) -> Path:
+    """Where a file of a volume mounted at `path` is to be found."""
+    return mounts / path.relative_to("/") if path.is_absolute() else path
+
+
+def _needed(environment: Mapping[str, str], variable: str) -> str:
+    value = environment.get(variable, "")
+    if not value:
+        raise errors.ConfigurationError(
+            f"{variable} is not set: a worker is started by its TaskCluster's Pod, which sets it"
+        )
+    return value
+
+
+def _slots(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 10_000:
+        raise errors.ConfigurationError(f"KILN_SLOTS is {text!r}; it must be 1 to 10000")
+    return int(text)

@@ -1,0 +1,162 @@
+"""What a running task may ask for on its KILN_SOCKET: children, their state, showing progress.
+
+Used by `attempt`: one per attempt, so the parent is whoever holds the socket, never a field. The
+calls are docs/reference/worker-contract.md. Answers of the dispatcher are passed on as they are.
+"""
+
+from collections.abc import Callable
+from typing import Annotated, TypeVar
+from urllib.parse import parse_qs, urlsplit
+
+import msgspec
+
+from kilnwork.api import attempts, task
+from kilnwork.channel import errors as channel_errors
+from kilnwork.channel import messages, peer
+from kilnwork.kit import clock, ids
+from kilnwork.worker import http
+
+T = TypeVar("T")
+
+MAX_WAIT_S = 3600.0
+"""Longest `?wait=`; ask again for longer."""
+
+_CALLS = "POST /tasks, GET /tasks/{id}?wait=SECONDS and POST /progress"
+
+
+class _Child(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Body of POST /tasks."""
+
+    spec: msgspec.Raw
+    name: task.Name | None = None
+    key: Annotated[str, msgspec.Meta(min_length=1, max_length=253)] | None = None
+
+
+class _ClusterOf(msgspec.Struct, frozen=True, rename="camel"):
+    """Looks only whether a spec names a cluster; everything else is checked later."""
+
+    cluster_name: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+class _Progress(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Body of POST /progress."""
+
+    fraction: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
+    message: Annotated[str, msgspec.Meta(max_length=1024)] = ""
+
+
+class TaskSocket:
+    """The calls of one attempt."""
+
+    def __init__(
+        self,
+        ref: attempts.AttemptRef,
+        *,
+        cluster: str,
+        link: peer.Peer,
+        clock: clock.Clock,
+    ) -> None:
+        self._ref = ref
+        self._cluster = cluster
+        self._link = link
+        self._clock = clock
+        self._ordinal = 0
+
+    async def answer(self, request: http.Request) -> http.Reply:
+        """Carry out one request; raises `http.HttpError`."""
+        address = urlsplit(request.target)
+        match address.path.strip("/").split("/"):
+            case ["tasks"]:
+                _only("POST", request)
+                return await self._spawn(bytes(request.body))
+            case ["tasks", text]:
+                _only("GET", request)
+                return await self._ask(text, query=address.query)
+            case ["progress"]:
+                _only("POST", request)
+                return self._progress(bytes(request.body))
+        raise http.HttpError(404, f"there is no {address.path} here, only {_CALLS}")
+
+    async def _spawn(self, body: bytes) -> http.Reply:
+        child = _decode(body, _Child)
+        spec = self._spec_of(bytes(child.spec))
+        if child.key is None:
+            self._ordinal += 1
+        ordinal = 0 if child.key is not None else self._ordinal
+
+        def make(serial: int) -> messages.Spawn:
+            return messages.Spawn(
+                serial=serial,
+                parent=self._ref,
+                ordinal=ordinal,
+                key=child.key,
+                name=child.name,
+                spec=spec,
+                inputs=None,
+            )
+
+        return await self._request(make)
+
+    def _spec_of(self, raw: bytes) -> task.TaskSpec:
+        spec = _decode(raw, task.TaskSpec, at="$.spec")
+        if _decode(raw, _ClusterOf).cluster_name is msgspec.UNSET:
+            spec = msgspec.structs.replace(spec, cluster_name=self._cluster)
+        if not spec.command:
+            raise http.HttpError(
+                400, "spec.command is empty: name the program to run - at `$.spec`"
+            )
+        return spec
+
+    async def _ask(self, text: str, *, query: str) -> http.Reply:
+        try:
+            asked = ids.task_id(text)
+        except ValueError:
+            raise http.HttpError(404, f"{text!r} is not the id of a task") from None
+        until = self._clock.monotonic() + _wait_s(query)
+
+        def make(serial: int) -> messages.Ask:
+            left_s = max(0.0, until - self._clock.monotonic())
+            return messages.Ask(serial=serial, parent=self._ref, task=asked, wait_s=left_s)
+
+        return await self._request(make)
+
+    def _progress(self, body: bytes) -> http.Reply:
+        progress = _decode(body, _Progress)
+        if not self._link.congested:
+            self._link.send(
+                messages.Progress(
+                    ref=self._ref, fraction=progress.fraction, message=progress.message
+                )
+            )
+        return http.Reply(status=204)
+
+    async def _request(self, make: Callable[[int], peer.Request]) -> http.Reply:
+        try:
+            answer = await self._link.request(make)
+        except channel_errors.FrameTooLarge as error:
+            raise http.HttpError(413, str(error)) from error
+        return http.Reply(status=answer.status, body=answer.body)
+
+
+def _only(method: str, request: http.Request) -> None:
+    if request.method != method:
+        raise http.HttpError(405, f"use {method} here, not {request.method}", allow=method)
+
+
+def _decode(body: bytes, kind: type[T], *, at: str = "$") -> T:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        why = str(error).replace("`$", f"`{at}") if "`$" in str(error) else f"{error} - at `{at}`"
+        raise http.HttpError(400, f"the body is refused: {why}") from error
+
+
+def _wait_s(query: str) -> float:
+    given = parse_qs(query, keep_blank_values=True).get("wait", ["0"])[-1]
+    try:
+        seconds = float(given)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= MAX_WAIT_S:
+        raise http.HttpError(400, f"wait={given} must be 0 to {MAX_WAIT_S:.0f} seconds")
+    return seconds

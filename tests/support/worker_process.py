@@ -1,0 +1,79 @@
+"""`python -m kilnwork.worker` in a subprocess, as a TaskCluster's Pod would start it."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from kilnwork.kit import ids, processes
+
+
+class WorkerProcess:
+    """One worker; everything it starts can be found by a mark in the environment."""
+
+    def __init__(self, folder: Path, *, channel: Path, **environment: str) -> None:
+        self.folder = folder
+        self.mark = f"KILN_CONTAINER_ID={ids.new_uid()}"
+        self.log = folder / "worker.log"
+        self.out = folder / "worker.out"
+        token = folder / "token"
+        token.write_text("opensesame\n")
+        self.environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(folder),
+            "TMPDIR": "/tmp",
+            "KILN_CHANNEL": f"unix:{channel}",
+            "KILN_TOKEN_FILE": str(token),
+            "KILN_NAMESPACE": "default",
+            "KILN_CLUSTER": "counter",
+            "KILN_WORKER": "counter-0",
+            "KILN_POD_UID": ids.new_uid(),
+            "KILN_NODE": "node-0",
+            "KILN_SLOTS": "2",
+            "KILN_CONTAINER_ID": self.mark.partition("=")[2],
+            **environment,
+        }
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it; returns at once."""
+        with self.log.open("ab") as log, self.out.open("ab") as out:
+            os.set_inheritable(log.fileno(), True)
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "kilnwork.worker"],
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=log,
+                cwd=self.folder,
+                pass_fds=(log.fileno(),),  # a careless parent: tasks must not see it
+            )
+
+    @property
+    def pid(self) -> int:
+        """Its pid."""
+        assert self.process is not None
+        return self.process.pid
+
+    def signal(self, number: int) -> None:
+        """Send it a signal."""
+        os.kill(self.pid, number)
+
+    def stop(self, *, timeout_s: float = 15.0) -> int:
+        """SIGTERM; its exit code."""
+        assert self.process is not None
+        if self.process.poll() is None:
+            self.signal(signal.SIGTERM)
+        return self.process.wait(timeout_s)
+
+    def destroy(self) -> None:
+        """Leave nothing behind, whatever happened."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        processes.kill_belonging(None, marker=self.mark)
+
+    def alive(self) -> set[int]:
+        """The worker and all that it has started, as far as it still runs."""
+        return processes.belonging(None, marker=self.mark)
