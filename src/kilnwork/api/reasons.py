@@ -106,10 +106,6 @@ class Reason(_Explained):
         "NonDeterministicRetry",
         "A repeated attempt asked for another child than before; the old child was killed.",
     )
-    JOURNAL_LOST = (
-        "JournalLost",
-        "The journal has no record of this run, and it cannot run again safely.",
-    )
 
     # Killing, Killed
     KILLED = "Killed", "Somebody asked for it: `killTimestamp`, or cancel."

@@ -7,5 +7,5 @@ class ControllerError(errors.KilnError):
     """A controller cannot do its work."""
 
 
-class NotStarted(ControllerError):
-    """The controllers have not been started."""
+class NotYet(ControllerError):
+    """The controllers have not heard enough yet to answer; ask again."""

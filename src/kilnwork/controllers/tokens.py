@@ -11,7 +11,10 @@ import hmac
 from collections.abc import Sequence
 
 from kilnwork.api import task_cluster
-from kilnwork.controllers import caches, worker_pods
+from kilnwork.controllers import caches, errors, worker_pods
+
+PATIENCE_S = 5.0
+"""How long a check waits for full caches: longer than a start takes."""
 
 
 def channel_secret(known: caches.Caches, cluster: task_cluster.TaskCluster) -> caches.Secret | None:
@@ -27,8 +30,8 @@ def channel_secret(known: caches.Caches, cluster: task_cluster.TaskCluster) -> c
 class SecretVerifier:
     """Compares a credential with the token in the cluster's channel Secret.
 
-    `synced`: set when the caches are full; a check waits for them, so that workers who come back
-    while the manager starts are not turned away.
+    `synced`: set when the caches are full; a check waits for them up to `PATIENCE_S`, so that
+    workers who come back while the manager starts are let in without delay.
     """
 
     def __init__(self, known: caches.Caches, *, synced: Sequence[asyncio.Event] = ()) -> None:
@@ -36,16 +39,28 @@ class SecretVerifier:
         self._synced = synced
 
     async def verify(self, namespace: str, cluster: str, credential: str) -> bool:
-        """True when `credential` is the token of this cluster as it is now."""
-        for event in self._synced:
-            await event.wait()
+        """True when `credential` is the token of this cluster as it is now.
+
+        Raises NotYet when the caches are not full or have not heard of the Secret.
+        """
+        await self._wait_synced()
         known = self._caches.clusters.get((namespace, cluster))
         if known is None or known.metadata.deletion_timestamp is not None:
             return False
         secret = channel_secret(self._caches, known)
-        token = secret.data.get(worker_pods.TOKEN_KEY, "") if secret is not None else ""
+        if secret is None:
+            raise errors.NotYet(f"TaskCluster {cluster} has no channel Secret yet")
+        token = secret.data.get(worker_pods.TOKEN_KEY, "")
         try:
             expected = base64.b64decode(token, validate=True)
         except binascii.Error:
             return False
         return bool(expected) and hmac.compare_digest(expected, credential.encode())
+
+    async def _wait_synced(self) -> None:
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                for event in self._synced:
+                    await event.wait()
+        except TimeoutError as error:
+            raise errors.NotYet("the caches of the controllers are not full yet") from error

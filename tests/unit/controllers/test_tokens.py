@@ -6,7 +6,7 @@ import base64
 import pytest
 
 from kilnwork.api import meta, task_cluster
-from kilnwork.controllers import caches, tokens
+from kilnwork.controllers import caches, errors, tokens
 
 
 def _caches(*, word: str = "sesame", owner: str = "u-1", leaving: bool = False) -> caches.Caches:
@@ -46,7 +46,8 @@ async def test_only_the_token_of_the_cluster_is_believed(
 
 async def test_secret_of_somebody_else_is_not_believed() -> None:
     verifier = tokens.SecretVerifier(_caches(owner="u-0"))
-    assert not await verifier.verify("ns", "c", "sesame")
+    with pytest.raises(errors.NotYet):
+        await verifier.verify("ns", "c", "sesame")
 
 
 async def test_empty_token_lets_nobody_in() -> None:
