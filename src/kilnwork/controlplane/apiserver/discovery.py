@@ -1,0 +1,209 @@
+"""Discovery: which groups, versions and resources are served, and what the server is.
+
+Used by the HTTP app for `/api`, `/apis`, `/api/v1`, `/apis/GROUP[/VERSION]` and `/version`; kubectl
+asks these first. Documents are made once, from `builtin.SERVED`. Aggregated discovery (KEP-3352)
+when the client accepts it, so that kubectl needs two requests instead of one per group.
+"""
+
+import functools
+import platform
+from collections.abc import Sequence
+
+from kilnwork import version as versions
+from kilnwork.api import meta, resource
+from kilnwork.controlplane.apiserver import builtin
+
+KUBERNETES_MAJOR = "1"
+KUBERNETES_MINOR = "32"
+"""The API level that is followed; clients decide by it what they may ask for."""
+
+_AGGREGATED = "APIGroupDiscoveryList"
+_AGGREGATED_VERSIONS = ("v2", "v2beta1")
+
+
+def aggregated_version(accept: str) -> str | None:
+    """`v2` or `v2beta1` when the client prefers aggregated discovery in it, else None."""
+    for option in accept.split(","):
+        parts = [part.strip() for part in option.split(";")]
+        if f"as={_AGGREGATED}" in parts and "g=apidiscovery.k8s.io" in parts:
+            wanted = next((p.removeprefix("v=") for p in parts if p.startswith("v=")), "")
+            if wanted in _AGGREGATED_VERSIONS:
+                return wanted
+        elif parts[0] in ("application/json", "*/*"):
+            return None
+    return None
+
+
+def aggregated_media_type(version: str) -> str:
+    """Content-Type of an aggregated document: clients compare it."""
+    return f"application/json;g=apidiscovery.k8s.io;v={version};as={_AGGREGATED}"
+
+
+def document(path: str, *, accept: str, address: str = "") -> tuple[meta.JsonObject, str] | None:
+    """The document at `path` and its media type; None when there is nothing.
+
+    `address` (`host:port`) is what `/api` tells clients outside.
+    """
+    parts = [part for part in path.split("/") if part]
+    aggregated = aggregated_version(accept) if parts in (["api"], ["apis"]) else None
+    if aggregated is not None:
+        return _aggregated(parts[0], aggregated), aggregated_media_type(aggregated)
+    found = _plain(parts, address)
+    return None if found is None else (found, "application/json")
+
+
+def version() -> meta.JsonObject:
+    """`/version`: the Kubernetes API level, and whose server this is."""
+    return {
+        "major": KUBERNETES_MAJOR,
+        "minor": KUBERNETES_MINOR,
+        "gitVersion": f"v{KUBERNETES_MAJOR}.{KUBERNETES_MINOR}.0+kilnwork-{versions.__version__}",
+        "gitCommit": "",
+        "gitTreeState": "",
+        "buildDate": "1970-01-01T00:00:00Z",
+        "goVersion": "",
+        "compiler": platform.python_implementation(),
+        "platform": f"{platform.system().lower()}/{_machine()}",
+    }
+
+
+def _machine() -> str:
+    names = {"x86_64": "amd64", "aarch64": "arm64"}
+    return names.get(platform.machine(), platform.machine())
+
+
+def _plain(parts: Sequence[str], address: str) -> meta.JsonObject | None:
+    match parts:
+        case ["api"]:
+            return {
+                "kind": "APIVersions",
+                "versions": ["v1"],
+                "serverAddressByClientCIDRs": [
+                    {"clientCIDR": "0.0.0.0/0", "serverAddress": address}
+                ],
+            }
+        case ["apis"]:
+            groups = [_group(group) for group in groups_served() if group]
+            return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
+        case ["api", "v1"]:
+            return _resources("", "v1")
+        case ["apis", group] if group in groups_served():
+            return {"kind": "APIGroup", "apiVersion": "v1", **_group(group)}
+        case ["apis", group, version_] if version_ == groups_served().get(group):
+            return _resources(group, version_)
+    return None
+
+
+@functools.cache
+def groups_served() -> dict[str, str]:
+    """Group → its version, in the order of the table; the core group is empty."""
+    found: dict[str, str] = {}
+    for served in builtin.SERVED:
+        found.setdefault(served.resource.group, served.resource.version)
+    return found
+
+
+def _group(group: str) -> meta.JsonObject:
+    version_ = groups_served()[group]
+    named = {"groupVersion": f"{group}/{version_}", "version": version_}
+    return {"name": group, "versions": [named], "preferredVersion": named}
+
+
+def _of(group: str) -> list[builtin.Served]:
+    return [s for s in builtin.SERVED if s.resource.group == group]
+
+
+def _resources(group: str, version_: str) -> meta.JsonObject:
+    listed: list[meta.JsonObject] = []
+    for served in _of(group):
+        listed.append(_resource(served))
+        listed.extend(_subresource(served, sub) for sub in served.subresources)
+    return {
+        "kind": "APIResourceList",
+        "apiVersion": "v1",
+        "groupVersion": f"{group}/{version_}" if group else version_,
+        "resources": listed,
+    }
+
+
+def _resource(served: builtin.Served) -> meta.JsonObject:
+    what = served.resource
+    entry: meta.JsonObject = {
+        "name": what.plural,
+        "singularName": what.singular,
+        "namespaced": what.namespaced,
+        "kind": what.kind,
+        "verbs": list(served.verbs),
+    }
+    if what.short_names:
+        entry["shortNames"] = list(what.short_names)
+    if what.categories:
+        entry["categories"] = list(what.categories)
+    return entry
+
+
+def _subresource(served: builtin.Served, sub: builtin.Subresource) -> meta.JsonObject:
+    entry: meta.JsonObject = {
+        "name": f"{served.resource.plural}/{sub.name}",
+        "singularName": "",
+        "namespaced": served.resource.namespaced,
+        "kind": sub.kind or served.resource.kind,
+        "verbs": list(sub.verbs),
+    }
+    if sub.version:
+        entry |= {"group": sub.group, "version": sub.version}
+    return entry
+
+
+def _aggregated(root: str, version_: str) -> meta.JsonObject:
+    groups = [g for g in groups_served() if (g == "") == (root == "api")]
+    return {
+        "kind": _AGGREGATED,
+        "apiVersion": f"apidiscovery.k8s.io/{version_}",
+        "metadata": {},
+        "items": [_aggregated_group(group) for group in groups],
+    }
+
+
+def _aggregated_group(group: str) -> meta.JsonObject:
+    return {
+        "metadata": {"name": group} if group else {},
+        "versions": [
+            {
+                "version": groups_served()[group],
+                "freshness": "Current",
+                "resources": [_aggregated_resource(served) for served in _of(group)],
+            }
+        ],
+    }
+
+
+def _aggregated_resource(served: builtin.Served) -> meta.JsonObject:
+    what = served.resource
+    entry: meta.JsonObject = {
+        "resource": what.plural,
+        "responseKind": _kind(what.group, what.version, what.kind),
+        "scope": "Namespaced" if what.namespaced else "Cluster",
+        "singularResource": what.singular,
+        "verbs": list(served.verbs),
+    }
+    if what.short_names:
+        entry["shortNames"] = list(what.short_names)
+    if what.categories:
+        entry["categories"] = list(what.categories)
+    if served.subresources:
+        entry["subresources"] = [_aggregated_sub(what, sub) for sub in served.subresources]
+    return entry
+
+
+def _aggregated_sub(what: resource.Resource, sub: builtin.Subresource) -> meta.JsonObject:
+    group, version_ = (sub.group, sub.version) if sub.version else (what.group, what.version)
+    return {
+        "subresource": sub.name,
+        "responseKind": _kind(group, version_, sub.kind or what.kind),
+        "verbs": list(sub.verbs),
+    }
+
+
+def _kind(group: str, version_: str, kind: str) -> meta.JsonObject:
+    return {"group": group, "version": version_, "kind": kind}
