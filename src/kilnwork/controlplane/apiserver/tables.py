@@ -1,0 +1,242 @@
+"""Lists as tables (meta.k8s.io/v1 Table): what `kubectl get` shows.
+
+Used by get, list and watch when the client accepts `as=Table`. Cells of built-in kinds follow
+k8s.io/kubernetes/pkg/printers/internalversion; those of our kinds come from the CRD's columns. All
+columns are sent, and the client hides those with a priority unless asked for `-o wide`.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from kilnwork.api import meta, resource
+from kilnwork.controlplane.apiserver import builtin, durations, table_pods
+
+Cells = Callable[[meta.JsonObject, float], list[Any]]
+"""(object, now in seconds since the epoch) → the cells after Name, or all for kube events."""
+
+_NONE = "<none>"
+_UNKNOWN = "<unknown>"
+
+
+def wants_table(accept: str) -> bool:
+    """True when the first acceptable form that can be served is a Table (v1)."""
+    for option in accept.split(","):
+        parts = [part.strip() for part in option.split(";")]
+        if "as=Table" in parts and "v=v1" in parts:
+            return parts[0] in ("application/json", "*/*")
+        if parts[0] in ("application/json", "application/*", "*/*"):
+            return False
+    return False
+
+
+def render(
+    served: builtin.Served,
+    objects: Iterable[meta.JsonObject],
+    *,
+    now: float,
+    include: str = "Metadata",
+    columns: bool = True,
+    list_metadata: meta.JsonObject | None = None,
+) -> meta.JsonObject:
+    """A Table with one row per object.
+
+    `include` is the query parameter `includeObject`: None, Metadata or Object. `columns` is False
+    for every item of a watch but the first.
+    """
+    definitions = [_definition(column) for column in served.columns] if columns else []
+    return {
+        "kind": "Table",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": list_metadata or {},
+        "columnDefinitions": definitions,
+        "rows": [_row(served, obj, now, include=include) for obj in objects],
+    }
+
+
+def _definition(column: builtin.Column) -> meta.JsonObject:
+    return {
+        "name": column.name,
+        "type": column.type,
+        "format": column.format,
+        "description": column.description,
+        "priority": column.priority,
+    }
+
+
+def _row(
+    served: builtin.Served, obj: meta.JsonObject, now: float, *, include: str
+) -> meta.JsonObject:
+    row: meta.JsonObject = {"cells": _cells(served, obj, now)}
+    if include == "Object":
+        row["object"] = obj
+    elif include != "None":
+        row["object"] = {
+            "kind": "PartialObjectMetadata",
+            "apiVersion": "meta.k8s.io/v1",
+            "metadata": obj["metadata"],
+        }
+    return row
+
+
+def _cells(served: builtin.Served, obj: meta.JsonObject, now: float) -> list[Any]:
+    name = obj["metadata"].get("name", "")
+    if served.custom:
+        return [name, *(_custom_cell(c, obj, now) for c in served.columns[1:])]
+    kind = served.resource.kind
+    if kind == resource.EVENTS.kind:
+        return _event(obj, now)
+    cells = _BUILT_IN.get(kind)
+    return [name, *(cells(obj, now) if cells else [durations.age(obj, now)])]
+
+
+def _custom_cell(column: builtin.Column, obj: meta.JsonObject, now: float) -> Any:
+    """As apiextensions' table convertor: the first match, converted to the column's type."""
+    value = value_at(obj, column.json_path)
+    if value is None:
+        return None
+    if column.type == "date":
+        return durations.since(value, now)
+    if column.type == "integer":
+        return value if isinstance(value, int) else None
+    if column.type == "boolean":
+        return value if isinstance(value, bool) else None
+    if column.type == "number":
+        return value if isinstance(value, int | float) else None
+    return value if isinstance(value, str) else str(value)
+
+
+_STEP = re.compile(r'\.([A-Za-z_][\w-]*)|\[\?\(@\.(\w+)=="([^"]*)"\)\]|\[(\d+)\]')
+
+
+def value_at(obj: Any, path: str) -> Any:
+    """The value at a column's JSONPath: names, positions and `[?(@.x=="y")]`; None if missing."""
+    for name, key, wanted, position in _STEP.findall(path):
+        if name:
+            obj = obj.get(name) if isinstance(obj, dict) else None
+        elif not isinstance(obj, list):
+            return None
+        elif key:
+            obj = next((o for o in obj if isinstance(o, dict) and o.get(key) == wanted), None)
+        else:
+            obj = obj[int(position)] if int(position) < len(obj) else None
+        if obj is None:
+            return None
+    return obj
+
+
+def _namespace(obj: meta.JsonObject, now: float) -> list[Any]:
+    return [(obj.get("status") or {}).get("phase", ""), durations.age(obj, now)]
+
+
+def _node(obj: meta.JsonObject, now: float) -> list[Any]:
+    status, spec = obj.get("status") or {}, obj.get("spec") or {}
+    ready = next((c for c in status.get("conditions") or () if c.get("type") == "Ready"), None)
+    words = ["Unknown" if ready is None else _ready_word(ready)]
+    if spec.get("unschedulable"):
+        words.append("SchedulingDisabled")
+    prefix = "node-role.kubernetes.io/"
+    labels = obj["metadata"].get("labels") or {}
+    roles = sorted(key.removeprefix(prefix) for key in labels if key.startswith(prefix))
+    info = status.get("nodeInfo") or {}
+    addresses = {a.get("type"): a.get("address") for a in status.get("addresses") or ()}
+    return [
+        ",".join(words),
+        ",".join(roles) or _NONE,
+        durations.age(obj, now),
+        info.get("kubeletVersion", ""),
+        addresses.get("InternalIP", _NONE),
+        addresses.get("ExternalIP", _NONE),
+        info.get("osImage") or _UNKNOWN,
+        info.get("kernelVersion") or _UNKNOWN,
+        info.get("containerRuntimeVersion") or _UNKNOWN,
+    ]
+
+
+def _ready_word(condition: meta.JsonObject) -> str:
+    return "Ready" if condition.get("status") == "True" else "NotReady"
+
+
+def _secret(obj: meta.JsonObject, now: float) -> list[Any]:
+    return [obj.get("type", ""), len(obj.get("data") or ()), durations.age(obj, now)]
+
+
+def _config_map(obj: meta.JsonObject, now: float) -> list[Any]:
+    count = len(obj.get("data") or ()) + len(obj.get("binaryData") or ())
+    return [count, durations.age(obj, now)]
+
+
+def _service_account(obj: meta.JsonObject, now: float) -> list[Any]:
+    return [len(obj.get("secrets") or ()), durations.age(obj, now)]
+
+
+def _lease(obj: meta.JsonObject, now: float) -> list[Any]:
+    return [(obj.get("spec") or {}).get("holderIdentity") or "", durations.age(obj, now)]
+
+
+def _role(obj: meta.JsonObject, _now: float) -> list[Any]:
+    return [obj["metadata"].get("creationTimestamp")]
+
+
+def _role_binding(obj: meta.JsonObject, now: float) -> list[Any]:
+    reference = obj.get("roleRef") or {}
+    subjects: dict[str, list[str]] = {"User": [], "Group": [], "ServiceAccount": []}
+    for subject in obj.get("subjects") or ():
+        name = subject.get("name", "")
+        if subject.get("kind") == "ServiceAccount":
+            name = f"{subject.get('namespace', '')}/{name}"
+        subjects.setdefault(subject.get("kind", ""), []).append(name)
+    return [
+        f"{reference.get('kind')}/{reference.get('name')}",
+        durations.age(obj, now),
+        ", ".join(subjects["User"]),
+        ", ".join(subjects["Group"]),
+        ", ".join(subjects["ServiceAccount"]),
+    ]
+
+
+def _event(obj: meta.JsonObject, now: float) -> list[Any]:
+    first = durations.since(obj.get("firstTimestamp") or obj.get("eventTime"), now)
+    last = durations.since(obj["lastTimestamp"], now) if obj.get("lastTimestamp") else first
+    count, series = obj.get("count") or 1, obj.get("series")
+    if series:
+        last, count = (
+            durations.since(series.get("lastObservedTime"), now),
+            series.get("count", count),
+        )
+    target = obj.get("involvedObject") or {}
+    about = str(target.get("kind") or "").lower()
+    if target.get("name"):
+        about = f"{about}/{target['name']}"
+    return [
+        last,
+        obj.get("type", ""),
+        obj.get("reason", ""),
+        about,
+        target.get("fieldPath", ""),
+        _event_source(obj),
+        str(obj.get("message") or "").strip(),
+        first,
+        count,
+        obj["metadata"].get("name", ""),
+    ]
+
+
+def _event_source(obj: meta.JsonObject) -> str:
+    source = obj.get("source") or {}
+    parts = [source.get("component") or obj.get("reportingComponent") or ""]
+    host = source.get("host") or obj.get("reportingInstance")
+    return ", ".join([*parts, host] if host else parts)
+
+
+_BUILT_IN: dict[str, Cells] = {
+    resource.NAMESPACES.kind: _namespace,
+    resource.NODES.kind: _node,
+    resource.PODS.kind: table_pods.cells,
+    resource.SECRETS.kind: _secret,
+    resource.CONFIG_MAPS.kind: _config_map,
+    resource.SERVICE_ACCOUNTS.kind: _service_account,
+    resource.LEASES.kind: _lease,
+    resource.ROLES.kind: _role,
+    resource.ROLE_BINDINGS.kind: _role_binding,
+}
