@@ -35,7 +35,7 @@ _UPDATE_TEXT = (
 
 def default(pod: meta.JsonObject) -> None:
     """Fill in what Kubernetes fills in, as far as it changes what is run or shown."""
-    spec = pod.setdefault("spec", {})
+    spec = pod["spec"] = pod.get("spec") or {}
     for key, value in _POD_DEFAULTS.items():
         _fill(spec, key, value)
     if spec.get("securityContext") is None:

@@ -66,6 +66,13 @@ class VolumeMount(Shape, frozen=True):
     read_only: bool | None = None
 
 
+class Resources(Shape, frozen=True):
+    """core/v1 ResourceRequirements."""
+
+    requests: dict[str, Any] | None = None
+    limits: dict[str, Any] | None = None
+
+
 class Container(Shape, frozen=True):
     """core/v1 Container."""
 
@@ -77,7 +84,7 @@ class Container(Shape, frozen=True):
     env: list[EnvVar] | None = None
     env_from: list[dict[str, Any]] | None = None
     volume_mounts: list[VolumeMount] | None = None
-    resources: dict[str, Any] | None = None
+    resources: Resources | None = None
     ports: list[dict[str, Any]] | None = None
 
 
@@ -193,10 +200,15 @@ _SHAPES: dict[str, type[Shape]] = {
 METADATA_FIELDS = frozenset(Metadata.__struct_encode_fields__)
 
 
+def of(kind: resource.Resource) -> type[Shape]:
+    """The shape of a kind."""
+    return _SHAPES.get(kind.kind, Other)
+
+
 def check(kind: resource.Resource, obj: meta.JsonObject) -> None:
     """400 when a field that rules rely on has another type than in Kubernetes."""
     try:
-        msgspec.convert(obj, _SHAPES.get(kind.kind, Other))
+        msgspec.convert(obj, of(kind))
     except msgspec.ValidationError as error:
         raise statuses.bad_request(
             f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {error}'
