@@ -20,7 +20,7 @@ def kiln(*arguments: str) -> dict:
     return json.loads(done.stdout)
 
 
-def look(spawned: bool) -> dict[str, dict]:
+def look(*, spawned: bool) -> dict[str, dict]:
     """Tasks by name, each with at least `state`: objects, or the journal's spawned ones."""
     if spawned:
         return {task["name"]: task for task in kiln("get", "tasks", "--spawned")["items"]}
@@ -28,11 +28,11 @@ def look(spawned: bool) -> dict[str, dict]:
     return {t["metadata"]["name"]: {"state": "Pending", **t.get("status", {})} for t in items}
 
 
-def settle(spawned: bool, last: str, deadline: float) -> dict[str, dict]:
+def settle(last: str, *, spawned: bool, deadline: float) -> dict[str, dict]:
     """The counter's tasks, once `last` is over, one has failed, or time is up."""
     prefix, shown = last.rstrip("0123456789"), -1
     while True:
-        tasks = {n: t for n, t in look(spawned).items() if n.startswith(prefix)}
+        tasks = {n: t for n, t in look(spawned=spawned).items() if n.startswith(prefix)}
         states = [task["state"] for task in tasks.values()]
         done = states.count("Success")
         if done != shown:
@@ -52,7 +52,7 @@ def main() -> None:
     options = parser.parse_args()
     prefix = "count-" if options.spawned else "task-"
     last = f"{prefix}{options.limit}"
-    tasks = settle(options.spawned, last, time.monotonic() + options.timeout)
+    tasks = settle(last, spawned=options.spawned, deadline=time.monotonic() + options.timeout)
     differences = []
 
     expected = {f"{prefix}{number}" for number in range(options.limit + 1)}
