@@ -156,6 +156,41 @@ async def test_inputs_are_a_file_and_the_directory_goes(hub: scripted_hub.Script
     await waiting.until_async(lambda: not Path(directory).exists(), what="it is removed")
 
 
+async def test_the_worker_leaves_no_folder(
+    hub: scripted_hub.ScriptedHub, worker: worker_process.WorkerProcess
+) -> None:
+    ref = hub.run("sh", "-c", 'dirname "$KILN_DIR"')
+    await hub.outcome(ref)
+    base = Path(bytes(hub.logs[ref]).decode().strip())
+    assert base.stat().st_mode & 0o777 == 0o700
+    assert worker.stop() == 0
+    assert not base.exists()
+
+
+async def test_what_a_killed_worker_left_is_removed_by_the_next(
+    hub: scripted_hub.ScriptedHub, worker: worker_process.WorkerProcess
+) -> None:
+    ref = hub.run("sh", "-c", 'dirname "$KILN_DIR"')
+    await hub.outcome(ref)
+    base = Path(bytes(hub.logs[ref]).decode().strip())
+    worker.destroy()
+    assert base.exists()
+    hub.seen.clear()
+    worker.start()
+    await hub.first(messages.Hello)
+    assert not base.exists()
+
+
+async def test_a_task_may_remove_its_directory_and_more(
+    hub: scripted_hub.ScriptedHub, worker: worker_process.WorkerProcess
+) -> None:
+    assert (await hub.outcome(hub.run("sh", "-c", 'rm -rf "$KILN_DIR"'))).ending is SUCCEEDED
+    script = 'rm -rf "$(dirname "$KILN_DIR")"'
+    assert (await hub.outcome(hub.run("sh", "-c", script))).ending is SUCCEEDED
+    assert (await hub.outcome(hub.run("test", "-d", "/"))).ending is SUCCEEDED
+    assert worker.stop() == 0
+
+
 @pytest.mark.usefixtures("worker")
 @pytest.mark.parametrize(
     ("script", "kind", "reason", "expected"),

@@ -40,6 +40,7 @@ class ScriptedHub:
         self.logs: defaultdict[attempts.AttemptRef, bytearray] = defaultdict(bytearray)
         self.log_bytes = 0
         self.log_limit: int | None = None
+        self._links = 0
         self._writers: set[asyncio.StreamWriter] = set()
         self._server: asyncio.Server | None = None
 
@@ -54,6 +55,7 @@ class ScriptedHub:
             self._server = None
         self.path.unlink(missing_ok=True)
         self.drop()
+        await waiting.until_async(lambda: self._links == 0, what="all links are closed")
 
     def drop(self) -> None:
         """Cut all links."""
@@ -105,6 +107,7 @@ class ScriptedHub:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)
+        self._links += 1
         cutter = frames.Cutter()
         try:
             while data := await reader.read(1 << 16):
@@ -114,6 +117,7 @@ class ScriptedHub:
             pass
         finally:
             self._writers.discard(writer)
+            self._links -= 1
             writer.close()
 
     def _received(self, message: messages.FromWorker, writer: asyncio.StreamWriter) -> None:

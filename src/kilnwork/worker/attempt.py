@@ -30,6 +30,9 @@ from kilnwork.worker import (
 
 log = logging.getLogger(__name__)
 
+PAUSE_S = 1.0
+"""A worker that cannot start anything keeps each slot so long, lest it swallow the whole queue."""
+
 
 @dataclass(frozen=True, slots=True)
 class Tools:
@@ -67,12 +70,16 @@ class Attempt:
         try:
             place = tools.folders.make(self.ref, inputs=self._run.inputs)
             outcome = await self._execute(place)
-        except (errors.CannotStart, errors.CannotStartHere) as error:
+        except errors.CannotStart as error:
+            outcome = outcomes.not_started(error, at=tools.clock.wall())
+        except errors.CannotStartHere as error:
+            log.warning("an attempt cannot be started", extra={"why": str(error)})
+            await asyncio.sleep(PAUSE_S)
             outcome = outcomes.not_started(error, at=tools.clock.wall())
         self.over.set()
         if not self.silent:
             tools.link.report(lambda serial: messages.Finished(serial, self.ref, outcome))
-        log.info(
+        log.debug(
             "attempt over",
             extra={
                 "attempt": str(self.ref),

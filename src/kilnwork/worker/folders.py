@@ -55,8 +55,11 @@ class Place:
             await asyncio.to_thread(shutil.rmtree, self.directory, ignore_errors=True)
 
     def _is_small(self) -> bool:
-        with os.scandir(self.directory) as entries:
-            first = list(itertools.islice(entries, _FEW + 1))
+        try:
+            with os.scandir(self.directory) as entries:
+                first = list(itertools.islice(entries, _FEW + 1))
+        except OSError:  # the task has removed it, or changed its mode
+            return True
         return len(first) <= _FEW and not any(e.is_dir(follow_symlinks=False) for e in first)
 
 
@@ -80,6 +83,7 @@ class Folders:
         path = self.base / f"{ref.task.hex()}-{ref.run}-{ref.attempt}.sock"
         listener = None
         try:
+            self.base.mkdir(mode=0o700, exist_ok=True)  # somebody may have tidied up /tmp
             directory.mkdir(mode=0o700)
             listener = _listen(path)
             place = Place(

@@ -11,6 +11,9 @@ from kilnwork.worker import errors
 
 RETRY = 75
 
+MAX_MESSAGE = 1024
+"""Longer messages are cut: they hold paths and names that users choose."""
+
 
 @dataclass(frozen=True, slots=True)
 class Halt:
@@ -66,7 +69,9 @@ def not_started(
         ending, reason = attempts.Ending.FAILED, str(error.reason)
     else:
         ending, reason = attempts.Ending.LOST, str(reasons.Reason.WORKER_LOST)
-    return attempts.Outcome(ending=ending, reason=reason, message=str(error), finished=at)
+    return attempts.Outcome(
+        ending=ending, reason=reason, message=str(error)[:MAX_MESSAGE], finished=at
+    )
 
 
 def halted_before_start(halt: Halt, *, at: float) -> attempts.Outcome:
