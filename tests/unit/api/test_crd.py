@@ -1,0 +1,79 @@
+"""CRDs: current, small, structural, and saying what kubectl shows."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from kilnwork.api import crd, resource, schema
+
+
+def nodes(node: Any) -> Iterator[dict[str, Any]]:
+    """Every schema below `node`, itself included."""
+    yield node
+    for child in node.get("properties", {}).values():
+        yield from nodes(child)
+    for key in ("items", "additionalProperties"):
+        if isinstance(node.get(key), dict):
+            yield from nodes(node[key])
+
+
+def root(plural: str) -> dict[str, Any]:
+    version = crd.crds()[plural]["spec"]["versions"][0]
+    found: dict[str, Any] = version["schema"]["openAPIV3Schema"]
+    return found
+
+
+def test_checked_in_files_are_current() -> None:
+    for path, text in crd.files():
+        assert path.read_text() == text, "run `python -m kilnwork.api.crd`"
+    assert {p.name for p in crd.DIRECTORY.iterdir()} == {p.name for p, _ in crd.files()}
+
+
+def test_files_are_small_and_read_back_as_the_same() -> None:
+    for path, text in crd.files():
+        assert len(text.encode()) < crd.MAX_BYTES
+        assert yaml.safe_load(text) == crd.crds()[path.stem]
+
+
+@pytest.mark.parametrize("plural", ["tasks", "taskobjects", "taskclusters"])
+def test_schemas_are_structural(plural: str) -> None:
+    """The rules of apiextensions-apiserver/pkg/apiserver/schema/validation.go."""
+    forbidden = {"$ref", "anyOf", "oneOf", "allOf", "not", "title", "definitions"}
+    for node in nodes(root(plural)):
+        assert not forbidden & node.keys()
+        assert "type" in node or node.get(schema.PRESERVE)
+        assert not ("properties" in node and "additionalProperties" in node)
+        assert node.get("additionalProperties") is not False
+        if node.get("x-kubernetes-list-type") == "map":
+            keys = node["x-kubernetes-list-map-keys"]
+            assert set(keys) <= set(node["items"]["required"])
+
+
+def test_names_and_status_of_each_kind() -> None:
+    for kind in resource.OURS:
+        spec = crd.definition(kind)["spec"]
+        assert spec["names"]["shortNames"] == list(kind.short_names)
+        assert spec["names"]["categories"] == ["kiln"]
+        version = spec["versions"][0]
+        assert ("status" in version.get("subresources", {})) == (kind != resource.TASK_OBJECTS)
+
+
+def test_columns_end_with_age_and_hide_the_reason() -> None:
+    columns = crd.definition(resource.TASKS)["spec"]["versions"][0]["additionalPrinterColumns"]
+    shown = [c["name"] for c in columns if not c.get("priority")]
+    assert shown == ["State", "Attempts", "Age"]
+    assert next(c for c in columns if c["name"] == "Reason")["priority"] == 1
+
+
+def test_task_object_data_is_any_json_at_the_top() -> None:
+    data = root("taskobjects")["properties"]["data"]
+    assert data[schema.PRESERVE]
+    assert "type" not in data
+
+
+def test_rules_for_the_real_server() -> None:
+    spec = root("tasks")["properties"]["spec"]
+    rules = [v["message"] for n in nodes(spec) for v in n.get("x-kubernetes-validations", ())]
+    assert rules == [crd.RUN_RULE, crd.INPUT_RULE]

@@ -1,0 +1,65 @@
+"""Rules of our kinds beyond their schemas."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from kilnwork.api import task, task_cluster, validation
+
+
+def declared(**spec: Any) -> task.Task:
+    return msgspec.convert({"metadata": {"name": "x"}, "spec": spec}, task.Task)
+
+
+def fields(**spec: Any) -> list[str]:
+    return [field for field, _ in validation.validate_task(declared(**spec))]
+
+
+def test_counter_task_is_fine() -> None:
+    assert fields(clusterName="counter", command=["python3", "counter.py"], inputObject="in") == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"clusterName": "A"}, "spec.clusterName"),
+        ({"inputObject": "a/b"}, "spec.inputObject"),
+        ({"outputObject": "-"}, "spec.outputObject"),
+        ({"command": ["a", "b\0"]}, "spec.command[1]"),
+        ({"args": ["\0"]}, "spec.args[0]"),
+        ({"env": [{"name": "A", "value": "\0"}]}, "spec.env[0].value"),
+        ({"inputs": [{"name": "a"}]}, "spec.inputs[0]"),
+        ({"inputs": [{"name": "a", "object": "o", "task": "t"}]}, "spec.inputs[0]"),
+        ({"inputs": [{"name": "a", "object": "O"}]}, "spec.inputs[0].object"),
+        ({"inputs": [{"name": "a", "task": "t", "path": "$["}]}, "spec.inputs[0].path"),
+        ({"inputObject": "o", "inputs": [{"name": "input", "task": "t"}]}, "spec.inputs[0].name"),
+        ({"killTimestamp": "tomorrow"}, "spec.killTimestamp"),
+        ({"killTimestamp": "2026-01-02T03:04:05"}, "spec.killTimestamp"),
+    ],
+)
+def test_wrong_field_is_named(spec: dict[str, Any], field: str) -> None:
+    assert fields(**spec) == [field]
+
+
+def test_jsonpath_of_an_input_is_taken() -> None:
+    assert fields(inputs=[{"name": "a", "task": "t", "path": "$.value[0]"}]) == []
+
+
+def test_run_may_only_rise() -> None:
+    old, new = declared(run=2), declared(run=1)
+    assert validation.validate_task_update(new, old) == []
+    [(field, why)] = validation.validate_task_update(old, new)
+    assert field == "spec.run"
+    assert "only rise" in why
+
+
+def test_names_in_a_cluster() -> None:
+    cluster = msgspec.convert(
+        {"metadata": {"name": "x"}, "spec": {"deploymentName": "A", "serviceAccountName": "b_"}},
+        task_cluster.TaskCluster,
+    )
+    assert [f for f, _ in validation.validate_task_cluster(cluster)] == [
+        "spec.deploymentName",
+        "spec.serviceAccountName",
+    ]
