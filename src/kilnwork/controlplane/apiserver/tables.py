@@ -19,17 +19,6 @@ _NONE = "<none>"
 _UNKNOWN = "<unknown>"
 
 
-def wants_table(accept: str) -> bool:
-    """True when the first acceptable form that can be served is a Table (v1)."""
-    for option in accept.split(","):
-        parts = [part.strip() for part in option.split(";")]
-        if "as=Table" in parts and "v=v1" in parts:
-            return parts[0] in ("application/json", "*/*")
-        if parts[0] in ("application/json", "application/*", "*/*"):
-            return False
-    return False
-
-
 def render(
     served: builtin.Served,
     objects: Iterable[meta.JsonObject],
