@@ -5,7 +5,8 @@ as ended only when none of that is left. Its record lets a later shim adopt it b
 time; it holds no environment and no command, since those may carry secrets. Standard library only.
 
 Output passes through named pipes that the container holds open for reading *and* writing, so that
-it neither gets SIGPIPE nor loses a line while one shim is replaced by the next.
+it neither gets SIGPIPE nor loses a line while one shim is replaced by the next (but for what a
+shim has read and not yet written in the instant it is killed).
 """
 
 import contextlib
@@ -113,6 +114,11 @@ class Records:
         return self._folder / f"{container.replace('/', '.')}.json"
 
 
+def log_path(record: Record) -> Path:
+    """The container's log, `FOLDER/NUMBER.log`."""
+    return Path(record.folder) / f"{record.number}.log"
+
+
 def boot_id() -> str:
     """Which boot of this machine this is; start times of another mean nothing."""
     return _BOOT.read_text().strip()
@@ -134,14 +140,9 @@ class Container:
         self._kill_at: float | None = None
         self._drain_until: float | None = None
         self._again_at: float | None = None
-        self._log = cri_log.LogWriter(self.log_path, now=now)
+        self._log = cri_log.LogWriter(log_path(record), now=now)
         self.pipes: dict[int, str] = {}
         """Reading ends of the output pipes with the stream's name; the shim closes them."""
-
-    @property
-    def log_path(self) -> Path:
-        """The container's log, `FOLDER/NUMBER.log`."""
-        return Path(self.record.folder) / f"{self.record.number}.log"
 
     @property
     def marker(self) -> str:

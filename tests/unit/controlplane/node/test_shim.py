@@ -253,6 +253,7 @@ async def test_a_running_container_cannot_be_forgotten(bench: Bench) -> None:
 async def test_a_new_shim_adopts_what_a_killed_one_left(bench: Bench) -> None:
     assert bench.link is not None
     record = await bench.shell("for i in 1 2 3 4 5 6 7 8; do echo $i; sleep 0.1; done; sleep 300")
+    await waiting.until_async(bench.lines, what="it writes")
     os.kill(bench.pids[0], signal.SIGKILL)
     await asyncio.wait_for(bench.link.closed.wait(), 5)
     await bench.link.close()

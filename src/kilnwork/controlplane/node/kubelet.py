@@ -1,0 +1,187 @@
+"""The kubelet's HTTPS paths of the local node: container logs and health, as a raw ASGI app.
+
+The API server is the only client: it must show a certificate that DIR's CA has signed, and it has
+checked who may read what. The port is in the Node's `status.daemonEndpoints`. No exec yet.
+"""
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib import parse
+
+import uvicorn
+
+from kilnwork.controlplane.node import log_reader
+from kilnwork.kit import clock, coroutines
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+_STOP_S = 2.0
+_TEXT = [(b"content-type", b"text/plain")]
+
+
+class Log(NamedTuple):
+    """A container's log, and whether more may come to it."""
+
+    path: Path
+    more: Callable[[], bool]
+
+
+class Problem(NamedTuple):
+    """Why there is no log: an HTTP status and the kubelet's text."""
+
+    status: int
+    message: str
+
+
+FindLog = Callable[[str, str, str, bool], Log | Problem]
+"""(namespace, pod, container, previous) → its log."""
+
+
+class App:
+    """The paths. `find_log` is asked for every request."""
+
+    def __init__(self, find_log: FindLog, *, now: clock.Clock) -> None:
+        self._find_log = find_log
+        self._now = now
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        parts = [parse.unquote(p) for p in scope["raw_path"].decode("latin-1").split("/")[1:]]
+        if parts == ["healthz"]:
+            await _answer(send, 200, "ok")
+        elif scope["method"] == "GET" and len(parts) == 4 and parts[0] == "containerLogs":
+            query = dict(parse.parse_qsl(scope["query_string"].decode("latin-1")))
+            await self._logs(parts[1:], query, receive=receive, send=send)
+        else:
+            await _answer(send, 404, "404 page not found")
+
+    async def _logs(
+        self, names: list[str], query: dict[str, str], *, receive: Receive, send: Send
+    ) -> None:
+        try:
+            options = read_options(query, now=self._now.wall())
+        except ValueError as error:
+            await _answer(send, 400, str(error))
+            return
+        found = self._find_log(names[0], names[1], names[2], truth(query.get("previous")))
+        if isinstance(found, Problem):
+            await _answer(send, found.status, found.message)
+            return
+        await send({"type": "http.response.start", "status": 200, "headers": _TEXT})
+        crew = coroutines.Crew("kubelet log request")
+        gone = crew.start("disconnect", _disconnected(receive))
+        try:
+            reading = log_reader.read(
+                found.path, options, more=lambda: found.more() and not gone.done()
+            )
+            async with contextlib.aclosing(reading):
+                async for piece in reading:
+                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+                    if gone.done():
+                        return
+        finally:
+            await crew.stop()
+        await send({"type": "http.response.body", "body": b""})
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _answer(send: Send, status: int, text: str) -> None:
+    await send({"type": "http.response.start", "status": status, "headers": _TEXT})
+    await send({"type": "http.response.body", "body": text.encode()})
+
+
+def truth(text: str | None) -> bool:
+    """A boolean of a query: absent, 0 and false are false, everything else is true."""
+    return text is not None and text.lower() not in ("0", "false")
+
+
+def read_options(query: dict[str, str], *, now: float) -> log_reader.Options:
+    """The options in a query; raises ValueError, whose text names the field."""
+    since: float | None = None
+    if "sinceSeconds" in query:
+        since = now - _number(query, "sinceSeconds", least=1)
+    if "sinceTime" in query:
+        since = clock.parse_rfc3339(query["sinceTime"])
+    return log_reader.Options(
+        follow=truth(query.get("follow")),
+        tail_lines=_number(query, "tailLines", least=0) if "tailLines" in query else None,
+        since=None if since is None else clock.rfc3339_micro(since),
+        timestamps=truth(query.get("timestamps")),
+        limit_bytes=_number(query, "limitBytes", least=1) if "limitBytes" in query else None,
+    )
+
+
+def _number(query: dict[str, str], name: str, *, least: int) -> int:
+    try:
+        value = int(query[name])
+    except ValueError as error:
+        raise ValueError(f'{name}: "{query[name]}" is not a number') from error
+    if value < least:
+        raise ValueError(f"{name}: must be greater than or equal to {least}")
+    return value
+
+
+class Certificates(NamedTuple):
+    """PEM files: what the node shows, and the CA of those who may ask it."""
+
+    certificate: Path
+    key: Path
+    ca: Path
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to the process that it is a part of."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class Server:
+    """Serves an app over TLS on a free port of `address`, within the running event loop."""
+
+    def __init__(self, app: App, *, address: str, certificates: Certificates) -> None:
+        self._socket = socket.create_server((address, 0), backlog=128)
+        self.port: int = self._socket.getsockname()[1]
+        self._crew = coroutines.Crew("kubelet server")
+        self._server = _Server(
+            uvicorn.Config(
+                app,
+                http="httptools",
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=1,
+                ssl_certfile=str(certificates.certificate),
+                ssl_keyfile=str(certificates.key),
+                ssl_ca_certs=str(certificates.ca),
+                ssl_cert_reqs=ssl.CERT_REQUIRED,
+            )
+        )
+
+    async def start(self) -> None:
+        """Listen; requests are served from now on."""
+        self._serving = self._crew.start("serve", self._server.serve([self._socket]))
+        while not (self._server.started or self._serving.done()):  # noqa: ASYNC110  only a flag
+            await asyncio.sleep(0.001)
+
+    async def stop(self) -> None:
+        """End running requests and close the port."""
+        self._server.should_exit = True
+        await asyncio.wait([self._serving], timeout=_STOP_S)
+        await self._crew.stop()
+        self._socket.close()

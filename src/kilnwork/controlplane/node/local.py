@@ -1,0 +1,212 @@
+"""The local node as a whole: shim, kubelet paths, Node and Lease, and the loop over its Pods.
+
+Started by `controlplane.cluster` (or by anybody with a client and certificates): the API server is
+reached over HTTP only. Containers outlive a SIGKILL of the process that this runs in; the next
+`LocalNode` on the same folder takes them over. Linux only.
+"""
+
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+from urllib import parse
+
+from kilnwork.api import resource
+from kilnwork.controlplane.node import (
+    account,
+    container,
+    kubelet,
+    pods,
+    recipe,
+    reconciler,
+    registration,
+    shim,
+    supervisor,
+)
+from kilnwork.kit import clock, coroutines
+from kilnwork.kube import cache, client, controller, events, manager, objects, queue, reflector
+
+log = logging.getLogger(__name__)
+
+WORKERS = 8
+"""Pods looked at in parallel; each waits mostly for the API server."""
+
+STATUS_S = 1.0
+"""How long a stopping node tries to write the last statuses."""
+
+_LOOK_S = 0.01
+
+
+class Settings(NamedTuple):
+    """Where and as whom the node runs.
+
+    `folder` (DIR) gets `pods` and `shim`; `run_dir` is the short private folder for `shim.sock`.
+    `workdir` is where containers run that name no folder. `path`: PATH of containers, None for the
+    bin folder of this Python before our own PATH. `patience_s`: how long containers go on without
+    a server.
+    """
+
+    name: str
+    folder: Path
+    run_dir: Path
+    workdir: Path
+    certificates: kubelet.Certificates
+    address: str = "127.0.0.1"
+    path: str | None = None
+    home: str | None = None
+    patience_s: float = shim.PATIENCE_S
+
+
+class LocalNode:
+    """One node. `kube` is its client, with the rights of `system:nodes`."""
+
+    def __init__(
+        self, kube: client.Client, settings: Settings, *, time: clock.Clock | None = None
+    ) -> None:
+        self._settings = settings
+        self._now = time or clock.SystemClock()
+        self._pods = settings.folder / "pods"
+        self._cache: cache.Cache[pods.Pod] = cache.Cache()
+        self._queue = queue.WorkQueue(time=self._now)
+        self._recorder = events.Recorder(
+            kube, component="kiln-node", host=settings.name, time=self._now
+        )
+        tools = reconciler.Tools(
+            kube=kube,
+            cache=self._cache,
+            queue=self._queue,
+            link=lambda: self._shim.link,
+            accounts=account.Accounts(kube, ca=settings.certificates.ca),
+            recorder=self._recorder,
+            facts=facts(settings, kube.config.server),
+            folder=self._pods,
+            now=self._now,
+        )
+        self._reconciler = reconciler.Reconciler(tools)
+        self._shim = supervisor.Supervisor(
+            settings.folder / "shim",
+            settings.run_dir / "shim.sock",
+            on_ended=self._reconciler.on_ended,
+            on_opened=self._reconciler.on_opened,
+            patience_s=settings.patience_s,
+        )
+        app = kubelet.App(self._find_log, now=self._now)
+        self._server = kubelet.Server(
+            app, address=settings.address, certificates=settings.certificates
+        )
+        self._registration = registration.Registration(
+            kube,
+            settings.name,
+            address=settings.address,
+            port=self._server.port,
+            now=self._now,
+        )
+        self._manager = self._build_manager(kube)
+        self._crew = coroutines.Crew("local node")
+
+    @property
+    def name(self) -> str:
+        """The Node's name."""
+        return self._settings.name
+
+    @property
+    def port(self) -> int:
+        """Where the kubelet paths are served."""
+        return self._server.port
+
+    def _build_manager(self, kube: client.Client) -> manager.Manager:
+        built = manager.Manager("local node")
+        built.add_service(self._recorder)
+        scope = reflector.Scope(field_selector=f"spec.nodeName={self.name}")
+        built.add_reflector(
+            reflector.Reflector(
+                kube,
+                resource.PODS,
+                pods.Pod,
+                self._cache,
+                self._reconciler.on_change,
+                scope=scope,
+            )
+        )
+        built.add_controller(
+            controller.Controller("pods", self._reconciler.reconcile, self._queue, workers=WORKERS)
+        )
+        return built
+
+    async def start(self) -> None:
+        """Be Ready when this returns: containers of an earlier server are adopted or ended."""
+        self._pods.mkdir(mode=0o700, parents=True, exist_ok=True)
+        await self._shim.start()
+        await self._server.start()
+        await self._registration.register()
+        self._crew.start("lease", self._registration.keep())
+        await self._manager.start()
+        uids = {pod.metadata.uid for pod in self._cache.list()}
+        self._reconciler.look_at_all()
+        self._crew.start("clean", asyncio.to_thread(self._reconciler.clean, uids))
+        log.info("node is ready", extra={"node": self.name, "port": self.port})
+
+    async def stop(self, *, grace_s: float = 10.0) -> None:
+        """End every container, write what became of them, end the shim. At most `grace_s` + 10 s.
+
+        The API server must still be there for the statuses; without it they are left out.
+        """
+        self._reconciler.leave(grace_s)
+        await self._wait(lambda: not self._reconciler.running, grace_s + STATUS_S)
+        await self._wait(lambda: not len(self._queue), STATUS_S)
+        await self._manager.stop()
+        await self._crew.stop()
+        await self._shim.stop(grace_s=0)
+        await self._server.stop()
+
+    async def abandon(self) -> None:
+        """Stop at once and leave the containers to the shim, as if the process had been killed."""
+        await self._crew.stop()
+        await self._manager.stop()
+        await self._shim.detach()
+        await self._server.stop()
+
+    async def _wait(self, done: Callable[[], bool], seconds: float) -> None:
+        deadline = self._now.monotonic() + seconds
+        while not done() and self._now.monotonic() < deadline:  # noqa: ASYNC110  no one event
+            await asyncio.sleep(_LOOK_S)
+
+    def _find_log(
+        self,
+        namespace: str,
+        pod: str,
+        name: str,
+        previous: bool,  # noqa: FBT001 - a callback
+    ) -> kubelet.Log | kubelet.Problem:
+        key: objects.Key = (namespace, pod)
+        found = self._reconciler.container_log(key, name, previous=previous)
+        if found is None:
+            return kubelet.Problem(404, f'pod "{pod}" or its container "{name}" is not here')
+        record, more = found
+        if record is None:
+            what = f'container "{name}" in pod "{pod}"'
+            if previous:
+                return kubelet.Problem(400, f"previous terminated {what} not found")
+            return kubelet.Problem(400, f"{what} is waiting to start: ContainerCreating")
+        return kubelet.Log(container.log_path(record), more)
+
+
+def facts(settings: Settings, server: str) -> recipe.Facts:
+    """What is the same for all containers of the node; nothing else is inherited from us."""
+    own = os.environ.get("PATH", os.defpath)
+    path = settings.path or f"{Path(sys.executable).parent}{os.pathsep}{own}"
+    url = parse.urlsplit(server)
+    port = url.port or (443 if url.scheme == "https" else 80)
+    return recipe.Facts(
+        node=settings.name,
+        address=settings.address,
+        workdir=str(settings.workdir),
+        env={"PATH": path, "HOME": settings.home or str(Path.home())},
+        service_env={
+            "KUBERNETES_SERVICE_HOST": url.hostname or settings.address,
+            "KUBERNETES_SERVICE_PORT": str(port),
+        },
+    )

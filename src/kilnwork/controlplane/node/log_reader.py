@@ -1,0 +1,158 @@
+"""Reading container logs back: CRI lines to what `kubectl logs` shows, with its options.
+
+Used by `kubelet`. Written by `cri_log`, whose two generations are read as one log. Follows a file
+through rotation by looking again; knows nothing of Pods: whether more can come is asked of the
+caller.
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, Callable
+from io import BufferedReader
+from pathlib import Path
+from typing import NamedTuple
+
+from kilnwork.controlplane.node import cri_log
+
+_CHUNK = 64 * 1024
+_LOOK_S = 0.1
+
+
+class Options(NamedTuple):
+    """core/v1 PodLogOptions. `since` is in the form of the log's times; None means no limit."""
+
+    follow: bool = False
+    tail_lines: int | None = None
+    since: str | None = None
+    timestamps: bool = False
+    limit_bytes: int | None = None
+
+
+class Rendering:
+    """Turns CRI lines into output; remembers what is left of a limit and of a cut line."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._left = options.limit_bytes
+        self._rest = b""
+        self._fresh = True
+
+    @property
+    def full(self) -> bool:
+        """True once the limit of bytes is reached."""
+        return self._left == 0
+
+    def feed(self, data: bytes) -> bytes:
+        """The output of the lines that `data` completes."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        output = b"".join(self._line(line) for line in lines)
+        if self._left is not None:
+            output = output[: self._left]
+            self._left -= len(output)
+        return output
+
+    def _line(self, line: bytes) -> bytes:
+        time, _, rest = line.partition(b" ")
+        _, _, rest = rest.partition(b" ")
+        tag, _, text = rest.partition(b" ")
+        since = self._options.since
+        if tag not in (b"F", b"P") or (since is not None and time.decode() < since):
+            return b""
+        head = time + b" " if self._options.timestamps and self._fresh else b""
+        self._fresh = tag == b"F"
+        return head + text + (b"\n" if self._fresh else b"")
+
+
+async def read(
+    path: Path, options: Options, *, more: Callable[[], bool] = lambda: False
+) -> AsyncGenerator[bytes, None]:
+    """The log at `path` in pieces; a log that is not there yet is empty.
+
+    With `follow` it goes on while `more()` is true, and ends when all written until then is read.
+    """
+    rendering = Rendering(options)
+    log = _Log(path, tail_lines=options.tail_lines)
+    try:
+        while not rendering.full:
+            waits = options.follow and more()
+            while (data := log.block()) and not rendering.full:
+                if output := rendering.feed(data):
+                    yield output
+            if not waits:
+                return
+            await asyncio.sleep(_LOOK_S)
+    finally:
+        log.close()
+
+
+class _Log:
+    """Both generations of a log as one stream, through rotation."""
+
+    def __init__(self, path: Path, *, tail_lines: int | None) -> None:
+        self._path = path
+        older, newer = _open(cri_log.previous(path)), _open(path)
+        self._file = older or newer
+        if tail_lines is not None:
+            missing = tail_lines - (seek_tail(newer, tail_lines) if newer is not None else 0)
+            if older is not None:
+                seek_tail(older, missing)
+            if newer is not None and missing <= 0:
+                self._file = newer
+        for file in (older, newer):
+            if file is not None and file is not self._file:
+                file.close()
+
+    def block(self) -> bytes:
+        """More of the log, empty at its present end."""
+        while True:
+            if self._file is None:
+                self._file = _open(self._path)
+            if self._file is None:
+                return b""
+            finished = _replaced(self._file, self._path)
+            data = self._file.read(_CHUNK)
+            if data or not finished:
+                return data
+            self.close()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def _open(path: Path) -> BufferedReader | None:
+    try:
+        return path.open("rb")
+    except FileNotFoundError:
+        return None
+
+
+def seek_tail(file: BufferedReader, count: int) -> int:
+    """Go to where the last `count` lines begin; gives how many there are, at most `count`."""
+    end = file.seek(0, os.SEEK_END)
+    if count <= 0:
+        return 0
+    position, found = max(0, end - 1), 0  # the last byte is the newline of the last line
+    while position > 0:
+        size = min(_CHUNK, position)
+        position -= size
+        file.seek(position)
+        block = file.read(size)
+        at = len(block)
+        while (at := block.rfind(b"\n", 0, at)) >= 0:
+            found += 1
+            if found == count:
+                file.seek(position + at + 1)
+                return count
+    file.seek(0)
+    return found + (1 if end else 0)
+
+
+def _replaced(file: BufferedReader, path: Path) -> bool:
+    """True if `path` is by now another file, so that `file` will not grow any more."""
+    try:
+        return path.stat().st_ino != os.fstat(file.fileno()).st_ino
+    except FileNotFoundError:
+        return False

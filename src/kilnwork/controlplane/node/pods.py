@@ -1,0 +1,151 @@
+"""The parts of a core/v1 Pod that the local node reads, as frozen structs.
+
+Used by every module here. Never written back: the node patches the status and nothing else. Values
+of unusual fields stay decoded JSON, so that a Pod we cannot run is still understood well enough to
+say why.
+"""
+
+from typing import Any
+
+import msgspec
+
+from kilnwork.api import meta
+
+
+class _Struct(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    pass
+
+
+class KeyReference(_Struct, frozen=True):
+    """SecretKeySelector, ConfigMapKeySelector."""
+
+    name: str = ""
+    key: str = ""
+    optional: bool = False
+
+
+class FieldReference(_Struct, frozen=True):
+    """ObjectFieldSelector."""
+
+    field_path: str
+
+
+class EnvSource(_Struct, frozen=True):
+    """EnvVarSource."""
+
+    field_ref: FieldReference | None = None
+    secret_key_ref: KeyReference | None = None
+    config_map_key_ref: KeyReference | None = None
+
+
+class EnvVar(_Struct, frozen=True):
+    """EnvVar."""
+
+    name: str
+    value: str | None = None
+    value_from: EnvSource | None = None
+
+
+class ObjectReference(_Struct, frozen=True):
+    """SecretEnvSource, ConfigMapEnvSource."""
+
+    name: str = ""
+    optional: bool = False
+
+
+class EnvFrom(_Struct, frozen=True):
+    """EnvFromSource."""
+
+    prefix: str = ""
+    secret_ref: ObjectReference | None = None
+    config_map_ref: ObjectReference | None = None
+
+
+class VolumeMount(_Struct, frozen=True):
+    """VolumeMount; `readOnly` is not enforced, since the processes are the user's own."""
+
+    name: str
+    mount_path: str
+    sub_path: str = ""
+    sub_path_expr: str = ""
+
+
+class Container(_Struct, frozen=True):
+    """Container."""
+
+    name: str
+    image: str = ""
+    command: tuple[str, ...] | None = None
+    args: tuple[str, ...] | None = None
+    env: tuple[EnvVar, ...] | None = None
+    env_from: tuple[EnvFrom, ...] | None = None
+    working_dir: str = ""
+    volume_mounts: tuple[VolumeMount, ...] | None = None
+
+
+class KeyToPath(_Struct, frozen=True):
+    """KeyToPath."""
+
+    key: str
+    path: str
+    mode: int | None = None
+
+
+class ObjectVolume(_Struct, frozen=True):
+    """SecretVolumeSource or ConfigMapVolumeSource, which name their object differently."""
+
+    secret_name: str = ""
+    name: str = ""
+    items: tuple[KeyToPath, ...] | None = None
+    default_mode: int | None = None
+    optional: bool = False
+
+
+class PodSpec(_Struct, frozen=True):
+    """PodSpec. A volume is a JSON object: `name` and the one source it has."""
+
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Any, ...] | None = None
+    volumes: tuple[dict[str, Any], ...] | None = None
+    node_name: str = ""
+    restart_policy: str = "Always"
+    service_account_name: str = ""
+    automount_service_account_token: bool | None = None
+    termination_grace_period_seconds: int | None = None
+
+
+class Pod(_Struct, frozen=True):
+    """Pod. `status` is decoded JSON: it is compared with what it should be."""
+
+    metadata: meta.ObjectMeta
+    spec: PodSpec = PodSpec()
+    status: dict[str, Any] = msgspec.field(default_factory=dict)
+
+    @property
+    def container(self) -> Container:
+        """The one container; check with `recipe.refusal` first."""
+        return self.spec.containers[0]
+
+    @property
+    def phase(self) -> str:
+        """`status.phase` as last heard of."""
+        return str(self.status.get("phase") or "Pending")
+
+    @property
+    def final(self) -> bool:
+        """True once it has Succeeded or Failed, which never changes."""
+        return self.phase in {"Succeeded", "Failed"}
+
+    @property
+    def grace_s(self) -> float:
+        """How long its container may take to end after SIGTERM."""
+        asked = self.metadata.deletion_grace_period_seconds
+        if asked is None:
+            asked = self.spec.termination_grace_period_seconds
+        return 30.0 if asked is None else float(asked)
+
+    @property
+    def uses_account(self) -> bool:
+        """True if the container gets the files of its service account."""
+        account = self.spec.service_account_name
+        return bool(account) and self.spec.automount_service_account_token is not False

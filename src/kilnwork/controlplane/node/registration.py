@@ -1,0 +1,173 @@
+"""The node's own objects: a Node that says what this machine is, and a Lease that says it lives.
+
+Used by `local`. The Node's status is written at the start and every five minutes, the Lease every
+ten seconds, as the kubelet does.
+"""
+
+import asyncio
+import logging
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+from kilnwork import version
+from kilnwork.api import resource
+from kilnwork.kit import clock
+from kilnwork.kube import client, errors
+
+log = logging.getLogger(__name__)
+
+LEASE_NAMESPACE = "kube-node-lease"
+LEASE_S = 40
+RENEW_S = 10.0
+STATUS_EVERY = 30
+"""Renewals between two writes of the Node's status: five minutes."""
+
+PODS = 500
+"""Pods are processes here; the kubelet's 110 is a limit of container networks."""
+
+LABEL_LOCAL = "kilnwork.dev/local"
+
+
+class Registration:
+    """Keeps Node and Lease of one name current; call `register`, then run `keep`."""
+
+    def __init__(
+        self, kube: client.Client, name: str, *, address: str, port: int, now: clock.Clock
+    ) -> None:
+        self._client = kube
+        self._name = name
+        self._address = address
+        self._port = port
+        self._now = now
+        self._ready_since = clock.rfc3339(now.wall())
+
+    async def register(self) -> None:
+        """Create the Node, or take over the one of this name."""
+        metadata = {"name": self._name, "labels": labels(self._name)}
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": {}}
+        try:
+            await self._client.create(resource.NODES, node)
+        except errors.AlreadyExists:
+            patch = {"metadata": {"labels": labels(self._name)}}
+            await self._client.merge_patch(resource.NODES, self._name, patch)
+        await self._write_status()
+
+    async def keep(self) -> None:
+        """Renew until cancelled; a failure is logged and tried again at the next turn."""
+        turn = 0
+        while True:
+            try:
+                await self._renew()
+                if turn and turn % STATUS_EVERY == 0:
+                    await self._write_status()
+            except errors.KubeError as error:
+                facts = {"node": self._name, "error": str(error)}
+                log.warning("node lease not renewed", extra=facts)
+            turn += 1
+            await asyncio.sleep(RENEW_S)
+
+    async def _write_status(self) -> None:
+        status = {
+            "addresses": [
+                {"type": "InternalIP", "address": self._address},
+                {"type": "Hostname", "address": self._name},
+            ],
+            "capacity": capacity(),
+            "allocatable": capacity(),
+            "conditions": [self._ready()],
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": self._port}},
+            "nodeInfo": node_info(),
+        }
+        await self._client.merge_patch(
+            resource.NODES, self._name, {"status": status}, subresource="status"
+        )
+
+    def _ready(self) -> dict[str, str]:
+        return {
+            "type": "Ready",
+            "status": "True",
+            "reason": "KubeletReady",
+            "message": "the local node runs Pods as processes",
+            "lastHeartbeatTime": clock.rfc3339(self._now.wall()),
+            "lastTransitionTime": self._ready_since,
+        }
+
+    async def _renew(self) -> None:
+        spec = {
+            "holderIdentity": self._name,
+            "leaseDurationSeconds": LEASE_S,
+            "renewTime": clock.rfc3339_micro(self._now.wall()),
+        }
+        try:
+            await self._client.merge_patch(
+                resource.LEASES, self._name, {"spec": spec}, LEASE_NAMESPACE
+            )
+        except errors.NotFound:
+            await self._create_lease(spec)
+
+    async def _create_lease(self, spec: dict[str, Any]) -> None:
+        lease = {
+            "apiVersion": resource.LEASES.api_version,
+            "kind": resource.LEASES.kind,
+            "metadata": {"name": self._name, "namespace": LEASE_NAMESPACE},
+            "spec": spec,
+        }
+        await self._client.create(resource.LEASES, lease, LEASE_NAMESPACE)
+
+
+def labels(name: str) -> dict[str, str]:
+    """The well-known labels of a Node, and ours."""
+    return {
+        "kubernetes.io/hostname": name,
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": architecture(),
+        LABEL_LOCAL: "true",
+    }
+
+
+def architecture() -> str:
+    """Go's name of this machine's architecture, which Kubernetes uses."""
+    machine = platform.machine()
+    return {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
+
+
+def capacity() -> dict[str, str]:
+    """What this machine has, as resource quantities."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 1024
+    return {
+        "cpu": str(len(os.sched_getaffinity(0))),
+        "memory": f"{memory}Ki",
+        "pods": str(PODS),
+    }
+
+
+def node_info() -> dict[str, str]:
+    """core/v1 NodeSystemInfo."""
+    return {
+        "architecture": architecture(),
+        "operatingSystem": "linux",
+        "kernelVersion": platform.release(),
+        "osImage": _os_image(),
+        "containerRuntimeVersion": f"kiln://{version.__version__}",
+        "kubeletVersion": f"v1.32.0-kiln.{version.__version__}",
+        "kubeProxyVersion": "",
+        "bootID": _line("/proc/sys/kernel/random/boot_id"),
+        "machineID": _line("/etc/machine-id"),
+        "systemUUID": "",
+    }
+
+
+def _os_image() -> str:
+    try:
+        return platform.freedesktop_os_release().get("PRETTY_NAME", "Linux")
+    except OSError:
+        return "Linux"
+
+
+def _line(path: str) -> str:
+    try:
+        return Path(path).read_text().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,106 @@
+"""Keeps a shim running and a link to it open, whatever happens to either.
+
+Used by `local`. When the shim dies, the next one is started at once; it adopts what runs. The owner
+hears of both through `on_opened`, with everything the shim knows, before any `on_ended`.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from kilnwork.controlplane.node import container, errors, shim, shim_link
+from kilnwork.kit import coroutines
+
+log = logging.getLogger(__name__)
+
+OnOpened = Callable[[list[container.Record]], None]
+
+_AGAIN_S = 1.0
+_LEFT_S = 5.0
+_REAP_S = 0.01
+
+
+class Supervisor:
+    """One shim folder and the link to whichever shim serves it now."""
+
+    def __init__(
+        self,
+        folder: Path,
+        socket_path: Path,
+        *,
+        on_ended: shim_link.OnEnded,
+        on_opened: OnOpened,
+        patience_s: float = shim.PATIENCE_S,
+    ) -> None:
+        self._folder = folder
+        self._socket_path = socket_path
+        self._on_ended = on_ended
+        self._on_opened = on_opened
+        self._patience_s = patience_s
+        self._crew = coroutines.Crew("shim supervisor")
+        self._link: shim_link.Link | None = None
+        self._pids: set[int] = set()
+
+    @property
+    def link(self) -> shim_link.Link:
+        """The open link; raises `ShimAway` while there is none."""
+        if self._link is None or self._link.closed.is_set():
+            raise errors.ShimAway
+        return self._link
+
+    async def start(self) -> None:
+        """Find or start the shim; raises `ShimAway` if none can be started."""
+        await self._open()
+        self._crew.start("keep", self._keep())
+
+    async def stop(self, *, grace_s: float) -> None:
+        """End all containers, then the shim."""
+        await self._crew.stop()
+        if self._link is not None:
+            with contextlib.suppress(errors.NodeError, TimeoutError):
+                await self._link.leave(grace_s=grace_s)
+                await asyncio.wait_for(self._link.closed.wait(), grace_s + _LEFT_S)
+            await self._link.close()
+        for _ in range(int(_LEFT_S / _REAP_S)):
+            self._reap()
+            if not self._pids:
+                return
+            await asyncio.sleep(_REAP_S)
+        log.error("shim did not end", extra={"pids": sorted(self._pids)})
+
+    async def detach(self) -> None:
+        """Leave shim and containers running, as a server that is killed does."""
+        await self._crew.stop()
+        if self._link is not None:
+            await self._link.close()
+
+    async def _keep(self) -> None:
+        while True:
+            if self._link is not None:
+                await self._link.closed.wait()
+                log.warning("shim has gone away, starting another")
+                await self._link.close()
+                self._link = None
+            self._reap()
+            try:
+                await self._open()
+            except errors.ShimAway as error:
+                log.exception("no shim", extra={"error": str(error)})
+                await asyncio.sleep(_AGAIN_S)
+
+    async def _open(self) -> None:
+        opened = await shim_link.open_or_launch(
+            self._folder,
+            self._socket_path,
+            patience_s=self._patience_s,
+            on_ended=self._on_ended,
+        )
+        if opened.pid is not None:
+            self._pids.add(opened.pid)
+        self._link = opened.link
+        self._on_opened(opened.known)
+
+    def _reap(self) -> None:
+        self._pids = {pid for pid in self._pids if not shim_link.reap(pid)}

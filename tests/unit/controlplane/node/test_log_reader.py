@@ -1,0 +1,93 @@
+"""A container's log is read back as kubectl asks for it, across both generations."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from kilnwork.controlplane.node import cri_log, log_reader
+from kilnwork.kit import clock
+
+
+def write(path: Path, *lines: str, limit: int = 1 << 20, now: clock.Clock | None = None) -> None:
+    log = cri_log.LogWriter(path, limit=limit, now=now or clock.ManualClock())
+    for line in lines:
+        log.write("stdout", line.encode() + b"\n")
+    log.close()
+
+
+ALL = log_reader.Options()
+
+
+async def read(path: Path, options: log_reader.Options = ALL) -> str:
+    return b"".join([piece async for piece in log_reader.read(path, options)]).decode()
+
+
+async def test_a_log_that_is_not_there_is_empty(tmp_path: Path) -> None:
+    assert await read(tmp_path / "0.log") == ""
+
+
+async def test_long_lines_come_back_whole(tmp_path: Path) -> None:
+    line = "x" * 50_000
+    write(tmp_path / "0.log", line, "y")
+    assert await read(tmp_path / "0.log") == f"{line}\ny\n"
+
+
+async def test_times_stand_before_whole_lines(tmp_path: Path) -> None:
+    write(tmp_path / "0.log", "a" * 20_000)
+    text = await read(tmp_path / "0.log", log_reader.Options(timestamps=True))
+    assert text == "2023-11-14T22:13:20.000000Z " + "a" * 20_000 + "\n"
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 99, 100, 101, 5000])
+@pytest.mark.parametrize("limit", [1 << 20, 2500], ids=["one file", "two files"])
+async def test_the_last_lines(tmp_path: Path, count: int, limit: int) -> None:
+    path = tmp_path / "0.log"
+    write(path, *(f"line {n}" for n in range(100)), limit=limit)
+    everything = (await read(path)).splitlines()
+    got = (await read(path, log_reader.Options(tail_lines=count))).splitlines()
+    assert got == everything[max(0, len(everything) - count) :]
+    assert count == 0 or got[-1] == "line 99"
+
+
+async def test_the_last_lines_of_a_large_file(tmp_path: Path) -> None:
+    path = tmp_path / "0.log"
+    write(path, *("z" * 1000 + str(n) for n in range(400)))
+    got = (await read(path, log_reader.Options(tail_lines=200))).splitlines()
+    assert [line[1000:] for line in got] == [str(n) for n in range(200, 400)]
+
+
+async def test_lines_since_a_moment(tmp_path: Path) -> None:
+    now, path = clock.ManualClock(), tmp_path / "0.log"
+    write(path, "old", now=now)
+    now.advance(10)
+    since = clock.rfc3339_micro(now.wall())
+    write(path, "new", now=now)
+    assert await read(path, log_reader.Options(since=since)) == "new\n"
+
+
+async def test_a_limit_of_bytes(tmp_path: Path) -> None:
+    write(tmp_path / "0.log", "12345", "67890")
+    assert await read(tmp_path / "0.log", log_reader.Options(limit_bytes=8)) == "12345\n67"
+
+
+async def test_following_sees_everything_through_rotation(tmp_path: Path) -> None:
+    path, more = tmp_path / "0.log", True
+    log = cri_log.LogWriter(path, limit=3000, now=clock.ManualClock())
+    got: list[bytes] = []
+
+    async def follow() -> None:
+        options = log_reader.Options(follow=True)
+        got.extend([piece async for piece in log_reader.read(path, options, more=lambda: more)])
+
+    async def produce() -> None:
+        nonlocal more
+        for number in range(200):
+            log.write("stdout", f"line {number}\n".encode())
+            if number % 40 == 39:
+                await asyncio.sleep(0.12)
+        log.close()
+        more = False
+
+    await asyncio.gather(follow(), produce())
+    assert b"".join(got).decode().splitlines() == [f"line {n}" for n in range(200)]

@@ -1,0 +1,103 @@
+"""The status of a Pod is the kubelet's, and computing it twice gives the same."""
+
+from typing import Any
+
+import msgspec
+
+from kilnwork.controlplane.node import container, lifecycle, pods, statuses
+
+NOW = 1_700_000_000.0
+RUNNING = container.Record("u/main/0", "/f", pid=5, started_at=NOW)
+BAD = RUNNING._replace(exit_code=137, signal=9, finished_at=NOW + 1)
+SCHEDULED = {"type": "PodScheduled", "status": "True", "lastTransitionTime": "t"}
+
+
+def pod(policy: str = "Never", *, deleted: bool = False, **status: Any) -> pods.Pod:
+    metadata: dict[str, Any] = {"name": "p", "namespace": "ns", "uid": "u"}
+    if deleted:
+        metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    spec = {"containers": [{"name": "main", "image": "i"}], "restartPolicy": policy}
+    obj = {"metadata": metadata, "spec": spec, "status": {"conditions": [SCHEDULED], **status}}
+    return msgspec.convert(obj, pods.Pod)
+
+
+def status(of: pods.Pod, now: float = NOW, **view: Any) -> dict[str, Any]:
+    return statuses.status(of, lifecycle.View(**view), address="127.0.0.1", now=now)
+
+
+def state(found: dict[str, Any]) -> dict[str, Any]:
+    answer: dict[str, Any] = found["containerStatuses"][0]["state"]
+    return answer
+
+
+def test_a_running_container_is_ready() -> None:
+    found = status(pod(), last=RUNNING)
+    assert found["phase"] == "Running"
+    assert state(found) == {"running": {"startedAt": "2023-11-14T22:13:20Z"}}
+    assert found["containerStatuses"][0]["ready"]
+    conditions = {c["type"]: c["status"] for c in found["conditions"]}
+    assert conditions == {
+        "PodScheduled": "True",
+        "Initialized": "True",
+        "Ready": "True",
+        "ContainersReady": "True",
+    }
+
+
+def test_an_end_is_told_with_code_signal_and_reason() -> None:
+    found = status(pod(), last=BAD)
+    assert found["phase"] == "Failed"
+    ended = state(found)["terminated"]
+    assert (ended["exitCode"], ended["signal"], ended["reason"]) == (137, 9, "Error")
+    ready = next(c for c in found["conditions"] if c["type"] == "Ready")
+    assert (ready["status"], ready["reason"]) == ("False", "PodFailed")
+
+
+def test_success() -> None:
+    found = status(pod(), last=BAD._replace(exit_code=0, signal=0))
+    assert found["phase"] == "Succeeded"
+    assert state(found)["terminated"]["reason"] == "Completed"
+
+
+def test_a_failed_start_keeps_its_message() -> None:
+    failed = BAD._replace(exit_code=128, signal=0, reason="StartError", message='exec: "x": no')
+    ended = state(status(pod(), last=failed))["terminated"]
+    assert (ended["reason"], ended["message"]) == ("StartError", 'exec: "x": no')
+
+
+def test_what_is_missing_is_the_waiting_reason() -> None:
+    view: dict[str, Any] = {"reason": "CreateContainerConfigError", "message": "no secret"}
+    found = status(pod(), **view)
+    assert found["phase"] == "Pending"
+    assert state(found) == {"waiting": view}
+
+
+def test_waiting_for_a_restart_is_a_crash_loop() -> None:
+    found = status(pod("Always"), last=BAD, row=3)
+    assert found["phase"] == "Running"
+    assert state(found)["waiting"]["reason"] == "CrashLoopBackOff"
+    assert "back-off 2s" in state(found)["waiting"]["message"]
+    assert found["containerStatuses"][0]["lastState"]["terminated"]["exitCode"] == 137
+
+
+def test_after_a_restart_the_end_before_is_kept() -> None:
+    again = RUNNING._replace(id="u/main/1")
+    found = status(pod("Always"), last=again, before=BAD)["containerStatuses"][0]
+    assert found["restartCount"] == 1
+    assert found["lastState"]["terminated"]["exitCode"] == 137
+
+
+def test_a_deleted_pod_ends_for_good() -> None:
+    found = status(pod("Always", deleted=True), last=BAD)
+    assert found["phase"] == "Failed"
+    assert "terminated" in state(found)
+
+
+def test_times_move_only_with_the_state() -> None:
+    first = status(pod(), last=RUNNING)
+    second = status(pod(**first), now=NOW + 50, last=RUNNING)
+    assert second == first
+    third = status(pod(**first), now=NOW + 50, last=BAD)
+    ready = next(c for c in third["conditions"] if c["type"] == "Ready")
+    assert ready["lastTransitionTime"] == "2023-11-14T22:14:10Z"
+    assert third["startTime"] == first["startTime"]
