@@ -31,6 +31,7 @@ class ScriptedHub:
         self.acknowledges = True
         self.keeps_logs = True
         self.renews = True
+        self.after_welcome: tuple[messages.ToWorker, ...] = ()
         self.greeting: messages.Refused | None = None
         self.decide: Callable[[attempts.AttemptRef], messages.Verdict] = lambda _: KEEP
         self.answer: Callable[[messages.Spawn | messages.Ask], messages.Answer | None] = lambda _: (
@@ -127,7 +128,8 @@ class ScriptedHub:
             self.seen.append(message)
         reply = self._reply(message)
         if reply is not None:
-            writer.write(frames.encode(reply))
+            more = self.after_welcome if isinstance(reply, messages.Welcome) else ()
+            writer.write(b"".join(map(frames.encode, (reply, *more))))
 
     def _reply(self, message: messages.FromWorker) -> messages.ToWorker | None:
         match message:

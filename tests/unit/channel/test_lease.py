@@ -1,0 +1,53 @@
+"""A lease counts from when its renewal was sent."""
+
+import pytest
+
+from kilnwork.channel import lease
+
+
+def test_without_a_link_nothing_may_run() -> None:
+    assert lease.Lease().stop_at == float("-inf")
+
+
+def test_work_stops_two_seconds_before_ten_are_over() -> None:
+    held = lease.Lease()
+    held.begin(10.0, sent=100.0)
+    assert held.stop_at == 108.0
+
+
+def test_a_short_lease_has_a_short_margin() -> None:
+    held = lease.Lease()
+    held.begin(1.0, sent=0.0)
+    assert held.stop_at == pytest.approx(0.8)
+
+
+def test_an_answer_counts_from_its_question() -> None:
+    held = lease.Lease()
+    held.begin(10.0, sent=0.0)
+    held.sent(1, at=3.0)
+    held.sent(2, at=6.0)
+    assert held.stop_at == 8.0
+    held.granted(1)
+    assert held.stop_at == 11.0
+    held.granted(2)
+    assert held.stop_at == 14.0
+
+
+def test_a_late_or_unknown_answer_changes_nothing() -> None:
+    held = lease.Lease()
+    held.begin(10.0, sent=0.0)
+    held.sent(1, at=3.0)
+    held.sent(2, at=6.0)
+    held.granted(2)
+    held.granted(1)
+    held.granted(7)
+    assert held.stop_at == 14.0
+
+
+def test_a_new_link_counts_by_its_own_terms() -> None:
+    held = lease.Lease()
+    held.begin(10.0, sent=0.0)
+    held.sent(1, at=3.0)
+    held.begin(2.0, sent=4.0)
+    held.granted(1)
+    assert held.stop_at == pytest.approx(5.6)

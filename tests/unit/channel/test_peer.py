@@ -1,0 +1,228 @@
+"""The worker's end of a link, against a scripted dispatcher on a real socket."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from kilnwork.api import attempts
+from kilnwork.channel import errors, messages, peer
+from kilnwork.kit import clock, coroutines, ids, paths
+from support import scripted_hub, waiting
+
+REF = attempts.AttemptRef(ids.new_task_id(), 1, 1)
+DONE = attempts.Outcome(attempts.Ending.SUCCEEDED, "Succeeded")
+
+
+@dataclass
+class Owner:
+    """Writes down what it is told."""
+
+    running: tuple[messages.Running, ...] = ()
+    epochs: list[int] = field(default_factory=list)
+    welcomes: list[messages.Welcome] = field(default_factory=list)
+    orders: list[peer.Order] = field(default_factory=list)
+    over: list[attempts.AttemptRef] = field(default_factory=list)
+    leases_ended: int = 0
+
+    def hello(self, *, epoch: int) -> messages.Hello:
+        self.epochs.append(epoch)
+        return messages.Hello(
+            version=messages.VERSION,
+            role="worker",
+            session=b"s" * 16,
+            credential="token",
+            namespace="default",
+            cluster="default",
+            worker="w-0",
+            pod_uid="uid",
+            node="node",
+            slots=1,
+            epoch=epoch,
+            running=self.running,
+        )
+
+    def welcomed(self, welcome: messages.Welcome) -> None:
+        self.welcomes.append(welcome)
+
+    def received(self, order: peer.Order) -> None:
+        self.orders.append(order)
+
+    def settled(self, ref: attempts.AttemptRef) -> None:
+        self.over.append(ref)
+
+    def lease_ended(self) -> None:
+        self.leases_ended += 1
+
+
+@dataclass
+class Ends:
+    """Both ends of one link, and who serves ours."""
+
+    hub: scripted_hub.ScriptedHub
+    owner: Owner
+    peer: peer.Peer
+    crew: coroutines.Crew
+
+    async def join(self) -> None:
+        self.crew.start("serve", self.peer.serve())
+        await waiting.until_async(lambda: self.owner.welcomes, what="the link stands")
+
+    async def rejoin(self) -> None:
+        before = len(self.owner.welcomes)
+        self.hub.drop()
+        await waiting.until_async(
+            lambda: len(self.owner.welcomes) > before, what="the link stands again"
+        )
+
+
+@pytest.fixture
+async def ends() -> AsyncIterator[Ends]:
+    folder = paths.short_runtime_dir()
+    hub = scripted_hub.ScriptedHub(folder / "channel.sock")
+    await hub.start()
+    owner = Owner()
+    ours = peer.Peer(
+        owner,
+        path=str(hub.path),
+        clock=clock.SystemClock(),
+        entropy=ids.system_entropy(),
+        patience_s=0.2,
+    )
+    crew = coroutines.Crew("test")
+    yield Ends(hub, owner, ours, crew)
+    await crew.stop()
+    await hub.stop()
+    folder.rmdir()
+
+
+def finished(serial: int) -> messages.Finished:
+    return messages.Finished(serial, REF, DONE)
+
+
+def started(serial: int) -> messages.Started:
+    return messages.Started(serial, REF, 1.0)
+
+
+async def test_reports_made_before_there_is_a_link_follow_the_welcome(ends: Ends) -> None:
+    ends.peer.report(started)
+    ends.peer.report(finished)
+    await ends.join()
+    await ends.hub.first(messages.Finished)
+    assert [type(m) for m in ends.hub.seen] == [
+        messages.Hello,
+        messages.Started,
+        messages.Finished,
+    ]
+    assert await ends.peer.acknowledged(timeout_s=2)
+    assert ends.owner.over == [REF]
+
+
+async def test_only_what_is_not_acknowledged_is_sent_again_in_order(ends: Ends) -> None:
+    await ends.join()
+    ends.hub.acknowledges = False
+    ends.peer.report(started)
+    ends.peer.report(finished)
+    await ends.hub.first(messages.Finished)
+    ends.hub.send(messages.Acknowledged(1))
+    ends.peer.send(messages.Log(REF, 0, b"read after the acknowledgement"))
+    await waiting.until_async(lambda: ends.hub.log_bytes, what="all was read")
+    await asyncio.sleep(0)
+    ends.hub.seen.clear()
+    await ends.rejoin()
+    await ends.hub.first(messages.Finished)
+    assert [type(m) for m in ends.hub.seen] == [messages.Hello, messages.Finished]
+    assert not await ends.peer.acknowledged(timeout_s=0.01)
+    assert ends.owner.over == []
+
+
+async def test_what_is_forgotten_is_not_sent_again(ends: Ends) -> None:
+    ends.peer.report(started)
+    ends.peer.forget(REF)
+    assert await ends.peer.acknowledged(timeout_s=0.01)
+    await ends.join()
+    ends.peer.report(finished)
+    await ends.hub.first(messages.Finished)
+    assert ends.hub.all_of(messages.Started) == []
+
+
+async def test_orders_that_come_with_the_welcome_are_followed_after_it(ends: Ends) -> None:
+    stop = messages.Stop(REF, 1.0, "Killed")
+    ends.hub.after_welcome = (stop,)
+    await ends.join()
+    await waiting.until_async(lambda: ends.owner.orders, what="the order arrived")
+    assert ends.owner.orders == [stop]
+
+
+async def test_the_epoch_rises_and_an_older_dispatcher_is_left(ends: Ends) -> None:
+    ends.hub.epoch = 5
+    await ends.join()
+    ends.hub.epoch = 4
+    ends.hub.drop()
+    await waiting.until_async(lambda: len(ends.owner.epochs) >= 3, what="it tries again")
+    assert ends.owner.epochs[:3] == [0, 5, 5]
+    assert len(ends.owner.welcomes) == 1
+    ends.hub.epoch = 6
+    await waiting.until_async(lambda: len(ends.owner.welcomes) == 2, what="a newer one is taken")
+
+
+async def test_a_cancelled_request_is_not_made_again(ends: Ends) -> None:
+    await ends.join()
+
+    def ask(serial: int) -> messages.Ask:
+        return messages.Ask(serial, REF, REF.task, 60.0)
+
+    asking = ends.crew.start("ask", ends.peer.request(ask))
+    await ends.hub.first(messages.Ask)
+    asking.cancel()
+    await asyncio.wait({asking})
+    ends.hub.seen.clear()
+    await ends.rejoin()
+    ends.peer.report(finished)
+    await ends.hub.first(messages.Finished)
+    assert ends.hub.all_of(messages.Ask) == []
+
+
+async def test_a_request_that_fits_no_frame_is_refused_at_once(ends: Ends) -> None:
+    def huge(serial: int) -> messages.Ask:
+        return messages.Ask(serial, REF, ids.TaskId(b"x" * messages.MAX_FRAME_BYTES), 0.0)
+
+    with pytest.raises(errors.FrameTooLarge):
+        await ends.peer.request(huge)
+
+
+async def test_it_gives_up_when_there_is_no_dispatcher(ends: Ends) -> None:
+    await ends.hub.stop()
+    with pytest.raises(errors.LinkClosed, match="no dispatcher"):
+        await ends.peer.serve()
+
+
+async def test_a_refusal_for_good_ends_it(ends: Ends) -> None:
+    ends.hub.greeting = messages.Refused("BadToken", "who are you", retry=False)
+    with pytest.raises(errors.LinkRefused, match="who are you"):
+        await ends.peer.serve()
+
+
+async def test_a_refusal_for_good_ends_a_standing_link_as_well(ends: Ends) -> None:
+    serving = asyncio.ensure_future(ends.peer.serve())
+    await waiting.until_async(lambda: ends.owner.welcomes, what="the link stands")
+    ends.hub.send(messages.Refused("replaced", "a newer session", retry=False))
+    with pytest.raises(errors.LinkRefused, match="a newer session"):
+        await asyncio.wait_for(serving, 5)
+
+
+async def test_without_renewal_the_lease_ends_once_and_the_link_with_it(ends: Ends) -> None:
+    ends.hub.lease_s, ends.hub.renew_s, ends.hub.renews = 0.2, 0.05, False
+    await ends.join()
+    assert ends.peer.lease_holds
+    await waiting.until_async(lambda: len(ends.owner.welcomes) == 2, what="it connects anew")
+    assert ends.owner.leases_ended == 1
+
+
+async def test_with_renewal_the_lease_holds(ends: Ends) -> None:
+    ends.hub.lease_s, ends.hub.renew_s = 0.4, 0.05
+    await ends.join()
+    await waiting.until_async(lambda: len(ends.hub.all_of(messages.Renew)) > 15, what="renewals")
+    assert ends.owner.leases_ended == 0
+    assert ends.peer.lease_holds
