@@ -1,0 +1,167 @@
+"""A dispatcher that does what the test tells it: the port that controllers use, nothing behind it.
+
+For tests of the controllers on a real API server that want to decide how tasks fare and when. It
+keeps what was submitted and killed, and publishes views as the real one does.
+"""
+
+import asyncio
+from typing import Any
+
+import msgspec
+
+from kilnwork.api import reasons, task
+from kilnwork.dispatch import errors, model
+from kilnwork.kit import ids
+
+
+class ToldHub:
+    """`submitted` and `killed` in order; `move` publishes the next state of a task."""
+
+    def __init__(self, *, wall: float = 1_700_000_000.0) -> None:
+        self.submitted: list[model.Submission] = []
+        self.killed: list[tuple[str, str]] = []
+        self.closed: list[tuple[str, str]] = []
+        self.gone: list[str] = []
+        self.clusters: dict[tuple[str, str], model.ClusterView] = {}
+        self.views: dict[ids.TaskId, model.TaskView] = {}
+        self._wall = wall
+        self._seq = 0
+        self._changed: dict[ids.TaskId, int] = {}
+        self._clusters_changed: dict[tuple[str, str], int] = {}
+        self._news = asyncio.Event()
+
+    # What the controllers call
+
+    async def submit(self, submission: model.Submission, *, force: bool = False) -> model.TaskView:
+        """Keep it; the task waits for a worker until it is moved."""
+        self.submitted.append(submission)
+        known = self.views.get(submission.task)
+        if known is not None and known.run >= submission.spec.run:
+            return known
+        if known is not None and known.state is task.State.SUCCESS and not force:
+            raise errors.RunRefused(f"run {known.run} of {submission.name} succeeded")
+        return self._publish(_waiting(submission, self._wall))
+
+    async def kill(self, task: ids.TaskId, *, reason: str) -> None:
+        """Killed at once."""
+        view = self.views.get(task)
+        if view is None or view.state.final:
+            return
+        self.killed.append((view.name, str(reason)))
+        self.move(view.name, "Killed", reason=str(reason), finished=self._wall, stopped=True)
+
+    async def changes(self, since: int) -> tuple[int, list[model.TaskView]]:
+        """Views that are newer than `since`."""
+        while True:
+            newer = [self.views[t] for t, seq in self._changed.items() if seq > since]
+            if newer:
+                return self._seq, newer
+            await self._wait()
+
+    async def close_cluster(self, namespace: str, cluster: str) -> None:
+        """Keep that it was asked."""
+        self.closed.append((namespace, cluster))
+
+    async def worker_gone(self, pod_uid: str) -> None:
+        """Keep that it was told, and let the worker go."""
+        self.gone.append(pod_uid)
+        for key, view in list(self.clusters.items()):
+            left = tuple(w for w in view.workers if w.pod_uid != pod_uid)
+            if left != view.workers:
+                self.tell_cluster(key, *left, queued=view.queued)
+
+    def cluster(self, namespace: str, name: str) -> model.ClusterView | None:
+        """As told by the test."""
+        return self.clusters.get((namespace, name))
+
+    async def clusters_changed(self, since: int) -> tuple[int, set[tuple[str, str]]]:
+        """Clusters that were told of since."""
+        while True:
+            newer = {key for key, seq in self._clusters_changed.items() if seq > since}
+            if newer:
+                return self._seq, newer
+            await self._wait()
+
+    # What the test calls
+
+    def move(self, name: str, state: str, **facts: Any) -> None:
+        """Publish the next state of the newest task of this name."""
+        view = [v for v in self.views.values() if v.name == name][-1]
+        self._seq += 1
+        changes = {"state": task.State(state), "seq": self._seq, **facts}
+        self._publish(msgspec.structs.replace(view, **changes))
+
+    def run(self, name: str) -> None:
+        """Its command has started."""
+        self.move(
+            name,
+            "Running",
+            reason="Started",
+            message="",
+            attempt=1,
+            worker="w-0",
+            started=self._wall,
+        )
+
+    def succeed(self, name: str, **facts: Any) -> None:
+        """It has exited 0."""
+        ended = {"exit_code": 0, "finished": self._wall, "stopped": True}
+        self.move(name, "Success", reason="Succeeded", message="", **{**ended, **facts})
+
+    def tell_cluster(
+        self, key: tuple[str, str], *workers: model.WorkerView, queued: int = 0
+    ) -> None:
+        """Publish the workers of a cluster."""
+        self._seq += 1
+        self.clusters[key] = model.ClusterView(
+            namespace=key[0], cluster=key[1], workers=workers, queued=queued
+        )
+        self._clusters_changed[key] = self._seq
+        self._ring()
+
+    def names(self) -> list[str]:
+        """Names of what was submitted, in order."""
+        return [s.name for s in self.submitted]
+
+    def _publish(self, view: model.TaskView) -> model.TaskView:
+        self._seq += 1
+        self.views[view.task] = view
+        self._changed[view.task] = self._seq
+        self._ring()
+        return view
+
+    def _ring(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()
+
+    async def _wait(self) -> None:
+        await self._news.wait()
+
+
+def _waiting(submission: model.Submission, wall: float) -> model.TaskView:
+    return model.TaskView(
+        task=submission.task,
+        namespace=submission.namespace,
+        name=submission.name,
+        cluster=submission.spec.cluster_name,
+        declared=submission.declared,
+        run=submission.spec.run,
+        state=task.State.PENDING,
+        reason=reasons.Reason.NO_WORKER,
+        message="no worker is connected",
+        attempt=0,
+        failures=0,
+        losses=0,
+        worker="",
+        node="",
+        exit_code=None,
+        result=None,
+        created=wall,
+        started=None,
+        finished=None,
+        stopped=None,
+        children=task.ChildCounts(),
+        progress=None,
+        parent=None,
+        seq=1,
+    )
