@@ -29,3 +29,7 @@ class JournalUnreadable(DispatchError):
 
 class StaleEpoch(DispatchError):
     """Another dispatcher took over this journal; this one must end at once."""
+
+
+class TaskTooLarge(DispatchError):
+    """Spec and inputs of a task do not fit a frame of the channel; make them smaller."""
