@@ -82,6 +82,14 @@ class Machine:
         worker = task.worker
         return task if worker is not None and worker.link == link else None
 
+    def may_have_child(self, parent: attempts.AttemptRef, child_key: str) -> bool:
+        """True when the journal may have a child of that key which memory has not."""
+        task = self.memory.tasks.get(parent.task)
+        if task is None or task.family is None or child_key in task.family.members:
+            return False
+        ordinal = child_key.removeprefix("#")
+        return ordinal == child_key or int(ordinal) <= task.family.total
+
     def _submit(self, item: inputs.Submit, now: inputs.Moment) -> None:
         submission = item.submission
         run = submission.spec.run

@@ -1,0 +1,101 @@
+"""What attempts print: two files each, the newer and the older, in `logs/<task>/<run>-<attempt>`.
+
+Written by the hub from Log frames, read by `server`. A file that reached `FILE_BYTES` becomes
+`….log.1`, so that an attempt keeps its last 8 to 16 MiB. How often that happened is in
+`….log.rotated`, so that a restarted dispatcher knows how much of the output it has. Not fsynced:
+output is not worth a disk flush each line, and the worker keeps what was not confirmed.
+"""
+
+import logging
+from pathlib import Path
+
+from kilnwork.api import attempts
+from kilnwork.kit import ids
+
+log = logging.getLogger(__name__)
+
+FILE_BYTES = 8 << 20
+
+
+def path(logs_dir: Path, ref: attempts.AttemptRef) -> Path:
+    """The newer file of an attempt; the older one has `.1` appended. Neither need exist."""
+    return logs_dir / ids.task_text(ref.task) / f"{ref.run}-{ref.attempt}.log"
+
+
+def files(logs_dir: Path, ref: attempts.AttemptRef) -> list[Path]:
+    """The files that exist, in the order in which they are to be read."""
+    newer = path(logs_dir, ref)
+    return [file for file in (_older(newer), newer) if file.exists()]
+
+
+def _older(newer: Path) -> Path:
+    return newer.with_name(newer.name + ".1")
+
+
+def _rotations(newer: Path) -> Path:
+    return newer.with_name(newer.name + ".rotated")
+
+
+class AttemptLogs:
+    """The writing side. Remembers how far each attempt's output is kept until it is forgotten."""
+
+    def __init__(self, logs_dir: Path, *, file_bytes: int = FILE_BYTES) -> None:
+        self.logs_dir = logs_dir
+        self._file_bytes = file_bytes
+        self._kept: dict[attempts.AttemptRef, int] = {}
+
+    def kept(self, ref: attempts.AttemptRef) -> int:
+        """Output below this offset is on file."""
+        offset = self._kept.get(ref)
+        if offset is None:
+            offset = self._kept[ref] = self._read_kept(path(self.logs_dir, ref))
+        return offset
+
+    def append(self, ref: attempts.AttemptRef, offset: int, data: bytes) -> int:
+        """Keep output that begins at `offset`; what is kept already is skipped.
+
+        Returns the new `kept`. When the disk refuses, the output is given up, not the attempt.
+        """
+        kept = self.kept(ref)
+        end = offset + len(data)
+        if end <= kept:
+            return kept
+        if offset < kept:
+            data = data[kept - offset :]
+        try:
+            self._write(path(self.logs_dir, ref), data)
+        except OSError as error:
+            log.warning("output was not kept", extra={"attempt": str(ref), "error": str(error)})
+        self._kept[ref] = end
+        return end
+
+    def forget(self, ref: attempts.AttemptRef) -> None:
+        """The attempt is over: its files stay."""
+        self._kept.pop(ref, None)
+
+    def _read_kept(self, newer: Path) -> int:
+        try:
+            size = newer.stat().st_size
+        except OSError:
+            size = 0
+        try:
+            rotations = int(_rotations(newer).read_text())
+        except (OSError, ValueError):
+            rotations = 0
+        return rotations * self._file_bytes + size
+
+    def _write(self, newer: Path, data: bytes) -> None:
+        newer.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        while data:
+            with newer.open("ab") as file:
+                room = self._file_bytes - file.tell()
+                file.write(data[:room])
+            data = data[room:]
+            if data:
+                self._rotate(newer)
+
+    def _rotate(self, newer: Path) -> None:
+        counter = _rotations(newer)
+        before = int(counter.read_text()) if counter.exists() else 0
+        newer.replace(_older(newer))
+        counter.write_text(str(before + 1))

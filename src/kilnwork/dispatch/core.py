@@ -1,0 +1,199 @@
+"""The hub's engine: machine and journal in step, nothing released before it is on disk.
+
+Used by the hub. Inputs go to the machine at once; what comes out is gathered until the journal is
+free, written as one transaction, and released after its commit: frames to links, changes to the
+feeds, answers to whoever waits. Knows no socket and no user's call.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from kilnwork.dispatch import (
+    errors,
+    inputs,
+    instructions,
+    journal,
+    machine,
+    memory,
+    queries,
+    restoring,
+    rows,
+)
+from kilnwork.kit import clock as clocks
+from kilnwork.kit import ids
+
+log = logging.getLogger(__name__)
+
+HEARTBEAT_S = 0.25
+STALL_S = 1.0
+"""When our own heartbeat is late by more, nobody could reach us: leases get a full term."""
+
+CROWDED = 20_000
+"""Tasks waiting to be written above which links are not read, until the next commit."""
+
+
+class Core:
+    """Machine, journal and the loop between them.
+
+    `release(batch)` carries out a committed batch. `on_failure` is told when the journal cannot go
+    on; from then on every wait ends with `HubStopped`.
+    """
+
+    def __init__(
+        self,
+        store: journal.Journal,
+        *,
+        clock: clocks.Clock,
+        entropy: ids.Entropy,
+        lease_s: float,
+        release: Callable[[instructions.Batch], None],
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        self.journal = store
+        self.clock = clock
+        self._entropy = entropy
+        self._lease_s = lease_s
+        self._release = release
+        self._on_failure = on_failure
+        self._waiting: list[asyncio.Future[None]] = []
+        self._unsettled: set[asyncio.Future[None]] = set()
+        self._writing = False
+        self._scheduled = False
+        self._stopped: errors.HubStopped | None = None
+        self._beat: asyncio.TimerHandle | None = None
+        self._alarm: asyncio.TimerHandle | None = None
+        self._last_beat = 0.0
+
+    def start(self) -> None:
+        """Open the journal and take up everything unfinished."""
+        self._loop = asyncio.get_running_loop()
+        opened = self.journal.open()
+        self.queries = queries.Queries(self.journal.path)
+        mem = memory.Memory(
+            lease_s=self._lease_s,
+            entropy=self._entropy,
+            task_row=opened.next_task_row,
+            worker_row=opened.next_worker_row,
+        )
+        restoring.restore(mem, self.queries.unfinished(), self.queries.families(), self.now())
+        self.machine = machine.Machine(mem)
+        self.journal.start(self._loop.call_soon_threadsafe, on_failure=self._fail)
+        self._last_beat = self.clock.monotonic()
+        self._beat = self._loop.call_later(HEARTBEAT_S, self._heartbeat)
+        self.schedule()
+
+    def close(self) -> None:
+        """Stop deciding, finish the commit under way, let go of the journal."""
+        self._stop(errors.HubStopped())
+        self.journal.close()
+        if hasattr(self, "queries"):
+            self.queries.close()
+
+    def now(self) -> inputs.Moment:
+        """This moment, on both clocks."""
+        return inputs.Moment(self.clock.wall(), self.clock.monotonic())
+
+    def tell(self, item: inputs.Input) -> None:
+        """Tell the machine; what follows from it follows soon."""
+        self.check()
+        self.machine.handle(item, self.now())
+        self.schedule()
+
+    def check(self) -> None:
+        """Raises `HubStopped` when this dispatcher decides nothing any more."""
+        if self._stopped is not None:
+            raise self._stopped
+
+    @property
+    def crowded(self) -> bool:
+        """More waits to be written than is good."""
+        return self._writing and len(self.machine.memory.batch.dirty) > CROWDED
+
+    async def settled(self) -> None:
+        """Return when everything told until now is on disk and released."""
+        self.check()
+        waiter = self._loop.create_future()
+        self._waiting.append(waiter)
+        self._unsettled.add(waiter)
+        waiter.add_done_callback(self._unsettled.discard)
+        self.schedule()
+        await waiter
+
+    def schedule(self) -> None:
+        """Look soon whether there is something to write or release."""
+        if not self._scheduled and not self._writing and self._stopped is None:
+            self._scheduled = True
+            self._loop.call_soon(self._advance)
+
+    def tick(self) -> None:
+        """Time may have passed: what is due happens now."""
+        if self._stopped is not None:
+            return
+        mono = self.clock.monotonic()
+        if mono - self._last_beat > HEARTBEAT_S + STALL_S:
+            log.warning("dispatcher was away", extra={"seconds": round(mono - self._last_beat, 3)})
+            self.machine.handle(inputs.Stalled(), self.now())
+        self._last_beat = mono
+        due = self.machine.next_deadline()
+        if due is not None and due <= mono:
+            self.machine.handle(inputs.Tick(), self.now())
+            self.schedule()
+
+    def _advance(self) -> None:
+        self._scheduled = False
+        if self._writing or self._stopped is not None:
+            return
+        batch = self.machine.take(self.now())
+        waiting, self._waiting = self._waiting, []
+        self._set_alarm()
+        if batch.durable:
+            self._writing = True
+            written = rows.of_batch(batch)
+            self.journal.write(written, lambda: self._committed(batch, waiting))
+        elif waiting or not batch.empty:
+            self._settle(batch, waiting)
+
+    def _committed(self, batch: instructions.Batch, waiting: list[asyncio.Future[None]]) -> None:
+        self._writing = False
+        if self._stopped is None:
+            self._settle(batch, waiting)
+            self.schedule()
+
+    def _settle(self, batch: instructions.Batch, waiting: list[asyncio.Future[None]]) -> None:
+        self.machine.forget(batch.finals)
+        self._release(batch)
+        for waiter in waiting:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _set_alarm(self) -> None:
+        due = self.machine.next_deadline()
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        if due is not None:
+            delay = due - self.clock.monotonic()
+            if delay < HEARTBEAT_S:
+                self._alarm = self._loop.call_later(max(delay, 0.001), self.tick)
+
+    def _heartbeat(self) -> None:
+        self._beat = self._loop.call_later(HEARTBEAT_S, self._heartbeat)
+        self.tick()
+        self._set_alarm()
+
+    def _fail(self, error: BaseException) -> None:
+        log.error("journal failed", extra={"error": str(error)})
+        self._stop(errors.HubStopped(f"the journal failed: {error}"))
+        self._on_failure(error)
+
+    def _stop(self, why: errors.HubStopped) -> None:
+        if self._stopped is not None:
+            return
+        self._stopped = why
+        for timer in (self._beat, self._alarm):
+            if timer is not None:
+                timer.cancel()
+        for waiter in list(self._unsettled):
+            if not waiter.done():
+                waiter.set_exception(why)

@@ -1,0 +1,70 @@
+"""A feed: keys that changed, in order, for whoever asks from where.
+
+Used by the hub for tasks and clusters. Holds the newest change of each key only, so a slow reader
+gets one entry for many changes and never an old one.
+"""
+
+import asyncio
+from collections.abc import Hashable, Iterable
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+
+
+class Feed(Generic[K]):
+    """Numbered changes by key."""
+
+    def __init__(self) -> None:
+        self._last = 1
+        self._by_key: dict[K, int] = {}
+        self._waiting: set[asyncio.Future[None]] = set()
+
+    @property
+    def last(self) -> int:
+        """Number of the newest change; 1 before the first, for 0 means "from the start"."""
+        return self._last
+
+    def number(self, key: K) -> int:
+        """Number of the newest change of one key, 0 when there was none."""
+        return self._by_key.get(key, 0)
+
+    def publish(self, keys: Iterable[K]) -> None:
+        """These changed, in this order."""
+        before = self._last
+        for key in keys:
+            self._last += 1
+            self._by_key.pop(key, None)
+            self._by_key[key] = self._last
+        if self._last != before:
+            self._wake()
+
+    def since(self, number: int) -> list[K]:
+        """Keys whose newest change is after `number`, oldest first."""
+        found = []
+        for key in reversed(self._by_key):
+            if self._by_key[key] <= number:
+                break
+            found.append(key)
+        found.reverse()
+        return found
+
+    async def newer(self, number: int) -> None:
+        """Wait until something changed after `number`; at once when `number` is not ours."""
+        while self._last == number:
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiting.add(waiter)
+            try:
+                await waiter
+            finally:
+                self._waiting.discard(waiter)
+
+    def fail(self, error: BaseException) -> None:
+        """Nothing will change any more: whoever waits gets `error`."""
+        for waiter in self._waiting:
+            if not waiter.done():
+                waiter.set_exception(error)
+
+    def _wake(self) -> None:
+        for waiter in self._waiting:
+            if not waiter.done():
+                waiter.set_result(None)

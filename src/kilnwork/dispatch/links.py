@@ -1,0 +1,173 @@
+"""The dispatcher's end of one connection: bytes to messages, and who it is before it is believed.
+
+Used by the hub, one `Link` for each connection. Whatever a peer sends, only its own link suffers:
+a frame that cannot be read closes it with a `Refused` that says why. A peer that does not read is
+not read from, so that nothing piles up.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import Protocol, cast
+
+from kilnwork.channel import errors, frames, messages
+
+log = logging.getLogger(__name__)
+
+HELLO_WITHIN_S = 10.0
+"""A connection that has not said Hello by then is closed."""
+
+
+class Owner(Protocol):
+    """Who takes in what links deliver: the hub."""
+
+    def hello(self, link: "Link", message: messages.Hello) -> None:
+        """The first message. Nothing else is delivered before the owner calls `open`."""
+        ...
+
+    def received(self, link: "Link", message: messages.FromWorker) -> None:
+        """A message of an open link."""
+        ...
+
+    def batch_ended(self, link: "Link") -> None:
+        """Everything that could be read at this moment was delivered."""
+        ...
+
+    def closed(self, link: "Link") -> None:
+        """The connection is gone."""
+        ...
+
+
+class Link(asyncio.Protocol):
+    """One connection. `number` is never used twice."""
+
+    def __init__(self, owner: Owner, number: int) -> None:
+        self.number = number
+        self.hello: messages.Hello | None = None
+        self.is_open = False
+        self._owner = owner
+        self._cutter = frames.Cutter()
+        self._backlog: list[bytes] = []
+        self._transport: asyncio.Transport | None = None
+        self._patience: asyncio.TimerHandle | None = None
+        self._held_back: set[str] = set()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        loop = asyncio.get_running_loop()
+        self._patience = loop.call_later(HELLO_WITHIN_S, self._lost_patience)
+
+    def data_received(self, data: bytes) -> None:
+        if self._transport is None:
+            return
+        try:
+            bodies = self._cutter.feed(data)
+            self._deliver(bodies)
+        except errors.MalformedFrame as error:
+            self.refuse("Malformed", str(error), retry=False)
+        self._owner.batch_ended(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._forget()
+        self._owner.closed(self)
+
+    def pause_writing(self) -> None:
+        self.hold_back("unread")
+
+    def resume_writing(self) -> None:
+        self.let_go("unread")
+
+    def open(self) -> None:
+        """The peer is believed: deliver what it sent meanwhile, and all that follows."""
+        if self._transport is None:
+            return
+        self.is_open = True
+        if self._patience is not None:
+            self._patience.cancel()
+        bodies, self._backlog = self._backlog, []
+        try:
+            self._deliver(bodies)
+        except errors.MalformedFrame as error:
+            self.refuse("Malformed", str(error), retry=False)
+        self.let_go("hello")
+        self._owner.batch_ended(self)
+
+    def hold_back(self, why: str) -> None:
+        """Read nothing more while any reason to hold back stands."""
+        if not self._held_back and self._transport is not None:
+            self._transport.pause_reading()
+        self._held_back.add(why)
+
+    def let_go(self, why: str) -> None:
+        """This reason to hold back is over."""
+        if why in self._held_back:
+            self._held_back.discard(why)
+            if not self._held_back and self._transport is not None:
+                self._transport.resume_reading()
+
+    def write(self, data: bytes) -> None:
+        """Send whole frames; dropped when the connection is gone (peers resume)."""
+        if self._transport is not None:
+            self._transport.write(data)
+
+    def write_all(self, sent: Iterable[messages.ToWorker]) -> None:
+        """Send messages in one write."""
+        self.write(b"".join(map(frames.encode, sent)))
+
+    def answer(self, serial: int, status: int, body: bytes) -> None:
+        """Answer a request at once, with nothing to wait for on disk."""
+        self.write_all([messages.Answer(serial, status, body)])
+
+    def refuse(self, reason: str, message: str, *, retry: bool) -> None:
+        """Close, and say why."""
+        if self._transport is None:
+            return
+        log.warning("link closed", extra={"link": self.number, "reason": reason, "why": message})
+        self.write(frames.encode(messages.Refused(reason, message[:4096], retry)))
+        self.close()
+
+    def close(self) -> None:
+        """Close after everything written was sent."""
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            transport.close()
+        self._forget()
+
+    def abort(self) -> None:
+        """Close at once."""
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            transport.abort()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._transport = None
+        self.is_open = False
+        self._backlog.clear()
+        if self._patience is not None:
+            self._patience.cancel()
+
+    def _deliver(self, bodies: list[bytes]) -> None:
+        receive: Callable[[Link, messages.FromWorker], None] = self._owner.received
+        for at, body in enumerate(bodies):
+            if self._transport is None:
+                return
+            if not self.is_open and self.hello is not None:
+                self._backlog += bodies[at:]
+                return
+            message = frames.decode_from_worker(body)
+            if self.is_open:
+                receive(self, message)
+            else:
+                self._greet(message)
+
+    def _greet(self, message: messages.FromWorker) -> None:
+        if not isinstance(message, messages.Hello):
+            raise errors.MalformedFrame(f"{type(message).__name__} before Hello")
+        self.hello = message
+        self.hold_back("hello")
+        self._owner.hello(self, message)
+
+    def _lost_patience(self) -> None:
+        if self.hello is None:
+            self.refuse("NoHello", f"no Hello within {HELLO_WITHIN_S:g} s", retry=True)

@@ -1,0 +1,150 @@
+"""After a start: from rows of the journal to memory. Pure.
+
+Used by the hub. What was queued waits again; what ran is held by workers that are not connected
+yet, whose leases get one full term. Nothing of that counts against a task's budgets.
+"""
+
+import logging
+from collections.abc import Iterable
+
+import msgspec
+
+from kilnwork.api import reasons
+from kilnwork.api import task as api_task
+from kilnwork.dispatch import (
+    ending,
+    inputs,
+    lifecycle,
+    memory,
+    model,
+    records,
+    rows,
+    spawning,
+    transitions,
+)
+from kilnwork.kit import ids
+
+log = logging.getLogger(__name__)
+
+_S = api_task.State
+_R = reasons.Reason
+_INTENTS: dict[str, records.Intent] = {
+    _R.TIMED_OUT: records.Intent.TIMEOUT,
+    _R.TOTAL_TIMED_OUT: records.Intent.TOTAL_TIMEOUT,
+    _R.CLUSTER_DELETED: records.Intent.CLUSTER,
+}
+
+FamilySize = tuple[ids.TaskId, int, bool, str, int]
+"""Parent, its run, whether it is declared, a state, how many children are in it."""
+
+
+def restore(
+    mem: memory.Memory,
+    unfinished: Iterable[rows.TaskRow],
+    families: Iterable[FamilySize],
+    now: inputs.Moment,
+) -> None:
+    """Fill an empty memory."""
+    sizes: dict[tuple[ids.TaskId, int], records.Family] = {}
+    for parent, run, declared, state, number in families:
+        family = sizes.setdefault((parent, run), records.Family(parent, run, declared=declared))
+        _count(family, state, number)
+    for row in unfinished:
+        task = _task(mem, row, now)
+        own = sizes.get((task.id, task.run))
+        if own is not None:
+            task.family = mem.families[task.id] = own
+        parent_ref = row.parent_ref
+        if parent_ref is not None and row.child_key is not None:
+            siblings = sizes[parent_ref.task, parent_ref.run]
+            mem.families.setdefault(parent_ref.task, siblings)
+            spawning.adopt(siblings, task, parent_ref, child_key=row.child_key)
+        _resume(mem, task, row, now)
+
+
+def _count(family: records.Family, state: str, number: int) -> None:
+    family.total += number
+    if state == _S.SUCCESS.value:
+        family.succeeded += number
+    elif api_task.State(state).final:
+        family.failed += number
+
+
+def _task(mem: memory.Memory, row: rows.TaskRow, now: inputs.Moment) -> records.Task:
+    spec = _spec(row)
+    submission = model.Submission(
+        task=row.task,
+        namespace=row.namespace,
+        name=row.shown_name,
+        spec=spec or api_task.TaskSpec(cluster_name=row.cluster, run=row.run),
+        inputs=row.inputs,
+        declared=bool(row.declared),
+    )
+    task = records.Task(row.row, submission, mem.cluster(row.namespace, row.cluster))
+    task.stored = True
+    task.state = api_task.State(row.state)
+    task.reason, task.message = row.reason, row.message
+    task.attempt = row.attempt
+    if row.attempt_state is not None:
+        task.attempt_state = transitions.AttemptState(row.attempt_state)
+    task.failures, task.losses, task.excused = row.failures, row.losses, row.excused
+    task.created, task.reserved, task.started = row.created, row.reserved, row.started
+    task.attempt_started, task.exit_code = row.attempt_started, row.exit_code
+    task.stopped = None if row.stopped is None else bool(row.stopped)
+    task.digest = row.digest
+    mem.tasks[task.id] = task
+    if task.declared:
+        task.cluster.declared.add(task)
+    return task
+
+
+def _spec(row: rows.TaskRow) -> api_task.TaskSpec | None:
+    try:
+        return row.decoded_spec()
+    except msgspec.MsgspecError as error:
+        log.warning(
+            "a task of the journal cannot be read",
+            extra={"task": ids.task_text(row.task), "error": str(error)},
+        )
+        return None
+
+
+def _resume(mem: memory.Memory, task: records.Task, row: rows.TaskRow, now: inputs.Moment) -> None:
+    lifecycle.watch_deadlines(mem, task, now)
+    if task.held:
+        _hold(mem, task, row, now)
+    elif task.reason == _R.RETRY_BACKOFF and row.due > now.wall:
+        task.due = row.due
+        delay = row.due - now.wall
+        mem.alarm(now.mono + delay, memory.Alarm.RETRY, task, attempt=task.attempt)
+    else:
+        lifecycle.enqueue(mem, task)
+
+
+def _hold(mem: memory.Memory, task: records.Task, row: rows.TaskRow, now: inputs.Moment) -> None:
+    """Its worker has it, and is expected to come back within one lease."""
+    session = row.session or b""
+    worker = mem.workers.get(session)
+    if worker is None:
+        worker = records.Worker(
+            mem.cluster(row.namespace, row.cluster),
+            session,
+            row=row.worker or 0,
+            name=row.worker_name or "",
+            pod_uid=row.pod_uid or "",
+            node=row.node or "",
+        )
+        worker.from_before = True
+        worker.lease_until = now.mono + mem.lease_s
+        mem.workers[session] = worker
+        worker.cluster.workers[session] = worker
+        mem.alarm(worker.lease_until, memory.Alarm.LEASE, worker)
+    worker.held[task.id] = task
+    task.worker = worker
+    lifecycle.watch_running(mem, task, now)
+    if task.state is _S.KILLING:
+        task.intent = records.Intent.KILL
+    else:
+        task.intent = _INTENTS.get(task.reason, records.Intent.NONE)
+    if task.intent is not records.Intent.NONE:
+        ending.send_stop(mem, task, now)

@@ -1,0 +1,600 @@
+"""The hub over a real socket and a real journal: what callers and workers see."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from kilnwork.api import attempts, reasons
+from kilnwork.api import task as api_task
+from kilnwork.channel import messages
+from kilnwork.dispatch import errors, hub, journal, model
+from kilnwork.kit import clock as clocks
+from kilnwork.kit import ids
+from support import raw_worker, waiting
+
+FAILED = attempts.Outcome(attempts.Ending.FAILED, "NonZeroExit", "exit 1", exit_code=1)
+STOPPED = attempts.Outcome(attempts.Ending.STOPPED, "Killed", exit_code=143)
+
+
+class OneSecret:
+    """Every cluster has the same token."""
+
+    async def verify(self, namespace: str, cluster: str, credential: str) -> bool:
+        return credential == "secret"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path
+
+
+@asynccontextmanager
+async def running(
+    folder: Path,
+    *,
+    clock: clocks.Clock | None = None,
+    options: hub.Options | None = None,
+) -> AsyncIterator[hub.Hub]:
+    dispatcher = hub.Hub(
+        journal.Journal(folder / "journal.db"),
+        clock=clock or clocks.SystemClock(),
+        verifier=OneSecret(),
+        logs_dir=folder / "logs",
+        entropy=ids.system_entropy(),
+        options=options or hub.Options(),
+    )
+    await dispatcher.start(folder / "run" / "channel.sock")
+    try:
+        yield dispatcher
+    finally:
+        await dispatcher.stop()
+
+
+@pytest.fixture
+async def dispatcher(folder: Path) -> AsyncIterator[hub.Hub]:
+    async with running(folder) as started:
+        yield started
+
+
+def a_worker(folder: Path, name: str = "w-0", *, slots: int = 2) -> raw_worker.RawWorker:
+    return raw_worker.RawWorker(folder / "run" / "channel.sock", name=name, slots=slots)
+
+
+def a_task(name: str = "t", **spec: object) -> model.Submission:
+    filled = api_task.TaskSpec(command=("true",), **spec)  # type: ignore[arg-type]
+    return model.Submission(task=ids.new_task_id(), namespace="ns", name=name, spec=filled)
+
+
+async def state_of(dispatcher: hub.Hub, task: ids.TaskId, wanted: api_task.State) -> model.TaskView:
+    def look() -> model.TaskView | None:
+        view = dispatcher.view(task)
+        return view if view is not None and view.state is wanted else None
+
+    view = await waiting.until_async(look, what=f"state {wanted}", timeout_s=5)
+    assert isinstance(view, model.TaskView)
+    return view
+
+
+async def test_a_task_runs_and_its_result_is_seen(dispatcher: hub.Hub, folder: Path) -> None:
+    async with a_worker(folder) as worker:
+        submission = a_task()
+        view = await dispatcher.submit(submission)
+        assert view.state in {api_task.State.PENDING, api_task.State.STAGING}
+        run = await worker.expect(messages.Run)
+        assert run.ref == attempts.AttemptRef(submission.task, 1, 1)
+        assert run.spec == submission.spec
+        worker.started(run.ref)
+        await state_of(dispatcher, submission.task, api_task.State.RUNNING)
+        await worker.acknowledged(worker.succeed(run.ref, b'{"n": 1}'))
+        done = dispatcher.view(submission.task)
+        assert done is not None
+        assert done.state is api_task.State.SUCCESS
+        assert done.result == attempts.Payload("application/json", b'{"n": 1}')
+        assert (done.worker, done.node, done.attempt, done.stopped) == ("w-0", "node-1", 1, True)
+
+
+async def test_the_same_submit_changes_nothing(dispatcher: hub.Hub, folder: Path) -> None:
+    submission = a_task()
+    first = await asyncio.gather(*(dispatcher.submit(submission) for _ in range(5)))
+    assert {view.created for view in first} == {first[0].created}
+    async with a_worker(folder) as worker:
+        run = await worker.expect(messages.Run)
+        await worker.acknowledged(worker.succeed(run.ref))
+        assert (await dispatcher.submit(submission)).state is api_task.State.SUCCESS
+        with pytest.raises(TimeoutError):
+            await worker.expect(messages.Run, timeout_s=0.1)
+
+
+async def test_running_a_success_again_needs_force(dispatcher: hub.Hub, folder: Path) -> None:
+    submission = a_task()
+    again = model.Submission(
+        task=submission.task,
+        namespace="ns",
+        name="t",
+        spec=api_task.TaskSpec(command=("true",), run=2),
+    )
+    async with a_worker(folder) as worker:
+        await dispatcher.submit(submission)
+        run = await worker.expect(messages.Run)
+        await worker.acknowledged(worker.succeed(run.ref))
+        with pytest.raises(errors.RunRefused, match="needs force"):
+            await dispatcher.submit(again)
+        await dispatcher.submit(again, force=True)
+        rerun = await worker.expect(messages.Run)
+        assert rerun.ref == attempts.AttemptRef(submission.task, 2, 1)
+
+
+async def test_a_failure_is_retried_within_its_budget(dispatcher: hub.Hub, folder: Path) -> None:
+    retry = api_task.Retry(max_attempts=2, delay_seconds=0.05)
+    submission = a_task(retry=retry)
+    async with a_worker(folder) as worker:
+        await dispatcher.submit(submission)
+        for number in (1, 2):
+            run = await worker.expect(messages.Run)
+            assert run.ref.attempt == number
+            worker.started(run.ref)
+            worker.finished(run.ref, FAILED)
+        view = await state_of(dispatcher, submission.task, api_task.State.FAILED)
+        assert (view.failures, view.reason, view.exit_code) == (2, "NonZeroExit", 1)
+
+
+async def test_a_late_report_is_acknowledged_and_refused(dispatcher: hub.Hub, folder: Path) -> None:
+    submission = a_task(retry=api_task.Retry(max_attempts=2, delay_seconds=0))
+    async with a_worker(folder) as worker:
+        await dispatcher.submit(submission)
+        run = await worker.expect(messages.Run)
+        worker.started(run.ref)
+        worker.finished(run.ref, FAILED)
+        newer = await worker.expect(messages.Run)
+        assert newer.ref.attempt == 2
+        await worker.acknowledged(worker.succeed(run.ref))
+        view = dispatcher.view(submission.task)
+        assert view is not None
+        assert not view.state.final
+
+
+async def test_a_pending_task_is_killed_at_once(dispatcher: hub.Hub) -> None:
+    submission = a_task()
+    await dispatcher.submit(submission)
+    await dispatcher.kill(submission.task, reason=reasons.Reason.KILLED)
+    view = dispatcher.view(submission.task)
+    assert view is not None
+    assert (view.state, view.reason, view.stopped) == (api_task.State.KILLED, "Killed", True)
+
+
+async def test_a_running_task_is_killed_with_proof(dispatcher: hub.Hub, folder: Path) -> None:
+    submission = a_task()
+    async with a_worker(folder) as worker:
+        await dispatcher.submit(submission)
+        run = await worker.expect(messages.Run)
+        worker.started(run.ref)
+        await dispatcher.kill(submission.task, reason=reasons.Reason.KILLED)
+        stop = await worker.expect(messages.Stop)
+        assert (stop.ref, stop.grace_s) == (run.ref, 30.0)
+        view = dispatcher.view(submission.task)
+        assert view is not None
+        assert view.state is api_task.State.KILLING
+        worker.finished(run.ref, STOPPED)
+        killed = await state_of(dispatcher, submission.task, api_task.State.KILLED)
+        assert killed.stopped is True
+
+
+async def test_changes_are_told_in_order_and_once(dispatcher: hub.Hub, folder: Path) -> None:
+    since, views = await dispatcher.changes(0)
+    assert views == []
+    waiter = asyncio.ensure_future(dispatcher.changes(since))
+    submission = a_task()
+    await dispatcher.submit(submission)
+    since, (view,) = await waiter
+    assert view.task == submission.task
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(dispatcher.changes(since), 0.1)
+    _, everything = await dispatcher.changes(0)
+    assert [known.task for known in everything] == [submission.task]
+
+
+async def test_who_waits_says_for_what(dispatcher: hub.Hub, folder: Path) -> None:
+    first, second = a_task("first"), a_task("second")
+    assert (await dispatcher.submit(first)).reason == "NoWorker"
+    await dispatcher.submit(second)
+    since, _ = await dispatcher.changes(0)
+    async with a_worker(folder, slots=1) as worker:
+        await worker.expect(messages.Run)
+        since, changed = await dispatcher.changes(since)
+        assert second.task in {view.task for view in changed}
+        view = dispatcher.view(second.task)
+        assert view is not None
+        assert view.reason == "NoFreeSlot"
+        assert "taken by first" in view.message
+
+
+async def test_higher_priority_goes_first(dispatcher: hub.Hub, folder: Path) -> None:
+    names = [("low", -1), ("one", 0), ("two", 0), ("high", 5)]
+    for name, priority in names:
+        await dispatcher.submit(a_task(name, priority=priority))
+    async with a_worker(folder, slots=1) as worker:
+        order = []
+        for _ in names:
+            run = await worker.expect(messages.Run)
+            order.append(run.name)
+            worker.succeed(run.ref)
+    assert order == ["high", "one", "two", "low"]
+
+
+def spawn(
+    parent: attempts.AttemptRef, serial: int, *, ordinal: int = 1, key: str | None = None,
+    command: str = "true", name: str | None = None,
+) -> messages.Spawn:  # fmt: skip
+    spec = api_task.TaskSpec(command=(command,))
+    return messages.Spawn(serial, parent, ordinal, key, name, spec, None)
+
+
+async def test_a_child_is_made_once_and_asked_about(dispatcher: hub.Hub, folder: Path) -> None:
+    async with a_worker(folder) as worker:
+        submission = a_task()
+        await dispatcher.submit(submission)
+        parent = (await worker.expect(messages.Run)).ref
+        worker.started(parent)
+        worker.say(spawn(parent, 10), spawn(parent, 11))
+        made = await worker.expect(messages.Answer)
+        found = await worker.expect(messages.Answer)
+        assert (made.serial, made.status) == (10, 201)
+        assert (found.serial, found.status, found.body) == (11, 200, made.body)
+        child = await worker.expect(messages.Run)
+        assert child.name == ids.task_text(child.ref.task)
+        worker.say(messages.Ask(12, parent, child.ref.task, 5.0))
+        worker.succeed(child.ref, b"[1]")
+        answer = await worker.expect(messages.Answer)
+        assert answer.status == 200
+        assert b'"state":"Success"' in answer.body
+        assert b'"result":[1]' in answer.body
+        view = dispatcher.view(submission.task)
+        assert view is not None
+        assert view.children == api_task.ChildCounts(total=1, succeeded=1)
+        worker.say(spawn(parent, 13))
+        after = await worker.expect(messages.Answer)
+        assert (after.status, after.body) == (200, made.body)
+
+
+async def test_the_next_attempt_finds_the_children(dispatcher: hub.Hub, folder: Path) -> None:
+    retry = api_task.Retry(max_attempts=2, delay_seconds=0)
+    async with a_worker(folder, slots=9) as worker:
+        submission = a_task(retry=retry)
+        await dispatcher.submit(submission)
+        parent = (await worker.expect(messages.Run)).ref
+        worker.started(parent)
+        worker.say(spawn(parent, 10, key="same"), spawn(parent, 11, key="other"))
+        worker.say(spawn(parent, 12, key="dropped"))
+        first = [await worker.expect(messages.Answer) for _ in range(3)]
+        children = {run.ref.task: run.ref for run in
+                    [await worker.expect(messages.Run) for _ in range(3)]}  # fmt: skip
+        for ref in children.values():
+            worker.started(ref)
+        worker.finished(parent, FAILED)
+        again = (await worker.expect(messages.Run)).ref
+        assert again.attempt == 2
+        worker.started(again)
+        worker.say(spawn(again, 13, key="same"))
+        assert await worker.expect(messages.Answer) == messages.Answer(13, 200, first[0].body)
+        worker.say(spawn(again, 14, key="other", command="false"))
+        other = await worker.expect(messages.Answer)
+        assert other.status == 201
+        assert other.body != first[1].body
+        stopped = await worker.expect(messages.Stop)
+        assert ids.task_text(stopped.ref.task) in first[1].body.decode()
+        view = dispatcher.view(submission.task)
+        assert view is not None
+        assert view.reason == "NonDeterministicRetry"
+        worker.succeed(again)
+        dropped = await worker.expect(messages.Stop)
+        assert ids.task_text(dropped.ref.task) in first[2].body.decode()
+
+
+async def test_a_kill_reaches_children_of_children(dispatcher: hub.Hub, folder: Path) -> None:
+    async with a_worker(folder, slots=9) as worker:
+        submission = a_task()
+        await dispatcher.submit(submission)
+        refs = []
+        for depth in range(3):
+            ref = (await worker.expect(messages.Run)).ref
+            refs.append(ref)
+            worker.started(ref)
+            if depth < 2:
+                worker.say(spawn(ref, 100 + depth))
+                assert (await worker.expect(messages.Answer)).status == 201
+        await worker.acknowledged(worker.serial)
+        await dispatcher.kill(submission.task, reason=reasons.Reason.KILLED)
+        stops = {(await worker.expect(messages.Stop)).ref for _ in range(3)}
+        assert stops == set(refs)
+
+
+async def test_a_task_may_not_ask_for_what_only_an_object_can_have(
+    dispatcher: hub.Hub, folder: Path
+) -> None:
+    async with a_worker(folder) as worker:
+        await dispatcher.submit(a_task())
+        parent = (await worker.expect(messages.Run)).ref
+        worker.started(parent)
+        spec = api_task.TaskSpec(command=("true",), input_object="x")
+        worker.say(messages.Spawn(5, parent, 1, None, None, spec, None))
+        answer = await worker.expect(messages.Answer)
+        assert answer.status == 422
+        assert b"inputObject" in answer.body
+
+
+async def test_a_reconnect_keeps_what_runs(dispatcher: hub.Hub, folder: Path) -> None:
+    submission = a_task()
+    worker = a_worker(folder)
+    async with worker:
+        await dispatcher.submit(submission)
+        run = await worker.expect(messages.Run)
+        worker.started(run.ref)
+        await worker.acknowledged(1)
+        worker.say(messages.Log(run.ref, 0, b"hello\n"))
+        assert (await worker.expect(messages.LogKept)).offset == 6
+    stranger = attempts.AttemptRef(ids.new_task_id(), 1, 1)
+    worker.running = [run.ref, stranger]
+    await worker.connect()
+    welcome = await worker.expect(messages.Welcome)
+    assert set(welcome.decisions) == {
+        messages.Decision(run.ref, messages.Verdict.KEEP, 6),
+        messages.Decision(stranger, messages.Verdict.UNKNOWN, 0),
+    }
+    await worker.acknowledged(worker.succeed(run.ref))
+    view = dispatcher.view(submission.task)
+    assert view is not None
+    assert (view.state, view.attempt) == (api_task.State.SUCCESS, 1)
+    await worker.disconnect()
+
+
+async def test_a_run_that_was_never_read_is_sent_again(dispatcher: hub.Hub, folder: Path) -> None:
+    worker = a_worker(folder)
+    async with worker:
+        await dispatcher.submit(a_task())
+        run = await worker.expect(messages.Run)
+    await worker.connect()
+    assert (await worker.expect(messages.Run)).ref == run.ref
+    await worker.disconnect()
+
+
+async def test_a_restarted_container_loses_its_attempts_at_once(
+    dispatcher: hub.Hub, folder: Path
+) -> None:
+    submission = a_task()
+    async with a_worker(folder) as worker:
+        await dispatcher.submit(submission)
+        run = await worker.expect(messages.Run)
+        worker.started(run.ref)
+        await worker.acknowledged(1)
+    async with a_worker(folder) as reborn:
+        again = await reborn.expect(messages.Run)
+        assert again.ref.attempt == 2
+        view = dispatcher.view(submission.task)
+        assert view is not None
+        assert (view.losses, view.failures) == (1, 0)
+
+
+async def test_a_pod_that_is_gone_loses_its_attempts_at_once(
+    dispatcher: hub.Hub, folder: Path
+) -> None:
+    async with a_worker(folder) as worker:
+        await dispatcher.submit(a_task())
+        first = await worker.expect(messages.Run)
+        async with a_worker(folder, "w-1") as other:
+            await dispatcher.worker_gone("uid-w-0")
+            second = await other.expect(messages.Run)
+            assert second.ref.attempt == first.ref.attempt + 1
+            await worker.closed()
+
+
+async def test_a_lease_that_ends_fences_the_worker(folder: Path) -> None:
+    clock = clocks.ManualClock()
+    async with running(folder, clock=clock) as dispatcher:
+        submission = a_task()
+        async with a_worker(folder) as worker:
+            await dispatcher.submit(submission)
+            run = await worker.expect(messages.Run)
+            worker.started(run.ref)
+            await worker.acknowledged(1)
+            for _ in range(12):
+                clock.advance(1.0)
+                dispatcher.tick()
+            await worker.closed()
+        view = await state_of(dispatcher, submission.task, api_task.State.PENDING)
+        assert (view.losses, view.stopped) == (1, False)
+
+
+async def test_after_a_stall_every_lease_gets_a_full_term(folder: Path) -> None:
+    clock = clocks.ManualClock()
+    async with running(folder, clock=clock) as dispatcher, a_worker(folder) as worker:
+        submission = a_task()
+        await dispatcher.submit(submission)
+        run = await worker.expect(messages.Run)
+        worker.started(run.ref)
+        await worker.acknowledged(1)
+        clock.advance(3600.0)
+        dispatcher.tick()
+        worker.say(messages.Renew(1))
+        await worker.expect(messages.Renewed)
+        view = dispatcher.view(submission.task)
+        assert view is not None
+        assert view.state is api_task.State.RUNNING
+
+
+async def test_an_attempt_that_runs_too_long_is_stopped_and_retried(folder: Path) -> None:
+    clock = clocks.ManualClock()
+    timeouts = api_task.Timeouts(running_seconds=5.0)
+    retry = api_task.Retry(max_attempts=2, delay_seconds=0, on=("timeout",))
+    async with running(folder, clock=clock) as dispatcher, a_worker(folder) as worker:
+        submission = a_task(timeouts=timeouts, retry=retry)
+        await dispatcher.submit(submission)
+        run = await worker.expect(messages.Run)
+        worker.started(run.ref, at=clock.wall())
+        await worker.acknowledged(1)
+        for _ in range(6):
+            clock.advance(1.0)
+            dispatcher.tick()
+        stop = await worker.expect(messages.Stop)
+        assert stop.reason == "TimedOut"
+        view = dispatcher.view(submission.task)
+        assert view is not None
+        assert (view.state, view.reason) == (api_task.State.RUNNING, "TimedOut")
+        worker.finished(run.ref, STOPPED)
+        assert (await worker.expect(messages.Run)).ref.attempt == 2
+
+
+async def test_a_deleted_cluster_fails_its_tasks(dispatcher: hub.Hub, folder: Path) -> None:
+    waits = a_task("waits", cluster_name="other")
+    await dispatcher.submit(waits)
+    async with a_worker(folder) as worker:
+        runs = a_task("runs")
+        await dispatcher.submit(runs)
+        run = await worker.expect(messages.Run)
+        worker.started(run.ref)
+        await dispatcher.close_cluster("ns", "other")
+        await dispatcher.close_cluster("ns", "default")
+        await worker.expect(messages.Stop)
+        worker.finished(run.ref, STOPPED)
+        for task in (waits, runs):
+            view = await state_of(dispatcher, task.task, api_task.State.FAILED)
+            assert view.reason == "ClusterDeleted"
+
+
+async def test_clusters_show_workers_and_queue(dispatcher: hub.Hub, folder: Path) -> None:
+    since, clusters = await dispatcher.clusters_changed(0)
+    assert clusters == set()
+    async with a_worker(folder, slots=1):
+        since, clusters = await dispatcher.clusters_changed(since)
+        assert clusters == {("ns", "default")}
+        await dispatcher.submit(a_task())
+        await dispatcher.submit(a_task())
+        view = dispatcher.cluster("ns", "default")
+        assert view is not None
+        assert (view.slots, view.busy, view.queued) == (1, 1, 1)
+
+
+@pytest.mark.parametrize(
+    "rubbish",
+    [b"\xff\xff\xff\xff", b"\0\0\0\0", b"\0\0\0\x03abc", b"GET / HTTP/1.1\r\n\r\n"],
+    ids=["giant", "empty", "noise", "http"],
+)
+async def test_rubbish_closes_only_its_own_link(
+    dispatcher: hub.Hub, folder: Path, rubbish: bytes
+) -> None:
+    async with a_worker(folder) as good:
+        bad = a_worker(folder, "bad")
+        await bad.dial()
+        bad.send(rubbish)
+        refused = await bad.expect(messages.Refused)
+        assert refused.reason == "Malformed"
+        await bad.closed()
+        await bad.disconnect()
+        late = a_worker(folder, "late")
+        async with late:
+            late.send(rubbish)
+            await late.closed()
+        good.say(messages.Renew(7))
+        assert (await good.expect(messages.Renewed)).number == 7
+
+
+async def test_random_bytes_never_hurt_others(dispatcher: hub.Hub, folder: Path) -> None:
+    async with a_worker(folder) as good:
+        for _ in range(50):
+            bad = a_worker(folder, "bad")
+            await bad.dial()
+            bad.send(os.urandom(64))
+            await bad.disconnect()
+        good.say(messages.Renew(1))
+        await good.expect(messages.Renewed)
+
+
+Change = Callable[[raw_worker.RawWorker], None]
+
+
+@pytest.mark.parametrize(
+    ("attribute", "value", "reason"),
+    [
+        ("credential", "wrong", "Credential"),
+        ("session", b"short", "Malformed"),
+        ("slots", -1, "Malformed"),
+        ("epoch", 99, "Epoch"),
+    ],
+)
+async def test_who_is_not_believed_is_told_why(
+    dispatcher: hub.Hub, folder: Path, attribute: str, value: object, reason: str
+) -> None:
+    worker = a_worker(folder)
+    setattr(worker, attribute, value)
+    await worker.connect()
+    assert (await worker.expect(messages.Refused)).reason == reason
+    await worker.closed()
+    await worker.disconnect()
+    assert dispatcher.cluster("ns", "default") is None
+
+
+async def test_a_restart_takes_up_everything(folder: Path) -> None:
+    waits, runs, done = a_task("waits"), a_task("runs"), a_task("done")
+    worker = a_worker(folder, slots=1)
+    async with running(folder) as dispatcher, worker:
+        await dispatcher.submit(done)
+        ended = await worker.expect(messages.Run)
+        await worker.acknowledged(worker.succeed(ended.ref, b"5"))
+        await dispatcher.submit(runs)
+        run = await worker.expect(messages.Run)
+        worker.started(run.ref)
+        await worker.acknowledged(worker.serial)
+        await dispatcher.submit(waits)
+        epoch = dispatcher.epoch
+    async with running(folder) as dispatcher:
+        assert dispatcher.epoch == epoch + 1
+        _, views = await dispatcher.changes(0)
+        states = {view.name: view.state.value for view in views}
+        assert states == {"waits": "Pending", "runs": "Running", "done": "Success"}
+        worker.running = [run.ref]
+        await worker.connect()
+        welcome = await worker.expect(messages.Welcome)
+        assert [d.verdict for d in welcome.decisions] == [messages.Verdict.KEEP]
+        worker.succeed(run.ref)
+        assert (await worker.expect(messages.Run)).name == "waits"
+        await worker.disconnect()
+
+
+async def test_a_loss_while_the_dispatcher_was_away_counts_nothing(folder: Path) -> None:
+    submission = a_task(retry=api_task.Retry(max_losses=0))
+    async with running(folder) as dispatcher, a_worker(folder) as worker:
+        await dispatcher.submit(submission)
+        run = await worker.expect(messages.Run)
+        worker.started(run.ref)
+        await worker.acknowledged(1)
+    async with running(folder) as dispatcher, a_worker(folder) as reborn:
+        assert (await reborn.expect(messages.Run)).ref.attempt == 2
+        view = dispatcher.view(submission.task)
+        assert view is not None
+        assert (view.losses, view.failures) == (0, 0)
+
+
+async def test_two_dispatchers_cannot_share_a_journal(dispatcher: hub.Hub, folder: Path) -> None:
+    with pytest.raises(errors.JournalLocked, match=f"process {os.getpid()}"):
+        async with running(folder):
+            pass
+    assert (await dispatcher.submit(a_task())).state is api_task.State.PENDING
+
+
+async def test_a_stopped_hub_says_so(folder: Path) -> None:
+    async with running(folder) as dispatcher:
+        since, _ = await dispatcher.changes(0)
+        waiter = asyncio.ensure_future(dispatcher.changes(since))
+        await asyncio.sleep(0)
+    with pytest.raises(errors.HubStopped):
+        await waiter
+    with pytest.raises(errors.HubStopped):
+        await dispatcher.submit(a_task())
+
+
+async def test_a_task_too_large_for_the_channel_is_refused(dispatcher: hub.Hub) -> None:
+    with pytest.raises(errors.TaskTooLarge, match="at most"):
+        await dispatcher.submit(a_task(args=("x" * 800_000,)))
