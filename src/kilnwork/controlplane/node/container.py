@@ -30,6 +30,7 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _STREAMS = ("stdout", "stderr")
 _DRAIN_S = 1.0
 _AGAIN_S = 0.01
+_AGAIN_MAX_S = 1.0
 _ADOPTED_LOOK_S = 0.1
 _READ = 64 * 1024
 
@@ -140,6 +141,7 @@ class Container:
         self._kill_at: float | None = None
         self._drain_until: float | None = None
         self._again_at: float | None = None
+        self._again_s = _AGAIN_S
         self._log = cri_log.LogWriter(log_path(record), now=now)
         self.pipes: dict[int, str] = {}
         """Reading ends of the output pipes with the stream's name; the shim closes them."""
@@ -255,7 +257,7 @@ class Container:
                 self._drain_until = now if not self.pipes else now + _DRAIN_S
                 self._again_at = None
             else:
-                self._again_at = now + _AGAIN_S
+                self._again_at = now + self._patience_s()
         if self._drain_until is not None and (not self.pipes or now >= self._drain_until):
             self._finish()
 
@@ -267,7 +269,12 @@ class Container:
         self._again_at = now + _ADOPTED_LOOK_S if self._adopted else None
         if self._kill_at is not None and now >= self._kill_at:
             processes.kill_belonging(self._root.pid, marker=self.marker, rounds=4)
-            self._kill_at = now + _AGAIN_S * 10
+            self._kill_at = now + self._patience_s()
+
+    def _patience_s(self) -> float:
+        """Time for killed processes to go; longer each time, for some sleep uninterruptibly."""
+        self._again_s = min(_AGAIN_MAX_S, self._again_s * 2)
+        return self._again_s
 
     def _gone(self) -> None:
         self._root = None

@@ -6,14 +6,17 @@ checked who may read what. The port is in the Node's `status.daemonEndpoints`. N
 
 import asyncio
 import contextlib
+import logging
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib import parse
 
 import uvicorn
+from uvicorn import server
+from uvicorn.protocols.http import httptools_impl
 
 from kilnwork.controlplane.node import log_reader
 from kilnwork.kit import clock, coroutines
@@ -50,6 +53,8 @@ class App:
     def __init__(self, find_log: FindLog, *, now: clock.Clock) -> None:
         self._find_log = find_log
         self._now = now
+        self.ending = False
+        """Set when the server stops: followers then end as if the container had."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -78,10 +83,12 @@ class App:
         await send({"type": "http.response.start", "status": 200, "headers": _TEXT})
         crew = coroutines.Crew("kubelet log request")
         gone = crew.start("disconnect", _disconnected(receive))
+
+        def more() -> bool:
+            return found.more() and not (gone.done() or self.ending)
+
         try:
-            reading = log_reader.read(
-                found.path, options, more=lambda: found.more() and not gone.done()
-            )
+            reading = log_reader.read(found.path, options, more=more)
             async with contextlib.aclosing(reading):
                 async for piece in reading:
                     await send({"type": "http.response.body", "body": piece, "more_body": True})
@@ -141,47 +148,61 @@ class Certificates(NamedTuple):
     ca: Path
 
 
-class _Server(uvicorn.Server):
-    """Leaves signals to the process that it is a part of."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
+def tls_context(certificates: Certificates) -> ssl.SSLContext:
+    """TLS that demands a client certificate of the CA."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(certificates.certificate, certificates.key)
+    context.load_verify_locations(cafile=str(certificates.ca))
+    context.verify_mode = ssl.CERT_REQUIRED
+    return context
 
 
 class Server:
-    """Serves an app over TLS on a free port of `address`, within the running event loop."""
+    """Serves an app over TLS on a free port of `address`, within the running event loop.
+
+    uvicorn's protocol without its server, which would take signals, tick and print.
+    """
 
     def __init__(self, app: App, *, address: str, certificates: Certificates) -> None:
+        logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
         self._socket = socket.create_server((address, 0), backlog=128)
         self.port: int = self._socket.getsockname()[1]
-        self._crew = coroutines.Crew("kubelet server")
-        self._server = _Server(
-            uvicorn.Config(
-                app,
-                http="httptools",
-                ws="none",
-                lifespan="off",
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                timeout_graceful_shutdown=1,
-                ssl_certfile=str(certificates.certificate),
-                ssl_keyfile=str(certificates.key),
-                ssl_ca_certs=str(certificates.ca),
-                ssl_cert_reqs=ssl.CERT_REQUIRED,
-            )
+        self._app = app
+        self._config = uvicorn.Config(
+            app,
+            http=httptools_impl.HttpToolsProtocol,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
         )
+        self._tls = tls_context(certificates)
+        self._state = server.ServerState()
+        self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
-        """Listen; requests are served from now on."""
-        self._serving = self._crew.start("serve", self._server.serve([self._socket]))
-        while not (self._server.started or self._serving.done()):  # noqa: ASYNC110  only a flag
-            await asyncio.sleep(0.001)
+        """Accept connections."""
+        self._config.load()
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(
+            lambda: httptools_impl.HttpToolsProtocol(self._config, self._state, {}, _loop=loop),
+            sock=self._socket,
+            ssl=self._tls,
+        )
 
     async def stop(self) -> None:
-        """End running requests and close the port."""
-        self._server.should_exit = True
-        await asyncio.wait([self._serving], timeout=_STOP_S)
-        await self._crew.stop()
+        """Close the port and end running requests."""
+        self._app.ending = True
+        if self._server is not None:
+            self._server.close()
+            self._server = None
         self._socket.close()
+        running = tuple(self._state.tasks)
+        if running:
+            await asyncio.wait(running, timeout=_STOP_S)
+        for connection in tuple(self._state.connections):
+            transport = getattr(connection, "transport", None)
+            if transport is not None:
+                transport.abort()

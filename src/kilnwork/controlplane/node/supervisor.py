@@ -7,6 +7,8 @@ hears of both through `on_opened`, with everything the shim knows, before any `o
 import asyncio
 import contextlib
 import logging
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -59,9 +61,11 @@ class Supervisor:
         """End all containers, then the shim."""
         await self._crew.stop()
         if self._link is not None:
-            with contextlib.suppress(errors.NodeError, TimeoutError):
+            try:
                 await self._link.leave(grace_s=grace_s)
                 await asyncio.wait_for(self._link.closed.wait(), grace_s + _LEFT_S)
+            except (errors.NodeError, TimeoutError):
+                self._terminate()
             await self._link.close()
         for _ in range(int(_LEFT_S / _REAP_S)):
             self._reap()
@@ -101,6 +105,11 @@ class Supervisor:
             self._pids.add(opened.pid)
         self._link = opened.link
         self._on_opened(opened.known)
+
+    def _terminate(self) -> None:
+        for pid in self._pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
 
     def _reap(self) -> None:
         self._pids = {pid for pid in self._pids if not shim_link.reap(pid)}

@@ -1,0 +1,143 @@
+"""The kubelet's paths over real TLS: who may ask, and what is answered."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+import pytest_asyncio
+
+from kilnwork.controlplane.apiserver import pki
+from kilnwork.controlplane.node import cri_log, kubelet
+from kilnwork.kit import clock
+
+
+class World:
+    """One container with a log, its node's server, and the certificates of one CA."""
+
+    def __init__(self, folder: Path) -> None:
+        self.certificates = pki.Pki(folder / "pki", clock=clock.SystemClock())
+        self.certificates.prepare()
+        self.path = folder / "0.log"
+        self.log = cri_log.LogWriter(self.path, now=clock.ManualClock())
+        self.runs = True
+        pair = self.certificates.node("n1")
+        mine = kubelet.Certificates(pair.certificate, pair.key, self.certificates.ca_certificate)
+        app = kubelet.App(self.find, now=clock.SystemClock())
+        self.server = kubelet.Server(app, address="127.0.0.1", certificates=mine)
+
+    def find(
+        self,
+        namespace: str,
+        pod: str,
+        name: str,
+        previous: bool,  # noqa: FBT001
+    ) -> kubelet.Log | kubelet.Problem:
+        if (namespace, pod, name) != ("ns", "p", "main"):
+            return kubelet.Problem(404, f'pod "{pod}" is not here')
+        if previous:
+            return kubelet.Problem(400, "previous terminated container not found")
+        return kubelet.Log(self.path, lambda: self.runs)
+
+    def session(self, *, certificate: bool = True) -> aiohttp.ClientSession:
+        context = ssl.create_default_context(cafile=str(self.certificates.ca_certificate))
+        if certificate:
+            pair = self.certificates.kubelet_client
+            context.load_cert_chain(pair.certificate, pair.key)
+        return aiohttp.ClientSession(
+            f"https://127.0.0.1:{self.server.port}", connector=aiohttp.TCPConnector(ssl=context)
+        )
+
+    async def get(self, path: str) -> tuple[int, str]:
+        async with self.session() as session, session.get(path) as answer:
+            return answer.status, await answer.text()
+
+
+@pytest_asyncio.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    made = World(tmp_path)
+    await made.server.start()
+    yield made
+    await made.server.stop()
+
+
+async def test_the_log_of_a_container(world: World) -> None:
+    world.log.write("stdout", b"one\ntwo\n")
+    assert await world.get("/containerLogs/ns/p/main") == (200, "one\ntwo\n")
+    assert await world.get("/containerLogs/ns/p/main?tailLines=1") == (200, "two\n")
+
+
+async def test_healthz(world: World) -> None:
+    assert await world.get("/healthz") == (200, "ok")
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "text"),
+    [
+        ("/containerLogs/ns/other/main", 404, 'pod "other" is not here'),
+        ("/containerLogs/ns/p/main?previous=true", 400, "previous terminated container not found"),
+        ("/containerLogs/ns/p/main?tailLines=x", 400, 'tailLines: "x" is not a number'),
+        ("/containerLogs/ns/p/main?tailLines=-1", 400, "tailLines: must be greater than or equal"),
+        ("/containerLogs/ns%2Fp/p/main", 404, "is not here"),
+        ("/exec/ns/p/main", 404, "404 page not found"),
+    ],
+)
+async def test_refusals(world: World, path: str, status: int, text: str) -> None:
+    got = await world.get(path)
+    assert got[0] == status
+    assert text in got[1]
+
+
+async def test_nobody_without_a_certificate(world: World) -> None:
+    async with world.session(certificate=False) as session:
+        with pytest.raises(aiohttp.ClientError):
+            await session.get("/healthz")
+
+
+async def test_following_ends_with_the_container(world: World) -> None:
+    world.log.write("stdout", b"one\n")
+    async with world.session() as session:
+        answer = await session.get("/containerLogs/ns/p/main?follow=true")
+        assert await answer.content.readline() == b"one\n"
+        world.log.write("stdout", b"two\n")
+        assert await answer.content.readline() == b"two\n"
+        world.log.write("stdout", b"three\n")
+        world.runs = False
+        assert await answer.content.read() == b"three\n"
+
+
+async def test_a_follower_that_leaves_does_not_stay_behind(world: World) -> None:
+    world.log.write("stdout", b"one\n")
+    async with world.session() as session:
+        answer = await session.get("/containerLogs/ns/p/main?follow=true")
+        assert await answer.content.readline() == b"one\n"
+        answer.close()
+    await asyncio.wait_for(idle(), 5)
+
+
+async def idle() -> None:
+    """Wait until no request is being served."""
+    while any("kubelet log request" in task.get_name() for task in asyncio.all_tasks()):
+        await asyncio.sleep(0.02)
+
+
+async def test_stopping_ends_followers(world: World) -> None:
+    world.log.write("stdout", b"one\n")
+    async with world.session() as session:
+        answer = await session.get("/containerLogs/ns/p/main?follow=true")
+        assert await answer.content.readline() == b"one\n"
+        await asyncio.wait_for(world.server.stop(), 5)
+
+
+@pytest.mark.parametrize(
+    ("text", "true"), [(None, False), ("0", False), ("False", False), ("", True), ("1", True)]
+)
+def test_booleans_are_those_of_kubernetes(text: str | None, true: bool) -> None:  # noqa: FBT001
+    assert kubelet.truth(text) is true
+
+
+def test_since_seconds_is_counted_from_now() -> None:
+    options = kubelet.read_options({"sinceSeconds": "10"}, now=1_700_000_000.0)
+    assert options.since == "2023-11-14T22:13:10.000000Z"
