@@ -11,7 +11,6 @@ from pathlib import Path
 
 import uvicorn
 
-from kilnwork.api import meta, resource
 from kilnwork.controlplane import store
 from kilnwork.controlplane.apiserver import (
     app,
@@ -19,6 +18,7 @@ from kilnwork.controlplane.apiserver import (
     authz,
     crud,
     deletion,
+    namespaces,
     pki,
     podlogs,
     tokens,
@@ -32,7 +32,7 @@ TOKEN = "sesame"
 
 @contextlib.asynccontextmanager
 async def running(folder: Path) -> AsyncIterator[client.Client]:
-    """A client of a new API server with its data in `folder`; namespace `default` is there."""
+    """A client of a new API server with its data in `folder`; the basic namespaces are there."""
     held = store.Store(folder / "control.db")
     await held.start()
     time = clock.SystemClock()
@@ -40,6 +40,7 @@ async def running(folder: Path) -> AsyncIterator[client.Client]:
     hub = watching.Hub(held, clock=time)
     hub.start()
     parts = _parts(folder, writer, hub=hub)
+    await parts.keeper.start()
     server = uvicorn.Server(
         uvicorn.Config(app.build(parts), log_level="error", lifespan="off", ws="none")
     )
@@ -48,12 +49,12 @@ async def running(folder: Path) -> AsyncIterator[client.Client]:
     address = f"http://127.0.0.1:{listener.getsockname()[1]}"
     try:
         async with client.Client(config.Config(server=address, token=TOKEN)) as kube:
-            await _furnish(kube)
             yield kube
     finally:
         server.should_exit = True
         await hub.stop()
         await serving
+        await parts.keeper.stop()
         await held.stop()
 
 
@@ -61,23 +62,15 @@ def _parts(folder: Path, writer: crud.Writer, *, hub: watching.Hub) -> app.Parts
     certificates = pki.Pki(folder / "pki", clock=writer.clock)
     certificates.prepare()
     minter = tokens.Tokens(certificates.signing_key(), clock=writer.clock, new_uid=ids.new_uid)
+    deleter = deletion.Deleter(writer)
     return app.Parts(
         writer=writer,
-        deleter=deletion.Deleter(writer),
+        deleter=deleter,
         hub=hub,
+        keeper=namespaces.Keeper(writer, deleter, ca=certificates.ca_data().decode()),
         authenticator=authn.Authenticator(minter, admin_token=TOKEN, lookup=writer.lookup),
         authorizer=authz.Authorizer(writer.lookup),
         minter=minter,
         logs=podlogs.PodLogs(certificates),
         entropy=ids.system_entropy(),
     )
-
-
-async def _furnish(kube: client.Client) -> None:
-    await kube.create(resource.NAMESPACES, _named("v1", "Namespace", "default"))
-    account = _named("v1", "ServiceAccount", "default")
-    await kube.create(resource.SERVICE_ACCOUNTS, account, "default")
-
-
-def _named(version: str, kind: str, name: str) -> meta.JsonObject:
-    return {"apiVersion": version, "kind": kind, "metadata": {"name": name}}

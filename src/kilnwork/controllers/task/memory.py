@@ -22,13 +22,15 @@ _QUIET = frozenset({reasons.Reason.SUSPENDED, reasons.Reason.RETRY_BACKOFF})
 class Memory:
     """About one object, known by its uid.
 
-    `held`: a status that waits to be written. `refused`: the run that the dispatcher did not take.
+    `held`: a status that waits to be written. `refused`: the run that the dispatcher did not take;
+    `unfit`: the run that it can never take, and why.
     `output`: the run whose TaskObject was tried, and its name if that was made.
     """
 
     uid: str
     held: status.Hold | None = None
     refused: int | None = None
+    unfit: tuple[int, str] | None = None
     output: tuple[int, str] | None = None
     _pending: tuple[int, float] | None = None
     _wait: tuple[int, str, float] | None = None
@@ -50,6 +52,10 @@ class Memory:
         if seen.status.run == run and seen.status.output_object:
             return seen.status.output_object
         return None
+
+    def unfit_for(self, run: int) -> str:
+        """Why the dispatcher can never take this run, "" if it can."""
+        return self.unfit[1] if self.unfit is not None and self.unfit[0] == run else ""
 
     def long_wait(self, told: task.TaskStatus, now: float) -> tuple[bool, float | None]:
         """Whether a wait is to be told now, else seconds until it is; `now` is monotonic."""

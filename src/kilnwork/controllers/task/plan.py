@@ -69,7 +69,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     `view`: the dispatcher's view of this very object (by uid). `strays`: tasks that the dispatcher
     still has under this name whose objects are gone. `sources`: what was found of each input.
     `output_made`: name of the TaskObject that holds the result of this run, None before that was
-    tried, "" when it cannot be made. `refused`: the dispatcher does not take `spec.run`.
+    tried, "" when it cannot be made. `refused`: the dispatcher does not take `spec.run`
+    after a success. `unfit`: why it can never take this spec, "" if it can.
     """
 
     task: task.Task | None
@@ -79,6 +80,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     sources: Mapping[inputs.Source, Found] = {}
     output_made: str | None = None
     refused: bool = False
+    unfit: str = ""
     pending_since: float = 0.0
     now: float = 0.0
 
@@ -245,6 +247,9 @@ def _with_inputs(facts: Facts, seen: task.Task, *, again_s: float | None) -> Pla
     if missing:
         wakes = frozenset(Wake(s.kind, s.name) for s in missing)
         return _waits(facts, seen, _no_input(missing), wakes=wakes, again_s=again_s)
+    if facts.unfit:
+        why = status.Why(Reason.INVALID_SPEC, facts.unfit)
+        return _ends(facts, seen, task.State.FAILED, why)
     values = {s: f.value for s, f in facts.sources.items() if isinstance(f, Ready)}
     try:
         document = inputs.assemble(seen.spec, values)

@@ -116,6 +116,7 @@ class Reconciler:
             cluster=self._caches.clusters.get((key[0], _cluster_of(seen, view))),
             sources=self._sources(seen) if view is None or view.run < seen.spec.run else {},
             output_made=remembered.output_made(seen, run),
+            unfit=remembered.unfit_for(seen.spec.run),
             refused=remembered.refused == seen.spec.run and not plan.forced(seen),
             pending_since=remembered.pending_since(seen, now),
             now=now,
@@ -183,14 +184,22 @@ class Reconciler:
         try:
             view = await self._dispatcher().submit(submission, force=force)
         except dispatch_errors.RunRefused as error:
+            self._refused(key, submission.spec.run, str(error))
+            return
+        except dispatch_errors.TaskTooLarge as error:
             seen = self._caches.tasks.get(key)
-            if seen is None:
-                return
-            self._memory(key, seen).refused = submission.spec.run
-            hint = f"; annotate the Task {plan.FORCE_ANNOTATION}={submission.spec.run}"
-            self._say(seen, "Warning", "RunRefused", str(error) + hint)
+            if seen is not None:
+                self._memory(key, seen).unfit = (submission.spec.run, str(error))
             return
         self._views.put(view)
+
+    def _refused(self, key: Key, run: int, why: str) -> None:
+        seen = self._caches.tasks.get(key)
+        if seen is None:
+            return
+        self._memory(key, seen).refused = run
+        hint = f"annotate the Task with {plan.FORCE_ANNOTATION}={run}"
+        self._say(seen, "Warning", "RunRefused", f"{why}: {hint}")
 
     async def _make_output(
         self, key: Key, seen: task.Task, view: model.TaskView, *, output: plan.Output

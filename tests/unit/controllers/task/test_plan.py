@@ -171,6 +171,12 @@ def test_waiting_has_its_deadlines(limits: task.Timeouts, reason: str) -> None:
     assert _said(late) == ("Failed", reason)
 
 
+def test_spec_that_is_too_large_fails_the_task() -> None:
+    decided = _decide(_task(), unfit="it is too large")
+    assert _said(decided) == ("Failed", "InvalidSpec")
+    assert decided.submit is None
+
+
 def test_run_that_is_over_is_left_alone_when_the_journal_forgot_it() -> None:
     decided = _decide(_task(known=_final()))
     assert decided == plan.Plan()
