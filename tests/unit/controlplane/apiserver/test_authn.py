@@ -1,0 +1,136 @@
+"""Who is asking: certificates, the admin token, and tokens that die with what they belong to."""
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from kilnwork.api import resource
+from kilnwork.controlplane.apiserver import authn, tokens
+from kilnwork.kit import clock as clocks
+from kilnwork.kit import ids
+from support import lookups
+
+ADMIN_TOKEN = "0123456789abcdef"
+
+
+@pytest.fixture
+def clock() -> clocks.ManualClock:
+    return clocks.ManualClock()
+
+
+@pytest.fixture
+def minter(clock: clocks.ManualClock) -> tokens.Tokens:
+    key = ec.generate_private_key(ec.SECP256R1())
+    return tokens.Tokens(key, clock=clock, new_uid=ids.new_uid)
+
+
+@pytest.fixture
+def stored() -> lookups.MemoryLookup:
+    account = {"metadata": {"name": "sa", "namespace": "ns", "uid": "sa-uid"}}
+    pod = {"metadata": {"name": "p", "namespace": "ns", "uid": "pod-uid"}}
+    return lookups.MemoryLookup((resource.SERVICE_ACCOUNTS, account), (resource.PODS, pod))
+
+
+@pytest.fixture
+def checked(minter: tokens.Tokens, stored: lookups.MemoryLookup) -> authn.Authenticator:
+    return authn.Authenticator(minter, admin_token=ADMIN_TOKEN, lookup=stored)
+
+
+def bearer(token: str) -> list[tuple[bytes, bytes]]:
+    return [(b"host", b"x"), (b"authorization", f"Bearer {token}".encode())]
+
+
+async def test_admin_token(checked: authn.Authenticator) -> None:
+    user = await checked.authenticate(bearer(ADMIN_TOKEN))
+    assert user is not None
+    assert user.is_admin
+    assert (user.name, user.groups) == (
+        "kubernetes-admin",
+        ("system:masters", "system:authenticated"),
+    )
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [],
+        bearer(""),
+        bearer(ADMIN_TOKEN[:-1]),
+        [(b"authorization", f"Basic {ADMIN_TOKEN}".encode())],
+        [(b"authorization", ADMIN_TOKEN.encode())],
+        [(b"authorization", b"Bearer \xff\xfe")],
+    ],
+)
+async def test_nothing_valid_is_nobody(
+    checked: authn.Authenticator, headers: list[tuple[bytes, bytes]]
+) -> None:
+    assert await checked.authenticate(headers) is None
+
+
+async def test_service_account_has_name_groups_and_pod(
+    checked: authn.Authenticator, minter: tokens.Tokens
+) -> None:
+    bound = tokens.Bound("Pod", "p", "pod-uid")
+    user = await checked.authenticate(
+        bearer(minter.mint("ns", "sa", uid="sa-uid", bound=bound).token)
+    )
+    assert user is not None
+    assert user.name == "system:serviceaccount:ns:sa"
+    assert user.groups == (
+        "system:serviceaccounts",
+        "system:serviceaccounts:ns",
+        "system:authenticated",
+    )
+    assert user.extra["authentication.kubernetes.io/pod-name"] == ("p",)
+    assert not user.is_admin
+
+
+async def test_token_dies_with_its_account(
+    checked: authn.Authenticator, minter: tokens.Tokens, stored: lookups.MemoryLookup
+) -> None:
+    headers = bearer(minter.mint("ns", "sa", uid="sa-uid").token)
+    assert await checked.authenticate(headers) is not None
+    made_again = {"metadata": {"name": "sa", "namespace": "ns", "uid": "another"}}
+    stored.add(resource.SERVICE_ACCOUNTS, made_again)
+    assert await checked.authenticate(headers) is None
+    stored.remove(resource.SERVICE_ACCOUNTS, "ns", "sa")
+    assert await checked.authenticate(headers) is None
+
+
+async def test_token_dies_with_its_pod(
+    checked: authn.Authenticator, minter: tokens.Tokens, stored: lookups.MemoryLookup
+) -> None:
+    bound = tokens.Bound("Pod", "p", "pod-uid")
+    headers = bearer(minter.mint("ns", "sa", uid="sa-uid", bound=bound).token)
+    assert await checked.authenticate(headers) is not None
+    stored.remove(resource.PODS, "ns", "p")
+    assert await checked.authenticate(headers) is None
+
+
+async def test_remembered_token_still_ends(
+    checked: authn.Authenticator, minter: tokens.Tokens, clock: clocks.ManualClock
+) -> None:
+    headers = bearer(minter.mint("ns", "sa", uid="sa-uid", seconds=600).token)
+    assert await checked.authenticate(headers) is not None
+    clock.advance(600)
+    assert await checked.authenticate(headers) is None
+
+
+async def test_remembered_token_is_not_good_for_another_audience(
+    checked: authn.Authenticator, minter: tokens.Tokens
+) -> None:
+    token = minter.mint("ns", "sa", uid="sa-uid", audiences=["vault"]).token
+    assert checked.token_user(token, audience="vault") is not None
+    assert checked.token_user(token) is None
+
+
+async def test_certificate_gives_name_and_groups(checked: authn.Authenticator) -> None:
+    certificate = {
+        "subject": (
+            (("organizationName", "system:nodes"),),
+            (("commonName", "system:node:local"),),
+        )
+    }
+    user = await checked.authenticate([], certificate)
+    assert user == authn.User("system:node:local", groups=("system:nodes", "system:authenticated"))
+    assert await checked.authenticate([], {}) is None
+    assert await checked.authenticate(bearer(ADMIN_TOKEN), {"subject": ()}) == authn.ADMIN
