@@ -1,0 +1,492 @@
+"""Admission: what is filled in, and what is refused with which answer."""
+
+from typing import Any
+
+import pytest
+
+from kilnwork.api import resource
+from kilnwork.controlplane.apiserver import admission, authn, rules_ours, statuses
+from support import lookups
+
+Json = dict[str, Any]
+
+
+@pytest.fixture
+def stored() -> lookups.MemoryLookup:
+    return lookups.MemoryLookup(
+        (resource.NAMESPACES, {"metadata": {"name": "default"}}),
+        (
+            resource.SERVICE_ACCOUNTS,
+            {"metadata": {"name": "default", "namespace": "default", "uid": "u"}},
+        ),
+    )
+
+
+def metadata(name: str = "x", **more: Any) -> Json:
+    return {"name": name, "namespace": "default", **more}
+
+
+def pod(**spec: Any) -> Json:
+    container = {"name": "main", "image": "busybox"}
+    return {"metadata": metadata(), "spec": {"containers": [container], **spec}}
+
+
+async def create(
+    stored: lookups.MemoryLookup,
+    kind: resource.Resource,
+    obj: Json,
+    *,
+    user: authn.User = authn.ADMIN,
+    field_validation: str = "Warn",
+) -> admission.Admitted:
+    asked = admission.Question(
+        operation="create", kind=kind, new=obj, field_validation=field_validation
+    )
+    return await admission.admit(asked, user=user, reader=stored)
+
+
+async def update(
+    stored: lookups.MemoryLookup,
+    kind: resource.Resource,
+    old: Json,
+    new: Json,
+    *,
+    subresource: str = "",
+) -> admission.Admitted:
+    asked = admission.Question(
+        operation="update", kind=kind, old=old, new=new, subresource=subresource
+    )
+    return await admission.admit(asked, user=authn.ADMIN, reader=stored)
+
+
+async def refusal(stored: lookups.MemoryLookup, kind: resource.Resource, obj: Json) -> Any:
+    with pytest.raises(statuses.StatusError) as caught:
+        await create(stored, kind, obj)
+    return caught.value
+
+
+class TestOurKinds:
+    async def test_defaults_come_in_and_unknown_fields_are_warned_of(
+        self, stored: lookups.MemoryLookup
+    ) -> None:
+        given = {"metadata": metadata(foo=1), "spec": {"command": ["a"], "bar": 2}}
+        admitted = await create(stored, resource.TASKS, given)
+        assert admitted.obj["spec"] == {
+            "command": ["a"],
+            "clusterName": "default",
+            "outputType": "json",
+            "run": 1,
+        }
+        assert admitted.warnings == (
+            'unknown field "spec.bar"',
+            'unknown field "metadata.foo"',
+        )
+        assert given["spec"] == {"command": ["a"], "bar": 2}
+
+    async def test_strict_refuses_unknown_fields(self, stored: lookups.MemoryLookup) -> None:
+        given = {"metadata": metadata(), "spec": {"foo": 1}}
+        with pytest.raises(statuses.StatusError, match=r'strict decoding error: .*"spec\.foo"'):
+            await create(stored, resource.TASKS, given, field_validation="Strict")
+
+    async def test_schema_and_rules_give_one_answer(self, stored: lookups.MemoryLookup) -> None:
+        error = await refusal(
+            stored, resource.TASKS, {"metadata": metadata("A"), "spec": {"run": 0}}
+        )
+        assert error.code == 422
+        assert [c["field"] for c in error.details["causes"]] == ["metadata.name", "spec.run"]
+
+    async def test_rules_beyond_the_schema(self, stored: lookups.MemoryLookup) -> None:
+        spec = {"inputs": [{"name": "a", "path": "$["}]}
+        error = await refusal(stored, resource.TASKS, {"metadata": metadata(), "spec": spec})
+        fields = [c["field"] for c in error.details["causes"]]
+        assert fields == ["spec.inputs[0]", "spec.inputs[0].path"]
+
+    async def test_status_is_dropped_on_create(self, stored: lookups.MemoryLookup) -> None:
+        given = {"metadata": metadata(), "spec": {}, "status": {"state": "Success"}}
+        assert "status" not in (await create(stored, resource.TASKS, given)).obj
+
+    async def test_task_object_is_immutable(self, stored: lookups.MemoryLookup) -> None:
+        old = {"metadata": metadata(), "data": {"count": "0"}}
+        new = {"metadata": metadata(), "data": {"count": "1"}}
+        with pytest.raises(statuses.StatusError) as caught:
+            await update(stored, resource.TASK_OBJECTS, old, new)
+        assert caught.value.message == (
+            'TaskObject.kilnwork.dev "x" is invalid: '
+            'data: Invalid value: {"count":"1"}: field is immutable'
+        )
+
+    async def test_labels_of_a_task_object_may_change(self, stored: lookups.MemoryLookup) -> None:
+        old = {"metadata": metadata(), "data": [1]}
+        new = {"metadata": metadata(labels={"a": "b"}), "data": [1]}
+        assert (await update(stored, resource.TASK_OBJECTS, old, new)).obj == new
+
+    async def test_run_may_only_rise(self, stored: lookups.MemoryLookup) -> None:
+        old = {"metadata": metadata(), "spec": {"run": 2}}
+        new = {"metadata": metadata(), "spec": {"run": 1}}
+        with pytest.raises(statuses.StatusError, match="run may only rise"):
+            await update(stored, resource.TASKS, old, new)
+        await update(stored, resource.TASKS, new, old)
+
+    async def test_changed_work_without_a_new_run_is_warned_of(
+        self, stored: lookups.MemoryLookup
+    ) -> None:
+        old = (await create(stored, resource.TASKS, {"metadata": metadata(), "spec": {}})).obj
+        changed = {**old, "spec": {**old["spec"], "command": ["b"]}}
+        again = {**old, "spec": {**old["spec"], "command": ["b"], "run": 2}}
+        killed = {**old, "spec": {**old["spec"], "killTimestamp": "2026-01-01T00:00:00Z"}}
+        assert (await update(stored, resource.TASKS, old, changed)).warnings == (
+            rules_ours.RUN_UNCHANGED,
+        )
+        assert (await update(stored, resource.TASKS, old, again)).warnings == ()
+        assert (await update(stored, resource.TASKS, old, killed)).warnings == ()
+
+    async def test_status_is_judged_by_its_schema(self, stored: lookups.MemoryLookup) -> None:
+        old = {"metadata": metadata(), "spec": {"run": 1}}
+        good = {**old, "status": {"state": "Success", "attempts": 1}}
+        bad = {**old, "status": {"attempts": "one"}}
+        found = await update(stored, resource.TASKS, old, good, subresource="status")
+        assert found.obj["status"] == good["status"]
+        with pytest.raises(statuses.StatusError, match=r"status\.attempts"):
+            await update(stored, resource.TASKS, old, bad, subresource="status")
+
+
+class TestNamespaces:
+    async def test_missing_namespace_is_not_found(self, stored: lookups.MemoryLookup) -> None:
+        error = await refusal(
+            stored, resource.SECRETS, {"metadata": {"name": "x", "namespace": "nope"}}
+        )
+        assert (error.code, error.message) == (404, 'namespaces "nope" not found')
+
+    async def test_nothing_new_goes_into_a_namespace_that_ends(
+        self, stored: lookups.MemoryLookup
+    ) -> None:
+        ending = {"metadata": {"name": "old", "deletionTimestamp": "2026-01-01T00:00:00Z"}}
+        stored.add(resource.NAMESPACES, ending)
+        error = await refusal(
+            stored, resource.SECRETS, {"metadata": {"name": "x", "namespace": "old"}}
+        )
+        assert error.code == 403
+        assert "because it is being terminated" in error.message
+        assert error.details["causes"][0]["reason"] == "NamespaceTerminating"
+
+    async def test_a_namespace_gets_label_finalizer_and_phase(
+        self, stored: lookups.MemoryLookup
+    ) -> None:
+        made = (await create(stored, resource.NAMESPACES, {"metadata": {"name": "a"}})).obj
+        assert made["metadata"]["labels"] == {"kubernetes.io/metadata.name": "a"}
+        assert made["spec"] == {"finalizers": ["kubernetes"]}
+        assert made["status"] == {"phase": "Active"}
+
+    async def test_its_name_is_a_label(self, stored: lookups.MemoryLookup) -> None:
+        error = await refusal(stored, resource.NAMESPACES, {"metadata": {"name": "a.b"}})
+        assert "RFC 1123 label" in error.message
+
+    def test_the_servers_own_may_not_be_deleted(self) -> None:
+        with pytest.raises(statuses.StatusError, match="this namespace may not be deleted"):
+            admission.admit_delete(resource.NAMESPACES, "default")
+        admission.admit_delete(resource.NAMESPACES, "mine")
+        admission.admit_delete(resource.PODS, "default")
+
+
+class TestMetadata:
+    @pytest.mark.parametrize(
+        ("change", "field"),
+        [
+            ({"labels": {"-": "x"}}, "metadata.labels"),
+            ({"labels": {"a": "-"}}, "metadata.labels"),
+            ({"annotations": {"a b": "x"}}, "metadata.annotations"),
+            ({"annotations": {"a": "x" * 262_144}}, "metadata.annotations"),
+            ({"finalizers": ["a b"]}, "metadata.finalizers"),
+            ({"generateName": "A-"}, "metadata.generateName"),
+            ({"ownerReferences": [{"kind": "Task"}]}, "metadata.ownerReferences[0].apiVersion"),
+        ],
+    )
+    async def test_wrong_field_is_named(
+        self, stored: lookups.MemoryLookup, change: Json, field: str
+    ) -> None:
+        error = await refusal(stored, resource.CONFIG_MAPS, {"metadata": metadata(**change)})
+        assert error.code == 422
+        assert error.details["causes"][0]["field"] == field
+
+    async def test_wrong_type_is_a_bad_request(self, stored: lookups.MemoryLookup) -> None:
+        error = await refusal(
+            stored, resource.TASKS, {"metadata": metadata(labels={"a": 1}), "spec": {}}
+        )
+        assert error.code == 400
+        assert 'Task in version "v1alpha1" cannot be handled as a Task' in error.message
+
+    async def test_name_cannot_change(self, stored: lookups.MemoryLookup) -> None:
+        with pytest.raises(statuses.StatusError, match=r"metadata\.name: .*field is immutable"):
+            await update(
+                stored,
+                resource.CONFIG_MAPS,
+                {"metadata": metadata()},
+                {"metadata": metadata("y")},
+            )
+
+    async def test_no_finalizer_comes_once_it_is_being_deleted(
+        self, stored: lookups.MemoryLookup
+    ) -> None:
+        old = {"metadata": metadata(deletionTimestamp="2026-01-01T00:00:00Z", finalizers=["a/b"])}
+        new = {"metadata": {**old["metadata"], "finalizers": ["a/b", "c/d"]}}
+        with pytest.raises(statuses.StatusError, match="no new finalizers can be added"):
+            await update(stored, resource.CONFIG_MAPS, old, new)
+
+    async def test_two_controllers_are_one_too_many(self, stored: lookups.MemoryLookup) -> None:
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": "u", "controller": True}
+        error = await refusal(
+            stored, resource.CONFIG_MAPS, {"metadata": metadata(ownerReferences=[owner, owner])}
+        )
+        assert "Only one reference can have Controller set to true" in error.message
+
+
+class TestPods:
+    async def test_defaults_of_kubernetes(self, stored: lookups.MemoryLookup) -> None:
+        made = (await create(stored, resource.PODS, pod())).obj
+        spec = made["spec"]
+        assert spec["restartPolicy"] == "Always"
+        assert spec["terminationGracePeriodSeconds"] == 30
+        assert spec["serviceAccountName"] == spec["serviceAccount"] == "default"
+        assert spec["containers"][0]["imagePullPolicy"] == "Always"
+        assert made["status"] == {"phase": "Pending", "qosClass": "BestEffort"}
+
+    async def test_missing_service_account_is_refused_by_name(
+        self, stored: lookups.MemoryLookup
+    ) -> None:
+        error = await refusal(stored, resource.PODS, pod(serviceAccountName="robot"))
+        assert error.code == 403
+        assert error.message == (
+            'pods "x" is forbidden: error looking up service account default/robot: '
+            'serviceaccount "robot" not found'
+        )
+
+    async def test_account_decides_about_its_token_unless_the_pod_does(
+        self, stored: lookups.MemoryLookup
+    ) -> None:
+        stored.add(
+            resource.SERVICE_ACCOUNTS,
+            {
+                "metadata": {"name": "quiet", "namespace": "default"},
+                "automountServiceAccountToken": False,
+            },
+        )
+        made = await create(stored, resource.PODS, pod(serviceAccountName="quiet"))
+        assert made.obj["spec"]["automountServiceAccountToken"] is False
+        wanted = pod(serviceAccountName="quiet", automountServiceAccountToken=True)
+        made = await create(stored, resource.PODS, wanted)
+        assert made.obj["spec"]["automountServiceAccountToken"] is True
+
+    @pytest.mark.parametrize(
+        ("spec", "text"),
+        [
+            ({"containers": []}, "spec.containers: Required value"),
+            (
+                {"containers": [{"name": "a"}]},
+                "spec.containers[0].image: Required value",
+            ),
+            (
+                {"containers": [{"name": "a", "image": "i"}, {"name": "a", "image": "i"}]},
+                'spec.containers[1].name: Duplicate value: "a"',
+            ),
+            (
+                {"restartPolicy": "Sometimes"},
+                (
+                    'spec.restartPolicy: Unsupported value: "Sometimes": '
+                    'supported values: "Always", "OnFailure", "Never"'
+                ),
+            ),
+            ({"volumes": [{"name": "v"}]}, "spec.volumes[0]: Required value: must specify a"),
+            (
+                {"volumes": [{"name": "v", "emptyDir": {}, "secret": {}}]},
+                "spec.volumes[0].secret: Forbidden: may not specify more than 1 volume type",
+            ),
+            (
+                {"terminationGracePeriodSeconds": -1},
+                "spec.terminationGracePeriodSeconds: Invalid value: -1",
+            ),
+        ],
+    )
+    async def test_what_would_break_is_refused(
+        self, stored: lookups.MemoryLookup, spec: Json, text: str
+    ) -> None:
+        error = await refusal(stored, resource.PODS, pod(**spec))
+        assert error.message.startswith(f'Pod "x" is invalid: {text}')
+
+    @pytest.mark.parametrize(
+        ("container", "text"),
+        [
+            ({"name": "A"}, 'name: Invalid value: "A": a lowercase RFC 1123 label'),
+            ({"env": [{"name": "A=B"}]}, 'env[0].name: Invalid value: "A=B": a valid environment'),
+            (
+                {"env": [{"name": "A", "valueFrom": {}}]},
+                'env[0].valueFrom: Invalid value: "": must specify one of',
+            ),
+            (
+                {"env": [{"name": "A", "value": "x", "valueFrom": {"fieldRef": {}}}]},
+                'env[0].valueFrom: Invalid value: "": may not be specified when `value`',
+            ),
+            (
+                {"volumeMounts": [{"name": "v", "mountPath": "/a"}]},
+                'volumeMounts[0].name: Not found: "v"',
+            ),
+        ],
+    )
+    async def test_what_is_wrong_in_a_container_is_named(
+        self, stored: lookups.MemoryLookup, container: Json, text: str
+    ) -> None:
+        given = {"name": "main", "image": "i", **container}
+        error = await refusal(stored, resource.PODS, pod(containers=[given]))
+        assert error.message.startswith(f'Pod "x" is invalid: spec.containers[0].{text}')
+
+    async def test_mount_paths_stay_inside(self, stored: lookups.MemoryLookup) -> None:
+        mounts = [
+            {"name": "v", "mountPath": "/a/../../b"},
+            {"name": "v", "mountPath": "/c", "subPath": "../x"},
+        ]
+        given = {"name": "main", "image": "i", "volumeMounts": mounts}
+        volumes = [{"name": "v", "emptyDir": {}}]
+        error = await refusal(stored, resource.PODS, pod(containers=[given], volumes=volumes))
+        assert error.message.count("must not contain '..'") == 2
+
+    @pytest.mark.parametrize(
+        "given",
+        [
+            {"metadata": metadata(), "spec": []},
+            {"metadata": metadata(), "spec": {"containers": {"name": "a"}}},
+            {"metadata": metadata(), "spec": {"containers": [None]}},
+            {"metadata": metadata(), "spec": {"containers": [{"env": ["A=B"]}]}},
+            {"metadata": metadata(), "spec": {"containers": [{"resources": {"limits": 3}}]}},
+            {"metadata": metadata(), "spec": {"terminationGracePeriodSeconds": "5"}},
+        ],
+    )
+    async def test_wrong_types_are_bad_requests(
+        self, stored: lookups.MemoryLookup, given: Json
+    ) -> None:
+        error = await refusal(stored, resource.PODS, given)
+        assert error.code == 400
+        assert "cannot be handled as a Pod" in error.message
+
+    @pytest.mark.parametrize("spec", [None, {}, {"containers": None}])
+    async def test_no_containers_at_all(self, stored: lookups.MemoryLookup, spec: Any) -> None:
+        error = await refusal(stored, resource.PODS, {"metadata": metadata(), "spec": spec})
+        assert "spec.containers: Required value" in error.message
+
+    async def test_only_a_few_fields_may_change(self, stored: lookups.MemoryLookup) -> None:
+        old = (await create(stored, resource.PODS, pod())).obj
+        container = {**old["spec"]["containers"][0], "image": "other"}
+        image = {**old, "spec": {**old["spec"], "containers": [container]}}
+        await update(stored, resource.PODS, old, image)
+        node = {**old, "spec": {**old["spec"], "nodeName": "elsewhere"}}
+        with pytest.raises(statuses.StatusError, match="pod updates may not change fields"):
+            await update(stored, resource.PODS, old, node)
+
+
+class TestSecretsAndConfigMaps:
+    async def test_texts_become_data(self, stored: lookups.MemoryLookup) -> None:
+        given = {
+            "metadata": metadata(),
+            "data": {"a": "YQ==", "b": "Yg=="},
+            "stringData": {"b": "new"},
+        }
+        made = (await create(stored, resource.SECRETS, given)).obj
+        assert made["data"] == {"a": "YQ==", "b": "bmV3"}
+        assert "stringData" not in made
+        assert made["type"] == "Opaque"
+
+    async def test_data_must_be_base64_and_is_not_repeated(
+        self, stored: lookups.MemoryLookup
+    ) -> None:
+        given = {"metadata": metadata(), "data": {"password": "hunter2!"}}
+        error = await refusal(stored, resource.SECRETS, given)
+        assert error.code == 400
+        assert "illegal base64 data" in error.message
+        assert "hunter2" not in error.message
+
+    async def test_keys_sizes_and_types(self, stored: lookups.MemoryLookup) -> None:
+        error = await refusal(
+            stored, resource.SECRETS, {"metadata": metadata(), "data": {"a/b": ""}}
+        )
+        assert 'data[a/b]: Invalid value: "a/b": a valid config key' in error.message
+        large = {"metadata": metadata(), "stringData": {"a": "x" * (1024 * 1024 + 1)}}
+        error = await refusal(stored, resource.SECRETS, large)
+        assert "data: Too long: may not be more than 1048576 bytes" in error.message
+        tls = {"metadata": metadata(), "type": "kubernetes.io/tls"}
+        error = await refusal(stored, resource.SECRETS, tls)
+        assert "data[tls.crt]: Required value" in error.message
+
+    async def test_immutable_means_it(self, stored: lookups.MemoryLookup) -> None:
+        old = {"metadata": metadata(), "data": {"a": "x"}, "immutable": True}
+        new = {"metadata": metadata(), "data": {"a": "y"}}
+        with pytest.raises(statuses.StatusError) as caught:
+            await update(stored, resource.CONFIG_MAPS, old, new)
+        assert [c["field"] for c in caught.value.details["causes"]] == ["immutable", "data"]
+        with pytest.raises(statuses.StatusError, match=r"type: .*field is immutable"):
+            await update(
+                stored,
+                resource.SECRETS,
+                {"metadata": metadata(), "type": "Opaque"},
+                {"metadata": metadata(), "type": "other"},
+            )
+
+    async def test_a_key_is_in_one_bag_only(self, stored: lookups.MemoryLookup) -> None:
+        given = {"metadata": metadata(), "data": {"a": "x"}, "binaryData": {"a": "YQ=="}}
+        error = await refusal(stored, resource.CONFIG_MAPS, given)
+        assert "duplicate of key present in binaryData" in error.message
+
+
+GROUP = "rbac.authorization.k8s.io"
+ROBOT = authn.User("system:serviceaccount:default:robot", groups=("system:authenticated",))
+
+
+class TestRoles:
+    async def test_incomplete_rules_are_refused(self, stored: lookups.MemoryLookup) -> None:
+        error = await refusal(
+            stored, resource.ROLES, {"metadata": metadata(), "rules": [{"verbs": []}]}
+        )
+        assert [c["field"] for c in error.details["causes"]] == [
+            "rules[0].verbs",
+            "rules[0].apiGroups",
+            "rules[0].resources",
+        ]
+
+    async def test_binding_gets_its_groups(self, stored: lookups.MemoryLookup) -> None:
+        given = {
+            "metadata": metadata(),
+            "roleRef": {"kind": "Role", "name": "r"},
+            "subjects": [{"kind": "User", "name": "u"}],
+        }
+        made = (await create(stored, resource.ROLE_BINDINGS, given)).obj
+        assert made["roleRef"]["apiGroup"] == GROUP
+        assert made["subjects"][0]["apiGroup"] == GROUP
+
+    async def test_role_of_a_binding_is_fixed(self, stored: lookups.MemoryLookup) -> None:
+        old = {
+            "metadata": metadata(),
+            "roleRef": {"apiGroup": GROUP, "kind": "Role", "name": "r"},
+        }
+        new = {"metadata": metadata(), "roleRef": {**old["roleRef"], "name": "s"}}
+        with pytest.raises(statuses.StatusError, match="cannot change roleRef"):
+            await update(stored, resource.ROLE_BINDINGS, old, new)
+
+    async def test_nobody_gives_away_what_they_do_not_hold(
+        self, stored: lookups.MemoryLookup
+    ) -> None:
+        rule = {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}
+        given = {"metadata": metadata("r"), "rules": [rule]}
+        with pytest.raises(statuses.StatusError) as caught:
+            await create(stored, resource.ROLES, given, user=ROBOT)
+        assert caught.value.code == 403
+        assert "is attempting to grant RBAC permissions not currently held" in caught.value.message
+        assert '{APIGroups:[""], Resources:["secrets"], Verbs:["get"]}' in caught.value.message
+        stored.add(resource.ROLES, (await create(stored, resource.ROLES, given)).obj)
+        binding = {
+            "metadata": metadata("b"),
+            "roleRef": {"kind": "Role", "name": "r"},
+            "subjects": [{"kind": "User", "name": ROBOT.name}],
+        }
+        with pytest.raises(statuses.StatusError, match="not currently held"):
+            await create(stored, resource.ROLE_BINDINGS, binding, user=ROBOT)
+        stored.add(
+            resource.ROLE_BINDINGS, (await create(stored, resource.ROLE_BINDINGS, binding)).obj
+        )
+        await create(stored, resource.ROLES, {**given, "metadata": metadata("s")}, user=ROBOT)

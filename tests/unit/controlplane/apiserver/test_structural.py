@@ -1,0 +1,177 @@
+"""Schemas at work: what is left out, filled in and refused, with the texts of Kubernetes."""
+
+from typing import Any
+
+import pytest
+
+from kilnwork.api import crd, resource
+from kilnwork.controlplane.apiserver import statuses, structural
+
+SCHEMA = crd.definition(resource.TASKS)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+OBJECT = crd.definition(resource.TASK_OBJECTS)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+
+
+def said(spec: dict[str, Any]) -> list[str]:
+    return [str(cause) for cause in structural.validate(SCHEMA, {"spec": spec})]
+
+
+def test_unknown_fields_are_left_out_and_named() -> None:
+    given: dict[str, Any] = {
+        "metadata": {"name": "x", "labels": {"a": "b"}},
+        "spec": {"foo": 1, "env": [{"name": "A"}, {"name": "B", "valeu": "x"}]},
+        "extra": {},
+    }
+    obj, unknown = structural.prune_and_default(SCHEMA, given)
+    assert unknown == ["spec.foo", "spec.env[1].valeu", "extra"]
+    assert obj["metadata"] == given["metadata"]
+    assert obj["spec"]["env"] == [{"name": "A"}, {"name": "B"}]
+    assert given["spec"]["foo"] == 1
+
+
+def test_defaults_come_in_where_their_parent_is() -> None:
+    obj, _ = structural.prune_and_default(SCHEMA, {"spec": {"retry": {"maxAttempts": 2}}})
+    spec = obj["spec"]
+    assert (spec["clusterName"], spec["run"], spec["outputType"]) == ("default", 1, "json")
+    assert spec["retry"]["maxAttempts"] == 2
+    assert spec["retry"]["maxLosses"] == 3
+    assert "timeouts" not in spec
+
+
+def test_defaulting_twice_changes_nothing() -> None:
+    once, _ = structural.prune_and_default(SCHEMA, {"spec": {"retry": {}, "timeouts": {}}})
+    assert structural.prune_and_default(SCHEMA, once) == (once, [])
+
+
+def test_nulls_are_dropped_defaulted_or_kept() -> None:
+    obj, _ = structural.prune_and_default(
+        SCHEMA, {"spec": {"image": None, "run": None, "killTimestamp": None}}
+    )
+    assert "image" not in obj["spec"]
+    assert obj["spec"]["run"] == 1
+    assert obj["spec"]["killTimestamp"] is None
+    assert structural.validate(SCHEMA, obj) == []
+
+
+def test_whole_numbers_may_be_written_with_a_point() -> None:
+    obj, _ = structural.prune_and_default(SCHEMA, {"spec": {"run": 2.0}})
+    assert isinstance(obj["spec"]["run"], int)
+    assert said({"run": 2.5}) == [
+        'spec.run: Invalid value: "number": spec.run in body must be of type integer: "number"'
+    ]
+
+
+@pytest.mark.parametrize("data", [None, "x", 3, [1, {"a": None}], {"points": [[1, 2]]}])
+def test_data_of_a_task_object_is_any_json(data: Any) -> None:
+    obj, unknown = structural.prune_and_default(OBJECT, {"data": data})
+    assert obj["data"] == data
+    assert unknown == []
+    assert structural.validate(OBJECT, obj) == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "text"),
+    [
+        (
+            {"command": "ls"},
+            (
+                'spec.command: Invalid value: "string": spec.command in body must be of type array: '
+                '"string"'
+            ),
+        ),
+        (
+            {"command": [1]},
+            (
+                'spec.command[0]: Invalid value: "integer": spec.command[0] in body must be of type '
+                'string: "integer"'
+            ),
+        ),
+        (
+            {"suspend": "yes"},
+            (
+                'spec.suspend: Invalid value: "string": spec.suspend in body must be of type boolean: '
+                '"string"'
+            ),
+        ),
+        ({"env": [{}]}, "spec.env[0].name: Required value"),
+        (
+            {"run": 0},
+            "spec.run: Invalid value: 0: spec.run in body should be greater than or equal to 1",
+        ),
+        (
+            {"timeouts": {"runningSeconds": 0}},
+            (
+                "spec.timeouts.runningSeconds: Invalid value: 0: "
+                "spec.timeouts.runningSeconds in body should be greater than 0"
+            ),
+        ),
+        (
+            {"retry": {"jitter": 1.5}},
+            (
+                "spec.retry.jitter: Invalid value: 1.5: "
+                "spec.retry.jitter in body should be less than or equal to 1"
+            ),
+        ),
+        (
+            {"outputType": "xml"},
+            (
+                'spec.outputType: Invalid value: "xml": '
+                "spec.outputType in body should match '^(json|bytes)$'"
+            ),
+        ),
+        (
+            {"outputType": "json\n"},
+            (
+                'spec.outputType: Invalid value: "json\\n": '
+                "spec.outputType in body should match '^(json|bytes)$'"
+            ),
+        ),
+        (
+            {"clusterName": ""},
+            (
+                'spec.clusterName: Invalid value: "": '
+                "spec.clusterName in body should be at least 1 chars long"
+            ),
+        ),
+        (
+            {"clusterName": "a" * 254},
+            "spec.clusterName: Too long: may not be more than 253 bytes",
+        ),
+        (
+            {"killTimestamp": "soon"},
+            (
+                'spec.killTimestamp: Invalid value: "soon": '
+                'spec.killTimestamp in body must be of type date-time: "soon"'
+            ),
+        ),
+        (
+            {"inputs": [{"name": "a", "task": "t"}, {"name": "a", "task": "u"}]},
+            'spec.inputs[1]: Duplicate value: {"name":"a"}',
+        ),
+        (
+            {"inputs": [{"name": "a", "task": "t"}] * 300},
+            "spec.inputs: Too many: 300: must have at most 256 items",
+        ),
+    ],
+)
+def test_texts_of_kubernetes(spec: dict[str, Any], text: str) -> None:
+    assert said(spec) == [text]
+
+
+def test_everything_wrong_is_listed() -> None:
+    assert len(said({"run": 0, "image": 1, "args": {}, "env": [{}]})) == 4
+
+
+def test_unknown_fields_by_validation_mode() -> None:
+    paths = ["spec.foo", "spec.bar"]
+    assert structural.unknown_fields(paths, field_validation="Ignore") == []
+    assert structural.unknown_fields(paths, field_validation="Warn") == [
+        'unknown field "spec.foo"',
+        'unknown field "spec.bar"',
+    ]
+    with pytest.raises(statuses.StatusError) as caught:
+        structural.unknown_fields(paths, field_validation="Strict")
+    assert caught.value.code == 400
+    assert caught.value.message == (
+        'strict decoding error: unknown field "spec.foo", unknown field "spec.bar"'
+    )
+    assert structural.unknown_fields([], field_validation="Strict") == []
