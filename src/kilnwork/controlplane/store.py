@@ -175,6 +175,12 @@ class Store:
         if done is not None:
             await asyncio.shield(done)
 
+    async def settle_all(self) -> None:
+        """Wait until everything accepted so far is committed."""
+        done = self._waiting.get(self._accepted)
+        if done is not None:
+            await asyncio.shield(done)
+
     def _names(
         self, resource: str, namespace: str | None, after: tuple[str, str] | None
     ) -> list[tuple[str, str]]:

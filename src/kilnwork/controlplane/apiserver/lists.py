@@ -205,14 +205,18 @@ def _decode_token(token: str) -> tuple[int, tuple[str, str]]:
 
 def encode(served: builtin.Served, shown: Page) -> bytes:
     """The list object, made of the stored bytes."""
+    return _encode(served, [stored.raw for stored in shown.items], shown.metadata())
+
+
+def encode_deleted(served: builtin.Served, items: Sequence[bytes], sequence: int) -> bytes:
+    """The list that answers the deletion of a collection."""
+    return _encode(served, items, {"resourceVersion": str(sequence)})
+
+
+def _encode(served: builtin.Served, items: Sequence[bytes], metadata: dict[str, Any]) -> bytes:
     kind = served.resource
-    head = {
-        "kind": f"{kind.kind}List",
-        "apiVersion": kind.api_version,
-        "metadata": shown.metadata(),
-    }
-    items = b",".join([stored.raw for stored in shown.items])
-    return msgspec.json.encode(head)[:-1] + b',"items":[' + items + b"]}"
+    head = {"kind": f"{kind.kind}List", "apiVersion": kind.api_version, "metadata": metadata}
+    return msgspec.json.encode(head)[:-1] + b',"items":[' + b",".join(items) + b"]}"
 
 
 @functools.lru_cache(maxsize=512)

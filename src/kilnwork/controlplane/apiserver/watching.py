@@ -210,6 +210,7 @@ class Hub:
         self._closed = True
         if self._unfollow is not None:
             self._unfollow()
+            self._unfollow = None
         for watches in self._watches.values():
             for watch in watches:
                 watch.end()
@@ -238,7 +239,7 @@ class Hub:
 
     async def run(self, watch: Watch, receive: requests.Receive, send: requests.Send) -> None:
         """Send the stream until its time is over, the client leaves or the server stops."""
-        leaving = self._crew.start("client", _until_left(receive, watch))
+        leaving = self._crew.start("client", _until(receive, watch.end))
         deadline = self._clock.monotonic() + watch.wants.timeout_s
         try:
             while (left := deadline - self._clock.monotonic()) > 0:
@@ -292,7 +293,7 @@ class Hub:
                     watch.offer(look)
 
 
-async def _until_left(receive: requests.Receive, watch: Watch) -> None:
+async def _until(receive: requests.Receive, left: Callable[[], object]) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-    watch.end()
+    left()

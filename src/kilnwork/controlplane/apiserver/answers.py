@@ -1,0 +1,95 @@
+"""Answers on the wire: JSON bodies, lists, tables, Status, and the headers around them.
+
+Used by `app`. Nothing is decided here.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from kilnwork.controlplane.apiserver import builtin, lists, requests, statuses, tables
+
+JSON = "application/json"
+_FIXED = ((b"cache-control", b"no-cache, private"),)
+
+Headers = Sequence[tuple[bytes, bytes]]
+
+
+async def start(
+    send: requests.Send, code: int, *, content_type: str = JSON, headers: Headers = ()
+) -> None:
+    """Send status line and headers."""
+    listed = [(b"content-type", content_type.encode()), *_FIXED, *headers]
+    await send({"type": "http.response.start", "status": code, "headers": listed})
+
+
+async def raw(
+    send: requests.Send,
+    body: bytes,
+    *,
+    code: int = 200,
+    content_type: str = JSON,
+    headers: Headers = (),
+) -> None:
+    """Send a whole answer."""
+    length = (b"content-length", str(len(body)).encode())
+    await start(send, code, content_type=content_type, headers=(length, *headers))
+    await send({"type": "http.response.body", "body": body})
+
+
+async def document(send: requests.Send, value: Any, *, code: int = 200) -> None:
+    """Send a JSON document."""
+    await raw(send, msgspec.json.encode(value), code=code)
+
+
+async def text(send: requests.Send, value: str, *, code: int = 200) -> None:
+    """Send plain text."""
+    await raw(send, value.encode(), code=code, content_type="text/plain; charset=utf-8")
+
+
+async def refusal(send: requests.Send, error: statuses.StatusError) -> None:
+    """Send a Status."""
+    headers = [(k.lower().encode(), v.encode("latin-1")) for k, v in error.headers.items()]
+    await raw(send, error.body(), code=error.code, headers=headers)
+
+
+def warnings(texts: Iterable[str]) -> Headers:
+    """`Warning` headers (RFC 7234 §5.5) as Kubernetes sends them; clients print them."""
+    return [(b"warning", f'299 - "{_quotable(text)}"'.encode()) for text in texts]
+
+
+def _quotable(text: str) -> str:
+    plain = "".join(c if c.isprintable() else " " for c in text)
+    return plain.replace("\\", "\\\\").replace('"', '\\"')
+
+
+def one(served: builtin.Served, body: bytes, request: requests.Request, *, now: float) -> bytes:
+    """One object in the form that the client accepts."""
+    form = lists.accepted(request.accept)
+    if form == "table":
+        include = request.query.text("includeObject", "Metadata")
+        shown = tables.render(served, [msgspec.json.decode(body)], now=now, include=include)
+        return msgspec.json.encode(shown)
+    if form == "partial":
+        return msgspec.json.encode(lists.partial(msgspec.json.decode(body)))
+    return body
+
+
+def many(
+    served: builtin.Served, page: lists.Page, request: requests.Request, *, now: float
+) -> bytes:
+    """A page of objects in the form that the client accepts."""
+    form = lists.accepted(request.accept)
+    if form == "table":
+        shown = tables.render(
+            served,
+            (stored.decode() for stored in page.items),
+            now=now,
+            include=request.query.text("includeObject", "Metadata"),
+            list_metadata=page.metadata(),
+        )
+        return msgspec.json.encode(shown)
+    if form in ("partial", "partial-list"):
+        return msgspec.json.encode(lists.partial_list(page))
+    return lists.encode(served, page)

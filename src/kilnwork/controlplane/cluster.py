@@ -1,0 +1,355 @@
+"""The embedded control plane as a whole: one data directory, one API server, one local node.
+
+Started by the command line, which mounts the REST API of room `server` next to Kubernetes. The
+order in which the parts start and stop is written in `start` and `stop`, and nowhere else.
+"""
+
+import hashlib
+import logging
+import os
+import secrets
+import socket
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kilnwork.api import names
+from kilnwork.controlplane import binder, errors, gc, lock, store
+from kilnwork.controlplane.apiserver import (
+    app,
+    authn,
+    authz,
+    crud,
+    deletion,
+    namespaces,
+    pki,
+    podlogs,
+    requests,
+    serving,
+    tokens,
+    watching,
+)
+from kilnwork.controlplane.node import kubelet, local
+from kilnwork.kit import clock as clocks
+from kilnwork.kit import errors as kit_errors
+from kilnwork.kit import ids, paths
+from kilnwork.kube import client as clients
+from kilnwork.kube import config
+from kilnwork.version import __version__
+
+log = logging.getLogger(__name__)
+
+DEFAULT_PORT = 7443
+MAX_SOCKET_FOLDER = 80
+"""Longest folder for Unix sockets: unix(7) allows 108 bytes with the file name."""
+
+_REQUESTS_END_S = 2.0
+_DATABASE, _TOKEN, _KUBECONFIG, _ENDPOINTS = "control.db", "token", "kubeconfig", "endpoints.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Where the data is, how to listen, and what the node is called.
+
+    `port` 0: a free pair, the one of last time if it still is. `workdir`: where containers run that
+    name no folder.
+    """
+
+    data_dir: Path
+    port: int = DEFAULT_PORT
+    workdir: Path = field(default_factory=Path.cwd)
+    node_name: str = field(default_factory=lambda: names.dns_label(socket.gethostname()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tools:
+    """Time and chance, handed in."""
+
+    clock: clocks.Clock = field(default_factory=clocks.SystemClock)
+    new_uid: ids.NewUid = ids.new_uid
+    entropy: ids.Entropy = field(default_factory=ids.system_entropy)
+
+
+class Channel(msgspec.Struct, frozen=True):
+    """Where workers and drivers connect; None: not offered."""
+
+    unix: str | None = None
+    tcp: str | None = None
+    websocket: str | None = None
+
+
+class Endpoints(msgspec.Struct, frozen=True, kw_only=True):
+    """Content of DIR/endpoints.json: who serves this directory, and where."""
+
+    version: str
+    pid: int
+    epoch: int | None
+    kubernetes: str
+    http: str
+    channel: Channel = Channel()
+
+
+class ControlPlane:
+    """API server, keepers and node of one data directory.
+
+    `mount` before or after `start`. Attributes for the wiring: `data_dir`, `run_dir` (a private
+    folder with a path short enough for sockets), `kubeconfig` (a path), and, once started,
+    `address`, `http_address`, `authorizer`, `writer`, `certificates`, `node`.
+    """
+
+    def __init__(self, settings: Settings, tools: Tools | None = None) -> None:
+        self._settings = settings
+        self._tools = tools or Tools()
+        self.data_dir = settings.data_dir.absolute()
+        self.run_dir = runtime_dir(self.data_dir)
+        self.kubeconfig = self.data_dir / _KUBECONFIG
+        self.certificates = pki.Pki(self.data_dir / "pki", clock=self._tools.clock)
+        self.node: local.LocalNode | None = None
+        self.port = 0
+        self._lock = lock.DirectoryLock(self.data_dir)
+        self._mounts: list[tuple[str, requests.App]] = []
+        self._stops: list[tuple[str, Callable[[], Awaitable[None]]]] = []
+
+    @property
+    def address(self) -> str:
+        """URL of everything, over TLS."""
+        return f"https://{serving.HOST}:{self.port}"
+
+    @property
+    def http_address(self) -> str:
+        """URL of all but Kubernetes, over plain http."""
+        return f"http://{serving.HOST}:{self.port + 1}"
+
+    def mount(self, prefix: str, mounted: requests.App) -> None:
+        """Serve an ASGI app under a path prefix on both ports."""
+        self._mounts.append((prefix, mounted))
+
+    async def start(self) -> None:
+        """Serve Kubernetes: clients may come when this returns; there is no node yet.
+
+        Raises ConfigurationError when the directory or a port is in use or cannot be used. What
+        was started before a failure is stopped again.
+        """
+        try:
+            await self._start()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _start(self) -> None:
+        self._open_directory()
+        ports = serving.bind(self._settings.port, preferred=self._last_port())
+        self._stops.append(("ports", _later(ports.close)))
+        self.port = ports.number
+        self.certificates.prepare()
+        token = self._admin_token()
+        held = store.Store(self.data_dir / _DATABASE)
+        try:
+            await held.start()
+        except errors.StoreBroken as error:
+            raise kit_errors.ConfigurationError(str(error)) from error
+        self._stops.append(("store", held.stop))
+        await self._start_keepers(held)
+        await self._listen(ports, self._parts(token))
+        paths.write_private(self.kubeconfig, self._kubeconfig_document(token))
+        log.info("control plane serves", extra={"address": self.address})
+
+    async def start_node(self) -> None:
+        """Add the local node, which reaches the API server as every other client does."""
+        pair = self.certificates.node(self._settings.node_name)
+        settings = config.Config(
+            server=self.address,
+            ca_file=self.certificates.ca_certificate,
+            client_cert=pair.certificate.read_text(),
+            client_key=pair.key.read_text(),
+        )
+        kube = clients.Client(settings, user_agent="kiln-node", time=self._tools.clock)
+        await kube.__aenter__()
+        self._stops.append(("node client", lambda: kube.__aexit__(None, None, None)))
+        self.node = local.LocalNode(
+            kube,
+            local.Settings(
+                name=self._settings.node_name,
+                folder=self.data_dir,
+                run_dir=self.run_dir,
+                workdir=self._settings.workdir,
+                certificates=kubelet.Certificates(
+                    pair.certificate, pair.key, self.certificates.ca_certificate
+                ),
+            ),
+            time=self._tools.clock,
+        )
+        await self.node.start()
+
+    async def stop_node(self, *, grace_s: float = 10.0) -> None:
+        """End every container; the API server must still run for their last statuses."""
+        if self.node is not None:
+            node, self.node = self.node, None
+            await node.stop(grace_s=grace_s)
+
+    async def stop(self) -> None:
+        """Node if it runs, then everything in the reverse order of its start."""
+        await self.stop_node()
+        while self._stops:
+            name, stop = self._stops.pop()
+            try:
+                await stop()
+            except Exception:
+                log.exception("part did not stop", extra={"part": name})
+
+    def publish(self, *, epoch: int | None = None, channel: Channel | None = None) -> Endpoints:
+        """Write DIR/endpoints.json: this process serves now. Called when all of it is ready."""
+        found = Endpoints(
+            version=__version__,
+            pid=os.getpid(),
+            epoch=epoch,
+            kubernetes=self.address,
+            http=self.http_address,
+            channel=channel or Channel(),
+        )
+        document = msgspec.json.format(msgspec.json.encode(found), indent=2)
+        paths.write_private(self.data_dir / _ENDPOINTS, document + b"\n")
+        return found
+
+    def admin_config(self) -> config.Config:
+        """How the server's own controllers reach the API server."""
+        return config.load(self.kubeconfig)
+
+    def _open_directory(self) -> None:
+        try:
+            self.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._lock.acquire()
+        except OSError as error:
+            raise kit_errors.ConfigurationError(
+                f"data directory {self.data_dir} cannot be used: {error.strerror or error}"
+            ) from error
+        self._stops.append(("lock", _later(self._lock.release)))
+        self.run_dir.mkdir(mode=0o700, exist_ok=True)
+        if self.run_dir.stat().st_uid != os.getuid():
+            raise kit_errors.ConfigurationError(f"{self.run_dir} belongs to somebody else")
+        self.run_dir.chmod(0o700)
+
+    def _last_port(self) -> int | None:
+        found = read_endpoints(self.data_dir)
+        if found is None:
+            return None
+        _, _, number = found.kubernetes.rpartition(":")
+        return int(number) if number.isdigit() else None
+
+    def _admin_token(self) -> str:
+        path = self.data_dir / _TOKEN
+        if path.exists():
+            token = path.read_text().strip()
+            if token:
+                path.chmod(0o600)
+                return token
+        token = secrets.token_urlsafe(32)
+        paths.write_private(path, token.encode() + b"\n")
+        return token
+
+    async def _start_keepers(self, held: store.Store) -> None:
+        """Followers of the store: watches first, so that they miss nothing."""
+        tools = self._tools
+        self.writer = crud.Writer(
+            held, clock=tools.clock, new_uid=tools.new_uid, entropy=tools.entropy
+        )
+        self.authorizer = authz.Authorizer(self.writer.lookup)
+        self._deleter = deletion.Deleter(self.writer)
+        self._hub = watching.Hub(held, clock=tools.clock)
+        self._hub.start()
+        self._stops.append(("watches", self._hub.stop))
+        ca = self.certificates.ca_data().decode()
+        self._keeper = namespaces.Keeper(self.writer, self._deleter, ca=ca)
+        await self._keeper.start()
+        self._stops.append(("namespaces", self._keeper.stop))
+        collector = gc.Collector(self.writer, self._deleter)
+        collector.start()
+        self._stops.append(("garbage collector", collector.stop))
+        pod_binder = binder.Binder(self.writer)
+        pod_binder.start()
+        self._stops.append(("binder", pod_binder.stop))
+
+    def _parts(self, admin_token: str) -> app.Parts:
+        tools = self._tools
+        minter = tokens.Tokens(
+            self.certificates.signing_key(), clock=tools.clock, new_uid=tools.new_uid
+        )
+        logs = podlogs.PodLogs(self.certificates)
+        self._stops.append(("pod logs", logs.close))
+        return app.Parts(
+            writer=self.writer,
+            deleter=self._deleter,
+            hub=self._hub,
+            keeper=self._keeper,
+            authenticator=authn.Authenticator(
+                minter, admin_token=admin_token, lookup=self.writer.lookup
+            ),
+            authorizer=self.authorizer,
+            minter=minter,
+            logs=logs,
+            entropy=tools.entropy,
+            address=f"{serving.HOST}:{self.port}",
+        )
+
+    async def _listen(self, ports: serving.Ports, parts: app.Parts) -> None:
+        secure = serving.Listener(
+            app.build(parts, self._mounts),
+            ports.tls,
+            tls=serving.tls_context(self.certificates),
+        )
+        plain = serving.Listener(app.build(parts, self._mounts, kubernetes=False), ports.plain)
+
+        async def stop() -> None:
+            await self._hub.stop()
+            await plain.stop(timeout_s=_REQUESTS_END_S)
+            await secure.stop(timeout_s=_REQUESTS_END_S)
+
+        self._stops.append(("listeners", stop))
+        await secure.start()
+        await plain.start()
+
+    def _kubeconfig_document(self, token: str) -> bytes:
+        cluster = {
+            "server": self.address,
+            "certificate-authority-data": msgspec.to_builtins(self.certificates.ca_data()),
+        }
+        context = {"cluster": "kilnwork", "user": "kilnwork", "namespace": "default"}
+        document: dict[str, Any] = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "kilnwork", "cluster": cluster}],
+            "users": [{"name": "kilnwork", "user": {"token": token}}],
+            "contexts": [{"name": "kilnwork", "context": context}],
+            "current-context": "kilnwork",
+        }
+        return msgspec.yaml.encode(document)
+
+
+def read_endpoints(data_dir: Path) -> Endpoints | None:
+    """Who last served a data directory; None when nobody did or the file cannot be read."""
+    try:
+        return msgspec.json.decode((data_dir / _ENDPOINTS).read_bytes(), type=Endpoints)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def runtime_dir(data_dir: Path) -> Path:
+    """The private folder for Unix sockets: DIR/run, or a short one in /tmp when DIR is long.
+
+    The same for the same DIR, so that the next server finds what the last one left.
+    """
+    run = data_dir / "run"
+    if len(os.fsencode(run)) < MAX_SOCKET_FOLDER:
+        return run
+    digest = hashlib.sha256(os.fsencode(data_dir.resolve())).hexdigest()[:16]
+    return Path("/tmp") / f"kiln-{digest}"  # noqa: S108  0700, owner checked, name is no secret
+
+
+def _later(stop: Callable[[], None]) -> Callable[[], Awaitable[None]]:
+    async def run() -> None:
+        stop()
+
+    return run
