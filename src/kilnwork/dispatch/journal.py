@@ -24,8 +24,6 @@ from kilnwork.dispatch import errors, rows, statements
 log = logging.getLogger(__name__)
 
 _SQL = statements.QUERIES
-RETRY_S = 1.0
-"""Between tries of a commit that the disk refused: full, or failing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +45,12 @@ class Journal:
     """One journal file and its lock.
 
     `tell` runs a callable on the caller's loop (`loop.call_soon_threadsafe`); `on_failure` is
-    called there when the journal cannot go on. `sync_delay_s` makes every commit slower, as a cloud
+    called there when the journal cannot go on. `retry_s`: between tries of a commit that the disk
+    refused, full or failing. `sync_delay_s` makes every commit slower, as a cloud
     disk would; for measuring only.
     """
 
-    def __init__(self, path: Path, *, sync_delay_s: float = 0.0) -> None:
+    def __init__(self, path: Path, *, retry_s: float = 1.0, sync_delay_s: float = 0.0) -> None:
         self.path = path
         self.epoch = 0
         self.trouble: str | None = None
@@ -61,6 +60,7 @@ class Journal:
         self._work: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._closing = threading.Event()
+        self._retry_s = retry_s
         self._sync_delay_s = sync_delay_s
         self._tell: Callable[[Callable[[], None]], object] = lambda call: call()
         self._on_failure: Callable[[BaseException], None] = lambda error: None
@@ -145,7 +145,7 @@ class Journal:
             except (apsw.FullError, apsw.IOError) as error:
                 self.trouble = str(error)
                 log.warning("journal cannot be written", extra={"error": str(error)})
-                if self._closing.wait(RETRY_S):
+                if self._closing.wait(self._retry_s):
                     return False
                 continue
             self.trouble = None

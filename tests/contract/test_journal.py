@@ -1,0 +1,262 @@
+"""What every journal promises: what was accepted is there, one writer, finality, fencing by epoch.
+
+Runs on SQLite now; a second implementation must pass the same.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import apsw
+import pytest
+
+from kilnwork.api import attempts
+from kilnwork.api import task as api_task
+from kilnwork.dispatch import (
+    errors,
+    instructions,
+    journal,
+    model,
+    queries,
+    records,
+    rows,
+    statements,
+    transitions,
+)
+from kilnwork.kit import ids
+from support import waiting
+
+SUBMITTER = """
+import asyncio, sys
+from pathlib import Path
+from kilnwork.api import task
+from kilnwork.dispatch import hub, journal, model
+from kilnwork.kit import clock, ids
+
+class Nobody:
+    async def verify(self, namespace, cluster, credential):
+        return False
+
+async def main(folder):
+    dispatcher = hub.Hub(
+        journal.Journal(folder / "journal.db"), clock=clock.SystemClock(), verifier=Nobody(),
+        logs_dir=folder / "logs", entropy=ids.system_entropy(),
+    )
+    await dispatcher.start(folder / "run" / "s")
+    async def submit_forever():
+        while True:
+            spec = task.TaskSpec(command=("true",))
+            one = model.Submission(task=ids.new_task_id(), namespace="ns", name="t", spec=spec)
+            await dispatcher.submit(one)
+            sys.stdout.write(ids.task_text(one.task) + "\\n")
+            sys.stdout.flush()
+    await asyncio.gather(*(submit_forever() for _ in range(8)))
+
+asyncio.run(main(Path(sys.argv[1])))
+"""
+
+
+def a_record(number: int = 1, *, run: int = 1) -> records.Task:
+    submission = model.Submission(
+        task=ids.TaskId(number.to_bytes(16, "big")),
+        namespace="ns",
+        name=f"t-{number}",
+        spec=api_task.TaskSpec(command=("true",), run=run),
+    )
+    task = records.Task(number, submission, records.Cluster(("ns", "default")))
+    task.created = 100.0
+    return task
+
+
+def write(store: journal.Journal, batch: instructions.Batch) -> BaseException | None:
+    """Write one batch and wait; the error when the journal failed."""
+    ended = threading.Event()
+    failures: list[BaseException] = []
+
+    def failed(error: BaseException) -> None:
+        failures.append(error)
+        ended.set()
+
+    store.start(lambda call: call(), on_failure=failed)
+    store.write(rows.of_batch(batch), ended.set)
+    assert ended.wait(10)
+    return failures[0] if failures else None
+
+
+def test_what_is_written_is_read_as_it_was(tmp_path: Path) -> None:
+    store = journal.Journal(tmp_path / "journal.db")
+    store.open()
+    worker = records.Worker(
+        records.Cluster(("ns", "default")), b"s" * 16, row=1, name="w", pod_uid="u", node="n"
+    )
+    task = a_record()
+    task.state = api_task.State.SUCCESS
+    task.attempt, task.attempt_state = 2, transitions.AttemptState.SUCCEEDED
+    task.worker, task.reserved, task.started = worker, 101.0, 102.0
+    task.finished, task.exit_code, task.stopped = 103.0, 0, True
+    task.result = attempts.Payload("application/json", b"[1]")
+    task.parent = attempts.AttemptRef(ids.TaskId(b"p" * 16), 3, 4)
+    task.child_key, task.digest = "=k", b"d"
+    past = records.PastAttempt(1, 1, 1, 90.0, 91.0, 92.0, "Lost", "WorkerLost", "gone", 137)
+    batch = instructions.Batch(dirty={task: None}, workers=[worker], past=[past])
+    assert write(store, batch) is None
+    reader = queries.Queries(store.path)
+    view = reader.task(task.id)
+    assert view is not None
+    assert (view.state, view.attempt, view.worker, view.node) == ("Success", 2, "w", "n")
+    assert (view.result, view.parent, view.stopped) == (task.result, task.parent, True)
+    assert (view.created, view.started, view.finished) == (100.0, 102.0, 103.0)
+    first, second = reader.attempts(task.id)
+    assert (first.ending, first.exit_code, first.ref.attempt) == (attempts.Ending.LOST, 137, 1)
+    assert (second.ending, second.worker) == (attempts.Ending.SUCCEEDED, "w")
+    assert reader.child(task.parent.task, 3, "=k") is not None
+    assert reader.find("ns", "t-1") == view
+    assert reader.tasks("ns") == ([view], None)
+    reader.close()
+    store.close()
+
+
+def test_a_final_state_is_not_overwritten(tmp_path: Path) -> None:
+    store = journal.Journal(tmp_path / "journal.db")
+    store.open()
+    task = a_record()
+    task.state, task.finished = api_task.State.KILLED, 5.0
+    assert write(store, instructions.Batch(dirty={task: None})) is None
+    task.state = api_task.State.SUCCESS
+    ended = threading.Event()
+    store.write(rows.of_batch(instructions.Batch(dirty={task: None})), ended.set)
+    assert ended.wait(10)
+    reader = queries.Queries(store.path)
+    view = reader.task(task.id)
+    assert view is not None
+    assert view.state is api_task.State.KILLED
+    reader.close()
+    store.close()
+
+
+def test_each_opening_raises_the_epoch(tmp_path: Path) -> None:
+    seen = []
+    for _ in range(3):
+        store = journal.Journal(tmp_path / "journal.db")
+        seen.append(store.open().epoch)
+        store.close()
+    assert seen == [1, 2, 3]
+
+
+def test_a_stale_epoch_can_write_nothing(tmp_path: Path) -> None:
+    store = journal.Journal(tmp_path / "journal.db")
+    store.open()
+    other = sqlite3.connect(tmp_path / "journal.db")
+    other.execute("UPDATE leadership SET epoch = epoch + 1")
+    other.commit()
+    other.close()
+    failure = write(store, instructions.Batch(dirty={a_record(): None}))
+    assert isinstance(failure, errors.StaleEpoch)
+    reader = queries.Queries(store.path)
+    assert list(reader.unfinished()) == []
+    reader.close()
+    store.close()
+
+
+def test_a_second_process_is_refused_by_name(tmp_path: Path) -> None:
+    store = journal.Journal(tmp_path / "journal.db")
+    store.open()
+    with pytest.raises(errors.JournalLocked, match=f"in use by process {os.getpid()}"):
+        journal.Journal(tmp_path / "journal.db").open()
+    store.close()
+    again = journal.Journal(tmp_path / "journal.db")
+    again.open()
+    again.close()
+
+
+def test_a_lock_file_left_behind_locks_nothing(tmp_path: Path) -> None:
+    (tmp_path / "journal.lock").write_text("4711\n")
+    store = journal.Journal(tmp_path / "journal.db")
+    assert store.open().epoch == 1
+    store.close()
+
+
+def test_a_file_that_is_no_journal_is_named(tmp_path: Path) -> None:
+    (tmp_path / "journal.db").write_bytes(b"not a database, but long enough to be one" * 100)
+    with pytest.raises(errors.JournalUnreadable, match="is no journal"):
+        journal.Journal(tmp_path / "journal.db").open()
+
+
+def test_a_journal_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
+    with contextlib.closing(apsw.Connection(str(tmp_path / "journal.db"))) as connection:
+        connection.pragma("user_version", 99)
+    with pytest.raises(errors.JournalUnreadable, match="version 99"):
+        journal.Journal(tmp_path / "journal.db").open()
+
+
+def test_migrations_are_numbered_without_a_gap() -> None:
+    folder = Path(statements.__file__).parent / "sql"
+    numbers = sorted(int(path.name[:3]) for path in folder.glob("[0-9]*.sql"))
+    assert numbers == list(range(1, len(statements.MIGRATIONS) + 1))
+
+
+def test_a_full_disk_is_waited_for(tmp_path: Path) -> None:
+    store = journal.Journal(tmp_path / "journal.db", retry_s=0.01)
+    store.open()
+    connection = store._connection
+    assert connection is not None
+    connection.pragma("max_page_count", connection.pragma("page_count"))
+    ended = threading.Event()
+    store.start(lambda call: call(), on_failure=lambda error: None)
+    many = {a_record(number): None for number in range(1, 200)}
+    store.write(rows.of_batch(instructions.Batch(dirty=many)), ended.set)
+    waiting.until(lambda: store.trouble, what="the journal says what it suffers from")
+    assert not ended.is_set()
+    connection.pragma("max_page_count", 1_000_000)
+    assert ended.wait(10)
+    assert store.trouble is None
+    store.close()
+
+
+@pytest.mark.parametrize("after", [5, 40, 150])
+def test_sigkill_loses_no_acknowledged_submit(tmp_path: Path, after: int) -> None:
+    argv = [sys.executable, "-c", SUBMITTER, str(tmp_path)]
+    acknowledged = []
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            acknowledged.append(line.strip())
+            if len(acknowledged) == after:
+                process.send_signal(signal.SIGKILL)
+    whole = [line for line in acknowledged if len(line) == 36]
+    assert len(whole) >= after
+    store = journal.Journal(tmp_path / "journal.db")
+    store.open()
+    reader = queries.Queries(store.path)
+    kept = {ids.task_text(row.task) for row in reader.unfinished()}
+    reader.close()
+    store.close()
+    assert set(whole) <= kept
+
+
+async def test_commits_end_in_order(tmp_path: Path) -> None:
+    loop = asyncio.get_running_loop()
+    store = journal.Journal(tmp_path / "journal.db")
+    store.open()
+    store.start(loop.call_soon_threadsafe, on_failure=lambda error: None)
+    order: list[int] = []
+    last = asyncio.Event()
+    for number in range(1, 101):
+        batch = instructions.Batch(dirty={a_record(number): None})
+
+        def done(number: int = number) -> None:
+            order.append(number)
+            if number == 100:
+                last.set()
+
+        store.write(rows.of_batch(batch), done)
+    async with asyncio.timeout(10):
+        await last.wait()
+    assert order == list(range(1, 101))
+    store.close()
