@@ -104,6 +104,9 @@ class Agent:
             processes.send(processes.descendants(os.getpid()), signal.SIGKILL)
             self._tools.mirror.close()
             self._tools.folders.close()
+            for number in (signal.SIGTERM, signal.SIGINT):  # one more must not spoil the exit code
+                loop.remove_signal_handler(number)
+                signal.signal(number, signal.SIG_IGN)
         if self._failure is not None:
             raise self._failure
 
