@@ -12,8 +12,9 @@ import pytest
 from kilnwork import controllers
 from kilnwork.api import attempts, meta, resource
 from kilnwork.controllers.task import plan
-from kilnwork.dispatch import model
-from kilnwork.kit import clock, coroutines
+from kilnwork.dispatch import hub as hubs
+from kilnwork.dispatch import journal, model
+from kilnwork.kit import clock, coroutines, ids
 from kilnwork.kube import client, errors
 from support import bare_api, told_hub, waiting
 
@@ -440,6 +441,68 @@ async def test_many_tasks_are_submitted_at_once(world: World) -> None:
     await world.cluster()
     await asyncio.gather(*(world.task(f"t-{n}") for n in range(100)))
     await eventually(lambda: len(world.hub.views) == 100, what="all submitted")
+
+
+# With the real dispatcher
+
+
+async def test_journal_and_objects_agree_after_a_restart(tmp_path: Path) -> None:
+    async with bare_api.running(tmp_path) as kube:
+        world = World(kube)
+        await world.cluster(replicas=0)
+        for name in ("stays", "goes"):
+            await world.task(name)
+        async with _dispatcher(kube, tmp_path):
+            status = await world.says("goes", "Pending", "NoWorker")
+            assert status["message"] == "TaskCluster default: spec.replicas is 0"
+            await world.says("stays", "Pending", "NoWorker")
+        await kube.delete(resource.TASKS, "goes", NS)
+        async with _dispatcher(kube, tmp_path) as hub:
+            await eventually(
+                lambda: {str(v.state) for v in hub.declared("goes")} == {"Killed"}, what="killed"
+            )
+            assert [str(v.state) for v in hub.declared("stays")] == ["Pending"]
+            await kube.delete(resource.TASK_CLUSTERS, "default", NS)
+            await world.says("stays", "Failed", "ClusterDeleted")
+
+
+class _Dispatcher:
+    """The real hub, and what it has of a name."""
+
+    def __init__(self, hub: hubs.Hub) -> None:
+        self._hub = hub
+        self._views: dict[ids.TaskId, model.TaskView] = {}
+
+    async def follow(self) -> None:
+        since = 0
+        while True:
+            since, views = await self._hub.changes(since)
+            self._views.update({v.task: v for v in views})
+
+    def declared(self, name: str) -> list[model.TaskView]:
+        return [v for v in self._views.values() if v.name == name]
+
+
+@contextlib.asynccontextmanager
+async def _dispatcher(kube: client.Client, folder: Path) -> AsyncIterator[_Dispatcher]:
+    made = controllers.Controllers(kube, SETTINGS, time=clock.SystemClock())
+    hub = hubs.Hub(
+        journal.Journal(folder / "journal.db"),
+        clock=clock.SystemClock(),
+        verifier=made.verifier,
+        logs_dir=folder / "logs",
+        entropy=ids.system_entropy(),
+    )
+    await hub.start(folder / "channel.sock")
+    watcher, crew = _Dispatcher(hub), coroutines.Crew("test")
+    await made.start(hub)
+    crew.start("follow", watcher.follow())
+    try:
+        yield watcher
+    finally:
+        await crew.stop()
+        await made.stop()
+        await hub.stop()
 
 
 # TaskClusters

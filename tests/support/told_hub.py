@@ -42,13 +42,14 @@ class ToldHub:
             raise errors.RunRefused(f"run {known.run} of {submission.name} succeeded")
         return self._publish(_waiting(submission, self._wall))
 
-    async def kill(self, task: ids.TaskId, *, reason: str) -> None:
+    async def kill(self, task: ids.TaskId, *, reason: str, message: str = "") -> None:
         """Killed at once."""
         view = self.views.get(task)
         if view is None or view.state.final:
             return
         self.killed.append((view.name, str(reason)))
-        self.move(view.name, "Killed", reason=str(reason), finished=self._wall, stopped=True)
+        ended = {"message": message, "finished": self._wall, "stopped": True}
+        self.move(view.name, "Killed", reason=str(reason), **ended)
 
     async def changes(self, since: int) -> tuple[int, list[model.TaskView]]:
         """Views that are newer than `since`."""

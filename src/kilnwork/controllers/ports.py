@@ -24,7 +24,7 @@ class TaskHub(Protocol):
         """
         ...
 
-    async def kill(self, task: ids.TaskId, *, reason: str) -> None:
+    async def kill(self, task: ids.TaskId, *, reason: str, message: str = "") -> None:
         """Kill a task; durable when it returns. Unknown or over: nothing happens."""
         ...
 

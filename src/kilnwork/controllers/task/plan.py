@@ -54,6 +54,7 @@ class Kill(msgspec.Struct, frozen=True):
 
     task: ids.TaskId
     reason: str
+    message: str = ""
 
 
 class Output(msgspec.Struct, frozen=True):
@@ -104,7 +105,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 def decide(facts: Facts) -> Plan:
     """The plan for one Task."""
-    kills = tuple(Kill(stray, Reason.DELETED) for stray in facts.strays)
+    kills = tuple(_deleted(stray) for stray in facts.strays)
     seen = facts.task
     if seen is None:
         return Plan(kills=kills)
@@ -112,6 +113,10 @@ def decide(facts: Facts) -> Plan:
         return _leaving(facts, seen, kills)
     run = _run(facts, seen)
     return msgspec.structs.replace(run, kills=kills + run.kills)
+
+
+def _deleted(task_id: ids.TaskId) -> Kill:
+    return Kill(task_id, Reason.DELETED, "its Task object was deleted")
 
 
 def result_of(source: task.Task, view: model.TaskView | None) -> Found:
@@ -141,7 +146,7 @@ def _leaving(facts: Facts, seen: task.Task, kills: tuple[Kill, ...]) -> Plan:
         return Plan(kills=kills)
     if view.state.final:
         return _told(facts, seen, view, kills=kills)
-    return _told(facts, seen, view, kills=(*kills, Kill(view.task, Reason.DELETED)))
+    return _told(facts, seen, view, kills=(*kills, _deleted(view.task)))
 
 
 def _run(facts: Facts, seen: task.Task) -> Plan:
@@ -161,7 +166,8 @@ def _replaced(facts: Facts, seen: task.Task, view: model.TaskView) -> Plan:
     """A new run is asked for while the one before goes on: that one is killed first."""
     if view.state is task.State.KILLING:
         return _told(facts, seen, view)
-    return _told(facts, seen, view, kills=(Kill(view.task, Reason.REPLACED),))
+    kill = Kill(view.task, Reason.REPLACED, f"run {seen.spec.run} takes its place")
+    return _told(facts, seen, view, kills=(kill,))
 
 
 def _over(known: task.TaskStatus, run: int) -> bool:
@@ -173,8 +179,10 @@ def _with_dispatcher(facts: Facts, seen: task.Task, view: model.TaskView) -> Pla
         return _finished(facts, seen, view)
     kill_in = _kill_in(seen.spec, facts.now)
     if kill_in is not None and kill_in <= 0:
-        kills = () if view.state is task.State.KILLING else (Kill(view.task, Reason.KILLED),)
-        return _told(facts, seen, view, kills=kills)
+        message = f"killTimestamp {seen.spec.kill_timestamp} has come"
+        kill = Kill(view.task, Reason.KILLED, message)
+        heard = view.state is task.State.KILLING
+        return _told(facts, seen, view, kills=() if heard else (kill,))
     return _told(facts, seen, view, again_s=kill_in)
 
 

@@ -57,8 +57,9 @@ class Reconciler:
         old: task_cluster.TaskCluster | None,
         new: task_cluster.TaskCluster | None,
     ) -> None:
-        """A TaskCluster came, changed or went."""
-        self._wake("TaskCluster", key)
+        """A TaskCluster came or went, or something else is wrong with it."""
+        if old is None or new is None or _news(old) != _news(new):
+            self._wake("TaskCluster", key)
 
     async def follow(self, hub: ports.TaskHub) -> None:
         """Take in what the dispatcher publishes, until cancelled."""
@@ -178,7 +179,7 @@ class Reconciler:
 
     async def _kill(self, decided: plan.Plan) -> None:
         for kill in decided.kills:
-            await self._dispatcher().kill(kill.task, reason=kill.reason)
+            await self._dispatcher().kill(kill.task, reason=str(kill.reason), message=kill.message)
 
     async def _submit(self, key: Key, submission: model.Submission, *, force: bool) -> None:
         try:
@@ -256,6 +257,12 @@ class Reconciler:
 
 def _unfinished(known: tuple[model.TaskView, ...]) -> tuple[ids.TaskId, ...]:
     return tuple(v.task for v in known if not v.state.final and v.state is not task.State.KILLING)
+
+
+def _news(cluster: task_cluster.TaskCluster) -> tuple[object, ...]:
+    """What tasks that wait for a worker want to hear of: not its counts, which always change."""
+    conditions = tuple((c.type, c.status, c.reason, c.message) for c in cluster.status.conditions)
+    return cluster.metadata.uid, cluster.metadata.deletion_timestamp, conditions
 
 
 def _cluster_of(seen: task.Task, view: model.TaskView | None) -> str:

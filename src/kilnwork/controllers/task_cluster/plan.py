@@ -60,7 +60,7 @@ def decide(facts: Facts, settings: worker_pods.Settings) -> Plan:
     """The plan for one TaskCluster."""
     cluster = facts.cluster
     if cluster is None or cluster.metadata.deletion_timestamp is not None:
-        return Plan(close=True)
+        return Plan(close=True, missing=_missing(facts))
     told = status.make(
         cluster,
         pods=facts.pods,

@@ -14,6 +14,7 @@ UID = "018f3a5e-0000-7000-8000-000000000001"
 NOW = 1_700_000_000.0
 CLUSTER = task_cluster.TaskCluster(metadata=meta.ObjectMeta(name="default", namespace="default"))
 NEW = task.TaskStatus()
+GONE = "its Task object was deleted"
 OBJECT = inputs.Source(inputs.Kind.OBJECT, "start")
 
 
@@ -61,6 +62,10 @@ def _decide(seen: task.Task | None, **facts: Any) -> plan.Plan:
         "pending_since": NOW,
     }
     return plan.decide(plan.Facts(**{**values, **facts}))
+
+
+def _kill(reason: str, message: str) -> plan.Kill:
+    return plan.Kill(ids.task_id(UID), reason, message)
 
 
 def _said(decided: plan.Plan) -> tuple[str, str]:
@@ -199,7 +204,7 @@ def test_view_becomes_status() -> None:
 def test_due_kill_is_passed_on_until_it_is_heard() -> None:
     seen = _task(kill_timestamp=clock.rfc3339(NOW))
     decided = _decide(seen, view=_view())
-    assert decided.kills == (plan.Kill(ids.task_id(UID), "Killed"),)
+    assert decided.kills == (_kill("Killed", f"killTimestamp {clock.rfc3339(NOW)} has come"),)
     heard = _decide(seen, view=_view(state=task.State.KILLING, reason="Killed"))
     assert heard.kills == ()
     assert _said(heard) == ("Killing", "Killed")
@@ -212,14 +217,14 @@ def test_task_that_ended_is_not_killed() -> None:
 
 def test_deleted_object_kills_what_the_dispatcher_still_has() -> None:
     decided = _decide(None, strays=(ids.task_id(UID),))
-    assert decided.kills == (plan.Kill(ids.task_id(UID), "Deleted"),)
+    assert decided.kills == (_kill("Deleted", GONE),)
     assert decided.status is None
 
 
 def test_new_object_of_the_same_name_is_another_task() -> None:
     old = ids.task_id("018f3a5e-0000-7000-8000-000000000009")
     decided = _decide(_task(), strays=(old,))
-    assert decided.kills == (plan.Kill(old, "Deleted"),)
+    assert decided.kills == (plan.Kill(old, "Deleted", GONE),)
     assert decided.submit is not None
 
 
@@ -229,7 +234,7 @@ def test_object_held_by_a_finalizer_is_killed_and_told() -> None:
     )
     seen = task.Task(metadata=metadata)
     decided = _decide(seen, view=_view())
-    assert decided.kills == (plan.Kill(ids.task_id(UID), "Deleted"),)
+    assert decided.kills == (_kill("Deleted", GONE),)
     assert _decide(seen).submit is None
 
 
@@ -243,7 +248,7 @@ def test_higher_run_of_a_finished_task_is_submitted() -> None:
 def test_higher_run_ends_the_run_before_first() -> None:
     decided = _decide(_task(run=2), view=_view())
     assert decided.submit is None
-    assert decided.kills == (plan.Kill(ids.task_id(UID), "Replaced"),)
+    assert decided.kills == (_kill("Replaced", "run 2 takes its place"),)
     assert _said(decided) == ("Running", "Started")
     ending = _decide(_task(run=2), view=_view(state=task.State.KILLING, reason="Replaced"))
     assert ending.kills == ()

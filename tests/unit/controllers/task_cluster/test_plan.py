@@ -124,8 +124,10 @@ def test_missing_account_makes_no_pod_and_is_named() -> None:
     assert available.message == "ServiceAccount sa does not exist in namespace ns"
 
 
-def test_gone_cluster_is_closed() -> None:
+def test_gone_cluster_is_closed_and_its_workers_are_looked_for() -> None:
     assert _decide(None) == plan.Plan(close=True)
+    worker = _worker("c-0")
+    assert _decide(None, view=_view(worker)) == plan.Plan(close=True, missing=(worker,))
 
 
 def test_cluster_being_deleted_is_closed_and_makes_nothing() -> None:
