@@ -14,7 +14,7 @@ import msgspec
 
 from kilnwork import version as versions
 from kilnwork.api import meta, resource, schema
-from kilnwork.controlplane.apiserver import builtin, shapes
+from kilnwork.controlplane.apiserver import builtin, shapes, statuses
 
 _META = "io.k8s.apimachinery.pkg.apis.meta.v1"
 _OBJECT_META = f"{_META}.ObjectMeta"
@@ -73,17 +73,33 @@ _LIST_PARAMETERS = (
 _DELETE_PARAMETERS = ("dryRun", "gracePeriodSeconds", "propagationPolicy")
 
 
-def index() -> bytes:
-    """`/openapi/v3`: where the document of each group and version is, with its hash."""
+def document(path: str, *, accept: str = "*/*") -> bytes | None:
+    """The document at a URL path under `/openapi`, as JSON; None when there is none.
+
+    406 for clients that take OpenAPI v2 as protobuf only.
+    """
+    if path == "/openapi/v2":
+        if not _accepts_json(accept):
+            raise statuses.not_acceptable(
+                "only the following media types are accepted: application/json"
+            )
+        return _v2()
+    if path == "/openapi/v3":
+        return _index()
+    return _group_document(path.removeprefix("/openapi/v3/"))
+
+
+def _index() -> bytes:
+    """Where the document of each group and version is, with its hash."""
     paths = {}
     for path in _group_paths():
-        digest = hashlib.sha256(document(path) or b"").hexdigest()[:32].upper()
+        digest = hashlib.sha256(_group_document(path) or b"").hexdigest()[:32].upper()
         paths[path] = {"serverRelativeURL": f"/openapi/v3/{path}?hash={digest}"}
     return msgspec.json.encode({"paths": paths})
 
 
-@functools.cache
-def document(path: str) -> bytes | None:
+@functools.lru_cache(maxsize=32)
+def _group_document(path: str) -> bytes | None:
     """The OpenAPI v3 document of `api/v1` or `apis/GROUP/VERSION`; None when not served."""
     served = _group_paths().get(path)
     if served is None:
@@ -104,8 +120,8 @@ def document(path: str) -> bytes | None:
 
 
 @functools.cache
-def v2() -> bytes:
-    """`/openapi/v2` as JSON: definitions and the paths that clients look up."""
+def _v2() -> bytes:
+    """Definitions, and the paths that clients look up."""
     paths: meta.JsonObject = {}
     definitions = _common_schemas()
     for one in builtin.SERVED:
@@ -121,8 +137,7 @@ def v2() -> bytes:
     )
 
 
-def accepts_json(accept: str) -> bool:
-    """False for clients that take OpenAPI v2 as protobuf only: they get 406."""
+def _accepts_json(accept: str) -> bool:
     wanted = [option.partition(";")[0].strip() for option in accept.split(",")]
     return any(option in ("", "*/*", "application/*", "application/json") for option in wanted)
 
