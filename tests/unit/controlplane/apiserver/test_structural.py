@@ -74,22 +74,22 @@ def test_data_of_a_task_object_is_any_json(data: Any) -> None:
         (
             {"command": "ls"},
             (
-                'spec.command: Invalid value: "string": spec.command in body must be of type array: '
-                '"string"'
+                'spec.command: Invalid value: "string": spec.command in body must be of '
+                'type array: "string"'
             ),
         ),
         (
             {"command": [1]},
             (
-                'spec.command[0]: Invalid value: "integer": spec.command[0] in body must be of type '
-                'string: "integer"'
+                'spec.command[0]: Invalid value: "integer": spec.command[0] in body must be '
+                'of type string: "integer"'
             ),
         ),
         (
             {"suspend": "yes"},
             (
-                'spec.suspend: Invalid value: "string": spec.suspend in body must be of type boolean: '
-                '"string"'
+                'spec.suspend: Invalid value: "string": spec.suspend in body must be of '
+                'type boolean: "string"'
             ),
         ),
         ({"env": [{}]}, "spec.env[0].name: Required value"),
