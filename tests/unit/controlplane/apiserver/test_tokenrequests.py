@@ -1,0 +1,81 @@
+"""TokenRequest: what may be asked for, and by whom."""
+
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from kilnwork.api import resource
+from kilnwork.controlplane.apiserver import authn, statuses, tokenrequests, tokens
+from kilnwork.kit import clock as clocks
+from kilnwork.kit import ids
+from support import lookups
+
+ACCOUNT = {"metadata": {"name": "sa", "namespace": "ns", "uid": "sa-uid"}}
+POD = {"metadata": {"name": "p", "namespace": "ns", "uid": "pod-uid"}}
+NODE = authn.User("system:node:local", groups=("system:nodes", "system:authenticated"))
+
+
+@pytest.fixture
+def minter() -> tokens.Tokens:
+    key = ec.generate_private_key(ec.SECP256R1())
+    return tokens.Tokens(key, clock=clocks.ManualClock(), new_uid=ids.new_uid)
+
+
+def ask(
+    minter: tokens.Tokens, spec: dict[str, Any] | None, *, user: authn.User = authn.ADMIN
+) -> dict[str, Any]:
+    return tokenrequests.answer(
+        {} if spec is None else {"spec": spec},
+        account=ACCOUNT,
+        minter=minter,
+        reader=lookups.MemoryLookup((resource.PODS, POD)),
+        user=user,
+    )
+
+
+@pytest.mark.parametrize("spec", [None, {}, {"audiences": [], "expirationSeconds": None}])
+def test_an_hour_for_this_server_is_the_default(
+    minter: tokens.Tokens, spec: dict[str, Any] | None
+) -> None:
+    answer = ask(minter, spec)
+    assert (answer["kind"], answer["apiVersion"]) == ("TokenRequest", "authentication.k8s.io/v1")
+    assert answer["spec"] == {"audiences": [tokens.API_AUDIENCE], "expirationSeconds": 3600}
+    claims = minter.verify(answer["status"]["token"])
+    assert claims is not None
+    assert answer["status"]["expirationTimestamp"] == clocks.rfc3339(claims.expires)
+
+
+def test_token_is_bound_to_a_pod_by_its_uid(minter: tokens.Tokens) -> None:
+    reference = {"kind": "Pod", "apiVersion": "v1", "name": "p", "uid": "pod-uid"}
+    answer = ask(minter, {"boundObjectRef": reference}, user=NODE)
+    claims = minter.verify(answer["status"]["token"])
+    assert claims is not None
+    assert claims.bound == tokens.Bound("Pod", "p", "pod-uid")
+    assert answer["spec"]["boundObjectRef"] == reference
+
+
+@pytest.mark.parametrize(
+    ("spec", "code", "text"),
+    [
+        ({"expirationSeconds": 599}, 422, "may not specify a duration less than 10 minutes"),
+        ({"expirationSeconds": 1 << 33}, 422, "may not specify a duration larger than"),
+        ({"expirationSeconds": "1h"}, 400, "cannot be handled as a TokenRequest"),
+        ({"boundObjectRef": {"kind": "Pod", "name": "q"}}, 404, 'pods "q" not found'),
+        ({"boundObjectRef": {"kind": "Pod", "name": "p", "uid": "x"}}, 409, "does not match"),
+        ({"boundObjectRef": {"kind": "Task", "name": "p"}}, 400, "cannot bind token"),
+    ],
+)
+def test_what_cannot_be_met_is_refused(
+    minter: tokens.Tokens, spec: dict[str, Any], code: int, text: str
+) -> None:
+    with pytest.raises(statuses.StatusError) as caught:
+        ask(minter, spec)
+    assert caught.value.code == code
+    assert text in caught.value.message
+
+
+def test_node_gets_tokens_for_its_pods_only(minter: tokens.Tokens) -> None:
+    with pytest.raises(statuses.StatusError, match="not bound to a pod") as caught:
+        ask(minter, {}, user=NODE)
+    assert caught.value.code == 403
