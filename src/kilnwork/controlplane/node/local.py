@@ -137,7 +137,17 @@ class LocalNode:
         return built
 
     async def start(self) -> None:
-        """Be Ready when this returns: containers of an earlier server are adopted or ended."""
+        """Be Ready when this returns: containers of an earlier server are adopted or ended.
+
+        After a failure nothing runs on but the shim with what it has.
+        """
+        try:
+            await self._start()
+        except BaseException:
+            await self.abandon()
+            raise
+
+    async def _start(self) -> None:
         self._pods.mkdir(mode=0o700, parents=True, exist_ok=True)
         await self._shim.start()
         await self._server.start()

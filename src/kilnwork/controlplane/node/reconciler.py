@@ -90,7 +90,7 @@ class Reconciler:
         for record in sorted(known, key=lambda r: r.number):
             by_uid.setdefault(record.id.split("/")[0], []).append(record)
         for uid, records in by_uid.items():
-            held = self._held.get(uid) or self._new(uid, ("", uid))
+            held = self._held.get(uid) or self._new(uid, self._key(uid))
             before = records[-2] if len(records) > 1 else None
             self._update(held, records[-1], before=before)
         for uid in self._held.keys() - by_uid.keys():
@@ -106,9 +106,15 @@ class Reconciler:
             return
         self._update(held, record)
 
-    def on_change(self, key: objects.Key, _: pods.Pod | None, __: pods.Pod | None) -> None:
-        """A Pod object changed."""
+    def on_change(self, key: objects.Key, _: pods.Pod | None, new: pods.Pod | None) -> None:
+        """A Pod object changed, or was found in the first list."""
+        if new is not None and (held := self._held.get(new.metadata.uid)) is not None:
+            held.key = key
         self._tools.queue.add(key)
+
+    def _key(self, uid: str) -> objects.Key:
+        known = (objects.key(p) for p in self._tools.cache.list() if p.metadata.uid == uid)
+        return next(known, ("", uid))
 
     def _update(
         self, held: Held, record: container.Record, *, before: container.Record | None = None

@@ -1,0 +1,414 @@
+"""The local node under the real API server: Pods become processes and back into statuses."""
+
+import asyncio
+import base64
+import contextlib
+import shutil
+import signal
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from kilnwork.api import resource
+from kilnwork.controlplane import cluster
+from kilnwork.controlplane.node import container, statuses
+from kilnwork.kit import paths, processes
+from kilnwork.kube import client, errors
+from support import waiting
+
+NS = "default"
+
+
+async def eventually(
+    look: Callable[[], Awaitable[bool]], *, what: str, timeout_s: float = 10.0
+) -> None:
+    """Wait until a coroutine function says yes."""
+    deadline = time.monotonic() + timeout_s
+    while not await look():
+        assert time.monotonic() < deadline, f"{what}: not within {timeout_s} s"
+        await asyncio.sleep(0.02)
+
+
+class World:
+    """One data folder, its control plane with a node, and an admin's client."""
+
+    def __init__(self) -> None:
+        self.data = paths.short_runtime_dir()
+        self.workdir = self.data / "work"
+        self.workdir.mkdir()
+        self.uids: set[str] = set()
+        self.plane: cluster.ControlPlane
+        self.kube: client.Client
+
+    async def start(self) -> None:
+        settings = cluster.Settings(
+            data_dir=self.data, port=0, workdir=self.workdir, node_name="n1"
+        )
+        self.plane = cluster.ControlPlane(settings)
+        await self.plane.start()
+        await self.plane.start_node()
+        self.kube = client.Client(self.plane.admin_config(), user_agent="test")
+        await self.kube.__aenter__()
+
+    async def stop(self) -> None:
+        await self.kube.__aexit__(None, None, None)
+        await self.plane.stop()
+
+    async def crash(self) -> None:
+        """Lose the server but not the shim, as a SIGKILL does."""
+        assert self.plane.node is not None
+        await self.kube.__aexit__(None, None, None)
+        await self.plane.node.abandon()
+        self.plane.node = None
+        await self.plane.stop()
+
+    def close(self) -> None:
+        for uid in self.uids:
+            for number in range(4):
+                marker = f"{container.MARKER}={uid}/main/{number}"
+                assert processes.belonging(None, marker=marker) == set()
+        shutil.rmtree(self.data)
+
+    async def run(self, name: str, *command: str, **more: Any) -> dict[str, Any]:
+        """Create a Pod; `more`: fields of the container in `main`, others of the spec."""
+        main = {"name": "main", "image": "label", "command": list(command), **more.pop("main", {})}
+        spec = {
+            "containers": [main],
+            "restartPolicy": "Never",
+            "automountServiceAccountToken": False,
+            **more,
+        }
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+        made = await self.kube.create(resource.PODS, pod, NS)
+        self.uids.add(made["metadata"]["uid"])
+        return made
+
+    async def shell(self, name: str, script: str, **more: Any) -> dict[str, Any]:
+        return await self.run(name, "sh", "-c", script, **more)
+
+    async def get(self, name: str) -> dict[str, Any]:
+        return await self.kube.get(resource.PODS, name, NS)
+
+    async def until(self, name: str, *phases: str, timeout_s: float = 10.0) -> dict[str, Any]:
+        """Wait for a phase; the Pod."""
+        found: dict[str, Any] = {}
+
+        async def look() -> bool:
+            nonlocal found
+            found = await self.get(name)
+            return found["status"]["phase"] in phases
+
+        await eventually(look, what=f"{name} is {phases}", timeout_s=timeout_s)
+        return found
+
+    async def until_state(self, name: str, state: str, reason: str) -> dict[str, Any]:
+        """Wait for a container state with a reason; that state."""
+        found: dict[str, Any] = {}
+
+        async def look() -> bool:
+            nonlocal found
+            states = (await self.get(name))["status"].get("containerStatuses") or [{"state": {}}]
+            found = states[0]["state"].get(state) or {}
+            return found.get("reason") == reason
+
+        await eventually(look, what=f"{name} is {state}/{reason}", timeout_s=10)
+        return found
+
+    async def until_gone(self, name: str) -> None:
+        async def gone() -> bool:
+            with contextlib.suppress(errors.NotFound):
+                await self.get(name)
+                return False
+            return True
+
+        await eventually(gone, what=f"{name} is gone", timeout_s=10)
+
+    async def log(self, name: str, options: client.LogOptions = client.LogOptions()) -> str:  # noqa: B008
+        pieces = [piece async for piece in self.kube.pod_logs(name, NS, options)]
+        return b"".join(pieces).decode()
+
+    async def until_logged(self, name: str) -> None:
+        """Wait until the container has written something."""
+
+        async def logged() -> bool:
+            return bool(await self.log(name))
+
+        await eventually(logged, what=f"{name} writes")
+
+    def pid(self, uid: str, number: int = 0) -> int:
+        """The container's first process."""
+        found = processes.marked(f"{container.MARKER}={uid}/main/{number}")
+        return min(found, default=0)
+
+
+@pytest_asyncio.fixture
+async def world() -> AsyncIterator[World]:
+    made = World()
+    await made.start()
+    yield made
+    await made.stop()
+    made.close()
+
+
+async def test_the_node_registers_itself(world: World) -> None:
+    node = await world.kube.get(resource.NODES, "n1")
+    assert node["metadata"]["labels"]["kilnwork.dev/local"] == "true"
+    ready = next(c for c in node["status"]["conditions"] if c["type"] == "Ready")
+    assert ready["status"] == "True"
+    assert int(node["status"]["capacity"]["cpu"]) >= 1
+
+    async def lease() -> bool:
+        with contextlib.suppress(errors.NotFound):
+            found = await world.kube.get(resource.LEASES, "n1", "kube-node-lease")
+            return bool(found["spec"]["holderIdentity"] == "n1")
+        return False
+
+    await eventually(lease, what="the lease is held")
+
+
+@pytest.mark.parametrize(("code", "phase"), [(0, "Succeeded"), (3, "Failed")])
+async def test_a_pod_runs_and_its_exit_code_is_told(world: World, code: int, phase: str) -> None:
+    await world.shell("p", f"echo hello; exit {code}")
+    pod = await world.until("p", "Succeeded", "Failed")
+    assert pod["status"]["phase"] == phase
+    ended = pod["status"]["containerStatuses"][0]["state"]["terminated"]
+    assert ended["exitCode"] == code
+    assert await world.log("p") == "hello\n"
+
+
+async def test_environment_volumes_and_account(world: World) -> None:
+    secret = {"k": base64.b64encode(b"hush").decode()}
+    await world.kube.create(
+        resource.SECRETS,
+        {"kind": "Secret", "apiVersion": "v1", "metadata": {"name": "s"}, "data": secret},
+        NS,
+    )
+    main = {
+        "env": [
+            {"name": "FROM_FIELD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+            {"name": "FROM_SECRET", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
+        ],
+        "volumeMounts": [
+            {"name": "conf", "mountPath": "/etc/conf"},
+            {"name": "scratch", "mountPath": "/scratch"},
+        ],
+    }
+    volumes = [
+        {"name": "conf", "secret": {"secretName": "s"}},
+        {"name": "scratch", "emptyDir": {}},
+    ]
+    script = """
+        echo $FROM_FIELD $FROM_SECRET
+        cd "$CONTAINER_SANDBOX_MOUNT_POINT"
+        cat etc/conf/k; echo
+        echo kept > scratch/f && cat scratch/f
+        cd var/run/secrets/kubernetes.io/serviceaccount
+        cat namespace; echo; head -1 ca.crt; cut -c1-3 token
+        echo $KUBERNETES_SERVICE_HOST
+    """
+    await world.shell("p", script, main=main, volumes=volumes, automountServiceAccountToken=True)
+    await world.until("p", "Succeeded")
+    assert (await world.log("p")).splitlines() == [
+        "p hush",
+        "hush",
+        "kept",
+        "default",
+        "-----BEGIN CERTIFICATE-----",
+        "eyJ",
+        "127.0.0.1",
+    ]
+
+
+async def test_it_runs_in_the_nodes_working_directory(world: World) -> None:
+    await world.run("p", "pwd")
+    await world.until("p", "Succeeded")
+    assert await world.log("p") == f"{world.workdir}\n"
+
+
+async def test_a_missing_secret_is_named_and_waited_for(world: World) -> None:
+    env = [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "later", "key": "k"}}}]
+    await world.shell("p", "echo $A", main={"env": env})
+    waits = await world.until_state("p", "waiting", "CreateContainerConfigError")
+    assert waits["message"] == 'secret "later" not found'
+    made = {
+        "kind": "Secret",
+        "apiVersion": "v1",
+        "metadata": {"name": "later"},
+        "stringData": {"k": "v"},
+    }
+    await world.kube.create(resource.SECRETS, made, NS)
+    created = time.monotonic()
+    await world.until("p", "Succeeded")
+    assert time.monotonic() - created < 2
+    assert await world.log("p") == "v\n"
+
+
+async def test_a_program_that_does_not_exist(world: World) -> None:
+    await world.run("p", "no-such-program")
+    await world.until("p", "Failed")
+    ended = await world.until_state("p", "terminated", "StartError")
+    assert ended["exitCode"] == container.START_ERROR
+    assert '"no-such-program": executable file not found in PATH' in ended["message"]
+
+
+async def test_two_containers_are_refused(world: World) -> None:
+    containers = [{"name": n, "image": "x", "command": ["true"]} for n in ("a", "b")]
+    await world.run("p", containers=containers)
+    pod = await world.until("p", "Failed")
+    assert pod["status"]["reason"] == statuses.UNSUPPORTED
+    assert "exactly one container" in pod["status"]["message"]
+
+
+async def test_a_killed_container_shows_its_signal(world: World) -> None:
+    made = await world.shell("p", "sleep 300")
+    await world.until("p", "Running")
+    processes.send([world.pid(made["metadata"]["uid"])], signal.SIGKILL)
+    await world.until("p", "Failed")
+    ended = await world.until_state("p", "terminated", "Error")
+    assert (ended["exitCode"], ended["signal"]) == (137, 9)
+
+
+async def test_a_container_is_restarted_at_once_then_later(world: World) -> None:
+    await world.shell("p", "echo run; exit 1", restartPolicy="Always")
+    await world.until_state("p", "waiting", "CrashLoopBackOff")
+    status = (await world.get("p"))["status"]
+    assert status["phase"] == "Running"
+    assert status["containerStatuses"][0]["restartCount"] == 1
+    assert status["containerStatuses"][0]["lastState"]["terminated"]["exitCode"] == 1
+
+    async def third() -> bool:
+        found = (await world.get("p"))["status"]["containerStatuses"][0]
+        return bool(found["restartCount"] >= 2)
+
+    await eventually(third, what="the second restart", timeout_s=10)
+    assert await world.log("p", client.LogOptions(previous=True)) == "run\n"
+
+
+async def test_deleting_ends_the_process_within_its_grace(world: World) -> None:
+    made = await world.shell("p", "trap 'exit 0' TERM; echo up; sleep 300 & wait")
+    await world.until("p", "Running")
+    await world.until_logged("p")
+    before = time.monotonic()
+    await world.kube.delete(resource.PODS, "p", NS)
+    await world.until_gone("p")
+    assert time.monotonic() - before < 5
+    uid = made["metadata"]["uid"]
+    await waiting.until_async(
+        lambda: not (world.data / "pods" / uid).exists(), what="its folder is gone"
+    )
+
+
+async def test_who_ignores_sigterm_is_killed_and_gone(world: World) -> None:
+    await world.shell("p", "trap '' TERM; echo up; while :; do sleep 0.1; done")
+    await world.until("p", "Running")
+    await world.until_logged("p")
+    await world.kube.delete(resource.PODS, "p", NS, grace_s=1)
+    await world.until_gone("p")
+
+
+async def test_a_forced_deletion_ends_the_process_too(world: World) -> None:
+    made = await world.shell("p", "trap '' TERM; while :; do sleep 0.1; done")
+    await world.until("p", "Running")
+    await world.kube.delete(resource.PODS, "p", NS, grace_s=0)
+    await waiting.until_async(
+        lambda: world.pid(made["metadata"]["uid"]) == 0, what="the process is gone"
+    )
+
+
+async def test_a_log_is_followed_to_its_end(world: World) -> None:
+    await world.shell("p", "for i in 1 2 3; do echo $i; sleep 0.2; done")
+    await world.until("p", "Running")
+    assert await world.log("p", client.LogOptions(follow=True)) == "1\n2\n3\n"
+
+
+async def test_a_pod_starts_within_100_ms_of_its_creation(world: World) -> None:
+    took = []
+    for number in range(5):
+        created = time.time()
+        await world.run(f"p{number}", "date", "+%s.%N")
+        await world.until(f"p{number}", "Succeeded")
+        took.append(float(await world.log(f"p{number}")) - created)
+    assert sorted(took)[2] < 0.1, took
+
+
+async def test_a_new_server_takes_over_what_runs_and_what_ended(world: World) -> None:
+    stays = await world.shell("stays", "echo up; sleep 300")
+    await world.shell("ends", "sleep 0.5; exit 4")
+    await world.until("stays", "Running")
+    await world.until("ends", "Running")
+    pid = world.pid(stays["metadata"]["uid"])
+    await world.crash()
+    await asyncio.sleep(0.8)
+    await world.start()
+    ended = await world.until("ends", "Failed")
+    assert ended["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 4
+    found = await world.get("stays")
+    assert found["status"]["phase"] == "Running"
+    assert found["status"]["containerStatuses"][0]["restartCount"] == 0
+    assert world.pid(stays["metadata"]["uid"]) == pid
+    assert await world.log("stays") == "up\n"
+
+
+async def test_a_killed_shim_is_replaced_and_loses_nothing(world: World) -> None:
+    made = await world.shell("p", "sleep 300")
+    await world.until("p", "Running")
+    pid = world.pid(made["metadata"]["uid"])
+    needle = str(world.data / "shim").encode()
+    [shim] = [
+        p
+        for p in processes.all_pids()
+        if needle in Path(f"/proc/{p}/cmdline").read_bytes() and processes.children(p) == [pid]
+    ]
+    processes.send([shim], signal.SIGKILL)
+    await world.shell("q", "echo again")
+    await world.until("q", "Succeeded")
+    assert world.pid(made["metadata"]["uid"]) == pid
+    assert (await world.get("p"))["status"]["phase"] == "Running"
+    await world.kube.delete(resource.PODS, "p", NS, grace_s=1)
+    await world.until_gone("p")
+
+
+async def test_stopping_ends_every_process_and_the_shim() -> None:
+    made = World()
+    await made.start()
+    await made.shell("never", "sleep 300")
+    await made.shell("always", "sleep 300", restartPolicy="Always")
+    await made.until("never", "Running")
+    await made.until("always", "Running")
+    await made.stop()
+    needle = str(made.data).encode()
+    left = [p for p in processes.all_pids() if needle in _command(p)]
+    assert left == []
+    await made.start()
+    never = await made.until("never", "Failed")
+    ended = never["status"]["containerStatuses"][0]["state"]["terminated"]
+    assert (ended["exitCode"], ended["signal"]) == (143, 15)
+
+    async def again() -> bool:
+        found = (await made.get("always"))["status"]["containerStatuses"][0]
+        return bool(found["restartCount"] == 1 and "running" in found["state"])
+
+    await eventually(again, what="the other runs again", timeout_s=10)
+    await made.stop()
+    made.close()
+
+
+def _command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+async def test_reconciling_again_writes_nothing(world: World) -> None:
+    await world.shell("p", "sleep 300")
+    await world.until("p", "Running")
+    before = (await world.get("p"))["metadata"]["resourceVersion"]
+    assert world.plane.node is not None
+    world.plane.node._reconciler.look_at_all()
+    await asyncio.sleep(0.3)
+    assert (await world.get("p"))["metadata"]["resourceVersion"] == before
