@@ -1,0 +1,172 @@
+"""The TaskCluster controller on the real API server; its dispatcher says what the test wants."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kilnwork import controllers
+from kilnwork.api import resource
+from kilnwork.kube import errors
+from support import controlled
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[controlled.World]:
+    async with controlled.running(tmp_path) as made:
+        yield made
+
+
+async def test_cluster_gets_its_secret_and_pods(world: controlled.World) -> None:
+    await world.cluster("counter", replicas=3, deploymentName="dep", slotsPerWorker=2)
+    pods = await world.has_pods("dep-0", "dep-1", "dep-2")
+    secret = await world.kube.get(resource.SECRETS, "counter-channel", controlled.NS)
+    mounted = pods["dep-0"]["spec"]["volumes"][0]["secret"]["secretName"]
+    assert mounted == "counter-channel"
+    assert secret["metadata"]["ownerReferences"][0]["name"] == "counter"
+
+
+async def test_longest_cluster_name_gets_pods(world: controlled.World) -> None:
+    await world.cluster(controlled.LONG)
+    pods = await controlled.eventually(world.pods, what="a Pod")
+    assert all(len(name) <= 63 for name in pods)
+
+
+async def test_deleted_pod_is_replaced_and_its_worker_given_up(world: controlled.World) -> None:
+    await world.cluster()
+    first = (await world.has_pods("default-0"))["default-0"]
+    world.hub.tell_cluster((controlled.NS, "default"), controlled.worker(first))
+    await world.kube.delete(resource.PODS, "default-0", controlled.NS)
+    await controlled.eventually(lambda: world.hub.gone, what="worker given up")
+    assert world.hub.gone[0] == first["metadata"]["uid"]
+
+    async def replaced() -> bool:
+        pods = await world.pods()
+        return any(p["metadata"]["uid"] != first["metadata"]["uid"] for p in pods.values())
+
+    await controlled.eventually(replaced, what="replaced")
+
+
+async def test_failed_pod_is_replaced(world: controlled.World) -> None:
+    await world.cluster()
+    first = (await world.has_pods("default-0"))["default-0"]
+    patch = {"status": {"phase": "Failed", "reason": "Evicted"}}
+    await world.kube.merge_patch(
+        resource.PODS, "default-0", patch, controlled.NS, subresource="status"
+    )
+
+    async def replaced() -> bool:
+        pods = await world.pods()
+        return any(p["metadata"]["uid"] != first["metadata"]["uid"] for p in pods.values())
+
+    await controlled.eventually(replaced, what="replaced")
+
+
+async def test_fewer_replicas_delete_the_last_pods(world: controlled.World) -> None:
+    await world.cluster(replicas=3)
+    await world.has_pods("default-0", "default-1", "default-2")
+    await world.kube.merge_patch(
+        resource.TASK_CLUSTERS, "default", {"spec": {"replicas": 1}}, controlled.NS
+    )
+    await world.has_pods("default-0")
+
+
+async def test_status_tells_workers_slots_and_queue(world: controlled.World) -> None:
+    await world.cluster()
+    pod = (await world.has_pods("default-0"))["default-0"]
+    world.hub.tell_cluster((controlled.NS, "default"), controlled.worker(pod, busy=1), queued=3)
+
+    async def told() -> bool:
+        status = await world.status("default", resource.TASK_CLUSTERS)
+        return status.get("readyReplicas") == 1 and status["slots"] == {"total": 2, "busy": 1}
+
+    await controlled.eventually(told, what="status")
+    status = await world.status("default", resource.TASK_CLUSTERS)
+    assert status["queued"] == 3
+    assert {c["type"]: c["status"] for c in status["conditions"]} == {
+        "Available": "True",
+        "Ready": "True",
+    }
+
+
+async def test_name_that_is_taken_is_told(world: controlled.World) -> None:
+    pod = controlled.body(
+        resource.PODS, "default-0", spec={"containers": [{"name": "x", "image": "x"}]}
+    )
+    await world.kube.create(resource.PODS, pod, controlled.NS)
+    await world.cluster()
+
+    async def told() -> bool:
+        status = await world.status("default", resource.TASK_CLUSTERS)
+        return any(c["reason"] == "PodNameTaken" for c in status.get("conditions", ()))
+
+    await controlled.eventually(told, what="PodNameTaken")
+    await world.kube.delete(resource.PODS, "default-0", controlled.NS)
+
+    async def made() -> bool:
+        found = (await world.pods()).get("default-0")
+        return found is not None and "kilnwork.dev/cluster" in found["metadata"]["labels"]
+
+    await controlled.eventually(made, what="worker Pod")
+
+
+async def test_new_slots_replace_idle_pods(world: controlled.World) -> None:
+    await world.cluster(replicas=1)
+    await world.has_pods("default-0")
+    patch = {"spec": {"slotsPerWorker": 5}}
+    await world.kube.merge_patch(resource.TASK_CLUSTERS, "default", patch, controlled.NS)
+
+    async def renewed() -> bool:
+        found = (await world.pods()).get("default-0")
+        return (
+            found is not None
+            and {"name": "KILN_SLOTS", "value": "5"} in (found["spec"]["containers"][0]["env"])
+        )
+
+    await controlled.eventually(renewed, what="new Pod")
+
+
+async def test_deleted_secret_is_made_anew_and_only_the_new_token_counts(
+    world: controlled.World,
+) -> None:
+    await world.cluster()
+    await world.has_pods("default-0")
+    before = await world.kube.get(resource.SECRETS, "default-channel", controlled.NS)
+    await world.kube.delete(resource.SECRETS, "default-channel", controlled.NS)
+
+    async def made() -> dict[str, Any] | None:
+        try:
+            found = await world.kube.get(resource.SECRETS, "default-channel", controlled.NS)
+        except errors.NotFound:
+            return None
+        return found if found["data"] != before["data"] else None
+
+    assert await controlled.eventually(made, what="new Secret")
+
+
+async def test_deleted_cluster_is_closed_also_after_a_restart(world: controlled.World) -> None:
+    await world.cluster("gone")
+    await world.kube.delete(resource.TASK_CLUSTERS, "gone", controlled.NS)
+    await controlled.eventually(lambda: (controlled.NS, "gone") in world.hub.closed, what="closed")
+    await world.controllers.stop()
+    world.hub.closed.clear()
+    world.hub.tell_cluster((controlled.NS, "gone"), queued=1)
+    await world.restart()
+    await controlled.eventually(
+        lambda: (controlled.NS, "gone") in world.hub.closed, what="closed again"
+    )
+
+
+async def test_default_cluster_is_made_once(world: controlled.World) -> None:
+    assert await controllers.ensure_default(world.kube, slots=2)
+    assert not await controllers.ensure_default(world.kube, slots=2)
+    await world.kube.delete(resource.TASK_CLUSTERS, "default", controlled.NS)
+    assert not await controllers.ensure_default(world.kube, slots=2)
+
+
+async def test_default_cluster_that_exists_is_left_as_it_is(world: controlled.World) -> None:
+    await world.cluster("default", replicas=2)
+    assert not await controllers.ensure_default(world.kube, slots=7)
+    found = await world.kube.get(resource.TASK_CLUSTERS, "default", controlled.NS)
+    assert found["spec"]["replicas"] == 2

@@ -1,0 +1,366 @@
+"""The Task controller on the real API server, with a dispatcher that does what the test says."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from kilnwork import controllers
+from kilnwork.api import attempts, resource
+from kilnwork.controllers.task import plan
+from kilnwork.dispatch import hub as hubs
+from kilnwork.dispatch import journal, model
+from kilnwork.kit import clock, coroutines, ids
+from kilnwork.kube import client, errors
+from support import bare_api, controlled
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[controlled.World]:
+    async with controlled.running(tmp_path) as made:
+        yield made
+
+
+async def test_task_is_submitted_with_its_inputs(world: controlled.World) -> None:
+    await world.cluster()
+    await world.data("start", {"count": "0"})
+    await world.task("a", inputObject="start")
+    await world.submitted("a")
+    assert world.hub.submitted[0].inputs == b'{"input":{"count":"0"}}'
+
+
+async def test_short_task_costs_one_status_write(world: controlled.World) -> None:
+    await world.cluster()
+    await world.task("a")
+    await world.submitted("a")
+    world.hub.run("a")
+    world.hub.succeed("a")
+    status = await world.says("a", "Success", "Succeeded")
+    await asyncio.sleep(controlled.QUIET_S)
+    assert world.tasks.count["a"] == 1
+    assert {c["type"]: c["status"] for c in status["conditions"]} == {
+        "Started": "True",
+        "Finished": "True",
+    }
+
+
+async def test_task_that_takes_longer_costs_two_status_writes(world: controlled.World) -> None:
+    await world.cluster()
+    await world.task("a")
+    await world.submitted("a")
+    world.hub.run("a")
+    status = await world.says("a", "Running", "Started")
+    assert status["podName"] == "w-0"
+    world.hub.succeed("a")
+    await world.says("a", "Success", "Succeeded")
+    await asyncio.sleep(controlled.QUIET_S)
+    assert world.tasks.count["a"] == 2
+
+
+async def test_reconciling_again_writes_nothing(world: controlled.World) -> None:
+    await world.cluster(replicas=2)
+    await world.has_pods("default-0", "default-1")
+    for name in ("a", "b", "c"):
+        await world.task(name)
+        await world.submitted(name)
+    world.hub.succeed("a", result=attempts.Payload("application/json", b'{"x":null}'))
+    world.hub.run("b")
+    await world.says("a", "Success", "Succeeded")
+    await world.says("b", "Running", "Started")
+    await world.says("c", "Pending", "NoWorker")
+    await asyncio.sleep(controlled.QUIET_S)
+    before = world.tasks.count | world.clusters.count
+    pods = {n: p["metadata"]["resourceVersion"] for n, p in (await world.pods()).items()}
+    await world.restart()
+    await asyncio.sleep(1.0)
+    assert world.tasks.count | world.clusters.count == before
+    assert sum(before.values()) >= 4
+    assert {n: p["metadata"]["resourceVersion"] for n, p in (await world.pods()).items()} == pods
+
+
+async def test_result_keeps_its_nulls_in_the_status(world: controlled.World) -> None:
+    await world.cluster()
+    await world.task("a")
+    await world.submitted("a")
+    world.hub.succeed("a", result=attempts.Payload("application/json", b'{"x":null,"y":[1]}'))
+    status = await world.says("a", "Success", "Succeeded")
+    assert status["result"]["value"] == {"x": None, "y": [1]}
+
+
+async def test_missing_cluster_is_told_and_its_coming_starts_the_task(
+    world: controlled.World,
+) -> None:
+    await world.task("a", clusterName="counter")
+    status = await world.says("a", "Pending", "WaitingForCluster", within_s=1.0)
+    assert "TaskCluster counter" in status["message"]
+    await world.cluster("counter")
+    await world.submitted("a", within_s=1.0)
+
+
+async def test_missing_object_is_told_and_its_coming_starts_the_task(
+    world: controlled.World,
+) -> None:
+    await world.cluster()
+    await world.task("a", inputObject="start")
+    status = await world.says("a", "Pending", "WaitingForObject", within_s=1.0)
+    assert "TaskObject start" in status["message"]
+    await world.data("start", 1)
+    await world.submitted("a", within_s=1.0)
+
+
+async def test_task_waits_for_the_result_of_another(world: controlled.World) -> None:
+    await world.cluster()
+    inputs = [{"name": "x", "task": "first", "path": "$.value"}]
+    await world.task("second", inputs=inputs)
+    await world.says("second", "Pending", "WaitingForTask", within_s=1.0)
+    await world.task("first")
+    await world.submitted("first")
+    world.hub.succeed("first", result=attempts.Payload("application/json", b'{"value":7}'))
+    await world.submitted("second", within_s=1.0)
+    assert world.hub.submitted[-1].inputs == b'{"x":7}'
+
+
+async def test_failed_input_fails_its_dependents(world: controlled.World) -> None:
+    await world.cluster()
+    await world.task("first")
+    await world.task("second", inputs=[{"name": "x", "task": "first"}])
+    await world.submitted("first")
+    world.hub.move("first", "Failed", reason="NonZeroExit", message="exit code 3", exit_code=3)
+    status = await world.says("second", "Failed", "InputFailed")
+    assert "exit code 3" in status["message"]
+    assert await world.kube_events("NonZeroExit")
+
+
+async def test_missing_account_is_told_and_its_coming_makes_workers(
+    world: controlled.World,
+) -> None:
+    await world.cluster(serviceAccountName="counter")
+    await world.task("a")
+    status = await world.says("a", "Pending", "WaitingForServiceAccount", within_s=1.0)
+    assert "ServiceAccount counter" in status["message"]
+    account = controlled.body(resource.SERVICE_ACCOUNTS, "counter")
+    await world.kube.create(resource.SERVICE_ACCOUNTS, account, controlled.NS)
+    pods = await world.has_pods("default-0")
+    assert pods["default-0"]["spec"]["serviceAccountName"] == "counter"
+
+
+async def test_longest_task_name_runs(world: controlled.World) -> None:
+    await world.cluster()
+    await world.task(controlled.LONG)
+    await world.submitted(controlled.LONG)
+    world.hub.move(controlled.LONG, "Failed", reason="NonZeroExit", message="x", exit_code=1)
+    await world.says(controlled.LONG, "Failed", "NonZeroExit")
+    await controlled.eventually(lambda: world.kube_events("NonZeroExit"), what="kube event")
+
+
+async def test_kill_timestamp_kills(world: controlled.World) -> None:
+    await world.cluster()
+    await world.task("a")
+    await world.submitted("a")
+    world.hub.run("a")
+    now = clock.SystemClock().wall()
+    await world.spec("a", killTimestamp=clock.rfc3339(now))
+    status = await world.says("a", "Killed", "Killed")
+    assert {"type": "Stopped", "status": "True"}.items() <= status["conditions"][2].items()
+
+
+async def test_kill_timestamp_before_submission_needs_no_dispatcher(
+    world: controlled.World,
+) -> None:
+    await world.task("a", clusterName="none", killTimestamp="2026-01-01T00:00:00Z")
+    await world.says("a", "Killed", "Killed")
+    assert world.hub.names() == []
+
+
+async def test_suspended_task_starts_when_it_is_let_go(world: controlled.World) -> None:
+    await world.cluster()
+    await world.task("a", suspend=True)
+    await world.says("a", "Pending", "Suspended", within_s=1.0)
+    assert world.hub.names() == []
+    await world.spec("a", suspend=False)
+    await world.submitted("a", within_s=1.0)
+
+
+async def test_deleted_object_kills_its_task(world: controlled.World) -> None:
+    await world.cluster()
+    await world.task("a")
+    await world.submitted("a")
+    await world.kube.delete(resource.TASKS, "a", controlled.NS)
+    await controlled.eventually(lambda: world.hub.killed == [("a", "Deleted")], what="kill")
+
+
+async def test_object_deleted_while_the_manager_was_away_kills_its_task(
+    world: controlled.World,
+) -> None:
+    await world.cluster()
+    await world.task("a")
+    await world.task("b")
+    await world.submitted("b")
+    await world.submitted("a")
+    await world.controllers.stop()
+    await world.kube.delete(resource.TASKS, "a", controlled.NS)
+    await world.task("c")
+    await world.restart()
+    await controlled.eventually(lambda: world.hub.killed == [("a", "Deleted")], what="kill")
+    await world.submitted("c")
+
+
+async def test_object_made_anew_is_another_task(world: controlled.World) -> None:
+    await world.cluster()
+    first = await world.task("a")
+    await world.submitted("a")
+    await world.kube.delete(resource.TASKS, "a", controlled.NS)
+    second = await world.task("a")
+    await world.submitted("a", times=2)
+    assert first != second
+    await controlled.eventually(lambda: world.hub.killed == [("a", "Deleted")], what="kill")
+    world.hub.succeed("a")
+    await world.says("a", "Success", "Succeeded")
+
+
+async def test_end_that_came_while_the_manager_was_away_is_told(world: controlled.World) -> None:
+    await world.cluster()
+    await world.task("a")
+    await world.submitted("a")
+    await world.controllers.stop()
+    world.hub.succeed("a")
+    await world.restart()
+    await world.says("a", "Success", "Succeeded")
+
+
+async def test_failed_task_runs_anew_when_run_rises(world: controlled.World) -> None:
+    await world.cluster()
+    await world.task("a")
+    await world.submitted("a")
+    world.hub.move("a", "Failed", reason="NonZeroExit", message="exit code 1", exit_code=1)
+    await world.says("a", "Failed", "NonZeroExit")
+    await world.spec("a", run=2)
+    await world.submitted("a", times=2)
+    world.hub.run("a")
+    status = await world.says("a", "Running", "Started")
+    assert status["run"] == 2
+
+
+async def test_success_runs_anew_only_by_force(world: controlled.World) -> None:
+    await world.cluster()
+    await world.task("a")
+    await world.submitted("a")
+    world.hub.succeed("a")
+    await world.says("a", "Success", "Succeeded")
+    await world.spec("a", run=2)
+    await controlled.eventually(lambda: world.kube_events("RunRefused"), what="kube event")
+    patch = {"metadata": {"annotations": {plan.FORCE_ANNOTATION: "2"}}}
+    await world.kube.merge_patch(resource.TASKS, "a", patch, controlled.NS)
+    await controlled.eventually(
+        lambda: any(v.run == 2 for v in world.hub.views.values()), what="second run"
+    )
+
+
+async def test_result_is_written_to_the_output_object(world: controlled.World) -> None:
+    await world.cluster()
+    await world.task("a", outputObject="out")
+    await world.submitted("a")
+    world.hub.succeed("a", result=attempts.Payload("application/json", b'{"n":1}'))
+    status = await world.says("a", "Success", "Succeeded")
+    assert status["outputObject"] == "out"
+    made = await world.kube.get(resource.TASK_OBJECTS, "out", controlled.NS)
+    assert made["data"] == {"n": 1}
+
+
+async def test_output_object_of_somebody_else_is_left_alone(world: controlled.World) -> None:
+    await world.cluster()
+    await world.data("out", "mine")
+    await world.task("a", outputObject="out")
+    await world.submitted("a")
+    world.hub.succeed("a", result=attempts.Payload("application/json", b"1"))
+    status = await world.says("a", "Success", "Succeeded")
+    assert "outputObject" not in status
+    assert (await world.kube.get(resource.TASK_OBJECTS, "out", controlled.NS))["data"] == "mine"
+    assert await world.kube_events("OutputObjectNotMade")
+
+
+async def test_finished_task_is_deleted_after_its_time(world: controlled.World) -> None:
+    await world.cluster()
+    await world.task("a", ttlSecondsAfterFinished=1)
+    await world.submitted("a")
+    world.hub.succeed("a")
+    await world.says("a", "Success", "Succeeded")
+
+    async def gone() -> bool:
+        try:
+            await world.status("a")
+        except errors.NotFound:
+            return True
+        return False
+
+    await controlled.eventually(gone, what="deleted", timeout_s=4.0)
+
+
+async def test_many_tasks_are_submitted_at_once(world: controlled.World) -> None:
+    await world.cluster()
+    await asyncio.gather(*(world.task(f"t-{n}") for n in range(100)))
+    await controlled.eventually(lambda: len(world.hub.views) == 100, what="all submitted")
+
+
+# With the real dispatcher
+
+
+async def test_journal_and_objects_agree_after_a_restart(tmp_path: Path) -> None:
+    async with bare_api.running(tmp_path) as kube:
+        world = controlled.World(kube)
+        await world.cluster(replicas=0)
+        for name in ("stays", "goes"):
+            await world.task(name)
+        async with _dispatcher(kube, tmp_path):
+            status = await world.says("goes", "Pending", "NoWorker")
+            assert status["message"] == "TaskCluster default: spec.replicas is 0"
+            await world.says("stays", "Pending", "NoWorker")
+        await kube.delete(resource.TASKS, "goes", controlled.NS)
+        async with _dispatcher(kube, tmp_path) as hub:
+            await controlled.eventually(
+                lambda: {str(v.state) for v in hub.declared("goes")} == {"Killed"}, what="killed"
+            )
+            assert [str(v.state) for v in hub.declared("stays")] == ["Pending"]
+            await kube.delete(resource.TASK_CLUSTERS, "default", controlled.NS)
+            await world.says("stays", "Failed", "ClusterDeleted")
+
+
+class _Dispatcher:
+    """The real hub, and what it has of a name."""
+
+    def __init__(self, hub: hubs.Hub) -> None:
+        self._hub = hub
+        self._views: dict[ids.TaskId, model.TaskView] = {}
+
+    async def follow(self) -> None:
+        since = 0
+        while True:
+            since, views = await self._hub.changes(since)
+            self._views.update({v.task: v for v in views})
+
+    def declared(self, name: str) -> list[model.TaskView]:
+        return [v for v in self._views.values() if v.name == name]
+
+
+@contextlib.asynccontextmanager
+async def _dispatcher(kube: client.Client, folder: Path) -> AsyncIterator[_Dispatcher]:
+    made = controllers.Controllers(kube, controlled.SETTINGS, time=clock.SystemClock())
+    hub = hubs.Hub(
+        journal.Journal(folder / "journal.db"),
+        clock=clock.SystemClock(),
+        verifier=made.verifier,
+        logs_dir=folder / "logs",
+        entropy=ids.system_entropy(),
+    )
+    await hub.start(folder / "channel.sock")
+    watcher, crew = _Dispatcher(hub), coroutines.Crew("test")
+    await made.start(hub)
+    crew.start("follow", watcher.follow())
+    try:
+        yield watcher
+    finally:
+        await crew.stop()
+        await made.stop()
+        await hub.stop()

@@ -1,0 +1,173 @@
+"""An API server, a dispatcher that is told what to say, and the real controllers between them.
+
+For tests of the controllers. `World` declares objects, waits for what their status says, and counts
+the writes to them.
+"""
+
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+from kilnwork import controllers
+from kilnwork.api import meta, resource
+from kilnwork.dispatch import model
+from kilnwork.kit import clock, coroutines
+from kilnwork.kube import client
+from support import bare_api, told_hub, waiting
+
+NS = "default"
+LONG = "a." * 126 + "a"
+SETTINGS = controllers.Settings(
+    channel="unix:/run/kiln/channel.sock",
+    worker_command=("python", "-m", "kilnwork.worker"),
+    worker_image="kilnwork/worker:test",
+)
+QUIET_S = 0.3
+"""Long enough for a write that should not happen to happen."""
+
+
+async def eventually(look: Callable[[], Any], *, what: str, timeout_s: float = 5.0) -> Any:
+    """The first truthy answer of `look`, which may be a coroutine function."""
+    return await waiting.until_async(look, what=what, timeout_s=timeout_s)
+
+
+class Writes:
+    """Counts the changes of each object of one kind, from a watch of its own."""
+
+    def __init__(self, kube: client.Client, kind: resource.Resource) -> None:
+        self.count: Counter[str] = Counter()
+        self._kube = kube
+        self._kind = kind
+
+    async def follow(self) -> None:
+        """Count until cancelled."""
+        changes = self._kube.watch(self._kind, NS, resource_version="1", type=meta.Partial)
+        async with contextlib.aclosing(changes):
+            async for change in changes:
+                if change.kind == "MODIFIED":
+                    self.count[change.key[1]] += 1
+
+
+class World:
+    """An API server, a dispatcher that is told what to say, and controllers between them."""
+
+    def __init__(self, kube: client.Client) -> None:
+        self.kube = kube
+        self.hub = told_hub.ToldHub(wall=clock.SystemClock().wall())
+        self.controllers = self._new()
+        self.tasks = Writes(kube, resource.TASKS)
+        self.clusters = Writes(kube, resource.TASK_CLUSTERS)
+        self._watching = coroutines.Crew("test")
+
+    async def start(self) -> None:
+        """Begin."""
+        for writes in (self.tasks, self.clusters):
+            self._watching.start("writes", writes.follow())
+        await self.controllers.start(self.hub)
+
+    async def stop(self) -> None:
+        """End."""
+        await self.controllers.stop()
+        await self._watching.stop()
+
+    def _new(self) -> controllers.Controllers:
+        return controllers.Controllers(self.kube, SETTINGS, time=clock.SystemClock())
+
+    async def restart(self) -> None:
+        """A new manager on the same API server and dispatcher."""
+        await self.controllers.stop()
+        self.controllers = self._new()
+        await self.controllers.start(self.hub)
+
+    async def task(self, name: str, **spec: Any) -> str:
+        """Declare a Task; gives its uid."""
+        declared = body(resource.TASKS, name, spec={"command": ["true"], **spec})
+        made = await self.kube.create(resource.TASKS, declared, NS)
+        uid: str = made["metadata"]["uid"]
+        return uid
+
+    async def cluster(self, name: str = "default", **spec: Any) -> None:
+        """Declare a TaskCluster."""
+        declared = body(resource.TASK_CLUSTERS, name, spec=spec)
+        await self.kube.create(resource.TASK_CLUSTERS, declared, NS)
+
+    async def data(self, name: str, data: Any) -> None:
+        """Make a TaskObject."""
+        declared = {**body(resource.TASK_OBJECTS, name), "data": data}
+        await self.kube.create(resource.TASK_OBJECTS, declared, NS)
+
+    async def spec(self, name: str, **spec: Any) -> None:
+        """Change the spec of a Task."""
+        await self.kube.merge_patch(resource.TASKS, name, {"spec": spec}, NS)
+
+    async def status(self, name: str, kind: resource.Resource = resource.TASKS) -> dict[str, Any]:
+        """Status of an object."""
+        found = await self.kube.get(kind, name, NS)
+        status: dict[str, Any] = found.get("status") or {}
+        return status
+
+    async def says(self, name: str, state: str, reason: str, *, within_s: float = 5.0) -> Any:
+        """Wait until a Task tells this state and reason; gives its status."""
+
+        async def told() -> dict[str, Any] | None:
+            status = await self.status(name)
+            same = (status.get("state"), status.get("reason")) == (state, reason)
+            return status if same else None
+
+        return await eventually(told, what=f"{state}/{reason}", timeout_s=within_s)
+
+    async def submitted(self, name: str, times: int = 1, *, within_s: float = 5.0) -> None:
+        """Wait until the dispatcher has a task."""
+        await eventually(
+            lambda: self.hub.names().count(name) >= times,
+            what=f"{name} submitted",
+            timeout_s=within_s,
+        )
+
+    async def pods(self) -> dict[str, dict[str, Any]]:
+        """All Pods by name."""
+        listed = await self.kube.list(resource.PODS, NS, type=dict)
+        return {p["metadata"]["name"]: p for p in listed.items}
+
+    async def has_pods(self, *names: str) -> dict[str, dict[str, Any]]:
+        """Wait until exactly these Pods exist."""
+
+        async def found() -> dict[str, dict[str, Any]] | None:
+            pods = await self.pods()
+            return pods if sorted(pods) == sorted(names) else None
+
+        made: dict[str, dict[str, Any]] = await eventually(found, what=f"Pods {names}")
+        return made
+
+    async def kube_events(self, reason: str) -> list[dict[str, Any]]:
+        """Kube events with a reason."""
+        listed = await self.kube.list(resource.EVENTS, NS, type=dict)
+        return [e for e in listed.items if e["reason"] == reason]
+
+
+def body(kind: resource.Resource, name: str, **more: Any) -> dict[str, Any]:
+    """A manifest."""
+    metadata = {"name": name}
+    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, **more}
+
+
+def worker(pod: dict[str, Any], *, busy: int = 0, ready: bool = True) -> model.WorkerView:
+    """The worker in a Pod, as the dispatcher would tell of it."""
+    metadata = pod["metadata"]
+    return model.WorkerView(
+        name=metadata["name"], pod_uid=metadata["uid"], node="n", slots=2, busy=busy, ready=ready
+    )
+
+
+@contextlib.asynccontextmanager
+async def running(folder: Path) -> AsyncIterator[World]:
+    """A world of its own in `folder`."""
+    async with bare_api.running(folder) as kube:
+        made = World(kube)
+        await made.start()
+        try:
+            yield made
+        finally:
+            await made.stop()
