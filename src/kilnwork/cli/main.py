@@ -56,6 +56,7 @@ class Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = lazy.load(f"kilnwork.cli.commands.{cmd_name}", "command")
+        command.name = cmd_name
         command.short_help = COMMANDS[cmd_name].help
         return command
 

@@ -68,7 +68,7 @@ def output(*forms: str) -> Callable[[Function], Function]:
         "form",
         type=click.Choice(forms),
         default=None,
-        help="Output for machines.",
+        help="Form of the output; default a text for people.",
     )
 
 

@@ -2,7 +2,7 @@
 
 | path below /v1/namespaces/NS/tasks | |
 |---|---|
-| GET (none) | list: `declared`, `state`, `limit`, `continue` |
+| GET (none) | list, newest first: `declared`, `state`, `limit`, `continue` |
 | GET /REF | one task by name or id; `wait=SECONDS` answers when it is over |
 | GET /REF/logs | its output: `follow`, `run`, `attempt`, `tail` |
 | GET /REF/why | one sentence |
@@ -69,11 +69,16 @@ class Api:
         if request.method != "GET":
             raise errors.MethodNotAllowed
         await self._check(request, ports.Question(verb="list", namespace=namespace))
-        selection = _selection(request, namespace)
-        found = self._journal.tasks(selection)
-        document: dict[str, object] = {"items": [documents.task(view) for view in found]}
-        if len(found) == selection.limit:
-            document["continue"] = ids.task_text(found[-1].task)
+        wanted = _filter(request)
+        page = self._journal.tasks(
+            namespace,
+            limit=request.number("limit", least=1, most=MAX_LIMIT) or 500,
+            below=request.number("continue", least=1, most=1 << 62),
+        )
+        items = [documents.task(view) for view in page.tasks if wanted(view)]
+        document: dict[str, object] = {"items": items}
+        if page.more is not None:
+            document["continue"] = str(page.more)
         await asgi.json(send, document)
 
     async def _one(
@@ -209,22 +214,11 @@ def _question(namespace: str, ref: str, sub: str) -> ports.Question:
     return ports.Question(verb="get", namespace=namespace, name=ref, subresource=subresource)
 
 
-def _selection(request: asgi.Request, namespace: str) -> ports.Selection:
-    state = request.query.get("state")
-    try:
-        wanted = None if not state else api_task.State(state)
-    except ValueError as error:
+def _filter(request: asgi.Request) -> Callable[[model.TaskView], bool]:
+    """What `state` and `declared` leave; a page may hold fewer tasks than `limit` for it."""
+    state = request.query.get("state") or None
+    if state is not None and state not in list(api_task.State):
         known = ", ".join(api_task.State)
-        raise errors.BadRequest(f"state={state}: known states are {known}") from error
-    after = request.query.get("continue")
-    try:
-        cursor = None if not after else ids.task_id(after)
-    except ValueError as error:
-        raise errors.BadRequest("continue is not what an earlier page gave") from error
-    return ports.Selection(
-        namespace=namespace,
-        declared=None if "declared" not in request.query else request.flag("declared"),
-        state=wanted,
-        after=cursor,
-        limit=request.number("limit", least=1, most=MAX_LIMIT) or 500,
-    )
+        raise errors.BadRequest(f"state={state}: known states are {known}")
+    declared = None if "declared" not in request.query else request.flag("declared")
+    return lambda view: state in (None, view.state) and declared in (None, view.declared)

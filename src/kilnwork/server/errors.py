@@ -50,3 +50,10 @@ class Conflict(HttpError):
 
     status = 409
     reason = "Conflict"
+
+
+class NotReady(HttpError):
+    """The server is starting or stopping: ask again in a moment."""
+
+    status = 503
+    reason = "ServiceUnavailable"

@@ -6,7 +6,6 @@ from typing import Any, Protocol
 
 import msgspec
 
-from kilnwork.api import task as api_task
 from kilnwork.dispatch import model
 from kilnwork.kit import ids
 
@@ -28,14 +27,11 @@ class Rights(Protocol):
         ...
 
 
-class Selection(msgspec.Struct, frozen=True, kw_only=True):
-    """Which tasks to list, in the order of their ids. None: any."""
+class Page(msgspec.Struct, frozen=True):
+    """Some tasks, newest first. `more`: what to ask for the next page with, None at the end."""
 
-    namespace: str
-    declared: bool | None = None
-    state: api_task.State | None = None
-    after: ids.TaskId | None = None
-    limit: int = 500
+    tasks: Sequence[model.TaskView]
+    more: int | None
 
 
 class Journal(Protocol):
@@ -49,8 +45,8 @@ class Journal(Protocol):
         """The newest task of that name, None when there is none."""
         ...
 
-    def tasks(self, selection: Selection) -> Sequence[model.TaskView]:
-        """At most `selection.limit` tasks."""
+    def tasks(self, namespace: str, *, limit: int, below: int | None) -> Page:
+        """At most `limit` tasks of a namespace; `below` is `more` of the page before."""
         ...
 
     def log_file(self, task: ids.TaskId, *, run: int, attempt: int) -> Path:

@@ -53,3 +53,16 @@ def test_help_of_a_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.main(["help", "help"]) == 0
     assert "Usage: kiln help" in capsys.readouterr().out
     assert main.main(["help", "nonsense"]) == 2
+
+
+def test_completion_knows_commands_without_loading_them(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.main(["completion", "bash"]) == 0
+    assert "_KILN_COMPLETE=bash_complete" in capsys.readouterr().out
+    monkeypatch.setenv("_KILN_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", "kiln ca")
+    monkeypatch.setenv("COMP_CWORD", "1")
+    with pytest.raises(SystemExit):
+        main.main([])
+    assert capsys.readouterr().out == "plain,cancel\n"

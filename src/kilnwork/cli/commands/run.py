@@ -192,6 +192,13 @@ class _Follower:
                 if waiting.final(found):
                     await self._rest()
                     return self._end(status)
+        except asyncio.CancelledError:
+            click.echo(
+                f"task {self._name} goes on: `kiln logs -f {self._name}` follows it, "
+                f"`kiln cancel {self._name}` stops it",
+                err=True,
+            )
+            raise
         finally:
             await crew.stop()
         raise AssertionError("versions() never ends")

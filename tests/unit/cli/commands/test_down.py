@@ -1,6 +1,5 @@
 """`kiln down`: only ever signals a server of ours."""
 
-import json
 import os
 from pathlib import Path
 
@@ -8,16 +7,24 @@ import pytest
 
 from kilnwork.cli import main
 from kilnwork.cli.commands import down
+from kilnwork.controlplane import lock
 
 
-@pytest.mark.parametrize("content", ["", "{", '{"pid": "x"}', '{"pid": 0}', '{"pid": 4194304}'])
-def test_a_folder_without_a_server(tmp_path: Path, content: str) -> None:
-    (tmp_path / "endpoints.json").write_text(content)
+@pytest.mark.parametrize("content", ["", "{", str(os.getpid())])
+def test_a_lock_file_that_nobody_holds(tmp_path: Path, content: str) -> None:
+    (tmp_path / "control.lock").write_text(content)
     assert down.running(tmp_path) is None
 
 
-def test_a_pid_that_now_belongs_to_another_program(tmp_path: Path) -> None:
-    (tmp_path / "endpoints.json").write_text(json.dumps({"pid": os.getppid()}))
+def test_the_holder_of_the_lock_is_the_server(tmp_path: Path) -> None:
+    held = lock.DirectoryLock(tmp_path)
+    held.acquire()
+    try:
+        found = down.running(tmp_path)
+        assert found is not None
+        assert found.pid == os.getpid()
+    finally:
+        held.release()
     assert down.running(tmp_path) is None
 
 

@@ -4,7 +4,11 @@ from typing import Any
 
 from kilnwork.cli.commands import get
 
-COLUMNS: list[dict[str, Any]] = [{"name": "Name"}, {"name": "State"}, {"name": "Reason", "priority": 1}]
+COLUMNS: list[dict[str, Any]] = [
+    {"name": "Name"},
+    {"name": "State"},
+    {"name": "Reason", "priority": 1},
+]
 ROWS: list[dict[str, Any]] = [{"cells": ["a", "Running", "Started"]}, {"cells": ["b", None, ""]}]
 
 

@@ -1,0 +1,90 @@
+"""`kiln down`: stop the server of a data directory and wait until it is gone."""
+
+import fcntl
+import os
+import signal
+import time
+from pathlib import Path
+
+import click
+
+from kilnwork.cli import errors, options
+from kilnwork.kit import paths, processes
+
+_LOCK = "control.lock"
+"""`controlplane.lock` holds it for as long as the server runs, and writes its pid into it."""
+_LOOK_S = 0.05
+_SAY_S = 1.0
+
+
+@click.command()
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Data directory of the server; default ${XDG_DATA_HOME:-~/.local/share}/kilnwork.",
+)
+@click.option(
+    "--timeout",
+    type=options.Duration(),
+    default=30.0,
+    show_default=True,
+    help="Give up waiting after this; the server goes on stopping.",
+)
+@click.option("--force", is_flag=True, help="Do not let it end its Pods in peace: a second signal.")
+def command(data: Path | None, timeout: float, force: bool) -> None:  # noqa: FBT001
+    """Stop the server that runs on a data directory and all it started.
+
+    Nothing is lost: objects, results and logs stay; unfinished tasks go on at the next `kiln up`.
+    """
+    folder = (data or paths.data_dir()).absolute()
+    server = running(folder)
+    if server is None:
+        click.echo(f"no server runs on {folder}")
+        return
+    _signal(server.pid, folder)
+    if force:
+        _signal(server.pid, folder)
+    _wait(server, timeout_s=timeout)
+    click.echo(f"the server on {folder} has stopped (pid {server.pid})")
+
+
+def running(folder: Path) -> processes.ProcessId | None:
+    """The server process of a data directory, None when none runs.
+
+    The lock decides, not the file: a server that was killed leaves the file, but not the lock.
+    """
+    try:
+        with (folder / _LOCK).open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return None
+    except BlockingIOError:
+        text = (folder / _LOCK).read_text().strip()
+        return processes.identify(int(text)) if text.isdigit() else None
+    return None
+
+
+def _signal(pid: int, folder: Path) -> None:
+    try:
+        os.kill(pid, signal.SIGTERM)
+    except PermissionError as error:
+        raise errors.Refused(
+            f"the server on {folder} (pid {pid}) belongs to another user: ask them, or root"
+        ) from error
+    except ProcessLookupError:
+        return
+
+
+def _wait(server: processes.ProcessId, *, timeout_s: float) -> None:
+    said = waited = 0.0
+    while server.alive():
+        if waited >= timeout_s:
+            raise errors.TimedOut(
+                f"pid {server.pid} still runs after {timeout_s:g} s: `kiln down --force` insists"
+            )
+        if waited - said >= _SAY_S:
+            said = waited
+            left = len(processes.descendants(server.pid))
+            click.echo(f"waiting for pid {server.pid}: {left} processes to end", err=True)
+        time.sleep(_LOOK_S)
+        waited += _LOOK_S
