@@ -81,10 +81,9 @@ class Folders:
         name = f"{ids.task_text(ref.task)}-{ref.run}-{ref.attempt}"
         directory = self.base / name
         path = self.base / f"{ref.task.hex()}-{ref.run}-{ref.attempt}.sock"
+        self._mkdir(directory)
         listener = None
         try:
-            self.base.mkdir(mode=0o700, exist_ok=True)  # somebody may have tidied up /tmp
-            directory.mkdir(mode=0o700)
             listener = _listen(path)
             place = Place(
                 directory=directory,
@@ -102,6 +101,15 @@ class Folders:
             shutil.rmtree(directory, ignore_errors=True)
             raise errors.CannotStartHere(
                 f"the worker cannot make files for the attempt: {error}"
+            ) from error
+
+    def _mkdir(self, directory: Path) -> None:
+        try:
+            self.base.mkdir(mode=0o700, exist_ok=True)  # somebody may have tidied up /tmp
+            directory.mkdir(mode=0o700)
+        except OSError as error:
+            raise errors.CannotStartHere(
+                f"the worker cannot make a directory for the attempt: {error}"
             ) from error
 
     def close(self) -> None:

@@ -1,7 +1,8 @@
 """A small HTTP/1.1 server on one Unix socket: enough for curl and any HTTP library.
 
 Used by `task_socket`, which gives it the answers. One request at a time per connection, keep-alive,
-`Content-Length` and chunked bodies, `Expect: 100-continue`. Not for the open network: whoever can
+`Content-Length` and chunked bodies, `Expect: 100-continue`. A client that closes its side is gone,
+and its request is given up. Not for the open network: whoever can
 reach the socket is the task itself. What is too large or no HTTP is refused, and harms no one else.
 """
 
@@ -105,7 +106,6 @@ class _Connection(asyncio.Protocol):
         self._queue: collections.deque[Request] = collections.deque()
         self._answering: asyncio.Task[None] | None = None
         self._closing = False
-        self._half_closed = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         if not isinstance(transport, asyncio.Transport):
@@ -113,18 +113,14 @@ class _Connection(asyncio.Protocol):
         self._transport = transport
         self._siblings.add(self)
         if len(self._siblings) > MAX_CONNECTIONS:
-            self._refuse(HttpError(503, f"more than {MAX_CONNECTIONS} connections at a time"))
+            log.warning("a task has too many connections to its socket")
+            self.abort()
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._siblings.discard(self)
         self._transport = None
         if self._answering is not None:
             self._answering.cancel()
-
-    def eof_received(self) -> bool:
-        """Half-closed: it may still wait for answers."""
-        self._half_closed = True
-        return self._answering is not None
 
     def data_received(self, data: bytes) -> None:
         if self._closing:
@@ -184,8 +180,6 @@ class _Connection(asyncio.Protocol):
             request = self._queue.popleft()
             self._write(await self._answer(request), keep_alive=request.keep_alive)
         self._answering = None
-        if self._half_closed and self._transport is not None:
-            self._transport.close()
 
     async def _answer(self, request: Request) -> Reply:
         try:

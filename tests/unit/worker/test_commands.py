@@ -1,0 +1,110 @@
+"""Starting commands: where they are found, and what is said when they are not."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from kilnwork.worker import commands, errors
+
+PATH = {"PATH": "/usr/bin:/bin"}
+
+
+def output_of(argv: list[str], environment: dict[str, str]) -> tuple[int, bytes]:
+    """Exit code and all output."""
+    command = commands.start(argv, environment)
+    code = os.waitstatus_to_exitcode(os.waitpid(command.pid, 0)[1])
+    os.set_blocking(command.output, True)
+    with os.fdopen(command.output, "rb") as file:
+        return code, file.read()
+
+
+def refusal(argv: list[str], environment: dict[str, str]) -> errors.CannotStart:
+    with pytest.raises(errors.CannotStart) as refused:
+        commands.start(argv, environment)
+    return refused.value
+
+
+def script(path: Path, text: str, *, mode: int = 0o755) -> Path:
+    path.write_text(text)
+    path.chmod(mode)
+    return path
+
+
+def test_it_has_a_session_of_its_own_and_only_the_given_environment() -> None:
+    command = "ps -o sid= -p $$; echo $$; echo $A; read line || echo no input"
+    code, text = output_of(["sh", "-c", command], {**PATH, "A": "b"})
+    session, pid, value, end = text.decode().split(maxsplit=3)
+    assert (code, session, value, end) == (0, pid, "b", "no input\n")
+
+
+def test_signals_that_python_ignores_have_their_default_again() -> None:
+    code, text = output_of(["grep", "-E", "SigIgn|SigBlk", "/proc/self/status"], PATH)
+    assert code == 0
+    masks = [int(line.split()[1], 16) for line in text.decode().splitlines()]
+    assert [mask & 0x7FFFFFFF for mask in masks] == [0, 0]  # 32 and 33 belong to the C library
+
+
+def test_the_path_of_the_task_counts(tmp_path: Path) -> None:
+    script(tmp_path / "tool", "#!/bin/sh\necho mine\n")
+    assert output_of(["tool"], {"PATH": str(tmp_path)}) == (0, b"mine\n")
+
+
+def test_a_file_that_may_not_be_executed_is_passed_over_or_named(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+    script(tmp_path / "first" / "tool", "", mode=0o644)
+    path = {"PATH": f"{tmp_path}/first:{tmp_path}/second"}
+    assert "chmod +x" in str(refusal(["tool"], path))
+    script(tmp_path / "second" / "tool", "#!/bin/sh\necho second\n")
+    assert output_of(["tool"], path) == (0, b"second\n")
+
+
+@pytest.mark.parametrize(
+    ("argv", "reason", "message"),
+    [
+        ([], "CommandMissing", "spec.command is empty"),
+        ([""], "CommandNotFound", "cannot be the name"),
+        (["a\0b"], "CommandNotFound", "cannot be the name"),
+        (["no-such"], "CommandNotFound", "looked in PATH=/usr/bin:/bin"),
+        (["/no/such"], "CommandNotFound", "no command '/no/such'"),
+        (["/etc"], "CommandNotFound", "cannot be executed"),
+        (["/etc/passwd"], "CommandNotFound", "chmod +x /etc/passwd"),
+        (["/etc/passwd/x"], "CommandNotFound", "Not a directory"),
+        (["true", "a\0b"], "InvalidSpec", "no process can be given"),
+        (["true", "x" * 200_000], "InvalidSpec", "larger than the kernel allows"),
+    ],
+)
+def test_refusals(argv: list[str], reason: str, message: str) -> None:
+    refused = refusal(argv, PATH)
+    assert refused.reason == reason
+    assert message in str(refused)
+
+
+def test_an_interpreter_that_is_missing_is_named_as_such(tmp_path: Path) -> None:
+    path = script(tmp_path / "tool", "#!/no/such/interpreter\n")
+    assert "interpreter" in str(refusal([str(path)], PATH))
+
+
+def test_a_script_without_its_first_line(tmp_path: Path) -> None:
+    path = script(tmp_path / "tool", "echo hello\n")
+    assert "#!INTERPRETER" in str(refusal([str(path)], PATH))
+
+
+def test_a_value_that_no_environment_can_hold() -> None:
+    assert refusal(["true"], {**PATH, "A": "b\0c"}).reason == "InvalidSpec"
+
+
+def test_a_refused_command_costs_no_descriptor() -> None:
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    refusal(["/no/such"], PATH)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_signals_reach_the_group_and_not_what_is_gone() -> None:
+    command = commands.start(["sh", "-c", "sleep 60 & wait"], PATH)
+    command.signal(signal.SIGKILL)
+    assert os.waitstatus_to_exitcode(os.waitpid(command.pid, 0)[1]) == -signal.SIGKILL
+    command.signal(signal.SIGKILL)
+    os.close(command.output)

@@ -1,0 +1,79 @@
+"""Folders of attempts: named by ids, private, removed."""
+
+import socket
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kilnwork.api import attempts
+from kilnwork.kit import ids
+from kilnwork.worker import errors, folders
+
+REF = attempts.AttemptRef(ids.new_task_id(), 1000, 1000)
+
+
+@pytest.fixture
+def made() -> Iterator[folders.Folders]:
+    found = folders.Folders()
+    yield found
+    found.close()
+
+
+async def test_the_socket_listens_before_the_command_runs(made: folders.Folders) -> None:
+    place = made.make(REF, inputs=b"{}")
+    assert len(str(place.address)) < 107
+    assert place.input is not None
+    assert place.input.read_bytes() == b"{}"
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(place.address))
+    await place.remove()
+    assert list(made.base.iterdir()) == [made.base / "lock"]
+
+
+async def test_a_large_directory_is_removed_too(made: folders.Folders) -> None:
+    place = made.make(REF, inputs=None)
+    for number in range(50):
+        (place.directory / str(number)).mkdir()
+    await place.remove()
+    assert not place.directory.exists()
+
+
+async def test_the_same_attempt_twice_is_refused_and_harms_nothing(made: folders.Folders) -> None:
+    place = made.make(REF, inputs=None)
+    with pytest.raises(errors.CannotStartHere):
+        made.make(REF, inputs=None)
+    assert place.directory.exists()
+    assert place.address.exists()
+    await place.remove()
+
+
+def test_a_long_temporary_folder_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = tmp_path / ("x" * 60)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    found = folders.Folders()
+    assert len(str(found.base)) < 50
+    found.close()
+
+
+def test_only_what_nobody_holds_is_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    base = Path(tempfile.mkdtemp(prefix="k", dir="/tmp"))
+    monkeypatch.setattr(tempfile, "tempdir", str(base))
+    held = folders.Folders()
+    left = base / f"{folders.PREFIX}left"
+    left.mkdir()
+    (left / "lock").touch()
+    stranger = base / f"{folders.PREFIX}without-lock"
+    stranger.mkdir()
+    second = folders.Folders()
+    assert held.base.exists()
+    assert stranger.exists()
+    assert not left.exists()
+    second.close()
+    held.close()
+    stranger.rmdir()
+    base.rmdir()

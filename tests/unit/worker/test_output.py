@@ -1,0 +1,93 @@
+"""Output with back-pressure, on a real pipe."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from kilnwork.worker import mirror, output
+from support import waiting
+
+
+@dataclass
+class Pipe:
+    """The task's end and ours; what was sent."""
+
+    writing: int
+    output: output.Output
+    sent: list[tuple[int, bytes]] = field(default_factory=list)
+
+    def data(self) -> bytes:
+        whole = bytearray()
+        for offset, data in self.sent:
+            whole[offset : offset + len(data)] = data
+        return bytes(whole)
+
+    async def print(self, data: bytes) -> int:
+        """Write as much as the pipe takes within a few turns of the loop."""
+        done = 0
+        for _ in range(400):
+            try:
+                done += os.write(self.writing, data[done : done + 65536])
+            except BlockingIOError:
+                await asyncio.sleep(0)
+            if done == len(data):
+                break
+        return done
+
+
+@pytest.fixture
+async def pipe() -> AsyncIterator[Pipe]:
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    os.set_blocking(writing, False)
+    sent: list[tuple[int, bytes]] = []
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    shared = mirror.Mirror(nowhere)
+    made = output.Output(
+        reading, send=lambda offset, data: sent.append((offset, data)), shared=shared
+    )
+    yield Pipe(writing, made, sent)
+    made.finish()
+    shared.close()
+    os.close(nowhere)
+    os.close(writing)
+
+
+async def test_what_is_printed_is_sent_with_its_offset(pipe: Pipe) -> None:
+    await pipe.print(b"one\n")
+    await waiting.until_async(lambda: pipe.data() == b"one\n", what="the first line")
+    await pipe.print(b"two\n")
+    await waiting.until_async(lambda: pipe.data() == b"one\ntwo\n", what="the second line")
+    assert pipe.sent == [(0, b"one\n"), (4, b"two\n")]
+
+
+async def test_nobody_keeps_it_so_the_task_waits(pipe: Pipe) -> None:
+    much = b"x" * (4 * output.KEPT_BYTES)
+    taken = await pipe.print(much)
+    assert output.KEPT_BYTES <= taken <= output.KEPT_BYTES + 3 * 65536
+    pipe.output.kept_up_to(output.KEPT_BYTES // 2)
+    assert await pipe.print(b"more") == 4
+
+
+async def test_only_what_is_not_kept_is_sent_again(pipe: Pipe) -> None:
+    await pipe.print(b"0123456789")
+    await waiting.until_async(lambda: pipe.sent, what="it was sent")
+    pipe.sent.clear()
+    pipe.output.send_again(4)
+    assert pipe.sent == [(4, b"456789")]
+    pipe.sent.clear()
+    pipe.output.send_again(2)
+    assert pipe.sent == [(4, b"456789")]
+    pipe.output.send_again(10)
+    assert pipe.sent == [(4, b"456789")]
+    pipe.output.kept_up_to(99)
+
+
+async def test_the_rest_is_read_at_the_end_even_if_much_is_kept(pipe: Pipe) -> None:
+    taken = await pipe.print(b"x" * (2 * output.KEPT_BYTES))
+    pipe.output.finish()
+    assert len(pipe.data()) == taken
+    pipe.output.finish()

@@ -1,0 +1,56 @@
+"""The result file is the task's: it may be anything."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from kilnwork.api import attempts
+from kilnwork.worker import errors, results
+
+LIMIT = attempts.MAX_INLINE_BYTES
+
+
+def test_no_file_is_no_result(tmp_path: Path) -> None:
+    assert results.read(tmp_path / "output", output_type="json") is None
+
+
+def test_json_is_kept_as_it_was_written(tmp_path: Path) -> None:
+    (tmp_path / "output").write_bytes(b' {"a": 1.50}\n')
+    found = results.read(tmp_path / "output", output_type="json")
+    assert found == attempts.Payload("application/json", b' {"a": 1.50}\n')
+
+
+@pytest.mark.parametrize("content", [b"", b" \n", b"{", b"NaN", b'"\xff"', b"[" * 5000, b"1 2"])
+def test_what_is_not_json(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "output").write_bytes(content)
+    with pytest.raises(errors.BadResult) as refused:
+        results.read(tmp_path / "output", output_type="json")
+    assert refused.value.reason == "InvalidResult"
+
+
+def test_bytes_may_be_anything_even_nothing(tmp_path: Path) -> None:
+    (tmp_path / "output").write_bytes(b"")
+    found = results.read(tmp_path / "output", output_type="bytes")
+    assert found == attempts.Payload("application/octet-stream", b"")
+
+
+def test_the_limit_is_inclusive(tmp_path: Path) -> None:
+    (tmp_path / "output").write_bytes(b"x" * LIMIT)
+    found = results.read(tmp_path / "output", output_type="bytes")
+    assert found is not None
+    assert len(found.data) == LIMIT
+    (tmp_path / "output").write_bytes(b"x" * (LIMIT + 1))
+    with pytest.raises(errors.BadResult, match="file or object store") as refused:
+        results.read(tmp_path / "output", output_type="bytes")
+    assert refused.value.reason == "ResultTooLarge"
+
+
+def test_no_regular_file(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "zero").symlink_to("/dev/zero")
+    (tmp_path / "loop").symlink_to("loop")
+    for name in ("folder", "pipe", "zero", "loop"):
+        with pytest.raises(errors.BadResult):
+            results.read(tmp_path / name, output_type="json")
