@@ -116,14 +116,14 @@ async def succeeded(server: up_support.Up, name: str) -> None:
     """Wait by watch until the Task has succeeded."""
     config = kube_config.load(server.data / "kubeconfig")
     async with kube_client.Client(config) as client:
-        listed = await client.list(resource.TASKS, "default")
+        listed = await client.list(resource.TASKS, "default", type=dict)
         done = {o["metadata"]["name"]: o.get("status", {}).get("state") for o in listed.items}
         if done.get(name) == "Success":
             return
         async for change in client.watch(
-            resource.TASKS, "default", resource_version=listed.resource_version
+            resource.TASKS, "default", resource_version=listed.resource_version, type=dict
         ):
-            seen = change.object
+            seen = change.object or {"metadata": {"name": ""}}
             if seen["metadata"]["name"] == name and seen["status"].get("state") == "Success":
                 return
 
