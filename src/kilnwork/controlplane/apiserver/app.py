@@ -21,6 +21,7 @@ from kilnwork.controlplane.apiserver import (
     crud,
     deletion,
     discovery,
+    impersonation,
     lists,
     namespaces,
     patching,
@@ -132,7 +133,7 @@ class _App:
         user = await self._parts.authenticator.authenticate(scope["headers"], certificate)
         if user is None:
             raise statuses.unauthorized()
-        return user
+        return impersonation.acting(user, requests.headers(scope), self._parts.authorizer)
 
     def _authorize(self, request: requests.Request) -> None:
         asked = _attributes(request)
@@ -147,7 +148,7 @@ class _App:
             raise statuses.method_not_allowed()
         path = request.path.rstrip("/")
         if path.startswith("/openapi"):
-            shown = openapis.document(path)
+            shown = openapis.document(path, accept=request.accept)
             if shown is None:
                 raise statuses.unknown_path()
             await answers.raw(send, shown)
@@ -334,7 +335,7 @@ class _Resources:
         await self._send_one(outcome.raw, warnings=outcome.warnings)
 
     async def _delete(self) -> None:
-        asked = deletion.parse(await self._request.body(), self._request.query, self._options())
+        asked = await deletion.asked(self._request, self._options())
         outcome = await self._parts.deleter.delete(self._place, asked)
         kind = self._place.kind
         if not outcome.gone or kind in (resource.PODS, resource.SERVICE_ACCOUNTS):
@@ -347,7 +348,7 @@ class _Resources:
         request = self._request
         if self._served.resource.namespaced and not request.namespace:
             raise statuses.method_not_allowed()
-        asked = deletion.parse(await request.body(), request.query, self._options())
+        asked = await deletion.asked(request, self._options())
         chosen = lists.selection(request, self._served)
         store = self._parts.writer.store
         page = lists.page(store, self._served, chosen, request.query)

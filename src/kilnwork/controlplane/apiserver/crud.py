@@ -136,7 +136,8 @@ class Writer:
         """Put `obj` in the place of the stored one."""
         check_kind(obj, place.kind)
         _check_names(obj, place)
-        if place.served.custom and not metadata.of(obj).get("resourceVersion"):
+        unversioned = place.served.custom and not metadata.of(obj).get("resourceVersion")
+        if unversioned and self.store.head(place.key) is not None:
             text = "Invalid value: 0: must be specified for an update"
             cause = statuses.Cause("metadata.resourceVersion", "FieldValueInvalid", text)
             raise statuses.invalid(place.kind, place.name, [cause])

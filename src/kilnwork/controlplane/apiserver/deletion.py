@@ -47,9 +47,15 @@ class Verdict:
     marked: meta.JsonObject | None = None
 
 
-def parse(raw: bytes, query: requests.Query, options: crud.Options) -> DeleteOptions:
-    """DeleteOptions of a body, else of the query; 400 when they cannot be read."""
-    document: dict[str, Any] = requests.decode_object(raw, "application/json") if raw else {}
+async def asked(request: requests.Request, options: crud.Options) -> DeleteOptions:
+    """DeleteOptions of a request's body, else of its query; 400 when they cannot be read."""
+    raw = await request.body()
+    document = requests.decode_object(raw, request.content_type) if raw else {}
+    return parse(document, request.query, options)
+
+
+def parse(document: meta.JsonObject, query: requests.Query, options: crud.Options) -> DeleteOptions:
+    """DeleteOptions of a document, else of the query; 400 when they cannot be read."""
     preconditions = document.get("preconditions") or {}
     grace = document.get("gracePeriodSeconds")
     if grace is None:

@@ -64,22 +64,15 @@ def _term_matches(term: selectors.FieldTerm, obj: meta.JsonObject) -> bool:
 
 def selection(request: requests.Request, served: builtin.Served) -> Selection:
     """The selection of a list or watch request; 400 for a selector that cannot be read."""
-    label_text = request.query.text("labelSelector")
-    field_text = request.query.text("fieldSelector")
     try:
-        labels = selectors.parse_labels(label_text)
-        fields = selectors.parse_fields(field_text)
+        labels = selectors.parse_labels(request.query.text("labelSelector"))
+        fields = selectors.parse_fields(request.query.text("fieldSelector"))
     except selectors.SelectorError as error:
         raise statuses.bad_request(str(error)) from error
     known = {"metadata.name", "metadata.namespace", *served.selectable}
     for term in fields.terms:
         if term.path not in known:
-            kind = served.resource
-            raise statuses.bad_request(
-                f'Unable to find "{kind.api_version}, Resource={kind.plural}" that match label '
-                f'selector "{label_text}", field selector "{field_text}": '
-                f"field label not supported: {term.path}"
-            )
+            raise statuses.bad_request(f"field label not supported: {term.path}")
     namespace = request.namespace if request.namespace and served.resource.namespaced else None
     return Selection(namespace, labels, fields)
 

@@ -11,7 +11,7 @@ from typing import Any, Self
 import msgspec
 
 from kilnwork.api import resource as kinds
-from kilnwork.controlplane.apiserver import authn, statuses
+from kilnwork.controlplane.apiserver import authn, protobuf, statuses
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -220,21 +220,31 @@ def _verb(method: str, target: Target, query: Query) -> str:
 
 
 def decode_object(raw: bytes, content_type: str) -> dict[str, Any]:
-    """The JSON (or YAML) object of a body; 400 for anything else, 415 for another media type."""
-    if content_type not in ("application/json", "application/yaml", "text/yaml"):
+    """The object of a body, as JSON; 400 for anything else, 415 for another media type."""
+    decode = _DECODERS.get(content_type)
+    if decode is None:
         raise statuses.unsupported_media_type(
             "the body of the request was in an unknown format - accepted media types include: "
-            f"application/json, application/yaml (got {content_type})"
+            f"application/json, application/yaml, {protobuf.MEDIA_TYPE} (got {content_type})"
         )
     try:
-        decoder = msgspec.json if content_type == "application/json" else msgspec.yaml
-        decoded = decoder.decode(raw)
+        decoded = decode(raw)
     except msgspec.MsgspecError as error:
         raise statuses.bad_request(
             f"couldn't get version/kind; json parse error: {error}"
         ) from error
+    except protobuf.ProtobufError as error:
+        raise statuses.unsupported_media_type(str(error)) from error
     if not isinstance(decoded, dict):
         raise statuses.bad_request(
             "couldn't get version/kind; json parse error: the body must be a JSON object"
         )
     return decoded
+
+
+_DECODERS: Mapping[str, Callable[[bytes], Any]] = {
+    "application/json": msgspec.json.decode,
+    "application/yaml": msgspec.yaml.decode,
+    "text/yaml": msgspec.yaml.decode,
+    protobuf.MEDIA_TYPE: protobuf.decode,
+}

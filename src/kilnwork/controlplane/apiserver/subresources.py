@@ -69,8 +69,8 @@ async def evict(
 ) -> bytes:
     """Delete a Pod in good order (policy/v1 Eviction); there are no disruption budgets here."""
     wanted = body.get("deleteOptions")
-    raw = msgspec.json.encode(wanted) if isinstance(wanted, dict) else b""
-    await deleter.delete(place, deletion.parse(raw, request.query, options))
+    document = wanted if isinstance(wanted, dict) else {}
+    await deleter.delete(place, deletion.parse(document, request.query, options))
     return msgspec.json.encode(_SUCCESS)
 
 
