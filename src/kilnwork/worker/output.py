@@ -17,6 +17,11 @@ KEPT_BYTES = 1 << 20
 READ_BYTES = 1 << 16
 """A pipe's worth, and well below the largest frame."""
 
+SMALL_BYTES = 4096
+LINGER_S = 0.005
+"""After a read of less than `SMALL_BYTES` the pipe is left alone so long, so that a program that
+writes line by line makes few frames, and not one for each line."""
+
 _LAST_READS = 64
 """At the end at most so often: a process that could not be killed may go on printing."""
 
@@ -38,6 +43,7 @@ class Output:
         self._open = True
         self._reading = False
         self._awaits_room = False
+        self._lingers: asyncio.TimerHandle | None = None
         self._resume()
 
     def kept_up_to(self, offset: int) -> None:
@@ -64,8 +70,10 @@ class Output:
         self._lines.close()
 
     def _resume(self) -> None:
-        if not self._open or self._reading or len(self._kept) >= KEPT_BYTES:
+        if not self._open or self._reading or self._lingers is not None:
             return
+        if len(self._kept) >= KEPT_BYTES:
+            return  # until more is acknowledged
         if not self._mirror.full:
             self._reading = True
             self._loop.add_reader(self._descriptor, self._readable)
@@ -77,6 +85,14 @@ class Output:
         self._awaits_room = False
         self._resume()
 
+    def _linger(self) -> None:
+        self._pause()
+        self._lingers = self._loop.call_later(LINGER_S, self._lingered)
+
+    def _lingered(self) -> None:
+        self._lingers = None
+        self._resume()
+
     def _pause(self) -> None:
         if self._reading:
             self._reading = False
@@ -86,26 +102,28 @@ class Output:
         if len(self._kept) >= KEPT_BYTES or self._mirror.full:
             self._pause()
             self._resume()  # as soon as there is room again
-        else:
-            self._read()
+        elif self._read() < SMALL_BYTES and self._open:
+            self._linger()
 
-    def _read(self) -> bool:
-        """Pass on one piece; False when there is none now."""
+    def _read(self) -> int:
+        """Pass on one piece; its length, 0 when there is none now."""
         try:
             data = os.read(self._descriptor, READ_BYTES)
         except BlockingIOError:
-            return False
+            return 0
         if not data:
             self._shut()
-            return False
+            return 0
         offset = self._kept_from + len(self._kept)
         self._kept += data
         self._lines.write(data)
         self._send(offset, data)
-        return True
+        return len(data)
 
     def _shut(self) -> None:
         if self._open:
             self._pause()
             self._open = False
             os.close(self._descriptor)
+            if self._lingers is not None:
+                self._lingers.cancel()

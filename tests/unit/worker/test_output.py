@@ -64,6 +64,14 @@ async def test_what_is_printed_is_sent_with_its_offset(pipe: Pipe) -> None:
     assert pipe.sent == [(0, b"one\n"), (4, b"two\n")]
 
 
+async def test_many_small_writes_make_few_frames(pipe: Pipe) -> None:
+    for _ in range(200):
+        await pipe.print(b"line\n")
+        await asyncio.sleep(0)
+    await waiting.until_async(lambda: len(pipe.data()) == 1000, what="all of it")
+    assert len(pipe.sent) < 20
+
+
 async def test_nobody_keeps_it_so_the_task_waits(pipe: Pipe) -> None:
     much = b"x" * (4 * output.KEPT_BYTES)
     taken = await pipe.print(much)
