@@ -234,6 +234,8 @@ async def test_a_missing_secret_is_named_and_waited_for(world: World) -> None:
     await world.shell("p", "echo $A", main={"env": env})
     waits = await world.until_state("p", "waiting", "CreateContainerConfigError")
     assert waits["message"] == 'secret "later" not found'
+    with pytest.raises(errors.Invalid, match="is waiting to start: CreateContainerConfigError"):
+        await world.log("p")
     made = {
         "kind": "Secret",
         "apiVersion": "v1",
@@ -351,6 +353,22 @@ async def test_a_new_server_takes_over_what_runs_and_what_ended(world: World) ->
     assert found["status"]["containerStatuses"][0]["restartCount"] == 0
     assert world.pid(stays["metadata"]["uid"]) == pid
     assert await world.log("stays") == "up\n"
+
+
+async def test_a_container_whose_pod_vanished_meanwhile_is_ended(world: World) -> None:
+    made = await world.shell("p", "trap '' TERM; while :; do sleep 0.1; done")
+    await world.until("p", "Running")
+    assert world.plane.node is not None
+    await world.plane.node.abandon()
+    await world.kube.delete(resource.PODS, "p", NS, grace_s=0)
+    await world.shell("p", "sleep 300")
+    await world.plane.start_node()
+    uid = made["metadata"]["uid"]
+    await waiting.until_async(lambda: world.pid(uid) == 0, what="the old process is gone")
+    await waiting.until_async(
+        lambda: not (world.data / "pods" / uid).exists(), what="its folder is gone"
+    )
+    await world.until("p", "Running")
 
 
 async def test_a_killed_shim_is_replaced_and_loses_nothing(world: World) -> None:

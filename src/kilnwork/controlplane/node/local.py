@@ -196,11 +196,11 @@ class LocalNode:
         if found is None:
             return kubelet.Problem(404, f'pod "{pod}" or its container "{name}" is not here')
         record, more = found
-        if record is None:
+        if isinstance(record, str):
             what = f'container "{name}" in pod "{pod}"'
             if previous:
                 return kubelet.Problem(400, f"previous terminated {what} not found")
-            return kubelet.Problem(400, f"{what} is waiting to start: ContainerCreating")
+            return kubelet.Problem(400, f"{what} is waiting to start: {record}")
         return kubelet.Log(container.log_path(record), more)
 
 

@@ -40,6 +40,7 @@ _RESOURCES = {"Secret": resource.SECRETS, "ConfigMap": resource.CONFIG_MAPS}
 
 
 _UNKNOWN = lifecycle.View()
+_CREATING = "ContainerCreating"
 
 
 @dataclass(slots=True)
@@ -139,15 +140,22 @@ class Reconciler:
 
     def container_log(
         self, key: objects.Key, name: str, *, previous: bool
-    ) -> tuple[container.Record | None, Callable[[], bool]] | None:
-        """The start whose log is asked for, and whether it still runs; None for an unknown Pod."""
+    ) -> tuple[container.Record | str, Callable[[], bool]] | None:
+        """The start whose log is asked for, and whether it still runs; None for an unknown Pod.
+
+        If there was no such start, a text instead: why the container waits, empty for `previous`.
+        """
         pod = self._tools.cache.get(key)
         if pod is None or all(c.name != name for c in pod.spec.containers):
             return None
         held = self._held.get(pod.metadata.uid)
         if held is None:
-            return None, lambda: False
-        record = held.view.before if previous else held.view.last
+            return _CREATING, lambda: False
+        if previous:
+            return held.view.before or "", lambda: False
+        record = held.view.last
+        if record is None:
+            return held.view.reason or _CREATING, lambda: False
         return record, lambda: held.view.running and held.view.last == record
 
     def leave(self, grace_s: float) -> None:
@@ -196,6 +204,9 @@ class Reconciler:
             case lifecycle.Start(number):
                 return await self._start(pod, held, number)
             case lifecycle.Wait(seconds):
+                name = f"{pod.container.name} in pod {_key_text(held.key)}"
+                text = f"Back-off restarting failed container {name}({held.uid})"
+                self._emit(pod, events.WARNING, "BackOff", text)
                 return seconds
             case lifecycle.Stop(grace_s):
                 await self._stop(held, grace_s)
@@ -351,6 +362,11 @@ class Reconciler:
             now=self._tools.now.wall(),
             written=held.written,
         )
+
+
+def _key_text(key: objects.Key) -> str:
+    """`name_namespace`, as the kubelet writes Pods in messages."""
+    return f"{key[1]}_{key[0]}"
 
 
 def _lost(record: container.Record, now: float) -> container.Record:
