@@ -1,0 +1,50 @@
+"""One server per data directory."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kilnwork.controlplane import lock
+from kilnwork.kit import errors
+
+_HOLD = """
+import sys, time
+from pathlib import Path
+from kilnwork.controlplane import lock
+lock.DirectoryLock(Path(sys.argv[1])).acquire()
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_second_holder_is_told_who_the_first_is(tmp_path: Path) -> None:
+    process = subprocess.Popen([sys.executable, "-c", _HOLD, str(tmp_path)], stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"held\n"
+        with pytest.raises(errors.ConfigurationError, match=f"in use by process {process.pid} "):
+            lock.DirectoryLock(tmp_path).acquire()
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_lock_left_by_a_killed_holder_is_no_obstacle(tmp_path: Path) -> None:
+    process = subprocess.Popen([sys.executable, "-c", _HOLD, str(tmp_path)], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.kill()
+    process.communicate()
+    assert (tmp_path / "control.lock").read_text().strip() == str(process.pid)
+    taken = lock.DirectoryLock(tmp_path)
+    taken.acquire()
+    taken.release()
+
+
+def test_it_can_be_taken_again_after_release(tmp_path: Path) -> None:
+    for _ in range(2):
+        taken = lock.DirectoryLock(tmp_path)
+        taken.acquire()
+        taken.release()
