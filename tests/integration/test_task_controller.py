@@ -286,7 +286,6 @@ async def test_finished_task_is_deleted_after_its_time(world: controlled.World) 
     await world.task("a", ttlSecondsAfterFinished=1)
     await world.submitted("a")
     world.hub.succeed("a")
-    await world.says("a", "Success", "Succeeded")
 
     async def gone() -> bool:
         try:
