@@ -271,6 +271,26 @@ async def test_a_daemon_that_left_the_session_is_killed_with_proof(
     assert processes.descendants(worker.pid) == set()
 
 
+HOPPER = """
+import os
+if os.fork() == 0:
+    os.setsid()
+    os.close(1)
+    os.close(2)
+    while os.fork() == 0:
+        pass
+os._exit(0)
+"""
+
+
+async def test_a_process_that_forks_and_ends_all_the_time_is_caught(
+    hub: scripted_hub.ScriptedHub, worker: worker_process.WorkerProcess
+) -> None:
+    outcome = await hub.outcome(hub.run(*python(HOPPER)))
+    assert outcome.proof
+    assert processes.descendants(worker.pid) == set()
+
+
 async def test_the_end_of_one_attempt_spares_the_daemons_of_another(
     hub: scripted_hub.ScriptedHub, worker: worker_process.WorkerProcess
 ) -> None:

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import os
 import signal
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,7 +28,6 @@ PATIENCE_S = 10.0
 
 _FIRST_PAUSE_S = 0.0005
 _LONGEST_PAUSE_S = 0.05
-_LOOKS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,7 @@ class Leftovers:
     def __init__(self, waiter: reaper.Reaper) -> None:
         self._reaper = waiter
         self._roots: dict[str, Root] = {}
+        self._given_up: set[tuple[int, int]] = set()
 
     def enrol(self, pid: int, *, marker: str) -> Root:
         """`pid` was just started, with `MARKER=marker` in its environment."""
@@ -54,35 +55,53 @@ class Leftovers:
         return root
 
     async def clear(self, root: Root) -> bool:
-        """Kill what `root` left; call after it was waited for. True is proof that all is gone."""
+        """Kill what `root` left; call after it was waited for. True is proof that all is gone.
+
+        The proof: if anything of it lived, its eldest would be a child of this process that nobody
+        watches; and a child, even one that ends meanwhile, is in /proc until we wait for it.
+        """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + PATIENCE_S
         pause_s = _FIRST_PAUSE_S
         try:
             while not self._reaper.sweep():
-                left = self._left_by(root)
-                if not left:
+                stats = processes.look()
+                orphans = self._left_by(root, stats)
+                if not orphans:
                     break
                 if loop.time() > deadline:
-                    log.error("processes of an attempt cannot be killed", extra={"pids": left})
+                    self._give_up(orphans, stats)
                     return False
-                _kill(left)
+                left = orphans | processes.below(orphans, stats)
+                _kill(left, groups=self._groups({stats[pid].group for pid in left}, root))
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
             return True
         finally:
             del self._roots[root.marker]
 
-    def _left_by(self, root: Root) -> set[int]:
-        stats = _consistent_look()
+    def _left_by(self, root: Root, stats: Mapping[int, processes.Stat]) -> set[int]:
         watched = self._reaper.watched
-        orphans = {
+        return {
             pid
             for pid, stat in stats.items()
-            if stat.parent == os.getpid() and stat.running and pid not in watched
+            if stat.parent == os.getpid()
+            and pid not in watched
+            and (pid, stat.started) not in self._given_up
+            and self._belongs(pid, stat, root)
         }
-        mine = {pid for pid in orphans if self._belongs(pid, stats[pid], root)}
-        return {pid for pid in mine | processes.below(mine, stats) if stats[pid].running}
+
+    def _groups(self, found: set[int], root: Root) -> set[int]:
+        """Process groups to kill: a signal to a group also meets who was forked a moment ago.
+
+        Groups do not reach beyond a session, so no other attempt is in them.
+        """
+        others = {other.pid for other in self._roots.values() if other is not root}
+        return found - others - {os.getpgrp()}
+
+    def _give_up(self, orphans: set[int], stats: Mapping[int, processes.Stat]) -> None:
+        self._given_up |= {(pid, stats[pid].started) for pid in orphans}
+        log.error("processes of an attempt cannot be killed", extra={"pids": sorted(orphans)})
 
     def _belongs(self, pid: int, stat: processes.Stat, root: Root) -> bool:
         marker = _marker_of(pid)
@@ -94,18 +113,6 @@ class Leftovers:
         if stat.session in sessions:
             return False
         return stat.session == root.pid or stat.started >= root.started
-
-
-def _consistent_look() -> dict[int, processes.Stat]:
-    """A look in which every parent is there, too: a process that ends between two reads of /proc
-    would hide its children.
-    """
-    stats = processes.look()
-    for _ in range(_LOOKS):
-        if all(stat.parent in stats or stat.parent == 0 for stat in stats.values()):
-            break
-        stats = processes.look()
-    return stats
 
 
 def _marker_of(pid: int) -> str | None:
@@ -120,11 +127,11 @@ def _marker_of(pid: int) -> str | None:
     return None
 
 
-def _kill(pids: set[int]) -> None:
-    for pid in pids:
+def _kill(pids: Iterable[int], *, groups: Iterable[int]) -> None:
+    for target in (*(-group for group in groups), *pids):
         try:
-            os.kill(pid, signal.SIGKILL)
+            os.kill(target, signal.SIGKILL)
         except ProcessLookupError:
             continue
         except PermissionError:
-            log.warning("a process of another user cannot be killed", extra={"pid": pid})
+            log.warning("a process of another user cannot be killed", extra={"pid": target})
