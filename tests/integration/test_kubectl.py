@@ -1,0 +1,171 @@
+"""kubectl against the embedded control plane: what a user of Kubernetes types first."""
+
+import asyncio
+import json
+import os
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from kilnwork.controlplane import cluster
+
+_MISSING = "kubectl is not on PATH: put a release from https://dl.k8s.io there to run these tests"
+pytestmark = [
+    pytest.mark.kubectl,
+    pytest.mark.skipif(shutil.which("kubectl") is None, reason=_MISSING),
+]
+
+TASK = """
+apiVersion: kilnwork.dev/v1alpha1
+kind: Task
+metadata: {name: task-0}
+spec: {clusterName: counter, command: [python3, counter.py], inputObject: input}
+---
+apiVersion: kilnwork.dev/v1alpha1
+kind: TaskObject
+metadata: {name: input}
+data: {count: "0", limit: "50"}
+"""
+
+POD = """
+apiVersion: v1
+kind: Pod
+metadata: {name: talker}
+spec:
+  restartPolicy: Never
+  containers: [{name: main, image: any, command: [sh, -c, "echo one; echo two"]}]
+"""
+
+
+class Kubectl:
+    """Runs kubectl with the kubeconfig of one server and a home of its own."""
+
+    def __init__(self, kubeconfig: Path, home: Path) -> None:
+        self._environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "HOME": str(home)}
+
+    async def run(self, *arguments: str, stdin: str = "") -> tuple[int, str]:
+        """Exit code and everything printed."""
+        process = await asyncio.create_subprocess_exec(
+            "kubectl",
+            *arguments,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            env=self._environment,
+        )
+        output, _ = await asyncio.wait_for(process.communicate(stdin.encode()), 20)
+        assert process.returncode is not None
+        return process.returncode, output.decode()
+
+    async def __call__(self, *arguments: str, stdin: str = "") -> str:
+        """What it printed; it must succeed."""
+        code, output = await self.run(*arguments, stdin=stdin)
+        assert code == 0, output
+        return output
+
+    async def refused(self, *arguments: str, stdin: str = "") -> str:
+        """What it printed; it must fail."""
+        code, output = await self.run(*arguments, stdin=stdin)
+        assert code != 0, output
+        return output
+
+
+@pytest.fixture
+async def plane(tmp_path: Path) -> AsyncIterator[cluster.ControlPlane]:
+    settings = cluster.Settings(
+        data_dir=tmp_path / "data", port=0, workdir=tmp_path, node_name="local"
+    )
+    made = cluster.ControlPlane(settings)
+    await made.start()
+    yield made
+    await made.stop()
+
+
+@pytest.fixture
+def kubectl(plane: cluster.ControlPlane, tmp_path: Path) -> Kubectl:
+    return Kubectl(plane.kubeconfig, tmp_path)
+
+
+def columns(table: str) -> list[str]:
+    return table.splitlines()[0].split()
+
+
+async def test_kinds_are_found_by_every_name(kubectl: Kubectl) -> None:
+    listed = await kubectl("api-resources", "--api-group=kilnwork.dev", "-o", "wide")
+    for name in ("tasks", "ktask", "taskobjects", "ktobj", "taskclusters", "ktc", "kiln"):
+        assert name in listed
+    await kubectl("apply", "-f", "-", stdin=TASK)
+    for name in ("task", "tasks", "ktask", "tasks.kilnwork.dev", "tasks.v1alpha1.kilnwork.dev"):
+        assert "task-0" in await kubectl("get", name)
+    assert "taskobject.kilnwork.dev/input" in await kubectl("get", "kiln")
+
+
+async def test_tables_narrow_and_wide(kubectl: Kubectl) -> None:
+    await kubectl("apply", "-f", "-", stdin=TASK)
+    assert columns(await kubectl("get", "tasks")) == ["NAME", "STATE", "ATTEMPTS", "AGE"]
+    wide = columns(await kubectl("get", "tasks", "-o", "wide"))
+    assert wide == ["NAME", "STATE", "ATTEMPTS", "REASON", "CLUSTER", "WORKER", "AGE"]
+    assert "Active" in await kubectl("get", "ns", "default")
+
+
+async def test_apply_says_created_unchanged_and_what_is_wrong(kubectl: Kubectl) -> None:
+    assert "task.kilnwork.dev/task-0 created" in await kubectl("apply", "-f", "-", stdin=TASK)
+    again = await kubectl("apply", "-f", "-", stdin=TASK)
+    assert again.count("unchanged") == 2
+    changed = TASK.replace('"50"', '"51"')
+    assert "field is immutable" in await kubectl.refused("apply", "-f", "-", stdin=changed)
+    typo = TASK.replace("command:", "comand:").replace("task-0", "task-1")
+    said = await kubectl.refused("apply", "-f", "-", stdin=typo)
+    assert 'strict decoding error: unknown field "spec.comand"' in said
+    said = await kubectl("apply", "--validate=warn", "-f", "-", stdin=typo)
+    assert 'Warning: unknown field "spec.comand"' in said
+
+
+async def test_explain_knows_our_fields(kubectl: Kubectl) -> None:
+    said = await kubectl("explain", "task.spec.inputObject")
+    assert "A TaskObject that must exist first" in said
+    assert "maxAttempts" in await kubectl("explain", "tasks", "--recursive")
+    assert "<[]Object>" in await kubectl("explain", "pod.spec.containers")
+    assert 'field "nope" does not exist' in await kubectl.refused("explain", "task.spec.nope")
+
+
+async def test_service_account_has_the_rights_of_its_role_only(
+    kubectl: Kubectl, tmp_path: Path
+) -> None:
+    await kubectl("apply", "-f", "-", stdin=TASK)
+    await kubectl("create", "serviceaccount", "robot")
+    await kubectl("create", "role", "reader", "--verb=get", "--resource=tasks.kilnwork.dev")
+    await kubectl(
+        "create", "rolebinding", "robot", "--role=reader", "--serviceaccount=default:robot"
+    )
+    token = (await kubectl("create", "token", "robot")).strip()
+    config = json.loads(await kubectl("config", "view", "--raw", "-o", "json"))
+    config["users"][0]["user"] = {"token": token}
+    path = tmp_path / "robot.kubeconfig"
+    path.write_text(json.dumps(config))
+    robot = Kubectl(path, tmp_path)
+    assert "task-0" in await robot("get", "task", "task-0")
+    assert await robot.refused("delete", "task", "task-0") == (
+        'Error from server (Forbidden): tasks.kilnwork.dev "task-0" is forbidden: User '
+        '"system:serviceaccount:default:robot" cannot delete resource "tasks" in API group '
+        '"kilnwork.dev" in the namespace "default"\n'
+    )
+    assert await robot("auth", "can-i", "get", "tasks") == "yes\n"
+    await kubectl("delete", "serviceaccount", "robot")
+    assert "Unauthorized" in await robot.refused("get", "task", "task-0")
+
+
+async def test_pod_runs_is_read_and_goes(plane: cluster.ControlPlane, kubectl: Kubectl) -> None:
+    await plane.start_node()
+    assert "Ready" in await kubectl("get", "nodes", "-o", "wide")
+    await kubectl("apply", "-f", "-", stdin=POD)
+
+    await kubectl("wait", "pod/talker", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=15s")
+    assert "Completed" in await kubectl("get", "pod", "talker", "-o", "wide")
+    assert await kubectl("logs", "talker") == "one\ntwo\n"
+    assert await kubectl("logs", "-f", "talker", "--tail=1") == "two\n"
+    assert "container x is not valid" in await kubectl.refused("logs", "talker", "-c", "x")
+    assert 'pod "talker" deleted' in await kubectl("delete", "pod", "talker")
+    assert "NotFound" in await kubectl.refused("get", "pod", "talker")
