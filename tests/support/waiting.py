@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Any, TypeVar, overload
 
 T = TypeVar("T")
 
@@ -20,9 +20,17 @@ def until(look: Callable[[], T], *, what: str, timeout_s: float = 20.0, every_s:
         time.sleep(every_s)
 
 
+@overload
 async def until_async(
-    look: Callable[[], T | Awaitable[T]], *, what: str, timeout_s: float = 20.0
-) -> T:
+    look: Callable[[], Awaitable[T]], *, what: str, timeout_s: float = 20.0
+) -> T: ...
+
+
+@overload
+async def until_async(look: Callable[[], T], *, what: str, timeout_s: float = 20.0) -> T: ...
+
+
+async def until_async(look: Callable[[], Any], *, what: str, timeout_s: float = 20.0) -> Any:
     """`until` inside a running event loop; `look` may be a coroutine function."""
     deadline = time.monotonic() + timeout_s
     while True:

@@ -43,7 +43,7 @@ class ObjectMeta(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
 
 
 class Condition(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """metav1.Condition: `reason` is CamelCase and never empty, `status` is True, False or Unknown."""
+    """metav1.Condition: `reason` is CamelCase, never empty; `status` True, False or Unknown."""
 
     type: str
     status: str

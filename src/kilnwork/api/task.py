@@ -70,7 +70,7 @@ class Retry(Wire, frozen=True):
     """When a failed or lost attempt is followed by another.
 
     `maxAttempts` counts failures of user code (default 1: a retry is asked for, never assumed);
-    `maxLosses` counts losses that are not its fault: worker, node, a stranger's SIGKILL (default 3).
+    `maxLosses` (default 3) counts losses that are not its fault: worker, node, a foreign SIGKILL.
     Delay before attempt n: `delaySeconds * factor ** (n - 2)`, at most `maxDelaySeconds`,
     spread by ± `jitter`. `on` narrows which failures are retried: `exit:N`, `timeout`,
     `outOfMemory`; empty means all. Exit 75 (EX_TEMPFAIL, sysexits.h) always asks for a retry.
@@ -130,7 +130,7 @@ class TaskSpec(Wire, frozen=True):
 
 
 class Result(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
-    """A task's result: `value` when it is JSON and small enough for the status, else only its facts."""
+    """A task's result; `value` only when it is JSON and small enough for the status."""
 
     value: Any = msgspec.UNSET
     media_type: str = "application/json"

@@ -30,10 +30,8 @@ class Slots(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     busy: int = 0
 
 
-class TaskClusterStatus(
-    msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True
-):
-    """`replicas`: Pods that exist; `readyReplicas`: workers connected; `queued`: tasks that wait."""
+class TaskClusterStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """`replicas`: Pods that exist; `readyReplicas`: workers connected; `queued`: waiting tasks."""
 
     replicas: int = 0
     ready_replicas: int = 0

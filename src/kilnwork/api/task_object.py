@@ -1,4 +1,4 @@
-"""Kind TaskObject: immutable data that tasks take as input. `data` is any JSON, at the top level."""
+"""Kind TaskObject: immutable data that tasks take as input; `data` is any JSON."""
 
 from typing import Any
 

@@ -5,9 +5,9 @@ A frame is a u32 big-endian length (at most `MAX_FRAME_BYTES`) and a msgpack arr
 
 Reports (`Started`, `Finished`) carry a `serial` that rises by one per session; the peer keeps each
 until the dispatcher has acknowledged it (`Acknowledged`), which happens after the journal has it on
-disk, and sends unacknowledged ones again after a reconnect. Requests (`Spawn`, `Ask`) carry a serial
-of the same sequence and get one `Answer`; a repeated `Spawn` (same parent attempt run and ordinal or
-key) changes nothing.
+disk, and sends unacknowledged ones again after a reconnect. Requests (`Spawn`, `Ask`) carry a
+serial of the same sequence and get one `Answer`; a repeated `Spawn` (same parent, run and ordinal
+or key) changes nothing.
 """
 
 from enum import IntEnum
@@ -37,7 +37,6 @@ class Hello(_Message, frozen=True, tag="hello"):
     `pod_uid` tells containers of one Pod apart from another Pod of the same name. A new session of
     the same `pod_uid` proves that everything the old session ran is gone: the container runtime
     ends a container's processes before it starts the next. `epoch`: highest seen, 0 at first.
-    `reported`: the highest serial of a report that may still be unacknowledged.
     """
 
     version: int
@@ -63,7 +62,7 @@ class Verdict(IntEnum):
 
 
 class Decision(_Message, frozen=True):
-    """The dispatcher's word on one attempt of `Hello.running`. STOP and UNKNOWN: end it, no report."""
+    """The word on one attempt of `Hello.running`. STOP and UNKNOWN: end it, without a report."""
 
     ref: attempts.AttemptRef
     verdict: Verdict
