@@ -7,9 +7,7 @@ defaults, accounts, then every rule, so that one answer names all that is wrong.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
-
-import msgspec
+from typing import Any, Literal
 
 from kilnwork.api import meta, resource
 from kilnwork.controlplane.apiserver import (
@@ -137,7 +135,7 @@ def _known_fields(
     schema = builtin.of(kind).schema
     unknown: list[str] = []
     if schema is None:
-        obj: meta.JsonObject = msgspec.json.decode(msgspec.json.encode(given))
+        obj: meta.JsonObject = _without_nulls(given)
     else:
         obj, unknown = structural.prune_and_default(schema, given)
     metadata = dict(obj.get("metadata") or {})
@@ -146,6 +144,15 @@ def _known_fields(
         del metadata[field]
     obj["metadata"] = metadata
     return obj, unknown
+
+
+def _without_nulls(value: Any) -> Any:
+    """A copy in which null is absent, as built-in kinds have it: in Go both are nil."""
+    if isinstance(value, dict):
+        return {k: _without_nulls(v) for k, v in value.items() if v is not None}
+    if isinstance(value, list):
+        return [_without_nulls(item) for item in value]
+    return value
 
 
 def _default(kind: resource.Resource, obj: meta.JsonObject) -> None:

@@ -72,6 +72,15 @@ def _cells(served: builtin.Served, obj: meta.JsonObject, now: float) -> list[Any
     name = obj["metadata"].get("name", "")
     if served.custom:
         return [name, *(_custom_cell(c, obj, now) for c in served.columns[1:])]
+    try:
+        return _built_in_cells(served, obj, now)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return [name, *(None for _ in served.columns[1:])]
+
+
+def _built_in_cells(served: builtin.Served, obj: meta.JsonObject, now: float) -> list[Any]:
+    """The cells of a kind whose status nobody checks: raises where that has an odd form."""
+    name = obj["metadata"].get("name", "")
     kind = served.resource.kind
     if kind == resource.EVENTS.kind:
         return _event(obj, now)
