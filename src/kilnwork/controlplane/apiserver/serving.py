@@ -6,6 +6,7 @@ demanded, and reach the app as `scope["state"]["peer_certificate"]`.
 """
 
 import asyncio
+import contextlib
 import logging
 import socket
 import ssl
@@ -118,18 +119,23 @@ def _in_use(number: int, port: int, error: OSError) -> str:
 
 def port_holder(port: int) -> str:
     """`process PID (command)` that listens on the port; empty when that cannot be seen."""
-    inodes = _listening(port)
+    wanted = {f"socket:[{inode}]" for inode in _listening(port)}
     for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            links = [str(fd.readlink()) for fd in (entry / "fd").iterdir()]
-            if any(f"socket:[{inode}]" in links for inode in inodes):
+        if entry.name.isdigit() and wanted & _open_files(entry):
+            with contextlib.suppress(OSError):
                 command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
                 return f"process {entry.name} ({command[:80]})"
-        except OSError:
-            continue
     return ""
+
+
+def _open_files(process: Path) -> set[str]:
+    """What the descriptors of a process lead to; empty for one that is not ours."""
+    found: set[str] = set()
+    with contextlib.suppress(OSError):
+        for descriptor in (process / "fd").iterdir():
+            with contextlib.suppress(OSError):
+                found.add(str(descriptor.readlink()))
+    return found
 
 
 def _listening(port: int) -> set[str]:

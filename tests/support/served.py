@@ -1,0 +1,144 @@
+"""A whole embedded control plane in this process, and bare HTTP to it: no client of ours between.
+
+For tests of the API server as any HTTP client sees it. No node runs unless a test starts one.
+"""
+
+import asyncio
+import contextlib
+import io
+import json
+import ssl
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import aiohttp
+
+from kilnwork.controlplane import cluster
+
+MERGE = "application/merge-patch+json"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came back. `json` is the decoded body, or its text."""
+
+    status: int
+    json: Any
+    headers: dict[str, str]
+
+    @property
+    def message(self) -> str:
+        """The text of a Status."""
+        return str(self.json["message"])
+
+
+class Http:
+    """HTTP with a bearer token; paths below the server's address."""
+
+    def __init__(self, address: str, *, ca: Path, token: str | None) -> None:
+        self.address = address
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        tls = ssl.create_default_context(cafile=str(ca))
+        connector = aiohttp.TCPConnector(ssl=tls, limit=0)
+        self.session = aiohttp.ClientSession(address, connector=connector, headers=headers)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        await self.session.close()
+
+    async def send(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        content_type: str = "application/json",
+        headers: dict[str, str] | None = None,
+    ) -> Answer:
+        """One request; `body` is sent as it is when it is bytes or a file, else as JSON."""
+        data = body if isinstance(body, bytes | io.BytesIO | None) else json.dumps(body).encode()
+        sent = {"Content-Type": content_type} if data is not None else {}
+        async with self.session.request(
+            method, path, data=data, headers=sent | (headers or {})
+        ) as answer:
+            text = await answer.text()
+            decoded = json.loads(text) if "json" in answer.content_type else text
+            return Answer(answer.status, decoded, dict(answer.headers))
+
+    async def get(self, path: str, **more: Any) -> Answer:
+        return await self.send("GET", path, **more)
+
+    async def post(self, path: str, body: Any, **more: Any) -> Answer:
+        return await self.send("POST", path, body, **more)
+
+    async def put(self, path: str, body: Any, **more: Any) -> Answer:
+        return await self.send("PUT", path, body, **more)
+
+    async def patch(
+        self, path: str, body: Any, *, content_type: str = MERGE, **more: Any
+    ) -> Answer:
+        return await self.send("PATCH", path, body, content_type=content_type, **more)
+
+    async def delete(self, path: str, body: Any = None, **more: Any) -> Answer:
+        return await self.send("DELETE", path, body, **more)
+
+    @contextlib.asynccontextmanager
+    async def watch(self, path: str, **more: Any) -> AsyncIterator["Stream"]:
+        """An open watch."""
+        mark = "&" if "?" in path else "?"
+        async with self.session.get(f"{path}{mark}watch=1", **more) as answer:
+            assert answer.status == 200, await answer.text()
+            yield Stream(answer)
+
+
+class Stream:
+    """The changes of one watch."""
+
+    def __init__(self, answer: aiohttp.ClientResponse) -> None:
+        self._answer = answer
+
+    async def next(self, *, timeout_s: float = 5.0) -> tuple[str, Any]:
+        """(type, object) of the next change; fails when none comes in time."""
+        async with asyncio.timeout(timeout_s):
+            line = await self._answer.content.readline()
+        assert line, "the watch has ended"
+        decoded = json.loads(line)
+        return decoded["type"], decoded["object"]
+
+    async def names(self, count: int) -> list[tuple[str, str]]:
+        """(type, name) of the next `count` changes."""
+        found = [await self.next() for _ in range(count)]
+        return [(type_, obj["metadata"]["name"]) for type_, obj in found]
+
+    async def ended(self, *, timeout_s: float = 5.0) -> bool:
+        """True when the stream ends with nothing more in it."""
+        async with asyncio.timeout(timeout_s):
+            return await self._answer.content.readline() == b""
+
+
+@contextlib.asynccontextmanager
+async def control_plane(folder: Path, *, port: int = 0) -> AsyncIterator[cluster.ControlPlane]:
+    """A started control plane on free ports with its data in `folder`."""
+    plane = cluster.ControlPlane(cluster.Settings(data_dir=folder, port=port, workdir=folder))
+    await plane.start()
+    try:
+        yield plane
+    finally:
+        await plane.stop()
+
+
+def http(plane: cluster.ControlPlane, *, token: str | None = "admin") -> Http:  # noqa: S107
+    """A client of it: the administrator's unless a token is given, nobody's for None."""
+    if token == "admin":
+        token = (plane.data_dir / "token").read_text().strip()
+    return Http(plane.address, ca=plane.certificates.ca_certificate, token=token)
