@@ -124,7 +124,10 @@ async def succeeded(server: up_support.Up, name: str) -> None:
             resource.TASKS, "default", resource_version=listed.resource_version, type=dict
         ):
             seen = change.object or {"metadata": {"name": ""}}
-            if seen["metadata"]["name"] == name and seen["status"].get("state") == "Success":
+            if (
+                seen["metadata"]["name"] == name
+                and seen.get("status", {}).get("state") == "Success"
+            ):
                 return
 
 
