@@ -272,23 +272,29 @@ async def test_a_daemon_that_left_the_session_is_killed_with_proof(
 
 
 HOPPER = """
-import os
+import os, time
+end = time.monotonic() + 5
 if os.fork() == 0:
     os.setsid()
+    print(os.getpid(), flush=True)
     os.close(1)
     os.close(2)
-    while os.fork() == 0:
+    while os.fork() == 0 and time.monotonic() < end:
         pass
+else:
+    time.sleep(0.2)
 os._exit(0)
 """
 
 
+@pytest.mark.usefixtures("worker")
 async def test_a_process_that_forks_and_ends_all_the_time_is_caught(
-    hub: scripted_hub.ScriptedHub, worker: worker_process.WorkerProcess
+    hub: scripted_hub.ScriptedHub,
 ) -> None:
-    outcome = await hub.outcome(hub.run(*python(HOPPER)))
-    assert outcome.proof
-    assert processes.descendants(worker.pid) == set()
+    ref = hub.run(*python(HOPPER))
+    assert (await hub.outcome(ref)).proof
+    session = int(hub.logs[ref])
+    assert [pid for pid, stat in processes.look().items() if stat.session == session] == []
 
 
 async def test_the_end_of_one_attempt_spares_the_daemons_of_another(
