@@ -74,7 +74,7 @@ class Collector:
         before = self._references.get(key, ())
         if references != before:
             self._index(key, before, references)
-        if any(self._uids.get(r.uid) is None or r.uid in self._waiting_owners for r in references):
+        if any(self._is_no_owner(key.namespace, reference) for reference in references):
             self._work.add(key)
         if found.deletion_timestamp and _is_held(found):
             self._waiting_owners.add(found.uid)
@@ -152,7 +152,7 @@ class Collector:
         """Owner references by what became of the owner: living, waiting for us to go, gone."""
         living, waiting, gone = [], [], []
         for reference in found.owner_references:
-            if not self._exists(place, reference):
+            if not self._exists(place.namespace, reference):
                 gone.append(reference)
             elif reference.uid in self._waiting_owners and reference.block_owner_deletion:
                 waiting.append(reference)
@@ -160,14 +160,17 @@ class Collector:
                 living.append(reference)
         return living, waiting, gone
 
-    def _exists(self, place: crud.Where, reference: meta.OwnerReference) -> bool:
+    def _is_no_owner(self, namespace: str, reference: meta.OwnerReference) -> bool:
+        return reference.uid in self._waiting_owners or not self._exists(namespace, reference)
+
+    def _exists(self, namespace: str, reference: meta.OwnerReference) -> bool:
         kind = _KINDS.get((reference.api_version, reference.kind))
         if kind is None:
             return True  # nobody here can tell
         owner = self._uids.get(reference.uid)
         if owner is None or owner.resource != kind.qualified or owner.name != reference.name:
             return False
-        return owner.namespace in ("", place.namespace)
+        return owner.namespace in ("", namespace)
 
     async def _look_at_deleted_owner(self, place: crud.Where, found: meta.ObjectMeta) -> None:
         if deletion.ORPHAN in found.finalizers:

@@ -1,0 +1,83 @@
+"""A store with the ways into it, in this process and without HTTP: for tests of what follows it."""
+
+import contextlib
+import random
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kilnwork.api import meta, resource
+from kilnwork.controlplane import store
+from kilnwork.controlplane.apiserver import crud, deletion, namespaces
+from kilnwork.kit import clock, ids
+from support import waiting
+
+
+@dataclass(frozen=True)
+class World:
+    """The store, its writer and deleter, and short forms for tests."""
+
+    store: store.Store
+    writer: crud.Writer
+    deleter: deletion.Deleter
+    clock: clock.ManualClock
+
+    async def create(
+        self, kind: resource.Resource, name: str, *, namespace: str = "default", **more: Any
+    ) -> meta.JsonObject:
+        """Make an object; `metadata=` adds to its name."""
+        metadata = {"name": name, **more.pop("metadata", {})}
+        place = crud.where(kind, namespace, "")
+        outcome = await self.writer.create(place, {"metadata": metadata, **more}, crud.Options())
+        assert outcome.raw
+        found = self.get(kind, name, namespace=namespace)
+        assert found is not None
+        return found
+
+    def get(
+        self, kind: resource.Resource, name: str, *, namespace: str = "default"
+    ) -> meta.JsonObject | None:
+        """The committed object."""
+        return self.writer.lookup.get(kind, namespace, name)
+
+    async def delete(self, kind: resource.Resource, name: str, **asked: Any) -> crud.Outcome:
+        """Delete an object of namespace `default`."""
+        place = crud.where(kind, "default", name)
+        return await self.deleter.delete(place, deletion.DeleteOptions(**asked))
+
+    async def gone(self, kind: resource.Resource, name: str) -> None:
+        """Wait until an object of namespace `default` is gone."""
+        await waiting.until_async(lambda: self.get(kind, name) is None, what=f"{name} is gone")
+
+
+@contextlib.asynccontextmanager
+async def world(folder: Path) -> AsyncIterator[World]:
+    """A new store in `folder` with its basic namespaces; nothing follows it yet."""
+    held = store.Store(folder / "control.db")
+    await held.start()
+    now = clock.ManualClock()
+    writer = crud.Writer(held, clock=now, new_uid=ids.new_uid, entropy=random.Random(1))
+    deleter = deletion.Deleter(writer)
+    keeper = namespaces.Keeper(writer, deleter, ca="CA")
+    await keeper.start()
+    try:
+        yield World(held, writer, deleter, now)
+    finally:
+        await keeper.stop()
+        await held.stop()
+
+
+def owned_by(*owners: meta.JsonObject, block: bool = False) -> dict[str, Any]:
+    """Metadata that names the owners."""
+    references = [
+        {
+            "apiVersion": owner["apiVersion"],
+            "kind": owner["kind"],
+            "name": owner["metadata"]["name"],
+            "uid": owner["metadata"]["uid"],
+            "blockOwnerDeletion": block,
+        }
+        for owner in owners
+    ]
+    return {"ownerReferences": references}

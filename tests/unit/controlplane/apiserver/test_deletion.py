@@ -1,0 +1,97 @@
+"""What a DELETE comes to, decided without a store."""
+
+from typing import Any
+
+import pytest
+
+from kilnwork.api import meta, resource
+from kilnwork.controlplane.apiserver import crud, deletion, requests, statuses
+from kilnwork.kit import clock
+
+NOW = 1_700_000_000.0
+POD = crud.where(resource.PODS, "default", "p")
+TASK = crud.where(resource.TASKS, "default", "t")
+
+
+def pod(*, phase: str = "Running", node: str = "n", **metadata: Any) -> meta.JsonObject:
+    return {
+        "metadata": {"name": "p", "uid": "u", **metadata},
+        "spec": {"nodeName": node} if node else {},
+        "status": {"phase": phase},
+    }
+
+
+def decide(place: crud.Where, obj: meta.JsonObject, **asked: Any) -> deletion.Verdict:
+    return deletion.decide(place, obj, deletion.DeleteOptions(**asked), NOW)
+
+
+@pytest.mark.parametrize(
+    ("obj", "grace"),
+    [
+        (pod(node=""), None),
+        (pod(phase="Succeeded"), None),
+        (pod(phase="Failed"), 60),
+        (pod(), 0),
+    ],
+)
+def test_a_pod_goes_at_once_when_nothing_of_it_runs(
+    obj: meta.JsonObject, grace: int | None
+) -> None:
+    assert decide(POD, obj, grace_s=grace) == deletion.Verdict(remove=True)
+
+
+def test_a_running_pod_gets_its_grace() -> None:
+    verdict = decide(POD, pod())
+    assert verdict.marked is not None
+    found = verdict.marked["metadata"]
+    assert found["deletionGracePeriodSeconds"] == 30
+    assert found["deletionTimestamp"] == clock.rfc3339(NOW + 30)
+
+
+def test_grace_only_ever_shrinks() -> None:
+    being_deleted: dict[str, Any] = {
+        "deletionTimestamp": "2023-11-14T22:13:50Z",
+        "deletionGracePeriodSeconds": 30,
+    }
+    assert decide(POD, pod(**being_deleted), grace_s=60) == deletion.Verdict()
+    verdict = decide(POD, pod(**being_deleted), grace_s=5)
+    assert verdict.marked is not None
+    assert verdict.marked["metadata"]["deletionGracePeriodSeconds"] == 5
+    assert decide(POD, pod(**being_deleted), grace_s=0) == deletion.Verdict(remove=True)
+
+
+@pytest.mark.parametrize(
+    ("propagation", "before", "after"),
+    [
+        ("Foreground", ["x"], ["x", "foregroundDeletion"]),
+        ("Orphan", [], ["orphan"]),
+        ("Orphan", ["foregroundDeletion"], ["orphan"]),
+        ("", ["orphan"], ["orphan"]),
+    ],
+)
+def test_propagation_becomes_a_finalizer(
+    propagation: str, before: list[str], after: list[str]
+) -> None:
+    obj = {"metadata": {"name": "t", "uid": "u", "generation": 4, "finalizers": before}}
+    verdict = decide(TASK, obj, propagation=propagation)
+    assert verdict.marked is not None
+    assert verdict.marked["metadata"]["finalizers"] == after
+    assert verdict.marked["metadata"]["generation"] == 5
+
+
+def test_background_lifts_the_wait_for_dependents() -> None:
+    obj = {"metadata": {"name": "t", "uid": "u", "finalizers": ["foregroundDeletion"]}}
+    assert decide(TASK, obj, propagation="Background") == deletion.Verdict(remove=True)
+
+
+def test_options_come_from_the_body_or_the_query() -> None:
+    query = requests.Query({"gracePeriodSeconds": "7", "propagationPolicy": "Orphan"})
+    found = deletion.parse({}, query, crud.Options())
+    assert (found.grace_s, found.propagation) == (7, "Orphan")
+    body = {"gracePeriodSeconds": 3, "orphanDependents": False, "dryRun": ["All"]}
+    found = deletion.parse(body, requests.Query({}), crud.Options())
+    assert (found.grace_s, found.propagation, found.options.dry_run) == (3, "Background", True)
+    with pytest.raises(statuses.StatusError, match="propagationPolicy"):
+        deletion.parse({"propagationPolicy": "Perhaps"}, requests.Query({}), crud.Options())
+    with pytest.raises(statuses.StatusError, match="whole number"):
+        deletion.parse({"gracePeriodSeconds": "3"}, requests.Query({}), crud.Options())

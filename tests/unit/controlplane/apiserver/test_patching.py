@@ -1,0 +1,50 @@
+"""Merge patches (RFC 7386), and which patches are taken at all."""
+
+import json
+from typing import Any
+
+import pytest
+
+from kilnwork.api import resource
+from kilnwork.controlplane.apiserver import patching, statuses
+
+
+@pytest.mark.parametrize(
+    ("target", "patch", "expected"),
+    [
+        ({"a": "b"}, {"a": "c"}, {"a": "c"}),
+        ({"a": "b"}, {"b": "c"}, {"a": "b", "b": "c"}),
+        ({"a": "b"}, {"a": None}, {}),
+        ({"a": "b", "b": "c"}, {"a": None}, {"b": "c"}),
+        ({"a": ["b"]}, {"a": "c"}, {"a": "c"}),
+        ({"a": "c"}, {"a": ["b"]}, {"a": ["b"]}),
+        ({"a": {"b": "c"}}, {"a": {"b": "d", "c": None}}, {"a": {"b": "d"}}),
+        ({"a": [{"b": "c"}]}, {"a": [1]}, {"a": [1]}),
+        ({"a": "foo"}, None, None),
+        ({"a": "foo"}, "bar", "bar"),
+        ({"e": None}, {"a": 1}, {"e": None, "a": 1}),
+        ([1, 2], {"a": "b", "c": None}, {"a": "b"}),
+        ({}, {"a": {"bb": {"ccc": None}}}, {"a": {"bb": {}}}),
+    ],
+)
+def test_the_examples_of_the_rfc(target: Any, patch: Any, expected: Any) -> None:
+    before = json.dumps(target)
+    assert patching.merge(target, patch) == expected
+    assert json.dumps(target) == before
+
+
+def test_strategic_merge_is_for_roles_only() -> None:
+    body = b'{"rules":[],"$setElementOrder/rules":[],"metadata":{"$retainKeys":["x"]}}'
+    taken = patching.decode(body, patching.STRATEGIC, resource.ROLES)
+    assert taken == {"rules": [], "metadata": {}}
+    with pytest.raises(statuses.StatusError) as caught:
+        patching.decode(body, patching.STRATEGIC, resource.PODS)
+    assert caught.value.code == 415
+    with pytest.raises(statuses.StatusError, match=r"\$patch: replace is not supported"):
+        patching.decode(b'{"$patch":"replace"}', patching.STRATEGIC, resource.ROLES)
+
+
+def test_sameness_is_that_of_json() -> None:
+    assert patching.same({"a": 1, "b": 2}, {"b": 2, "a": 1})
+    assert not patching.same({"a": 1}, {"a": True})
+    assert not patching.same({"a": 1}, {"a": 1.5})

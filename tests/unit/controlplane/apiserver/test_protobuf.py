@@ -1,0 +1,70 @@
+"""Protobuf bodies become what JSON would have said."""
+
+import pytest
+
+from kilnwork.controlplane.apiserver import protobuf
+
+
+def field(number: int, value: bytes | int) -> bytes:
+    if isinstance(value, int):
+        return bytes([number << 3]) + varint(value)
+    return bytes([number << 3 | 2]) + varint(len(value)) + value
+
+
+def varint(value: int) -> bytes:
+    value &= (1 << 64) - 1
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def body(version: bytes, kind: bytes, raw: bytes) -> bytes:
+    return b"k8s\0" + field(1, field(1, version) + field(2, kind)) + field(2, raw)
+
+
+def test_a_config_map() -> None:
+    entry = field(1, b"key") + field(2, b"value")
+    empty = field(1, b"none") + field(2, b"")
+    labels = field(11, field(1, b"a") + field(2, b"b"))
+    metadata = field(1, b"c") + field(2, b"") + field(7, 0) + field(8, b"") + labels
+    raw = field(1, metadata) + field(2, entry) + field(2, empty) + field(4, 1)
+    found = protobuf.decode(body(b"v1", b"ConfigMap", raw))
+    assert found == {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "c", "generation": 0, "labels": {"a": "b"}},
+        "data": {"key": "value", "none": ""},
+        "immutable": True,
+    }
+
+
+def test_bytes_times_and_repeated_messages() -> None:
+    secret = field(1, field(1, b"s")) + field(2, field(1, b"k") + field(2, b"\xff\0"))
+    assert protobuf.decode(body(b"v1", b"Secret", secret))["data"] == {"k": "/wA="}
+    owners = field(13, field(1, b"Pod") + field(6, 1)) + field(13, field(1, b"Task"))
+    stamped = field(1, b"x") + field(8, field(1, 1_700_000_000)) + owners
+    found = protobuf.decode(body(b"v1", b"ServiceAccount", field(1, stamped)))["metadata"]
+    assert found["creationTimestamp"] == "2023-11-14T22:13:20Z"
+    assert found["ownerReferences"] == [{"kind": "Pod", "controller": True}, {"kind": "Task"}]
+
+
+def test_zero_is_kept_where_it_means_something() -> None:
+    found = protobuf.decode(body(b"meta.k8s.io/v1", b"DeleteOptions", field(1, 0)))
+    assert found["gracePeriodSeconds"] == 0
+
+
+def test_other_kinds_are_to_be_sent_as_json() -> None:
+    with pytest.raises(protobuf.ProtobufError, match="Pod is taken as application/json only"):
+        protobuf.decode(body(b"v1", b"Pod", b""))
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [b"", b"{}", b"k8s\0\x0a\xff", b"k8s\0\x0b", b"k8s\0" + b"\xff" * 12, b"k8s\0\x0a\x02\x0a\x09"],
+)
+def test_rubbish_is_refused(raw: bytes) -> None:
+    with pytest.raises(protobuf.ProtobufError):
+        protobuf.decode(raw)

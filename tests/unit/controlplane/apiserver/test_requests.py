@@ -1,0 +1,137 @@
+"""Paths, verbs and queries as Kubernetes reads them."""
+
+from typing import Any
+
+import pytest
+
+from kilnwork.api import resource
+from kilnwork.controlplane.apiserver import authn, builtin, requests, statuses
+
+
+def find(group: str, version: str, plural: str) -> resource.Resource | None:
+    served = builtin.find(group, version, plural)
+    return None if served is None else served.resource
+
+
+async def nothing() -> dict[str, Any]:
+    return {"type": "http.request", "body": b"", "more_body": False}
+
+
+def parsed(method: str, path: str, query: str = "") -> requests.Request:
+    scope = {
+        "type": "http",
+        "method": method,
+        "path": path,
+        "query_string": query.encode(),
+        "headers": [
+            (b"Content-Type", b"application/json; charset=utf-8"),
+            (b"a", b"1"),
+            (b"A", b"2"),
+        ],
+    }
+    return requests.parse(scope, nothing, user=authn.ADMIN, find=find)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "query", "expected"),
+    [
+        ("GET", "/api/v1/pods", "", ("list", "pods", "", "", "")),
+        ("GET", "/api/v1/pods", "watch=1", ("watch", "pods", "", "", "")),
+        ("GET", "/api/v1/pods", "watch=False", ("list", "pods", "", "", "")),
+        ("GET", "/api/v1/namespaces/a/pods", "watch", ("watch", "pods", "a", "", "")),
+        ("GET", "/api/v1/namespaces/a/pods/p", "", ("get", "pods", "a", "p", "")),
+        ("GET", "/api/v1/namespaces/a/pods/p/log", "", ("get", "pods", "a", "p", "log")),
+        ("POST", "/api/v1/namespaces/a/pods", "", ("create", "pods", "a", "", "")),
+        ("PUT", "/api/v1/namespaces/a/pods/p/status", "", ("update", "pods", "a", "p", "status")),
+        ("DELETE", "/api/v1/namespaces/a/pods", "", ("deletecollection", "pods", "a", "", "")),
+        ("DELETE", "/api/v1/namespaces/a", "", ("delete", "namespaces", "a", "a", "")),
+        (
+            "PUT",
+            "/api/v1/namespaces/a/finalize",
+            "",
+            ("update", "namespaces", "a", "a", "finalize"),
+        ),
+        ("PATCH", "/api/v1/namespaces/a/status", "", ("patch", "namespaces", "a", "a", "status")),
+        ("GET", "/api/v1/namespaces", "", ("list", "namespaces", "", "", "")),
+        ("GET", "/api/v1/nodes/n", "", ("get", "nodes", "", "n", "")),
+        (
+            "GET",
+            "/apis/kilnwork.dev/v1alpha1/namespaces/a/tasks/t",
+            "",
+            ("get", "tasks", "a", "t", ""),
+        ),
+    ],
+)
+def test_paths(method: str, path: str, query: str, expected: tuple[str, ...]) -> None:
+    found = parsed(method, path, query)
+    assert found.resource is not None
+    shown = (found.verb, found.resource.plural, found.namespace, found.name, found.subresource)
+    assert shown == expected
+
+
+@pytest.mark.parametrize("path", ["/", "/api", "/api/v1", "/apis", "/apis/g/v1", "/version"])
+def test_paths_without_resource(path: str) -> None:
+    found = parsed("GET", path)
+    assert (found.resource, found.verb) == (None, "get")
+
+
+@pytest.mark.parametrize(
+    "path", ["/api/v1/things", "/apis/g/v1/pods", "/api/v2/pods", "/api/v1/namespaces/a/nodes"]
+)
+def test_unknown_resources(path: str) -> None:
+    with pytest.raises(statuses.StatusError) as caught:
+        parsed("GET", path)
+    assert caught.value.code == 404
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("", False), ("x=0", False), ("x=FALSE", False), ("x", True), ("x=", True), ("x=True", True)],
+)
+def test_flags(text: str, expected: bool) -> None:  # noqa: FBT001
+    assert requests.Query.parse(text.encode()).flag("x") is expected
+
+
+def test_headers_and_content_type() -> None:
+    found = parsed("POST", "/api/v1/namespaces/a/pods")
+    assert found.headers["a"] == "1,2"
+    assert found.content_type == "application/json"
+
+
+@pytest.mark.parametrize("name", ["dryRun", "fieldValidation"])
+def test_unknown_options_are_refused(name: str) -> None:
+    query = requests.Query({name: "Perhaps"})
+    with pytest.raises(statuses.StatusError, match="Unsupported value"):
+        _ = query.dry_run, query.field_validation
+
+
+async def test_bodies_are_limited_however_they_come() -> None:
+    parts = [b"x" * 60, b"y" * 60]
+
+    async def receive() -> dict[str, Any]:
+        part = parts.pop(0)
+        return {"type": "http.request", "body": part, "more_body": bool(parts)}
+
+    with pytest.raises(statuses.StatusError) as caught:
+        await requests.read_body(receive, limit=100)
+    assert caught.value.code == 413
+
+
+async def test_a_client_that_leaves_half_way_is_noticed() -> None:
+    messages: list[dict[str, Any]] = [
+        {"type": "http.request", "body": b"{", "more_body": True},
+        {"type": "http.disconnect"},
+    ]
+
+    async def receive() -> dict[str, Any]:
+        return messages.pop(0)
+
+    with pytest.raises(statuses.StatusError, match="left before"):
+        await requests.read_body(receive, limit=100)
+
+
+def test_yaml_bodies_are_read() -> None:
+    assert requests.decode_object(b"kind: Pod\n", "application/yaml") == {"kind": "Pod"}
+    with pytest.raises(statuses.StatusError) as caught:
+        requests.decode_object(b"", "application/cbor")
+    assert caught.value.code == 415

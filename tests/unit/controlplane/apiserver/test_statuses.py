@@ -1,0 +1,57 @@
+"""Refusals carry Kubernetes' reasons and texts."""
+
+import json
+
+import pytest
+
+from kilnwork.api import resource
+from kilnwork.controlplane.apiserver import statuses
+
+
+def test_one_cause_reads_as_a_sentence_and_many_as_a_list() -> None:
+    missing = statuses.Cause("spec.a", "FieldValueRequired", "Required value")
+    wrong = statuses.Cause("spec.b", "FieldValueInvalid", 'Invalid value: "x": no')
+    one = statuses.invalid(resource.TASKS, "t", [missing])
+    assert one.message == 'Task.kilnwork.dev "t" is invalid: spec.a: Required value'
+    two = statuses.invalid(resource.PODS, "p", [missing, wrong])
+    assert two.message == (
+        'Pod "p" is invalid: [spec.a: Required value, spec.b: Invalid value: "x": no]'
+    )
+    assert two.details["causes"][1] == {
+        "reason": "FieldValueInvalid",
+        "message": 'Invalid value: "x": no',
+        "field": "spec.b",
+    }
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "reason"),
+    [
+        (statuses.unauthorized(), 401, "Unauthorized"),
+        (statuses.too_large(), 413, "RequestEntityTooLarge"),
+        (statuses.expired("x"), 410, "Expired"),
+        (statuses.method_not_allowed(), 405, "MethodNotAllowed"),
+        (statuses.not_acceptable("x"), 406, "NotAcceptable"),
+        (statuses.unprocessable("x"), 422, "Invalid"),
+        (statuses.internal("x"), 500, "InternalError"),
+        (statuses.unavailable("x"), 503, "ServiceUnavailable"),
+        (statuses.too_many_requests("x"), 429, "TooManyRequests"),
+    ],
+)
+def test_documents(error: statuses.StatusError, code: int, reason: str) -> None:
+    document = json.loads(error.body())
+    assert (document["kind"], document["apiVersion"]) == ("Status", "v1")
+    assert (document["status"], document["code"], document["reason"]) == ("Failure", code, reason)
+    assert document["message"] == error.message
+
+
+def test_waiting_time_is_told_twice() -> None:
+    error = statuses.too_many_requests("busy", retry_after_s=3)
+    assert error.headers["Retry-After"] == "3"
+    assert error.details["retryAfterSeconds"] == 3
+
+
+def test_a_refusal_names_its_object() -> None:
+    error = statuses.refused(resource.PODS, "p", "not today")
+    assert error.message == 'pods "p" is forbidden: not today'
+    assert error.details == {"name": "p", "kind": "pods"}

@@ -1,0 +1,174 @@
+"""Objects go when their owners are gone, and only then."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kilnwork.api import resource
+from kilnwork.controlplane import gc
+from kilnwork.controlplane.apiserver import crud, deletion
+from kilnwork.kit import clock
+from support import objects, waiting
+
+CM = resource.CONFIG_MAPS
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[objects.World]:
+    async with objects.world(tmp_path) as found:
+        collector = gc.Collector(found.writer, found.deleter)
+        collector.start()
+        yield found
+        await collector.stop()
+
+
+async def settled(world: objects.World) -> None:
+    """Give the collector every chance to do what it should not."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+        await world.store.settle_all()
+
+
+async def test_a_chain_of_dependents_goes(world: objects.World) -> None:
+    first = await world.create(CM, "first")
+    second = await world.create(CM, "second", metadata=objects.owned_by(first))
+    await world.create(CM, "third", metadata=objects.owned_by(second))
+    await world.delete(CM, "first")
+    await world.gone(CM, "third")
+    assert world.get(CM, "second") is None
+
+
+async def test_one_living_owner_is_enough(world: objects.World) -> None:
+    one, two = await world.create(CM, "one"), await world.create(CM, "two")
+    await world.create(CM, "child", metadata=objects.owned_by(one, two))
+    await world.delete(CM, "one")
+
+    def owners() -> list[str]:
+        child = world.get(CM, "child")
+        assert child is not None
+        return [r["name"] for r in child["metadata"]["ownerReferences"]]
+
+    await waiting.until_async(lambda: owners() == ["two"], what="the reference is dropped")
+    await world.delete(CM, "two")
+    await world.gone(CM, "child")
+
+
+async def test_a_new_object_by_the_name_of_the_owner_is_another(world: objects.World) -> None:
+    owner = await world.create(CM, "owner")
+    await world.delete(CM, "owner")
+    await world.create(CM, "owner")
+    await world.create(CM, "child", metadata=objects.owned_by(owner))
+    await world.gone(CM, "child")
+
+
+async def test_an_owner_in_another_namespace_is_none(world: objects.World) -> None:
+    owner = await world.create(CM, "owner", namespace="kube-system")
+    await world.create(CM, "child", metadata=objects.owned_by(owner))
+    await world.gone(CM, "child")
+    assert world.get(CM, "owner", namespace="kube-system") is not None
+
+
+async def test_kinds_that_nobody_serves_are_left_alone(world: objects.World) -> None:
+    reference = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d", "uid": "u"}
+    await world.create(CM, "child", metadata={"ownerReferences": [reference]})
+    await settled(world)
+    assert world.get(CM, "child") is not None
+
+
+async def test_a_dependent_with_a_finalizer_is_marked_and_waits(world: objects.World) -> None:
+    owner = await world.create(CM, "owner")
+    metadata = objects.owned_by(owner) | {"finalizers": ["x.io/f"]}
+    await world.create(CM, "child", metadata=metadata)
+    await world.delete(CM, "owner")
+
+    def marked() -> bool:
+        child = world.get(CM, "child")
+        return child is not None and "deletionTimestamp" in child["metadata"]
+
+    await waiting.until_async(marked, what="the dependent is marked")
+
+
+async def test_foreground_waits_for_blocking_dependents(world: objects.World) -> None:
+    owner = await world.create(CM, "owner")
+    held = objects.owned_by(owner, block=True) | {"finalizers": ["x.io/f"]}
+    await world.create(CM, "child", metadata=held)
+    await world.delete(CM, "owner", propagation="Foreground")
+
+    def marked() -> bool:
+        child = world.get(CM, "child")
+        return child is not None and "deletionTimestamp" in child["metadata"]
+
+    await waiting.until_async(marked, what="the dependent is being deleted")
+    await settled(world)
+    assert world.get(CM, "owner") is not None
+
+    def freed(obj: dict[str, Any]) -> dict[str, Any]:
+        del obj["metadata"]["finalizers"]
+        return obj
+
+    await world.writer.change(crud.where(CM, "default", "child"), freed, crud.Options())
+    await world.gone(CM, "owner")
+
+
+async def test_foreground_without_dependents_goes(world: objects.World) -> None:
+    await world.create(CM, "owner")
+    await world.delete(CM, "owner", propagation="Foreground")
+    await world.gone(CM, "owner")
+
+
+async def test_orphans_lose_the_reference_and_stay(world: objects.World) -> None:
+    owner = await world.create(CM, "owner")
+    await world.create(CM, "child", metadata=objects.owned_by(owner))
+    await world.delete(CM, "owner", propagation="Orphan")
+    await world.gone(CM, "owner")
+    await settled(world)
+    child = world.get(CM, "child")
+    assert child is not None
+    assert "ownerReferences" not in child["metadata"]
+
+
+async def test_what_was_missed_is_found_at_the_next_start(tmp_path: Path) -> None:
+    async with objects.world(tmp_path) as world:
+        owner = await world.create(CM, "owner")
+        await world.create(CM, "child", metadata=objects.owned_by(owner))
+        await world.delete(CM, "owner")
+        assert world.get(CM, "child") is not None
+        collector = gc.Collector(world.writer, world.deleter)
+        collector.start()
+        await world.gone(CM, "child")
+        await collector.stop()
+
+
+async def test_kube_events_are_kept_for_an_hour(world: objects.World) -> None:
+    def event(last_s: float) -> dict[str, Any]:
+        return {
+            "involvedObject": {"kind": "Pod", "name": "p", "namespace": "default"},
+            "reason": "Started",
+            "type": "Normal",
+            "lastTimestamp": clock.rfc3339(last_s),
+        }
+
+    now = world.clock.wall()
+    await world.create(resource.EVENTS, "old", **event(now))
+    await world.create(resource.EVENTS, "seen", **event(now + 3000))
+    world.clock.advance(3700)
+    collector = gc.Collector(world.writer, world.deleter)
+    await collector.sweep_events()
+    assert world.get(resource.EVENTS, "old") is None
+    assert world.get(resource.EVENTS, "seen") is not None
+
+
+async def test_a_repeated_look_writes_nothing(world: objects.World) -> None:
+    owner = await world.create(CM, "owner")
+    await world.create(CM, "child", metadata=objects.owned_by(owner, block=True))
+    await settled(world)
+    before = world.store.sequence
+    again = gc.Collector(world.writer, world.deleter)
+    again.start()
+    await settled(world)
+    await again.stop()
+    assert world.store.sequence == before
+    assert deletion.FOREGROUND not in str(world.get(CM, "owner"))
