@@ -37,33 +37,44 @@ P = TypeVar("P", bound=Placeable)
 S = TypeVar("S", bound=Seat)
 
 
+class _Level(Generic[P]):
+    """All of one priority, by rising ticket: `low` and `high` are the first and last one given."""
+
+    __slots__ = ("high", "low", "waiting")
+
+    def __init__(self) -> None:
+        self.waiting: deque[tuple[int, P]] = deque()
+        self.high = 0
+        self.low = 1
+
+
 class Queue(Generic[P]):
     """Waiting tasks of one cluster. Each waits under a ticket, `place`; leaving clears that."""
 
-    __slots__ = ("_high", "_levels", "_low", "_order", "_size")
+    __slots__ = ("_levels", "_order", "_size")
 
     def __init__(self) -> None:
-        self._levels: dict[int, deque[tuple[int, P]]] = {}
+        self._levels: dict[int, _Level[P]] = {}
         self._order: list[int] = []
         self._size = 0
-        self._high = 0
-        self._low = 0
 
     def __len__(self) -> int:
         return self._size
 
     def push(self, item: P, *, priority: int) -> None:
         """Wait behind all of the same priority."""
-        self._high += 1
-        item.place = self._high
-        self._level(priority).append((self._high, item))
+        level = self._level(priority)
+        level.high += 1
+        item.place = level.high
+        level.waiting.append((level.high, item))
         self._size += 1
 
     def push_front(self, item: P, *, priority: int) -> None:
         """Wait before all of the same priority: it had its turn and was taken back."""
-        self._low -= 1
-        item.place = self._low
-        self._level(priority).appendleft((self._low, item))
+        level = self._level(priority)
+        level.low -= 1
+        item.place = level.low
+        level.waiting.appendleft((level.low, item))
         self._size += 1
 
     def remove(self, item: P) -> None:
@@ -75,9 +86,9 @@ class Queue(Generic[P]):
     def pop(self) -> P | None:
         """The next one, None when nobody waits."""
         while self._order:
-            level = self._levels[self._order[0]]
-            while level:
-                ticket, item = level.popleft()
+            waiting = self._levels[self._order[0]].waiting
+            while waiting:
+                ticket, item = waiting.popleft()
                 if item.place == ticket:
                     self.remove(item)
                     return item
@@ -85,19 +96,18 @@ class Queue(Generic[P]):
         return None
 
     def ahead(self, item: P, *, priority: int) -> int:
-        """How many go before `item`, at least; exact while nobody has left the queue early."""
+        """How many go before `item`; too many by those that have left the queue early."""
         if item.place is None:
             return 0
-        before = sum(len(self._levels[p]) for p in self._order if p < -priority)
-        level = self._levels.get(-priority)
-        if level:
-            before += min(max(0, item.place - level[0][0]), max(0, self._size - 1))
-        return min(before, max(0, self._size - 1))
+        before = sum(len(self._levels[p].waiting) for p in self._order if p < -priority)
+        level = self._levels[-priority]
+        before += item.place - level.waiting[0][0]
+        return min(before, self._size - 1)
 
-    def _level(self, priority: int) -> deque[tuple[int, P]]:
+    def _level(self, priority: int) -> _Level[P]:
         level = self._levels.get(-priority)
         if level is None:
-            level = self._levels[-priority] = deque()
+            level = self._levels[-priority] = _Level()
             insort(self._order, -priority)
         return level
 

@@ -39,7 +39,8 @@ def task_id(text: str) -> TaskId:
 
 def task_text(task: TaskId) -> str:
     """The dashed form that people and Kubernetes see."""
-    return str(uuid.UUID(bytes=task))
+    text = task.hex()
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
 def system_entropy() -> Entropy:

@@ -1,0 +1,54 @@
+"""Output of attempts: every byte once, whatever is sent twice, and never more than two files."""
+
+from pathlib import Path
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kilnwork.api import attempts
+from kilnwork.dispatch import attempt_logs
+from kilnwork.kit import ids
+
+REF = attempts.AttemptRef(ids.TaskId(bytes(16)), 2, 3)
+
+
+def read(folder: Path) -> bytes:
+    return b"".join(file.read_bytes() for file in attempt_logs.files(folder, REF))
+
+
+def test_output_is_found_by_task_run_and_attempt(tmp_path: Path) -> None:
+    logs = attempt_logs.AttemptLogs(tmp_path)
+    assert attempt_logs.files(tmp_path, REF) == []
+    assert logs.append(REF, 0, b"hello") == 5
+    expected = tmp_path / "00000000-0000-0000-0000-000000000000" / "2-3.log"
+    assert attempt_logs.files(tmp_path, REF) == [expected]
+
+
+@given(
+    pieces=st.lists(st.integers(1, 30), max_size=20),
+    restarts=st.sets(st.integers(0, 20)),
+    repeats=st.lists(st.integers(0, 40), max_size=20),
+)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+def test_what_is_sent_twice_is_kept_once(
+    tmp_path: Path, pieces: list[int], restarts: set[int], repeats: list[int]
+) -> None:
+    folder = tmp_path / str(len(list(tmp_path.iterdir())))
+    whole = bytes(number % 251 for number in range(sum(pieces)))
+    logs, end = attempt_logs.AttemptLogs(folder, file_bytes=16), 0
+    for number, size in enumerate(pieces):
+        if number in restarts:
+            logs = attempt_logs.AttemptLogs(folder, file_bytes=16)
+        back = repeats[number] if number < len(repeats) else 0
+        start, end = max(0, end - back), end + size
+        assert logs.append(REF, start, whole[start:end]) == end
+        assert logs.kept(REF) == end
+    assert whole.endswith(read(folder))
+    assert len(read(folder)) >= min(len(whole), 16)
+    assert all(file.stat().st_size <= 16 for file in attempt_logs.files(folder, REF))
+
+
+def test_a_disk_that_refuses_does_not_stop_the_attempt(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    logs = attempt_logs.AttemptLogs(tmp_path / "file")
+    assert logs.append(REF, 0, b"lost") == 4

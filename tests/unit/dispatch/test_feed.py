@@ -1,0 +1,43 @@
+"""Changes by key: the newest of each, in order, for whoever asks from where."""
+
+import asyncio
+
+import pytest
+
+from kilnwork.dispatch import feed
+
+
+def test_only_the_newest_change_of_a_key_is_told() -> None:
+    changes: feed.Feed[str] = feed.Feed()
+    start = changes.last
+    changes.publish(["a", "b"])
+    middle = changes.last
+    changes.publish(["a"])
+    assert changes.since(start) == ["b", "a"]
+    assert changes.since(middle) == ["a"]
+    assert changes.since(changes.last) == []
+    assert changes.number("a") > changes.number("b") > changes.number("c") == 0
+
+
+async def test_waiting_ends_with_the_next_change() -> None:
+    changes: feed.Feed[str] = feed.Feed()
+    waiters = [asyncio.ensure_future(changes.newer(changes.last)) for _ in range(3)]
+    await asyncio.sleep(0)
+    changes.publish([])
+    await asyncio.sleep(0)
+    assert not any(waiter.done() for waiter in waiters)
+    changes.publish(["a"])
+    await asyncio.gather(*waiters)
+
+
+async def test_the_beginning_never_waits() -> None:
+    await feed.Feed[str]().newer(0)
+
+
+async def test_a_feed_that_ends_tells_its_readers() -> None:
+    changes: feed.Feed[str] = feed.Feed()
+    waiter = asyncio.ensure_future(changes.newer(changes.last))
+    await asyncio.sleep(0)
+    changes.fail(RuntimeError("over"))
+    with pytest.raises(RuntimeError, match="over"):
+        await waiter

@@ -1,0 +1,49 @@
+"""What a task may ask for, and when two wishes are the same."""
+
+import msgspec
+import pytest
+
+from kilnwork.api import attempts
+from kilnwork.api import task as api_task
+from kilnwork.channel import messages
+from kilnwork.dispatch import requests
+from kilnwork.kit import ids
+
+PARENT = attempts.AttemptRef(ids.TaskId(bytes(16)), 1, 1)
+GOOD = messages.Spawn(1, PARENT, 3, None, None, api_task.TaskSpec(command=("true",)), b'{"a":1}')
+
+
+def changed(**fields: object) -> messages.Spawn:
+    return msgspec.structs.replace(GOOD, **fields)
+
+
+def test_a_plain_child_is_allowed() -> None:
+    assert requests.refusal(GOOD) == ""
+    assert requests.child_key(GOOD) == "#3"
+    assert requests.child_key(changed(key="#3")) == "=#3"
+
+
+@pytest.mark.parametrize(
+    ("message", "names"),
+    [
+        (changed(spec=api_task.TaskSpec(suspend=True)), "spec.suspend"),
+        (changed(spec=api_task.TaskSpec(input_object="x")), "spec.inputObject"),
+        (changed(spec=api_task.TaskSpec(kill_timestamp="2026-01-01T00:00:00Z")), "killTimestamp"),
+        (changed(spec=api_task.TaskSpec(run=2)), "spec.run"),
+        (changed(spec=api_task.TaskSpec(args=("x" * 800_000,))), "at most 786432"),
+        (changed(inputs=b"[1]"), "inputs"),
+        (changed(inputs=b"{"), "inputs"),
+        (changed(name=""), "name"),
+        (changed(key="k" * 254), "key"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_it_cannot_have_is_named(message: messages.Spawn, names: str) -> None:
+    assert names in requests.refusal(message)
+
+
+def test_the_order_of_keys_makes_no_difference() -> None:
+    spec = GOOD.spec
+    assert requests.digest(spec, b'{"a":1,"b":2}') == requests.digest(spec, b'{ "b": 2, "a": 1 }')
+    assert requests.digest(spec, b'{"a":1}') != requests.digest(spec, b'{"a":2}')
+    assert requests.digest(spec, None) != requests.digest(spec, b"{}")
