@@ -5,7 +5,7 @@ node there is nothing to choose, only a reason to give when nothing fits.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from kilnwork.api import meta, resource
 from kilnwork.controlplane import objects, work
@@ -24,16 +24,18 @@ class Binder:
         self._store = writer.store
         self._unbound: dict[objects.Key, None] = {}
         self._work: work.Work[objects.Key] = work.Work("binder", self._look)
+        self._unfollow: Callable[[], None] = lambda: None
 
     def start(self) -> None:
         """Look at what there is, then follow."""
         for stored in self._store.select(_PODS):
             self._note(stored.key, stored.decode())
-        self._store.follow(self._on_changes)
+        self._unfollow = self._store.follow(self._on_changes)
         self._work.start()
 
     async def stop(self) -> None:
         """Stop; the next start finds what is left to do."""
+        self._unfollow()
         await self._work.stop()
 
     def _on_changes(self, changes: Sequence[objects.Change]) -> None:

@@ -8,7 +8,7 @@ Not for contents of namespaces (`apiserver.namespaces`), and not for processes (
 
 import asyncio
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from kilnwork.api import meta, resource
 from kilnwork.controlplane import objects, work
@@ -39,6 +39,7 @@ class Collector:
         self._waiting_owners: set[str] = set()
         self._work: work.Work[objects.Key] = work.Work("garbage collector", self._look)
         self._crew = coroutines.Crew("kube event sweeper")
+        self._unfollow: Callable[[], None] = lambda: None
 
     def start(self) -> None:
         """Read what there is, then follow."""
@@ -47,12 +48,13 @@ class Collector:
                 self._note(stored.key, stored.metadata())
         for key in tuple(self._references):
             self._work.add(key)
-        self._store.follow(self._on_changes)
+        self._unfollow = self._store.follow(self._on_changes)
         self._work.start()
         self._crew.start("sweep", self._sweep())
 
     async def stop(self) -> None:
         """Stop; the next start finds what is left to do."""
+        self._unfollow()
         await self._work.stop()
         await self._crew.stop()
 

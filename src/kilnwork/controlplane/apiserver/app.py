@@ -211,8 +211,9 @@ class _Resources:
             "delete": self._delete,
             "deletecollection": self._delete_collection,
         }
+        nowhere = request.served.namespaced and not request.namespace
         misplaced = request.verb == "create" if request.name else request.verb in _NEED_A_NAME
-        if misplaced:
+        if misplaced or (nowhere and request.verb in ("create", "deletecollection")):
             raise statuses.method_not_allowed()
         await verbs[request.verb]()
 
@@ -346,8 +347,6 @@ class _Resources:
 
     async def _delete_collection(self) -> None:
         request = self._request
-        if self._served.resource.namespaced and not request.namespace:
-            raise statuses.method_not_allowed()
         asked = await deletion.asked(request, self._options())
         chosen = lists.selection(request, self._served)
         store = self._parts.writer.store

@@ -6,7 +6,7 @@ is left in it. Refusing new content meanwhile is admission's part.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from kilnwork.api import meta, resource
 from kilnwork.controlplane import errors, objects, work
@@ -33,6 +33,7 @@ class Keeper:
         self._ca = ca
         self._terminating: set[str] = set()
         self._work: work.Work[str] = work.Work("namespaces", self._look)
+        self._unfollow: Callable[[], None] = lambda: None
 
     async def start(self) -> None:
         """Make the basic namespaces, look at all, then follow."""
@@ -40,13 +41,14 @@ class Keeper:
             await self._make(resource.NAMESPACES, "", {"metadata": {"name": name}})
         for stored in tuple(self._store.select(_NAMESPACES)):
             self._work.add(stored.key.name)
-        self._store.follow(self._on_changes)
+        self._unfollow = self._store.follow(self._on_changes)
         self._work.start()
         for name in BASIC:
             await self.furnish(name)
 
     async def stop(self) -> None:
         """Stop; the next start finds what is left to do."""
+        self._unfollow()
         await self._work.stop()
 
     async def furnish(self, namespace: str) -> None:

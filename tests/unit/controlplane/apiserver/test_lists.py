@@ -1,0 +1,81 @@
+"""Selections, continue tokens and the forms of answers."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kilnwork.api import resource, selectors
+from kilnwork.controlplane import objects as values
+from kilnwork.controlplane.apiserver import builtin, lists, requests, statuses
+from support import objects
+
+CM = builtin.of(resource.CONFIG_MAPS)
+ALL = lists.Selection(None, selectors.EVERYTHING, selectors.EVERY_FIELD)
+
+
+@pytest.mark.parametrize(
+    ("accept", "form"),
+    [
+        ("*/*", "object"),
+        ("application/json", "object"),
+        ("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", "table"),
+        ("application/json;as=Table;g=meta.k8s.io;v=v1beta1,application/json", "object"),
+        ("application/vnd.kubernetes.protobuf,application/json", "object"),
+        ("application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io", "partial"),
+        ("application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", "partial-list"),
+        ("application/json, */*", "object"),
+    ],
+)
+def test_the_form_follows_the_accept_header(accept: str, form: str) -> None:
+    assert lists.accepted(accept) == form
+
+
+def test_nothing_acceptable() -> None:
+    with pytest.raises(statuses.StatusError) as caught:
+        lists.accepted("application/vnd.kubernetes.protobuf")
+    assert caught.value.code == 406
+
+
+def test_a_selection_looks_inside_only_if_it_must() -> None:
+    def never() -> Any:
+        raise AssertionError("looked")
+
+    key = values.Key("configmaps", "default", "a")
+    assert ALL.matches(key, never)
+    other = lists.Selection("other", selectors.parse_labels("x=y"), selectors.EVERY_FIELD)
+    assert not other.matches(key, never)
+    named = lists.Selection(None, selectors.EVERYTHING, selectors.parse_fields("metadata.name=b"))
+    assert not named.matches(key, never)
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ("source=kubelet", True),
+        ("source!=kubelet", False),
+        ("spec.unschedulable=false", True),
+        ("spec.unschedulable=true", False),
+    ],
+)
+def test_fields_that_are_not_where_they_are_called(fields: str, expected: bool) -> None:  # noqa: FBT001
+    obj = {"metadata": {"name": "a"}, "source": {"component": "kubelet"}, "spec": {}}
+    chosen = lists.Selection(None, selectors.EVERYTHING, selectors.parse_fields(fields))
+    assert chosen.matches(values.Key("events", "", "a"), lambda: obj) is expected
+
+
+async def test_pages_of_a_forgotten_moment_are_refused(tmp_path: Path) -> None:
+    async with objects.world(tmp_path, keep_changes=5) as world:
+        for i in range(4):
+            await world.create(resource.CONFIG_MAPS, f"c{i}")
+        chosen = lists.Selection("default", selectors.EVERYTHING, selectors.EVERY_FIELD)
+        first = lists.page(world.store, CM, chosen, requests.Query({"limit": "2"}))
+        assert len(first.items) == 2
+        more = requests.Query({"limit": "2", "continue": first.continue_})
+        await world.create(resource.CONFIG_MAPS, "c9")
+        assert len(lists.page(world.store, CM, chosen, more).items) == 2
+        for i in range(10):
+            await world.create(resource.CONFIG_MAPS, f"d{i}")
+        with pytest.raises(statuses.StatusError) as caught:
+            lists.page(world.store, CM, chosen, more)
+        assert (caught.value.code, caught.value.reason) == (410, "Expired")

@@ -1,0 +1,58 @@
+"""What clients may set in metadata, and what only the server sets."""
+
+import random
+from typing import Any
+
+import pytest
+
+from kilnwork.controlplane.apiserver import metadata, statuses
+
+OLD = {"name": "a", "uid": "u", "resourceVersion": "5", "creationTimestamp": "t", "generation": 3}
+
+
+def test_a_new_object_gets_what_the_server_sets() -> None:
+    given = {"name": "a", "uid": "x", "selfLink": "/x", "managedFields": [1], "labels": {}}
+    found = metadata.for_create(given, namespace="n", uid="u", now="t", counted=True)
+    assert found == {
+        "name": "a",
+        "namespace": "n",
+        "uid": "u",
+        "creationTimestamp": "t",
+        "generation": 1,
+    }
+
+
+def test_a_new_object_has_no_version_yet() -> None:
+    with pytest.raises(statuses.StatusError, match="resourceVersion should not be set"):
+        metadata.for_create(OLD, namespace="", uid="u", now="t", counted=False)
+
+
+def test_an_update_changes_only_what_is_the_clients() -> None:
+    given = {"name": "b", "uid": "x", "generation": 9, "labels": {"a": "b"}, "annotations": None}
+    assert metadata.for_update(given, OLD) == {"labels": {"a": "b"}, **OLD}
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"labels": {"a": 1}}, {"labels": ["a"]}, {"finalizers": [1]}, {"name": 3}]
+)
+def test_wrong_types_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(statuses.StatusError, match="metadata cannot be read"):
+        metadata.cleaned({"name": "a", **wrong})
+
+
+def test_metadata_must_be_an_object() -> None:
+    assert metadata.of({"metadata": None}) == {}
+    with pytest.raises(statuses.StatusError, match="must be an object"):
+        metadata.of({"metadata": []})
+
+
+def test_generated_names_fit_a_label() -> None:
+    entropy = random.Random(1)
+    name = metadata.generated_name("x" * 100, entropy)
+    assert len(name) == 63
+    assert metadata.generated_name("run-", entropy) != metadata.generated_name("run-", entropy)
+
+
+def test_new_finalizers() -> None:
+    assert metadata.new_finalizers({"finalizers": ["a", "b"]}, {"finalizers": ["a"]}) == ["b"]
+    assert metadata.new_finalizers({}, {"finalizers": ["a"]}) == []

@@ -1,0 +1,52 @@
+"""Ports come in pairs and say who holds them."""
+
+import os
+import socket
+
+import pytest
+
+from kilnwork.controlplane.apiserver import serving
+from kilnwork.kit import errors
+
+
+def test_a_free_pair_is_next_to_each_other_and_local() -> None:
+    ports = serving.bind(0)
+    try:
+        assert ports.plain.getsockname() == ("127.0.0.1", ports.number + 1)
+        assert ports.tls.getsockname()[0] == "127.0.0.1"
+    finally:
+        ports.close()
+
+
+def test_the_last_pair_is_preferred_while_it_is_free() -> None:
+    first = serving.bind(0)
+    number = first.number
+    other = serving.bind(0, preferred=number)
+    assert other.number != number
+    other.close()
+    first.close()
+    again = serving.bind(0, preferred=number)
+    assert again.number == number
+    again.close()
+
+
+def test_a_port_in_use_names_its_holder() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        holder = f"process {os.getpid()} "
+        with pytest.raises(errors.ConfigurationError, match=holder):
+            serving.bind(port)
+        with pytest.raises(errors.ConfigurationError, match=f"the port after {port - 1}"):
+            serving.bind(port - 1)
+
+
+@pytest.mark.parametrize("port", [-1, 65535, 99999])
+def test_impossible_ports(port: int) -> None:
+    with pytest.raises(errors.ConfigurationError, match="choose one"):
+        serving.bind(port)
+
+
+def test_nobody_holds_a_free_port() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    assert serving.port_holder(port) == ""

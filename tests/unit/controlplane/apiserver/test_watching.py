@@ -1,0 +1,130 @@
+"""Watches without a network: what is told to whom, when a stream ends."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from kilnwork.api import resource, selectors
+from kilnwork.controlplane.apiserver import builtin, lists, watching
+from support import objects
+
+CM = resource.CONFIG_MAPS
+EVERYTHING = lists.Selection("default", selectors.EVERYTHING, selectors.EVERY_FIELD)
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[objects.World]:
+    async with objects.world(tmp_path) as found:
+        yield found
+
+
+@pytest.fixture
+async def hub(world: objects.World) -> AsyncIterator[watching.Hub]:
+    found = watching.Hub(world.store, clock=world.clock)
+    found.start()
+    yield found
+    await found.stop()
+
+
+def wants(**more: Any) -> watching.Asked:
+    settings: dict[str, Any] = {
+        "served": builtin.of(CM),
+        "chosen": EVERYTHING,
+        "start": None,
+        "timeout_s": 3600.0,
+        "bookmarks": False,
+        "initial_events": False,
+    }
+    return watching.Asked(**(settings | more))
+
+
+async def told(watch: watching.Watch) -> list[tuple[str, str]]:
+    lines = await watch.take(1.0)
+    decoded = [msgspec.json.decode(line) for line in (lines or b"").splitlines()]
+    return [(d["type"], d["object"]["metadata"].get("name", "")) for d in decoded]
+
+
+class Client:
+    """The ASGI side of a watch."""
+
+    def __init__(self) -> None:
+        self.sent: list[dict[str, Any]] = []
+        self._left = asyncio.Event()
+
+    def leave(self) -> None:
+        self._left.set()
+
+    async def receive(self) -> dict[str, Any]:
+        await self._left.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Any) -> None:
+        self.sent.append(message)
+
+
+async def test_a_line_is_shared_by_all_watches(world: objects.World, hub: watching.Hub) -> None:
+    start = world.store.sequence
+    one, two = hub.open(wants(start=start)), hub.open(wants(start=start))
+    await world.create(CM, "a")
+    first, second = await one.take(1.0), await two.take(1.0)
+    assert first is not None
+    assert first == second
+    assert len(hub) == 2
+
+
+async def test_other_namespaces_are_not_told(world: objects.World, hub: watching.Hub) -> None:
+    watch = hub.open(wants(start=world.store.sequence))
+    await world.create(CM, "elsewhere", namespace="kube-system")
+    await world.create(CM, "here")
+    assert await told(watch) == [("ADDED", "here")]
+
+
+async def test_a_client_that_leaves_is_forgotten(world: objects.World, hub: watching.Hub) -> None:
+    client = Client()
+    watch = hub.open(wants(start=world.store.sequence))
+    running = asyncio.ensure_future(hub.run(watch, client.receive, client.send))
+    await asyncio.sleep(0)
+    client.leave()
+    async with asyncio.timeout(5):
+        await running
+    assert len(hub) == 0
+
+
+async def test_stopping_ends_streams_cleanly(world: objects.World, hub: watching.Hub) -> None:
+    client = Client()
+    watch = hub.open(wants(start=world.store.sequence))
+    running = asyncio.ensure_future(hub.run(watch, client.receive, client.send))
+    await asyncio.sleep(0)
+    await hub.stop()
+    async with asyncio.timeout(5):
+        await running
+    assert client.sent[-1] == {"type": "http.response.body", "body": b""}
+
+
+async def test_a_slow_client_is_cut_off(
+    world: objects.World, hub: watching.Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watching, "MAX_QUEUED_BYTES", 1000)
+    watch = hub.open(wants(start=world.store.sequence))
+    for i in range(5):
+        await world.create(CM, f"c{i}", data={"x": "y" * 300})
+    assert await watch.take(1.0) is None
+
+
+async def test_what_a_watch_begins_with_may_be_large(
+    world: objects.World, hub: watching.Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watching, "MAX_QUEUED_BYTES", 1000)
+    for i in range(5):
+        await world.create(CM, f"c{i}", data={"x": "y" * 300})
+    watch = hub.open(wants())
+    assert len(await told(watch)) == 6
+
+
+async def test_nothing_in_time_is_no_end(hub: watching.Hub, world: objects.World) -> None:
+    watch = hub.open(wants(start=world.store.sequence))
+    assert await watch.take(0.001) == b""
