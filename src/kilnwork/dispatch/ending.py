@@ -324,13 +324,6 @@ def forget(mem: memory.Memory, task: records.Task) -> None:
     """Its end is on disk: memory lets go of it."""
     if mem.tasks.get(task.id) is task:
         del mem.tasks[task.id]
-        family = task.family
-        if family is not None and not family.members:
-            mem.families.pop(task.id, None)
-    siblings = task.siblings
-    if siblings is not None and task.child_key is not None:
-        if siblings.members.get(task.child_key) is task:
-            del siblings.members[task.child_key]
-        orphaned = not siblings.members and siblings.parent not in mem.tasks
-        if orphaned and mem.families.get(siblings.parent) is siblings:
-            del mem.families[siblings.parent]
+    siblings, key = task.siblings, task.child_key
+    if siblings is not None and key is not None and siblings.members.get(key) is task:
+        del siblings.members[key]

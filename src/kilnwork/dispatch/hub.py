@@ -29,6 +29,7 @@ from kilnwork.dispatch import (
     journal,
     links,
     model,
+    records,
     requests,
     rows,
     waits,
@@ -37,6 +38,9 @@ from kilnwork.kit import clock as clocks
 from kilnwork.kit import coroutines, ids
 
 log = logging.getLogger(__name__)
+
+CLUSTERS_EVERY_S = 0.1
+"""Shortest time between two changes of clusters that readers are told of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +89,9 @@ class Hub:
         self._crew = coroutines.Crew("hub")
         self._gate = gate.Gate(verifier, self._crew)
         self._tasks: feed.Feed[ids.TaskId] = feed.Feed()
-        self._clusters: feed.Feed[tuple[str, str]] = feed.Feed()
+        self._clusters: feed.Feed[records.ClusterKey] = feed.Feed()
+        self._crowds: set[records.ClusterKey] = set()
+        self._crowd_timer: asyncio.TimerHandle | None = None
         self._server: asyncio.Server | None = None
         self._socket: Path | None = None
         self._log_confirmations: dict[attempts.AttemptRef, int] = {}
@@ -108,6 +114,7 @@ class Hub:
             _make_room(socket_path)
             loop = asyncio.get_running_loop()
             self._server = await loop.create_unix_server(self._new_link, str(socket_path))
+            _seal(socket_path)
             self._socket = socket_path
         except BaseException:
             self._core.close()
@@ -287,7 +294,8 @@ class Hub:
         match message:
             case messages.Renew():
                 self._core.tell(inputs.Renew(number))
-                link.write_all([messages.Renewed(message.number)])
+                if self._core.machine.knows(number):
+                    link.write_all([messages.Renewed(message.number)])
             case messages.Started():
                 started = inputs.Started(number, message.serial, message.ref, message.at)
                 self._core.tell(started)
@@ -352,10 +360,20 @@ class Hub:
         self._delivery.carry_out(batch.sends)
         for task in batch.finals:
             self._questions.ended(task.id)
-        if batch.clusters:
-            self._clusters.publish(cluster.key for cluster in batch.clusters)
+        self._crowds.update(cluster.key for cluster in batch.clusters)
+        if self._crowds and self._crowd_timer is None:
+            self._publish_clusters()
         for link in self._links.values():
             link.let_go("crowded")
+
+    def _publish_clusters(self) -> None:
+        """Tell at once, then not again for a moment: a busy cluster changes with every task."""
+        self._crowd_timer = None
+        if self._crowds:
+            self._clusters.publish(self._crowds)
+            self._crowds = set()
+            loop = asyncio.get_running_loop()
+            self._crowd_timer = loop.call_later(CLUSTERS_EVERY_S, self._publish_clusters)
 
     def _failed(self, error: BaseException) -> None:
         self._disconnect(errors.HubStopped(f"the journal failed: {error}"))
@@ -363,6 +381,8 @@ class Hub:
 
     def _disconnect(self, error: errors.HubStopped) -> None:
         self._questions.clear()
+        if self._crowd_timer is not None:
+            self._crowd_timer.cancel()
         self._tasks.fail(error)
         self._clusters.fail(error)
         for link in list(self._links.values()):
@@ -373,6 +393,10 @@ def _make_room(socket: Path) -> None:
     """A folder that only we can enter, and no socket of an earlier life in it."""
     socket.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     socket.unlink(missing_ok=True)
+
+
+def _seal(socket: Path) -> None:
+    socket.chmod(0o600)
 
 
 MAX_MESSAGE_LENGTH = 4096

@@ -17,6 +17,9 @@ log = logging.getLogger(__name__)
 HELLO_WITHIN_S = 10.0
 """A connection that has not said Hello by then is closed."""
 
+CLOSE_WITHIN_S = 5.0
+"""A peer that has not read our last words by then does not get them."""
+
 
 class Owner(Protocol):
     """Who takes in what links deliver: the hub."""
@@ -131,13 +134,7 @@ class Link(asyncio.Protocol):
         transport, self._transport = self._transport, None
         if transport is not None:
             transport.close()
-        self._forget()
-
-    def abort(self) -> None:
-        """Close at once."""
-        transport, self._transport = self._transport, None
-        if transport is not None:
-            transport.abort()
+            asyncio.get_running_loop().call_later(CLOSE_WITHIN_S, transport.abort)
         self._forget()
 
     def _forget(self) -> None:

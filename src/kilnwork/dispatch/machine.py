@@ -82,6 +82,10 @@ class Machine:
         worker = task.worker
         return task if worker is not None and worker.link == link else None
 
+    def knows(self, link: int) -> bool:
+        """True while the worker behind `link` holds a lease; a fenced one must not be renewed."""
+        return link in self.memory.links
+
     def may_have_child(self, parent: attempts.AttemptRef, child_key: str) -> bool:
         """True when the journal may have a child of that key which memory has not."""
         task = self.memory.tasks.get(parent.task)

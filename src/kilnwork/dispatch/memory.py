@@ -32,7 +32,7 @@ Target = records.Task | records.Worker
 
 
 class Memory:
-    """Tasks, workers, clusters and families by key, deadlines, and the batch being gathered."""
+    """Tasks, workers and clusters by key, deadlines, and the batch being gathered."""
 
     def __init__(
         self, *, lease_s: float, entropy: ids.Entropy, task_row: int = 1, worker_row: int = 1
@@ -43,7 +43,6 @@ class Memory:
         self.workers: dict[bytes, records.Worker] = {}
         self.links: dict[int, records.Worker] = {}
         self.clusters: dict[records.ClusterKey, records.Cluster] = {}
-        self.families: dict[ids.TaskId, records.Family] = {}
         self.hungry: set[records.Cluster] = set()
         self.batch = instructions.Batch()
         self.task_rows = count(task_row)

@@ -53,11 +53,10 @@ def restore(
         task = _task(mem, row, now)
         own = sizes.get((task.id, task.run))
         if own is not None:
-            task.family = mem.families[task.id] = own
+            task.family = own
         parent_ref = row.parent_ref
         if parent_ref is not None and row.child_key is not None:
             siblings = sizes[parent_ref.task, parent_ref.run]
-            mem.families.setdefault(parent_ref.task, siblings)
             spawning.adopt(siblings, task, parent_ref, child_key=row.child_key)
         _resume(mem, task, row, now)
 

@@ -18,7 +18,7 @@ def spawn(mem: memory.Memory, item: inputs.Spawn, now: inputs.Moment) -> None:
     if refusal or parent is None:
         _answer(mem, item, 409, message=refusal)
         return
-    family = family_of(mem, parent)
+    family = family_of(parent)
     known = family.members.get(item.child_key)
     found = _found(known) if known is not None else item.found
     if found is None:
@@ -61,11 +61,10 @@ def _found(known: records.Task) -> inputs.Found:
     return inputs.Found(known.id, known.digest or b"", asked_by)
 
 
-def family_of(mem: memory.Memory, parent: records.Task) -> records.Family:
+def family_of(parent: records.Task) -> records.Family:
     """The children of this run of `parent`."""
     if parent.family is None:
         parent.family = records.Family(parent.id, parent.run, declared=parent.declared)
-        mem.families[parent.id] = parent.family
     return parent.family
 
 
