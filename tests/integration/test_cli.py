@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from kilnwork.cli import exits, main
+from kilnwork.cli.commands import down
 from kilnwork.kit import processes
 
 READY_S = 20.0
@@ -79,7 +80,16 @@ def test_version_and_status(kiln: Kiln) -> None:
     assert [node["ready"] for node in status["nodes"]] == [True]
     assert [c["name"] for c in status["clusters"] if c["namespace"] == "default"] == ["default"]
     text = kiln("status")
-    assert (text.code, "answers" in text.out) == (0, True)
+    assert (text.code, "is ready" in text.out) == (0, True)
+    assert kiln("status", "--wait", "--timeout", "5s").code == 0
+
+
+def test_status_waits_for_a_server_that_is_still_to_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+    assert main.main(["status", "--wait", "--timeout", "300ms"]) == exits.Exit.TIMED_OUT
+    assert "not ready within 0.3 s" in capfd.readouterr().err
 
 
 OBJECT = """
@@ -291,9 +301,13 @@ def _runs(pid: int) -> bool:
 
 
 def test_interrupting_a_start_leaves_nothing(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "kilnwork", "up", "--data", str(tmp_path / "d"), "--port", "0"]
+    folder = tmp_path / "data"
+    command = [sys.executable, "-m", "kilnwork", "up", "--data", str(folder), "--port", "0"]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    time.sleep(0.5)
+    deadline = time.monotonic() + READY_S
+    while not (folder / "control.lock").exists() and time.monotonic() < deadline:
+        time.sleep(0.005)
     os.kill(server.pid, signal.SIGINT)
-    server.communicate(timeout=20)
-    assert server.returncode in (0, 130)
+    server.communicate(timeout=25)
+    assert server.returncode == 0
+    assert down.running(folder) is None

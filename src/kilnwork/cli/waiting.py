@@ -4,7 +4,8 @@ Used by `wait`, `cancel --wait` and `run --watch`. Watches the object, so it lea
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import contextlib
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 
 from kilnwork.api import meta, resource, task
@@ -27,18 +28,25 @@ class Subject:
     namespace: str
 
 
-async def versions(s: session.Session, subject: Subject) -> AsyncIterator[meta.JsonObject | None]:
-    """The object as it is now and after every change; None while it does not exist. Never ends."""
+async def versions(
+    s: session.Session, subject: Subject
+) -> AsyncGenerator[meta.JsonObject | None, None]:
+    """The object as it is now and after every change; None while it does not exist. Never ends.
+
+    Leave it only by `contextlib.aclosing`.
+    """
     path = s.path(subject.resource, namespace=subject.namespace)
     query = {"fieldSelector": f"metadata.name={subject.name}"}
     while True:
         page = await s.ask("GET", path, query=query)
         yield page["items"][0] if page["items"] else None
         version = page["metadata"]["resourceVersion"]
+        watch = s.changes(path, query={**query, "resourceVersion": version})
         try:
-            async for change in s.changes(path, query={**query, "resourceVersion": version}):
-                if change["type"] != "BOOKMARK":
-                    yield None if change["type"] == "DELETED" else change["object"]
+            async with contextlib.aclosing(watch):
+                async for change in watch:
+                    if change["type"] != "BOOKMARK":
+                        yield None if change["type"] == "DELETED" else change["object"]
         except kube_errors.Expired:
             continue
         except kube_errors.Unavailable:
@@ -56,8 +64,12 @@ async def until(
     """The object once `test` is true of it. Raises `errors.TimedOut` after `timeout_s`."""
     last = ""
     try:
-        async with asyncio.timeout(timeout_s), progress.waiting(text) as waiting:
-            async for found in versions(s, subject):
+        async with (
+            asyncio.timeout(timeout_s),
+            progress.waiting(text) as waiting,
+            contextlib.aclosing(versions(s, subject)) as found_ones,
+        ):
+            async for found in found_ones:
                 if test(found):
                     return found
                 last = described(found)

@@ -69,10 +69,12 @@ def request(scope: Scope, receive: Receive) -> Request:
     return Request(scope["method"], scope["path"], query, scope.get("kiln.user"), receive)
 
 
-async def start(
-    send: Send, status: int, content_type: str, *, headers: tuple[tuple[bytes, bytes], ...] = ()
-) -> None:
-    """Send status and headers; never cached, never guessed at by a browser."""
+async def start(send: Send, status: int, content_type: str, *, length: int | None = None) -> None:
+    """Send status and headers; never cached, never guessed at by a browser.
+
+    `length` of the body, None when it comes bit by bit.
+    """
+    headers = [] if length is None else [(b"content-length", str(length).encode())]
     await send(
         {
             "type": "http.response.start",
@@ -92,18 +94,20 @@ async def body(send: Send, data: bytes, *, more: bool = False) -> None:
     await send({"type": "http.response.body", "body": data, "more_body": more})
 
 
+async def whole(send: Send, status: int, content_type: str, data: bytes) -> None:
+    """Send a whole answer."""
+    await start(send, status, content_type, length=len(data))
+    await body(send, data)
+
+
 async def text(send: Send, status: int, value: str) -> None:
     """Answer with plain text."""
-    await start(send, status, "text/plain; charset=utf-8")
-    await body(send, value.encode())
+    await whole(send, status, "text/plain; charset=utf-8", value.encode())
 
 
-async def json(
-    send: Send, value: Any, *, status: int = 200, headers: tuple[tuple[bytes, bytes], ...] = ()
-) -> None:
+async def json(send: Send, value: Any, *, status: int = 200) -> None:
     """Answer with a JSON document."""
-    await start(send, status, "application/json", headers=headers)
-    await body(send, msgspec.json.encode(value) + b"\n")
+    await whole(send, status, "application/json", msgspec.json.encode(value) + b"\n")
 
 
 async def problem(send: Send, error: errors.HttpError) -> None:
@@ -116,5 +120,5 @@ async def problem(send: Send, error: errors.HttpError) -> None:
         "detail": str(error),
         "message": str(error),
     }
-    await start(send, error.status, "application/problem+json")
-    await body(send, msgspec.json.encode(document) + b"\n")
+    data = msgspec.json.encode(document) + b"\n"
+    await whole(send, error.status, "application/problem+json", data)

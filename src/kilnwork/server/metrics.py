@@ -33,8 +33,7 @@ def app(collect: Collect) -> asgi.App:
         if asgi.request(scope, receive).user is None:
             await asgi.problem(send, errors.Unauthorized())
             return
-        await asgi.start(send, 200, CONTENT_TYPE)
-        await asgi.body(send, text(collect()).encode())
+        await asgi.whole(send, 200, CONTENT_TYPE, text(collect()).encode())
 
     return serve
 

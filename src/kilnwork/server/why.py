@@ -85,8 +85,12 @@ def _ended(start: str, facts: Facts) -> str:
     attempts = f" after {facts.attempt} attempts" if facts.attempt > 1 else ""
     if facts.state == task.State.SUCCESS:
         return f"{start}{attempts}."
-    exit_text = "" if code is None or str(code) in facts.message else f" Its exit code is {code}."
-    return f"{start}{attempts}: {_because(facts)}{exit_text}"
+    because = _because(facts).removesuffix(".")
+    if code is not None and str(code) not in facts.message:
+        because += f", exit code {code}"
+    if code:
+        because += f"; `kiln logs {facts.name}` shows what it printed"
+    return f"{start}{attempts}: {because}."
 
 
 def _because(facts: Facts) -> str:

@@ -53,11 +53,11 @@ from kilnwork.server import why
                 attempt=1,
                 exit_code=3,
             ),
-            "Task a failed (NonZeroExit): exit code 3.",
+            "Task a failed (NonZeroExit): exit code 3; `kiln logs a` shows what it printed.",
         ),
         (
             why.Facts(name="a", state="Failed", reason="Odd", message="it broke.", exit_code=4),
-            "Task a failed (Odd): it broke. Its exit code is 4.",
+            "Task a failed (Odd): it broke, exit code 4; `kiln logs a` shows what it printed.",
         ),
         (
             why.Facts(name="a", state="Killed", reason="Killed"),

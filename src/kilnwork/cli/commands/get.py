@@ -1,5 +1,6 @@
 """`kiln get`: list objects as the server's tables, or whole for machines."""
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -209,11 +210,13 @@ async def _follow(s: session.Session, path: str, query: dict[str, str], rows: "_
     """Print changes until they end; True when the list must be read again."""
     while True:
         try:
-            async for change in s.changes(path, query=query, accept=rows.accept):
-                found = change["object"]
-                query["resourceVersion"] = _version(found) or query["resourceVersion"]
-                if change["type"] != "BOOKMARK":
-                    rows.show([found])
+            watch = s.changes(path, query=query, accept=rows.accept)
+            async with contextlib.aclosing(watch):
+                async for change in watch:
+                    found = change["object"]
+                    query["resourceVersion"] = _version(found) or query["resourceVersion"]
+                    if change["type"] != "BOOKMARK":
+                        rows.show([found])
         except kube_errors.Expired:
             return True
 

@@ -1,5 +1,6 @@
 """`kiln logs`: what a task printed, from the journal's log files; they outlive Pods and objects."""
 
+import contextlib
 import sys
 
 import click
@@ -65,6 +66,7 @@ def _begun(found: meta.JsonObject | None) -> bool:
 
 async def stream(s: session.Session, name: str, query: dict[str, str]) -> None:
     """Copy a task's log to standard output as it comes."""
-    async for some in s.stream(s.tasks_path(name, "logs"), query=query):
-        sys.stdout.buffer.write(some)
-        sys.stdout.buffer.flush()
+    async with contextlib.aclosing(s.stream(s.tasks_path(name, "logs"), query=query)) as output:
+        async for some in output:
+            sys.stdout.buffer.write(some)
+            sys.stdout.buffer.flush()

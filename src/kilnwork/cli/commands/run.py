@@ -181,17 +181,16 @@ class _Follower:
         """Until the task is over: its exit code."""
         crew = coroutines.Crew("run")
         subject = waiting.Subject(resource.TASKS, self._name, self._namespace)
+        versions = waiting.versions(self._session, subject)
         try:
-            async for found in waiting.versions(self._session, subject):
-                if found is None or found["metadata"]["uid"] != self._uid:
-                    raise errors.TaskFailed(f"task {self._name} was deleted")
-                self._say(found)
-                status = found.get("status") or {}
-                if status.get("attempts") and self._output is None:
-                    self._output = crew.start("output", self._copy())
-                if waiting.final(found):
-                    await self._rest()
-                    return self._end(status)
+            async with contextlib.aclosing(versions):
+                async for found in versions:
+                    status = self._look(found)
+                    if status.get("attempts") and self._output is None:
+                        self._output = crew.start("output", self._copy())
+                    if waiting.final(found):
+                        await self._rest()
+                        return self._end(status)
         except asyncio.CancelledError:
             click.echo(
                 f"task {self._name} goes on: `kiln logs -f {self._name}` follows it, "
@@ -203,6 +202,12 @@ class _Follower:
             await crew.stop()
         raise AssertionError("versions() never ends")
 
+    def _look(self, found: meta.JsonObject | None) -> dict[str, Any]:
+        if found is None or found["metadata"]["uid"] != self._uid:
+            raise errors.TaskFailed(f"task {self._name} was deleted")
+        self._say(found)
+        return found.get("status") or {}
+
     def _say(self, found: meta.JsonObject) -> None:
         text = waiting.described(found)
         if (found.get("status") or {}).get("state") and text != self._last:
@@ -211,10 +216,12 @@ class _Follower:
 
     async def _copy(self) -> None:
         path = self._session.tasks_path(self._name, "logs")
+        output = self._session.stream(path, query={"follow": "true"})
         with contextlib.suppress(kube_errors.KubeError):
-            async for some in self._session.stream(path, query={"follow": "true"}):
-                sys.stdout.buffer.write(some)
-                sys.stdout.buffer.flush()
+            async with contextlib.aclosing(output):
+                async for some in output:
+                    sys.stdout.buffer.write(some)
+                    sys.stdout.buffer.flush()
 
     async def _rest(self) -> None:
         if self._output is not None:

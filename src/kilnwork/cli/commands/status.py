@@ -1,5 +1,6 @@
 """`kiln status`: is the server there, are nodes and workers ready, where are the tasks?"""
 
+import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -7,19 +8,29 @@ from typing import Any
 import click
 
 from kilnwork.api import meta, resource, task
-from kilnwork.cli import options, render, session
+from kilnwork.cli import errors, options, progress, render, session
+from kilnwork.kit import errors as kit_errors
 from kilnwork.kube import errors as kube_errors
+from kilnwork.kube import transport
+
+_LOOK_S = 0.1
+"""Between two looks whether the server is ready."""
 
 
 @click.command()
 @options.target
 @options.output("json", "yaml")
-def command(form: str | None) -> None:
+@click.option("--wait", is_flag=True, help="Wait until the server is ready.")
+@click.option(
+    "--timeout", type=options.Duration(), default=None, help="Wait no longer; default for ever."
+)
+def command(form: str | None, wait: bool, timeout: float | None) -> None:  # noqa: FBT001
     """Show server, nodes, clusters and how many tasks are in which state.
 
-    Of all namespaces unless -n names one.
+    Of all namespaces unless -n names one. With --wait also a server that is still to be started is
+    waited for.
     """
-    facts = session.run(_facts)
+    facts = asyncio.run(_when_ready(timeout)) if wait else session.run(_facts)
     if form is not None:
         click.echo(render.json_text(facts) if form == "json" else render.yaml_text(facts), nl=False)
         return
@@ -27,8 +38,48 @@ def command(form: str | None) -> None:
         click.echo(line)
 
 
+async def _when_ready(timeout_s: float | None) -> dict[str, Any]:
+    """The facts once the server is ready; the kubeconfig may not exist yet either."""
+    text = "waiting for the server"
+    last: kit_errors.KilnError = errors.Unreachable()
+    try:
+        async with asyncio.timeout(timeout_s), progress.waiting(text) as waiting:
+            while True:
+                try:
+                    return await _ready_facts()
+                except (kube_errors.Unavailable, errors.Unreachable) as error:
+                    last = error
+                waiting.say(f"{text}: {last}")
+                await asyncio.sleep(_LOOK_S)
+    except TimeoutError as error:
+        raise errors.TimedOut(f"{text}: not ready within {timeout_s:g} s; {last}") from error
+    except kube_errors.KubeError as error:
+        settings = session.settings_of(options.current())
+        raise session.in_words(error, settings.server) from error
+
+
+async def _ready_facts() -> dict[str, Any]:
+    target = options.current()
+    async with session.connect(session.settings_of(target), target) as s:
+        await s.http.send(transport.Request(method="GET", path="/readyz"))
+        return await _facts(s)
+
+
+async def _readiness(s: session.Session) -> str:
+    """Empty when the server is ready, else what it waits for."""
+    try:
+        await s.http.send(transport.Request(method="GET", path="/readyz"))
+    except kube_errors.Unavailable as error:
+        if not error.status:
+            raise
+        lines = str(error).splitlines()
+        return "; ".join(line.removeprefix("[-]") for line in lines if line.startswith("[-]"))
+    return ""
+
+
 async def _facts(s: session.Session) -> dict[str, Any]:
     version = await s.get_json("/version")
+    waits_for = await _readiness(s)
     clusters = await _all(s, resource.TASK_CLUSTERS)
     tasks = await _all(s, resource.TASKS)
     try:
@@ -37,7 +88,12 @@ async def _facts(s: session.Session) -> dict[str, Any]:
         nodes = []
     states = Counter((t.get("status") or {}).get("state") or "New" for t in tasks)
     return {
-        "server": {"url": s.server, "version": version.get("gitVersion", "")},
+        "server": {
+            "url": s.server,
+            "version": version.get("gitVersion", ""),
+            "ready": not waits_for,
+            "message": waits_for,
+        },
         "nodes": [_node(node) for node in nodes],
         "clusters": [_cluster(cluster) for cluster in clusters],
         "tasks": {state: states[state] for state in ("New", *task.State) if states[state]},
@@ -73,7 +129,8 @@ def _cluster(cluster: meta.JsonObject) -> dict[str, Any]:
 
 def _text(facts: dict[str, Any]) -> list[str]:
     server = facts["server"]
-    lines = [f"server: {server['url']} ({server['version']}) answers"]
+    state = "is ready" if server["ready"] else f"is not ready: {server['message']}"
+    lines = [f"server: {server['url']} ({server['version']}) {state}"]
     for node in facts["nodes"]:
         state = "ready" if node["ready"] else f"not ready ({node['reason']})"
         lines.append(f"node:   {node['name']} is {state}")
