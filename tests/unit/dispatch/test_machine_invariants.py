@@ -6,6 +6,8 @@ by what it sends and what it would write.
 """
 
 import random
+import tempfile
+from pathlib import Path
 
 import msgspec
 from hypothesis import settings
@@ -14,7 +16,17 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from kilnwork.api import attempts, reasons
 from kilnwork.api import task as api_task
-from kilnwork.dispatch import inputs, instructions, machine, memory, model
+from kilnwork.dispatch import (
+    inputs,
+    instructions,
+    journal,
+    machine,
+    memory,
+    model,
+    queries,
+    restoring,
+    rows,
+)
 from kilnwork.kit import ids
 
 FINAL = {s for s in api_task.State if s.final}
@@ -80,6 +92,7 @@ class Stories(RuleBasedStateMachine):
 
     def settle(self) -> None:
         batch = self.machine.take(self.now())
+        self.commit(batch)
         for send in batch.sends:
             self.deliver(send)
         for task in batch.finals:
@@ -89,6 +102,9 @@ class Stories(RuleBasedStateMachine):
             assert task.finished is not None
             assert task.reason, "an end has a reason"
         self.machine.forget(batch.finals)
+
+    def commit(self, batch: instructions.Batch) -> None:
+        """Where the journal would write."""
 
     def deliver(self, send: instructions.Send) -> None:
         agent = self.agents.get(send.link)
@@ -301,5 +317,87 @@ class Stories(RuleBasedStateMachine):
         raise AssertionError(f"tasks that never end: {self.memory.tasks}")
 
 
+class CrashStories(Stories):
+    """The same with a real journal, from which the dispatcher starts anew after a SIGKILL."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = tempfile.TemporaryDirectory()
+        self.acknowledged: set[tuple[ids.TaskId, int]] = set()
+        self.start()
+
+    def start(self) -> None:
+        self.store = journal.Journal(Path(self.folder.name) / "journal.db")
+        opened = self.store.open()
+        self.memory = memory.Memory(
+            lease_s=LEASE_S,
+            entropy=random.Random(0),
+            task_row=opened.next_task_row,
+            worker_row=opened.next_worker_row,
+        )
+        self.reader = queries.Queries(self.store.path)
+        unfinished, families = self.reader.unfinished(), self.reader.families()
+        restoring.restore(self.memory, unfinished, families, self.now())
+        self.machine = machine.Machine(self.memory)
+
+    def commit(self, batch: instructions.Batch) -> None:
+        self.store._commit(rows.of_batch(batch))
+        self.acknowledged |= {(one.task, one.spec.run) for one in self.submitted}
+
+    @rule(lost=st.sampled_from(["nothing", "submit", "kill", "tick"]))
+    def sigkill(self, lost: str) -> None:
+        """Whatever the machine had decided and the journal had not is gone; links are too."""
+        if lost == "submit":
+            task = ids.TaskId(next(self.numbers).to_bytes(16, "big"))
+            spec = api_task.TaskSpec(command=("true",))
+            one = model.Submission(task=task, namespace="ns", name="lost", spec=spec)
+            self.machine.handle(inputs.Submit(one), self.now())
+        elif lost == "kill" and self.submitted:
+            self.machine.handle(inputs.Kill(self.submitted[-1].task, "Killed"), self.now())
+        elif lost == "tick":
+            self.wall += 3.0
+            self.mono += 3.0
+            self.machine.handle(inputs.Tick(), self.now())
+        self.machine.take(self.now())
+        self.reader.close()
+        self.store.close()
+        self.lost_agents += self.agents.values()
+        self.agents.clear()
+        self.old.clear()
+        self.start()
+        self.settle()
+
+    @invariant()
+    def no_accepted_task_is_lost(self) -> None:
+        for task, run in self.acknowledged:
+            assert self.reader.task_row(task, run=run) is not None
+
+    @invariant()
+    def what_ended_stays_ended(self) -> None:
+        for (task, run), state in self.finals.items():
+            row = self.reader.task_row(task, run=run)
+            assert row is not None
+            assert row.state == state.value
+
+    @invariant()
+    def disk_and_memory_agree(self) -> None:
+        unfinished = {row.task: row for row in self.reader.unfinished()}
+        assert unfinished.keys() == self.memory.tasks.keys()
+        for task in self.memory.tasks.values():
+            row = unfinished[task.id]
+            assert (row.state, row.attempt, row.run) == (task.state.value, task.attempt, task.run)
+            assert (row.failures, row.losses) == (task.failures, task.losses)
+
+    def teardown(self) -> None:
+        try:
+            super().teardown()
+        finally:
+            self.reader.close()
+            self.store.close()
+            self.folder.cleanup()
+
+
 TestStories = Stories.TestCase
 TestStories.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestCrashStories = CrashStories.TestCase
+TestCrashStories.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)
