@@ -23,9 +23,12 @@ finish() {
 trap finish EXIT
 trap 'exit 130' INT TERM
 
-say() { printf '\n\033[1m$ %s\033[0m\n' "$*"; "$@"; }
+bold= green= plain=
+if [ -t 1 ]; then bold=$'\033[1m' green=$'\033[32m' plain=$'\033[0m'; fi
+show() { printf '\n%s$ %s%s\n' "$bold" "$*" "$plain"; }
+say() { show "$@"; "$@"; }
 
-printf '\033[1m$ kiln up --port 0 --data %s &\033[0m\n' "$data"
+show kiln up --port 0 --data "$data" '&'
 kiln up --port 0 --data "$data" >"$data/server.log" 2>&1 &
 server=$!
 kiln status --wait --timeout 30s
@@ -34,9 +37,9 @@ say kiln apply -f cluster.yaml
 say kiln wait taskcluster/counter --for condition=Available --timeout 30s
 say kiln apply -f start.yaml
 say python3 verify.py
-say kiln get tasks
+say kiln status
 
 printf '\nThe same with nothing but curl: no object is made, the children live in the journal.\n'
 say kiln run --cluster counter --name curl-counter -- sh start.sh
 say python3 verify.py --spawned
-printf '\n\033[32mBoth counters reached their limit.\033[0m\n'
+printf '\n%sBoth counters reached their limit.%s\n' "$green" "$plain"
