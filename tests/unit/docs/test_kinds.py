@@ -1,0 +1,139 @@
+"""docs/reference/kinds.md says of every field what the structs and CRDs say."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from kilnwork.api import crd, resource, task, task_cluster
+from support import pages
+
+PAGE = (pages.DOCS / "reference" / "kinds.md").read_text()
+NONE = "—"
+
+STRUCTS = {
+    "Task": (task.TaskSpec, task.TaskStatus),
+    "TaskCluster": (task_cluster.TaskClusterSpec, task_cluster.TaskClusterStatus),
+}
+
+
+def part(kind: str, name: str) -> list[pages.Row]:
+    """The table below `## kind`, `### name`."""
+    return pages.table(pages.sections(pages.sections(PAGE, 2)[kind], 3)[name])
+
+
+def version(kind: str) -> dict[str, Any]:
+    known = next(k for k in resource.OURS if k.kind == kind)
+    found: dict[str, Any] = crd.definition(known)["spec"]["versions"][0]
+    return found
+
+
+def fields(schema: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every field of a schema by its dotted path; of conditions only the list itself."""
+    for name, node in schema.get("properties", {}).items():
+        path = f"{prefix}{name}"
+        yield path, node
+        if name == "conditions":
+            continue
+        if node.get("type") == "array":
+            yield from fields(node["items"], f"{path}[].")
+        else:
+            yield from fields(node, f"{path}.")
+
+
+def type_text(node: dict[str, Any]) -> str:
+    """How the page writes the type of a schema node."""
+    kind = node.get("type", "any JSON")
+    if kind == "array":
+        of = type_text(node["items"])
+        return f"list of {of}s" if not of.endswith("y") else f"list of {of}"
+    if kind == "string":
+        if node.get("format") == "date-time":
+            return "time"
+        return "name" if node.get("maxLength") == 253 else "string"
+    if kind in ("integer", "number"):
+        return f"{kind}{_bounds(node)}"
+    return str(kind)
+
+
+def _bounds(node: dict[str, Any]) -> str:
+    low, high = node.get("minimum"), node.get("maximum")
+    if low is None:
+        return ""
+    if node.get("exclusiveMinimum"):
+        return f" above {low}"
+    return f" from {low}" if high is None else f", {low} to {high}"
+
+
+def defaults(struct: Any, prefix: str = "") -> dict[str, str]:
+    """Every field of a struct by its dotted path, with its default as the page writes it."""
+    found: dict[str, str] = {}
+    for field in msgspec.structs.fields(struct):
+        path = f"{prefix}{field.encode_name}"
+        inner = _struct_in(field.type)
+        is_list = inner is not None and "tuple" in str(field.type)
+        found[path] = _default(field, whole=inner is not None)
+        if inner is not None:
+            found |= defaults(inner, f"{path}[]." if is_list else f"{path}.")
+    return found
+
+
+def _struct_in(type_: Any) -> Any:
+    for option in (type_, *getattr(type_, "__args__", ())):
+        if isinstance(option, type) and issubclass(option, msgspec.Struct):
+            return option
+    return None
+
+
+def _default(field: Any, *, whole: bool) -> str:
+    if field.required:
+        return "required"
+    if whole or field.default in (None, "", ()):
+        return NONE
+    return msgspec.json.encode(field.default).decode().strip('"')
+
+
+@pytest.mark.parametrize("kind", STRUCTS)
+def test_every_spec_field_has_its_type_and_default(kind: str) -> None:
+    schema = version(kind)["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    expected = defaults(STRUCTS[kind][0])
+    rows = {row.key: (row.cells[1], row.cells[2]) for row in part(kind, "Spec")}
+    assert rows == {path: (type_text(node), expected[path]) for path, node in fields(schema)}, (
+        "kinds.md, spec: field → (type, default)"
+    )
+
+
+@pytest.mark.parametrize("kind", STRUCTS)
+def test_every_status_field_has_its_type(kind: str) -> None:
+    schema = version(kind)["schema"]["openAPIV3Schema"]["properties"]["status"]
+    rows = {row.key: row.cells[1] for row in part(kind, "Status")}
+    assert rows == {path: type_text(node) for path, node in fields(schema)}
+
+
+def test_a_task_object_has_only_data() -> None:
+    properties = version("TaskObject")["schema"]["openAPIV3Schema"]["properties"]
+    assert properties.keys() - {"apiVersion", "kind", "metadata"} == {"data"}
+
+
+@pytest.mark.parametrize("kind", [kind.kind for kind in resource.OURS])
+def test_every_column_is_there_and_says_when_it_shows(kind: str) -> None:
+    rows = [row.cells for row in part(kind, "Columns")]
+    columns = version(kind)["additionalPrinterColumns"]
+    shown = {0: "always", 1: "-o wide"}
+    assert rows == [(c["name"], c["jsonPath"], shown[c.get("priority", 0)]) for c in columns]
+
+
+@pytest.mark.parametrize("kind", resource.OURS, ids=lambda kind: str(kind.kind))
+def test_every_kind_has_its_names(kind: resource.Resource) -> None:
+    rows = pages.table(PAGE.partition("\n## ")[0])
+    assert (f"[{kind.kind}](#{kind.singular})", kind.plural, kind.short_names[0]) in [
+        row.cells[:3] for row in rows
+    ]
+
+
+def test_every_state_and_selectable_field_is_named() -> None:
+    state = next(row for row in part("Task", "Status") if row.key == "state")
+    assert all(f"`{one}`" in state.cells[2] for one in task.State)
+    for field in version("Task")["selectableFields"]:
+        assert f"`{field['jsonPath'].lstrip('.')}`" in PAGE
