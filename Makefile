@@ -14,7 +14,7 @@ BIN := $(VENV)/bin
 export PYTHONDONTWRITEBYTECODE :=
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: help demo setup test check test-faults bench crds clean
+.PHONY: help demo setup test check test-faults bench crds docs clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -53,6 +53,9 @@ bench: $(VENV)/.dev ## Measure what docs/reference/performance.md states
 
 crds: $(VENV)/.dev ## Write the CRDs anew from the structs
 	$(BIN)/python -m kilnwork.api.crd
+
+docs: $(VENV)/.runtime ## Write the generated page of docs/reference anew
+	$(BIN)/python -m kilnwork.api.reasons > docs/reference/reasons.md
 
 clean: ## Remove everything that was built
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,10 +1,12 @@
 """Every reason that a Task or TaskCluster can show, with the sentence that explains it.
 
-Used by dispatch, the worker and the controllers, which write them, and by docs/reference, which
-lists them from here. Reasons are stable CamelCase names: programs may compare them. Not messages:
-those name the facts of one case and may change.
+Used by dispatch, the worker and the controllers, which write them; run as a program it prints
+docs/reference/reasons.md (`make docs`). Reasons are stable CamelCase names: programs may compare
+them. Not messages: those name the facts of one case and may change.
 """
 
+import sys
+from collections.abc import Iterator
 from enum import StrEnum
 from typing import Self
 
@@ -149,3 +151,35 @@ class ClusterReason(_Explained):
 
 ALL: tuple[type[Reason] | type[ClusterReason], ...] = (Reason, ClusterReason)
 """Every family of reasons, in the order in which the docs list them."""
+
+_INTRODUCTION = """\
+# Reasons
+
+<!-- Written by `make docs` from kilnwork.api.reasons. -->
+
+A reason is one stable word: a program may compare it. The message beside it names the facts of the
+case, for people, and may change. `kiln why NAME` makes a sentence of both.
+"""
+
+_HEADINGS: dict[type[Reason] | type[ClusterReason], str] = {
+    Reason: "## Task\n\nIn `status.reason`, in its conditions and in its kube events.",
+    ClusterReason: "## TaskCluster\n\nIn its conditions and in its kube events.",
+}
+
+
+def page() -> str:
+    """The text of docs/reference/reasons.md."""
+    return "\n".join(_lines())
+
+
+def _lines() -> Iterator[str]:
+    yield _INTRODUCTION
+    for family in ALL:
+        yield _HEADINGS[family]
+        yield "\n| reason | means |\n|---|---|"
+        yield from (f"| `{reason}` | {reason.sentence} |" for reason in family)
+        yield ""
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())
