@@ -43,13 +43,14 @@ class _Spinner:
     """One line that rich keeps moving and takes away at the end."""
 
     def __init__(self) -> None:
-        console = lazy.load("rich.console", "Console")(stderr=True)
-        self._status: Any = lazy.load("rich.status", "Status")("", console=console)
+        self._console: Any = lazy.load("rich.console", "Console")(stderr=True)
+        self._status: Any = lazy.load("rich.status", "Status")("", console=self._console)
         self._status.start()
 
     def show(self, text: str) -> None:
-        escape = lazy.load("rich.markup", "escape")
-        self._status.update(escape(text))
+        room = max(20, self._console.width - 4)
+        line = text if len(text) <= room else f"{text[: room - 1]}…"
+        self._status.update(lazy.load("rich.text", "Text")(line))
 
     def close(self) -> None:
         self._status.stop()

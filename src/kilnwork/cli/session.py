@@ -230,9 +230,9 @@ def _warn(text: str) -> None:
 def in_words(error: kube_errors.KubeError, server: str) -> errors.CommandError:
     """What went wrong and what to do, with the exit code for it."""
     if isinstance(error, kube_errors.Unavailable) and not error.status:
+        what = str(error) if error.reason == "Timeout" else f"cannot reach {server}"
         return errors.Unreachable(
-            f"{error}: is `kiln up` running? Start it with `kiln up`, or point KUBECONFIG at a "
-            "running server."
+            f"{what}: is `kiln up` running? Start it, or point KUBECONFIG at a running server."
         )
     if isinstance(error, kube_errors.Untrusted):
         return errors.Unreachable(

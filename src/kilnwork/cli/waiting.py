@@ -85,13 +85,14 @@ def described(found: meta.JsonObject | None) -> str:
         return "it does not exist"
     status = found.get("status") or {}
     state = status.get("state") or status.get("phase") or ""
-    facts = [state, status.get("reason", ""), status.get("message", "")]
-    if not state:
-        facts = [
-            f"{c['type']}={c['status']} ({c.get('reason', '')})"
-            for c in status.get("conditions") or ()
-        ]
-    return " ".join(fact for fact in facts if fact) or "it has no status yet"
+    if state:
+        reason, message = status.get("reason", ""), status.get("message", "")
+        text = state if reason in ("", state) else f"{state} ({reason})"
+        return f"{text}: {message}" if message else text
+    conditions = [
+        f"{c['type']}={c['status']} ({c.get('reason', '')})" for c in status.get("conditions") or ()
+    ]
+    return ", ".join(conditions) or "it has no status yet"
 
 
 _FINAL = frozenset(state.value for state in task.State if state.final)

@@ -1,20 +1,19 @@
 """`kiln down`: stop the server of a data directory and wait until it is gone."""
 
+import asyncio
 import fcntl
 import os
 import signal
-import time
 from pathlib import Path
 
 import click
 
-from kilnwork.cli import errors, options
+from kilnwork.cli import errors, options, progress
 from kilnwork.kit import paths, processes
 
 _LOCK = "control.lock"
 """`controlplane.lock` holds it for as long as the server runs, and writes its pid into it."""
 _LOOK_S = 0.05
-_SAY_S = 1.0
 
 
 @click.command()
@@ -41,10 +40,9 @@ def command(data: Path | None, timeout: float, force: bool) -> None:  # noqa: FB
     if server is None:
         click.echo(f"no server runs on {folder}")
         return
-    _signal(server.pid, folder)
-    if force:
-        _signal(server.pid, folder)
-    _wait(server, timeout_s=timeout)
+    for number in (signal.SIGTERM, signal.SIGINT) if force else (signal.SIGTERM,):
+        _signal(server.pid, number, folder)
+    asyncio.run(_wait(server, timeout_s=timeout))
     click.echo(f"the server on {folder} has stopped (pid {server.pid})")
 
 
@@ -64,9 +62,9 @@ def running(folder: Path) -> processes.ProcessId | None:
     return None
 
 
-def _signal(pid: int, folder: Path) -> None:
+def _signal(pid: int, number: int, folder: Path) -> None:
     try:
-        os.kill(pid, signal.SIGTERM)
+        os.kill(pid, number)
     except PermissionError as error:
         raise errors.Refused(
             f"the server on {folder} (pid {pid}) belongs to another user: ask them, or root"
@@ -75,16 +73,15 @@ def _signal(pid: int, folder: Path) -> None:
         return
 
 
-def _wait(server: processes.ProcessId, *, timeout_s: float) -> None:
-    said = waited = 0.0
-    while server.alive():
-        if waited >= timeout_s:
-            raise errors.TimedOut(
-                f"pid {server.pid} still runs after {timeout_s:g} s: `kiln down --force` insists"
-            )
-        if waited - said >= _SAY_S:
-            said = waited
-            left = len(processes.descendants(server.pid))
-            click.echo(f"waiting for pid {server.pid}: {left} processes to end", err=True)
-        time.sleep(_LOOK_S)
-        waited += _LOOK_S
+async def _wait(server: processes.ProcessId, *, timeout_s: float) -> None:
+    text = f"waiting for pid {server.pid}"
+    try:
+        async with asyncio.timeout(timeout_s), progress.waiting(text) as waiting:
+            while server.alive():
+                left = len(processes.descendants(server.pid))
+                waiting.say(f"{text}: {left} of its processes still run" if left else text)
+                await asyncio.sleep(_LOOK_S)
+    except TimeoutError as error:
+        raise errors.TimedOut(
+            f"pid {server.pid} still runs after {timeout_s:g} s: `kiln down --force` insists"
+        ) from error

@@ -274,7 +274,7 @@ class _Rows:
             click.echo("   ".join(padded).rstrip())
 
 
-_SPAWNED = ("id", "name", "state", "reason", "attempt", "parent")
+_SPAWNED = ("id", "name", "state", "reason", "attempts", "parent")
 
 
 async def _spawned(s: session.Session, wanted: Wanted) -> None:

@@ -7,6 +7,7 @@ import click
 from kilnwork.api import meta, resource, task
 from kilnwork.cli import errors, options, render, session, waiting
 
+_IN_WORDS = {"delete": "gone", "final": "over"}
 _STATES = {state.lower(): state for state in task.State}
 
 
@@ -40,7 +41,7 @@ def command(words: tuple[str, ...], wanted: str, timeout: float | None) -> None:
             subject = await _subject(s, word)
             name = render.full_name(subject.resource, subject.name)
             test = test_of(wanted, name)
-            text = f"waiting for {name} to be {wanted}"
+            text = f"waiting for {name} to be {_IN_WORDS.get(wanted, wanted)}"
             await waiting.until(s, subject, test, text=text, timeout_s=timeout)
             click.echo(f"{name} {'deleted' if wanted == 'delete' else 'condition met'}")
 
