@@ -17,6 +17,7 @@ from kilnwork.controlplane.apiserver import (
     answers,
     authn,
     authz,
+    bodies,
     builtin,
     crud,
     deletion,
@@ -161,7 +162,7 @@ class _App:
     async def _review(self, request: requests.Request, send: requests.Send) -> None:
         if request.verb != "create":
             raise statuses.method_not_allowed()
-        body = requests.decode_object(await request.body(), request.content_type)
+        body = bodies.decode_object(await request.body(), request.content_type)
         shown = reviews.answer(
             request.served, body, user=request.user, authorizer=self._parts.authorizer
         )
@@ -263,7 +264,7 @@ class _Resources:
         )
 
     async def _body(self) -> meta.JsonObject:
-        return requests.decode_object(await self._request.body(), self._request.content_type)
+        return bodies.decode_object(await self._request.body(), self._request.content_type)
 
     async def _send_one(self, raw: bytes, *, code: int = 200, warnings: Sequence[str] = ()) -> None:
         shown = answers.one(self._served, raw, self._request, now=self._now)

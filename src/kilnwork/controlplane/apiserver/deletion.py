@@ -14,7 +14,7 @@ import msgspec
 
 from kilnwork.api import meta, resource
 from kilnwork.controlplane import errors, objects
-from kilnwork.controlplane.apiserver import crud, requests, statuses
+from kilnwork.controlplane.apiserver import bodies, crud, requests, statuses
 from kilnwork.kit import clock as clocks
 
 FOREGROUND = "foregroundDeletion"
@@ -50,7 +50,7 @@ class Verdict:
 async def asked(request: requests.Request, options: crud.Options) -> DeleteOptions:
     """DeleteOptions of a request's body, else of its query; 400 when they cannot be read."""
     raw = await request.body()
-    document = requests.decode_object(raw, request.content_type) if raw else {}
+    document = bodies.decode_object(raw, request.content_type) if raw else {}
     return parse(document, request.query, options)
 
 

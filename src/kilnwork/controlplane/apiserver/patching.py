@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from kilnwork.api import meta, resource
-from kilnwork.controlplane.apiserver import requests, statuses
+from kilnwork.controlplane.apiserver import bodies, statuses
 
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
@@ -31,7 +31,7 @@ def decode(raw: bytes, content_type: str, what: resource.Resource) -> meta.JsonO
     taken = content_type == MERGE or (content_type == STRATEGIC and what in _STRATEGIC_KINDS)
     if not taken:
         raise _refusal(content_type, what)
-    document = requests.decode_object(raw, "application/json")
+    document = bodies.decode_object(raw, "application/json")
     return _without_directives(document) if content_type == STRATEGIC else document
 
 

@@ -1,6 +1,6 @@
 """Bodies in Kubernetes' protobuf form, read into the JSON form; answers are always JSON.
 
-Used by `requests`. Typed Go clients, and kubectl for `create configmap`, `create token` or
+Used by `bodies`. Typed Go clients, and kubectl for `create configmap`, `create token` or
 `auth can-i`, send protobuf without asking first, but take JSON back. Only small kinds that people
 create by hand are known; for others the refusal says to send JSON. The tables are field numbers
 of k8s.io/api/*/generated.proto; the envelope is runtime.Unknown behind four magic bytes.

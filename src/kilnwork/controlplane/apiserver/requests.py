@@ -3,15 +3,14 @@
 Follows k8s.io/apiserver/pkg/endpoints/request. Knows no storage and decides nothing.
 """
 
+import re
 import urllib.parse
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-import msgspec
-
 from kilnwork.api import resource as kinds
-from kilnwork.controlplane.apiserver import authn, protobuf, statuses
+from kilnwork.controlplane.apiserver import authn, statuses
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -20,6 +19,12 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 Find = Callable[[str, str, str], kinds.Resource | None]
 """(group, version, plural) → the served resource, or None."""
+
+_NUMBER = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
+"""What fits into 64 bits, as Go's strconv.ParseInt takes it."""
+
+_SHOWN = 40
+"""Letters of a wrong value that are repeated in the refusal."""
 
 READ_VERBS = frozenset({"get", "list", "watch"})
 
@@ -52,12 +57,10 @@ class Query:
         value = self.values.get(name, "")
         if not value:
             return None
-        try:
-            return int(value)
-        except ValueError as error:
-            raise statuses.bad_request(
-                f'strconv.ParseInt: parsing "{value}": invalid syntax'
-            ) from error
+        if not _NUMBER.fullmatch(value):
+            shown = value if len(value) <= _SHOWN else f"{value[:_SHOWN]}…"
+            raise statuses.bad_request(f'strconv.ParseInt: parsing "{shown}": invalid syntax')
+        return int(value)
 
     @property
     def dry_run(self) -> bool:
@@ -217,34 +220,3 @@ def _verb(method: str, target: Target, query: Query) -> str:
     if verb is None:
         raise statuses.method_not_allowed()
     return verb
-
-
-def decode_object(raw: bytes, content_type: str) -> dict[str, Any]:
-    """The object of a body, as JSON; 400 for anything else, 415 for another media type."""
-    decode = _DECODERS.get(content_type)
-    if decode is None:
-        raise statuses.unsupported_media_type(
-            "the body of the request was in an unknown format - accepted media types include: "
-            f"application/json, application/yaml, {protobuf.MEDIA_TYPE} (got {content_type})"
-        )
-    try:
-        decoded = decode(raw)
-    except msgspec.MsgspecError as error:
-        raise statuses.bad_request(
-            f"couldn't get version/kind; json parse error: {error}"
-        ) from error
-    except protobuf.ProtobufError as error:
-        raise statuses.unsupported_media_type(str(error)) from error
-    if not isinstance(decoded, dict):
-        raise statuses.bad_request(
-            "couldn't get version/kind; json parse error: the body must be a JSON object"
-        )
-    return decoded
-
-
-_DECODERS: Mapping[str, Callable[[bytes], Any]] = {
-    "application/json": msgspec.json.decode,
-    "application/yaml": msgspec.yaml.decode,
-    "text/yaml": msgspec.yaml.decode,
-    protobuf.MEDIA_TYPE: protobuf.decode,
-}

@@ -1,0 +1,100 @@
+"""Bodies of requests as JSON objects, whatever somebody sends: JSON, YAML or protobuf.
+
+Used by `app`, `deletion` and `patching`. What is nested too deep is refused before anything
+recursive meets it: Python's own limit depends on how deep the caller already is, and the C parser
+behind PyYAML has none and would end the process. Aliases of YAML count with what they stand for,
+so that a few lines cannot grow to gigabytes.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+import yaml
+
+from kilnwork.controlplane.apiserver import protobuf, statuses
+
+MAX_DEPTH = 256
+"""Objects and arrays within each other. Far from any recursion limit, deeper than honest data."""
+
+MAX_YAML_NODES = 1_000_000
+"""Values in a YAML document, those behind aliases counted each time they are used."""
+
+_NO_JSON = "couldn't get version/kind; json parse error: "
+_TOO_DEEP = f"{_NO_JSON}nested more than {MAX_DEPTH} levels deep"
+_CYAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def decode_object(raw: bytes, content_type: str) -> dict[str, Any]:
+    """The object of a body, as JSON; 400 for anything else, 415 for another media type."""
+    decode = _DECODERS.get(content_type)
+    if decode is None:
+        raise statuses.unsupported_media_type(
+            "the body of the request was in an unknown format - accepted media types include: "
+            f"application/json, application/yaml, {protobuf.MEDIA_TYPE} (got {content_type})"
+        )
+    try:
+        decoded = decode(raw)
+    except protobuf.ProtobufError as error:
+        raise statuses.unsupported_media_type(str(error)) from error
+    except RecursionError as error:
+        raise statuses.bad_request(_TOO_DEEP) from error
+    except (ValueError, TypeError, yaml.YAMLError, msgspec.MsgspecError) as error:
+        raise statuses.bad_request(f"{_NO_JSON}{error}") from error
+    if not isinstance(decoded, dict):
+        raise statuses.bad_request(f"{_NO_JSON}the body must be a JSON object")
+    return decoded
+
+
+def _from_json(raw: bytes) -> Any:
+    decoded = msgspec.json.decode(raw)
+    if raw.count(b"{") + raw.count(b"[") > MAX_DEPTH:
+        _check_depth(decoded)
+    return decoded
+
+
+def _check_depth(decoded: Any) -> None:
+    level = [decoded]
+    for _ in range(MAX_DEPTH):
+        below = (v.values() if isinstance(v, dict) else v for v in level)
+        level = [v for values in below for v in values if isinstance(v, dict | list)]
+        if not level:
+            return
+    raise statuses.bad_request(_TOO_DEEP)
+
+
+def _from_yaml(raw: bytes) -> Any:
+    _check_yaml(raw)
+    # What YAML has besides (dates, numbers as keys, bytes) becomes what it looks like in JSON.
+    return msgspec.json.decode(msgspec.json.encode(yaml.load(raw, _CYAML)))  # noqa: S506  safe one
+
+
+def _check_yaml(raw: bytes) -> None:
+    """Walk the events, which needs no recursion, before anything is built of them."""
+    nodes = 0
+    open_: list[tuple[str | None, int]] = []
+    sizes: dict[str, int] = {}
+    for event in yaml.parse(raw, _CYAML):
+        if isinstance(event, yaml.AliasEvent):
+            nodes += sizes.get(event.anchor or "", 1)
+        elif isinstance(event, yaml.ScalarEvent):
+            nodes += 1
+        elif isinstance(event, yaml.CollectionStartEvent):
+            open_.append((event.anchor, nodes))
+            nodes += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, before = open_.pop()
+            if anchor is not None:
+                sizes[anchor] = nodes - before
+        if len(open_) > MAX_DEPTH:
+            raise statuses.bad_request(_TOO_DEEP)
+        if nodes > MAX_YAML_NODES:
+            raise statuses.bad_request(f"{_NO_JSON}document contains excessive aliasing")
+
+
+_DECODERS: Mapping[str, Callable[[bytes], Any]] = {
+    "application/json": _from_json,
+    "application/yaml": _from_yaml,
+    "text/yaml": _from_yaml,
+    protobuf.MEDIA_TYPE: protobuf.decode,
+}
