@@ -24,6 +24,15 @@ _FIELD_DEFAULTS = {"spec.unschedulable": "false", "spec.hostNetwork": "false"}
 """What a missing field reads as, where that is not the empty string."""
 
 
+_MAX_DIGITS = 19
+"""Digits of the largest sequence number, 2^63 - 1."""
+
+_PAGES_EXPIRED = (
+    "The provided continue parameter is too old to display a consistent list result. "
+    "You must start a new list without the continue parameter."
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Selection:
     """Which objects of a resource are meant."""
@@ -105,6 +114,8 @@ def page(
         raise statuses.bad_request("limit must not be negative")
     token = query.text("continue")
     sequence, after = _decode_token(token) if token else (_moment(held, query), None)
+    if sequence > held.sequence:
+        raise statuses.expired(_PAGES_EXPIRED)
     candidates = _candidates(held, served, chosen, sequence, after)
     found: list[objects.Stored] = []
     for position, stored in enumerate(candidates):
@@ -130,12 +141,7 @@ def _candidates(
     try:
         former = held.select_at(qualified, sequence, chosen.namespace)
     except errors.TooOld as error:
-        raise statuses.expired(
-            "The provided continue parameter is too old to display a consistent list result. "
-            "You must start a new list without the continue parameter."
-            if after is not None
-            else str(error)
-        ) from error
+        raise statuses.expired(_PAGES_EXPIRED if after is not None else str(error)) from error
     if after is None:
         return former
     return [s for s in former if (s.key.namespace, s.key.name) > after]
@@ -173,8 +179,9 @@ def sequence_number(version: str) -> int:
     """A resourceVersion as number, 0 when empty; 400 for anything else."""
     if not version:
         return 0
-    if not version.isascii() or not version.isdigit():
-        raise statuses.bad_request(f'Invalid value: "{version}": invalid resource version')
+    if not version.isascii() or not version.isdigit() or len(version) > _MAX_DIGITS:
+        shown = version[: 2 * _MAX_DIGITS]
+        raise statuses.bad_request(f'Invalid value: "{shown}": invalid resource version')
     return int(version)
 
 

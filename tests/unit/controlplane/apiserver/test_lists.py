@@ -79,3 +79,24 @@ async def test_pages_of_a_forgotten_moment_are_refused(tmp_path: Path) -> None:
         with pytest.raises(statuses.StatusError) as caught:
             lists.page(world.store, CM, chosen, more)
         assert (caught.value.code, caught.value.reason) == (410, "Expired")
+
+
+@pytest.mark.parametrize("version", ["-1", "abc", "٣", "1e3", "9" * 20, "9" * 5000])
+def test_a_version_that_cannot_be_is_a_bad_request(version: str) -> None:
+    with pytest.raises(statuses.StatusError) as caught:
+        lists.sequence_number(version)
+    assert caught.value.code == 400
+
+
+async def test_pages_of_another_data_directory_are_refused(tmp_path: Path) -> None:
+    async with objects.world(tmp_path) as world:
+        for i in range(3):
+            await world.create(resource.CONFIG_MAPS, f"c{i}")
+        first = lists.page(world.store, CM, ALL, requests.Query({"limit": "1"}))
+    more = requests.Query({"limit": "1", "continue": first.continue_})
+    other = tmp_path / "other"
+    other.mkdir()
+    async with objects.world(other) as world:
+        with pytest.raises(statuses.StatusError) as caught:
+            lists.page(world.store, CM, ALL, more)
+        assert caught.value.code == 410
