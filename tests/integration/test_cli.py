@@ -242,6 +242,46 @@ def test_an_unknown_kind_is_named(kiln: Kiln) -> None:
     assert (done.code, "knows no kind 'tusks'" in done.err) == (exits.Exit.USAGE, True)
 
 
+def test_watching_shows_what_comes(kiln: Kiln, data: Path) -> None:
+    command = [sys.executable, "-m", "kilnwork", "get", "tasks", "--watch", "-o", "name"]
+    environment = {**os.environ, "KUBECONFIG": str(data / "kubeconfig")}
+    watcher = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+    assert watcher.stdout is not None
+    kiln("run", "--name", "watched", "--", "true")
+    seen = next(line for line in watcher.stdout if "watched" in line)
+    watcher.send_signal(signal.SIGINT)
+    watcher.communicate(timeout=10)
+    assert seen == "task.kilnwork.dev/watched\n"
+    assert watcher.returncode == exits.Exit.INTERRUPTED
+
+
+SPAWNER = """
+import http.client, json, os, socket
+
+class Connection(http.client.HTTPConnection):
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.connect(os.environ["KILN_SOCKET"])
+
+connection = Connection("task")
+body = {"name": "born", "spec": {"command": ["echo", "from the child"]}}
+connection.request("POST", "/tasks", json.dumps(body), {"Content-Type": "application/json"})
+child = json.load(connection.getresponse())["id"]
+connection.request("GET", f"/tasks/{child}?wait=20")
+print(child, json.load(connection.getresponse())["state"])
+"""
+
+
+def test_spawned_tasks_are_seen_by_the_same_commands(kiln: Kiln) -> None:
+    done = kiln("run", "--watch", "--", sys.executable, "-c", SPAWNER)
+    child, state = done.out.split()
+    assert state == "Success"
+    assert child in kiln("get", "tasks", "--spawned").out
+    assert kiln("logs", child).out == "from the child\n"
+    assert kiln("why", child).out.startswith("Task born succeeded")
+    assert "already Success" in kiln("cancel", child).out
+
+
 def test_a_server_that_is_not_there(
     kiln: Kiln, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, data: Path
 ) -> None:

@@ -292,6 +292,8 @@ async def _spawned(s: session.Session, wanted: Wanted) -> None:
     elif wanted.form == "name":
         for item in items:
             click.echo(item["id"])
+    elif not items:
+        click.echo(f"nothing found in namespace {s.namespace}", err=True)
     else:
         cells = [[item.get(key) for key in _SPAWNED] for item in items]
         lines = render.columns([key.upper() for key in _SPAWNED], cells)
