@@ -10,7 +10,7 @@ from kilnwork.cli.commands import down
 from kilnwork.controlplane import lock
 
 
-@pytest.mark.parametrize("content", ["", "{", str(os.getpid())])
+@pytest.mark.parametrize("content", ["", "{", str(os.getpid())], ids=["empty", "odd", "pid"])
 def test_a_lock_file_that_nobody_holds(tmp_path: Path, content: str) -> None:
     (tmp_path / "control.lock").write_text(content)
     assert down.running(tmp_path) is None
