@@ -16,7 +16,7 @@ DOCS = ROOT / "docs"
 _FENCE = re.compile(r"^```(\S*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(?<!!)\[[^\]]+\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^(#{1,6}) +(.+?) *$", re.MULTILINE)
-_SEPARATORS = frozenset({"|", "||", "&&", ";", "&", ">", ">>"})
+_SEPARATORS = frozenset({"|", "||", "&&", ";", "&", ">", ">>", "<", "<(", ")"})
 
 
 class Row(NamedTuple):

@@ -1,0 +1,115 @@
+"""docs/reference/commands.md names every command, option and exit code; pages use only those."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from kilnwork.cli import exits, main
+from kilnwork.cli.commands import help as help_command
+from support import pages
+
+PAGE = (pages.DOCS / "reference" / "commands.md").read_text()
+SECTIONS = pages.sections(PAGE, 2)
+TARGET = {"-n", "--namespace", "-A", "--all-namespaces", "--kubeconfig", "--context"}
+
+EXAMPLES = [
+    pytest.param(path, line, id=f"{path.relative_to(pages.ROOT)}: kiln {' '.join(line)[:50]}")
+    for path in (*pages.every(), *sorted(pages.ROOT.glob("examples/*/README.md")))
+    for command in pages.console(path.read_text())
+    for line in pages.kiln_lines(command)
+]
+
+
+def command(name: str) -> click.Command:
+    found = main.kiln.get_command(click.Context(main.kiln), name)
+    assert found is not None, f"there is no `kiln {name}`"
+    return found
+
+
+def options(of: click.Command) -> dict[frozenset[str], click.Option]:
+    return {
+        frozenset({*o.opts, *o.secondary_opts}): o for o in of.params if isinstance(o, click.Option)
+    }
+
+
+def names(row: pages.Row) -> frozenset[str]:
+    """The option's names in the first cell of a row, without its metavar."""
+    return frozenset(word.strip(",") for word in row.key.split() if word.startswith("-"))
+
+
+def own(name: str) -> dict[frozenset[str], click.Option]:
+    return {known: o for known, o in options(command(name)).items() if not known <= TARGET}
+
+
+def test_the_list_of_commands_is_complete() -> None:
+    rows = [row.cells for row in pages.table(PAGE.partition("\n## ")[0])]
+    assert rows == [
+        (f"[`kiln {name}`](#kiln-{name})", entry.help) for name, entry in main.COMMANDS.items()
+    ]
+
+
+@pytest.mark.parametrize("name", main.COMMANDS)
+def test_every_option_is_described_once(name: str) -> None:
+    rows = [names(row) for row in pages.table(SECTIONS[f"kiln {name}"])]
+    assert sorted(rows, key=sorted) == sorted(own(name), key=sorted)
+
+
+@pytest.mark.parametrize("name", main.COMMANDS)
+def test_defaults_and_choices_are_named(name: str) -> None:
+    for row in pages.table(SECTIONS[f"kiln {name}"]):
+        option = own(name)[names(row)]
+        for word in (*_choices(option), *_default(option)):
+            said = f"`{row.cells[1]}`"  # a cell that is one word has lost its backticks
+            assert f"`{word}`" in said, f"kiln {name} {row.key}: {word}"
+
+
+def _choices(option: click.Option) -> list[Any]:
+    return list(option.type.choices) if isinstance(option.type, click.Choice) else []
+
+
+def _default(option: click.Option) -> list[str]:
+    if not option.show_default:
+        return []
+    return [f"{option.default:g}" if isinstance(option.default, float) else str(option.default)]
+
+
+def test_options_of_the_server_are_described_for_who_takes_them() -> None:
+    rows = {name for row in pages.table(SECTIONS["Which server"]) for name in names(row)}
+    assert rows == TARGET
+    without = [n for n in main.COMMANDS if not any(o <= TARGET for o in options(command(n)))]
+    assert without == ["up", "down", "completion", "help"]
+    assert "but `up`, `down`, `completion` and `help`" in SECTIONS["Which server"]
+
+
+def test_exit_codes_are_those_of_the_program() -> None:
+    rows = [row.cells for row in pages.table(SECTIONS["Exit codes"])]
+    assert rows == [(str(int(code)), text) for code, text in exits.MEANINGS.items()]
+
+
+def test_every_help_topic_is_named() -> None:
+    assert all(f"`{topic}`" in SECTIONS["kiln help"] for topic in help_command.TOPICS)
+
+
+@pytest.mark.parametrize("name", main.COMMANDS)
+def test_every_command_has_an_example(name: str) -> None:
+    lines = [line for text in _consoles(name) for line in pages.kiln_lines(text)]
+    assert name in {line[0] for line in lines}
+
+
+def _consoles(name: str) -> list[str]:
+    start = PAGE.index(f"\n## `kiln {name}`\n")
+    end = PAGE.find("\n## ", start + 1)
+    return pages.console(PAGE[start : end if end > 0 else None])
+
+
+@pytest.mark.parametrize(("page", "line"), EXAMPLES)
+def test_examples_use_commands_and_options_that_exist(
+    page: Path, line: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Parsed as `kiln` would, values included, and not carried out."""
+    monkeypatch.chdir(pages.ROOT)
+    name, *arguments = line
+    command(name).make_context(f"kiln {name}", arguments)
+    assert page.is_file()
