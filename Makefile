@@ -43,7 +43,7 @@ check: $(VENV)/.dev ## Lint, types, import contracts
 	$(BIN)/mypy
 
 test: check ## All tests that need nothing but Python (kubectl cases run if it is there)
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto --maxprocesses 4 --dist worksteal
 
 test-faults: $(VENV)/.dev ## The long form of the kill -9 tests: KILN_FAULT_SEED=N repeats one
 	KILN_FAULT_RUNS=$${KILN_FAULT_RUNS:-30} $(BIN)/pytest -m faults --timeout 3600

@@ -140,7 +140,7 @@ def test_malformed_yaml_is_named_with_line_and_column(kiln: Kiln, tmp_path: Path
     done = kiln("apply", "-f", str(file))
     assert done.code == exits.Exit.USAGE
     assert f"{file}:7:5: malformed YAML" in done.err
-    assert kiln("get", "taskobject", "before").code == 0
+    assert kiln("get", "taskobject", "before").code == exits.Exit.NOT_FOUND
 
 
 def test_get_in_every_form(kiln: Kiln, tmp_path: Path) -> None:

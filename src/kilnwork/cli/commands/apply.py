@@ -26,9 +26,9 @@ _STRICT = {"fieldValidation": "Strict", "fieldManager": "kiln"}
 def command(files: tuple[str, ...], dry_run: bool, form: str | None) -> None:  # noqa: FBT001
     """Create objects from files, or change them to what the files say.
 
-    Says created, configured or unchanged for each. Unknown fields are refused. When some objects
-    are refused the others are applied all the same, and the exit code is 1. Takes turns with
-    `kubectl apply` on the same object.
+    Says created, configured or unchanged for each. Unknown fields are refused. A file that cannot
+    be read stops everything before it begins. When the server refuses some objects the others are
+    applied all the same, and the exit code is 1. Takes turns with `kubectl apply`.
     """
     query = _STRICT | ({"dryRun": "All"} if dry_run else {})
     failed = session.run(lambda s: _apply(s, files, query=query, form=form))
@@ -42,7 +42,9 @@ async def _apply(
     """How many failed."""
     done: list[meta.JsonObject] = []
     failed = 0
-    found, broken = _read(files)
+    found = list(manifests.read(files))
+    if not found:
+        raise errors.Unusable(f"{', '.join(files)}: no objects in there")
     async with progress.waiting("applying") as waiting:
         for manifest in found:
             waiting.say(f"applying {manifest.place}")
@@ -57,24 +59,7 @@ async def _apply(
         whole = done[0] if len(done) == 1 else render.object_list(done)
         text = render.json_text(whole) if form == "json" else render.yaml_text(whole)
         click.echo(text, nl=False)
-    if broken is not None:
-        raise broken
-    if not found:
-        raise errors.Unusable(f"{', '.join(files)}: no objects in there")
     return failed
-
-
-def _read(
-    files: tuple[str, ...],
-) -> tuple[list[manifests.Manifest], errors.Unusable | None]:
-    """All objects up to the first document that cannot be read, and why not."""
-    found: list[manifests.Manifest] = []
-    try:
-        for manifest in manifests.read(files):
-            found.append(manifest)  # noqa: PERF402  # those before an error are kept
-    except errors.Unusable as error:
-        return found, error
-    return found, None
 
 
 async def _one(
