@@ -8,7 +8,7 @@ contents of a namespace) is the business of node, `gc` and `namespaces`.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -23,9 +23,31 @@ FOREGROUND = "foregroundDeletion"
 ORPHAN = "orphan"
 """Finalizer of an owner whose dependents are to be kept."""
 
+MAX_GRACE_S = 1_000_000_000
+"""Longer grace is as good as none (32 years), and its end would not fit into a timestamp."""
+
 _TRIES = 10
 _DEFAULT_GRACE_S = 30
 _KEPT_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
+
+
+class _Preconditions(msgspec.Struct, frozen=True, rename="camel"):
+    uid: str | None = None
+    resource_version: str | None = None
+
+
+class _Document(msgspec.Struct, frozen=True, rename="camel"):
+    """metav1.DeleteOptions as sent. Strict: a guard that cannot be read must not be passed over."""
+
+    grace_period_seconds: int | None = None
+    preconditions_: _Preconditions | None = msgspec.field(default=None, name="preconditions")
+    orphan_dependents: bool | None = None
+    propagation_policy: str | None = None
+    dry_run: list[Literal["All"]] | None = None
+
+    @property
+    def preconditions(self) -> _Preconditions:
+        return self.preconditions_ or _Preconditions()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,16 +78,17 @@ async def asked(request: requests.Request, options: crud.Options) -> DeleteOptio
 
 def parse(document: meta.JsonObject, query: requests.Query, options: crud.Options) -> DeleteOptions:
     """DeleteOptions of a document, else of the query; 400 when they cannot be read."""
-    preconditions = document.get("preconditions") or {}
-    grace = document.get("gracePeriodSeconds")
+    try:
+        given = msgspec.convert(document, _Document)
+    except msgspec.ValidationError as error:
+        raise statuses.bad_request(f"invalid DeleteOptions: {error}") from error
+    grace = given.grace_period_seconds
     if grace is None:
         grace = query.number("gracePeriodSeconds")
-    if grace is not None and not isinstance(grace, int):
-        raise statuses.bad_request("gracePeriodSeconds must be a whole number")
-    orphan = document.get("orphanDependents")
+    orphan = given.orphan_dependents
     if orphan is None and "orphanDependents" in query.values:
         orphan = query.flag("orphanDependents")
-    propagation = document.get("propagationPolicy") or query.text("propagationPolicy")
+    propagation = given.propagation_policy or query.text("propagationPolicy")
     if orphan is not None and not propagation:
         propagation = "Orphan" if orphan else "Background"
     if propagation not in ("", "Background", "Foreground", "Orphan"):
@@ -73,12 +96,12 @@ def parse(document: meta.JsonObject, query: requests.Query, options: crud.Option
             f'invalid DeleteOptions: propagationPolicy: Unsupported value: "{propagation}": '
             'supported values: "Background", "Foreground", "Orphan"'
         )
-    if document.get("dryRun"):
+    if given.dry_run:
         options = replace(options, dry_run=True)
     return DeleteOptions(
         grace_s=None if grace is None else max(0, grace),
-        uid=preconditions.get("uid") or "",
-        resource_version=preconditions.get("resourceVersion") or "",
+        uid=given.preconditions.uid or "",
+        resource_version=given.preconditions.resource_version or "",
         propagation=propagation,
         options=options,
     )
@@ -122,9 +145,9 @@ def _grace_s(place: crud.Where, obj: meta.JsonObject, asked: DeleteOptions) -> i
     if not spec.get("nodeName") or status.get("phase") in ("Succeeded", "Failed"):
         return 0
     if asked.grace_s is not None:
-        return asked.grace_s
+        return min(asked.grace_s, MAX_GRACE_S)
     own = spec.get("terminationGracePeriodSeconds")
-    return _DEFAULT_GRACE_S if own is None else max(0, int(own))
+    return _DEFAULT_GRACE_S if own is None else min(max(0, int(own)), MAX_GRACE_S)
 
 
 def _finalizers(found: dict[str, Any], asked: DeleteOptions) -> list[str]:

@@ -11,6 +11,7 @@ from kilnwork.api import meta, resource
 from kilnwork.controlplane.apiserver import (
     crud,
     deletion,
+    metadata,
     requests,
     statuses,
     tokenrequests,
@@ -35,7 +36,7 @@ async def bind(
     if not node or not isinstance(node, str):
         cause = statuses.Cause("target.name", "FieldValueRequired", "Required value")
         raise statuses.invalid(place.kind, place.name, [cause])
-    uid = (body.get("metadata") or {}).get("uid")
+    uid = metadata.of(body).get("uid")
     now = writer.now()
 
     def bound(pod: meta.JsonObject) -> meta.JsonObject:

@@ -93,5 +93,33 @@ def test_options_come_from_the_body_or_the_query() -> None:
     assert (found.grace_s, found.propagation, found.options.dry_run) == (3, "Background", True)
     with pytest.raises(statuses.StatusError, match="propagationPolicy"):
         deletion.parse({"propagationPolicy": "Perhaps"}, requests.Query({}), crud.Options())
-    with pytest.raises(statuses.StatusError, match="whole number"):
-        deletion.parse({"gracePeriodSeconds": "3"}, requests.Query({}), crud.Options())
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"gracePeriodSeconds": "3"},
+        {"gracePeriodSeconds": True},
+        {"preconditions": "uid"},
+        {"preconditions": {"uid": ["u"]}},
+        {"preconditions": {"resourceVersion": 7}},
+        {"orphanDependents": "no"},
+        {"dryRun": ["Some"]},
+        {"dryRun": True},
+    ],
+)
+def test_a_guard_that_cannot_be_read_is_not_passed_over(document: meta.JsonObject) -> None:
+    with pytest.raises(statuses.StatusError) as caught:
+        deletion.parse(document, requests.Query({}), crud.Options())
+    assert caught.value.code == 400
+
+
+@pytest.mark.parametrize("seconds", [10**12, 10**30])
+def test_endless_grace_has_an_end(seconds: int) -> None:
+    asked = deletion.parse({"gracePeriodSeconds": seconds}, requests.Query({}), crud.Options())
+    verdict = deletion.decide(POD, pod(), asked, NOW)
+    assert verdict.marked is not None
+    assert verdict.marked["metadata"]["deletionGracePeriodSeconds"] == deletion.MAX_GRACE_S
+    patient = pod()
+    patient["spec"]["terminationGracePeriodSeconds"] = seconds
+    assert decide(POD, patient).marked is not None

@@ -1,0 +1,57 @@
+"""Requests nobody should send: each gets an answer that says what is wrong, and harms no other."""
+
+import io
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support import served
+
+CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
+PODS = "/api/v1/namespaces/default/pods"
+
+
+def pod(name: str, **spec: Any) -> dict[str, Any]:
+    container = {"name": "c", "image": "i", "command": ["true"]}
+    return {"metadata": {"name": name}, "spec": {"containers": [container], **spec}}
+
+
+@pytest.fixture
+async def http(tmp_path: Path) -> AsyncIterator[served.Http]:
+    async with served.control_plane(tmp_path) as plane, served.http(plane) as client:
+        yield client
+
+
+async def test_bodies_that_cannot_be_read(http: served.Http) -> None:
+    deep = b'{"a":' * 200_000 + b"1" + b"}" * 200_000
+    for content_type in ("application/json", "application/yaml"):
+        answer = await http.send("POST", CONFIG_MAPS, io.BytesIO(deep), content_type=content_type)
+        assert answer.status == 400
+        assert "levels deep" in answer.message
+    answer = await http.send("POST", CONFIG_MAPS, b'{"data":{"a":"\xff"}}')
+    assert answer.status == 400
+    assert (await http.get(CONFIG_MAPS)).status == 200
+
+
+@pytest.mark.parametrize("version", ["9" * 30, "9" * 5000, "-1", "abc"])
+async def test_versions_that_cannot_be(http: served.Http, version: str) -> None:
+    for query in (f"resourceVersion={version}", f"watch=1&resourceVersion={version}"):
+        assert (await http.get(f"{CONFIG_MAPS}?{query}")).status == 400
+
+
+async def test_grace_without_end_and_guards_without_sense(http: served.Http) -> None:
+    await http.send("POST", PODS, pod("p", nodeName="elsewhere"))
+    answer = await http.send("DELETE", f"{PODS}/p", {"preconditions": {"uid": ["x"]}})
+    assert answer.status == 400
+    answer = await http.send("DELETE", f"{PODS}/p?gracePeriodSeconds=99999999999999")
+    assert answer.status == 200
+    assert (await http.send("DELETE", f"{PODS}/p?gracePeriodSeconds=0")).status == 200
+    assert (await http.get(f"{PODS}/p")).status == 404
+
+
+async def test_a_binding_with_odd_metadata(http: served.Http) -> None:
+    await http.send("POST", PODS, pod("p", nodeSelector={"no": "node"}))
+    answer = await http.post(f"{PODS}/p/binding", {"target": {"name": "n"}, "metadata": 5})
+    assert answer.status == 400
