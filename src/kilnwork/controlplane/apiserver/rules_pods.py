@@ -205,6 +205,8 @@ def _env(container: meta.JsonObject, field: str) -> Iterator[causes.Cause]:
         elif variable.get("value"):
             text = "may not be specified when `value` is not empty"
             yield causes.invalid(f"{here}.valueFrom", "", text)
+        elif given == ["fieldRef"] and not origin["fieldRef"].get("fieldPath"):
+            yield causes.required(f"{here}.valueFrom.fieldRef.fieldPath")
         elif len(given) > 1:
             text = "may not have more than one field specified at a time"
             yield causes.invalid(f"{here}.valueFrom", "", text)

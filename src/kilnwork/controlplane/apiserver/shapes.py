@@ -4,7 +4,7 @@ Used by admission before any rule runs, so that rules may rely on them. Everythi
 may be null, as in Kubernetes' JSON; unknown fields pass. Not the stored form: objects stay JSON.
 """
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -12,6 +12,7 @@ from kilnwork.api import meta, resource
 from kilnwork.controlplane.apiserver import statuses
 
 Texts = dict[str, str] | None
+Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class Shape(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -38,10 +39,10 @@ class Metadata(Shape, frozen=True):
     uid: str | None = None
     self_link: str | None = None
     resource_version: str | None = None
-    generation: int | None = None
+    generation: Int64 | None = None
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
-    deletion_grace_period_seconds: int | None = None
+    deletion_grace_period_seconds: Int64 | None = None
     labels: Texts = None
     annotations: Texts = None
     owner_references: list[OwnerReference] | None = None
@@ -49,12 +50,43 @@ class Metadata(Shape, frozen=True):
     managed_fields: list[dict[str, Any]] | None = None
 
 
+class FieldReference(Shape, frozen=True):
+    """core/v1 ObjectFieldSelector."""
+
+    field_path: str | None = None
+
+
+class KeyReference(Shape, frozen=True):
+    """core/v1 SecretKeySelector and ConfigMapKeySelector; in envFrom without a key."""
+
+    name: str | None = None
+    key: str | None = None
+    optional: bool | None = None
+
+
+class EnvSource(Shape, frozen=True):
+    """core/v1 EnvVarSource."""
+
+    field_ref: FieldReference | None = None
+    resource_field_ref: dict[str, Any] | None = None
+    secret_key_ref: KeyReference | None = None
+    config_map_key_ref: KeyReference | None = None
+
+
 class EnvVar(Shape, frozen=True):
     """core/v1 EnvVar."""
 
     name: str | None = None
     value: str | None = None
-    value_from: dict[str, Any] | None = None
+    value_from: EnvSource | None = None
+
+
+class EnvFrom(Shape, frozen=True):
+    """core/v1 EnvFromSource."""
+
+    prefix: str | None = None
+    secret_ref: KeyReference | None = None
+    config_map_ref: KeyReference | None = None
 
 
 class VolumeMount(Shape, frozen=True):
@@ -63,6 +95,7 @@ class VolumeMount(Shape, frozen=True):
     name: str | None = None
     mount_path: str | None = None
     sub_path: str | None = None
+    sub_path_expr: str | None = None
     read_only: bool | None = None
 
 
@@ -82,7 +115,7 @@ class Container(Shape, frozen=True):
     args: list[str] | None = None
     working_dir: str | None = None
     env: list[EnvVar] | None = None
-    env_from: list[dict[str, Any]] | None = None
+    env_from: list[EnvFrom] | None = None
     volume_mounts: list[VolumeMount] | None = None
     resources: Resources | None = None
     ports: list[dict[str, Any]] | None = None
@@ -99,8 +132,8 @@ class PodSpec(Shape, frozen=True):
     automount_service_account_token: bool | None = None
     node_name: str | None = None
     node_selector: Texts = None
-    termination_grace_period_seconds: int | None = None
-    active_deadline_seconds: int | None = None
+    termination_grace_period_seconds: Int64 | None = None
+    active_deadline_seconds: Int64 | None = None
     tolerations: list[dict[str, Any]] | None = None
 
 

@@ -326,6 +326,10 @@ class TestPods:
                 'env[0].valueFrom: Invalid value: "": may not be specified when `value`',
             ),
             (
+                {"env": [{"name": "A", "valueFrom": {"fieldRef": {}}}]},
+                "env[0].valueFrom.fieldRef.fieldPath: Required value",
+            ),
+            (
                 {"volumeMounts": [{"name": "v", "mountPath": "/a"}]},
                 'volumeMounts[0].name: Not found: "v"',
             ),
@@ -357,6 +361,9 @@ class TestPods:
             {"metadata": metadata(), "spec": {"containers": [{"env": ["A=B"]}]}},
             {"metadata": metadata(), "spec": {"containers": [{"resources": {"limits": 3}}]}},
             {"metadata": metadata(), "spec": {"terminationGracePeriodSeconds": "5"}},
+            {"metadata": metadata(), "spec": {"terminationGracePeriodSeconds": 10**30}},
+            pod(containers=[{"env": [{"name": "A", "valueFrom": {"secretKeyRef": 5}}]}]),
+            pod(containers=[{"envFrom": [{"secretRef": {"name": 5}}]}]),
         ],
     )
     async def test_wrong_types_are_bad_requests(
