@@ -3,7 +3,7 @@
 The only module that knows all of controlplane, dispatch, controllers and server. Used by the
 command `up`, which owns the process around it (signals, output).
 
-Start: API server (answers, but is not ready) → dispatcher → controllers → node → default cluster →
+Start: API server (answers, but is not ready) → dispatcher → node → controllers → default cluster →
 ready. Stop: not ready → controllers, so that nothing is replaced → node, which ends every Pod →
 dispatcher, which until then hears how tasks ended → API server.
 """
