@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from kilnwork.api import attempts, reasons
@@ -561,6 +562,34 @@ async def test_a_restart_takes_up_everything(folder: Path) -> None:
         worker.succeed(run.ref)
         assert (await worker.expect(messages.Run)).name == "waits"
         await worker.disconnect()
+
+
+async def test_a_restart_holds_back_what_was_held_back(folder: Path) -> None:
+    submission = a_task()
+    async with running(folder) as first:
+        await first.submit(submission)
+        held = await first.suspend(submission.task, suspended=True)
+        assert held is not None
+        assert (held.state, held.reason, held.suspended) == ("Pending", "Suspended", True)
+    async with running(folder) as second, a_worker(folder) as worker:
+        with pytest.raises(TimeoutError):
+            await worker.expect(messages.Run, timeout_s=0.1)
+        await second.suspend(submission.task, suspended=False)
+        await worker.expect(messages.Run)
+
+
+async def test_waiting_goes_on_counting_over_a_restart(folder: Path) -> None:
+    clock = clocks.ManualClock()
+    limits = api_task.Timeouts(pending_seconds=10)
+    submission = msgspec.structs.replace(a_task(timeouts=limits), pending_since=clock.wall() - 4)
+    async with running(folder, clock=clock) as first:
+        await first.submit(submission)
+    clock.advance(5)
+    async with running(folder, clock=clock) as second:
+        clock.advance(1.5)
+        second.tick()
+        view = await state_of(second, submission.task, api_task.State.FAILED)
+        assert view.reason == reasons.Reason.PENDING_TIMED_OUT
 
 
 async def test_a_loss_while_the_dispatcher_was_away_counts_nothing(folder: Path) -> None:

@@ -183,6 +183,17 @@ async def test_suspended_task_starts_when_it_is_let_go(world: controlled.World) 
     await world.submitted("a", within_s=1.0)
 
 
+async def test_suspension_reaches_a_task_that_the_dispatcher_has(world: controlled.World) -> None:
+    await world.cluster()
+    await world.task("a")
+    await world.submitted("a")
+    view = next(iter(world.hub.views.values()))
+    await world.spec("a", suspend=True)
+    await controlled.eventually(lambda: world.hub.views[view.task].suspended, what="it is held")
+    await world.spec("a", suspend=False)
+    await controlled.eventually(lambda: not world.hub.views[view.task].suspended, what="it goes")
+
+
 async def test_deleted_object_kills_its_task(world: controlled.World) -> None:
     await world.cluster()
     await world.task("a")

@@ -51,6 +51,13 @@ class ToldHub:
         ended = {"message": message, "finished": self._wall, "stopped": True}
         self.move(view.name, "Killed", reason=str(reason), **ended)
 
+    async def suspend(self, task: ids.TaskId, *, suspended: bool) -> model.TaskView | None:
+        """Held back, or let go."""
+        view = self.views.get(task)
+        if view is not None and not view.state.final:
+            self.move(view.name, view.state, suspended=suspended)
+        return self.views.get(task)
+
     async def changes(self, since: int) -> tuple[int, list[model.TaskView]]:
         """Views that are newer than `since`."""
         while True:

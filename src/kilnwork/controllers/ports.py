@@ -28,6 +28,10 @@ class TaskHub(Protocol):
         """Kill a task; durable when it returns. Unknown or over: nothing happens."""
         ...
 
+    async def suspend(self, task: ids.TaskId, *, suspended: bool) -> model.TaskView | None:
+        """Hold a task back or let it go; durable when it returns. Over: nothing happens."""
+        ...
+
     async def changes(self, since: int) -> tuple[int, list[model.TaskView]]:
         """Wait for something newer than `since`; 0 gives everything known."""
         ...

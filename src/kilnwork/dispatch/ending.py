@@ -247,7 +247,9 @@ def back_off(
 
 def _waited_too_long(task: records.Task, now: inputs.Moment) -> bool:
     limit = task.spec.timeouts.pending_seconds
-    return limit is not None and task.started is None and now.wall >= task.created + limit
+    if limit is None or task.started is not None or task.suspended:
+        return False
+    return now.wall >= task.pending_since + limit
 
 
 def stop_pending(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:

@@ -160,6 +160,15 @@ class Hub:
         self._core.tell(inputs.Kill(task, reason, message))
         await self._core.settled()
 
+    async def suspend(self, task: ids.TaskId, *, suspended: bool) -> model.TaskView | None:
+        """Hold a task back, or let it go; on disk when this returns. Gives its view.
+
+        An attempt that runs goes on, the next one waits. Unknown or over: nothing happens.
+        """
+        self._core.tell(inputs.Suspend(task, suspended))
+        await self._core.settled()
+        return self.view(task)
+
     async def close_cluster(self, namespace: str, cluster: str) -> None:
         """Fail all unfinished tasks of a TaskCluster that is gone."""
         self._core.tell(inputs.CloseCluster(namespace, cluster))

@@ -42,6 +42,13 @@ class Kill(msgspec.Struct, frozen=True):
     message: str = ""
 
 
+class Suspend(msgspec.Struct, frozen=True):
+    """Hold a task back, or let it go; an attempt that runs goes on."""
+
+    task: ids.TaskId
+    suspended: bool
+
+
 class CloseCluster(msgspec.Struct, frozen=True):
     """A TaskCluster was deleted: its unfinished tasks fail."""
 
@@ -145,6 +152,7 @@ class Stalled(msgspec.Struct, frozen=True):
 Input = (
     Submit
     | Kill
+    | Suspend
     | CloseCluster
     | Join
     | LinkClosed

@@ -22,6 +22,7 @@ _R = reasons.Reason
 def admit(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:
     """A new run enters: it is written, its deadlines are set, and it waits for a slot."""
     task.created = now.wall
+    task.pending_since = min(task.pending_since or now.wall, now.wall)
     mem.tasks[task.id] = task
     if task.declared:
         task.cluster.declared.add(task)
@@ -31,17 +32,23 @@ def admit(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:
 
 
 def watch_deadlines(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:
-    """Set the alarms that hold from a run's creation on."""
+    """Set the alarms that count from when the run became pending."""
     timeouts = task.spec.timeouts
-    age = now.wall - task.created
+    age, again = now.wall - task.pending_since, task.releases
     if timeouts.pending_seconds is not None and task.started is None:
-        mem.alarm(now.mono + timeouts.pending_seconds - age, memory.Alarm.PENDING, task)
+        mem.alarm(
+            now.mono + timeouts.pending_seconds - age, memory.Alarm.PENDING, task, attempt=again
+        )
     if timeouts.total_seconds is not None:
-        mem.alarm(now.mono + timeouts.total_seconds - age, memory.Alarm.TOTAL, task)
+        mem.alarm(now.mono + timeouts.total_seconds - age, memory.Alarm.TOTAL, task, attempt=again)
 
 
 def enqueue(mem: memory.Memory, task: records.Task, *, front: bool = False) -> None:
-    """Wait for a slot; the task is Pending."""
+    """Wait for a slot; the task is Pending. One that is suspended waits to be let go instead."""
+    if task.suspended:
+        task.due = 0.0
+        _hold(mem, task)
+        return
     queue, priority = task.cluster.queue, task.spec.priority
     if front:
         queue.push_front(task, priority=priority)
@@ -51,6 +58,37 @@ def enqueue(mem: memory.Memory, task: records.Task, *, front: bool = False) -> N
         task.reason, task.message = _R.NO_FREE_SLOT, ""
     task.due = 0.0
     mem.touch(task.cluster)
+
+
+def suspend(mem: memory.Memory, task: records.Task) -> None:
+    """Start no attempt of it until it is let go; one that runs goes on."""
+    task.suspended = True
+    mem.mark(task)
+    if task.state is _S.PENDING:
+        task.cluster.queue.remove(task)
+        mem.batch.clusters.add(task.cluster)
+        _hold(mem, task)
+
+
+def let_go(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:
+    """It may start again. What it was held back counts for no timeout: they begin anew."""
+    task.suspended = False
+    mem.mark(task)
+    if task.state is not _S.PENDING:
+        return
+    task.pending_since = now.wall
+    task.releases += 1
+    watch_deadlines(mem, task, now)
+    if task.due > now.wall:
+        task.reason = _R.RETRY_BACKOFF
+        task.message = f"attempt {task.attempt} is over; the next one waits its delay"
+    else:
+        enqueue(mem, task)
+
+
+def _hold(mem: memory.Memory, task: records.Task) -> None:
+    task.reason, task.message = _R.SUSPENDED, "spec.suspend is true"
+    mem.mark(task)
 
 
 def place(mem: memory.Memory, now: inputs.Moment) -> None:

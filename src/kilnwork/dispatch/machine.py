@@ -26,6 +26,7 @@ from kilnwork.kit import ids
 _S = api_task.State
 _R = reasons.Reason
 _I = records.Intent
+_OF_THE_RUN = frozenset({memory.Alarm.PENDING, memory.Alarm.TOTAL})
 
 
 class Machine:
@@ -36,6 +37,7 @@ class Machine:
         self._handlers: dict[type, Callable[[Any, inputs.Moment], None]] = {
             inputs.Submit: self._submit,
             inputs.Kill: self._kill,
+            inputs.Suspend: self._suspend,
             inputs.CloseCluster: self._close_cluster,
             inputs.Join: lambda item, now: fleet.join(mem, item, now),
             inputs.LinkClosed: lambda item, _: fleet.link_closed(mem, item),
@@ -120,6 +122,15 @@ class Machine:
         if task is not None:
             ending.kill(self.memory, task, now, reason=item.reason, message=item.message)
 
+    def _suspend(self, item: inputs.Suspend, now: inputs.Moment) -> None:
+        task = self.memory.tasks.get(item.task)
+        if task is None or task.state.final or task.suspended == item.suspended:
+            return
+        if item.suspended:
+            lifecycle.suspend(self.memory, task)
+        else:
+            lifecycle.let_go(self.memory, task, now)
+
     def _close_cluster(self, item: inputs.CloseCluster, now: inputs.Moment) -> None:
         key = (item.namespace, item.cluster)
         message = f"TaskCluster {item.cluster} was deleted"
@@ -165,12 +176,9 @@ class Machine:
         self, kind: memory.Alarm, task: records.Task, attempt: int, now: inputs.Moment
     ) -> None:
         limits = task.spec.timeouts
-        if kind is memory.Alarm.PENDING:
-            if task.state is _S.PENDING and task.started is None:
-                ending.stop_pending(self.memory, task, now)
-        elif kind is memory.Alarm.TOTAL:
-            message = f"the run took longer than {limits.total_seconds:g} s"
-            self._stop(task, now, _I.TOTAL_TIMEOUT, _R.TOTAL_TIMED_OUT, message)
+        if kind in _OF_THE_RUN:
+            if attempt == task.releases:
+                self._deadline_of_run(kind, task, now)
         elif attempt != task.attempt:
             return
         elif kind is memory.Alarm.RETRY:
@@ -184,6 +192,16 @@ class Machine:
             message = "its worker has not proved within the grace period that nothing is left"
             unproven = attempts.Outcome(attempts.Ending.STOPPED, task.reason, message, proof=False)
             ending.conclude(self.memory, task, unproven, now)
+
+    def _deadline_of_run(self, kind: memory.Alarm, task: records.Task, now: inputs.Moment) -> None:
+        held_back = task.suspended and task.state is _S.PENDING
+        if held_back:
+            return
+        if kind is memory.Alarm.TOTAL:
+            message = f"the run took longer than {task.spec.timeouts.total_seconds:g} s"
+            self._stop(task, now, _I.TOTAL_TIMEOUT, _R.TOTAL_TIMED_OUT, message)
+        elif task.state is _S.PENDING and task.started is None:
+            ending.stop_pending(self.memory, task, now)
 
     def _retry(self, task: records.Task) -> None:
         lifecycle.enqueue(self.memory, task)

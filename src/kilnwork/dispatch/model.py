@@ -16,6 +16,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
 
     `inputs`: a JSON object by input name as bytes, resolved by the caller; None for no inputs.
     `declared`: it is a Task object, so that its changes are published to controllers.
+    `pending_since`: wall clock, seconds, from which its timeouts count; None: from now on.
     """
 
     task: ids.TaskId
@@ -24,6 +25,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     spec: api_task.TaskSpec
     inputs: bytes | None = None
     declared: bool = True
+    pending_since: float | None = None
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -41,6 +43,7 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True):
     the newest attempt's worker, "" when there was none. `started`: first start of this run;
     all times are wall clock, seconds. `stopped`: True is proof that nothing of it runs any more,
     False means that such proof is missing, None that something may rightly run.
+    `suspended`: no attempt starts before it is let go; one that runs goes on.
     `seq` rises with every change of this task; 0 when nothing changed since the dispatcher started.
     """
 
@@ -67,6 +70,7 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True):
     children: api_task.ChildCounts
     progress: Progress | None
     parent: attempts.AttemptRef | None
+    suspended: bool = False
     seq: int
 
 

@@ -145,14 +145,16 @@ class Task:
     `row` is its row in the journal; `stored` says whether that row exists there. `worker`, times
     and exit code belong to the newest attempt. `due`: wall time before which the next attempt does
     not start, 0 for none. `place`: its ticket while it is queued, None when it is not.
+    `suspended`: no attempt starts; `releases`: how often it was let go, since deadlines that were
+    set before do not count any more. `pending_since`: wall time from which its timeouts count.
     """
 
     __slots__ = (
         "attempt", "attempt_started", "attempt_state", "child_key", "cluster", "created",
         "declared", "digest", "due", "excused", "exit_code", "failures", "family", "finished",
-        "id", "inputs", "intent", "losses", "message", "name", "namespace", "parent", "place",
-        "progress", "reason", "reserved", "result", "row", "run", "siblings", "spec", "started",
-        "state", "stopped", "stored", "worker",
+        "id", "inputs", "intent", "losses", "message", "name", "namespace", "parent",
+        "pending_since", "place", "progress", "reason", "releases", "reserved", "result",
+        "row", "run", "siblings", "spec", "started", "state", "stopped", "stored", "suspended", "worker",
     )  # fmt: skip
 
     def __init__(self, row: int, submission: model.Submission, cluster: Cluster) -> None:
@@ -176,6 +178,9 @@ class Task:
         self.excused = 0
         self.worker: Worker | None = None
         self.created = 0.0
+        self.pending_since = submission.pending_since or 0.0
+        self.suspended = False
+        self.releases = 0
         self.reserved: float | None = None
         self.attempt_started: float | None = None
         self.started: float | None = None

@@ -91,6 +91,8 @@ def _task(mem: memory.Memory, row: rows.TaskRow, now: inputs.Moment) -> records.
     task.attempt_started, task.exit_code = row.attempt_started, row.exit_code
     task.stopped = None if row.stopped is None else bool(row.stopped)
     task.digest = row.digest
+    task.suspended = bool(row.suspended)
+    task.pending_since = row.created if row.pending_since is None else row.pending_since
     mem.tasks[task.id] = task
     if task.declared:
         task.cluster.declared.add(task)
@@ -112,7 +114,7 @@ def _resume(mem: memory.Memory, task: records.Task, row: rows.TaskRow, now: inpu
     lifecycle.watch_deadlines(mem, task, now)
     if task.held:
         _hold(mem, task, row, now)
-    elif task.reason == _R.RETRY_BACKOFF and row.due > now.wall:
+    elif row.due > now.wall:
         task.due = row.due
         delay = row.due - now.wall
         mem.alarm(now.mono + delay, memory.Alarm.RETRY, task, attempt=task.attempt)

@@ -66,6 +66,8 @@ class TaskRow(NamedTuple):
     result: bytes | None
     stopped: int | None
     due: float
+    suspended: int
+    pending_since: float | None
     session: bytes | None
     worker_name: str | None
     pod_uid: str | None
@@ -142,6 +144,8 @@ def _mutable(task: records.Task) -> tuple[Value, ...]:
         None if result is None else result.data,
         None if stopped is None else int(stopped),
         task.due,
+        int(task.suspended),
+        task.pending_since,
         None if parent is None else parent.attempt,
     )
 
@@ -209,5 +213,6 @@ def view(row: TaskRow, children: api_task.ChildCounts, *, seq: int = 0) -> model
         children=children,
         progress=None,
         parent=row.parent_ref,
+        suspended=bool(row.suspended),
         seq=seq,
     )

@@ -89,11 +89,13 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What should happen, in this order; repeating it changes nothing.
 
+    `suspend`: hold the task back that the dispatcher has, or let it go; None: leave it.
     `force`: run anew even what has succeeded. `again_s`: look again after so many seconds even if
     nothing changes.
     """
 
     kills: tuple[Kill, ...] = ()
+    suspend: bool | None = None
     submit: model.Submission | None = None
     force: bool = False
     output: Output | None = None
@@ -183,7 +185,10 @@ def _with_dispatcher(facts: Facts, seen: task.Task, view: model.TaskView) -> Pla
         kill = Kill(view.task, Reason.KILLED, message)
         heard = view.state is task.State.KILLING
         return _told(facts, seen, view, kills=() if heard else (kill,))
-    return _told(facts, seen, view, again_s=kill_in)
+    told = _told(facts, seen, view, again_s=kill_in)
+    if view.suspended == seen.spec.suspend or view.state is task.State.KILLING:
+        return told
+    return msgspec.structs.replace(told, suspend=seen.spec.suspend)
 
 
 def _told(
@@ -264,10 +269,10 @@ def _with_inputs(facts: Facts, seen: task.Task, *, again_s: float | None) -> Pla
     except inputs.InputError as error:
         why = status.Why(error.reason, str(error))
         return _ends(facts, seen, task.State.FAILED, why)
-    return Plan(submit=_submission(seen, document), force=forced(seen), again_s=again_s)
+    return Plan(submit=_submission(facts, seen, document), force=forced(seen), again_s=again_s)
 
 
-def _submission(seen: task.Task, document: bytes | None) -> model.Submission:
+def _submission(facts: Facts, seen: task.Task, document: bytes | None) -> model.Submission:
     return model.Submission(
         task=ids.task_id(seen.metadata.uid),
         namespace=seen.metadata.namespace,
@@ -275,6 +280,7 @@ def _submission(seen: task.Task, document: bytes | None) -> model.Submission:
         spec=seen.spec,
         inputs=document,
         declared=True,
+        pending_since=facts.pending_since,
     )
 
 

@@ -77,6 +77,9 @@ class Reconciler:
         if decided.submit is not None:
             await self._submit(key, decided.submit, force=decided.force)
             decided, facts = self._decide(key)
+        if decided.suspend is not None and facts.view is not None:
+            await self._suspend(facts.view, suspended=decided.suspend)
+            decided, facts = self._decide(key)
         if decided.output is not None and facts.task is not None and facts.view is not None:
             await self._make_output(key, facts.task, facts.view, output=decided.output)
             decided, facts = self._decide(key)
@@ -180,6 +183,11 @@ class Reconciler:
     async def _kill(self, decided: plan.Plan) -> None:
         for kill in decided.kills:
             await self._dispatcher().kill(kill.task, reason=str(kill.reason), message=kill.message)
+
+    async def _suspend(self, view: model.TaskView, *, suspended: bool) -> None:
+        newer = await self._dispatcher().suspend(view.task, suspended=suspended)
+        if newer is not None:
+            self._views.put(newer)
 
     async def _submit(self, key: Key, submission: model.Submission, *, force: bool) -> None:
         try:

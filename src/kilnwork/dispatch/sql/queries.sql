@@ -18,10 +18,10 @@ VALUES (?, ?, ?, ?, ?, ?, ?);
 -- A new run of a task, as it is when the batch is written.
 INSERT INTO task (
     state, reason, message, attempt, attempt_state, failures, losses, excused, worker, reserved,
-    attempt_started, started, finished, exit_code, media_type, result, stopped, due, parent_attempt,
-    row, task, run, namespace, name, cluster, declared, spec, inputs, digest, parent, parent_run,
+    attempt_started, started, finished, exit_code, media_type, result, stopped, due, suspended,
+    pending_since, parent_attempt, row, task, run, namespace, name, cluster, declared, spec, inputs, digest, parent, parent_run,
     child_key, created
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
           ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: update_task
@@ -30,8 +30,8 @@ UPDATE task SET
     state = ?1, reason = ?2, message = ?3, attempt = ?4, attempt_state = ?5, failures = ?6,
     losses = ?7, excused = ?8, worker = ?9, reserved = ?10, attempt_started = ?11, started = ?12,
     finished = ?13, exit_code = ?14, media_type = ?15, result = ?16, stopped = ?17, due = ?18,
-    parent_attempt = ?19
-WHERE row = ?20 AND (finished IS NULL OR state = ?1);
+    suspended = ?19, pending_since = ?20, parent_attempt = ?21
+WHERE row = ?22 AND (finished IS NULL OR state = ?1);
 
 -- name: insert_past_attempt
 -- An attempt is over and did not succeed.
@@ -52,7 +52,7 @@ SELECT
     t.parent, t.parent_run, t.parent_attempt, t.child_key, t.created, t.state, t.reason, t.message,
     t.attempt, t.attempt_state, t.failures, t.losses, t.excused, t.worker, t.reserved,
     t.attempt_started, t.started, t.finished, t.exit_code, t.media_type, t.result, t.stopped, t.due,
-    w.session, w.name, w.pod_uid, w.node
+    t.suspended, t.pending_since, w.session, w.name, w.pod_uid, w.node
 FROM task t LEFT JOIN worker w ON w.worker = t.worker
 WHERE t.finished IS NULL ORDER BY t.row;
 
@@ -63,7 +63,7 @@ SELECT
     t.parent, t.parent_run, t.parent_attempt, t.child_key, t.created, t.state, t.reason, t.message,
     t.attempt, t.attempt_state, t.failures, t.losses, t.excused, t.worker, t.reserved,
     t.attempt_started, t.started, t.finished, t.exit_code, t.media_type, t.result, t.stopped, t.due,
-    w.session, w.name, w.pod_uid, w.node
+    t.suspended, t.pending_since, w.session, w.name, w.pod_uid, w.node
 FROM task t LEFT JOIN worker w ON w.worker = t.worker
 WHERE t.task = ? ORDER BY t.run DESC LIMIT 1;
 
@@ -74,7 +74,7 @@ SELECT
     t.parent, t.parent_run, t.parent_attempt, t.child_key, t.created, t.state, t.reason, t.message,
     t.attempt, t.attempt_state, t.failures, t.losses, t.excused, t.worker, t.reserved,
     t.attempt_started, t.started, t.finished, t.exit_code, t.media_type, t.result, t.stopped, t.due,
-    w.session, w.name, w.pod_uid, w.node
+    t.suspended, t.pending_since, w.session, w.name, w.pod_uid, w.node
 FROM task t LEFT JOIN worker w ON w.worker = t.worker
 WHERE t.task = ? AND t.run = ?;
 
@@ -85,7 +85,7 @@ SELECT
     t.parent, t.parent_run, t.parent_attempt, t.child_key, t.created, t.state, t.reason, t.message,
     t.attempt, t.attempt_state, t.failures, t.losses, t.excused, t.worker, t.reserved,
     t.attempt_started, t.started, t.finished, t.exit_code, t.media_type, t.result, t.stopped, t.due,
-    w.session, w.name, w.pod_uid, w.node
+    t.suspended, t.pending_since, w.session, w.name, w.pod_uid, w.node
 FROM task t LEFT JOIN worker w ON w.worker = t.worker
 WHERE t.declared = 1 AND t.run = (SELECT max(run) FROM task WHERE task = t.task) ORDER BY t.row;
 
@@ -96,7 +96,7 @@ SELECT
     t.parent, t.parent_run, t.parent_attempt, t.child_key, t.created, t.state, t.reason, t.message,
     t.attempt, t.attempt_state, t.failures, t.losses, t.excused, t.worker, t.reserved,
     t.attempt_started, t.started, t.finished, t.exit_code, t.media_type, t.result, t.stopped, t.due,
-    w.session, w.name, w.pod_uid, w.node
+    t.suspended, t.pending_since, w.session, w.name, w.pod_uid, w.node
 FROM task t LEFT JOIN worker w ON w.worker = t.worker
 WHERE t.namespace = ?1 AND t.row < ?2
     AND t.run = (SELECT max(run) FROM task WHERE task = t.task)
@@ -109,7 +109,7 @@ SELECT
     t.parent, t.parent_run, t.parent_attempt, t.child_key, t.created, t.state, t.reason, t.message,
     t.attempt, t.attempt_state, t.failures, t.losses, t.excused, t.worker, t.reserved,
     t.attempt_started, t.started, t.finished, t.exit_code, t.media_type, t.result, t.stopped, t.due,
-    w.session, w.name, w.pod_uid, w.node
+    t.suspended, t.pending_since, w.session, w.name, w.pod_uid, w.node
 FROM task t LEFT JOIN worker w ON w.worker = t.worker
 WHERE t.namespace = ?1 AND t.name = ?2 ORDER BY t.declared DESC, t.row DESC LIMIT 1;
 

@@ -92,6 +92,7 @@ def test_task_with_all_it_needs_is_submitted() -> None:
         spec=seen.spec,
         inputs=b'{"input":{"count":"0"}}',
         declared=True,
+        pending_since=NOW,
     )
     assert decided.status is None
 
@@ -208,6 +209,15 @@ def test_due_kill_is_passed_on_until_it_is_heard() -> None:
     heard = _decide(seen, view=_view(state=task.State.KILLING, reason="Killed"))
     assert heard.kills == ()
     assert _said(heard) == ("Killing", "Killed")
+
+
+def test_suspension_is_passed_on_until_it_is_heard() -> None:
+    waiting = _view(state=task.State.PENDING, reason="NoFreeSlot")
+    assert _decide(_task(suspend=True), view=waiting).suspend is True
+    held = _view(state=task.State.PENDING, reason="Suspended", suspended=True)
+    assert _decide(_task(suspend=True), view=held).suspend is None
+    assert _decide(_task(suspend=False), view=held).suspend is False
+    assert _decide(_task(suspend=True), view=_view(state=task.State.SUCCESS)).suspend is None
 
 
 def test_task_that_ended_is_not_killed() -> None:
