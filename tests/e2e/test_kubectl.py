@@ -86,9 +86,11 @@ def test_unknown_fields_are_refused(up: up_support.Up) -> None:
     assert 'unknown field "spec.colour"' in done.stderr
 
 
-def test_strategic_merge_is_refused_with_the_remedy(up: up_support.Up) -> None:
+def test_json_patch_is_refused_with_the_remedy(up: up_support.Up) -> None:
     up.kubectl("apply", "-f", "-", stdin=TASK)
-    done = up.kubectl("patch", "configmap", "kube-root-ca.crt", "-p", "{}", check=False)
+    done = up.kubectl(
+        "patch", "configmap", "kube-root-ca.crt", "--type=json", "-p", "[]", check=False
+    )
     assert "--type=merge" in done.stderr or "--type merge" in done.stderr
 
 

@@ -261,7 +261,6 @@ async def test_bad_requests_get_a_clear_status(
 @pytest.mark.parametrize(
     ("content_type", "remedy"),
     [
-        ("application/strategic-merge-patch+json", "kubectl patch --type=merge"),
         ("application/json-patch+json", "kubectl patch --type=merge"),
         ("application/apply-patch+yaml", "--server-side=false"),
     ],
@@ -283,6 +282,15 @@ async def test_roles_take_strategic_merge(http: served.Http) -> None:
     )
     assert answer.status == 200
     assert [r["verbs"] for r in answer.json["rules"]] == [["get"], ["list"]]
+
+
+async def test_our_kinds_take_no_strategic_merge(http: served.Http) -> None:
+    await http.post(TASKS, task("t"))
+    answer = await http.patch(
+        f"{TASKS}/t", {}, content_type="application/strategic-merge-patch+json"
+    )
+    assert answer.status == 415
+    assert "kubectl patch --type=merge" in answer.message
 
 
 async def test_large_bodies_are_refused(http: served.Http) -> None:

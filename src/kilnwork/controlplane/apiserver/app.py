@@ -327,12 +327,9 @@ class _Resources:
 
     async def _patch(self) -> None:
         request = self._request
-        patch = patching.decode(await request.body(), request.content_type, request.served)
+        change = patching.decode(await request.body(), request.content_type, request.served)
         outcome = await self._parts.writer.change(
-            self._place,
-            lambda obj: patching.merge(obj, patch),
-            self._options(),
-            subresource=request.subresource,
+            self._place, change, self._options(), subresource=request.subresource
         )
         await self._send_one(outcome.raw, warnings=outcome.warnings)
 

@@ -1,23 +1,23 @@
-"""Patches: which kinds of patch are taken, and what a merge patch does to an object.
+"""Patches: which kinds of patch are taken, and what one does to an object.
 
-Used by `app`. Pure. JSON merge patch (RFC 7386) for everything; strategic merge only where it
-differs from that in nothing but directives: Role and RoleBinding, whose lists are atomic. JSON
-patch and server-side apply come later; until then the refusal names what to use.
+Used by `app`. Pure. JSON merge patch (RFC 7386) for everything; strategic merge patch for built-in
+kinds, as `kubectl apply` sends it (`strategic`). JSON patch and server-side apply come later; until
+then the refusal names what to use.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from kilnwork.api import meta, resource
-from kilnwork.controlplane.apiserver import bodies, statuses
+from kilnwork.controlplane.apiserver import bodies, builtin, statuses, strategic
 
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 APPLY = "application/apply-patch+yaml"
 
-_STRATEGIC_KINDS = (resource.ROLES, resource.ROLE_BINDINGS)
 _REMEDIES = {
     STRATEGIC: "use a JSON merge patch instead: `kubectl patch --type=merge`, `kubectl replace` or "
     "`kiln apply`",
@@ -25,14 +25,21 @@ _REMEDIES = {
     APPLY: "use `kubectl apply --server-side=false` or `kiln apply`: apply patches are not served",
 }
 
+Change = Callable[[meta.JsonObject], Any]
+"""From an object to what the patch makes of it."""
 
-def decode(raw: bytes, content_type: str, what: resource.Resource) -> meta.JsonObject:
-    """The patch document, 415 with the remedy for a kind of patch that is not taken."""
-    taken = content_type == MERGE or (content_type == STRATEGIC and what in _STRATEGIC_KINDS)
-    if not taken:
+
+def decode(raw: bytes, content_type: str, what: resource.Resource) -> Change:
+    """What the patch does to an object; 415 with the remedy for a kind that is not taken."""
+    if content_type not in _taken(what):
         raise _refusal(content_type, what)
-    document = bodies.decode_object(raw, "application/json")
-    return _without_directives(document) if content_type == STRATEGIC else document
+    patch = bodies.decode_object(raw, "application/json")
+    apply = strategic.merge if content_type == STRATEGIC else merge
+    return lambda obj: apply(obj, patch)
+
+
+def _taken(what: resource.Resource) -> tuple[str, ...]:
+    return (MERGE,) if builtin.of(what).custom else (MERGE, STRATEGIC)
 
 
 def merge(target: Any, patch: Any) -> Any:
@@ -49,25 +56,11 @@ def merge(target: Any, patch: Any) -> Any:
 
 
 def _refusal(content_type: str, what: resource.Resource) -> statuses.StatusError:
-    accepted = [MERGE, STRATEGIC] if what in _STRATEGIC_KINDS else [MERGE]
     remedy = _REMEDIES.get(content_type, "send a JSON merge patch")
     return statuses.unsupported_media_type(
         f"the body of the request was in an unknown format ({content_type}) - accepted media types "
-        f"include: {', '.join(accepted)}; for {what.qualified} {remedy}"
+        f"include: {', '.join(_taken(what))}; for {what.qualified} {remedy}"
     )
-
-
-def _without_directives(patch: Any) -> Any:
-    """Drop what strategic merge adds to RFC 7386; `$patch: replace` and `delete` are refused."""
-    if not isinstance(patch, dict):
-        return patch
-    if "$patch" in patch:
-        raise statuses.bad_request(f"the directive $patch: {patch['$patch']} is not supported")
-    return {
-        name: _without_directives(value)
-        for name, value in patch.items()
-        if not name.startswith(("$setElementOrder/", "$retainKeys"))
-    }
 
 
 def same(left: meta.JsonObject, right: meta.JsonObject) -> bool:

@@ -33,15 +33,12 @@ def test_the_examples_of_the_rfc(target: Any, patch: Any, expected: Any) -> None
     assert json.dumps(target) == before
 
 
-def test_strategic_merge_is_for_roles_only() -> None:
-    body = b'{"rules":[],"$setElementOrder/rules":[],"metadata":{"$retainKeys":["x"]}}'
-    taken = patching.decode(body, patching.STRATEGIC, resource.ROLES)
-    assert taken == {"rules": [], "metadata": {}}
+def test_strategic_merge_is_for_built_in_kinds_only() -> None:
+    change = patching.decode(b'{"data":{"a":null}}', patching.STRATEGIC, resource.CONFIG_MAPS)
+    assert change({"data": {"a": "1", "b": "2"}}) == {"data": {"b": "2"}}
     with pytest.raises(statuses.StatusError) as caught:
-        patching.decode(body, patching.STRATEGIC, resource.PODS)
+        patching.decode(b"{}", patching.STRATEGIC, resource.TASKS)
     assert caught.value.code == 415
-    with pytest.raises(statuses.StatusError, match=r"\$patch: replace is not supported"):
-        patching.decode(b'{"$patch":"replace"}', patching.STRATEGIC, resource.ROLES)
 
 
 def test_sameness_is_that_of_json() -> None:

@@ -1,0 +1,131 @@
+"""Strategic merge patch: what `kubectl apply` sends for built-in kinds.
+
+Used by `patching`. Pure. RFC 7386 with two additions: some lists merge by a key of their elements
+or as sets, and directives (`$patch`, `$deleteFromPrimitiveList/…`, `$retainKeys`) delete and
+replace. Follows k8s.io/apimachinery/pkg/util/strategicpatch; the merge keys are the
+`patchMergeKey` tags of k8s.io/api. The order that `$setElementOrder/…` asks for is kept for what is
+named there; new elements of a patch come last.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from kilnwork.controlplane.apiserver import statuses
+
+MERGE_KEYS = {
+    "addresses": "type",
+    "conditions": "type",
+    "containers": "name",
+    "env": "name",
+    "ephemeralContainers": "name",
+    "hostAliases": "ip",
+    "imagePullSecrets": "name",
+    "initContainers": "name",
+    "ownerReferences": "uid",
+    "podIPs": "ip",
+    "ports": "containerPort",
+    "secrets": "name",
+    "topologySpreadConstraints": "topologyKey",
+    "volumeDevices": "devicePath",
+    "volumeMounts": "mountPath",
+    "volumes": "name",
+}
+"""Lists of objects that merge, by field name, which no two kinds here use differently."""
+
+SETS = frozenset({"finalizers"})
+"""Lists of texts that merge; any other list is replaced as a whole."""
+
+_PATCH, _RETAIN = "$patch", "$retainKeys"
+_DELETE_FROM, _ORDER = "$deleteFromPrimitiveList/", "$setElementOrder/"
+
+
+def merge(target: Any, patch: Any) -> Any:
+    """`target` changed as `patch` says; `target` itself stays as it is. 400 for a bad patch."""
+    if not isinstance(patch, dict):
+        return patch
+    directive = patch.get(_PATCH)
+    if directive not in (None, "merge", "replace", "delete"):
+        raise statuses.bad_request(f"unknown patch directive $patch: {directive}")
+    if directive == "delete":
+        return {}
+    known = target if isinstance(target, dict) and directive != "replace" else {}
+    merged = dict(known)
+    if _RETAIN in patch:
+        merged = {k: v for k, v in merged.items() if k in _listed(patch, _RETAIN)}
+    for name, value in patch.items():
+        if not name.startswith("$"):
+            _merge_field(merged, name, value)
+    for name in patch:
+        if name.startswith(_DELETE_FROM):
+            _take_out(merged, name.removeprefix(_DELETE_FROM), _listed(patch, name))
+        elif name.startswith(_ORDER):
+            _put_in_order(merged, name.removeprefix(_ORDER), _listed(patch, name))
+        elif name.startswith("$") and name not in (_PATCH, _RETAIN):
+            raise statuses.bad_request(f"unknown patch directive {name}")
+    return merged
+
+
+def _merge_field(merged: dict[str, Any], name: str, value: Any) -> None:
+    known = merged.get(name)
+    if value is None:
+        merged.pop(name, None)
+    elif isinstance(value, list) and name in MERGE_KEYS:
+        merged[name] = _merge_objects(known, value, key=MERGE_KEYS[name], field=name)
+    elif isinstance(value, list) and name in SETS:
+        old = known if isinstance(known, list) else []
+        merged[name] = [*old, *(item for item in value if item not in old)]
+    elif isinstance(value, dict) and value.get(_PATCH) == "delete":
+        merged.pop(name, None)
+    else:
+        merged[name] = merge(known, value)
+
+
+def _merge_objects(known: Any, patch: list[Any], *, key: str, field: str) -> list[Any]:
+    if not all(isinstance(item, dict) for item in patch):
+        raise statuses.bad_request(f"{field}: a list of objects is expected")
+    replaced = any(item == {_PATCH: "replace"} for item in patch)
+    merged = [] if replaced or not isinstance(known, list) else list(known)
+    for item in patch:
+        if item == {_PATCH: "replace"}:
+            continue
+        if key not in item:
+            raise statuses.bad_request(f"{field}: map does not contain declared merge key: {key}")
+        place = next((i for i, old in enumerate(merged) if _name(old, key) == item[key]), None)
+        if item.get(_PATCH) == "delete":
+            merged = [old for old in merged if _name(old, key) != item[key]]
+        elif place is None:
+            merged.append(merge({}, item))
+        else:
+            merged[place] = merge(merged[place], item)
+    return merged
+
+
+def _listed(patch: dict[str, Any], name: str) -> list[Any]:
+    if not isinstance(patch[name], list):
+        raise statuses.bad_request(f"{name} must be a list")
+    return list(patch[name])
+
+
+def _take_out(merged: dict[str, Any], field: str, gone: list[Any]) -> None:
+    if isinstance(merged.get(field), list):
+        merged[field] = [item for item in merged[field] if item not in gone]
+
+
+def _put_in_order(merged: dict[str, Any], field: str, wanted: list[Any]) -> None:
+    """Those that are named in that order, each other one behind what it stood behind."""
+    key = MERGE_KEYS.get(field)
+    if not isinstance(merged.get(field), list) or (key is None and field not in SETS):
+        return
+    places = [_name(item, key) for item in wanted]
+    named = [item for item in merged[field] if _name(item, key) in places]
+    ordered = iter(sorted(named, key=lambda item: places.index(_name(item, key))))
+    merged[field] = list(_refilled(merged[field], named, ordered))
+
+
+def _refilled(items: list[Any], named: list[Any], ordered: Iterable[Any]) -> Iterable[Any]:
+    following = iter(ordered)
+    return (next(following) if item in named else item for item in items)
+
+
+def _name(item: Any, key: str | None) -> Any:
+    return item.get(key) if key is not None and isinstance(item, dict) else item
