@@ -154,7 +154,8 @@ class Task:
         "declared", "digest", "due", "excused", "exit_code", "failures", "family", "finished",
         "id", "inputs", "intent", "losses", "message", "name", "namespace", "parent",
         "pending_since", "place", "progress", "reason", "releases", "reserved", "result",
-        "row", "run", "siblings", "spec", "started", "state", "stopped", "stored", "suspended", "worker",
+        "row", "run", "siblings", "spec", "started", "state", "stopped", "stored", "suspended",
+        "worker",
     )  # fmt: skip
 
     def __init__(self, row: int, submission: model.Submission, cluster: Cluster) -> None:
