@@ -38,9 +38,8 @@ def every() -> list[Path]:
 def console(text: str) -> list[str]:
     """The commands in the console blocks of a page, in order, without `$ `."""
     found: list[str] = []
-    for language, body in _FENCE.findall(text):
-        if language == "console":
-            found += [part.strip() for part in re.split(r"^\$ ", body, flags=re.MULTILINE)[1:]]
+    for body in blocks(text, "console"):
+        found += [part.strip() for part in re.split(r"^\$ ", body, flags=re.MULTILINE)[1:]]
     return found
 
 
@@ -56,6 +55,11 @@ def kiln_lines(command: str) -> Iterator[list[str]]:
         if words[:1] == ["kiln"]:
             yield words[1:]
         words = []
+
+
+def blocks(text: str, language: str) -> list[str]:
+    """The code blocks of a page that are in one language."""
+    return [body for marked, body in _FENCE.findall(text) if marked == language]
 
 
 def links(text: str) -> list[str]:

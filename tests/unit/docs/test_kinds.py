@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import yaml
 
 from kilnwork.api import crd, resource, task, task_cluster
 from support import pages
@@ -16,6 +17,13 @@ STRUCTS = {
     "Task": (task.TaskSpec, task.TaskStatus),
     "TaskCluster": (task_cluster.TaskClusterSpec, task_cluster.TaskClusterStatus),
 }
+
+MANIFESTS = [
+    pytest.param(manifest, id=f"{path.name}: {manifest['kind']} {manifest['metadata']['name']}")
+    for path in pages.every()
+    for block in pages.blocks(path.read_text(), "yaml")
+    for manifest in yaml.safe_load_all(block)
+]
 
 
 def part(kind: str, name: str) -> list[pages.Row]:
@@ -137,3 +145,10 @@ def test_every_state_and_selectable_field_is_named() -> None:
     assert all(f"`{one}`" in state.cells[2] for one in task.State)
     for field in version("Task")["selectableFields"]:
         assert f"`{field['jsonPath'].lstrip('.')}`" in PAGE
+
+
+@pytest.mark.parametrize("manifest", MANIFESTS)
+def test_manifests_in_the_pages_can_be_applied(manifest: dict[str, Any]) -> None:
+    assert manifest["apiVersion"] == resource.TASKS.api_version
+    if manifest["kind"] in STRUCTS:
+        msgspec.convert(manifest["spec"], STRUCTS[manifest["kind"]][0])
