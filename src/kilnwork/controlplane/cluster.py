@@ -141,7 +141,9 @@ class ControlPlane:
 
     async def _start(self) -> None:
         self._open_directory()
-        ports = serving.bind(self._settings.port, preferred=self._last_port())
+        ports = serving.bind(
+            self._settings.port, preferred=self._last_port(), entropy=self._tools.entropy
+        )
         self._stops.append(("ports", _later(ports.close)))
         self.port = ports.number
         self.certificates.prepare()

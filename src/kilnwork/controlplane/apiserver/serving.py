@@ -20,7 +20,7 @@ from uvicorn.protocols.http import httptools_impl
 from uvicorn.server import ServerState
 
 from kilnwork.controlplane.apiserver import pki, requests
-from kilnwork.kit import errors
+from kilnwork.kit import errors, ids
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +29,9 @@ KEEP_ALIVE_S = 300
 """Longer than clients keep idle connections, so that no request meets a closed one."""
 
 _FREE_PORT_TRIES = 100
+_LOWEST_FREE_PORT = 10240
+_LAST_PORT = 65535
+_EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _BACKLOG = 2048
 
 
@@ -59,9 +62,11 @@ class Ports:
         self.plain.close()
 
 
-def bind(port: int, *, preferred: int | None = None) -> Ports:
+def bind(port: int, *, preferred: int | None = None, entropy: ids.Entropy | None = None) -> Ports:
     """Take `port` and the one after it; for 0 a free pair, `preferred` if that is free.
 
+    A free pair lies below the ports that the kernel gives to outgoing connections, so that after a
+    crash no connection sits on it when the next server wants it again.
     Raises ConfigurationError naming the process that holds the port.
     """
     if port:
@@ -71,16 +76,38 @@ def bind(port: int, *, preferred: int | None = None) -> Ports:
             return _bind_pair(candidate)
         except errors.ConfigurationError:
             break
+    below = _lasting_ports()
+    chance = entropy or ids.system_entropy()
     for _ in range(_FREE_PORT_TRIES):
-        probe = _bind(0)
-        number = int(probe.getsockname()[1])
-        if number < 65535:
-            try:
-                return Ports(probe, _bind(number + 1))
-            except OSError:
-                pass
-        probe.close()
+        found = _try_pair(chance.choice(below) if below else 0)
+        if found is not None:
+            return found
     raise errors.ConfigurationError("no two free ports next to each other on 127.0.0.1")
+
+
+def _lasting_ports() -> range:
+    """Where pairs may begin that no outgoing connection gets; empty if there is no such place."""
+    try:
+        first_ephemeral = int(_EPHEMERAL.read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        return range(0)
+    return range(_LOWEST_FREE_PORT, first_ephemeral - 1)
+
+
+def _try_pair(port: int) -> Ports | None:
+    """The pair that begins with `port`, with any free one for 0; None if either is taken."""
+    try:
+        first = _bind(port)
+    except OSError:
+        return None
+    number = int(first.getsockname()[1])
+    try:
+        if number < _LAST_PORT:
+            return Ports(first, _bind(number + 1))
+    except OSError:
+        pass
+    first.close()
+    return None
 
 
 def _bind_pair(port: int) -> Ports:
@@ -100,6 +127,8 @@ def _bind_pair(port: int) -> Ports:
 def _bind(port: int) -> socket.socket:
     found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    # Accepted connections inherit it. asyncio sets it only on sockets made with proto=IPPROTO_TCP.
+    found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     found.setblocking(False)
     try:
         found.bind((HOST, port))

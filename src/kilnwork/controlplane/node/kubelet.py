@@ -167,6 +167,7 @@ class Server:
     def __init__(self, app: App, *, address: str, certificates: Certificates) -> None:
         logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
         self._socket = socket.create_server((address, 0), backlog=128)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # inherited
         self.port: int = self._socket.getsockname()[1]
         self._app = app
         self._config = uvicorn.Config(

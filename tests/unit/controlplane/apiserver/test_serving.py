@@ -30,6 +30,27 @@ def test_the_last_pair_is_preferred_while_it_is_free() -> None:
     again.close()
 
 
+def test_a_free_pair_is_none_that_outgoing_connections_get() -> None:
+    first, last = map(int, serving._EPHEMERAL.read_text().split())
+    ports = serving.bind(0)
+    pair = {ports.number, ports.number + 1}
+    ports.close()
+    assert not pair & set(range(first, last + 1))
+
+
+def test_small_answers_are_not_held_back() -> None:
+    ports = serving.bind(0)
+    client = socket.create_connection(ports.plain.getsockname())
+    ports.plain.setblocking(True)
+    accepted, _ = ports.plain.accept()
+    try:
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+    finally:
+        accepted.close()
+        client.close()
+        ports.close()
+
+
 def test_a_port_in_use_names_its_holder() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
