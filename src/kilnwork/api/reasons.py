@@ -56,8 +56,6 @@ class Reason(_Explained):
     # Staging, Running
     STARTING = "Starting", "An attempt is reserved and was sent to a worker."
     STARTED = "Started", "Its command is running."
-    WAITING_FOR_CHILD = "WaitingForChild", "It waits for a task that it has spawned."
-    DELEGATED = "Delegated", "It returned a future; the task behind that gives the result."
 
     # How attempts and tasks end
     SUCCEEDED = "Succeeded", "The command exited 0 and its result, if any, was accepted."
@@ -83,7 +81,6 @@ class Reason(_Explained):
         "WorkerStopping",
         "The worker that ran it was asked to stop; this counts as a loss.",
     )
-    EXECUTOR_LOST = "ExecutorLost", "What ran it outside a worker disappeared."
     LOST_TOO_OFTEN = (
         "LostTooOften",
         "Its attempts were lost more often than `retry.maxLosses` allows.",
@@ -94,16 +91,11 @@ class Reason(_Explained):
         "It waited longer than `timeouts.pendingSeconds` to start.",
     )
     TOTAL_TIMED_OUT = "TotalTimedOut", "The run took longer than `timeouts.totalSeconds`."
-    INPUT_CHANGED = (
-        "InputChanged",
-        "A retry would have read other input than the first attempt did.",
-    )
     INPUT_FAILED = "InputFailed", "A task whose result it takes as input has failed or was killed."
     INPUT_PATH_MISSING = "InputPathMissing", "The `path` of an input matches nothing in that input."
     INPUT_TOO_LARGE = "InputTooLarge", "Its inputs together are larger than 512 KiB."
     INVALID_SPEC = "InvalidSpec", "Its spec cannot be carried out as written."
     CLUSTER_DELETED = "ClusterDeleted", "Its TaskCluster was deleted before it ended."
-    IMAGE_PULL = "ImagePull", "The image of its container cannot be pulled."
     NON_DETERMINISTIC_RETRY = (
         "NonDeterministicRetry",
         "A repeated attempt asked for another child than before; the old child was killed.",
