@@ -8,14 +8,11 @@ from collections.abc import Iterator
 
 import jsonpath
 
-from kilnwork.api import crd, names, task, task_cluster
+from kilnwork.api import crd, inputs, names, task, task_cluster
 from kilnwork.kit import clock
 
 Problem = tuple[str, str]
 """Dotted path of the field, and a sentence without subject: `must not contain NUL`."""
-
-INPUT_OBJECT_NAME = "input"
-"""Name of `spec.inputObject` among the inputs."""
 
 _NUL = "must not contain a NUL character"
 
@@ -78,7 +75,7 @@ def _text_problems(spec: task.TaskSpec) -> Iterator[Problem]:
 
 
 def _input_problems(spec: task.TaskSpec) -> Iterator[Problem]:
-    seen = {INPUT_OBJECT_NAME} if spec.input_object is not None else set()
+    seen = {inputs.FIRST_INPUT} if spec.input_object is not None else set()
     for position, given in enumerate(spec.inputs):
         field = f"spec.inputs[{position}]"
         if (given.object is None) == (given.task is None):
