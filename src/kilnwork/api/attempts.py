@@ -4,13 +4,10 @@ Used by dispatch, channel, worker and controllers alike; nothing here is stored 
 """
 
 from enum import StrEnum
-from typing import NewType
 
 import msgspec
 
 from kilnwork.kit import ids
-
-MediaType = NewType("MediaType", str)
 
 
 class AttemptRef(msgspec.Struct, frozen=True, array_like=True):

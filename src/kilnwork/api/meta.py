@@ -24,7 +24,6 @@ class ObjectMeta(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     """metav1.ObjectMeta, the fields we read."""
 
     name: str = ""
-    generate_name: str = ""
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""

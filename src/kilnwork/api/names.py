@@ -148,11 +148,6 @@ def is_dns_subdomain(text: str) -> bool:
     return subdomain_problem(text) is None
 
 
-def is_label_value(text: str) -> bool:
-    """True when `text` may be the value of a label."""
-    return label_value_problem(text) is None
-
-
 def dns_label(text: str, max_length: int = LABEL_LENGTH) -> str:
     """`text` itself if it is a DNS label that fits, else a readable short form with a hash.
 

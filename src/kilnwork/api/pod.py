@@ -39,7 +39,6 @@ class ContainerStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True)
 
     name: str
     ready: bool = False
-    restart_count: int = 0
     state: ContainerState = ContainerState()
     last_state: ContainerState = ContainerState()
 

@@ -123,21 +123,6 @@ def parse_fields(text: str) -> FieldSelector:
     return FieldSelector(tuple(terms)) if terms else EVERY_FIELD
 
 
-def from_object(selector: Mapping[str, Any] | None) -> LabelSelector:
-    """A metav1.LabelSelector (`matchLabels`, `matchExpressions`)."""
-    selector = selector or {}
-    terms = [Requirement(k, "in", (v,)) for k, v in (selector.get("matchLabels") or {}).items()]
-    operators = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "absent"}
-    for expression in selector.get("matchExpressions") or ():
-        operator = operators.get(expression.get("operator", ""))
-        if operator is None:
-            raise SelectorError(f'"{expression.get("operator")}" is not a valid label selector')
-        terms.append(
-            Requirement(expression.get("key", ""), operator, tuple(expression.get("values") or ()))
-        )
-    return LabelSelector(tuple(terms))
-
-
 def _split_fields(text: str) -> list[str]:
     return [part for part in re.split(r"(?<!\\),", text) if part.strip()]
 

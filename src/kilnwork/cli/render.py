@@ -76,14 +76,3 @@ def object_list(items: Sequence[meta.JsonObject]) -> meta.JsonObject:
         "items": list(items),
         "metadata": {"resourceVersion": ""},
     }
-
-
-_AGES = ((86_400.0 * 365, "y"), (86_400.0, "d"), (3600.0, "h"), (60.0, "m"))
-
-
-def age(seconds: float) -> str:
-    """A length of time in its largest unit: 5s, 3m, 7h, 12d."""
-    for size, unit in _AGES:
-        if seconds >= size:
-            return f"{int(seconds // size)}{unit}"
-    return f"{max(0, int(seconds))}s"

@@ -46,10 +46,10 @@ def test_no_qualified_name_says_which_part_is_wrong(key: str, said: str) -> None
 
 
 def test_label_value_may_be_empty() -> None:
-    assert names.is_label_value("")
-    assert names.is_label_value("My_value.1")
-    assert not names.is_label_value("-x")
-    assert not names.is_label_value("a" * 64)
+    assert names.label_value_problem("") is None
+    assert names.label_value_problem("My_value.1") is None
+    assert names.label_value_problem("-x")
+    assert names.label_value_problem("a" * 64)
 
 
 def test_data_key_stays_inside_its_folder() -> None:

@@ -79,16 +79,3 @@ def test_exact_value_is_found_only_for_equality() -> None:
     chosen = selectors.parse_fields("metadata.name!=y,metadata.namespace=default")
     assert chosen.exact("metadata.name") is None
     assert chosen.exact("metadata.namespace") == "default"
-
-
-def test_selector_of_an_object() -> None:
-    chosen = selectors.from_object(
-        {
-            "matchLabels": {"app": "counter"},
-            "matchExpressions": [{"key": "tier", "operator": "In", "values": ["web"]}],
-        }
-    )
-    assert chosen.matches(LABELS)
-    assert selectors.from_object(None) == selectors.EVERYTHING
-    with pytest.raises(selectors.SelectorError):
-        selectors.from_object({"matchExpressions": [{"key": "a", "operator": "Like"}]})

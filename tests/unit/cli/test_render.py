@@ -22,7 +22,6 @@ def test_json_is_sorted_and_indented() -> None:
     assert render.json_text({"b": 1, "a": [1]}).startswith('{\n    "a": [')
 
 
-def test_names_and_ages() -> None:
+def test_names() -> None:
     assert render.full_name(resource.TASKS, "x") == "task.kilnwork.dev/x"
     assert render.full_name(resource.PODS, "x") == "pod/x"
-    assert [render.age(s) for s in (-1, 59.9, 60, 7300, 90_000)] == ["0s", "59s", "1m", "2h", "1d"]
