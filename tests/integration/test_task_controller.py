@@ -200,6 +200,8 @@ async def test_deleted_object_kills_its_task(world: controlled.World) -> None:
     await world.submitted("a")
     await world.kube.delete(resource.TASKS, "a", controlled.NS)
     await controlled.eventually(lambda: world.hub.killed == [("a", "Deleted")], what="kill")
+    uid = next(iter(world.hub.views))
+    await controlled.eventually(lambda: world.hub.released == [uid], what="it is let go")
 
 
 async def test_object_deleted_while_the_manager_was_away_kills_its_task(

@@ -5,6 +5,7 @@ keeps what was submitted and killed, and publishes views as the real one does.
 """
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -20,6 +21,7 @@ class ToldHub:
     def __init__(self, *, wall: float = 1_700_000_000.0) -> None:
         self.submitted: list[model.Submission] = []
         self.killed: list[tuple[str, str]] = []
+        self.released: list[ids.TaskId] = []
         self.closed: list[tuple[str, str]] = []
         self.gone: list[str] = []
         self.clusters: dict[tuple[str, str], model.ClusterView] = {}
@@ -57,6 +59,10 @@ class ToldHub:
         if view is not None and not view.state.final:
             self.move(view.name, view.state, suspended=suspended)
         return self.views.get(task)
+
+    async def release(self, tasks: Iterable[ids.TaskId]) -> None:
+        """Keep that it was told."""
+        self.released += tasks
 
     async def changes(self, since: int) -> tuple[int, list[model.TaskView]]:
         """Views that are newer than `since`."""

@@ -3,7 +3,7 @@
 Implemented by `dispatch.hub.Hub`. Everything here may be repeated.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from kilnwork.dispatch import model
@@ -30,6 +30,10 @@ class TaskHub(Protocol):
 
     async def suspend(self, task: ids.TaskId, *, suspended: bool) -> model.TaskView | None:
         """Hold a task back or let it go; durable when it returns. Over: nothing happens."""
+        ...
+
+    async def release(self, tasks: Iterable[ids.TaskId]) -> None:
+        """The objects of these tasks are gone; durable when it returns."""
         ...
 
     async def changes(self, since: int) -> tuple[int, list[model.TaskView]]:

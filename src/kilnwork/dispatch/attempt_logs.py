@@ -7,6 +7,7 @@ output is not worth a disk flush each line, and the worker keeps what was not co
 """
 
 import logging
+import shutil
 from pathlib import Path
 
 from kilnwork.api import attempts
@@ -72,6 +73,10 @@ class AttemptLogs:
     def forget(self, ref: attempts.AttemptRef) -> None:
         """The attempt is over: its files stay."""
         self._kept.pop(ref, None)
+
+    def delete(self, task: ids.TaskId) -> None:
+        """The task is forgotten, and all that its attempts printed with it; blocks on the disk."""
+        shutil.rmtree(self.logs_dir / ids.task_text(task), ignore_errors=True)
 
     def _read_kept(self, newer: Path) -> int:
         try:

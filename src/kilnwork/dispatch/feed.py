@@ -38,6 +38,11 @@ class Feed(Generic[K]):
         if self._last != before:
             self._wake()
 
+    def drop(self, keys: Iterable[K]) -> None:
+        """Nobody asks for these any more."""
+        for key in keys:
+            self._by_key.pop(key, None)
+
     def since(self, number: int) -> list[K]:
         """Keys whose newest change is after `number`, oldest first."""
         found = []

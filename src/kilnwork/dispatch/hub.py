@@ -7,7 +7,7 @@ caller is told is on disk.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +31,7 @@ from kilnwork.dispatch import (
     model,
     records,
     requests,
+    retention,
     rows,
     waits,
 )
@@ -48,12 +49,15 @@ class Options:
     """What a hub may be told beyond what it needs.
 
     `lease_s`: how long a worker may be silent; `renew_s`: how often it renews (three tries fit one
-    lease). `on_failure` is called when the journal cannot go on (another dispatcher took over, the
-    file is broken): the process should end, and the next one start from the journal.
+    lease). `keep_s`: how long tasks that are over and have no object are kept, with their output
+    (7 days: over a weekend and some). `on_failure` is called when the journal cannot go on (another
+    dispatcher took over, the file is broken): the process should end, and the next one start from
+    the journal.
     """
 
     lease_s: float = 10.0
     renew_s: float = 3.0
+    keep_s: float = retention.KEEP_S
     on_failure: Callable[[BaseException], None] = lambda error: None
 
 
@@ -87,6 +91,7 @@ class Hub:
         )
         self._questions = asking.Questions(self._answer_question)
         self._crew = coroutines.Crew("hub")
+        self._retention = retention.Retention(self._core, self.logs, keep_s=options.keep_s)
         self._gate = gate.Gate(verifier, self._crew)
         self._tasks: feed.Feed[ids.TaskId] = feed.Feed()
         self._clusters: feed.Feed[records.ClusterKey] = feed.Feed()
@@ -116,6 +121,7 @@ class Hub:
             self._server = await loop.create_unix_server(self._new_link, str(socket_path))
             _seal(socket_path)
             self._socket = socket_path
+            self._crew.start("retention", self._retention.run())
         except BaseException:
             self._core.close()
             raise
@@ -168,6 +174,20 @@ class Hub:
         self._core.tell(inputs.Suspend(task, suspended))
         await self._core.settled()
         return self.view(task)
+
+    async def release(self, tasks: Iterable[ids.TaskId]) -> None:
+        """The objects of these tasks are gone; on disk when this returns.
+
+        Those that are over are no longer among the changes since 0, and need not be kept for ever.
+        """
+        released = tuple(tasks)
+        self._core.tell(inputs.Release(released))
+        await self._core.settled()
+        self._tasks.drop(released)
+
+    async def forget_old(self) -> None:
+        """Forget now whatever is old enough, as happens by itself now and then."""
+        await self._retention.forget_all()
 
     async def close_cluster(self, namespace: str, cluster: str) -> None:
         """Fail all unfinished tasks of a TaskCluster that is gone."""

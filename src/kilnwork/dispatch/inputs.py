@@ -49,6 +49,18 @@ class Suspend(msgspec.Struct, frozen=True):
     suspended: bool
 
 
+class Release(msgspec.Struct, frozen=True):
+    """The objects of these tasks are gone, and their runs are over: nobody follows them."""
+
+    tasks: tuple[ids.TaskId, ...]
+
+
+class Forget(msgspec.Struct, frozen=True):
+    """These tasks ended so long ago that they need not be kept."""
+
+    tasks: tuple[ids.TaskId, ...]
+
+
 class CloseCluster(msgspec.Struct, frozen=True):
     """A TaskCluster was deleted: its unfinished tasks fail."""
 
@@ -153,6 +165,8 @@ Input = (
     Submit
     | Kill
     | Suspend
+    | Release
+    | Forget
     | CloseCluster
     | Join
     | LinkClosed

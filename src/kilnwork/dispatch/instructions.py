@@ -71,13 +71,16 @@ class Batch:
     """One transaction and what follows it.
 
     `dirty`: tasks whose row is to be written, in order of first change; `past`: attempts that are
-    over; `workers`: new sessions. `published`: tasks whose view changed without a row (progress,
+    over; `workers`: new sessions; `released`, `forgotten`: tasks whose object is gone, and tasks
+    whose rows are to be deleted. `published`: tasks whose view changed without a row (progress,
     children). `finals`: tasks that became final; memory lets go of them after the commit.
     """
 
     dirty: dict[records.Task, None] = field(default_factory=dict)
     past: list[records.PastAttempt] = field(default_factory=list)
     workers: list[records.Worker] = field(default_factory=list)
+    released: list[ids.TaskId] = field(default_factory=list)
+    forgotten: list[ids.TaskId] = field(default_factory=list)
     sends: list[Send] = field(default_factory=list)
     published: set[ids.TaskId] = field(default_factory=set)
     finals: list[records.Task] = field(default_factory=list)
@@ -86,11 +89,9 @@ class Batch:
     @property
     def durable(self) -> bool:
         """True when there is something to write."""
-        return bool(self.dirty or self.past or self.workers)
+        return bool(self.dirty or self.past or self.workers or self.released or self.forgotten)
 
     @property
     def empty(self) -> bool:
         """True when there is nothing to do at all."""
-        return not (
-            self.dirty or self.sends or self.published or self.clusters or self.past or self.workers
-        )
+        return not (self.durable or self.sends or self.published or self.clusters)

@@ -168,6 +168,11 @@ class Journal:
                 cursor.executemany(_SQL["update_task"], batch.updates)
             if batch.past:
                 cursor.executemany(_SQL["insert_past_attempt"], batch.past)
+            if batch.released:
+                cursor.executemany(_SQL["release_task"], batch.released)
+            if batch.forgotten:
+                cursor.executemany(_SQL["forget_attempts"], batch.forgotten)
+                cursor.executemany(_SQL["forget_task"], batch.forgotten)
             if self._sync_delay_s:
                 self._closing.wait(self._sync_delay_s)
 

@@ -38,6 +38,8 @@ class Machine:
             inputs.Submit: self._submit,
             inputs.Kill: self._kill,
             inputs.Suspend: self._suspend,
+            inputs.Release: lambda item, _: self._release(item),
+            inputs.Forget: lambda item, _: self._forget(item),
             inputs.CloseCluster: self._close_cluster,
             inputs.Join: lambda item, now: fleet.join(mem, item, now),
             inputs.LinkClosed: lambda item, _: fleet.link_closed(mem, item),
@@ -130,6 +132,14 @@ class Machine:
             lifecycle.suspend(self.memory, task)
         else:
             lifecycle.let_go(self.memory, task, now)
+
+    def _release(self, item: inputs.Release) -> None:
+        over = [task for task in item.tasks if task not in self.memory.tasks]
+        self.memory.batch.released += over
+
+    def _forget(self, item: inputs.Forget) -> None:
+        over = [task for task in item.tasks if task not in self.memory.tasks]
+        self.memory.batch.forgotten += over
 
     def _close_cluster(self, item: inputs.CloseCluster, now: inputs.Moment) -> None:
         key = (item.namespace, item.cluster)

@@ -71,7 +71,7 @@ class Queries:
         return next(self._task_rows(name, arguments), None)
 
     def declared(self) -> Iterator[rows.TaskRow]:
-        """The newest run of every declared task."""
+        """The newest run of every declared task whose object was not gone yet."""
         return self._task_rows("declared", ())
 
     def unfinished(self) -> Iterator[rows.TaskRow]:
@@ -98,6 +98,11 @@ class Queries:
         for task, digest, asked_by in self._all("child", (parent, run, child_key)):
             return inputs.Found(task, digest or b"", asked_by or 0)
         return None
+
+    def aged(self, *, before: float, above: int, limit: int) -> list[tuple[int, ids.TaskId, bool]]:
+        """(row, task, may be forgotten) of runs created before a moment, in order of age."""
+        found = self._all("aged", (before, above, limit))
+        return [(row, task, bool(forgettable)) for row, task, forgettable in found]
 
     def _all(self, name: str, arguments: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
         return iter(self._connection.execute(_SQL[name], arguments).fetchall())

@@ -28,6 +28,8 @@ class Rows:
     inserts: list[tuple[Value, ...]] = field(default_factory=list)
     updates: list[tuple[Value, ...]] = field(default_factory=list)
     past: list[records.PastAttempt] = field(default_factory=list)
+    released: list[tuple[Value, ...]] = field(default_factory=list)
+    forgotten: list[tuple[Value, ...]] = field(default_factory=list)
 
 
 class TaskRow(NamedTuple):
@@ -99,7 +101,11 @@ class TaskRow(NamedTuple):
 
 def of_batch(batch: instructions.Batch) -> Rows:
     """The rows of a batch, as its records are now."""
-    rows = Rows(past=batch.past)
+    rows = Rows(
+        past=batch.past,
+        released=[(task,) for task in batch.released],
+        forgotten=[(task,) for task in batch.forgotten],
+    )
     for worker in batch.workers:
         namespace, cluster = worker.cluster.key
         rows.workers.append(

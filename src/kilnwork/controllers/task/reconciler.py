@@ -83,7 +83,7 @@ class Reconciler:
         if decided.output is not None and facts.task is not None and facts.view is not None:
             await self._make_output(key, facts.task, facts.view, output=decided.output)
             decided, facts = self._decide(key)
-        self._drop_views(key, facts.task)
+        await self._drop_views(key, facts.task)
         if facts.task is None:
             self._forget(key)
             return None
@@ -153,12 +153,14 @@ class Reconciler:
             known = self._memories[key] = memory.Memory(seen.metadata.uid)
         return known
 
-    def _drop_views(self, key: Key, seen: task.Task | None) -> None:
-        """Forget tasks that are over and whose objects are gone."""
+    async def _drop_views(self, key: Key, seen: task.Task | None) -> None:
+        """Let go of tasks that are over and whose objects are gone."""
         own = None if seen is None else ids.task_id(seen.metadata.uid)
-        for view in self._views.named(key):
-            if view.state.final and view.task != own:
-                self._views.drop(view.task)
+        gone = [v.task for v in self._views.named(key) if v.state.final and v.task != own]
+        if gone:
+            await self._dispatcher().release(gone)
+        for released in gone:
+            self._views.drop(released)
 
     def _forget(self, key: Key) -> None:
         known = self._memories.pop(key, None)

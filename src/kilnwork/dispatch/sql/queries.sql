@@ -39,6 +39,30 @@ INSERT OR REPLACE INTO past_attempt (
     task_row, attempt, worker, reserved, started, finished, ending, reason, message, exit_code
 ) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
+-- name: release_task
+-- The object of a task is gone: nobody follows any of its runs.
+UPDATE task SET released = 1 WHERE task = ?;
+
+-- name: forget_attempts
+-- Before `forget_task`: the history of a task that is forgotten.
+DELETE FROM past_attempt WHERE task_row IN (SELECT row FROM task WHERE task = ?);
+
+-- name: forget_task
+-- All runs of a task that is forgotten.
+DELETE FROM task WHERE task = ?;
+
+-- name: aged
+-- One batch of rows in order of age, and whether their tasks may be forgotten: each run of the task
+-- ended before ?1, it has no object, no unfinished child, and no parent in the journal (whose next
+-- attempt would look for it, or whose counts show it). ?2: rows above this one, ?3: how many.
+SELECT t.row, t.task,
+    t.finished < ?1 AND (t.declared = 0 OR t.released = 1)
+    AND NOT EXISTS (SELECT 1 FROM task r WHERE r.task = t.task
+        AND (r.finished IS NULL OR r.finished >= ?1))
+    AND NOT EXISTS (SELECT 1 FROM task c WHERE c.parent = t.task AND c.finished IS NULL)
+    AND (t.parent IS NULL OR NOT EXISTS (SELECT 1 FROM task p WHERE p.task = t.parent))
+FROM task t WHERE t.row > ?2 AND t.created < ?1 ORDER BY t.row LIMIT ?3;
+
 -- name: next_rows
 -- The first free row numbers of task and worker.
 SELECT
@@ -79,7 +103,7 @@ FROM task t LEFT JOIN worker w ON w.worker = t.worker
 WHERE t.task = ? AND t.run = ?;
 
 -- name: declared
--- The newest run of every declared task.
+-- The newest run of every declared task whose object was not gone yet.
 SELECT
     t.row, t.task, t.run, t.namespace, t.name, t.cluster, t.declared, t.spec, t.inputs, t.digest,
     t.parent, t.parent_run, t.parent_attempt, t.child_key, t.created, t.state, t.reason, t.message,
@@ -87,7 +111,7 @@ SELECT
     t.attempt_started, t.started, t.finished, t.exit_code, t.media_type, t.result, t.stopped, t.due,
     t.suspended, t.pending_since, w.session, w.name, w.pod_uid, w.node
 FROM task t LEFT JOIN worker w ON w.worker = t.worker
-WHERE t.declared = 1 AND t.run = (SELECT max(run) FROM task WHERE task = t.task) ORDER BY t.row;
+WHERE t.declared = 1 AND t.released = 0 AND t.run = (SELECT max(run) FROM task WHERE task = t.task) ORDER BY t.row;
 
 -- name: newest_in_namespace
 -- The newest runs of one namespace, newest first: ?1 namespace, ?2 rows below this one, ?3 how many.

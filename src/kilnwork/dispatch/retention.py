@@ -1,0 +1,70 @@
+"""How long what is over is kept: old tasks are forgotten with their output, a few at a time.
+
+Used by the hub. A task may go when every run of it ended `keep_s` ago, its Task object is gone (or
+it never had one), no child of it is unfinished, and its parent has gone before: a tree goes from
+its root. Everything else stays, however old. Decides by the wall clock.
+"""
+
+import asyncio
+import logging
+
+from kilnwork.dispatch import attempt_logs, core, errors, inputs
+from kilnwork.kit import ids
+
+log = logging.getLogger(__name__)
+
+KEEP_S = 7 * 86_400.0
+"""Long enough to look on Monday at what ran on Friday, short enough for a small disk."""
+
+BATCH = 500
+"""Rows looked at in one go: some milliseconds of the event loop."""
+
+PAUSE_S = 1.0
+"""Between two batches, so that work that is under way hardly notices."""
+
+ROUND_S = 600.0
+"""Between two looks at everything that is old enough."""
+
+
+class Retention:
+    """Forgets, until cancelled."""
+
+    def __init__(
+        self, engine: core.Core, logs: attempt_logs.AttemptLogs, *, keep_s: float = KEEP_S
+    ) -> None:
+        self._core = engine
+        self._logs = logs
+        self._keep_s = keep_s
+
+    async def run(self) -> None:
+        """Look at all that is old, batch by batch, again and again."""
+        while True:
+            await asyncio.sleep(ROUND_S)
+            try:
+                await self.forget_all(pause_s=PAUSE_S)
+            except errors.HubStopped:
+                return
+
+    async def forget_all(self, *, pause_s: float = 0.0) -> None:
+        """One look at all that is old."""
+        row = await self._forget_some(above=0)
+        while row:
+            await asyncio.sleep(pause_s)
+            row = await self._forget_some(above=row)
+
+    async def _forget_some(self, *, above: int) -> int:
+        """Look at one batch of rows; the row to go on above, 0 when there are no more."""
+        before = self._core.now().wall - self._keep_s
+        rows = self._core.queries.aged(before=before, above=above, limit=BATCH)
+        found = tuple(dict.fromkeys(task for _, task, forgettable in rows if forgettable))
+        if found:
+            # Output first: after a crash in between no output is left that nobody would delete.
+            await asyncio.to_thread(self._delete_logs, found)
+            self._core.tell(inputs.Forget(found))
+            await self._core.settled()
+            log.info("old tasks forgotten", extra={"tasks": len(found)})
+        return rows[-1][0] if len(rows) == BATCH else 0
+
+    def _delete_logs(self, tasks: tuple[ids.TaskId, ...]) -> None:
+        for task in tasks:
+            self._logs.delete(task)

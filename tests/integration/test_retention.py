@@ -1,0 +1,163 @@
+"""What is over is forgotten after a while, with its output; what somebody may look for stays."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from kilnwork.api import attempts
+from kilnwork.api import task as api_task
+from kilnwork.channel import messages
+from kilnwork.dispatch import hub, journal, model, retention
+from kilnwork.kit import clock as clocks
+from kilnwork.kit import ids
+from support import raw_worker
+
+WEEK_S = 7 * 86_400.0
+
+
+class OneSecret:
+    """Every cluster has the same token."""
+
+    async def verify(self, namespace: str, cluster: str, credential: str) -> bool:
+        return credential == "secret"
+
+
+@pytest.fixture
+def clock() -> clocks.ManualClock:
+    return clocks.ManualClock()
+
+
+@pytest.fixture
+async def dispatcher(tmp_path: Path, clock: clocks.ManualClock) -> AsyncIterator[hub.Hub]:
+    made = hub.Hub(
+        journal.Journal(tmp_path / "journal.db"),
+        clock=clock,
+        verifier=OneSecret(),
+        logs_dir=tmp_path / "logs",
+        entropy=ids.system_entropy(),
+        options=hub.Options(lease_s=1e9),
+    )
+    await made.start(tmp_path / "run" / "channel.sock")
+    yield made
+    await made.stop()
+
+
+@pytest.fixture
+async def worker(dispatcher: hub.Hub, tmp_path: Path) -> AsyncIterator[raw_worker.RawWorker]:
+    async with raw_worker.RawWorker(tmp_path / "run" / "channel.sock", slots=2) as made:
+        yield made
+
+
+async def declare(dispatcher: hub.Hub, *, declared: bool = True) -> ids.TaskId:
+    spec = api_task.TaskSpec(command=("true",))
+    task = ids.new_task_id()
+    name = f"t-{task.hex()}"
+    await dispatcher.submit(
+        model.Submission(task=task, namespace="ns", name=name, spec=spec, declared=declared)
+    )
+    return task
+
+
+async def run_one(
+    dispatcher: hub.Hub, worker: raw_worker.RawWorker, *, prints: bytes = b""
+) -> ids.TaskId:
+    task = await declare(dispatcher)
+    run = await worker.expect(messages.Run)
+    if prints:
+        worker.say(messages.Log(run.ref, 0, prints))
+        await worker.expect(messages.LogKept)
+    await worker.acknowledged(worker.succeed(run.ref))
+    return task
+
+
+async def followed(dispatcher: hub.Hub) -> set[ids.TaskId]:
+    return {view.task for view in (await dispatcher.changes(0))[1]}
+
+
+async def test_an_old_task_is_forgotten_with_its_output(
+    dispatcher: hub.Hub, worker: raw_worker.RawWorker, clock: clocks.ManualClock
+) -> None:
+    task = await run_one(dispatcher, worker, prints=b"hello\n")
+    folder = dispatcher.log_file(task, run=1, attempt=1).parent
+    assert folder.exists()
+    await dispatcher.release([task])
+    clock.advance(WEEK_S - 1)
+    await dispatcher.forget_old()
+    assert dispatcher.view(task) is not None
+    clock.advance(2)
+    await dispatcher.forget_old()
+    assert dispatcher.view(task) is None
+    assert not folder.exists()
+
+
+async def test_a_task_whose_object_exists_is_kept_for_ever(
+    dispatcher: hub.Hub, worker: raw_worker.RawWorker, clock: clocks.ManualClock
+) -> None:
+    task = await run_one(dispatcher, worker)
+    clock.advance(100 * WEEK_S)
+    await dispatcher.forget_old()
+    assert dispatcher.view(task) is not None
+    assert await followed(dispatcher) == {task}
+
+
+async def test_what_is_not_over_is_kept(dispatcher: hub.Hub, clock: clocks.ManualClock) -> None:
+    task = await declare(dispatcher)
+    await dispatcher.release([task])
+    clock.advance(100 * WEEK_S)
+    await dispatcher.forget_old()
+    view = dispatcher.view(task)
+    assert view is not None
+    assert view.state is api_task.State.PENDING
+    assert await followed(dispatcher) == {task}
+
+
+async def test_a_tree_goes_from_its_root(
+    dispatcher: hub.Hub, worker: raw_worker.RawWorker, clock: clocks.ManualClock
+) -> None:
+    parent = await declare(dispatcher)
+    run = await worker.expect(messages.Run)
+    worker.started(run.ref)
+    spec = api_task.TaskSpec(command=("true",))
+    worker.say(messages.Spawn(7, run.ref, 1, None, None, spec, None))
+    assert (await worker.expect(messages.Answer)).status == 201
+    child = await worker.expect(messages.Run)
+    worker.started(child.ref)
+    worker.serial = 10
+    done = attempts.Outcome(attempts.Ending.SUCCEEDED, "Succeeded", exit_code=0)
+    await worker.acknowledged(worker.finished(run.ref, done))
+    await dispatcher.release([parent])
+    clock.advance(2 * WEEK_S)
+    await dispatcher.forget_old()
+    assert dispatcher.view(parent) is not None, "its child is not over"
+    await worker.acknowledged(worker.finished(child.ref, done))
+    await dispatcher.forget_old()
+    assert dispatcher.view(parent) is None
+    assert dispatcher.view(child.ref.task) is not None, "it ended just now"
+    clock.advance(WEEK_S + 1)
+    await dispatcher.forget_old()
+    assert dispatcher.view(child.ref.task) is None
+
+
+async def test_whose_object_is_gone_is_not_told_of_at_a_start(
+    dispatcher: hub.Hub, worker: raw_worker.RawWorker
+) -> None:
+    gone, stays = [await run_one(dispatcher, worker) for _ in range(2)]
+    await dispatcher.release([gone])
+    assert await followed(dispatcher) == {stays}
+    assert dispatcher.view(gone) is not None, "it can still be asked for"
+
+
+async def test_many_go_in_small_batches(
+    dispatcher: hub.Hub,
+    worker: raw_worker.RawWorker,
+    clock: clocks.ManualClock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(retention, "BATCH", 2)
+    tasks = [await run_one(dispatcher, worker) for _ in range(5)]
+    kept = tasks.pop(1)
+    await dispatcher.release(tasks)
+    clock.advance(WEEK_S + 1)
+    await dispatcher.forget_old()
+    assert [t for t in [*tasks, kept] if dispatcher.view(t) is not None] == [kept]
