@@ -1,4 +1,7 @@
-"""`kiln logs`: what a task printed, from the journal's log files; they outlive Pods and objects."""
+"""`kiln logs`: what a task printed, from the journal's log files; they outlive Pods and objects.
+
+`kiln run --watch` copies its task's output with `stream`.
+"""
 
 import contextlib
 import sys

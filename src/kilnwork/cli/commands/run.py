@@ -12,6 +12,7 @@ import click
 
 from kilnwork.api import meta, resource
 from kilnwork.cli import errors, exits, manifests, options, render, session, waiting
+from kilnwork.cli.commands import logs
 from kilnwork.kit import coroutines, ids
 from kilnwork.kube import errors as kube_errors
 
@@ -61,7 +62,7 @@ def command(words: tuple[str, ...], source: str | None, form: str | None, **rest
     given = _input(source)
     body = _body(words, given, rest)
     if rest["dry_run"]:
-        click.echo(render.json_text(body) if form == "json" else render.yaml_text(body), nl=False)
+        click.echo(render.document(body, form), nl=False)
         return exits.Exit.OK
     return session.run(lambda s: _run(s, body, given, form=form, watch=rest["watch"]))
 
@@ -131,7 +132,7 @@ async def _run(
 def _announce(made: meta.JsonObject, *, form: str | None, watch: bool) -> None:
     text = render.full_name(resource.TASKS, made["metadata"]["name"])
     if form in ("json", "yaml"):
-        text = (render.json_text if form == "json" else render.yaml_text)(made).rstrip("\n")
+        text = render.document(made, form).rstrip("\n")
     elif form is None:
         text += " created"
     click.echo(text, err=watch and form is None)
@@ -215,13 +216,8 @@ class _Follower:
             self._last = text
 
     async def _copy(self) -> None:
-        path = self._session.tasks_path(self._name, "logs")
-        output = self._session.stream(path, query={"follow": "true"})
         with contextlib.suppress(kube_errors.KubeError):
-            async with contextlib.aclosing(output):
-                async for some in output:
-                    sys.stdout.buffer.write(some)
-                    sys.stdout.buffer.flush()
+            await logs.stream(self._session, self._name, {"follow": "true"})
 
     async def _rest(self) -> None:
         if self._output is not None:
