@@ -43,6 +43,11 @@ def json_text(value: Any) -> str:
     return msgspec.json.format(plain, indent=4).decode() + "\n"
 
 
+def document(value: Any, form: str | None) -> str:
+    """JSON when `-o` says so, else YAML."""
+    return json_text(value) if form == "json" else yaml_text(value)
+
+
 def columns(header: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
     """Lines of a table with three spaces between columns, as kubectl aligns them."""
     cells = [list(header), *([cell(c) for c in row] for row in rows)]

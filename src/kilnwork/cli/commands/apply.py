@@ -57,8 +57,7 @@ async def _apply(
                 click.echo(f"error: {manifest.place}: {error}", err=True)
     if form in ("json", "yaml") and done:
         whole = done[0] if len(done) == 1 else render.object_list(done)
-        text = render.json_text(whole) if form == "json" else render.yaml_text(whole)
-        click.echo(text, nl=False)
+        click.echo(render.document(whole, form), nl=False)
     return failed
 
 

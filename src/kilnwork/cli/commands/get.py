@@ -102,8 +102,7 @@ async def _objects(s: session.Session, refs: Sequence[kinds.Ref], wanted: Wanted
 
 
 def _whole(value: Any, wanted: Wanted) -> None:
-    text = render.json_text(value) if wanted.form == "json" else render.yaml_text(value)
-    click.echo(text, nl=False)
+    click.echo(render.document(value, wanted.form), nl=False)
 
 
 async def _tables(s: session.Session, refs: Sequence[kinds.Ref], wanted: Wanted) -> None:

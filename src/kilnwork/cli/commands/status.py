@@ -32,7 +32,7 @@ def command(form: str | None, wait: bool, timeout: float | None) -> None:  # noq
     """
     facts = asyncio.run(_when_ready(timeout)) if wait else session.run(_facts)
     if form is not None:
-        click.echo(render.json_text(facts) if form == "json" else render.yaml_text(facts), nl=False)
+        click.echo(render.document(facts, form), nl=False)
         return
     for line in _text(facts):
         click.echo(line)

@@ -1,7 +1,5 @@
 """`kiln token`: print the token of the kubeconfig, or a short-lived one of a ServiceAccount."""
 
-from pathlib import Path
-
 import click
 
 from kilnwork.api import resource
@@ -50,5 +48,5 @@ def _own() -> str:
     if settings.token:
         return settings.token
     if settings.token_file is not None:
-        return Path(settings.token_file).read_text().strip()
+        return settings.token_file.read_text().strip()
     raise errors.CommandError("the kubeconfig holds no token; it may identify you by certificate")

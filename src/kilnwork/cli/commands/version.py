@@ -26,7 +26,7 @@ def command(client: bool, form: str | None) -> None:  # noqa: FBT001
         if "server" in facts:
             click.echo(f"server: {facts['server'].get('gitVersion')} at {facts['server']['url']}")
     else:
-        click.echo(render.json_text(facts) if form == "json" else render.yaml_text(facts), nl=False)
+        click.echo(render.document(facts, form), nl=False)
     if failure is not None:
         raise failure
 
