@@ -10,7 +10,7 @@ from kilnwork.cli.commands import up
 from kilnwork.controlplane import cluster, gc, store
 from kilnwork.controlplane.apiserver import builtin, namespaces, pki, rules_data, statuses, tokens
 from kilnwork.controlplane.node import cri_log, shim
-from kilnwork.dispatch import attempt_logs, hub, requests
+from kilnwork.dispatch import attempt_logs, hub, requests, retention
 from kilnwork.server import api
 from kilnwork.worker import http
 from support import pages
@@ -50,6 +50,7 @@ def test_sizes_are_those_of_the_code(what: str, number: int) -> None:
 
 def test_other_limits_are_those_of_the_code() -> None:
     assert limit("changes from which a watch can resume") == f"{store.KEEP_CHANGES:,}"
+    assert limit("tasks that are over, without an object") == f"{retention.KEEP_S / 86_400:g} days"
     assert limit("kube events") == f"{gc.EVENT_TTL_S // 3600} hour"
     assert f"(at most {api.MAX_WAIT_S})" in FLOWING
     assert f"`limit` (at most {api.MAX_LIMIT})" in FLOWING
