@@ -4,11 +4,13 @@ Started by the command line, which mounts the REST API of room `server` next to 
 order in which the parts start and stop is written in `start` and `stop`, and nowhere else.
 """
 
+import contextlib
 import hashlib
 import logging
 import os
 import secrets
 import socket
+import stat
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -229,10 +231,24 @@ class ControlPlane:
                 f"data directory {self.data_dir} cannot be used: {error.strerror or error}"
             ) from error
         self._stops.append(("lock", _later(self._lock.release)))
+        self._open_run_dir()
+
+    def _open_run_dir(self) -> None:
+        """In /tmp anybody may have put something under that name: a link is not followed."""
         self.run_dir.mkdir(mode=0o700, exist_ok=True)
-        if self.run_dir.stat().st_uid != os.getuid():
-            raise kit_errors.ConfigurationError(f"{self.run_dir} belongs to somebody else")
+        found = self.run_dir.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+            raise kit_errors.ConfigurationError(
+                f"{self.run_dir} is no folder of yours: remove it, or choose another --data"
+            )
         self.run_dir.chmod(0o700)
+        if self.run_dir.parent != self.data_dir:
+            self._stops.append(("runtime folder", _later(self._remove_run_dir)))
+
+    def _remove_run_dir(self) -> None:
+        """Leave nothing in /tmp; a folder in which a shim still listens stays."""
+        with contextlib.suppress(OSError):
+            self.run_dir.rmdir()
 
     def _last_port(self) -> int | None:
         found = read_endpoints(self.data_dir)

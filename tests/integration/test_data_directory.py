@@ -1,0 +1,44 @@
+"""The data directory and the folder for sockets: long paths, traps laid in /tmp, nothing left."""
+
+from pathlib import Path
+
+import pytest
+
+from kilnwork.controlplane import cluster
+from kilnwork.kit import errors
+from support import served
+
+
+@pytest.fixture
+def long_path(tmp_path: Path) -> Path:
+    return tmp_path / ("a" * 100) / ("b" * 100)
+
+
+async def test_a_long_path_leaves_nothing_in_tmp(long_path: Path) -> None:
+    async with served.control_plane(long_path) as plane:
+        run = plane.run_dir
+        assert run.is_dir()
+        assert len(str(run)) < cluster.MAX_SOCKET_FOLDER
+        assert run.stat().st_mode & 0o777 == 0o700
+    assert not run.exists()
+
+
+async def test_a_link_laid_in_tmp_is_not_followed(long_path: Path, tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.mkdir(mode=0o755)
+    run = cluster.runtime_dir(long_path)
+    run.symlink_to(victim)
+    try:
+        with pytest.raises(errors.ConfigurationError, match="is no folder of yours"):
+            async with served.control_plane(long_path):
+                pass
+        assert victim.stat().st_mode & 0o777 == 0o755
+    finally:
+        run.unlink()
+
+
+async def test_a_file_in_the_place_of_the_directory_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("")
+    with pytest.raises(errors.ConfigurationError, match="cannot be used"):
+        async with served.control_plane(tmp_path / "data"):
+            pass
