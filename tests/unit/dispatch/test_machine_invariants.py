@@ -253,6 +253,18 @@ class Stories(RuleBasedStateMachine):
         )  # fmt: skip
         self.tell(item)
 
+    @precondition(lambda self: self.submitted)
+    @rule(data=st.data(), suspended=st.booleans())
+    def hold_back_or_let_go(self, data: st.DataObject, *, suspended: bool) -> None:
+        task = data.draw(st.sampled_from(self.submitted)).task
+        self.tell(inputs.Suspend(task, suspended))
+
+    @precondition(lambda self: self.finals)
+    @rule(data=st.data())
+    def object_goes(self, data: st.DataObject) -> None:
+        task, _ = data.draw(st.sampled_from(sorted(self.finals)))
+        self.tell(inputs.Release((task,)))
+
     @rule(seconds=st.sampled_from([0.1, 1.0, 4.0, 11.0]), renews=st.booleans())
     def time_passes(self, *, seconds: float, renews: bool) -> None:
         self.wall += seconds
@@ -289,7 +301,8 @@ class Stories(RuleBasedStateMachine):
             assert len(holders) <= 1
             if task.state is api_task.State.PENDING:
                 assert not holders
-                assert task.place is not None or task.due > 0
+                assert task.place is not None or task.due > 0 or task.suspended
+                assert not (task.suspended and task.place is not None)
             else:
                 assert len(holders) == 1
                 assert task.place is None
@@ -302,6 +315,8 @@ class Stories(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """In the end everything ends: good workers, enough time."""
+        for task in list(self.memory.tasks):
+            self.tell(inputs.Suspend(task, False))
         for _ in range(200):
             if not self.memory.tasks:
                 return
@@ -313,6 +328,9 @@ class Stories(RuleBasedStateMachine):
                     outcome = attempts.Outcome(attempts.Ending.SUCCEEDED, "Succeeded")
                     agent.has.discard(ref)
                     self.tell(inputs.Finished(agent.link, agent.serial, ref, outcome))
+                for ref in list(self.memory.links[agent.link].zombies):
+                    gone = attempts.Outcome(attempts.Ending.STOPPED, "Killed", proof=True)
+                    self.tell(inputs.Finished(agent.link, agent.serial, ref, gone))
             self.time_passes(seconds=4.0, renews=True)
         raise AssertionError(f"tasks that never end: {self.memory.tasks}")
 
