@@ -6,8 +6,7 @@ it never repeats a request by itself.
 """
 
 import builtins
-import logging
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Self, TypeVar, overload
 from urllib import parse
@@ -18,8 +17,6 @@ from kilnwork.api import meta
 from kilnwork.api import resource as resources
 from kilnwork.kit import clock
 from kilnwork.kube import config, decoding, errors, objects, transport, watching
-
-log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -40,32 +37,6 @@ class Listed(Generic[T]):
     continue_: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogOptions:
-    """core/v1 PodLogOptions: which part of a container's log, and whether to wait for more."""
-
-    container: str | None = None
-    follow: bool = False
-    tail_lines: int | None = None
-    since_s: int | None = None
-    limit_bytes: int | None = None
-    timestamps: bool = False
-    previous: bool = False
-
-    def query(self) -> dict[str, str]:
-        """As the kubelet and the API server read it."""
-        values: dict[str, Any] = {
-            "container": self.container,
-            "follow": "true" if self.follow else None,
-            "tailLines": self.tail_lines,
-            "sinceSeconds": self.since_s,
-            "limitBytes": self.limit_bytes,
-            "timestamps": "true" if self.timestamps else None,
-            "previous": "true" if self.previous else None,
-        }
-        return {k: str(v) for k, v in values.items() if v is not None}
-
-
 class Client:
     """One API server; an async context manager.
 
@@ -80,15 +51,11 @@ class Client:
         user_agent: str = "kilnwork",
         timeout_s: float = 30.0,
         time: clock.Clock | None = None,
-        on_warning: Callable[[str], None] | None = None,
     ) -> None:
         self.config = settings
         self._timeout_s = timeout_s
         self._http = transport.Transport(
-            settings,
-            user_agent=user_agent,
-            time=time or clock.SystemClock(),
-            on_warning=on_warning,
+            settings, user_agent=user_agent, time=time or clock.SystemClock()
         )
 
     async def __aenter__(self) -> Self:
@@ -133,12 +100,8 @@ class Client:
         type: type[T],  # noqa: A002
         label_selector: str = "",
         field_selector: str = "",
-        limit: int = 0,
     ) -> Listed[T]:
-        """All objects, or the first page of at most `limit`; unreadable ones are left out."""
-        if limit:
-            query = _selection(label_selector, field_selector, limit=str(limit))
-            return await self._page(resource, namespace, type, query=query)
+        """All objects; unreadable ones are left out."""
         items: builtins.list[T] = []
         last: Listed[T] = Listed((), "")
         async for last in self.pages(
@@ -175,18 +138,10 @@ class Client:
         resource: resources.Resource,
         obj: Any,
         namespace: str | None = None,
-        *,
-        field_validation: str | None = None,
-        dry_run: bool = False,
     ) -> meta.JsonObject:
         """Create `obj` (name or generateName in its metadata); gives what was stored."""
         namespace = namespace or objects.key(obj)[0] or None
-        return await self._send(
-            "POST",
-            self._path(resource, None, namespace),
-            obj,
-            query=_options(field_validation, dry_run=dry_run),
-        )
+        return await self._send("POST", self._path(resource, None, namespace), obj)
 
     async def replace(
         self,
@@ -195,12 +150,11 @@ class Client:
         namespace: str | None = None,
         *,
         subresource: str | None = None,
-        field_validation: str | None = None,
     ) -> meta.JsonObject:
         """Put `obj` in place of what it was read as; Conflict when that has changed since."""
         in_object, name = objects.key(obj)
         path = self._path(resource, name, namespace or in_object or None, subresource)
-        return await self._send("PUT", path, obj, query=_options(field_validation))
+        return await self._send("PUT", path, obj)
 
     async def merge_patch(
         self,
@@ -210,14 +164,12 @@ class Client:
         namespace: str | None = None,
         *,
         subresource: str | None = None,
-        field_validation: str | None = None,
     ) -> meta.JsonObject:
         """JSON merge patch (RFC 7386); Conflict if it names an outdated resourceVersion."""
         return await self._send(
             "PATCH",
             self._path(resource, name, namespace, subresource),
             patch,
-            query=_options(field_validation),
             content_type=transport.MERGE_PATCH,
         )
 
@@ -291,18 +243,6 @@ class Client:
                 for line in lines:
                     yield watching.change(line, type)
 
-    async def pod_logs(
-        self, name: str, namespace: str | None = None, options: LogOptions = LogOptions()
-    ) -> AsyncGenerator[bytes, None]:
-        """A container's log as it comes, cut anywhere."""
-        pods = self._path(resources.PODS, name, namespace, "log")
-        request = transport.Request(
-            method="GET", path=pods, query=options.query(), accept="*/*", timeout_s=None
-        )
-        async with self._http.open(request) as response:
-            async for some in watching.chunks(self._http, response):
-                yield some
-
     async def raw(
         self,
         method: str,
@@ -331,11 +271,10 @@ class Client:
         path: str,
         body: Any,
         *,
-        query: Mapping[str, str] | None = None,
         content_type: str = transport.JSON,
     ) -> meta.JsonObject:
         answer = await self.raw(
-            method, path, query=query, body=msgspec.json.encode(body), content_type=content_type
+            method, path, body=msgspec.json.encode(body), content_type=content_type
         )
         return decoding.whole(answer.body, dict)
 
@@ -378,9 +317,4 @@ def _segment(text: str) -> str:
 
 def _selection(label_selector: str, field_selector: str, **more: str) -> dict[str, str]:
     query = {"labelSelector": label_selector, "fieldSelector": field_selector, **more}
-    return {k: v for k, v in query.items() if v}
-
-
-def _options(field_validation: str | None, *, dry_run: bool = False) -> dict[str, str]:
-    query = {"fieldValidation": field_validation or "", "dryRun": "All" if dry_run else ""}
     return {k: v for k, v in query.items() if v}

@@ -157,13 +157,6 @@ async def test_list_follows_pages(kube: client.Client, stand: scripted.Stand) ->
     )
 
 
-async def test_list_with_limit_is_one_page(kube: client.Client, stand: scripted.Stand) -> None:
-    stand.answer({"metadata": {"resourceVersion": "9", "continue": "go on"}, "items": None})
-    listed = await kube.list(resource.PODS, "x", type=dict, limit=3)
-    assert (list(listed.items), listed.continue_) == ([], "go on")
-    assert stand.asked[0][2]["limit"] == "3"
-
-
 async def test_one_unreadable_object_does_not_hide_the_others(
     kube: client.Client, stand: scripted.Stand, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -193,7 +186,7 @@ async def test_raw_fields_do_not_keep_the_whole_list(
 async def test_writes_carry_their_options(kube: client.Client, stand: scripted.Stand) -> None:
     stand.answer({})
     obj = {"metadata": {"name": "a", "namespace": "x"}}
-    await kube.create(resource.PODS, obj, field_validation="Strict", dry_run=True)
+    await kube.create(resource.PODS, obj)
     await kube.replace(resource.PODS, obj, subresource="status")
     await kube.merge_patch(resource.PODS, "a", {"status": {}}, "x", subresource="status")
     await kube.delete(resource.PODS, "a", "x", uid="u", grace_s=0, propagation="Orphan")
@@ -205,22 +198,13 @@ async def test_writes_carry_their_options(kube: client.Client, stand: scripted.S
     )
     plain = b'{"metadata":{"name":"a","namespace":"x"}}'
     assert stand.asked == [
-        ("POST", pods, {"fieldValidation": "Strict", "dryRun": "All"}, plain),
+        ("POST", pods, {}, plain),
         ("PUT", f"{pods}/a/status", {}, plain),
         ("PATCH", f"{pods}/a/status", {}, b'{"status":{}}'),
         ("DELETE", f"{pods}/a", {}, options),
         ("POST", "/api/v1/namespaces/x/serviceaccounts/sa/token", {}, b'{"spec":{}}'),
     ]
     assert stand.headers[2]["Content-Type"] == "application/merge-patch+json"
-
-
-async def test_warnings_are_told(stand: scripted.Stand) -> None:
-    stand.answer({}, headers={"Warning": '299 - "unknown field \\"spec.foo\\""'})
-    heard: list[str] = []
-    settings = config.Config(server=stand.url)
-    async with client.Client(settings, on_warning=heard.append) as kube:
-        await kube.create(resource.PODS, {"metadata": {"name": "a"}})
-    assert heard == ['unknown field "spec.foo"']
 
 
 async def test_rotated_token_file_is_read_again(stand: scripted.Stand, tmp_path: Path) -> None:
@@ -237,24 +221,6 @@ async def test_rotated_token_file_is_read_again(stand: scripted.Stand, tmp_path:
         assert len(stand.asked) == 1
         file.write_text("new\n")
         await kube.get(resource.PODS, "a", "x")
-
-
-async def test_logs_come_as_they_are(kube: client.Client, stand: scripted.Stand) -> None:
-    async def handler(request: aiohttp.web.Request) -> aiohttp.web.StreamResponse:
-        response = aiohttp.web.StreamResponse()
-        await response.prepare(request)
-        await response.write(b"one\n")
-        await response.write(b"two")
-        return response
-
-    stand.handler = handler
-    options = client.LogOptions(follow=True, tail_lines=5)
-    log = b"".join([some async for some in kube.pod_logs("p", "x", options)])
-    assert log == b"one\ntwo"
-    assert stand.asked[0][1:3] == (
-        "/api/v1/namespaces/x/pods/p/log",
-        {"follow": "true", "tailLines": "5"},
-    )
 
 
 async def test_watch_gives_changes_of_any_size(kube: client.Client, stand: scripted.Stand) -> None:

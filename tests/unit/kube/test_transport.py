@@ -10,8 +10,9 @@ import aiohttp.web
 import pytest
 
 from kilnwork.api import resource
+from kilnwork.kit import clock
 from kilnwork.kit import errors as kit_errors
-from kilnwork.kube import client, config, errors
+from kilnwork.kube import client, config, errors, transport
 from support import certificates, scripted
 
 
@@ -117,3 +118,16 @@ async def test_a_redirect_is_not_followed(stand: scripted.Stand) -> None:
         await _seen_as(config.Config(server=stand.url, token="secret"))
     assert caught.value.status == 302
     assert len(stand.asked) == 1
+
+
+async def test_warnings_are_told(stand: scripted.Stand) -> None:
+    stand.answer({}, headers={"Warning": '299 - "unknown field \\"spec.foo\\""'})
+    heard: list[str] = []
+    async with transport.Transport(
+        config.Config(server=stand.url),
+        user_agent="test",
+        time=clock.SystemClock(),
+        on_warning=heard.append,
+    ) as http:
+        await http.send(transport.Request(method="GET", path="/"))
+    assert heard == ['unknown field "spec.foo"']
