@@ -4,14 +4,11 @@ Follows the store inside the server. No resources, affinity, taints or spread ye
 node there is nothing to choose, only a reason to give when nothing fits.
 """
 
-import logging
 from collections.abc import Callable, Sequence
 
 from kilnwork.api import meta, resource
 from kilnwork.controlplane import objects, work
 from kilnwork.controlplane.apiserver import crud, statuses, subresources
-
-log = logging.getLogger(__name__)
 
 _PODS, _NODES = resource.PODS.qualified, resource.NODES.qualified
 

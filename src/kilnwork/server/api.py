@@ -11,7 +11,6 @@
 An ASGI app. Authentication is done by whoever mounts it; rights are asked of `ports.Rights`.
 """
 
-import logging
 from collections.abc import Awaitable, Callable
 from urllib import parse
 
@@ -19,8 +18,6 @@ from kilnwork.api import task as api_task
 from kilnwork.dispatch import model
 from kilnwork.kit import clock, ids
 from kilnwork.server import asgi, documents, errors, logs, ports, why
-
-log = logging.getLogger(__name__)
 
 POLL_S = 0.1
 """How often a follower looks for more output. Files are read, not watched: a quiet log costs one

@@ -4,8 +4,6 @@ Used by `assembly`. Decides nothing: see `plan` and `status`. A task is submitte
 sees it first; statuses follow when they are due, so that a short task costs one or two writes.
 """
 
-import logging
-
 import msgspec
 
 from kilnwork.api import inputs, resource, task, task_cluster, task_object
@@ -15,8 +13,6 @@ from kilnwork.dispatch import errors as dispatch_errors
 from kilnwork.dispatch import model
 from kilnwork.kit import ids
 from kilnwork.kube import errors, events, queue
-
-log = logging.getLogger(__name__)
 
 Key = tuple[str, str]
 

@@ -5,14 +5,11 @@ Used by `cluster` and by `app`. A new namespace gets ServiceAccount `default` an
 is left in it. Refusing new content meanwhile is admission's part.
 """
 
-import logging
 from collections.abc import Callable, Sequence
 
 from kilnwork.api import meta, resource
 from kilnwork.controlplane import errors, objects, work
 from kilnwork.controlplane.apiserver import builtin, crud, deletion, statuses
-
-log = logging.getLogger(__name__)
 
 BASIC = ("default", "kube-system", "kube-public", "kube-node-lease")
 """Namespaces that are there from the beginning and stay."""
