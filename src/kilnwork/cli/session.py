@@ -137,7 +137,7 @@ class Session:
         async with self.http.open(asked) as response:
             watching.keep_alive(response)
             try:
-                async for some in watching.chunks(self.http, response):
+                async for some in watching.pieces(self.http, response):
                     yield some
             finally:
                 _hang_up(response)

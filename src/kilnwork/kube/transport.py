@@ -9,7 +9,7 @@ import contextlib
 import logging
 import ssl
 import tempfile
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from email import utils
 from typing import Any, Self
@@ -115,7 +115,7 @@ class Transport:
     async def send(self, request: Request) -> Answer:
         """Send and read the whole answer; raises a `KubeError` when it is an error or none came."""
         async with self._gate, self.open(request) as response:
-            with self._failures():
+            with self.failures():
                 body = await response.read()
         return Answer(response.status, response.content_type, body)
 
@@ -136,12 +136,6 @@ class Transport:
             # Ends a stream left early; an answer read whole has given its connection back already.
             response.close()
 
-    @contextlib.contextmanager
-    def reading(self) -> Any:
-        """Around reads of a body got by `open`: failures become `Unavailable`."""
-        with self._failures():
-            yield
-
     async def _start(self, request: Request) -> aiohttp.ClientResponse:
         if self._session is None:
             raise errors.KubeError("the client is not open: use it in `async with`")
@@ -151,7 +145,7 @@ class Transport:
         token = self._credential()
         if token:
             headers["Authorization"] = f"Bearer {token}"
-        with self._failures():
+        with self.failures():
             async with asyncio.timeout(request.head_timeout_s):
                 return await self._session.request(
                     request.method,
@@ -195,7 +189,8 @@ class Transport:
         return self._token != before
 
     @contextlib.contextmanager
-    def _failures(self) -> Any:
+    def failures(self) -> Iterator[None]:
+        """Around sending and around reads of a body got by `open`: failures become ours."""
         server = self._settings.server
         try:
             yield
@@ -212,12 +207,9 @@ class Transport:
             ) from error
 
     async def _error(self, response: aiohttp.ClientResponse) -> errors.ApiError:
-        with self._failures():
+        with self.failures():
             body = await response.read()
-        try:
-            status = _read_status.decode(body)
-        except msgspec.MsgspecError:
-            status = _Status(message=body[:200].decode(errors="replace").strip())
+        status = _status(body)
         return errors.from_status(
             response.status,
             status.reason,
@@ -241,13 +233,18 @@ class Transport:
 
 def status_error(body: bytes) -> errors.ApiError:
     """The error that a metav1.Status inside a stream stands for."""
-    try:
-        status = _read_status.decode(body)
-    except msgspec.MsgspecError:
-        status = _Status(message=body[:200].decode(errors="replace"))
+    status = _status(body)
     return errors.from_status(
         status.code or 500, status.reason, status.message, details=status.details
     )
+
+
+def _status(body: bytes) -> _Status:
+    """The Status in a body; of one that is none, its beginning as the message."""
+    try:
+        return _read_status.decode(body)
+    except msgspec.MsgspecError:
+        return _Status(message=body[:200].decode(errors="replace").strip())
 
 
 def _warning_text(value: str) -> str:

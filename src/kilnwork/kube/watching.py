@@ -1,7 +1,7 @@
 """Reading a watch: bytes as they come, cut into lines, decoded into changes.
 
 Used by `client.watch`. Lines may be as long as the largest object (1.5 MiB on etcd), so this cuts
-by itself and has no line limit but `MAX_LINE`. One chunk is handled at a time and the event loop
+by itself and has no line limit but `MAX_LINE`. One piece is handled at a time and the event loop
 gets its turn in between; a slow consumer fills the socket's buffer, not ours.
 """
 
@@ -96,20 +96,20 @@ def change(line: bytes, as_type: type[T]) -> Change[T]:
 async def batches(
     http: transport.Transport, response: aiohttp.ClientResponse
 ) -> AsyncIterator[list[bytes]]:
-    """The complete lines of each chunk; a line cut off by the stream's end is dropped."""
+    """The complete lines of each piece; a line cut off by the stream's end is dropped."""
     cutter = Cutter()
-    async for some in chunks(http, response):
+    async for some in pieces(http, response):
         lines = cutter.feed(some)
         if lines:
             yield lines
 
 
-async def chunks(
+async def pieces(
     http: transport.Transport, response: aiohttp.ClientResponse
 ) -> AsyncIterator[bytes]:
-    """The body as it comes; lets others run between two chunks even if more is already here."""
+    """The body as it comes; lets others run between two pieces even if more is already here."""
     while True:
-        with http.reading():
+        with http.failures():
             some = await response.content.readany()
         if not some:
             return

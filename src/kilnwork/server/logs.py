@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Self
 
-CHUNK_BYTES = 64 * 1024
+BLOCK_BYTES = 64 * 1024
 
 
 class Reader:
@@ -37,11 +37,11 @@ class Reader:
             self._queue = files
 
     def read(self) -> bytes:
-        """Up to `CHUNK_BYTES` more; empty when nothing more is there now."""
+        """Up to `BLOCK_BYTES` more; empty when nothing more is there now."""
         if self._file is None:
             self._open_both()
         while self._file is not None:
-            data = self._file.read(CHUNK_BYTES)
+            data = self._file.read(BLOCK_BYTES)
             if data or not self._advance():
                 return data
         return b""
@@ -56,7 +56,7 @@ class Reader:
             if _same(current, self._file):
                 current.close()
                 return False
-            rest = self._file.read(CHUNK_BYTES)
+            rest = self._file.read(BLOCK_BYTES)
             if rest:
                 self._file.seek(-len(rest), os.SEEK_CUR)
                 current.close()
@@ -128,7 +128,7 @@ def _seek_tail(file: BinaryIO, lines: int, *, at_end: bool) -> int:
 
 def _blocks_backwards(file: BinaryIO, size: int) -> Iterator[tuple[int, bytes]]:
     while size > 0:
-        start = max(0, size - CHUNK_BYTES)
+        start = max(0, size - BLOCK_BYTES)
         file.seek(start)
         yield start, file.read(size - start)
         size = start
