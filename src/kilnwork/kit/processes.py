@@ -32,7 +32,7 @@ class ProcessId(NamedTuple):
     def alive(self) -> bool:
         """True while this very process runs; a zombie is not alive."""
         stat = _stat(self.pid)
-        return stat is not None and stat.started == self.started and stat.state not in "ZX"
+        return stat is not None and stat.started == self.started and stat.running
 
 
 class Stat(NamedTuple):
@@ -140,7 +140,7 @@ def belonging(root: int | None, *, marker: str) -> set[int]:
     if root is not None:
         found |= {root} | {pid for pid, stat in stats.items() if stat.group == root}
     found |= below(found, stats)
-    return {pid for pid in found if pid in stats and stats[pid].state not in "ZX"}
+    return {pid for pid in found if pid in stats and stats[pid].running}
 
 
 def send(pids: Iterable[int], signal_number: int) -> None:
