@@ -7,6 +7,7 @@ output is not worth a disk flush each line, and the worker keeps what was not co
 """
 
 import logging
+import os
 import shutil
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from kilnwork.kit import ids
 log = logging.getLogger(__name__)
 
 FILE_BYTES = 8 << 20
+_APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
 
 
 def path(logs_dir: Path, ref: attempts.AttemptRef) -> Path:
@@ -90,9 +92,10 @@ class AttemptLogs:
         return rotations * self._file_bytes + size
 
     def _write(self, newer: Path, data: bytes) -> None:
-        newer.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.logs_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        newer.parent.mkdir(mode=0o700, exist_ok=True)
         while data:
-            with newer.open("ab") as file:
+            with os.fdopen(os.open(newer, _APPEND, 0o600), "ab") as file:
                 room = self._file_bytes - file.tell()
                 file.write(data[:room])
             data = data[room:]

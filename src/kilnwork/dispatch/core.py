@@ -70,6 +70,14 @@ class Core:
         self._loop = asyncio.get_running_loop()
         opened = self.journal.open()
         self.queries = queries.Queries(self.journal.path)
+        with journal.readable(self.journal.path):
+            self._take_up(opened)
+        self.journal.start(self._loop.call_soon_threadsafe, on_failure=self._fail)
+        self._last_beat = self.clock.monotonic()
+        self._beat = self._loop.call_later(HEARTBEAT_S, self._heartbeat)
+        self.schedule()
+
+    def _take_up(self, opened: journal.Opened) -> None:
         mem = memory.Memory(
             lease_s=self._lease_s,
             entropy=self._entropy,
@@ -78,17 +86,13 @@ class Core:
         )
         restoring.restore(mem, self.queries.unfinished(), self.queries.families(), self.now())
         self.machine = machine.Machine(mem)
-        self.journal.start(self._loop.call_soon_threadsafe, on_failure=self._fail)
-        self._last_beat = self.clock.monotonic()
-        self._beat = self._loop.call_later(HEARTBEAT_S, self._heartbeat)
-        self.schedule()
 
     def close(self) -> None:
         """Stop deciding, finish the commit under way, let go of the journal."""
         self._stop(errors.HubStopped())
-        self.journal.close()
         if hasattr(self, "queries"):
-            self.queries.close()
+            self.queries.close()  # first: the last connection tidies up, and must be able to write
+        self.journal.close()
 
     def now(self) -> inputs.Moment:
         """This moment, on both clocks."""

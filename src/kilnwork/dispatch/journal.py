@@ -69,11 +69,13 @@ class Journal:
         """Lock, migrate, raise the epoch. Raises `JournalLocked` or `JournalUnreadable`."""
         self._take_lock()
         try:
-            self._connection = _connect(self.path)
-            with _transaction(self._connection) as cursor:
-                cursor.execute(_SQL["raise_epoch"])
-                self.epoch = int(cursor.execute(_SQL["read_epoch"]).get)
-                task_row, worker_row = cursor.execute(_SQL["next_rows"]).get
+            _make_private(self.path)
+            with readable(self.path):
+                self._connection = _connect(self.path)
+                with _transaction(self._connection) as cursor:
+                    cursor.execute(_SQL["raise_epoch"])
+                    self.epoch = int(cursor.execute(_SQL["read_epoch"]).get)
+                    task_row, worker_row = cursor.execute(_SQL["next_rows"]).get
         except BaseException:
             self.close()
             raise
@@ -190,6 +192,31 @@ def _transaction(connection: apsw.Connection) -> Iterator[apsw.Cursor]:
         raise
 
 
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """Whatever SQLite finds wrong with the file at `path` becomes `JournalUnreadable`."""
+    try:
+        yield
+    except apsw.NotADBError as error:
+        raise errors.JournalUnreadable(f"{path} is no journal of kilnwork") from error
+    except apsw.CorruptError as error:
+        raise errors.JournalUnreadable(
+            f"{path} is damaged ({error}); nothing was deleted. Put a backup in its place, or move "
+            f"{path.name}* elsewhere and start again: Task objects that are not over run anew, "
+            "what tasks had spawned is lost"
+        ) from error
+
+
+def _make_private(path: Path) -> None:
+    """The journal holds arguments and results: for its owner only, whatever the umask.
+
+    SQLite gives the files beside it the same mode.
+    """
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    for file in path.parent.glob(f"{path.name}*"):
+        file.chmod(0o600)
+
+
 def _connect(path: Path) -> apsw.Connection:
     connection = apsw.Connection(str(path))
     try:
@@ -198,9 +225,6 @@ def _connect(path: Path) -> apsw.Connection:
         connection.pragma("synchronous", "full")
         connection.pragma("wal_autocheckpoint", 4000)
         _migrate(connection, path)
-    except apsw.NotADBError as error:
-        connection.close()
-        raise errors.JournalUnreadable(f"{path} is no journal of kilnwork") from error
     except BaseException:
         connection.close()
         raise

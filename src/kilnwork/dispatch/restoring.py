@@ -50,7 +50,8 @@ def restore(
         family = sizes.setdefault((parent, run), records.Family(parent, run, declared=declared))
         _count(family, state, number)
     for row in unfinished:
-        task = _task(mem, row, now)
+        spec = _spec(row)
+        task = _task(mem, row, spec)
         own = sizes.get((task.id, task.run))
         if own is not None:
             task.family = own
@@ -58,7 +59,19 @@ def restore(
         if parent_ref is not None and row.child_key is not None:
             siblings = sizes[parent_ref.task, parent_ref.run]
             spawning.adopt(siblings, task, parent_ref, child_key=row.child_key)
-        _resume(mem, task, row, now)
+        if spec is None and not task.held:
+            _give_up(mem, task, now)
+        else:
+            _resume(mem, task, row, now)
+
+
+def _give_up(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:
+    """Nobody can tell any more what it was to run."""
+    message = "the journal has its spec in a form that this kilnwork cannot read"
+    if task.state is _S.KILLING:
+        ending.finish(mem, task, now, state=_S.KILLED, reason=_R.KILLED, message=message)
+    else:
+        ending.finish(mem, task, now, state=_S.FAILED, reason=_R.INVALID_SPEC, message=message)
 
 
 def _count(family: records.Family, state: str, number: int) -> None:
@@ -69,8 +82,7 @@ def _count(family: records.Family, state: str, number: int) -> None:
         family.failed += number
 
 
-def _task(mem: memory.Memory, row: rows.TaskRow, now: inputs.Moment) -> records.Task:
-    spec = _spec(row)
+def _task(mem: memory.Memory, row: rows.TaskRow, spec: api_task.TaskSpec | None) -> records.Task:
     submission = model.Submission(
         task=row.task,
         namespace=row.namespace,
