@@ -1,4 +1,4 @@
-"""Journals of other days: what can be read is taken up, what cannot be says so; files are private."""
+"""Journals of other days: what can be read is taken up, what cannot says so. Files are private."""
 
 import sqlite3
 import stat
@@ -99,8 +99,8 @@ async def test_a_journal_of_version_1_is_taken_up(tmp_path: Path) -> None:
         db.execute(
             "INSERT INTO task (row, task, run, namespace, name, cluster, declared, spec, created,"
             " state, reason, message, attempt, failures, losses, excused, due) VALUES"
-            " (1, ?, 1, 'ns', 't', 'default', 1, '{\"command\":[\"true\"]}', 5.0, 'Pending', '', '',"
-            " 0, 0, 0, 0, 0)",
+            " (1, ?, 1, 'ns', 't', 'default', 1, '{\"command\":[\"true\"]}', 5.0, 'Pending', '',"
+            " '', 0, 0, 0, 0, 0)",
             (task,),
         )
     db.close()
