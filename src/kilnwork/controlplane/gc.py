@@ -79,7 +79,10 @@ class Collector:
         if any(self._is_no_owner(key.namespace, reference) for reference in references):
             self._work.add(key)
         if found.deletion_timestamp and _is_held(found):
-            self._waiting_owners.add(found.uid)
+            if found.uid not in self._waiting_owners:
+                self._waiting_owners.add(found.uid)
+                for dependent in self.owned_by(found.uid):
+                    self._work.add(dependent)
             self._work.add(key)
 
     def _forget(self, key: objects.Key, found: meta.ObjectMeta) -> None:
@@ -181,12 +184,22 @@ class Collector:
                 await self._drop_references(dependent, {found.uid})
             await self._drop_finalizer(place, deletion.ORPHAN)
         elif deletion.FOREGROUND in found.finalizers:
-            self._waiting_owners.add(found.uid)
-            blocking = list(self._blocking(found.uid))
-            for key in self.owned_by(found.uid):
-                self._work.add(key)
-            if not blocking:
+            blocked = any(True for _ in self._blocking(found.uid))
+            if not blocked or self._waits_for_itself(found.uid):
                 await self._drop_finalizer(place, deletion.FOREGROUND)
+
+    def _waits_for_itself(self, uid: str) -> bool:
+        """True when owners being deleted block each other in a circle: one must go first."""
+        blocks: dict[str, set[str]] = {}
+        for one in self._waiting_owners & self._uids.keys():
+            for reference in self._references.get(self._uids[one], ()):
+                if reference.block_owner_deletion:
+                    blocks.setdefault(reference.uid, set()).add(one)
+        seen, front = set[str](), {uid}
+        while front:
+            front = set().union(*(blocks.get(one, ()) for one in front)) - seen
+            seen |= front
+        return uid in seen
 
     def _blocking(self, uid: str) -> Iterator[objects.Key]:
         for key in self._owned.get(uid, ()):

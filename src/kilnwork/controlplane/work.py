@@ -55,6 +55,7 @@ class Work(Generic[K]):
                 key = next(iter(self._keys))
                 del self._keys[key]
                 await self._try(key)
+                await asyncio.sleep(0)  # a look that never waits must not keep others from working
 
     async def _try(self, key: K) -> None:
         try:

@@ -1,6 +1,7 @@
 """Objects go when their owners are gone, and only then."""
 
 import asyncio
+import functools
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 
 from kilnwork.api import resource
 from kilnwork.controlplane import gc
-from kilnwork.controlplane.apiserver import crud, deletion
+from kilnwork.controlplane.apiserver import crud, deletion, patching
 from kilnwork.kit import clock
 from support import objects, waiting
 
@@ -117,6 +118,20 @@ async def test_foreground_without_dependents_goes(world: objects.World) -> None:
     await world.create(CM, "owner")
     await world.delete(CM, "owner", propagation="Foreground")
     await world.gone(CM, "owner")
+
+
+@pytest.mark.parametrize("length", [1, 2, 5])
+async def test_a_circle_of_owners_goes(world: objects.World, length: int) -> None:
+    made = [await world.create(CM, f"c{i}") for i in range(length)]
+    for i, owner in enumerate(made):
+        place = crud.where(CM, "default", f"c{(i + 1) % length}")
+        change = functools.partial(
+            patching.merge, patch={"metadata": objects.owned_by(owner, block=True)}
+        )
+        await world.writer.change(place, change, crud.Options())
+    await world.delete(CM, "c0", propagation="Foreground")
+    for i in range(length):
+        await world.gone(CM, f"c{i}")
 
 
 async def test_orphans_lose_the_reference_and_stay(world: objects.World) -> None:
