@@ -6,7 +6,7 @@ import contextlib
 import shutil
 import signal
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +21,6 @@ from kilnwork.kube import client, errors
 from support import waiting
 
 NS = "default"
-
-
-async def eventually(
-    look: Callable[[], Awaitable[bool]], *, what: str, timeout_s: float = 10.0
-) -> None:
-    """Wait until a coroutine function says yes."""
-    deadline = time.monotonic() + timeout_s
-    while not await look():
-        assert time.monotonic() < deadline, f"{what}: not within {timeout_s} s"
-        await asyncio.sleep(0.02)
 
 
 class World:
@@ -102,7 +92,7 @@ class World:
             found = await self.get(name)
             return found["status"]["phase"] in phases
 
-        await eventually(look, what=f"{name} is {phases}", timeout_s=timeout_s)
+        await waiting.until_async(look, what=f"{name} is {phases}", timeout_s=timeout_s)
         return found
 
     async def until_state(self, name: str, state: str, reason: str) -> dict[str, Any]:
@@ -115,7 +105,7 @@ class World:
             found = states[0]["state"].get(state) or {}
             return found.get("reason") == reason
 
-        await eventually(look, what=f"{name} is {state}/{reason}", timeout_s=10)
+        await waiting.until_async(look, what=f"{name} is {state}/{reason}", timeout_s=10)
         return found
 
     async def until_gone(self, name: str) -> None:
@@ -125,7 +115,7 @@ class World:
                 return False
             return True
 
-        await eventually(gone, what=f"{name} is gone", timeout_s=10)
+        await waiting.until_async(gone, what=f"{name} is gone", timeout_s=10)
 
     async def log(self, name: str, **query: str) -> str:
         path = f"{resource.PODS.base(NS)}/{name}/log"
@@ -138,7 +128,7 @@ class World:
         async def logged() -> bool:
             return bool(await self.log(name))
 
-        await eventually(logged, what=f"{name} writes")
+        await waiting.until_async(logged, what=f"{name} writes")
 
     def pid(self, uid: str, number: int = 0) -> int:
         """The container's first process."""
@@ -168,7 +158,7 @@ async def test_the_node_registers_itself(world: World) -> None:
             return bool(found["spec"]["holderIdentity"] == "n1")
         return False
 
-    await eventually(lease, what="the lease is held")
+    await waiting.until_async(lease, what="the lease is held")
 
 
 @pytest.mark.parametrize(("code", "phase"), [(0, "Succeeded"), (3, "Failed")])
@@ -287,7 +277,7 @@ async def test_a_container_is_restarted_at_once_then_later(world: World) -> None
         found = (await world.get("p"))["status"]["containerStatuses"][0]
         return bool(found["restartCount"] >= 2)
 
-    await eventually(third, what="the second restart", timeout_s=10)
+    await waiting.until_async(third, what="the second restart", timeout_s=10)
     assert await world.log("p", previous="true") == "run\n"
 
 
@@ -411,7 +401,7 @@ async def test_stopping_ends_every_process_and_the_shim() -> None:
         found = (await made.get("always"))["status"]["containerStatuses"][0]
         return bool(found["restartCount"] == 1 and "running" in found["state"])
 
-    await eventually(again, what="the other runs again", timeout_s=10)
+    await waiting.until_async(again, what="the other runs again", timeout_s=10)
     await made.stop()
     made.close()
 

@@ -6,7 +6,7 @@ the writes to them.
 
 import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from kilnwork.api import meta, resource
 from kilnwork.dispatch import model
 from kilnwork.kit import clock, coroutines
 from kilnwork.kube import client
-from support import bare_api, told_hub, waiting
+from support import served, told_hub, waiting
 
 NS = "default"
 LONG = "a." * 126 + "a"
@@ -26,11 +26,6 @@ SETTINGS = controllers.Settings(
 )
 QUIET_S = 0.3
 """Long enough for a write that should not happen to happen."""
-
-
-async def eventually(look: Callable[[], Any], *, what: str, timeout_s: float = 5.0) -> Any:
-    """The first truthy answer of `look`, which may be a coroutine function."""
-    return await waiting.until_async(look, what=what, timeout_s=timeout_s)
 
 
 class Writes:
@@ -116,11 +111,11 @@ class World:
             same = (status.get("state"), status.get("reason")) == (state, reason)
             return status if same else None
 
-        return await eventually(told, what=f"{state}/{reason}", timeout_s=within_s)
+        return await waiting.until_async(told, what=f"{state}/{reason}", timeout_s=within_s)
 
     async def submitted(self, name: str, times: int = 1, *, within_s: float = 5.0) -> None:
         """Wait until the dispatcher has a task."""
-        await eventually(
+        await waiting.until_async(
             lambda: self.hub.names().count(name) >= times,
             what=f"{name} submitted",
             timeout_s=within_s,
@@ -134,12 +129,11 @@ class World:
     async def has_pods(self, *names: str) -> dict[str, dict[str, Any]]:
         """Wait until exactly these Pods exist."""
 
-        async def found() -> dict[str, dict[str, Any]] | None:
+        async def found() -> dict[str, dict[str, Any]]:
             pods = await self.pods()
-            return pods if sorted(pods) == sorted(names) else None
+            return pods if sorted(pods) == sorted(names) else {}
 
-        made: dict[str, dict[str, Any]] = await eventually(found, what=f"Pods {names}")
-        return made
+        return await waiting.until_async(found, what=f"Pods {names}")
 
     async def kube_events(self, reason: str) -> list[dict[str, Any]]:
         """Kube events with a reason."""
@@ -164,7 +158,7 @@ def worker(pod: dict[str, Any], *, busy: int = 0, ready: bool = True) -> model.W
 @contextlib.asynccontextmanager
 async def running(folder: Path) -> AsyncIterator[World]:
     """A world of its own in `folder`."""
-    async with bare_api.running(folder) as kube:
+    async with served.kube(folder) as kube:
         made = World(kube)
         await made.start()
         try:

@@ -1,6 +1,7 @@
-"""A whole embedded control plane in this process, and bare HTTP to it: no client of ours between.
+"""A whole embedded control plane in this process, with bare HTTP or our own client to it.
 
-For tests of the API server as any HTTP client sees it. No node runs unless a test starts one.
+For tests of the API server as any HTTP client sees it, and of what needs a real server below. No
+node runs unless a test starts one.
 """
 
 import asyncio
@@ -11,12 +12,12 @@ import ssl
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import aiohttp
 
 from kilnwork.controlplane import cluster
+from kilnwork.kube import client
 
 MERGE = "application/merge-patch+json"
 
@@ -48,12 +49,7 @@ class Http:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.session.close()
 
     async def send(
@@ -135,6 +131,16 @@ async def control_plane(folder: Path, *, port: int = 0) -> AsyncIterator[cluster
         yield plane
     finally:
         await plane.stop()
+
+
+@contextlib.asynccontextmanager
+async def kube(folder: Path) -> AsyncIterator[client.Client]:
+    """Our client of a new control plane with its data in `folder`."""
+    async with (
+        control_plane(folder) as plane,
+        client.Client(plane.admin_config()) as found,
+    ):
+        yield found
 
 
 def http(plane: cluster.ControlPlane, *, token: str | None = "admin") -> Http:  # noqa: S107
