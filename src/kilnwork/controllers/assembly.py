@@ -1,11 +1,11 @@
 """Puts the controllers together: caches, reflectors, queues, reconcilers, and their start order.
 
-Used by the wiring of `kiln up` and `kiln manager`, as `controllers.Controllers`. The token verifier
+Used by the wiring of `kiln up`, as `controllers.Controllers`. The token verifier
 exists before anything starts, because the hub needs it to be made.
 """
 
 import secrets
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any
 
 from kilnwork.api import meta, pod, resource, task, task_cluster, task_object
@@ -51,32 +51,18 @@ class Controllers:
         self._follow = coroutines.Crew("controllers", on_failure=on_failure)
         self._manager = manager.Manager("controllers", on_failure=on_failure)
         reflectors = self._reflectors(kube)
+        asked = (resource.TASK_CLUSTERS, resource.SECRETS)
         self.verifier = tokens.SecretVerifier(
-            self.caches,
-            synced=[
-                r.synced
-                for r in reflectors
-                if r.resource in (resource.TASK_CLUSTERS, resource.SECRETS)
-            ],
+            self.caches, synced=[r.synced for r in reflectors if r.resource in asked]
         )
         self._manager.add_service(self._recorder)
         self._manager.add_reflector(*reflectors)
-        self._manager.add_controller(
-            controller.Controller(
-                "task", self._tasks.reconcile, self._tasks_queue, workers=TASK_WORKERS
-            ),
-            controller.Controller(
-                "taskcluster",
-                self._clusters.reconcile,
-                self._clusters_queue,
-                workers=CLUSTER_WORKERS,
-            ),
-        )
+        self._manager.add_controller(*self._loops())
 
     async def start(self, hub: ports.Hub, *, sync_timeout_s: float = 30.0) -> None:
         """Follow the dispatcher and the API server, then reconcile. Raises NotSynced."""
-        self._begin("task views", self._tasks.follow(hub))
-        self._begin("cluster views", self._clusters.follow(hub))
+        self._follow.start("task views", self._tasks.follow(hub))
+        self._follow.start("cluster views", self._clusters.follow(hub))
         try:
             await self._manager.start(sync_timeout_s=sync_timeout_s)
         except BaseException:
@@ -88,8 +74,18 @@ class Controllers:
         await self._manager.stop()
         await self._follow.stop()
 
-    def _begin(self, name: str, work: Coroutine[Any, Any, None]) -> None:
-        self._follow.start(name, work)
+    def _loops(self) -> tuple[controller.Controller, ...]:
+        return (
+            controller.Controller(
+                "task", self._tasks.reconcile, self._tasks_queue, workers=TASK_WORKERS
+            ),
+            controller.Controller(
+                "taskcluster",
+                self._clusters.reconcile,
+                self._clusters_queue,
+                workers=CLUSTER_WORKERS,
+            ),
+        )
 
     def _reflectors(self, kube: client.Client) -> list[reflector.Reflector[Any]]:
         known, ours = self.caches, reflector.Scope(label_selector=_OURS)

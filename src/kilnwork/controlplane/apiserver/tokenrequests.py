@@ -74,15 +74,22 @@ def answer(
     answered: meta.JsonObject = {"audiences": audiences, "expirationSeconds": seconds}
     if spec.bound_object_ref is not None:
         answered["boundObjectRef"] = msgspec.to_builtins(spec.bound_object_ref)
+    metadata = {
+        "name": name,
+        "namespace": namespace,
+        "creationTimestamp": clock.rfc3339(minted.expires - seconds),
+    }
+    return _document(metadata, answered, minted)
+
+
+def _document(
+    metadata: meta.JsonObject, spec: meta.JsonObject, minted: tokens.Minted
+) -> meta.JsonObject:
     return {
         "kind": RESOURCE.kind,
         "apiVersion": RESOURCE.api_version,
-        "metadata": {
-            "name": name,
-            "namespace": namespace,
-            "creationTimestamp": clock.rfc3339(minted.expires - seconds),
-        },
-        "spec": answered,
+        "metadata": metadata,
+        "spec": spec,
         "status": {
             "token": minted.token,
             "expirationTimestamp": clock.rfc3339(minted.expires),

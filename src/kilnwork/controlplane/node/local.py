@@ -74,18 +74,7 @@ class LocalNode:
         self._recorder = events.Recorder(
             kube, component="kiln-node", host=settings.name, time=self._now
         )
-        tools = reconciler.Tools(
-            kube=kube,
-            cache=self._cache,
-            queue=self._queue,
-            link=lambda: self._shim.link,
-            accounts=account.Accounts(kube, ca=settings.certificates.ca),
-            recorder=self._recorder,
-            facts=facts(settings, kube.config.server),
-            folder=self._pods,
-            now=self._now,
-        )
-        self._reconciler = reconciler.Reconciler(tools)
+        self._reconciler = reconciler.Reconciler(self._tools(kube))
         self._shim = supervisor.Supervisor(
             settings.folder / "shim",
             settings.run_dir / "shim.sock",
@@ -116,6 +105,19 @@ class LocalNode:
     def port(self) -> int:
         """Where the kubelet paths are served."""
         return self._server.port
+
+    def _tools(self, kube: client.Client) -> reconciler.Tools:
+        return reconciler.Tools(
+            kube=kube,
+            cache=self._cache,
+            queue=self._queue,
+            link=lambda: self._shim.link,
+            accounts=account.Accounts(kube, ca=self._settings.certificates.ca),
+            recorder=self._recorder,
+            facts=facts(self._settings, kube.config.server),
+            folder=self._pods,
+            now=self._now,
+        )
 
     def _build_manager(self, kube: client.Client) -> manager.Manager:
         built = manager.Manager("local node")
