@@ -10,8 +10,8 @@ import pytest
 
 from kilnwork.api import task
 from kilnwork.dispatch import hub, journal, model
-from kilnwork.kit import clock, ids, paths
-from support import waiting, worker_process
+from kilnwork.kit import clock, ids
+from support import short, waiting, worker_process
 
 
 class AnyToken:
@@ -80,7 +80,7 @@ class House:
 
 @asynccontextmanager
 async def house_in(folder: Path) -> AsyncIterator[House]:
-    run = paths.short_runtime_dir()
+    run = short.folder()
     made = House(folder, run)
     await made.hub.start(made.socket)
     made.worker.start()

@@ -16,9 +16,9 @@ import pytest_asyncio
 from kilnwork.api import resource
 from kilnwork.controlplane import cluster
 from kilnwork.controlplane.node import container, statuses
-from kilnwork.kit import paths, processes
+from kilnwork.kit import processes
 from kilnwork.kube import client, errors
-from support import waiting
+from support import short, waiting
 
 NS = "default"
 
@@ -27,7 +27,7 @@ class World:
     """One data folder, its control plane with a node, and an admin's client."""
 
     def __init__(self) -> None:
-        self.data = paths.short_runtime_dir()
+        self.data = short.folder()
         self.workdir = self.data / "work"
         self.workdir.mkdir()
         self.uids: set[str] = set()

@@ -12,8 +12,8 @@ import pytest
 
 from kilnwork.api import attempts, task
 from kilnwork.channel import messages
-from kilnwork.kit import ids, paths, processes
-from support import scripted_hub, waiting, worker_process
+from kilnwork.kit import ids, processes
+from support import scripted_hub, short, waiting, worker_process
 
 SUCCEEDED, FAILED = attempts.Ending.SUCCEEDED, attempts.Ending.FAILED
 LOST, STOPPED = attempts.Ending.LOST, attempts.Ending.STOPPED
@@ -21,7 +21,7 @@ LOST, STOPPED = attempts.Ending.LOST, attempts.Ending.STOPPED
 
 @pytest.fixture
 async def hub() -> AsyncIterator[scripted_hub.ScriptedHub]:
-    folder = paths.short_runtime_dir()
+    folder = short.folder()
     found = scripted_hub.ScriptedHub(folder / "channel.sock")
     await found.start()
     yield found

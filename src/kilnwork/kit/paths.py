@@ -21,8 +21,3 @@ def write_private(path: Path, content: bytes) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
-
-
-def short_runtime_dir() -> Path:
-    """A new folder of mode 0700 with a path short enough for a Unix socket (108 bytes, unix(7))."""
-    return Path(tempfile.mkdtemp(prefix="kiln-"))

@@ -8,8 +8,8 @@ import pytest
 
 from kilnwork.api import attempts
 from kilnwork.channel import errors, messages, peer
-from kilnwork.kit import clock, coroutines, ids, paths
-from support import scripted_hub, waiting
+from kilnwork.kit import clock, coroutines, ids
+from support import scripted_hub, short, waiting
 
 REF = attempts.AttemptRef(ids.new_task_id(), 1, 1)
 DONE = attempts.Outcome(attempts.Ending.SUCCEEDED, "Succeeded")
@@ -79,7 +79,7 @@ class Ends:
 
 @pytest.fixture
 async def ends() -> AsyncIterator[Ends]:
-    folder = paths.short_runtime_dir()
+    folder = short.folder()
     hub = scripted_hub.ScriptedHub(folder / "channel.sock")
     await hub.start()
     owner = Owner()

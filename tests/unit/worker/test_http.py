@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kilnwork.kit import paths
 from kilnwork.worker import http
+from support import short
 
 
 @dataclass
@@ -54,7 +54,7 @@ async def hang_up(writer: asyncio.StreamWriter) -> None:
 
 @pytest.fixture
 async def site() -> AsyncIterator[Site]:
-    folder = paths.short_runtime_dir()
+    folder = short.folder()
     listener = socket.socket(socket.AF_UNIX)
     listener.setblocking(False)
     listener.bind(str(folder / "s"))

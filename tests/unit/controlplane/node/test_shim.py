@@ -14,8 +14,8 @@ import pytest
 import pytest_asyncio
 
 from kilnwork.controlplane.node import container, errors, shim, shim_link
-from kilnwork.kit import ids, paths, processes
-from support import waiting
+from kilnwork.kit import ids, processes
+from support import short, waiting
 
 DAEMON = """
 import os, time
@@ -36,7 +36,7 @@ class Bench:
     """A folder, a shim on it, and what it reported."""
 
     def __init__(self) -> None:
-        self.base = paths.short_runtime_dir()
+        self.base = short.folder()
         self.uid = ids.new_uid()
         self.ended: dict[str, container.Record] = {}
         self.link: shim_link.Link | None = None

@@ -1,0 +1,9 @@
+"""Folders for Unix sockets, whose paths may have 108 bytes (unix(7)): pytest's own are too long."""
+
+import tempfile
+from pathlib import Path
+
+
+def folder() -> Path:
+    """A new folder of mode 0700 with a short path; who asks for it removes it."""
+    return Path(tempfile.mkdtemp(prefix="kiln-"))
