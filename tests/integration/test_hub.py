@@ -606,6 +606,22 @@ async def test_a_loss_while_the_dispatcher_was_away_counts_nothing(folder: Path)
         assert (view.losses, view.failures) == (0, 0)
 
 
+async def test_a_worker_that_could_not_renew_counts_nothing_against_its_tasks(
+    dispatcher: hub.Hub, folder: Path
+) -> None:
+    retry = api_task.Retry(max_losses=0)
+    async with a_worker(folder) as worker:
+        await dispatcher.submit(a_task(retry=retry))
+        run = await worker.expect(messages.Run)
+        worker.started(run.ref)
+        ended = attempts.Outcome(attempts.Ending.LOST, reasons.Reason.WORKER_LOST, "lease")
+        worker.finished(run.ref, ended)
+        again = await worker.expect(messages.Run)
+        assert (again.ref.task, again.ref.attempt) == (run.ref.task, 2)
+        view = await state_of(dispatcher, run.ref.task, api_task.State.STAGING)
+        assert (view.losses, view.failures) == (0, 0)
+
+
 async def test_two_dispatchers_cannot_share_a_journal(dispatcher: hub.Hub, folder: Path) -> None:
     with pytest.raises(errors.JournalLocked, match=f"process {os.getpid()}"):
         async with running(folder):

@@ -72,9 +72,19 @@ def send_stop(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> Non
 
 
 def conclude(
-    mem: memory.Memory, task: records.Task, outcome: attempts.Outcome, now: inputs.Moment
+    mem: memory.Memory,
+    task: records.Task,
+    outcome: attempts.Outcome,
+    now: inputs.Moment,
+    *,
+    reported: bool = False,
 ) -> None:
-    """The newest attempt is over: finish the task, or let it wait for the next attempt."""
+    """The newest attempt is over: finish the task, or let it wait for the next attempt.
+
+    `reported`: its worker says so. One that says WorkerLost ended the attempt because it could not
+    renew a lease that has not ended here: it was us who did not answer.
+    """
+    excused = reported and outcome.reason == _R.WORKER_LOST
     before_start = task.attempt_state is _A.RESERVED
     if before_start and (outcome.ending is attempts.Ending.SUCCEEDED or outcome.started):
         lifecycle.start(mem, task, now, at=outcome.started or now.wall)
@@ -94,7 +104,8 @@ def conclude(
     elif outcome.ending is attempts.Ending.FAILED:
         _fail(mem, task, outcome, now)
     else:
-        _lose(mem, task, outcome, now, before_start=before_start)
+        away = task.worker is not None and task.worker.from_before
+        _lose(mem, task, outcome, now, excused=before_start or away or excused)
 
 
 def release(mem: memory.Memory, task: records.Task, *, proof: bool) -> None:
@@ -201,11 +212,10 @@ def _lose(
     outcome: attempts.Outcome,
     now: inputs.Moment,
     *,
-    before_start: bool,
+    excused: bool,
 ) -> None:
     """A loss that is not the task's fault, counted unless it never ran or we were away."""
-    away = task.worker is not None and task.worker.from_before
-    if (before_start or away) and task.excused < retrying.MAX_EXCUSED:
+    if excused and task.excused < retrying.MAX_EXCUSED:
         task.excused += 1
         mem.move(task, _S.PENDING)
         task.reason = _R.TAKEN_BACK

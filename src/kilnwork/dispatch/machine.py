@@ -162,7 +162,7 @@ class Machine:
         if worker is not None and item.outcome.reason == _R.WORKER_STOPPING:
             worker.leaving = True
         if task is not None:
-            ending.conclude(self.memory, task, item.outcome, now)
+            ending.conclude(self.memory, task, item.outcome, now, reported=True)
         elif worker is not None and item.outcome.proof:
             fleet.prove(self.memory, worker, item.ref)
         self.memory.send(instructions.Acknowledge(item.link, item.serial))

@@ -54,13 +54,3 @@ ATTEMPT_MOVES: frozenset[tuple[AttemptState, AttemptState]] = frozenset(
         (_A.STARTED, _A.STOPPED),
     }
 )
-
-
-def may_move(before: api_task.State, after: api_task.State) -> bool:
-    """True when a task may go from one state to the other."""
-    return (before, after) in TASK_MOVES
-
-
-def may_move_attempt(before: AttemptState, after: AttemptState) -> bool:
-    """True when an attempt may go from one state to the other."""
-    return (before, after) in ATTEMPT_MOVES
