@@ -37,6 +37,24 @@ async def test_a_link_laid_in_tmp_is_not_followed(long_path: Path, tmp_path: Pat
         run.unlink()
 
 
+@pytest.mark.parametrize("name", ["token", "kubeconfig", "pki/ca.key", "control.db"])
+async def test_what_cannot_be_written_is_named(tmp_path: Path, name: str) -> None:
+    (tmp_path / "data" / name).mkdir(parents=True)
+    with pytest.raises(errors.ConfigurationError, match="data"):
+        async with served.control_plane(tmp_path / "data"):
+            pass
+
+
+@pytest.mark.parametrize("name", ["token", "pki/ca.key", "pki/sa.key", "control.db"])
+async def test_garbage_is_refused_and_named(tmp_path: Path, name: str) -> None:
+    async with served.control_plane(tmp_path / "data"):
+        pass
+    (tmp_path / "data" / name).write_bytes(bytes(range(128, 256)) * 40)
+    with pytest.raises(errors.ConfigurationError, match=name.split("/", maxsplit=1)[0]):
+        async with served.control_plane(tmp_path / "data"):
+            pass
+
+
 async def test_a_file_in_the_place_of_the_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("")
     with pytest.raises(errors.ConfigurationError, match="cannot be used"):

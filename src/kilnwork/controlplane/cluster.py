@@ -137,6 +137,13 @@ class ControlPlane:
         """
         try:
             await self._start()
+        except OSError as error:
+            await self.stop()
+            what = error.strerror or str(error)
+            where = f" ({error.filename})" if error.filename else ""
+            raise kit_errors.ConfigurationError(
+                f"data directory {self.data_dir} cannot be used: {what}{where}"
+            ) from error
         except BaseException:
             await self.stop()
             raise
@@ -260,7 +267,11 @@ class ControlPlane:
     def _admin_token(self) -> str:
         path = self.data_dir / _TOKEN
         if path.exists():
-            token = path.read_text().strip()
+            token = path.read_bytes().decode("latin-1").strip()
+            if not token.isascii() or (token and not token.isprintable()):
+                raise kit_errors.ConfigurationError(
+                    f"the token file {path} cannot be read: remove it to get a new token"
+                )
             if token:
                 path.chmod(0o600)
                 return token

@@ -119,7 +119,13 @@ class Pki:
 
     def signing_key(self) -> ec.EllipticCurvePrivateKey:
         """The key for service-account tokens."""
-        return _load_key(self.service_account_key)
+        try:
+            return _load_key(self.service_account_key)
+        except (ValueError, TypeError) as error:
+            raise errors.ConfigurationError(
+                f"the key {self.service_account_key} cannot be read; remove that file to get a "
+                "new one (tokens of service accounts that are in use end with it)"
+            ) from error
 
     def _pair(self, name: str) -> KeyPair:
         return KeyPair(self._directory / f"{name}.crt", self._directory / f"{name}.key")
