@@ -28,7 +28,6 @@ from kilnwork.controlplane.apiserver import (
 
 Operation = Literal["create", "update"]
 
-PROTECTED_NAMESPACES = frozenset({"default", "kube-system", "kube-public", "kube-node-lease"})
 _NAMESPACE_LABEL = "kubernetes.io/metadata.name"
 
 
@@ -77,12 +76,6 @@ async def admit(asked: Question, *, user: authn.User, reader: lookup.Lookup) -> 
         warnings += rules_ours.warnings(kind, old, obj)
     _guard(kind, obj, user=user, reader=reader)
     return Admitted(obj, tuple(warnings))
-
-
-def admit_delete(kind: resource.Resource, name: str) -> None:
-    """403 for what must stay: the namespaces that the server itself needs."""
-    if kind.kind == resource.NAMESPACES.kind and name in PROTECTED_NAMESPACES:
-        raise statuses.refused(kind, name, "this namespace may not be deleted")
 
 
 def check_namespace(kind: resource.Resource, obj: meta.JsonObject, reader: lookup.Lookup) -> None:

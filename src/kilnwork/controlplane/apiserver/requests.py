@@ -26,8 +26,6 @@ _NUMBER = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
 _SHOWN = 40
 """Letters of a wrong value that are repeated in the refusal."""
 
-READ_VERBS = frozenset({"get", "list", "watch"})
-
 
 @dataclass(frozen=True, slots=True)
 class Query:

@@ -137,11 +137,6 @@ def invalid(what: resource.Resource, name: str, causes: Sequence[Cause]) -> Stat
     return StatusError(422, "Invalid", f'{kind} "{name}" is invalid: {listed}', details=details)
 
 
-def unprocessable(message: str) -> StatusError:
-    """422: the request is well formed but cannot be carried out (a patch that does not apply)."""
-    return StatusError(422, "Invalid", message)
-
-
 def forbidden(
     message: str, *, what: resource.Resource | None = None, name: str = ""
 ) -> StatusError:
@@ -194,25 +189,9 @@ def too_large(limit: int = MAX_BODY_BYTES) -> StatusError:
     return StatusError(413, "RequestEntityTooLarge", message)
 
 
-def too_many_requests(message: str, *, retry_after_s: int = 1) -> StatusError:
-    """429: ask again after `retry_after_s`."""
-    return StatusError(
-        429,
-        "TooManyRequests",
-        message,
-        details={"retryAfterSeconds": retry_after_s},
-        headers={"Retry-After": str(retry_after_s)},
-    )
-
-
 def internal(message: str) -> StatusError:
     """500: our fault."""
     return StatusError(500, "InternalError", f"Internal error occurred: {message}")
-
-
-def bad_gateway(message: str) -> StatusError:
-    """502: the node could not be asked."""
-    return StatusError(502, "ServiceUnavailable", message)
 
 
 def unavailable(message: str, *, retry_after_s: int = 1) -> StatusError:

@@ -181,12 +181,6 @@ class TestNamespaces:
         error = await refusal(stored, resource.NAMESPACES, {"metadata": {"name": "a.b"}})
         assert "RFC 1123 label" in error.message
 
-    def test_the_servers_own_may_not_be_deleted(self) -> None:
-        with pytest.raises(statuses.StatusError, match="this namespace may not be deleted"):
-            admission.admit_delete(resource.NAMESPACES, "default")
-        admission.admit_delete(resource.NAMESPACES, "mine")
-        admission.admit_delete(resource.PODS, "default")
-
 
 class TestMetadata:
     @pytest.mark.parametrize(

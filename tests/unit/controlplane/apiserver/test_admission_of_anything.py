@@ -106,7 +106,6 @@ JSON = st.recursive(
 )
 OBJECTS = st.dictionaries(KEYS, JSON, max_size=6)
 KINDS = st.sampled_from([served.resource for served in builtin.SERVED])
-OPERATIONS = st.sampled_from(["create", "update"])
 
 
 def admitted(asked: admission.Question, *, user: authn.User = authn.ADMIN) -> Any:
