@@ -78,8 +78,3 @@ class Cutter:
             at += 4 + length
         self._rest = data[at:] if at else data
         return bodies
-
-    @property
-    def pending(self) -> int:
-        """Bytes of a frame that is not whole yet."""
-        return len(self._rest)

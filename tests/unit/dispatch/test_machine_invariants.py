@@ -29,7 +29,6 @@ from kilnwork.dispatch import (
 )
 from kilnwork.kit import ids
 
-FINAL = {s for s in api_task.State if s.final}
 LEASE_S = 10.0
 ENDINGS = st.sampled_from(list(attempts.Ending))
 RETRIES = st.builds(
@@ -78,7 +77,6 @@ class Stories(RuleBasedStateMachine):
         self.lost_agents: list[Agent] = []
         self.submitted: list[model.Submission] = []
         self.finals: dict[tuple[ids.TaskId, int], api_task.State] = {}
-        self.successes: dict[tuple[ids.TaskId, int], int] = {}
         self.newest: dict[tuple[ids.TaskId, int], int] = {}
         self.old: list[inputs.Started | inputs.Finished] = []
         self.failures: dict[tuple[ids.TaskId, int], int] = {}

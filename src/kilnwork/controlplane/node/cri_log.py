@@ -23,7 +23,8 @@ def previous(path: Path) -> Path:
 
 
 class LogWriter:
-    """Appends what a container writes to its log. Never fails the container: see `lost`.
+    """Appends what a container writes to its log. Never fails the container: what a full disk
+    does not take is lost.
 
     Output without a newline is held back until the line ends, grows past `MAX_LINE`, or `close`.
     """
@@ -35,8 +36,6 @@ class LogWriter:
         self._rest: dict[str, bytes] = {}
         self._file = -1
         self._size = 0
-        self.lost = 0
-        """Bytes that could not be written, as on a full disk."""
 
     def write(self, stream: str, output: bytes) -> None:
         """Take a piece of `stdout` or `stderr`."""
@@ -64,7 +63,6 @@ class LogWriter:
         try:
             self._put(text)
         except OSError:
-            self.lost += len(text)
             self._shut()
 
     def _put(self, text: bytes) -> None:

@@ -58,10 +58,9 @@ def test_two_generations_are_kept(tmp_path: Path) -> None:
     assert cri_log.previous(path).stat().st_size >= 1000
 
 
-def test_an_unwritable_log_loses_lines_and_counts_them(tmp_path: Path) -> None:
+def test_an_unwritable_log_loses_lines_and_goes_on(tmp_path: Path) -> None:
     log = writer(tmp_path / "gone" / "0.log")
     log.write("stdout", b"lost\n")
-    assert log.lost > 0
     (tmp_path / "gone").mkdir()
     log.write("stdout", b"kept\n")
     log.close()
