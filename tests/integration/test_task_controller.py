@@ -130,7 +130,7 @@ async def test_failed_input_fails_its_dependents(world: controlled.World) -> Non
     world.hub.move("first", "Failed", reason="NonZeroExit", message="exit code 3", exit_code=3)
     status = await world.says("second", "Failed", "InputFailed")
     assert "exit code 3" in status["message"]
-    assert await world.kube_events("NonZeroExit")
+    await waiting.until_async(lambda: world.kube_events("NonZeroExit"), what="kube event")
 
 
 async def test_missing_account_is_told_and_its_coming_makes_workers(
@@ -291,7 +291,7 @@ async def test_output_object_of_somebody_else_is_left_alone(world: controlled.Wo
     status = await world.says("a", "Success", "Succeeded")
     assert "outputObject" not in status
     assert (await world.kube.get(resource.TASK_OBJECTS, "out", controlled.NS))["data"] == "mine"
-    assert await world.kube_events("OutputObjectNotMade")
+    await waiting.until_async(lambda: world.kube_events("OutputObjectNotMade"), what="kube event")
 
 
 async def test_finished_task_is_deleted_after_its_time(world: controlled.World) -> None:
