@@ -10,9 +10,10 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.api import reasons, task
+from kilnwork.api import task
 from kilnwork.dispatch import errors, model
 from kilnwork.kit import ids
+from support import told_views
 
 
 class ToldHub:
@@ -153,29 +154,13 @@ class ToldHub:
 
 
 def _waiting(submission: model.Submission, wall: float) -> model.TaskView:
-    return model.TaskView(
+    return told_views.waiting(
         task=submission.task,
         namespace=submission.namespace,
         name=submission.name,
         cluster=submission.spec.cluster_name,
         declared=submission.declared,
         run=submission.spec.run,
-        state=task.State.PENDING,
-        reason=reasons.Reason.NO_WORKER,
         message="no worker is connected",
-        attempt=0,
-        failures=0,
-        losses=0,
-        worker="",
-        node="",
-        exit_code=None,
-        result=None,
         created=wall,
-        started=None,
-        finished=None,
-        stopped=None,
-        children=task.ChildCounts(),
-        progress=None,
-        parent=None,
-        seq=1,
     )

@@ -4,37 +4,12 @@ import msgspec
 
 from kilnwork.api import task
 from kilnwork.controllers import views
-from kilnwork.dispatch import model
 from kilnwork.kit import ids
+from support import told_views
 
 A = ids.task_id("018f3a5e-0000-7000-8000-000000000001")
 B = ids.task_id("018f3a5e-0000-7000-8000-000000000002")
-VIEW = model.TaskView(
-    task=A,
-    namespace="default",
-    name="a",
-    cluster="default",
-    declared=True,
-    run=1,
-    state=task.State.PENDING,
-    reason="NoWorker",
-    message="",
-    attempt=0,
-    failures=0,
-    losses=0,
-    worker="",
-    node="",
-    exit_code=None,
-    result=None,
-    created=0.0,
-    started=None,
-    finished=None,
-    stopped=None,
-    children=task.ChildCounts(),
-    progress=None,
-    parent=None,
-    seq=5,
-)
+VIEW = told_views.waiting(task=A, seq=5)
 
 
 def test_newer_view_takes_the_place_of_the_older() -> None:

@@ -11,20 +11,15 @@ from kilnwork.api import attempts, task
 from kilnwork.dispatch import model
 from kilnwork.kit import clock, ids
 from kilnwork.server import api, asgi, ports
+from support import told_views
 
 A = ids.task_id("00000000-0000-7000-8000-00000000000a")
 B = ids.task_id("00000000-0000-7000-8000-00000000000b")
 
 
 def view(one: ids.TaskId, name: str, **changed: Any) -> model.TaskView:
-    facts: dict[str, Any] = {
-        "task": one, "namespace": "default", "name": name, "cluster": "default",
-        "declared": True, "run": 1, "state": task.State.RUNNING, "reason": "Started",
-        "message": "", "attempt": 1, "failures": 0, "losses": 0, "worker": "w-0", "node": "n",
-        "exit_code": None, "result": None, "created": 1.0, "started": 2.0, "finished": None,
-        "stopped": None, "children": task.ChildCounts(), "progress": None, "parent": None, "seq": 1,
-    }  # fmt: skip
-    return model.TaskView(**{**facts, **changed})
+    known = {"task": one, "name": name, "created": 1.0, "started": 2.0}
+    return told_views.running(**{**known, **changed})
 
 
 class Journal:

@@ -9,11 +9,13 @@ from kilnwork.api import attempts, inputs, meta, reasons, task, task_cluster
 from kilnwork.controllers.task import plan
 from kilnwork.dispatch import model
 from kilnwork.kit import clock, ids
+from support import told_views
 
 UID = "018f3a5e-0000-7000-8000-000000000001"
 NOW = 1_700_000_000.0
 CLUSTER = task_cluster.TaskCluster(metadata=meta.ObjectMeta(name="default", namespace="default"))
 NEW = task.TaskStatus()
+_view = told_views.running
 GONE = "its Task object was deleted"
 OBJECT = inputs.Source(inputs.Kind.OBJECT, "start")
 
@@ -21,36 +23,6 @@ OBJECT = inputs.Source(inputs.Kind.OBJECT, "start")
 def _task(*, known: task.TaskStatus = NEW, name: str = "a", **spec: Any) -> task.Task:
     metadata = meta.ObjectMeta(name=name, namespace="default", uid=UID, generation=1)
     return task.Task(metadata=metadata, spec=task.TaskSpec(**spec), status=known)
-
-
-def _view(**changes: Any) -> model.TaskView:
-    values: dict[str, Any] = {
-        "task": ids.task_id(UID),
-        "namespace": "default",
-        "name": "a",
-        "cluster": "default",
-        "declared": True,
-        "run": 1,
-        "state": task.State.RUNNING,
-        "reason": "Started",
-        "message": "",
-        "attempt": 1,
-        "failures": 0,
-        "losses": 0,
-        "worker": "w-0",
-        "node": "n",
-        "exit_code": None,
-        "result": None,
-        "created": NOW,
-        "started": NOW,
-        "finished": None,
-        "stopped": None,
-        "children": task.ChildCounts(),
-        "progress": None,
-        "parent": None,
-        "seq": 1,
-    }
-    return model.TaskView(**{**values, **changes})
 
 
 def _decide(seen: task.Task | None, **facts: Any) -> plan.Plan:

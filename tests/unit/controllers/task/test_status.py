@@ -1,53 +1,24 @@
 """What a Task's status says, and when it is written."""
 
-from typing import Any
-
 import msgspec
 import pytest
 
 from kilnwork.api import attempts, meta, reasons, task
 from kilnwork.controllers.task import status
 from kilnwork.dispatch import model
-from kilnwork.kit import clock, ids
+from kilnwork.kit import clock
+from support import told_views
 
 UID = "018f3a5e-0000-7000-8000-000000000001"
 NOW = 1_700_000_000.0
 NEW = task.TaskStatus()
-VIEW = model.TaskView(
-    task=ids.task_id(UID),
-    namespace="default",
-    name="a",
-    cluster="default",
-    declared=True,
-    run=1,
-    state=task.State.RUNNING,
-    reason="Started",
-    message="",
-    attempt=1,
-    failures=0,
-    losses=0,
-    worker="w-0",
-    node="n",
-    exit_code=None,
-    result=None,
-    created=NOW,
-    started=NOW,
-    finished=None,
-    stopped=None,
-    children=task.ChildCounts(),
-    progress=None,
-    parent=None,
-    seq=1,
-)
+_view = told_views.running
+VIEW = _view()
 
 
 def _task(known: task.TaskStatus = NEW) -> task.Task:
     metadata = meta.ObjectMeta(name="a", namespace="default", uid=UID, generation=1)
     return task.Task(metadata=metadata, status=known)
-
-
-def _view(**changes: Any) -> model.TaskView:
-    return msgspec.structs.replace(VIEW, **changes)
 
 
 def _told(seen: task.Task, view: model.TaskView, *, now: float = NOW) -> task.TaskStatus:
