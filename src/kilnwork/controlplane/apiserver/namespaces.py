@@ -76,16 +76,16 @@ class Keeper:
             key = change.key
             if key.resource == _NAMESPACES:
                 self._work.add(key.name)
-            elif change.action == objects.Action.DELETED and self._concerns(key):
+            elif self._concerns(key, gone=change.action == objects.Action.DELETED):
                 self._work.add(key.namespace)
 
-    def _concerns(self, key: objects.Key) -> bool:
-        if key.namespace in self._terminating:
+    def _concerns(self, key: objects.Key, *, gone: bool) -> bool:
+        if (key.resource, key.name) == (resource.CONFIG_MAPS.qualified, _ROOT_CA):
             return True
-        return (key.resource, key.name) in (
-            (resource.SERVICE_ACCOUNTS.qualified, _DEFAULT_ACCOUNT),
-            (resource.CONFIG_MAPS.qualified, _ROOT_CA),
-        )
+        if key.namespace in self._terminating:
+            return gone
+        account = (resource.SERVICE_ACCOUNTS.qualified, _DEFAULT_ACCOUNT)
+        return gone and (key.resource, key.name) == account
 
     async def _look(self, name: str) -> None:
         stored = self._store.get(crud.where(resource.NAMESPACES, "", name).key)
@@ -111,7 +111,7 @@ class Keeper:
         if left:
             return
         head = self._store.head(crud.where(resource.NAMESPACES, "", name).key)
-        if head is not None:
+        if head is not None and not head.metadata().finalizers:
             try:
                 await self._store.remove(head.key, expected=head.sequence)
             except errors.Superseded:

@@ -1,0 +1,53 @@
+"""What every namespace holds, and how one ends."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kilnwork.api import meta, resource
+from kilnwork.controlplane.apiserver import crud
+from support import objects, waiting
+
+CM, NS = resource.CONFIG_MAPS, resource.NAMESPACES
+ROOT_CA = "kube-root-ca.crt"
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[objects.World]:
+    async with objects.world(tmp_path) as found:
+        yield found
+
+
+async def change(world: objects.World, place: crud.Where, **fields: Any) -> None:
+    def changed(obj: meta.JsonObject) -> meta.JsonObject:
+        found = obj["metadata"] | fields.get("metadata", {})
+        return obj | fields | {"metadata": found}
+
+    await world.writer.change(place, changed, crud.Options())
+
+
+async def test_a_namespace_waits_for_its_own_finalizers(world: objects.World) -> None:
+    await world.create(NS, "doomed", metadata={"finalizers": ["a/b"]})
+    await world.create(CM, "inside", namespace="doomed")
+    await world.delete(NS, "doomed")
+    await waiting.until_async(
+        lambda: world.get(CM, "inside", namespace="doomed") is None, what="it is empty"
+    )
+    found = world.get(NS, "doomed")
+    assert found is not None
+    assert found["status"] == {"phase": "Terminating"}
+    await change(world, crud.where(NS, None, "doomed"), metadata={"finalizers": []})
+    await world.gone(NS, "doomed")
+
+
+async def test_the_certificate_is_put_right_again(world: objects.World) -> None:
+    place = crud.where(CM, "default", ROOT_CA)
+    await change(world, place, data={"ca.crt": "evil"})
+
+    def certificate() -> str:
+        found = world.get(CM, ROOT_CA)
+        return "" if found is None else str(found["data"]["ca.crt"])
+
+    await waiting.until_async(lambda: certificate() == "CA", what="the certificate is back")
