@@ -15,8 +15,8 @@ import pytest_asyncio
 
 from kilnwork.api import resource
 from kilnwork.controlplane import cluster
-from kilnwork.controlplane.node import container, statuses
-from kilnwork.kit import processes
+from kilnwork.controlplane.node import container, registration, statuses
+from kilnwork.kit import clock, processes
 from kilnwork.kube import client, errors
 from support import short, waiting
 
@@ -212,6 +212,25 @@ async def test_environment_volumes_and_account(world: World) -> None:
         "eyJ",
         "127.0.0.1",
     ]
+
+
+async def test_a_deleted_node_comes_back(world: World) -> None:
+    await world.kube.delete(resource.NODES, "n1")
+    now = clock.SystemClock()
+    again = registration.Registration(world.kube, "n1", address="127.0.0.1", port=1, now=now)
+    turn = asyncio.create_task(again.keep())  # as the node's own does within ten seconds
+
+    async def ready() -> bool:
+        try:
+            node = await world.kube.get(resource.NODES, "n1")
+        except errors.NotFound:
+            return False
+        return "conditions" in node.get("status", {})
+
+    await waiting.until_async(ready, what="the node is ready again")
+    turn.cancel()
+    await world.run("again", "true")
+    await world.until("again", "Succeeded")
 
 
 async def test_it_runs_in_the_nodes_working_directory(world: World) -> None:

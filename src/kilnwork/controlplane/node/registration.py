@@ -60,6 +60,7 @@ class Registration:
         while True:
             try:
                 await self._renew()
+                await self._stay()
                 if turn and turn % STATUS_EVERY == 0:
                     await self._write_status()
             except errors.KubeError as error:
@@ -67,6 +68,14 @@ class Registration:
                 log.warning("node lease not renewed", extra=facts)
             turn += 1
             await asyncio.sleep(RENEW_S)
+
+    async def _stay(self) -> None:
+        """Be there again after somebody deleted the Node: without it no Pod is bound any more."""
+        try:
+            await self._client.get(resource.NODES, self._name)
+        except errors.NotFound:
+            log.warning("node was deleted, registering again", extra={"node": self._name})
+            await self.register()
 
     async def _write_status(self) -> None:
         status = {
