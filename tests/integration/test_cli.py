@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from kilnwork.cli import exits, main
-from kilnwork.cli.commands import down
+from kilnwork.controlplane import lock
 from kilnwork.kit import processes
 
 READY_S = 20.0
@@ -350,4 +350,4 @@ def test_interrupting_a_start_leaves_nothing(tmp_path: Path) -> None:
     os.kill(server.pid, signal.SIGINT)
     server.communicate(timeout=25)
     assert server.returncode == 0
-    assert down.running(folder) is None
+    assert lock.holder(folder) is None

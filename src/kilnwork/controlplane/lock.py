@@ -1,7 +1,8 @@
 """One server per data directory: an operating-system lock on a file that names its holder.
 
-Used by `cluster`. The lock is flock(2), so it ends with the process that holds it: a file left by a
-server that was killed is no obstacle. The file itself stays; removing it would let two in.
+Taken by `cluster`, asked about by `kiln down`. The lock is flock(2), so it ends with the process
+that holds it: a file left by a server that was killed is no obstacle. The file itself stays;
+removing it would let two in.
 """
 
 import contextlib
@@ -9,15 +10,17 @@ import fcntl
 import os
 from pathlib import Path
 
-from kilnwork.kit import errors
+from kilnwork.kit import errors, processes
+
+_FILE = "control.lock"
 
 
 class DirectoryLock:
     """The lock of one data directory."""
 
-    def __init__(self, directory: Path, *, name: str = "control.lock") -> None:
+    def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._path = directory / name
+        self._path = directory / _FILE
         self._descriptor: int | None = None
 
     def acquire(self) -> None:
@@ -26,7 +29,7 @@ class DirectoryLock:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            held = _holder(descriptor)
+            held = _described(descriptor)
             os.close(descriptor)
             raise errors.ConfigurationError(
                 f"data directory {self._directory} is in use by {held}: stop it with "
@@ -44,7 +47,24 @@ class DirectoryLock:
             self._descriptor = None
 
 
-def _holder(descriptor: int) -> str:
+def holder(directory: Path) -> processes.ProcessId | None:
+    """The process that holds the lock of a data directory, None when nobody does.
+
+    The lock decides, not the file: a server that was killed leaves the file, but not the lock.
+    """
+    path = directory / _FILE
+    try:
+        with path.open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return None
+    except BlockingIOError:
+        text = path.read_text().strip()
+        return processes.identify(int(text)) if text.isdigit() else None
+    return None
+
+
+def _described(descriptor: int) -> str:
     text = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
     if not text.isdigit():
         return "another server"

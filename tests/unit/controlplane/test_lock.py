@@ -1,5 +1,6 @@
 """One server per data directory."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -48,3 +49,21 @@ def test_it_can_be_taken_again_after_release(tmp_path: Path) -> None:
         taken = lock.DirectoryLock(tmp_path)
         taken.acquire()
         taken.release()
+
+
+@pytest.mark.parametrize("content", ["", "{", str(os.getpid())], ids=["empty", "odd", "pid"])
+def test_a_file_that_nobody_holds(tmp_path: Path, content: str) -> None:
+    (tmp_path / "control.lock").write_text(content)
+    assert lock.holder(tmp_path) is None
+
+
+def test_the_holder_is_the_process_that_took_it(tmp_path: Path) -> None:
+    held = lock.DirectoryLock(tmp_path)
+    held.acquire()
+    try:
+        found = lock.holder(tmp_path)
+        assert found is not None
+        assert found.pid == os.getpid()
+    finally:
+        held.release()
+    assert lock.holder(tmp_path) is None

@@ -1,7 +1,6 @@
 """`kiln down`: stop the server of a data directory and wait until it is gone."""
 
 import asyncio
-import fcntl
 import os
 import signal
 from pathlib import Path
@@ -9,10 +8,9 @@ from pathlib import Path
 import click
 
 from kilnwork.cli import errors, options, progress
+from kilnwork.controlplane import lock
 from kilnwork.kit import paths, processes
 
-_LOCK = "control.lock"
-"""`controlplane.lock` holds it for as long as the server runs, and writes its pid into it."""
 _LOOK_S = 0.05
 
 
@@ -36,7 +34,7 @@ def command(data: Path | None, timeout: float, force: bool) -> None:  # noqa: FB
     Nothing is lost: objects, results and logs stay; unfinished tasks go on at the next `kiln up`.
     """
     folder = (data or paths.data_dir()).absolute()
-    server = running(folder)
+    server = lock.holder(folder)
     if server is None:
         click.echo(f"no server runs on {folder}")
         return
@@ -44,22 +42,6 @@ def command(data: Path | None, timeout: float, force: bool) -> None:  # noqa: FB
         _signal(server.pid, number, folder)
     asyncio.run(_wait(server, timeout_s=timeout))
     click.echo(f"the server on {folder} has stopped (pid {server.pid})")
-
-
-def running(folder: Path) -> processes.ProcessId | None:
-    """The server process of a data directory, None when none runs.
-
-    The lock decides, not the file: a server that was killed leaves the file, but not the lock.
-    """
-    try:
-        with (folder / _LOCK).open() as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return None
-    except BlockingIOError:
-        text = (folder / _LOCK).read_text().strip()
-        return processes.identify(int(text)) if text.isdigit() else None
-    return None
 
 
 def _signal(pid: int, number: int, folder: Path) -> None:
