@@ -3,7 +3,7 @@
     python bench/counter.py [--repeat N] [--json FILE]
 
 Every figure stands beside its floor, measured in the same run: a ratio survives a noisy machine, a
-duration does not. Needs curl-free, kubectl-free nothing but this checkout's environment.
+duration does not. Run by `make bench`; needs nothing but this checkout's environment.
 """
 
 import argparse

@@ -1,1 +1,1 @@
-"""What several test levels share: a real server in a subprocess, waiting with a deadline."""
+"""What several test levels share: servers, stand-ins for either end of a link, waiting."""

@@ -1,4 +1,7 @@
-"""Folders for Unix sockets, whose paths may have 108 bytes (unix(7)): pytest's own are too long."""
+"""Folders for Unix sockets, whose paths may have 108 bytes (unix(7)): pytest's own are too long.
+
+For tests of the channel, the worker, the shim and the node.
+"""
 
 import tempfile
 from pathlib import Path

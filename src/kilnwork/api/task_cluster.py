@@ -1,4 +1,7 @@
-"""Kind TaskCluster: warm worker capacity, as Pods that each offer slots."""
+"""Kind TaskCluster: warm worker capacity, as Pods that each offer slots.
+
+Used by the CRDs, by validation and by the controllers.
+"""
 
 from typing import Annotated, Any
 

@@ -1,4 +1,7 @@
-"""Kind TaskObject: immutable data that tasks take as input; `data` is any JSON."""
+"""Kind TaskObject: immutable data that tasks take as input; `data` is any JSON.
+
+Used by the CRDs and by the Task controller.
+"""
 
 from typing import Any
 

@@ -1,4 +1,7 @@
-"""Errors of the command line, each with the exit code that a script sees."""
+"""Errors of the command line, each with the exit code that a script sees.
+
+Raised by commands and what they stand on; `main` prints them.
+"""
 
 from kilnwork.cli import exits
 from kilnwork.kit import errors

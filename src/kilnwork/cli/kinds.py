@@ -1,7 +1,8 @@
 """Which kind a word means: plural, singular, short name, `plural.group`, kind or category.
 
-The kinds that we know need no question to the server; others are looked up by discovery, so that
-`kiln get` and `kiln apply` work with everything a server serves.
+Used by every command that names objects, through its session. The kinds that we know need no
+question to the server; others are looked up by discovery, so that `kiln get` and `kiln apply` work
+with everything a server serves.
 """
 
 from collections.abc import Iterable, Sequence

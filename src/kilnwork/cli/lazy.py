@@ -1,4 +1,7 @@
-"""Loading by name, at the moment of use: the only dynamic imports of the command line."""
+"""Loading by name, at the moment of use: the only dynamic imports of the command line.
+
+Used by `main` for commands and by `progress` for rich.
+"""
 
 import importlib
 from typing import Any

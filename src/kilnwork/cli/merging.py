@@ -1,7 +1,8 @@
 """What `kiln apply` changes: a three-way comparison that ends in a JSON merge patch (RFC 7386).
 
-Pure. Uses the annotation of kubectl, so that both tools may change the same object in turns. What
-the last apply set and the new manifest leaves out is removed; what others set stays.
+Pure; used by the command `apply` only. Uses the annotation of kubectl, so that both tools may
+change the same object in turns. What the last apply set and the new manifest leaves out is removed;
+what others set stays.
 """
 
 import copy

@@ -1,7 +1,7 @@
 """Saying what a command waits for, once it has waited for a second.
 
 On a terminal a line that is rewritten (rich, loaded only then); else plain lines, each said once.
-Everything goes to standard error, so that output stays clean.
+Everything goes to standard error, so that output stays clean. Used by commands that wait.
 """
 
 import asyncio

@@ -1,6 +1,7 @@
 """Text for people and machines: plain tables, YAML and JSON as kubectl writes them.
 
-Pure: takes values, gives text. Never colour, so that every state can be grepped.
+Used by all commands that print objects. Pure: takes values, gives text. Never colour, so that every
+state can be grepped.
 """
 
 from collections.abc import Sequence

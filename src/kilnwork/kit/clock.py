@@ -1,7 +1,8 @@
 """Time, handed in: the only module that reads the machine's clocks.
 
-Everything that needs to know or compare time takes a `Clock`, so that tests choose it. Wall time is
-for people and records; monotonic time is for leases and deadlines and never jumps.
+Used by all rooms. Everything that needs to know or compare time takes a `Clock`, so that tests
+choose it. Wall time is for people and records; monotonic time is for leases and deadlines and never
+jumps.
 """
 
 import time

@@ -1,4 +1,4 @@
-"""Ids and randomness, handed in: the only module that draws them.
+"""Ids and randomness, handed in: the only module that draws them. Used by all rooms.
 
 A task id is 16 bytes in SQL and frames and a dashed UUID wherever people or Kubernetes see it.
 """

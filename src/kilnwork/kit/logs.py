@@ -1,7 +1,7 @@
 """Logging set-up: one line per record, constant message, facts as fields.
 
-Records go to standard error, as text for people or as one JSON object a line. Never a payload or a
-secret: callers pass names, ids and numbers in `extra=`.
+Used by the processes' entry points only. Records go to standard error, as text for people or as one
+JSON object a line. Never a payload or a secret: callers pass names, ids and numbers in `extra=`.
 """
 
 import json

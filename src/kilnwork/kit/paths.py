@@ -1,4 +1,7 @@
-"""Where things are kept on this machine, and how files are written without half-written views."""
+"""Where things are kept on this machine, and how files are written without half-written views.
+
+Used by the command line, the kubeconfig loader, the control plane and the worker.
+"""
 
 import os
 import tempfile

@@ -1,6 +1,7 @@
 """Tasks as JSON documents of `/v1`, in the field names of a Task's status.
 
-Pure. Never shows commands, environment or inputs: who may read them reads the object.
+Pure; used by `api`. Never shows commands, environment or inputs: who may read them reads the
+object.
 """
 
 from typing import Any

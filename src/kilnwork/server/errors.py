@@ -1,4 +1,7 @@
-"""Errors of the REST API: each is one HTTP answer, sent as problem details (RFC 9457)."""
+"""Errors of the REST API: each is one HTTP answer, sent as problem details (RFC 9457).
+
+Raised in this room, answered by `asgi.problem`.
+"""
 
 from kilnwork.kit import errors
 

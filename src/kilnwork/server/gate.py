@@ -1,6 +1,7 @@
 """A place for an app that comes later: answers 503 until it is there, and again when it is gone.
 
-The server listens before the dispatcher runs, since the dispatcher's neighbours need the API.
+Used by the composition root. The server listens before the dispatcher runs, since the dispatcher's
+neighbours need the API.
 """
 
 from kilnwork.server import asgi, errors

@@ -1,7 +1,7 @@
 """Reading the log files of an attempt: the end of it, all of it, and what is still being written.
 
-An attempt's log is at most two files, `N.log` and the older `N.log.1`; the writer renames the first
-to the second and begins anew. A reader that follows keeps its place across that.
+Used by `api`. An attempt's log is at most two files, `N.log` and the older `N.log.1`; the writer
+renames the first to the second and begins anew. A reader that follows keeps its place across that.
 """
 
 import os
