@@ -211,7 +211,7 @@ def test_a_full_disk_is_waited_for(tmp_path: Path) -> None:
     store.start(lambda call: call(), on_failure=lambda error: None)
     many = {a_record(number): None for number in range(1, 200)}
     store.write(rows.of_batch(instructions.Batch(dirty=many)), ended.set)
-    waiting.until(lambda: store.trouble, what="the journal says what it suffers from")
+    waiting.wait_until(lambda: store.trouble, what="the journal says what it suffers from")
     assert not ended.is_set()
     connection.pragma("max_page_count", 1_000_000)
     assert ended.wait(10)

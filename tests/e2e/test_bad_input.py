@@ -161,7 +161,7 @@ def test_cancel_ends_even_what_ignores_sigterm(up: up_support.Up) -> None:
             }
         ),
     )
-    waiting.until(
+    waiting.wait_until(
         lambda: sum("sleep 98" in c for c in up.leftovers().values()) >= 2, what="it runs"
     )
     up.kiln("cancel", "stubborn")

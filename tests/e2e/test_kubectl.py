@@ -51,7 +51,9 @@ def test_logs_of_a_worker_pod_show_what_its_tasks_print(up: up_support.Up) -> No
     up.kubectl("apply", "-f", "-", stdin=TASK)
     up.kubectl("wait", "task/hello", "--for=jsonpath={.status.state}=Success", "--timeout=20s")
     pod = up.kubectl("get", "task", "hello", "-o", "jsonpath={.status.podName}").stdout
-    waiting.until(lambda: "hello from hello" in up.kubectl("logs", pod).stdout, what="the line")
+    waiting.wait_until(
+        lambda: "hello from hello" in up.kubectl("logs", pod).stdout, what="the line"
+    )
 
 
 def test_a_pod_runs_as_a_process_and_is_deleted(up: up_support.Up) -> None:

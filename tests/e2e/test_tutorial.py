@@ -58,7 +58,7 @@ def type_in(server: up_support.Up, command: str) -> None:
     """Run it and hold its output against what is promised."""
     promised = [text for start, text in PROMISED.items() if command.startswith(start)]
     if command.split()[1] in LOOKS and promised:
-        waiting.until(
+        waiting.wait_until(
             lambda: promised[0] in shell(server, command),
             what=f"`{command}` shows {promised[0]!r}",
             timeout_s=10,
@@ -70,7 +70,7 @@ def type_in(server: up_support.Up, command: str) -> None:
 
 def break_it(server: up_support.Up) -> bool:
     """Kill the server under the running task and start it; True if no lease can have ended."""
-    waiting.until(
+    waiting.wait_until(
         lambda: server.get("task", "survivor").get("status", {}).get("state") == "Running",
         what="survivor runs",
     )

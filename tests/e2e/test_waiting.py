@@ -25,7 +25,7 @@ def status(server: up_support.Up, name: str) -> dict[str, Any]:
 
 def waits_for(server: up_support.Up, name: str, reason: str, missing: str) -> None:
     """The Task is Pending with this reason, and its message names what is missing."""
-    waiting.until(
+    waiting.wait_until(
         lambda: status(server, name).get("reason") == reason,
         what=f"{name} says {reason}",
         timeout_s=5,
@@ -38,7 +38,7 @@ def waits_for(server: up_support.Up, name: str, reason: str, missing: str) -> No
 
 def starts_soon(server: up_support.Up, name: str, since: float) -> None:
     """It has succeeded; its start was within a second (whole-second status times: two)."""
-    waiting.until(
+    waiting.wait_until(
         lambda: status(server, name).get("state") == "Success", what=f"{name} runs", timeout_s=15
     )
     started = time.time()
@@ -95,15 +95,17 @@ def test_retries_follow_the_policy_and_are_counted(up: up_support.Up) -> None:
 
 def test_a_running_timeout_fails_the_task(up: up_support.Up) -> None:
     apply(up, "Task", "t", spec={"command": ["sleep", "60"], "timeouts": {"runningSeconds": 0.5}})
-    waiting.until(lambda: status(up, "t").get("state") == "Failed", what="it fails")
+    waiting.wait_until(lambda: status(up, "t").get("state") == "Failed", what="it fails")
     assert status(up, "t")["reason"] == "TimedOut"
 
 
 def test_deleting_a_running_task_ends_its_process(up: up_support.Up) -> None:
     up.kiln("run", "--name", "t", "--", "sleep", "985")
-    waiting.until(lambda: "sleep 985" in " ".join(up.leftovers().values()), what="it runs")
+    waiting.wait_until(lambda: "sleep 985" in " ".join(up.leftovers().values()), what="it runs")
     up.kiln("delete", "task", "t")
-    waiting.until(lambda: "sleep 985" not in " ".join(up.leftovers().values()), what="it is gone")
+    waiting.wait_until(
+        lambda: "sleep 985" not in " ".join(up.leftovers().values()), what="it is gone"
+    )
 
 
 def test_a_worker_pod_that_is_deleted_is_replaced_and_its_task_runs_again(
@@ -111,7 +113,7 @@ def test_a_worker_pod_that_is_deleted_is_replaced_and_its_task_runs_again(
 ) -> None:
     script = 'test "$KILN_ATTEMPT" -gt 1 || sleep 60'
     up.kiln("run", "--name", "t", "--", "sh", "-c", script)
-    waiting.until(lambda: status(up, "t").get("state") == "Running", what="it runs")
+    waiting.wait_until(lambda: status(up, "t").get("state") == "Running", what="it runs")
     up.kiln("delete", "pod", status(up, "t")["podName"])
     up.kiln("wait", "task/t", "--for", "state=Success", "--timeout", "60s")
     assert status(up, "t")["attempts"] == 2
@@ -126,7 +128,9 @@ def test_logs_outlive_the_worker(up: up_support.Up) -> None:
 def test_a_deleted_cluster_fails_what_waits_for_it(up: up_support.Up) -> None:
     apply(up, "TaskCluster", "c", spec={"replicas": 1})
     apply(up, "Task", "t", spec={"command": ["sleep", "60"], "clusterName": "c"})
-    waiting.until(lambda: status(up, "t").get("state") == "Running", what="it runs")
+    waiting.wait_until(lambda: status(up, "t").get("state") == "Running", what="it runs")
     up.kiln("delete", "taskcluster", "c")
-    waiting.until(lambda: status(up, "t").get("state") == "Failed", what="it fails", timeout_s=60)
+    waiting.wait_until(
+        lambda: status(up, "t").get("state") == "Failed", what="it fails", timeout_s=60
+    )
     assert status(up, "t")["reason"] == "ClusterDeleted"

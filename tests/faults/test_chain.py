@@ -71,7 +71,7 @@ def test_a_chain_survives_any_kill(counter: up_support.Up, seed: int) -> None:
         time.sleep(chance.uniform(0.2, 1.2))
         blows.append(strike(counter, chance))
     print("blows:", blows)
-    final = waiting.until(
+    final = waiting.wait_until(
         lambda: (s := states(counter)).get("task-50") == "Success" and s,
         what=f"the chain ends after {blows}",
         timeout_s=180,
@@ -88,8 +88,8 @@ def test_a_chain_survives_any_kill(counter: up_support.Up, seed: int) -> None:
 def test_nothing_is_left_75_seconds_after_a_crash(counter: up_support.Up) -> None:
     counter.kiln("apply", "-f", "cluster.yaml")
     counter.kiln("run", "--cluster", "counter", "--", "sleep", "600")
-    waiting.until(
+    waiting.wait_until(
         lambda: any("sleep 600" in c for c in counter.leftovers().values()), what="the task runs"
     )
     counter.kill()
-    waiting.until(lambda: not counter.leftovers(), what="all processes gone", timeout_s=75)
+    waiting.wait_until(lambda: not counter.leftovers(), what="all processes gone", timeout_s=75)

@@ -43,7 +43,7 @@ def scale(server: up_support.Up, workers: int, slots: int) -> None:
         f"spec: {{replicas: {workers}, slotsPerWorker: {slots}}}\n"
     )
     server.kiln("apply", "-f", "-", stdin=cluster)
-    waiting.until(
+    waiting.wait_until(
         lambda: slots_of(server) == workers * slots,
         what=f"{workers} workers are ready",
     )
@@ -68,7 +68,7 @@ def begin(server: up_support.Up, name: str, notes: Path, seconds: float, **retry
         f"  retry: {{maxLosses: {retry.get('losses', 3)}}}",
     ]
     server.kiln("apply", "-f", "-", stdin="\n".join(lines))
-    waiting.until(lambda: notes.exists() and notes.read_text(), what=f"{name} runs")
+    waiting.wait_until(lambda: notes.exists() and notes.read_text(), what=f"{name} runs")
 
 
 def status(server: up_support.Up, name: str) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def ended(server: up_support.Up, name: str, *, timeout_s: float = 60) -> dict[st
         now = status(server, name)
         return now if now.get("state") in {"Success", "Failed", "Killed"} else {}
 
-    return waiting.until(look, what=f"{name} ends", timeout_s=timeout_s, every_s=0.3)
+    return waiting.wait_until(look, what=f"{name} ends", timeout_s=timeout_s, every_s=0.3)
 
 
 def agent_of(server: up_support.Up, pod: str) -> int:
@@ -99,12 +99,12 @@ def test_an_agent_that_slept_past_its_lease_reports_in_vain(
     scale(server, 2, 1)
     notes = tmp_path / "notes"
     begin(server, "sleeper", notes, 12)
-    waiting.until(lambda: status(server, "sleeper").get("state") == "Running", what="it runs")
+    waiting.wait_until(lambda: status(server, "sleeper").get("state") == "Running", what="it runs")
     first = status(server, "sleeper")["podName"]
     pid = agent_of(server, first)
     os.kill(pid, signal.SIGSTOP)
     try:
-        waiting.until(lambda: notes.read_text() == "1\n2\n", what="attempt 2", timeout_s=30)
+        waiting.wait_until(lambda: notes.read_text() == "1\n2\n", what="attempt 2", timeout_s=30)
         time.sleep(3)  # attempt 1 has ended by now, and nobody has heard of it
     finally:
         os.kill(pid, signal.SIGCONT)
@@ -113,7 +113,7 @@ def test_an_agent_that_slept_past_its_lease_reports_in_vain(
     assert final["result"]["value"] == "2"
     assert final["podName"] != first
     assert notes.read_text() == "1\n2\n"
-    waiting.until(
+    waiting.wait_until(
         lambda: slots_of(server) == 2,
         what="the agent is back",
     )

@@ -572,7 +572,7 @@ async def gone(http: served.Http, path: str) -> None:
     async def look() -> bool:
         return (await http.get(path)).status == 404
 
-    await waiting.until_async(look, what=f"{path} is gone")
+    await waiting.wait_until_async(look, what=f"{path} is gone")
 
 
 async def test_dependents_go_with_their_owner(http: served.Http) -> None:
@@ -617,7 +617,7 @@ async def test_what_every_namespace_needs_comes_back(http: served.Http) -> None:
         answer = await http.get(f"{CORE}/serviceaccounts/default")
         return bool(answer.status == 200 and answer.json["metadata"]["uid"] != before)
 
-    await waiting.until_async(look, what="the default account is back")
+    await waiting.wait_until_async(look, what="the default account is back")
 
 
 # --- pods --------------------------------------------------------------------------------------
@@ -636,7 +636,7 @@ async def test_pods_are_bound_to_a_ready_node(http: served.Http) -> None:
         conditions = found["status"].get("conditions", ())
         return next((c for c in conditions if c["type"] == "PodScheduled"), None)
 
-    waits = await waiting.until_async(scheduled, what="a reason")
+    waits = await waiting.wait_until_async(scheduled, what="a reason")
     assert (waits["status"], waits["reason"]) == ("False", "Unschedulable")
     assert waits["message"] == "0/0 nodes are available."
     await http.post("/api/v1/nodes", node("slow"))
@@ -646,13 +646,13 @@ async def test_pods_are_bound_to_a_ready_node(http: served.Http) -> None:
         found = await scheduled()
         return bool(found["message"].startswith("0/2 nodes are available: "))
 
-    await waiting.until_async(explained, what="both nodes are counted")
+    await waiting.wait_until_async(explained, what="both nodes are counted")
     await http.post("/api/v1/nodes", node("good", labels={"disk": "fast"}))
 
     async def bound() -> bool:
         return bool((await http.get(f"{PODS}/p")).json["spec"].get("nodeName") == "good")
 
-    await waiting.until_async(bound, what="the Pod is bound")
+    await waiting.wait_until_async(bound, what="the Pod is bound")
     assert (await scheduled())["status"] == "True"
 
 

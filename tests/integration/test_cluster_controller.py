@@ -29,7 +29,7 @@ async def test_cluster_gets_its_secret_and_pods(world: controlled.World) -> None
 
 async def test_longest_cluster_name_gets_pods(world: controlled.World) -> None:
     await world.cluster(controlled.LONG)
-    pods = await waiting.until_async(world.pods, what="a Pod")
+    pods = await waiting.wait_until_async(world.pods, what="a Pod")
     assert all(len(name) <= 63 for name in pods)
 
 
@@ -38,14 +38,14 @@ async def test_deleted_pod_is_replaced_and_its_worker_given_up(world: controlled
     first = (await world.has_pods("default-0"))["default-0"]
     world.hub.tell_cluster((controlled.NS, "default"), controlled.worker(first))
     await world.kube.delete(resource.PODS, "default-0", controlled.NS)
-    await waiting.until_async(lambda: world.hub.gone, what="worker given up")
+    await waiting.wait_until_async(lambda: world.hub.gone, what="worker given up")
     assert world.hub.gone[0] == first["metadata"]["uid"]
 
     async def replaced() -> bool:
         pods = await world.pods()
         return any(p["metadata"]["uid"] != first["metadata"]["uid"] for p in pods.values())
 
-    await waiting.until_async(replaced, what="replaced")
+    await waiting.wait_until_async(replaced, what="replaced")
 
 
 async def test_failed_pod_is_replaced(world: controlled.World) -> None:
@@ -60,7 +60,7 @@ async def test_failed_pod_is_replaced(world: controlled.World) -> None:
         pods = await world.pods()
         return any(p["metadata"]["uid"] != first["metadata"]["uid"] for p in pods.values())
 
-    await waiting.until_async(replaced, what="replaced")
+    await waiting.wait_until_async(replaced, what="replaced")
 
 
 async def test_fewer_replicas_delete_the_last_pods(world: controlled.World) -> None:
@@ -81,7 +81,7 @@ async def test_status_tells_workers_slots_and_queue(world: controlled.World) -> 
         status = await world.status("default", resource.TASK_CLUSTERS)
         return status.get("readyReplicas") == 1 and status["slots"] == {"total": 2, "busy": 1}
 
-    await waiting.until_async(told, what="status")
+    await waiting.wait_until_async(told, what="status")
     status = await world.status("default", resource.TASK_CLUSTERS)
     assert status["queued"] == 3
     assert {c["type"]: c["status"] for c in status["conditions"]} == {
@@ -101,14 +101,14 @@ async def test_name_that_is_taken_is_told(world: controlled.World) -> None:
         status = await world.status("default", resource.TASK_CLUSTERS)
         return any(c["reason"] == "PodNameTaken" for c in status.get("conditions", ()))
 
-    await waiting.until_async(told, what="PodNameTaken")
+    await waiting.wait_until_async(told, what="PodNameTaken")
     await world.kube.delete(resource.PODS, "default-0", controlled.NS)
 
     async def made() -> bool:
         found = (await world.pods()).get("default-0")
         return found is not None and "kilnwork.dev/cluster" in found["metadata"]["labels"]
 
-    await waiting.until_async(made, what="worker Pod")
+    await waiting.wait_until_async(made, what="worker Pod")
 
 
 async def test_new_slots_replace_idle_pods(world: controlled.World) -> None:
@@ -124,7 +124,7 @@ async def test_new_slots_replace_idle_pods(world: controlled.World) -> None:
             and {"name": "KILN_SLOTS", "value": "5"} in (found["spec"]["containers"][0]["env"])
         )
 
-    await waiting.until_async(renewed, what="new Pod")
+    await waiting.wait_until_async(renewed, what="new Pod")
 
 
 async def test_deleted_secret_is_made_anew_and_only_the_new_token_counts(
@@ -142,18 +142,20 @@ async def test_deleted_secret_is_made_anew_and_only_the_new_token_counts(
             return None
         return found if found["data"] != before["data"] else None
 
-    assert await waiting.until_async(made, what="new Secret")
+    assert await waiting.wait_until_async(made, what="new Secret")
 
 
 async def test_deleted_cluster_is_closed_also_after_a_restart(world: controlled.World) -> None:
     await world.cluster("gone")
     await world.kube.delete(resource.TASK_CLUSTERS, "gone", controlled.NS)
-    await waiting.until_async(lambda: (controlled.NS, "gone") in world.hub.closed, what="closed")
+    await waiting.wait_until_async(
+        lambda: (controlled.NS, "gone") in world.hub.closed, what="closed"
+    )
     await world.controllers.stop()
     world.hub.closed.clear()
     world.hub.tell_cluster((controlled.NS, "gone"), queued=1)
     await world.restart()
-    await waiting.until_async(
+    await waiting.wait_until_async(
         lambda: (controlled.NS, "gone") in world.hub.closed, what="closed again"
     )
 

@@ -65,7 +65,9 @@ class House:
             return view if view is not None and what(view) else None
 
         try:
-            found = await waiting.until_async(look, what="the task gets there", timeout_s=timeout_s)
+            found = await waiting.wait_until_async(
+                look, what="the task gets there", timeout_s=timeout_s
+            )
         except AssertionError:
             raise AssertionError(f"{self.hub.view(asked)}\n{self.worker.log.read_text()}") from None
         assert found is not None
@@ -157,7 +159,7 @@ async def test_what_ends_while_the_dispatcher_is_away_counts(house: House) -> No
     asked = await house.submit("sh", "-c", "sleep 0.2; echo '{}' > $KILN_OUTPUT")
     await house.runs(asked)
     await house.hub.stop()
-    await waiting.until_async(
+    await waiting.wait_until_async(
         lambda: house.worker.alive() == {house.worker.pid}, what="the command has ended"
     )
     await house.restart()

@@ -75,7 +75,7 @@ async def state_of(dispatcher: hub.Hub, task: ids.TaskId, wanted: api_task.State
         view = dispatcher.view(task)
         return view if view is not None and view.state is wanted else None
 
-    view = await waiting.until_async(look, what=f"state {wanted}", timeout_s=5)
+    view = await waiting.wait_until_async(look, what=f"state {wanted}", timeout_s=5)
     assert isinstance(view, model.TaskView)
     return view
 

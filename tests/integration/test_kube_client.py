@@ -122,7 +122,7 @@ async def test_large_objects_pass_through_a_watch(kube: client.Client) -> None:
     big = "x" * 400_000
     async with following(kube) as known:
         await kube.create(resource.CONFIG_MAPS, _map("big", text=big))
-        await waiting.until_async(lambda: (NS, "big") in known, what="the object")
+        await waiting.wait_until_async(lambda: (NS, "big") in known, what="the object")
         found = known.get((NS, "big"))
         assert found is not None
         assert found["data"]["text"] == big
@@ -143,7 +143,7 @@ async def test_a_cache_outlives_a_restart_of_the_server(tmp_path: Path) -> None:
             server = await _server(tmp_path / "data", port)
             await kube.create(resource.CONFIG_MAPS, _map("after"))
             await kube.delete(resource.CONFIG_MAPS, "before")
-            await waiting.until_async(
+            await waiting.wait_until_async(
                 lambda: (NS, "before") not in known and (NS, "after") in known, what="both changes"
             )
     await server.stop()
@@ -165,7 +165,7 @@ async def test_a_slow_reader_ends_up_with_everything(kube: client.Client) -> Non
         await asyncio.gather(*(fill(worker) for worker in range(4)))
         listed = await kube.list(resource.CONFIG_MAPS, NS, type=dict, label_selector="test=yes")
         expected = {objects.key(m): objects.resource_version(m) for m in listed.items}
-        await waiting.until_async(
+        await waiting.wait_until_async(
             lambda: {objects.key(m): objects.resource_version(m) for m in known.list()} == expected,
             what="the cache like the server",
         )

@@ -92,7 +92,7 @@ class World:
             found = await self.get(name)
             return found["status"]["phase"] in phases
 
-        await waiting.until_async(look, what=f"{name} is {phases}", timeout_s=timeout_s)
+        await waiting.wait_until_async(look, what=f"{name} is {phases}", timeout_s=timeout_s)
         return found
 
     async def until_state(self, name: str, state: str, reason: str) -> dict[str, Any]:
@@ -105,7 +105,7 @@ class World:
             found = states[0]["state"].get(state) or {}
             return found.get("reason") == reason
 
-        await waiting.until_async(look, what=f"{name} is {state}/{reason}", timeout_s=10)
+        await waiting.wait_until_async(look, what=f"{name} is {state}/{reason}", timeout_s=10)
         return found
 
     async def until_gone(self, name: str) -> None:
@@ -115,7 +115,7 @@ class World:
                 return False
             return True
 
-        await waiting.until_async(gone, what=f"{name} is gone", timeout_s=10)
+        await waiting.wait_until_async(gone, what=f"{name} is gone", timeout_s=10)
 
     async def log(self, name: str, **query: str) -> str:
         path = f"{resource.PODS.base(NS)}/{name}/log"
@@ -128,7 +128,7 @@ class World:
         async def logged() -> bool:
             return bool(await self.log(name))
 
-        await waiting.until_async(logged, what=f"{name} writes")
+        await waiting.wait_until_async(logged, what=f"{name} writes")
 
     def pid(self, uid: str, number: int = 0) -> int:
         """The container's first process."""
@@ -158,7 +158,7 @@ async def test_the_node_registers_itself(world: World) -> None:
             return bool(found["spec"]["holderIdentity"] == "n1")
         return False
 
-    await waiting.until_async(lease, what="the lease is held")
+    await waiting.wait_until_async(lease, what="the lease is held")
 
 
 @pytest.mark.parametrize(("code", "phase"), [(0, "Succeeded"), (3, "Failed")])
@@ -227,7 +227,7 @@ async def test_a_deleted_node_comes_back(world: World) -> None:
             return False
         return "conditions" in node.get("status", {})
 
-    await waiting.until_async(ready, what="the node is ready again")
+    await waiting.wait_until_async(ready, what="the node is ready again")
     turn.cancel()
     await world.run("again", "true")
     await world.until("again", "Succeeded")
@@ -296,7 +296,7 @@ async def test_a_container_is_restarted_at_once_then_later(world: World) -> None
         found = (await world.get("p"))["status"]["containerStatuses"][0]
         return bool(found["restartCount"] >= 2)
 
-    await waiting.until_async(third, what="the second restart", timeout_s=10)
+    await waiting.wait_until_async(third, what="the second restart", timeout_s=10)
     assert await world.log("p", previous="true") == "run\n"
 
 
@@ -309,7 +309,7 @@ async def test_deleting_ends_the_process_within_its_grace(world: World) -> None:
     await world.until_gone("p")
     assert time.monotonic() - before < 5
     uid = made["metadata"]["uid"]
-    await waiting.until_async(
+    await waiting.wait_until_async(
         lambda: not (world.data / "pods" / uid).exists(), what="its folder is gone"
     )
 
@@ -326,7 +326,7 @@ async def test_a_forced_deletion_ends_the_process_too(world: World) -> None:
     made = await world.shell("p", "trap '' TERM; while :; do sleep 0.1; done")
     await world.until("p", "Running")
     await world.kube.delete(resource.PODS, "p", NS, grace_s=0)
-    await waiting.until_async(
+    await waiting.wait_until_async(
         lambda: world.pid(made["metadata"]["uid"]) == 0, what="the process is gone"
     )
 
@@ -374,8 +374,8 @@ async def test_a_container_whose_pod_vanished_meanwhile_is_ended(world: World) -
     await world.shell("p", "sleep 300")
     await world.plane.start_node()
     uid = made["metadata"]["uid"]
-    await waiting.until_async(lambda: world.pid(uid) == 0, what="the old process is gone")
-    await waiting.until_async(
+    await waiting.wait_until_async(lambda: world.pid(uid) == 0, what="the old process is gone")
+    await waiting.wait_until_async(
         lambda: not (world.data / "pods" / uid).exists(), what="its folder is gone"
     )
     await world.until("p", "Running")
@@ -420,7 +420,7 @@ async def test_stopping_ends_every_process_and_the_shim() -> None:
         found = (await made.get("always"))["status"]["containerStatuses"][0]
         return bool(found["restartCount"] == 1 and "running" in found["state"])
 
-    await waiting.until_async(again, what="the other runs again", timeout_s=10)
+    await waiting.wait_until_async(again, what="the other runs again", timeout_s=10)
     await made.stop()
     made.close()
 

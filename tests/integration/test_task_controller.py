@@ -130,7 +130,7 @@ async def test_failed_input_fails_its_dependents(world: controlled.World) -> Non
     world.hub.move("first", "Failed", reason="NonZeroExit", message="exit code 3", exit_code=3)
     status = await world.says("second", "Failed", "InputFailed")
     assert "exit code 3" in status["message"]
-    await waiting.until_async(lambda: world.kube_events("NonZeroExit"), what="kube event")
+    await waiting.wait_until_async(lambda: world.kube_events("NonZeroExit"), what="kube event")
 
 
 async def test_missing_account_is_told_and_its_coming_makes_workers(
@@ -152,7 +152,7 @@ async def test_longest_task_name_runs(world: controlled.World) -> None:
     await world.submitted(controlled.LONG)
     world.hub.move(controlled.LONG, "Failed", reason="NonZeroExit", message="x", exit_code=1)
     await world.says(controlled.LONG, "Failed", "NonZeroExit")
-    await waiting.until_async(lambda: world.kube_events("NonZeroExit"), what="kube event")
+    await waiting.wait_until_async(lambda: world.kube_events("NonZeroExit"), what="kube event")
 
 
 async def test_kill_timestamp_kills(world: controlled.World) -> None:
@@ -189,9 +189,9 @@ async def test_suspension_reaches_a_task_that_the_dispatcher_has(world: controll
     await world.submitted("a")
     view = next(iter(world.hub.views.values()))
     await world.spec("a", suspend=True)
-    await waiting.until_async(lambda: world.hub.views[view.task].suspended, what="it is held")
+    await waiting.wait_until_async(lambda: world.hub.views[view.task].suspended, what="it is held")
     await world.spec("a", suspend=False)
-    await waiting.until_async(lambda: not world.hub.views[view.task].suspended, what="it goes")
+    await waiting.wait_until_async(lambda: not world.hub.views[view.task].suspended, what="it goes")
 
 
 async def test_deleted_object_kills_its_task(world: controlled.World) -> None:
@@ -199,9 +199,9 @@ async def test_deleted_object_kills_its_task(world: controlled.World) -> None:
     await world.task("a")
     await world.submitted("a")
     await world.kube.delete(resource.TASKS, "a", controlled.NS)
-    await waiting.until_async(lambda: world.hub.killed == [("a", "Deleted")], what="kill")
+    await waiting.wait_until_async(lambda: world.hub.killed == [("a", "Deleted")], what="kill")
     uid = next(iter(world.hub.views))
-    await waiting.until_async(lambda: world.hub.released == [uid], what="it is let go")
+    await waiting.wait_until_async(lambda: world.hub.released == [uid], what="it is let go")
 
 
 async def test_object_deleted_while_the_manager_was_away_kills_its_task(
@@ -216,7 +216,7 @@ async def test_object_deleted_while_the_manager_was_away_kills_its_task(
     await world.kube.delete(resource.TASKS, "a", controlled.NS)
     await world.task("c")
     await world.restart()
-    await waiting.until_async(lambda: world.hub.killed == [("a", "Deleted")], what="kill")
+    await waiting.wait_until_async(lambda: world.hub.killed == [("a", "Deleted")], what="kill")
     await world.submitted("c")
 
 
@@ -228,7 +228,7 @@ async def test_object_made_anew_is_another_task(world: controlled.World) -> None
     second = await world.task("a")
     await world.submitted("a", times=2)
     assert first != second
-    await waiting.until_async(lambda: world.hub.killed == [("a", "Deleted")], what="kill")
+    await waiting.wait_until_async(lambda: world.hub.killed == [("a", "Deleted")], what="kill")
     world.hub.succeed("a")
     await world.says("a", "Success", "Succeeded")
 
@@ -263,10 +263,10 @@ async def test_success_runs_anew_only_by_force(world: controlled.World) -> None:
     world.hub.succeed("a")
     await world.says("a", "Success", "Succeeded")
     await world.spec("a", run=2)
-    await waiting.until_async(lambda: world.kube_events("RunRefused"), what="kube event")
+    await waiting.wait_until_async(lambda: world.kube_events("RunRefused"), what="kube event")
     patch = {"metadata": {"annotations": {plan.FORCE_ANNOTATION: "2"}}}
     await world.kube.merge_patch(resource.TASKS, "a", patch, controlled.NS)
-    await waiting.until_async(
+    await waiting.wait_until_async(
         lambda: any(v.run == 2 for v in world.hub.views.values()), what="second run"
     )
 
@@ -291,7 +291,9 @@ async def test_output_object_of_somebody_else_is_left_alone(world: controlled.Wo
     status = await world.says("a", "Success", "Succeeded")
     assert "outputObject" not in status
     assert (await world.kube.get(resource.TASK_OBJECTS, "out", controlled.NS))["data"] == "mine"
-    await waiting.until_async(lambda: world.kube_events("OutputObjectNotMade"), what="kube event")
+    await waiting.wait_until_async(
+        lambda: world.kube_events("OutputObjectNotMade"), what="kube event"
+    )
 
 
 async def test_finished_task_is_deleted_after_its_time(world: controlled.World) -> None:
@@ -307,13 +309,13 @@ async def test_finished_task_is_deleted_after_its_time(world: controlled.World) 
             return True
         return False
 
-    await waiting.until_async(gone, what="deleted", timeout_s=4.0)
+    await waiting.wait_until_async(gone, what="deleted", timeout_s=4.0)
 
 
 async def test_many_tasks_are_submitted_at_once(world: controlled.World) -> None:
     await world.cluster()
     await asyncio.gather(*(world.task(f"t-{n}") for n in range(100)))
-    await waiting.until_async(lambda: len(world.hub.views) == 100, what="all submitted")
+    await waiting.wait_until_async(lambda: len(world.hub.views) == 100, what="all submitted")
 
 
 # With the real dispatcher
@@ -331,7 +333,7 @@ async def test_journal_and_objects_agree_after_a_restart(tmp_path: Path) -> None
             await world.says("stays", "Pending", "NoWorker")
         await kube.delete(resource.TASKS, "goes", controlled.NS)
         async with _dispatcher(kube, tmp_path) as hub:
-            await waiting.until_async(
+            await waiting.wait_until_async(
                 lambda: {str(v.state) for v in hub.declared("goes")} == {"Killed"}, what="killed"
             )
             assert [str(v.state) for v in hub.declared("stays")] == ["Pending"]

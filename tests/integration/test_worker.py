@@ -153,7 +153,7 @@ async def test_inputs_are_a_file_and_the_directory_goes(hub: scripted_hub.Script
     assert (await hub.outcome(ref)).ending is SUCCEEDED
     document, directory = bytes(hub.logs[ref]).decode().splitlines()
     assert json.loads(document) == {"input": {"count": "0"}}
-    await waiting.until_async(lambda: not Path(directory).exists(), what="it is removed")
+    await waiting.wait_until_async(lambda: not Path(directory).exists(), what="it is removed")
 
 
 async def test_the_worker_leaves_no_folder(
@@ -217,7 +217,7 @@ async def test_results(
 @pytest.mark.usefixtures("worker")
 async def test_stop_asks_first_and_reports_what_was_asked(hub: scripted_hub.ScriptedHub) -> None:
     ref = hub.run("sh", "-c", "trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.05; done")
-    await waiting.until_async(lambda: hub.logs[ref] == b"up\n", what="it runs")
+    await waiting.wait_until_async(lambda: hub.logs[ref] == b"up\n", what="it runs")
     hub.send(messages.Stop(ref, 5.0, "TimedOut"))
     outcome = await hub.outcome(ref)
     assert (outcome.ending, outcome.reason, outcome.exit_code) == (STOPPED, "TimedOut", 0)
@@ -229,7 +229,7 @@ async def test_a_task_that_ignores_sigterm_is_killed_after_grace(
     hub: scripted_hub.ScriptedHub, worker: worker_process.WorkerProcess
 ) -> None:
     ref = hub.run("sh", "-c", "trap '' TERM; echo up; sleep 60 & sleep 60; sleep 60")
-    await waiting.until_async(lambda: hub.logs[ref] == b"up\n", what="it runs")
+    await waiting.wait_until_async(lambda: hub.logs[ref] == b"up\n", what="it runs")
     hub.send(messages.Stop(ref, 0.2, "Killed"))
     outcome = await hub.outcome(ref, timeout_s=3)
     assert (outcome.ending, outcome.exit_code, outcome.proof) == (STOPPED, 137, True)
@@ -261,7 +261,7 @@ async def test_a_daemon_that_left_the_session_is_killed_with_proof(
     stopped: bool,
 ) -> None:
     ref = hub.run(*python(DAEMON.format(clean=clean, stay=60 if stopped else 0)))
-    await waiting.until_async(lambda: hub.logs[ref], what="the daemon was started")
+    await waiting.wait_until_async(lambda: hub.logs[ref], what="the daemon was started")
     if stopped:
         assert len(processes.descendants(worker.pid)) == 2
         hub.send(messages.Stop(ref, 0.0, "Killed"))
@@ -301,7 +301,7 @@ async def test_the_end_of_one_attempt_spares_the_daemons_of_another(
     hub: scripted_hub.ScriptedHub, worker: worker_process.WorkerProcess
 ) -> None:
     first = hub.run(*python(DAEMON.format(clean=False, stay=60)))
-    await waiting.until_async(lambda: hub.logs[first], what="the daemon was started")
+    await waiting.wait_until_async(lambda: hub.logs[first], what="the daemon was started")
     family = processes.descendants(worker.pid)
     assert len(family) == 2
     second = hub.run(*python(DAEMON.format(clean=False, stay=0)))
@@ -337,7 +337,7 @@ async def test_a_task_waits_while_nobody_keeps_its_output(
 ) -> None:
     hub.keeps_logs = False
     ref = hub.run("sh", "-c", "head -c 3000000 /dev/zero; echo done > $KILN_OUTPUT")
-    await waiting.until_async(lambda: hub.log_bytes >= 1 << 20, what="a megabyte was sent")
+    await waiting.wait_until_async(lambda: hub.log_bytes >= 1 << 20, what="a megabyte was sent")
     before = resident_mib(worker.pid)
     await asyncio.sleep(0.3)
     assert hub.log_bytes < 2 << 20
@@ -353,7 +353,7 @@ async def test_output_appears_in_the_log_of_the_pod(
     hub: scripted_hub.ScriptedHub, worker: worker_process.WorkerProcess
 ) -> None:
     await hub.outcome(hub.run("printf", "one\ntwo"))
-    waiting.until(lambda: worker.out.read_bytes() == b"one\ntwo\n", what="it is copied")
+    waiting.wait_until(lambda: worker.out.read_bytes() == b"one\ntwo\n", what="it is copied")
 
 
 async def curl(hub: scripted_hub.ScriptedHub, *arguments: str) -> tuple[int, object]:
@@ -454,7 +454,7 @@ async def test_a_link_that_is_lost_is_resumed_with_all_that_was_not_acknowledged
     over = hub.run("sh", "-c", "echo over")
     going = hub.run("sh", "-c", "echo one; until [ -e go ]; do sleep 0.02; done; echo two")
     await hub.outcome(over)
-    await waiting.until_async(lambda: hub.logs[going] == b"one\n", what="the other one runs")
+    await waiting.wait_until_async(lambda: hub.logs[going] == b"one\n", what="the other one runs")
     await hub.stop()
     hub.seen.clear()
     hub.acknowledges = True
@@ -476,10 +476,10 @@ async def test_what_ended_while_the_dispatcher_was_away_is_reported_with_its_out
 ) -> None:
     flag = worker.folder / "go"
     ref = hub.run("sh", "-c", f"echo one; until [ -e {flag} ]; do sleep 0.02; done; echo two")
-    await waiting.until_async(lambda: hub.logs[ref] == b"one\n", what="it runs")
+    await waiting.wait_until_async(lambda: hub.logs[ref] == b"one\n", what="it runs")
     await hub.stop()
     flag.touch()
-    await waiting.until_async(lambda: worker.alive() == {worker.pid}, what="it has ended")
+    await waiting.wait_until_async(lambda: worker.alive() == {worker.pid}, what="it has ended")
     await hub.start()
     outcome = await hub.outcome(ref)
     assert (outcome.ending, bytes(hub.logs[ref])) == (SUCCEEDED, b"one\ntwo\n")
@@ -497,7 +497,7 @@ async def test_what_the_dispatcher_does_not_know_is_ended_without_a_word(
     hub.seen.clear()
     hub.drop()
     await hub.first(messages.Hello)
-    await waiting.until_async(lambda: worker.alive() == {worker.pid}, what="it is killed")
+    await waiting.wait_until_async(lambda: worker.alive() == {worker.pid}, what="it is killed")
     assert (await hub.outcome(hub.run("true"))).ending is SUCCEEDED
     assert {m.ref for m in hub.all_of(messages.Finished)}.isdisjoint({over, going})
     hub.seen.clear()
@@ -525,7 +525,7 @@ async def test_garbage_costs_the_link_and_nothing_else(hub: scripted_hub.Scripte
     ref = hub.run("sh", "-c", "sleep 0.3")
     await hub.first(messages.Started, ref)
     hub.send_raw(b"\0\0\0\3\xc1\xc1\xc1")
-    await waiting.until_async(lambda: len(hub.all_of(messages.Hello)) == 2, what="it is back")
+    await waiting.wait_until_async(lambda: len(hub.all_of(messages.Hello)) == 2, what="it is back")
     assert (await hub.outcome(ref)).ending is SUCCEEDED
 
 
@@ -534,13 +534,15 @@ async def test_tasks_are_killed_before_the_lease_ends(
 ) -> None:
     hub.lease_s, hub.renew_s = 1.5, 0.3
     hub.drop()
-    await waiting.until_async(lambda: len(hub.all_of(messages.Renew)) > 1, what="it renews")
+    await waiting.wait_until_async(lambda: len(hub.all_of(messages.Renew)) > 1, what="it renews")
     ref = hub.run("sleep", "60")
     await hub.first(messages.Started, ref)
     loop = asyncio.get_running_loop()
     await hub.stop()
     cut = loop.time()
-    await waiting.until_async(lambda: worker.alive() == {worker.pid}, what="the task is killed")
+    await waiting.wait_until_async(
+        lambda: worker.alive() == {worker.pid}, what="the task is killed"
+    )
     assert 0.5 < loop.time() - cut < 1.5
     await hub.start()
     outcome = await hub.outcome(ref)
@@ -552,7 +554,7 @@ async def test_a_dispatcher_that_does_not_renew_loses_the_worker(
 ) -> None:
     hub.lease_s, hub.renew_s = 1.0, 0.2
     hub.drop()
-    await waiting.until_async(lambda: len(hub.all_of(messages.Renew)) > 1, what="it renews")
+    await waiting.wait_until_async(lambda: len(hub.all_of(messages.Renew)) > 1, what="it renews")
     ref = hub.run("sleep", "60")
     await hub.first(messages.Started, ref)
     hub.renews = False
@@ -564,7 +566,7 @@ async def test_sigterm_stops_tasks_reports_and_ends_with_zero(
     hub: scripted_hub.ScriptedHub, worker: worker_process.WorkerProcess
 ) -> None:
     polite = hub.run("sh", "-c", "trap 'exit 0' TERM; echo up; while :; do sleep 0.05; done")
-    await waiting.until_async(lambda: hub.logs[polite] == b"up\n", what="it runs")
+    await waiting.wait_until_async(lambda: hub.logs[polite] == b"up\n", what="it runs")
     code = await asyncio.to_thread(worker.stop)
     assert code == 0
     outcome = await hub.outcome(polite)
@@ -576,9 +578,9 @@ async def test_a_second_sigterm_gives_no_grace(
     hub: scripted_hub.ScriptedHub, worker: worker_process.WorkerProcess
 ) -> None:
     ref = hub.run("sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.05; done")
-    await waiting.until_async(lambda: hub.logs[ref] == b"up\n", what="it runs")
+    await waiting.wait_until_async(lambda: hub.logs[ref] == b"up\n", what="it runs")
     worker.signal(signal.SIGTERM)
-    await waiting.until_async(
+    await waiting.wait_until_async(
         lambda: b"worker stops" in worker.log.read_bytes(), what="it has read the signal"
     )
     late = hub.run("true")
@@ -603,7 +605,9 @@ async def test_a_worker_that_is_refused_for_now_tries_again(
     hub.greeting = messages.Refused("NotYet", "the Secret is not there yet", retry=True)
     hub.seen.clear()
     hub.drop()
-    await waiting.until_async(lambda: len(hub.all_of(messages.Hello)) > 2, what="it tries again")
+    await waiting.wait_until_async(
+        lambda: len(hub.all_of(messages.Hello)) > 2, what="it tries again"
+    )
     hub.greeting = None
     hub.seen.clear()
     await hub.first(messages.Hello)

@@ -111,11 +111,11 @@ class World:
             same = (status.get("state"), status.get("reason")) == (state, reason)
             return status if same else None
 
-        return await waiting.until_async(told, what=f"{state}/{reason}", timeout_s=within_s)
+        return await waiting.wait_until_async(told, what=f"{state}/{reason}", timeout_s=within_s)
 
     async def submitted(self, name: str, times: int = 1, *, within_s: float = 5.0) -> None:
         """Wait until the dispatcher has a task."""
-        await waiting.until_async(
+        await waiting.wait_until_async(
             lambda: self.hub.names().count(name) >= times,
             what=f"{name} submitted",
             timeout_s=within_s,
@@ -133,7 +133,7 @@ class World:
             pods = await self.pods()
             return pods if sorted(pods) == sorted(names) else {}
 
-        return await waiting.until_async(found, what=f"Pods {names}")
+        return await waiting.wait_until_async(found, what=f"Pods {names}")
 
     async def kube_events(self, reason: str) -> list[dict[str, Any]]:
         """Kube events with a reason."""

@@ -48,7 +48,7 @@ class World:
 
     async def gone(self, kind: resource.Resource, name: str) -> None:
         """Wait until an object of namespace `default` is gone."""
-        await waiting.until_async(lambda: self.get(kind, name) is None, what=f"{name} is gone")
+        await waiting.wait_until_async(lambda: self.get(kind, name) is None, what=f"{name} is gone")
 
 
 @contextlib.asynccontextmanager

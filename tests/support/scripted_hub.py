@@ -56,7 +56,7 @@ class ScriptedHub:
             self._server = None
         self.path.unlink(missing_ok=True)
         self.drop()
-        await waiting.until_async(lambda: self._links == 0, what="all links are closed")
+        await waiting.wait_until_async(lambda: self._links == 0, what="all links are closed")
 
     def drop(self) -> None:
         """Cut all links."""
@@ -98,7 +98,7 @@ class ScriptedHub:
             return [m for m in found if ref is None or getattr(m, "ref", None) == ref]
 
         what = f"a {kind.__name__} of {ref}"
-        return (await waiting.until_async(look, what=what, timeout_s=timeout_s))[0]
+        return (await waiting.wait_until_async(look, what=what, timeout_s=timeout_s))[0]
 
     async def outcome(
         self, ref: attempts.AttemptRef, *, timeout_s: float = 10.0

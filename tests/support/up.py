@@ -42,7 +42,9 @@ class Up:
             argv += ["--slots", str(self.slots)]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(argv, stdout=log, stderr=log, env=self.environment)
-        waiting.until(self.ready, what=f"kiln up is ready (see {self.log})", timeout_s=timeout_s)
+        waiting.wait_until(
+            self.ready, what=f"kiln up is ready (see {self.log})", timeout_s=timeout_s
+        )
 
     def ready(self) -> bool:
         """True once /readyz of *this* process answers 200."""

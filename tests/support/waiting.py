@@ -8,7 +8,9 @@ from typing import Any, TypeVar, overload
 T = TypeVar("T")
 
 
-def until(look: Callable[[], T], *, what: str, timeout_s: float = 20.0, every_s: float = 0.02) -> T:
+def wait_until(
+    look: Callable[[], T], *, what: str, timeout_s: float = 20.0, every_s: float = 0.02
+) -> T:
     """The first truthy answer of `look`; after `timeout_s` it fails, naming `what`."""
     deadline = time.monotonic() + timeout_s
     while True:
@@ -21,17 +23,17 @@ def until(look: Callable[[], T], *, what: str, timeout_s: float = 20.0, every_s:
 
 
 @overload
-async def until_async(
+async def wait_until_async(
     look: Callable[[], Awaitable[T]], *, what: str, timeout_s: float = 20.0
 ) -> T: ...
 
 
 @overload
-async def until_async(look: Callable[[], T], *, what: str, timeout_s: float = 20.0) -> T: ...
+async def wait_until_async(look: Callable[[], T], *, what: str, timeout_s: float = 20.0) -> T: ...
 
 
-async def until_async(look: Callable[[], Any], *, what: str, timeout_s: float = 20.0) -> Any:
-    """`until` inside a running event loop; `look` may be a coroutine function."""
+async def wait_until_async(look: Callable[[], Any], *, what: str, timeout_s: float = 20.0) -> Any:
+    """`wait_until` inside a running event loop; `look` may be a coroutine function."""
     deadline = time.monotonic() + timeout_s
     while True:
         found = look()

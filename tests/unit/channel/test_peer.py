@@ -67,12 +67,12 @@ class Ends:
 
     async def join(self) -> None:
         self.crew.start("serve", self.peer.serve())
-        await waiting.until_async(lambda: self.owner.welcomes, what="the link stands")
+        await waiting.wait_until_async(lambda: self.owner.welcomes, what="the link stands")
 
     async def rejoin(self) -> None:
         before = len(self.owner.welcomes)
         self.hub.drop()
-        await waiting.until_async(
+        await waiting.wait_until_async(
             lambda: len(self.owner.welcomes) > before, what="the link stands again"
         )
 
@@ -127,7 +127,7 @@ async def test_only_what_is_not_acknowledged_is_sent_again_in_order(ends: Ends) 
     await ends.hub.first(messages.Finished)
     ends.hub.send(messages.Acknowledged(1))
     ends.peer.send(messages.Log(REF, 0, b"read after the acknowledgement"))
-    await waiting.until_async(lambda: ends.hub.log_bytes, what="all was read")
+    await waiting.wait_until_async(lambda: ends.hub.log_bytes, what="all was read")
     await asyncio.sleep(0)
     ends.hub.seen.clear()
     await ends.rejoin()
@@ -151,7 +151,7 @@ async def test_orders_that_come_with_the_welcome_are_followed_after_it(ends: End
     stop = messages.Stop(REF, 1.0, "Killed")
     ends.hub.after_welcome = (stop,)
     await ends.join()
-    await waiting.until_async(lambda: ends.owner.orders, what="the order arrived")
+    await waiting.wait_until_async(lambda: ends.owner.orders, what="the order arrived")
     assert ends.owner.orders == [stop]
 
 
@@ -160,11 +160,13 @@ async def test_the_epoch_rises_and_an_older_dispatcher_is_left(ends: Ends) -> No
     await ends.join()
     ends.hub.epoch = 4
     ends.hub.drop()
-    await waiting.until_async(lambda: len(ends.owner.epochs) >= 3, what="it tries again")
+    await waiting.wait_until_async(lambda: len(ends.owner.epochs) >= 3, what="it tries again")
     assert ends.owner.epochs[:3] == [0, 5, 5]
     assert len(ends.owner.welcomes) == 1
     ends.hub.epoch = 6
-    await waiting.until_async(lambda: len(ends.owner.welcomes) == 2, what="a newer one is taken")
+    await waiting.wait_until_async(
+        lambda: len(ends.owner.welcomes) == 2, what="a newer one is taken"
+    )
 
 
 async def test_a_cancelled_request_is_not_made_again(ends: Ends) -> None:
@@ -206,7 +208,7 @@ async def test_a_refusal_for_good_ends_it(ends: Ends) -> None:
 
 async def test_a_refusal_for_good_ends_a_standing_link_as_well(ends: Ends) -> None:
     serving = asyncio.ensure_future(ends.peer.serve())
-    await waiting.until_async(lambda: ends.owner.welcomes, what="the link stands")
+    await waiting.wait_until_async(lambda: ends.owner.welcomes, what="the link stands")
     ends.hub.send(messages.Refused("replaced", "a newer session", retry=False))
     with pytest.raises(errors.LinkRefused, match="a newer session"):
         await asyncio.wait_for(serving, 5)
@@ -216,13 +218,15 @@ async def test_without_renewal_the_lease_ends_once_and_the_link_with_it(ends: En
     ends.hub.lease_s, ends.hub.renew_s, ends.hub.renews = 0.2, 0.05, False
     await ends.join()
     assert ends.peer.lease_holds
-    await waiting.until_async(lambda: len(ends.owner.welcomes) == 2, what="it connects anew")
+    await waiting.wait_until_async(lambda: len(ends.owner.welcomes) == 2, what="it connects anew")
     assert ends.owner.leases_ended == 1
 
 
 async def test_with_renewal_the_lease_holds(ends: Ends) -> None:
     ends.hub.lease_s, ends.hub.renew_s = 0.4, 0.05
     await ends.join()
-    await waiting.until_async(lambda: len(ends.hub.all_of(messages.Renew)) > 15, what="renewals")
+    await waiting.wait_until_async(
+        lambda: len(ends.hub.all_of(messages.Renew)) > 15, what="renewals"
+    )
     assert ends.owner.leases_ended == 0
     assert ends.peer.lease_holds

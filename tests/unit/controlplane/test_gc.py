@@ -52,7 +52,7 @@ async def test_one_living_owner_is_enough(world: objects.World) -> None:
         assert child is not None
         return [r["name"] for r in child["metadata"]["ownerReferences"]]
 
-    await waiting.until_async(lambda: owners() == ["two"], what="the reference is dropped")
+    await waiting.wait_until_async(lambda: owners() == ["two"], what="the reference is dropped")
     await world.delete(CM, "two")
     await world.gone(CM, "child")
 
@@ -89,7 +89,7 @@ async def test_a_dependent_with_a_finalizer_is_marked_and_waits(world: objects.W
         child = world.get(CM, "child")
         return child is not None and "deletionTimestamp" in child["metadata"]
 
-    await waiting.until_async(marked, what="the dependent is marked")
+    await waiting.wait_until_async(marked, what="the dependent is marked")
 
 
 async def test_foreground_waits_for_blocking_dependents(world: objects.World) -> None:
@@ -102,7 +102,7 @@ async def test_foreground_waits_for_blocking_dependents(world: objects.World) ->
         child = world.get(CM, "child")
         return child is not None and "deletionTimestamp" in child["metadata"]
 
-    await waiting.until_async(marked, what="the dependent is being deleted")
+    await waiting.wait_until_async(marked, what="the dependent is being deleted")
     await settled(world)
     assert world.get(CM, "owner") is not None
 

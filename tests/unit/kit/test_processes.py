@@ -38,13 +38,13 @@ def test_a_daemon_that_left_session_and_parent_is_found_and_killed() -> None:
     assert daemon.alive()
     assert daemon.pid in processes.belonging(None, marker=marker)
     assert processes.kill_belonging(None, marker=marker)
-    waiting.until(lambda: not daemon.alive(), what="the daemon is gone")
+    waiting.wait_until(lambda: not daemon.alive(), what="the daemon is gone")
 
 
 def test_a_marker_matches_only_the_whole_entry() -> None:
     with subprocess.Popen(["sleep", "60"], env={MARKER: "one-more"}) as child:
         try:
-            waiting.until(
+            waiting.wait_until(
                 lambda: child.pid in processes.marked(f"{MARKER}=one-more"), what="it is marked"
             )
             assert child.pid not in processes.marked(f"{MARKER}=one")
@@ -64,7 +64,7 @@ def test_a_zombie_is_not_alive() -> None:
         identity = processes.identify(child.pid)
         assert identity is not None
         child.send_signal(signal.SIGKILL)
-        waiting.until(lambda: not identity.alive(), what="the killed child is a zombie")
+        waiting.wait_until(lambda: not identity.alive(), what="the killed child is a zombie")
         assert processes.belonging(child.pid, marker=f"{MARKER}=none") == set()
 
 
@@ -72,7 +72,7 @@ def test_descendants_are_found_through_several_parents() -> None:
     script = "sleep 60 & sh -c 'sleep 60 & wait' & wait"
     with subprocess.Popen(["sh", "-c", script]) as shell:
         try:
-            waiting.until(
+            waiting.wait_until(
                 lambda: len(processes.descendants(shell.pid)) == 3, what="three descendants"
             )
         finally:

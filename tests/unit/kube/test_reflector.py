@@ -41,7 +41,7 @@ class Follower:
             mine = {obj["metadata"]["name"]: obj for obj in self.cache.list()}
             return mine == self.server.stored and self.server.watching == 1
 
-        await waiting.until_async(same, what="cache like the server", timeout_s=5)
+        await waiting.wait_until_async(same, what="cache like the server", timeout_s=5)
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ async def test_end_of_stream_is_resumed_without_a_list(
     follower: Follower, server: scripted_objects.Objects
 ) -> None:
     server.end_watches()
-    await waiting.until_async(lambda: server.watches_opened == 2, what="second watch")
+    await waiting.wait_until_async(lambda: server.watches_opened == 2, what="second watch")
     server.put("d")
     await follower.like_server()
     assert server.lists == 1
@@ -96,7 +96,7 @@ async def test_changes_while_cut_off_are_not_missed(
     server.cut_watches()
     server.put("a", f=2)
     server.delete("c")
-    await waiting.until_async(lambda: follower.reflector.problem, what="a problem")
+    await waiting.wait_until_async(lambda: follower.reflector.problem, what="a problem")
     server.refuse = None
     await follower.like_server()
     assert follower.told[3:] == [("changed", "a"), ("deleted", "c")]
@@ -123,7 +123,7 @@ async def test_error_item_410_lists_anew(
     follower: Follower, server: scripted_objects.Objects
 ) -> None:
     server.send_error(410, "Expired")
-    await waiting.until_async(lambda: server.lists == 2, what="second list")
+    await waiting.wait_until_async(lambda: server.lists == 2, what="second list")
     await follower.like_server()
     assert len(follower.told) == 3
 
@@ -138,7 +138,7 @@ async def test_bookmarks_move_the_place_to_resume(
     await asyncio.sleep(0.02)
     server.compact()
     server.end_watches()
-    await waiting.until_async(lambda: server.watches_opened == 2, what="second watch")
+    await waiting.wait_until_async(lambda: server.watches_opened == 2, what="second watch")
     await follower.like_server()
     assert server.lists == 1
 
@@ -179,7 +179,7 @@ async def test_a_server_that_ends_every_watch_is_not_hammered(
     follower = Follower(kube, server)
     follower.reflector.backoff = backoff.Backoff(base_s=60, max_s=60)
     running = asyncio.create_task(follower.reflector.run())
-    await waiting.until_async(lambda: server.watches_opened == 2, what="two watches")
+    await waiting.wait_until_async(lambda: server.watches_opened == 2, what="two watches")
     await asyncio.sleep(0.05)
     running.cancel()
     assert server.watches_opened == 2
@@ -190,7 +190,7 @@ async def test_retry_after_is_obeyed(kube: client.Client, stand: scripted.Stand)
     server.refuse = aiohttp.web.Response(status=429, headers={"Retry-After": "60"})
     follower = Follower(kube, server)
     running = asyncio.create_task(follower.reflector.run())
-    await waiting.until_async(lambda: stand.asked, what="a request")
+    await waiting.wait_until_async(lambda: stand.asked, what="a request")
     await asyncio.sleep(0.05)
     running.cancel()
     assert len(stand.asked) == 1
@@ -219,13 +219,13 @@ async def test_an_unreadable_change_keeps_what_was_known(
     known: cache.Cache[task.Task] = cache.Cache()
     follower = reflector.Reflector(kube, resource.TASKS, task.Task, known)
     running = asyncio.create_task(follower.run())
-    await waiting.until_async(lambda: server.watching, what="a watch")
+    await waiting.wait_until_async(lambda: server.watching, what="a watch")
     server.put("a", spec={"priority": []})
     server.put("b")
-    await waiting.until_async(lambda: ("x", "b") in known, what="the next object")
+    await waiting.wait_until_async(lambda: ("x", "b") in known, what="the next object")
     kept = known.get(("x", "a"))
     assert kept is not None
     assert kept.spec.priority == 1
     server.delete("a")
-    await waiting.until_async(lambda: ("x", "a") not in known, what="deletion")
+    await waiting.wait_until_async(lambda: ("x", "a") not in known, what="deletion")
     running.cancel()

@@ -35,7 +35,7 @@ async def test_a_pipe_that_nobody_reads_makes_it_full_and_does_not_block(
     found = bytearray()
     while len(found) < len(text):
         found += await asyncio.to_thread(os.read, reading, 65536)
-    await waiting.until_async(lambda: rooms, what="there is room")
+    await waiting.wait_until_async(lambda: rooms, what="there is room")
     assert rooms == [False]
     assert bytes(found) == text
     copy.close()
@@ -48,7 +48,7 @@ async def test_a_reader_that_is_gone_ends_it_quietly(pipe: tuple[int, int]) -> N
     rooms: list[int] = []
     copy.when_room(lambda: rooms.append(1))
     os.close(reading)
-    await waiting.until_async(lambda: rooms, what="writers go on")
+    await waiting.wait_until_async(lambda: rooms, what="writers go on")
     copy.write(b"more")
     assert not copy.full
     copy.close()

@@ -58,9 +58,9 @@ async def pipe() -> AsyncIterator[Pipe]:
 
 async def test_what_is_printed_is_sent_with_its_offset(pipe: Pipe) -> None:
     await pipe.print(b"one\n")
-    await waiting.until_async(lambda: pipe.data() == b"one\n", what="the first line")
+    await waiting.wait_until_async(lambda: pipe.data() == b"one\n", what="the first line")
     await pipe.print(b"two\n")
-    await waiting.until_async(lambda: pipe.data() == b"one\ntwo\n", what="the second line")
+    await waiting.wait_until_async(lambda: pipe.data() == b"one\ntwo\n", what="the second line")
     assert pipe.sent == [(0, b"one\n"), (4, b"two\n")]
 
 
@@ -68,7 +68,7 @@ async def test_many_small_writes_make_few_frames(pipe: Pipe) -> None:
     for _ in range(200):
         await pipe.print(b"line\n")
         await asyncio.sleep(0)
-    await waiting.until_async(lambda: len(pipe.data()) == 1000, what="all of it")
+    await waiting.wait_until_async(lambda: len(pipe.data()) == 1000, what="all of it")
     assert len(pipe.sent) < 20
 
 
@@ -82,7 +82,7 @@ async def test_nobody_keeps_it_so_the_task_waits(pipe: Pipe) -> None:
 
 async def test_only_what_is_not_kept_is_sent_again(pipe: Pipe) -> None:
     await pipe.print(b"0123456789")
-    await waiting.until_async(lambda: pipe.sent, what="it was sent")
+    await waiting.wait_until_async(lambda: pipe.sent, what="it was sent")
     pipe.sent.clear()
     pipe.output.send_again(4)
     assert pipe.sent == [(4, b"456789")]

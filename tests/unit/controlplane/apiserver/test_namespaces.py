@@ -32,7 +32,7 @@ async def test_a_namespace_waits_for_its_own_finalizers(world: objects.World) ->
     await world.create(NS, "doomed", metadata={"finalizers": ["a/b"]})
     await world.create(CM, "inside", namespace="doomed")
     await world.delete(NS, "doomed")
-    await waiting.until_async(
+    await waiting.wait_until_async(
         lambda: world.get(CM, "inside", namespace="doomed") is None, what="it is empty"
     )
     found = world.get(NS, "doomed")
@@ -50,4 +50,4 @@ async def test_the_certificate_is_put_right_again(world: objects.World) -> None:
         found = world.get(CM, ROOT_CA)
         return "" if found is None else str(found["data"]["ca.crt"])
 
-    await waiting.until_async(lambda: certificate() == "CA", what="the certificate is back")
+    await waiting.wait_until_async(lambda: certificate() == "CA", what="the certificate is back")

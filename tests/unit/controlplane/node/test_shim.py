@@ -69,7 +69,7 @@ class Bench:
         return await self.start("sh", "-c", script, number=number)
 
     async def end(self, record: container.Record, *, timeout_s: float = 10.0) -> container.Record:
-        await waiting.until_async(
+        await waiting.wait_until_async(
             lambda: record.id in self.ended, what="the container ended", timeout_s=timeout_s
         )
         return self.ended[record.id]
@@ -86,7 +86,7 @@ class Bench:
         if self.link is not None:
             await self.link.close()
         for pid in self.pids:
-            waiting.until(functools.partial(shim_link.reap, pid), what="the shim has ended")
+            waiting.wait_until(functools.partial(shim_link.reap, pid), what="the shim has ended")
         for number in range(2):
             marker = f"{container.MARKER}={self.uid}/main/{number}"
             assert processes.belonging(None, marker=marker) == set()
@@ -173,7 +173,7 @@ async def test_an_id_with_a_path_in_it_is_refused(bench: Bench) -> None:
 async def test_sigterm_ends_it_within_its_grace(bench: Bench) -> None:
     assert bench.link is not None
     record = await bench.shell("trap 'echo bye; exit 3' TERM; echo ready; sleep 300 & wait")
-    await waiting.until_async(bench.lines, what="it listens")
+    await waiting.wait_until_async(bench.lines, what="it listens")
     await bench.link.stop(record.id, grace_s=30)
     assert (await bench.end(record)).exit_code == 3
     assert bench.lines() == ["ready", "bye"]
@@ -182,7 +182,7 @@ async def test_sigterm_ends_it_within_its_grace(bench: Bench) -> None:
 async def test_who_ignores_sigterm_is_killed_after_the_grace(bench: Bench) -> None:
     assert bench.link is not None
     record = await bench.shell("trap '' TERM; echo ready; while :; do sleep 0.05; done")
-    await waiting.until_async(bench.lines, what="it listens")
+    await waiting.wait_until_async(bench.lines, what="it listens")
     before = time.monotonic()
     await bench.link.stop(record.id, grace_s=0.3)
     ended = await bench.end(record)
@@ -193,7 +193,7 @@ async def test_who_ignores_sigterm_is_killed_after_the_grace(bench: Bench) -> No
 async def test_a_grace_can_be_shortened_but_not_prolonged(bench: Bench) -> None:
     assert bench.link is not None
     record = await bench.shell("trap '' TERM; echo ready; while :; do sleep 0.05; done")
-    await waiting.until_async(bench.lines, what="it listens")
+    await waiting.wait_until_async(bench.lines, what="it listens")
     await bench.link.stop(record.id, grace_s=60)
     await bench.link.stop(record.id, grace_s=0)
     await bench.link.stop(record.id, grace_s=60)
@@ -217,7 +217,7 @@ async def test_a_daemon_holding_the_output_does_not_hold_up_the_end(bench: Bench
 async def test_a_daemon_of_another_container_is_left_alone(bench: Bench) -> None:
     script = DAEMON.format(clean=True, then="time.sleep(300)")
     await bench.start(sys.executable, "-c", script)
-    await waiting.until_async((bench.base / "started").exists, what="the daemon runs")
+    await waiting.wait_until_async((bench.base / "started").exists, what="the daemon runs")
     await bench.end(await bench.shell("exit 0", number=1))
     assert len(processes.children(bench.pids[0])) == 2
 
@@ -253,14 +253,14 @@ async def test_a_running_container_cannot_be_forgotten(bench: Bench) -> None:
 async def test_a_new_shim_adopts_what_a_killed_one_left(bench: Bench) -> None:
     assert bench.link is not None
     record = await bench.shell("for i in 1 2 3 4 5 6 7 8; do echo $i; sleep 0.1; done; sleep 300")
-    await waiting.until_async(bench.lines, what="it writes")
+    await waiting.wait_until_async(bench.lines, what="it writes")
     os.kill(bench.pids[0], signal.SIGKILL)
     await asyncio.wait_for(bench.link.closed.wait(), 5)
     await bench.link.close()
     known = await bench.open()
     assert [r.pid for r in known] == [record.pid]
     assert known[0].exit_code is None
-    await waiting.until_async(lambda: len(bench.lines()) == 8, what="no line is lost")
+    await waiting.wait_until_async(lambda: len(bench.lines()) == 8, what="no line is lost")
     assert bench.link is not None
     await bench.link.stop(record.id, grace_s=0)
     ended = await bench.end(record)
@@ -270,7 +270,7 @@ async def test_a_new_shim_adopts_what_a_killed_one_left(bench: Bench) -> None:
 async def test_a_new_shim_reports_what_ended_while_none_watched(bench: Bench) -> None:
     assert bench.link is not None
     record = await bench.shell("sleep 300 & exec sleep 301")
-    helper = await waiting.until_async(
+    helper = await waiting.wait_until_async(
         lambda: processes.children(record.pid), what="its helper runs"
     )
     os.kill(bench.pids[0], signal.SIGKILL)
@@ -279,7 +279,7 @@ async def test_a_new_shim_reports_what_ended_while_none_watched(bench: Bench) ->
     await bench.link.close()
     await bench.open()
     identity = processes.identify(helper[0])
-    await waiting.until_async(
+    await waiting.wait_until_async(
         lambda: identity is None or not identity.alive(), what="the helper is gone"
     )
 
@@ -290,7 +290,7 @@ async def test_without_a_server_it_ends_everything_and_leaves() -> None:
     assert bench.link is not None
     record = await bench.shell("trap '' TERM; while :; do sleep 0.05; done")
     await bench.link.close()
-    await waiting.until_async(lambda: shim_link.reap(bench.pids[0]), what="the shim has left")
+    await waiting.wait_until_async(lambda: shim_link.reap(bench.pids[0]), what="the shim has left")
     assert processes.identify(record.pid) is None
     await bench.open()
     assert bench.link is not None
