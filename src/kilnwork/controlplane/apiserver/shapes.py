@@ -137,12 +137,26 @@ class PodSpec(Shape, frozen=True):
     tolerations: list[dict[str, Any]] | None = None
 
 
+class PodStatus(Shape, frozen=True):
+    """core/v1 PodStatus: a Pod whose status cannot be read is none to node and controllers."""
+
+    phase: str | None = None
+    reason: str | None = None
+    message: str | None = None
+    start_time: str | None = None
+    host_ip: str | None = msgspec.field(default=None, name="hostIP")
+    pod_ip: str | None = msgspec.field(default=None, name="podIP")
+    conditions: list[dict[str, Any]] | None = None
+    container_statuses: list[dict[str, Any]] | None = None
+    init_container_statuses: list[dict[str, Any]] | None = None
+
+
 class Pod(Shape, frozen=True):
     """core/v1 Pod."""
 
     metadata: Metadata | None = None
     spec: PodSpec | None = None
-    status: dict[str, Any] | None = None
+    status: PodStatus | None = None
 
 
 class Secret(Shape, frozen=True):

@@ -358,6 +358,8 @@ class TestPods:
             {"metadata": metadata(), "spec": {"terminationGracePeriodSeconds": 10**30}},
             pod(containers=[{"env": [{"name": "A", "valueFrom": {"secretKeyRef": 5}}]}]),
             pod(containers=[{"envFrom": [{"secretRef": {"name": 5}}]}]),
+            pod() | {"status": {"phase": 7}},
+            pod() | {"status": {"containerStatuses": 5}},
         ],
     )
     async def test_wrong_types_are_bad_requests(
