@@ -214,8 +214,13 @@ async def test_environment_volumes_and_account(world: World) -> None:
     ]
 
 
-async def test_a_deleted_node_comes_back(world: World) -> None:
-    await world.kube.delete(resource.NODES, "n1")
+@pytest.mark.parametrize("deed", ["delete", "not ready"])
+async def test_a_node_that_somebody_breaks_comes_back(world: World, deed: str) -> None:
+    if deed == "delete":
+        await world.kube.delete(resource.NODES, "n1")
+    else:
+        broken = {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
+        await world.kube.merge_patch(resource.NODES, "n1", broken, subresource="status")
     now = clock.SystemClock()
     again = registration.Registration(world.kube, "n1", address="127.0.0.1", port=1, now=now)
     turn = asyncio.create_task(again.keep())  # as the node's own does within ten seconds
@@ -225,7 +230,8 @@ async def test_a_deleted_node_comes_back(world: World) -> None:
             node = await world.kube.get(resource.NODES, "n1")
         except errors.NotFound:
             return False
-        return "conditions" in node.get("status", {})
+        conditions = node.get("status", {}).get("conditions", ())
+        return [c["status"] for c in conditions if c["type"] == "Ready"] == ["True"]
 
     await waiting.wait_until_async(ready, what="the node is ready again")
     turn.cancel()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from kilnwork import version
-from kilnwork.api import resource
+from kilnwork.api import meta, resource
 from kilnwork.kit import clock
 from kilnwork.kube import client, errors
 
@@ -70,9 +70,11 @@ class Registration:
             await asyncio.sleep(RENEW_S)
 
     async def _stay(self) -> None:
-        """Be there again after somebody deleted the Node: without it no Pod is bound any more."""
+        """Be there and ready again whatever somebody did to the Node: else no Pod is bound."""
         try:
-            await self._client.get(resource.NODES, self._name)
+            node = await self._client.get(resource.NODES, self._name)
+            if not _is_ready(node):
+                await self._write_status()
         except errors.NotFound:
             log.warning("node was deleted, registering again", extra={"node": self._name})
             await self.register()
@@ -124,6 +126,11 @@ class Registration:
             "spec": spec,
         }
         await self._client.create(resource.LEASES, lease, LEASE_NAMESPACE)
+
+
+def _is_ready(node: meta.JsonObject) -> bool:
+    conditions = (node.get("status") or {}).get("conditions") or ()
+    return any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
 
 
 def labels(name: str) -> dict[str, str]:
