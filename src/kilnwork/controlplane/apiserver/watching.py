@@ -153,7 +153,9 @@ class Watch:
         return None
 
     def add(self, line: bytes) -> None:
-        """Queue a line; a client that lets too much wait is cut off."""
+        """Queue a line; a client that lets too much wait is cut off, and told nothing more."""
+        if self._ended:
+            return
         self._lines.append(line)
         self._room -= len(line)
         if self._room < 0:

@@ -105,14 +105,18 @@ async def test_stopping_ends_streams_cleanly(world: objects.World, hub: watching
     assert client.sent[-1] == {"type": "http.response.body", "body": b""}
 
 
-async def test_a_slow_client_is_cut_off(
-    world: objects.World, hub: watching.Hub, monkeypatch: pytest.MonkeyPatch
+async def test_a_slow_client_is_cut_off_once(
+    world: objects.World,
+    hub: watching.Hub,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(watching, "MAX_QUEUED_BYTES", 1000)
     watch = hub.open(wants(start=world.store.sequence))
-    for i in range(5):
+    for i in range(9):
         await world.create(CM, f"c{i}", data={"x": "y" * 300})
     assert await watch.take(1.0) is None
+    assert caplog.messages == ["watch ended, its client is too slow"]
 
 
 async def test_what_a_watch_begins_with_may_be_large(
