@@ -171,6 +171,7 @@ class Server:
         await self._plane.start_node()
 
     async def _stop_node(self) -> None:
+        await self._hub.closing()
         await self._plane.stop_node(grace_s=NODE_GRACE_S)
 
     async def _start_controllers(self) -> None:

@@ -104,7 +104,7 @@ def conclude(
     elif outcome.ending is attempts.Ending.FAILED:
         _fail(mem, task, outcome, now)
     else:
-        away = task.worker is not None and task.worker.from_before
+        away = mem.closing or (task.worker is not None and task.worker.from_before)
         _lose(mem, task, outcome, now, excused=before_start or away or excused)
 
 

@@ -194,6 +194,14 @@ class Hub:
         self._core.tell(inputs.CloseCluster(namespace, cluster))
         await self._core.settled()
 
+    async def closing(self) -> None:
+        """The node is about to end every worker: start nothing more, count no loss against a task.
+
+        Until `stop`, ends are still heard and kept; there is no way back.
+        """
+        self._core.tell(inputs.Close())
+        await self._core.settled()
+
     async def worker_gone(self, pod_uid: str) -> None:
         """The Pod is gone, and so is everything that ran in it."""
         self._core.tell(inputs.WorkerGone(pod_uid))

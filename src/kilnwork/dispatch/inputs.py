@@ -61,6 +61,10 @@ class Forget(msgspec.Struct, frozen=True):
     tasks: tuple[ids.TaskId, ...]
 
 
+class Close(msgspec.Struct, frozen=True):
+    """The server stops in order: nothing more starts, and what is lost from now on is excused."""
+
+
 class CloseCluster(msgspec.Struct, frozen=True):
     """A TaskCluster was deleted: its unfinished tasks fail."""
 
@@ -167,6 +171,7 @@ Input = (
     | Suspend
     | Release
     | Forget
+    | Close
     | CloseCluster
     | Join
     | LinkClosed

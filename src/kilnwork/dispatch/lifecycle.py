@@ -93,7 +93,7 @@ def _hold(mem: memory.Memory, task: records.Task) -> None:
 
 def place(mem: memory.Memory, now: inputs.Moment) -> None:
     """Give waiting tasks to free slots, in every cluster where something changed."""
-    for cluster in mem.hungry:
+    for cluster in () if mem.closing else mem.hungry:
         if not len(cluster.queue):
             continue
         for worker in placement.seats(cluster.workers.values()):

@@ -40,6 +40,7 @@ class Machine:
             inputs.Suspend: self._suspend,
             inputs.Release: lambda item, _: self._release(item),
             inputs.Forget: lambda item, _: self._forget(item),
+            inputs.Close: lambda *_: mem.close(),
             inputs.CloseCluster: self._close_cluster,
             inputs.Join: lambda item, now: fleet.join(mem, item, now),
             inputs.LinkClosed: lambda item, _: fleet.link_closed(mem, item),

@@ -44,12 +44,17 @@ class Memory:
         self.links: dict[int, records.Worker] = {}
         self.clusters: dict[records.ClusterKey, records.Cluster] = {}
         self.hungry: set[records.Cluster] = set()
+        self.closing = False
         self.batch = instructions.Batch()
         self.task_rows = count(task_row)
         self.worker_rows = count(worker_row)
         self.story: deque[tuple[float, inputs.Input]] = deque(maxlen=STORY_LENGTH)
         self._alarms: list[tuple[float, int, Alarm, Target, int]] = []
         self._alarm_numbers = count()
+
+    def close(self) -> None:
+        """The server stops: no more seats are given, and losses are our doing."""
+        self.closing = True
 
     def cluster(self, namespace: str, name: str) -> records.Cluster:
         """The cluster of that name, made when it is new."""

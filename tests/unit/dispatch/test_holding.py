@@ -1,4 +1,4 @@
-"""A task that is held back does not start, says so, and waits anew once it is let go."""
+"""A task that is held back, or whose server stops, does not start; it says so and waits anew."""
 
 import random
 from typing import Any
@@ -163,3 +163,15 @@ def test_a_clock_that_ran_ahead_gives_no_time_for_nothing() -> None:
     world = World()
     task = world.submit(since=world.now.wall + 3600, timeouts=api_task.Timeouts(pending_seconds=10))
     assert task.pending_since == world.now.wall
+
+
+def test_a_server_that_stops_starts_nothing_and_counts_no_loss() -> None:
+    world = World()
+    world.join()
+    task = world.submit()
+    world.report(task)
+    assert (said(task)[0], world.runs) == ("Running", 1)
+    world.tell(inputs.Close())
+    world.report(task, attempts.Outcome(attempts.Ending.LOST, "WorkerLost", "the Pod was ended"))
+    assert (said(task)[0], task.losses) == ("Pending", 0)
+    assert world.runs == 1

@@ -1,0 +1,57 @@
+"""A server that stops, crashes and comes back: tasks, results, numbers and ports stay."""
+
+import json
+from typing import Any
+
+from support import up as up_support
+from support import waiting
+
+
+def status(server: up_support.Up, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = server.get("task", name).get("status", {})
+    return found
+
+
+def running(server: up_support.Up, name: str) -> None:
+    """Wait until the Task runs."""
+    waiting.wait_until(lambda: status(server, name).get("state") == "Running", what=f"{name} runs")
+
+
+def test_a_crash_of_the_server_interrupts_no_task(up: up_support.Up) -> None:
+    script = 'sleep 3; echo "\\"done\\"" > "$KILN_OUTPUT"; echo printed'
+    up.kiln("run", "--name", "t", "--", "sh", "-c", script)
+    running(up, "t")
+    up.kill()
+    up.start()
+    up.kiln("wait", "t", "--timeout", "30s")
+    after = status(up, "t")
+    assert (after["state"], after["attempts"], after.get("losses", 0)) == ("Success", 1, 0)
+    assert after["result"]["value"] == "done"
+    assert up.kiln("logs", "t").stdout == "printed\n"
+
+
+def test_stopping_the_server_in_order_costs_a_task_no_loss(up: up_support.Up) -> None:
+    script = 'test "$KILN_ATTEMPT" -gt 1 || sleep 60'
+    up.kiln("run", "--name", "t", "--", "sh", "-c", script)
+    running(up, "t")
+    assert up.stop() == 0
+    assert up.leftovers() == {}
+    up.start()
+    up.kiln("wait", "t", "--timeout", "30s")
+    after = status(up, "t")
+    assert (after["state"], after["attempts"], after.get("losses", 0)) == ("Success", 2, 0)
+
+
+def test_numbers_ports_and_objects_go_on_after_a_restart(up: up_support.Up) -> None:
+    up.kiln("run", "--name", "t", "--watch", "--", "true")
+    before = up.get("task", "t")
+    endpoints = json.loads((up.data / "endpoints.json").read_text())
+    up.kill()
+    up.start()
+    assert up.get("task", "t")["metadata"]["uid"] == before["metadata"]["uid"]
+    up.kiln("run", "--name", "u", "--watch", "--", "true")
+    versions = [int(o["metadata"]["resourceVersion"]) for o in (before, up.get("task", "u"))]
+    assert versions[0] < versions[1]
+    again = json.loads((up.data / "endpoints.json").read_text())
+    assert (again["kubernetes"], again["http"]) == (endpoints["kubernetes"], endpoints["http"])
+    assert again["epoch"] > endpoints["epoch"]
