@@ -101,10 +101,6 @@ class Session:
             raise errors.Unusable("an object has one namespace: say -n NAMESPACE instead of -A")
         return self.namespace
 
-    async def get(self, served: resource.Resource, name: str) -> meta.JsonObject:
-        """One object as the server has it."""
-        return await self.ask("GET", self.path(served, name))
-
     async def pages(
         self, path: str, *, query: Mapping[str, str] | None = None, accept: str = transport.JSON
     ) -> AsyncIterator[dict[str, Any]]:
