@@ -1,19 +1,16 @@
-"""Objects by key and by index, as they come, change and go."""
-
-import pytest
+"""Objects by key and by owner, as they come, change and go."""
 
 from kilnwork.api import meta
 from kilnwork.kube import cache
 
 
-def _pod(name: str, *owners: str, namespace: str = "x", node: str = "") -> meta.JsonObject:
+def _pod(name: str, *owners: str, namespace: str = "x") -> meta.JsonObject:
     return {
         "metadata": {
             "name": name,
             "namespace": namespace,
             "ownerReferences": [{"uid": uid} for uid in owners],
         },
-        "spec": {"nodeName": node},
     }
 
 
@@ -21,19 +18,17 @@ def _names(found: list[meta.JsonObject]) -> list[str]:
     return sorted(obj["metadata"]["name"] for obj in found)
 
 
-def test_objects_are_found_by_key_and_namespace() -> None:
+def test_objects_are_found_by_key() -> None:
     pods: cache.Cache[meta.JsonObject] = cache.Cache()
     for pod in (_pod("a"), _pod("b"), _pod("a", namespace="y")):
         assert pods.put(pod) is None
     assert pods.get(("x", "a")) == _pod("a")
     assert pods.get(("z", "a")) is None
-    assert _names(pods.list("x")) == ["a", "b"]
     assert _names(pods.list()) == ["a", "a", "b"]
-    assert pods.list("z") == []
     assert (len(pods), ("y", "a") in pods) == (3, True)
 
 
-def test_owner_index_follows_changes() -> None:
+def test_owners_follow_changes() -> None:
     pods: cache.Cache[meta.JsonObject] = cache.Cache()
     pods.put(_pod("a", "u1", "u2"))
     pods.put(_pod("b", "u1"))
@@ -51,15 +46,3 @@ def test_structs_have_owners_too() -> None:
     pods: cache.Cache[meta.Partial] = cache.Cache()
     pods.put(meta.Partial(metadata=meta.ObjectMeta(name="a", owner_references=(owner,))))
     assert [p.metadata.name for p in pods.owned_by("u1")] == ["a"]
-
-
-def test_own_indexes_and_their_limits() -> None:
-    pods: cache.Cache[meta.JsonObject] = cache.Cache(
-        indexes={"node": lambda pod: (pod["spec"]["nodeName"],)}
-    )
-    pods.put(_pod("a", node="n1"))
-    pods.put(_pod("a", node="n2"))
-    assert pods.by_index("node", "n1") == []
-    assert _names(pods.by_index("node", "n2")) == ["a"]
-    with pytest.raises(KeyError):
-        pods.by_index("color", "red")
