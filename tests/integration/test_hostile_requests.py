@@ -11,6 +11,7 @@ from support import served
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 PODS = "/api/v1/namespaces/default/pods"
+TASKS = "/apis/kilnwork.dev/v1alpha1/namespaces/default/tasks"
 
 
 def pod(name: str, **spec: Any) -> dict[str, Any]:
@@ -49,6 +50,23 @@ async def test_grace_without_end_and_guards_without_sense(http: served.Http) -> 
     assert answer.status == 200
     assert (await http.send("DELETE", f"{PODS}/p?gracePeriodSeconds=0")).status == 200
     assert (await http.get(f"{PODS}/p")).status == 404
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"run": 10**30},
+        {"run": 2**31},
+        {"priority": -(10**30)},
+        {"timeouts": {"runningSeconds": 10**400}},
+        {"timeouts": {"totalSeconds": 1e300}},
+        {"ttlSecondsAfterFinished": 10**18},
+    ],
+)
+async def test_numbers_that_nothing_behind_can_hold(http: served.Http, spec: Any) -> None:
+    answer = await http.post(TASKS, {"metadata": {"name": "t"}, "spec": {"command": ["x"]} | spec})
+    assert answer.status == 422
+    assert "spec." in answer.message
 
 
 async def test_a_binding_with_odd_metadata(http: served.Http) -> None:

@@ -13,6 +13,12 @@ import msgspec
 from kilnwork.api import meta
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
+LONGEST_S = 1_000_000_000
+"""Longest time anybody may ask for: its end still fits into timestamps and SQL."""
+
+MAX_RUN = 2**31 - 1
+"""Highest number of a run: it fits into frames and SQL."""
+
 EnvName = Annotated[str, msgspec.Meta(min_length=1, pattern=r"^[^=\x00]+$")]
 
 
@@ -88,16 +94,16 @@ class Retry(Wire, frozen=True):
 
 
 class Timeouts(Wire, frozen=True):
-    """Deadlines in seconds; None means none.
+    """Deadlines in seconds, up to 31 years; None means none.
 
     `pendingSeconds`: from becoming pending to its first start. `runningSeconds`: per attempt.
     `totalSeconds`: the whole run, waiting included. `killGraceSeconds`: between SIGTERM and SIGKILL
     (default 30, as terminationGracePeriodSeconds of a Pod).
     """
 
-    pending_seconds: Annotated[float, msgspec.Meta(gt=0)] | None = None
-    running_seconds: Annotated[float, msgspec.Meta(gt=0)] | None = None
-    total_seconds: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    pending_seconds: Annotated[float, msgspec.Meta(gt=0, le=LONGEST_S)] | None = None
+    running_seconds: Annotated[float, msgspec.Meta(gt=0, le=LONGEST_S)] | None = None
+    total_seconds: Annotated[float, msgspec.Meta(gt=0, le=LONGEST_S)] | None = None
     kill_grace_seconds: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 30.0
 
 
@@ -123,10 +129,10 @@ class TaskSpec(Wire, frozen=True):
     priority: Annotated[int, msgspec.Meta(ge=-1_000_000, le=1_000_000)] = 0
     retry: Retry = Retry()
     timeouts: Timeouts = Timeouts()
-    run: Annotated[int, msgspec.Meta(ge=1)] = 1
+    run: Annotated[int, msgspec.Meta(ge=1, le=MAX_RUN)] = 1
     kill_timestamp: str | None = None
     suspend: bool = False
-    ttl_seconds_after_finished: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    ttl_seconds_after_finished: Annotated[int, msgspec.Meta(ge=0, le=LONGEST_S)] | None = None
 
 
 class Result(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):

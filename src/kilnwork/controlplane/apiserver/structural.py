@@ -19,6 +19,8 @@ from kilnwork.kit import clock
 
 Schema = schemas.Schema
 
+_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
+
 
 def prune_and_default(schema: Schema, obj: meta.JsonObject) -> tuple[meta.JsonObject, list[str]]:
     """A new object without what the schema does not know and with its defaults filled in.
@@ -176,6 +178,10 @@ def _check_text(schema: Schema, value: str, path: str) -> Iterator[causes.Cause]
 
 
 def _check_number(schema: Schema, value: float, path: str) -> Iterator[causes.Cause]:
+    if isinstance(value, int) and not _INT64_MIN <= value <= _INT64_MAX:
+        text = f"{path} in body must fit into 64 bits"
+        yield causes.invalid(path, f"a number of {value.bit_length()} bits", text)
+        return
     least, most = schema.get("minimum"), schema.get("maximum")
     if least is not None:
         exclusive = schema.get("exclusiveMinimum", False)
