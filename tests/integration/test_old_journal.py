@@ -142,3 +142,13 @@ async def test_a_broken_journal_is_named_and_left_alone(tmp_path: Path, damage: 
         async with running(tmp_path):
             pass
     assert file.read_bytes() == broken
+
+
+async def test_a_clock_turned_back_puts_no_retry_off_for_long(tmp_path: Path) -> None:
+    async with running(tmp_path) as first:
+        await first.submit(a_task("t"))
+    far = clocks.SystemClock().wall() + 86_400
+    in_journal(tmp_path, "UPDATE task SET reason = 'RetryBackoff', attempt = 1, due = ?", far)
+    in_journal(tmp_path, 'UPDATE task SET spec = \'{"retry":{"maxDelaySeconds":0.1}}\'')
+    async with running(tmp_path), raw_worker.RawWorker(tmp_path / "run" / "channel.sock") as worker:
+        assert (await worker.expect(messages.Run)).ref.attempt == 2

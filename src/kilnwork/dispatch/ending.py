@@ -282,7 +282,7 @@ def finish(
     """The run is over, for good."""
     mem.move(task, state)
     task.reason, task.message = reason, message
-    task.finished = now.wall
+    task.finished = max(now.wall, task.started or task.created)
     task.due = 0.0
     if task.place is not None:
         task.cluster.queue.remove(task)

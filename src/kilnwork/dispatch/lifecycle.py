@@ -34,7 +34,7 @@ def admit(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:
 def watch_deadlines(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:
     """Set the alarms that count from when the run became pending."""
     timeouts = task.spec.timeouts
-    age, again = now.wall - task.pending_since, task.releases
+    age, again = max(0.0, now.wall - task.pending_since), task.releases
     if timeouts.pending_seconds is not None and task.started is None:
         mem.alarm(
             now.mono + timeouts.pending_seconds - age, memory.Alarm.PENDING, task, attempt=again
@@ -141,5 +141,6 @@ def watch_running(mem: memory.Memory, task: records.Task, now: inputs.Moment) ->
     """Set the alarm of the running timeout, counted from the start of the attempt."""
     limit = task.spec.timeouts.running_seconds
     if limit is not None and task.attempt_started is not None:
-        due = now.mono + limit - (now.wall - task.attempt_started)
+        ran_s = max(0.0, now.wall - task.attempt_started)  # below 0: somebody set the clock back
+        due = now.mono + limit - ran_s
         mem.alarm(due, memory.Alarm.RUNNING, task, attempt=task.attempt)

@@ -18,6 +18,7 @@ from kilnwork.dispatch import (
     memory,
     model,
     records,
+    retrying,
     rows,
     spawning,
     transitions,
@@ -128,7 +129,8 @@ def _resume(mem: memory.Memory, task: records.Task, row: rows.TaskRow, now: inpu
         _hold(mem, task, row, now)
     elif row.due > now.wall:
         task.due = row.due
-        delay = row.due - now.wall
+        longest = retrying.longest_delay_s(task.spec.retry)  # more: the clock was set back
+        delay = min(row.due - now.wall, longest)
         mem.alarm(now.mono + delay, memory.Alarm.RETRY, task, attempt=task.attempt)
     else:
         lifecycle.enqueue(mem, task)

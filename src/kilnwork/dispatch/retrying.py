@@ -56,6 +56,11 @@ def loss_delay_s(retry: api_task.Retry, losses: int, entropy: ids.Entropy) -> fl
     return _backoff(retry).delay_s(losses - 1, entropy=entropy)
 
 
+def longest_delay_s(retry: api_task.Retry) -> float:
+    """No delay of this policy is longer."""
+    return retry.max_delay_seconds * (1 + retry.jitter)
+
+
 def _backoff(retry: api_task.Retry) -> backoff.Backoff:
     return backoff.Backoff(
         base_s=retry.delay_seconds,

@@ -1,63 +1,12 @@
 """A task that is held back, or whose server stops, does not start; it says so and waits anew."""
 
-import random
-from typing import Any
-
 from kilnwork.api import attempts, reasons
 from kilnwork.api import task as api_task
-from kilnwork.dispatch import inputs, instructions, machine, memory, model, records, transitions
-from kilnwork.kit import ids
+from kilnwork.dispatch import inputs, instructions, records, transitions
+from support import told_machine
 
-TASK = ids.TaskId(bytes(15) + b"\1")
 FAILED = attempts.Outcome(attempts.Ending.FAILED, "NonZeroExit", "exit code 1", exit_code=1)
 _S = api_task.State
-
-
-class World:
-    """A machine, two clocks, and one worker with one slot when `join` was called."""
-
-    def __init__(self) -> None:
-        self.memory = memory.Memory(lease_s=1000.0, entropy=random.Random(0))
-        self.machine = machine.Machine(self.memory)
-        self.now = inputs.Moment(1_000_000.0, 0.0)
-        self.sent: list[instructions.Send] = []
-        self.serial = 0
-
-    def tell(self, item: inputs.Input) -> None:
-        self.machine.handle(item, self.now)
-        batch = self.machine.take(self.now)
-        self.sent += batch.sends
-
-    def after(self, seconds: float) -> None:
-        self.now = inputs.Moment(self.now.wall + seconds, self.now.mono + seconds)
-        self.tell(inputs.Tick())
-
-    def submit(self, *, since: float | None = None, **spec: Any) -> records.Task:
-        filled = api_task.TaskSpec(command=("true",), **spec)
-        submission = model.Submission(
-            task=TASK, namespace="ns", name="t", spec=filled, pending_since=since
-        )
-        self.tell(inputs.Submit(submission))
-        return self.memory.tasks[TASK]
-
-    def join(self) -> None:
-        self.tell(
-            inputs.Join(
-                link=1, session=bytes(16), namespace="ns", cluster="default", name="w",
-                pod_uid="uid", node="n", slots=1,
-            )
-        )  # fmt: skip
-
-    def report(self, task: records.Task, outcome: attempts.Outcome | None = None) -> None:
-        self.serial += 1
-        if outcome is None:
-            self.tell(inputs.Started(1, self.serial, task.ref, self.now.wall))
-        else:
-            self.tell(inputs.Finished(1, self.serial, task.ref, outcome))
-
-    @property
-    def runs(self) -> int:
-        return sum(isinstance(send, instructions.RunAttempt) for send in self.sent)
 
 
 def said(task: records.Task) -> tuple[str, str]:
@@ -65,76 +14,76 @@ def said(task: records.Task) -> tuple[str, str]:
 
 
 def test_a_queued_task_is_held_back_and_let_go() -> None:
-    world = World()
+    world = told_machine.World()
     task = world.submit()
-    world.tell(inputs.Suspend(TASK, True))
+    world.tell(inputs.Suspend(told_machine.TASK, True))
     world.join()
     assert said(task) == ("Pending", "Suspended")
     assert (world.runs, len(task.cluster.queue)) == (0, 0)
-    world.tell(inputs.Suspend(TASK, False))
+    world.tell(inputs.Suspend(told_machine.TASK, False))
     assert (task.state, world.runs) == (_S.STAGING, 1)
 
 
 def test_holding_back_twice_changes_nothing() -> None:
-    world = World()
+    world = told_machine.World()
     world.submit()
     for _ in range(2):
-        world.tell(inputs.Suspend(TASK, True))
-    world.tell(inputs.Suspend(TASK, False))
-    world.tell(inputs.Suspend(TASK, False))
+        world.tell(inputs.Suspend(told_machine.TASK, True))
+    world.tell(inputs.Suspend(told_machine.TASK, False))
+    world.tell(inputs.Suspend(told_machine.TASK, False))
     world.join()
     assert world.runs == 1
 
 
 def test_what_runs_goes_on_and_its_next_attempt_waits() -> None:
-    world = World()
+    world = told_machine.World()
     world.join()
     task = world.submit(retry=api_task.Retry(max_attempts=2, delay_seconds=0))
     world.report(task)
-    world.tell(inputs.Suspend(TASK, True))
+    world.tell(inputs.Suspend(told_machine.TASK, True))
     assert task.state is _S.RUNNING
     assert not [s for s in world.sent if isinstance(s, instructions.StopAttempt)]
     world.report(task, FAILED)
     assert (said(task), world.runs) == (("Pending", "Suspended"), 1)
-    world.tell(inputs.Suspend(TASK, False))
+    world.tell(inputs.Suspend(told_machine.TASK, False))
     assert (task.attempt, world.runs) == (2, 2)
 
 
 def test_a_retry_that_was_held_back_still_waits_its_delay() -> None:
-    world = World()
+    world = told_machine.World()
     world.join()
     retry = api_task.Retry(max_attempts=2, delay_seconds=50, jitter=0)
     task = world.submit(retry=retry)
     world.report(task)
     world.report(task, FAILED)
-    world.tell(inputs.Suspend(TASK, True))
+    world.tell(inputs.Suspend(told_machine.TASK, True))
     assert said(task) == ("Pending", "Suspended")
-    world.tell(inputs.Suspend(TASK, False))
+    world.tell(inputs.Suspend(told_machine.TASK, False))
     assert said(task) == ("Pending", "RetryBackoff")
-    world.tell(inputs.Suspend(TASK, True))
+    world.tell(inputs.Suspend(told_machine.TASK, True))
     world.after(51)
     assert (said(task), world.runs) == (("Pending", "Suspended"), 1)
-    world.tell(inputs.Suspend(TASK, False))
+    world.tell(inputs.Suspend(told_machine.TASK, False))
     assert world.runs == 2
 
 
 def test_a_task_that_is_held_back_can_be_killed() -> None:
-    world = World()
+    world = told_machine.World()
     task = world.submit()
-    world.tell(inputs.Suspend(TASK, True))
-    world.tell(inputs.Kill(TASK, reasons.Reason.KILLED))
+    world.tell(inputs.Suspend(told_machine.TASK, True))
+    world.tell(inputs.Kill(told_machine.TASK, reasons.Reason.KILLED))
     assert said(task) == ("Killed", "Killed")
     assert task.attempt_state is not transitions.AttemptState.STARTED
 
 
 def test_timeouts_stand_still_while_it_is_held_back_and_begin_anew() -> None:
-    world = World()
+    world = told_machine.World()
     limits = api_task.Timeouts(pending_seconds=10, total_seconds=12)
     task = world.submit(timeouts=limits)
     world.after(8)
-    world.tell(inputs.Suspend(TASK, True))
+    world.tell(inputs.Suspend(told_machine.TASK, True))
     world.after(100)
-    world.tell(inputs.Suspend(TASK, False))
+    world.tell(inputs.Suspend(told_machine.TASK, False))
     world.after(9)
     assert task.state is _S.PENDING
     world.after(1.5)
@@ -142,7 +91,7 @@ def test_timeouts_stand_still_while_it_is_held_back_and_begin_anew() -> None:
 
 
 def test_timeouts_count_from_when_it_became_pending() -> None:
-    world = World()
+    world = told_machine.World()
     task = world.submit(since=world.now.wall - 8, timeouts=api_task.Timeouts(pending_seconds=10))
     world.after(1)
     assert task.state is _S.PENDING
@@ -151,7 +100,7 @@ def test_timeouts_count_from_when_it_became_pending() -> None:
 
 
 def test_total_time_counts_from_when_it_became_pending() -> None:
-    world = World()
+    world = told_machine.World()
     world.join()
     task = world.submit(since=world.now.wall - 8, timeouts=api_task.Timeouts(total_seconds=10))
     world.report(task)
@@ -160,13 +109,13 @@ def test_total_time_counts_from_when_it_became_pending() -> None:
 
 
 def test_a_clock_that_ran_ahead_gives_no_time_for_nothing() -> None:
-    world = World()
+    world = told_machine.World()
     task = world.submit(since=world.now.wall + 3600, timeouts=api_task.Timeouts(pending_seconds=10))
     assert task.pending_since == world.now.wall
 
 
 def test_a_server_that_stops_starts_nothing_and_counts_no_loss() -> None:
-    world = World()
+    world = told_machine.World()
     world.join()
     task = world.submit()
     world.report(task)
