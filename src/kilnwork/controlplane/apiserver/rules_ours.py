@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from kilnwork.api import meta, resource, task, task_cluster, validation
-from kilnwork.controlplane.apiserver import builtin, causes, structural
+from kilnwork.controlplane.apiserver import builtin, causes, shapes, structural
 
 _TASK = resource.TASKS.kind
 _TASK_OBJECT = resource.TASK_OBJECTS.kind
@@ -35,6 +35,16 @@ def validate(kind: resource.Resource, obj: meta.JsonObject) -> Iterator[causes.C
         return
     for field, why in _problems(kind, obj):
         yield causes.invalid(field, _value_at(obj, field), why)
+    if kind.kind == _TASK_CLUSTER:
+        yield from _unreadable_template(obj)
+
+
+def _unreadable_template(cluster: meta.JsonObject) -> Iterator[causes.Cause]:
+    """The schema leaves the template open; no Pod could be made of one of other types."""
+    try:
+        msgspec.convert((cluster.get("spec") or {}).get("template"), shapes.PodTemplate | None)
+    except msgspec.ValidationError as error:
+        yield causes.invalid("spec.template", "", f"is no Pod template: {error}")
 
 
 def validate_update(

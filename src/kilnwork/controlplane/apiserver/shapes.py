@@ -159,6 +159,13 @@ class Pod(Shape, frozen=True):
     status: PodStatus | None = None
 
 
+class PodTemplate(Shape, frozen=True):
+    """core/v1 PodTemplateSpec."""
+
+    metadata: Metadata | None = None
+    spec: PodSpec | None = None
+
+
 class Secret(Shape, frozen=True):
     """core/v1 Secret."""
 

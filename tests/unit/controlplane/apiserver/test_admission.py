@@ -101,6 +101,22 @@ class TestOurKinds:
         fields = [c["field"] for c in error.details["causes"]]
         assert fields == ["spec.inputs[0]", "spec.inputs[0].path"]
 
+    @pytest.mark.parametrize(
+        "template",
+        [
+            {"spec": 5},
+            {"metadata": {"labels": 5}},
+            {"spec": {"containers": 5}},
+            {"spec": {"containers": [{"env": 5}]}},
+        ],
+    )
+    async def test_a_template_must_be_one_of_a_pod(
+        self, stored: lookups.MemoryLookup, template: Json
+    ) -> None:
+        given = {"metadata": metadata(), "spec": {"template": template}}
+        error = await refusal(stored, resource.TASK_CLUSTERS, given)
+        assert error.message.count("spec.template: Invalid value") == 1
+
     async def test_status_is_dropped_on_create(self, stored: lookups.MemoryLookup) -> None:
         given = {"metadata": metadata(), "spec": {}, "status": {"state": "Success"}}
         assert "status" not in (await create(stored, resource.TASKS, given)).obj
