@@ -87,11 +87,18 @@ class Server:
         return self._plane.kubeconfig
 
     def _mount(self) -> None:
-        checks = health.app(lambda: self._waiting_for)
+        checks = health.app(self._checks)
         for path in health.PATHS:
             self._plane.mount(path, checks)
         self._plane.mount("/v1", self._api)
         self._plane.mount("/metrics", self._metrics)
+
+    def _checks(self) -> dict[str, str | None]:
+        """By name of each part, what it waits for; an unwritable journal is not ready."""
+        checks = dict(self._waiting_for)
+        if checks["dispatcher"] is None and self._hub.trouble is not None:
+            checks["dispatcher"] = f"cannot write its journal: {self._hub.trouble}"
+        return checks
 
     async def start(self, *, say: Say) -> None:
         """Be ready when this returns; whatever happens, call `stop` afterwards.
@@ -190,7 +197,7 @@ class Server:
         yield metrics.Sample(
             name="kilnwork_ready",
             help="1 when every part of the server is ready.",
-            value=float(not any(self._waiting_for.values())),
+            value=float(not any(self._checks().values())),
         )
         yield metrics.Sample(
             name="kilnwork_epoch_total",

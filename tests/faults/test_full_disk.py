@@ -1,0 +1,76 @@
+"""The disk is full for a while: the server says so, loses no task, and goes on afterwards."""
+
+import json
+import os
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support import up as up_support
+from support import waiting
+
+pytestmark = [
+    pytest.mark.faults,
+    pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small tmpfs: run it as root"),
+]
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[up_support.Up]:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(disk)], check=True)
+    made = up_support.Up(disk / "data", workdir=tmp_path)
+    made.log = tmp_path / "server.log"
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
+def readiness(server: up_support.Up) -> tuple[int, str]:
+    """Status and text of /readyz?verbose."""
+    http = json.loads((server.data / "endpoints.json").read_text())["http"]
+    try:
+        with urllib.request.urlopen(f"{http}/readyz?verbose", timeout=5) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def fill(path: Path) -> None:
+    """Take all room there is."""
+    with path.open("wb", buffering=0) as file:
+        for size in (1 << 20, 1 << 12):
+            try:
+                while True:
+                    file.write(b"x" * size)
+            except OSError:
+                continue
+
+
+def test_a_full_disk_is_said_and_survived(server: up_support.Up) -> None:
+    gate = server.workdir / "gate"
+    script = f"while ! test -e {gate}; do sleep 0.05; done"
+    server.kiln("run", "--name", "t", "--", "sh", "-c", script)
+    waiting.wait_until(
+        lambda: server.get("task", "t").get("status", {}).get("state") == "Running", what="it runs"
+    )
+    ballast = server.data.parent / "ballast"
+    fill(ballast)
+    gate.touch()
+    waiting.wait_until(
+        lambda: "cannot write its journal" in readiness(server)[1], what="readyz tells"
+    )
+    assert readiness(server)[0] == 503
+    assert server.kiln("run", "--", "true", check=False).returncode == 1
+    ballast.unlink()
+    server.kiln("wait", "t", "--for", "state=Success", "--timeout", "30s")
+    waiting.wait_until(lambda: readiness(server)[0] == 200, what="ready again")
+    server.kiln("run", "--name", "u", "--watch", "--", "true")
