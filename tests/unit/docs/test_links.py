@@ -7,8 +7,6 @@ import pytest
 
 from support import pages
 
-"""`make bench` measures and writes it; a checkout may be without."""
-
 LINKS = [
     pytest.param(page, target, id=f"{page.relative_to(pages.ROOT)}: {target}")
     for page in (*pages.every(), pages.ROOT / "CONTRIBUTING.md")
@@ -21,6 +19,7 @@ LINKS = [
 def test_a_relative_link_resolves(page: Path, target: str) -> None:
     path, _, anchor = target.partition("#")
     found = (page.parent / path).resolve() if path else page
+    assert found.exists()
     assert found.is_relative_to(pages.ROOT)
     if anchor:
         assert anchor in pages.anchors(found.read_text())
