@@ -4,6 +4,7 @@ Used by all commands that print objects. Pure: takes values, gives text. Never c
 state can be grepped.
 """
 
+import enum
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,6 +29,7 @@ def _text(dumper: Any, value: str) -> Any:
 
 
 _Dumper.add_representer(str, _text)
+_Dumper.add_multi_representer(enum.StrEnum, lambda dumper, member: _text(dumper, member.value))
 
 
 def yaml_text(value: Any) -> str:

@@ -1,6 +1,6 @@
 """Text for people and machines."""
 
-from kilnwork.api import resource
+from kilnwork.api import resource, task
 from kilnwork.cli import render
 
 
@@ -16,6 +16,11 @@ def test_columns_are_aligned_without_trailing_space() -> None:
 def test_yaml_is_sorted_and_keeps_text_as_text() -> None:
     text = render.yaml_text({"b": {"x": "1\n2\n"}, "a": ["true", "0644", 1, None]})
     assert text == "a:\n- 'true'\n- '0644'\n- 1\n- null\nb:\n  x: |\n    1\n    2\n"
+
+
+def test_yaml_takes_states_as_text() -> None:
+    text = render.yaml_text({task.State.FAILED: 1, "state": task.State.SUCCESS})
+    assert text == "Failed: 1\nstate: Success\n"
 
 
 def test_json_is_sorted_and_indented() -> None:
