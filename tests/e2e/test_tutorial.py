@@ -108,7 +108,8 @@ def test_the_data_directory_holds_what_the_reference_says(up: up_support.Up) -> 
         for entry in up.data.iterdir()
         if not entry.name.startswith(".")
     }
-    assert found == set(named.replace("`", "").replace(",", "").split())
+    elsewhere = {"run"}  # when the path is too long for sockets, as those of tests may be
+    assert found | elsewhere == set(named.replace("`", "").replace(",", "").split())
     assert up.data.stat().st_mode & 0o777 == 0o700
     for name in ("token", "kubeconfig"):
         assert (up.data / name).stat().st_mode & 0o777 == 0o600
