@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from kilnwork.cli import errors, options, progress
+from kilnwork.cli import errors, folders, options, progress
 from kilnwork.controlplane import lock
 from kilnwork.kit import paths, processes
 
@@ -17,7 +17,7 @@ _LOOK_S = 0.05
 @click.command()
 @click.option(
     "--data",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=folders.Folder(),
     help="Data directory of the server; default ${XDG_DATA_HOME:-~/.local/share}/kilnwork.",
 )
 @click.option(
@@ -34,7 +34,13 @@ def command(data: Path | None, timeout: float, force: bool) -> None:  # noqa: FB
     Nothing is lost: objects, results and logs stay; unfinished tasks go on at the next `kiln up`.
     """
     folder = (data or paths.data_dir()).absolute()
-    server = lock.holder(folder)
+    try:
+        server = lock.holder(folder)
+    except OSError as error:
+        raise errors.Unusable(
+            f"data directory {folder} cannot be read: {error.strerror}. Correct --data, or ask "
+            "its owner"
+        ) from error
     if server is None:
         click.echo(f"no server runs on {folder}")
         return

@@ -19,7 +19,7 @@ import click
 import uvloop
 
 from kilnwork import version
-from kilnwork.cli import errors, exits, progress, wiring
+from kilnwork.cli import errors, exits, folders, progress, wiring
 from kilnwork.kit import coroutines, logs, paths, processes
 from kilnwork.kit import errors as kit_errors
 
@@ -38,12 +38,12 @@ _LEVELS = ("warning", "info", "debug")
 )
 @click.option(
     "--data",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=folders.Folder(),
     help="Data directory; default ${XDG_DATA_HOME:-~/.local/share}/kilnwork.",
 )
 @click.option(
     "--workdir",
-    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    type=folders.Folder(exists=True),
     help="Where tasks run; default the current directory.",
 )
 @click.option(

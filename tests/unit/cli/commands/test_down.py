@@ -4,9 +4,26 @@ from pathlib import Path
 
 import pytest
 
-from kilnwork.cli import main
+from kilnwork.cli import exits, main
 
 
 def test_nothing_to_stop_is_no_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.main(["down", "--data", str(tmp_path)]) == 0
     assert capsys.readouterr().out == f"no server runs on {tmp_path}\n"
+
+
+def test_a_folder_that_cannot_be_read_is_refused_in_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    assert main.main(["down", "--data", str(tmp_path / "file" / "below")]) == exits.Exit.USAGE
+    assert "cannot be read: Not a directory" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["up", "down"])
+def test_an_empty_folder_name_is_not_the_current_folder(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`--data "$UNSET"` must not spread a server's files over whatever folder one is in."""
+    assert main.main([command, "--data", ""]) == exits.Exit.USAGE
+    assert "a folder's name is missing" in capsys.readouterr().err
