@@ -62,7 +62,7 @@ def load(
     if environ.get("KUBERNETES_SERVICE_HOST"):
         return in_cluster(environ)
     default = paths.data_dir() / "kubeconfig"
-    if default.is_file():
+    if _there(default):
         return from_files([default], context=context)
     raise errors.ConfigurationError(
         f"no Kubernetes API server is configured: KUBECONFIG is not set and there is no {default}. "
@@ -173,7 +173,7 @@ def from_files(files: Sequence[Path], *, context: str | None = None) -> Config:
 
     Files that do not exist are passed over as long as one does. Raises ConfigurationError.
     """
-    present = [f for f in files if f.is_file()]
+    present = [f for f in files if _there(f)]
     if not present:
         names = ", ".join(str(f) for f in files)
         raise errors.ConfigurationError(
@@ -186,12 +186,21 @@ def from_files(files: Sequence[Path], *, context: str | None = None) -> Config:
     return _resolve(merged, context)
 
 
+def _there(path: Path) -> bool:
+    """Whether it is a file; True when we may not look, so that reading it says why."""
+    try:
+        return path.is_file()
+    except PermissionError:
+        return True
+
+
 def _read(path: Path) -> _File:
     try:
         raw = path.read_bytes()
     except OSError as error:
         raise errors.ConfigurationError(
-            f"cannot read kubeconfig {path}: {error.strerror}"
+            f"cannot read kubeconfig {path}: {error.strerror}. Point KUBECONFIG at one that you "
+            "may read"
         ) from error
     if not raw.strip():
         return _File()

@@ -156,3 +156,17 @@ def test_service_account_of_a_pod(tmp_path: Path) -> None:
     )
     with pytest.raises(errors.ConfigurationError, match="not in a Pod"):
         config.in_cluster({})
+
+
+def test_a_kubeconfig_in_a_folder_of_somebody_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: Path, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "stat", refuse)
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(errors.ConfigurationError, match=r"cannot read .* Permission denied"):
+        config.load(None, environ={"KUBECONFIG": str(tmp_path / "k")})
+    with pytest.raises(errors.ConfigurationError, match=r"cannot read .* Permission denied"):
+        config.load(None, environ={})
