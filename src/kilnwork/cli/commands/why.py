@@ -30,7 +30,7 @@ async def _answer(s: session.Session, word: str) -> dict[str, Any]:
     ref = (await s.kinds.refs([word]))[0] if "/" in word else None
     if ref is not None and ref.resource != resource.TASKS:
         found = await s.ask("GET", s.path(ref.resource, ref.name, namespace=s.one_namespace()))
-        return {"why": _other(ref.resource, found), "status": found.get("status", {})}
+        return {"why": sentence(ref.resource, found), "status": found.get("status", {})}
     name = ref.name if ref is not None and ref.name is not None else word
     try:
         found = await s.ask("GET", s.path(resource.TASKS, name, namespace=s.one_namespace()))
@@ -49,21 +49,33 @@ async def _answer(s: session.Session, word: str) -> dict[str, Any]:
     }
 
 
-def _other(served: resource.Resource, found: dict[str, Any]) -> str:
-    """From conditions, and from the containers of a Pod that does not run."""
+def sentence(served: resource.Resource, found: dict[str, Any]) -> str:
+    """Why an object of another kind is as it is: from status, containers and conditions."""
     name = f"{served.kind} {found['metadata']['name']}"
     status = found.get("status") or {}
+    if status.get("phase") and (status.get("reason") or status.get("message")):
+        return f"{name} is {_full_stop(waiting.described(found))}"
     for container in status.get("containerStatuses") or ():
         for kind in ("waiting", "terminated"):
             state = (container.get("state") or {}).get(kind)
             if state and state.get("reason") != "Completed":
                 text = state.get("message") or f"container {container['name']} is {kind}"
-                return f"{name} is {status.get('phase')} ({state.get('reason')}): {text}."
+                return (
+                    f"{name} is {status.get('phase')} ({state.get('reason')}): {_full_stop(text)}"
+                )
     bad = [c for c in status.get("conditions") or () if c["status"] != "True"]
-    chosen = bad or status.get("conditions") or ()
-    parts = [
-        f"{c['type']} is {c['status']} ({c.get('reason', '')}){': ' if c.get('message') else ''}"
-        f"{c.get('message', '')}"
-        for c in chosen
-    ]
-    return f"{name}: {'; '.join(parts) or waiting.described(found)}"
+    if status.get("phase") and not bad:
+        return f"{name} is {status['phase']}."
+    parts = [_condition(c) for c in bad or status.get("conditions") or ()]
+    return f"{name}: {_full_stop('; '.join(parts) or waiting.described(found))}"
+
+
+def _condition(condition: dict[str, Any]) -> str:
+    reason, message = condition.get("reason"), condition.get("message")
+    text = f"{condition['type']} is {condition['status']}"
+    text += f" ({reason})" if reason else ""
+    return f"{text}: {message}" if message else text
+
+
+def _full_stop(text: str) -> str:
+    return text if text.endswith((".", "!", "?")) else f"{text}."

@@ -1,0 +1,47 @@
+"""`kiln why` of what is no task: one sentence from its status."""
+
+from typing import Any
+
+import pytest
+
+from kilnwork.api import resource
+from kilnwork.cli.commands import why
+
+
+def condition(kind: str, status: str, **facts: str) -> dict[str, str]:
+    return {"type": kind, "status": status, **facts}
+
+
+PENDING = {"phase": "Pending", "conditions": [condition("PodScheduled", "True")]}
+PULL = {"waiting": {"reason": "CrashLoopBackOff", "message": "exit code 1, again in 4 s"}}
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        (
+            {**PENDING, "phase": "Failed", "reason": "Refused", "message": "two containers"},
+            "Pod a is Failed (Refused): two containers.",
+        ),
+        (
+            {"phase": "Running", "conditions": [condition("Ready", "True")]},
+            "Pod a is Running.",
+        ),
+        (
+            {"phase": "Running", "containerStatuses": [{"name": "c", "state": PULL}]},
+            "Pod a is Running (CrashLoopBackOff): exit code 1, again in 4 s.",
+        ),
+        (
+            {
+                "phase": "Pending",
+                "conditions": [
+                    condition("PodScheduled", "False", reason="NoNode", message="no node is ready")
+                ],
+            },
+            "Pod a: PodScheduled is False (NoNode): no node is ready.",
+        ),
+        ({}, "Pod a: it has no status yet."),
+    ],
+)
+def test_a_pod(status: dict[str, Any], expected: str) -> None:
+    assert why.sentence(resource.PODS, {"metadata": {"name": "a"}, "status": status}) == expected
