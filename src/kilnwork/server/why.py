@@ -64,7 +64,7 @@ def sentence(facts: Facts, *, now: float) -> str:
         return _ended(f"Task {facts.name} {verb}{_took(facts)} ({facts.reason})", facts)
     if not facts.state:
         return (
-            f"Task {facts.name} has not been looked at yet: the manager is starting, busy or away "
+            f"Task {facts.name} has not been looked at yet: the server is starting or busy "
             "(`kiln status` shows it)."
         )
     return f"Task {facts.name} is {facts.state} ({facts.reason}): {_because(facts)}"

@@ -11,7 +11,7 @@ from kilnwork.server import why
         (
             why.Facts(name="a"),
             (
-                "Task a has not been looked at yet: the manager is starting, busy or away "
+                "Task a has not been looked at yet: the server is starting or busy "
                 "(`kiln status` shows it)."
             ),
         ),
