@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from kilnwork import version
 from kilnwork.cli import exits, lazy, options
 from kilnwork.kit import errors
 
@@ -95,6 +96,7 @@ def _no_such_command(name: str) -> str:
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit codes: `kiln help exit-codes`. Everything here also works as `kubectl kiln …`.",
 )
+@click.version_option(version.__version__, message="kiln %(version)s")
 @options.target
 def kiln() -> None:
     """Dynamic batch work on Kubernetes: tasks that beget tasks, on a laptop and in a cluster.

@@ -6,6 +6,7 @@ import sys
 import click
 import pytest
 
+from kilnwork import version
 from kilnwork.cli import exits, main
 
 
@@ -41,6 +42,11 @@ def test_an_unknown_command_is_a_usage_error(capsys: pytest.CaptureFixture[str])
     assert "no such command: 'lags'" in capsys.readouterr().err
     assert main.main(["loogs"]) == 2
     assert "Did you mean logs?" in capsys.readouterr().err
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"kiln {version.__version__}\n"
 
 
 def test_exit_codes_are_documented(capsys: pytest.CaptureFixture[str]) -> None:
