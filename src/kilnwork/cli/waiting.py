@@ -61,11 +61,14 @@ async def until(
     text: str,
     timeout_s: float | None = None,
 ) -> meta.JsonObject | None:
-    """The object once `test` is true of it. Raises `errors.TimedOut` after `timeout_s`."""
+    """The object once `test` is true of it. Raises `errors.TimedOut` after `timeout_s`.
+
+    The first look does not count, so that 0 asks whether it is so now.
+    """
     last = ""
     try:
         async with (
-            asyncio.timeout(timeout_s),
+            asyncio.timeout(None) as limit,
             progress.waiting(text) as waiting,
             contextlib.aclosing(versions(s, subject)) as found_ones,
         ):
@@ -74,6 +77,8 @@ async def until(
                     return found
                 last = described(found)
                 waiting.say(f"{text}: {last}")
+                if timeout_s is not None and limit.when() is None:
+                    limit.reschedule(asyncio.get_running_loop().time() + timeout_s)
     except TimeoutError as error:
         raise errors.TimedOut(f"{text}: not within {timeout_s:g} s; {last}") from error
     raise AssertionError("versions() never ends")

@@ -40,6 +40,7 @@ def command(words: tuple[str, ...], wanted: str, timeout: float | None) -> None:
         for word in words:
             subject = await _subject(s, word)
             name = render.full_name(subject.resource, subject.name)
+            check_kind(wanted, subject.resource)
             test = test_of(wanted, name)
             text = f"waiting for {name} to be {_IN_WORDS.get(wanted, wanted)}"
             await waiting.until(s, subject, test, text=text, timeout_s=timeout)
@@ -53,6 +54,15 @@ async def _subject(s: session.Session, word: str) -> waiting.Subject:
         return waiting.Subject(resource.TASKS, word, s.one_namespace())
     ref = (await s.kinds.refs([word]))[0]
     return waiting.Subject(ref.resource, ref.name or "", s.one_namespace())
+
+
+def check_kind(wanted: str, served: resource.Resource) -> None:
+    """Only tasks have states and an end. Raises `errors.Unusable` instead of waiting for ever."""
+    if served != resource.TASKS and wanted.partition("=")[0] not in ("condition", "delete"):
+        raise errors.Unusable(
+            f"only tasks have states and an end: for a {served.kind} write --for=condition=TYPE "
+            "or --for=delete"
+        )
 
 
 def test_of(wanted: str, name: str) -> waiting.Test:

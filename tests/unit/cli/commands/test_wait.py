@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from kilnwork.api import resource
 from kilnwork.cli import errors
 from kilnwork.cli.commands import wait
 
@@ -45,3 +46,15 @@ def test_deletion_and_absence() -> None:
 def test_nonsense_is_refused(wanted: str) -> None:
     with pytest.raises(errors.Unusable, match="write state=NAME"):
         wait.test_of(wanted, "task/a")
+
+
+@pytest.mark.parametrize("wanted", ["final", "state=Running", "Success"])
+def test_only_tasks_have_an_end(wanted: str) -> None:
+    wait.check_kind(wanted, resource.TASKS)
+    with pytest.raises(errors.Unusable, match="for a TaskCluster write --for=condition=TYPE"):
+        wait.check_kind(wanted, resource.TASK_CLUSTERS)
+
+
+@pytest.mark.parametrize("wanted", ["delete", "condition=Ready", "condition=Ready=False"])
+def test_whatever_has_conditions_can_be_waited_for(wanted: str) -> None:
+    wait.check_kind(wanted, resource.TASK_CLUSTERS)
