@@ -134,6 +134,16 @@ def test_apply_does_the_good_ones_and_names_the_bad(kiln: Kiln, tmp_path: Path) 
     assert 'unknown field "spec.comand"' in done.err
 
 
+@pytest.mark.parametrize("command", ["apply", "delete"])
+def test_interrupting_a_read_of_standard_input(command: str, data: Path) -> None:
+    words = [sys.executable, "-m", "kilnwork", command, "-f", "-"]
+    environment = {**os.environ, "KUBECONFIG": str(data / "kubeconfig")}
+    with subprocess.Popen(words, stdin=subprocess.PIPE, env=environment) as reader:
+        time.sleep(1.0)
+        reader.send_signal(signal.SIGINT)
+        assert reader.wait(timeout=5) == exits.Exit.INTERRUPTED
+
+
 def test_malformed_yaml_is_named_with_line_and_column(kiln: Kiln, tmp_path: Path) -> None:
     file = tmp_path / "broken.yaml"
     file.write_text(f"{OBJECT.format(name='before')}---\na: b: c\n")
@@ -209,6 +219,9 @@ def test_wait_and_cancel(kiln: Kiln) -> None:
     killed = kiln("wait", "sleeper", "--for=state=Success")
     assert killed.code == exits.Exit.TASK_FAILED
     assert kiln("wait", "nobody").code == exits.Exit.NOT_FOUND
+    assert kiln("wait", "sleeper", "--timeout", "0").code == 0
+    assert kiln("wait", "sleeper", "--for=delete", "--timeout", "0").code == exits.Exit.TIMED_OUT
+    assert "choose another --name" in kiln("run", "--name", "sleeper", "--", "true").err
 
 
 def test_a_waiting_task_says_what_it_waits_for(kiln: Kiln) -> None:
@@ -223,6 +236,12 @@ def test_delete_by_selector_waits_until_gone(kiln: Kiln, tmp_path: Path) -> None
     file.write_text(OBJECT.format(name="d1") + "---" + OBJECT.format(name="d2"))
     kiln("apply", "-f", str(file))
     assert kiln("delete", "ktobj").code == exits.Exit.USAGE
+    assert kiln("delete", "ktobj", "d1", "--all").code == exits.Exit.USAGE
+    assert kiln("delete", "-f", str(file), "-l", "of=apply").code == exits.Exit.USAGE
+    assert kiln("delete", "ktobj", "--all", "-l", "of=apply").code == exits.Exit.USAGE
+    file.write_text("")
+    assert "no objects in there" in kiln("delete", "-f", str(file)).err
+    assert "no taskobjects found" in kiln("delete", "ktobj", "-l", "of=nothing").err
     done = kiln("delete", "ktobj", "-l", "of=apply")
     assert "taskobject.kilnwork.dev/d1 deleted" in done.out
     assert kiln("get", "ktobj", "d1").code == exits.Exit.NOT_FOUND
@@ -234,6 +253,7 @@ def test_tokens(kiln: Kiln, data: Path) -> None:
     assert kiln("token").out.strip() == (data / "token").read_text().strip()
     minted = kiln("token", "default")
     assert (minted.code, minted.out.count(".")) == (0, 2)
+    assert kiln("token", "--duration", "1h").code == exits.Exit.USAGE
     assert kiln("token", "nobody").code == exits.Exit.NOT_FOUND
 
 

@@ -1,5 +1,7 @@
 """`kiln apply`: create objects, or change them to what the manifest says."""
 
+from collections.abc import Sequence
+
 import click
 
 from kilnwork.api import meta, resource
@@ -31,20 +33,24 @@ def command(files: tuple[str, ...], dry_run: bool, form: str | None) -> None:  #
     applied all the same, and the exit code is 1. Takes turns with `kubectl apply`.
     """
     query = _STRICT | ({"dryRun": "All"} if dry_run else {})
-    failed = session.run(lambda s: _apply(s, files, query=query, form=form))
+    found = list(manifests.read(files))  # before the event loop: Ctrl-C must end a read of stdin
+    if not found:
+        raise errors.Unusable(f"{', '.join(files)}: no objects in there")
+    failed = session.run(lambda s: _apply(s, found, query=query, form=form))
     if failed:
         raise errors.CommandError(f"{failed} of the objects could not be applied")
 
 
 async def _apply(
-    s: session.Session, files: tuple[str, ...], *, query: dict[str, str], form: str | None
+    s: session.Session,
+    found: Sequence[manifests.Manifest],
+    *,
+    query: dict[str, str],
+    form: str | None,
 ) -> int:
     """How many failed."""
     done: list[meta.JsonObject] = []
     failed = 0
-    found = list(manifests.read(files))
-    if not found:
-        raise errors.Unusable(f"{', '.join(files)}: no objects in there")
     async with progress.waiting("applying") as waiting:
         for manifest in found:
             waiting.say(f"applying {manifest.place}")

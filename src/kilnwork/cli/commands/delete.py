@@ -49,7 +49,12 @@ def command(
     """
     if bool(words) == bool(files):
         raise click.UsageError("name what to delete: KIND NAME…, KIND/NAME…, or -f FILE")
-    choice = _Choice(words, files, selector, everything=flags["everything"])
+    if selector and flags["everything"]:
+        raise click.UsageError("--all and -l exclude each other")
+    listed = tuple(manifests.read(files))  # before the event loop, see `apply`
+    if files and not listed:
+        raise errors.Unusable(f"{', '.join(files)}: no objects in there")
+    choice = _Choice(words, listed, selector, everything=flags["everything"])
     lenient = flags["ignore_not_found"]
 
     async def work(s: session.Session) -> None:
@@ -64,15 +69,16 @@ def command(
 @dataclass(frozen=True, slots=True)
 class _Choice:
     words: tuple[str, ...]
-    files: tuple[str, ...]
+    listed: tuple[manifests.Manifest, ...]
     selector: str | None
     everything: bool
 
 
 async def _victims(s: session.Session, choice: _Choice, *, lenient: bool) -> list[_Victim]:
     named: list[tuple[resource.Resource, str, str]] = []
-    if choice.files:
-        for manifest in manifests.read(choice.files):
+    if choice.listed:
+        _check_plain(choice, "-f")
+        for manifest in choice.listed:
             body = manifest.body
             served = await s.kinds.of(body["apiVersion"], body["kind"])
             metadata = body["metadata"]
@@ -81,10 +87,18 @@ async def _victims(s: session.Session, choice: _Choice, *, lenient: bool) -> lis
     else:
         for ref in await s.kinds.refs(choice.words):
             if ref.name is not None:
+                _check_plain(choice, "a name")
                 named.append((ref.resource, ref.name, s.one_namespace()))
                 continue
             named += await _chosen(s, ref.resource, choice)
     return await _identified(s, named, lenient=lenient)
+
+
+def _check_plain(choice: _Choice, what: str) -> None:
+    if choice.everything or choice.selector:
+        raise errors.Unusable(
+            f"{what} says what to delete: leave out --all and -l, or leave it out"
+        )
 
 
 async def _chosen(
@@ -94,6 +108,9 @@ async def _chosen(
         raise errors.Unusable(f"say which {served.plural}: names, --all, or a selector with -l")
     query = {"labelSelector": choice.selector} if choice.selector else {}
     items = await s.items(s.scope(served), query=query)
+    if not items:
+        where = "" if s.target.all_namespaces else f" in namespace {s.namespace}"
+        click.echo(f"no {served.plural} found{where}", err=True)
     return [(served, i["metadata"]["name"], i["metadata"].get("namespace", "")) for i in items]
 
 

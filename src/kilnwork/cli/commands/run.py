@@ -120,7 +120,13 @@ async def _run(
 ) -> int:
     namespace = s.one_namespace()
     path = s.path(resource.TASKS, namespace=namespace)
-    made = await s.ask("POST", path, query={"fieldValidation": "Strict"}, body=body)
+    try:
+        made = await s.ask("POST", path, query={"fieldValidation": "Strict"}, body=body)
+    except kube_errors.AlreadyExists as error:
+        name = body["metadata"].get("name", "")
+        raise errors.CommandError(
+            f"{error}: choose another --name, or remove it with `kiln delete task {name}`"
+        ) from error
     if given is not None and given.made:
         await _make_input(s, made, given)
     _announce(made, form=form, watch=watch)

@@ -23,6 +23,10 @@ def command(account: str | None, duration: float | None, audiences: tuple[str, .
     curl -H "Authorization: Bearer $(kiln token)" http://127.0.0.1:7444/v1/namespaces/default/tasks
     """
     if account is None:
+        if duration is not None or audiences:
+            raise errors.Unusable(
+                "--duration and --audience are for a ServiceAccount's token: name the account"
+            )
         click.echo(_own())
         return
     spec: dict[str, object] = {"audiences": list(audiences)}
