@@ -77,6 +77,8 @@ async def until(
                     return found
                 last = described(found)
                 waiting.say(f"{text}: {last}")
+                if timeout_s == 0:
+                    raise TimeoutError
                 if timeout_s is not None and limit.when() is None:
                     limit.reschedule(asyncio.get_running_loop().time() + timeout_s)
     except TimeoutError as error:
