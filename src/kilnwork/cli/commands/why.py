@@ -60,6 +60,7 @@ def sentence(served: resource.Resource, found: dict[str, Any]) -> str:
             state = (container.get("state") or {}).get(kind)
             if state and state.get("reason") != "Completed":
                 text = state.get("message") or f"container {container['name']} is {kind}"
+                text += _last_end(container)
                 return (
                     f"{name} is {status.get('phase')} ({state.get('reason')}): {_full_stop(text)}"
                 )
@@ -68,6 +69,15 @@ def sentence(served: resource.Resource, found: dict[str, Any]) -> str:
         return f"{name} is {status['phase']}."
     parts = [_condition(c) for c in bad or status.get("conditions") or ()]
     return f"{name}: {_full_stop('; '.join(parts) or waiting.described(found))}"
+
+
+def _last_end(container: dict[str, Any]) -> str:
+    """How it ended the last time: the cause that "back-off" does not name."""
+    ended = (container.get("lastState") or {}).get("terminated")
+    if not ended:
+        return ""
+    what = ended.get("message") or f"exit code {ended.get('exitCode')}"
+    return f"; it ended with {what}"
 
 
 def _condition(condition: dict[str, Any]) -> str:

@@ -33,6 +33,18 @@ PULL = {"waiting": {"reason": "CrashLoopBackOff", "message": "exit code 1, again
         ),
         (
             {
+                "phase": "Running",
+                "containerStatuses": [
+                    {"name": "c", "state": PULL, "lastState": {"terminated": {"exitCode": 3}}}
+                ],
+            },
+            (
+                "Pod a is Running (CrashLoopBackOff): exit code 1, again in 4 s; "
+                "it ended with exit code 3."
+            ),
+        ),
+        (
+            {
                 "phase": "Pending",
                 "conditions": [
                     condition("PodScheduled", "False", reason="NoNode", message="no node is ready")
