@@ -273,19 +273,27 @@ class _Rows:
             click.echo("   ".join(padded).rstrip())
 
 
-_SPAWNED = ("id", "name", "state", "reason", "attempts", "parent")
+_SPAWNED = ("id", "name", "state", "reason", "attempts")
+
+
+def parent(item: dict[str, Any], names: dict[str, str]) -> str | None:
+    """A parent by name if it is known, else by id; which of its attempts asked is for `-o yaml`."""
+    task = (item.get("parent") or "").partition("/")[0]
+    return names.get(task, task) or None
 
 
 async def _spawned(s: session.Session, wanted: Wanted) -> None:
     """Tasks that exist only in the journal."""
     base = f"/v1/namespaces/{session.quoted(s.one_namespace())}/tasks"
-    query, items = {"declared": "false"}, []
+    query: dict[str, str] = {}
+    found: list[dict[str, Any]] = []
     while True:
         page = await s.ask("GET", base, query=query)
-        items += page["items"]
+        found += page["items"]
         if not page.get("continue"):
             break
         query["continue"] = page["continue"]
+    items = [item for item in found if not item["declared"]]
     if wanted.form in ("json", "yaml"):
         _whole({"items": items}, wanted)
     elif wanted.form == "name":
@@ -294,7 +302,8 @@ async def _spawned(s: session.Session, wanted: Wanted) -> None:
     elif not items:
         click.echo(f"nothing found in namespace {s.namespace}", err=True)
     else:
-        cells = [[item.get(key) for key in _SPAWNED] for item in items]
-        lines = render.columns([key.upper() for key in _SPAWNED], cells)
+        names = {item["id"]: item.get("name") or item["id"] for item in found}
+        cells = [[*(item.get(key) for key in _SPAWNED), parent(item, names)] for item in items]
+        lines = render.columns([key.upper() for key in (*_SPAWNED, "parent")], cells)
         for line in lines if wanted.headers else lines[1:]:
             click.echo(line)
