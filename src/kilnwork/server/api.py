@@ -139,6 +139,7 @@ class Api:
     async def _logs(self, request: asgi.Request, view: model.TaskView, send: asgi.Send) -> None:
         run = request.number("run", least=1, most=view.run) or view.run
         attempt = request.number("attempt", least=1, most=1_000_000)
+        _check_attempt(view, run, attempt)
         tail = request.number("tail", least=0, most=10_000_000)
         follow = request.flag("follow")
         await asgi.start(send, 200, "text/plain; charset=utf-8")
@@ -179,6 +180,14 @@ class Api:
                     return now
                 if await request.gone(within_s=POLL_S):
                     return None
+
+
+def _check_attempt(view: model.TaskView, run: int, attempt: int | None) -> None:
+    """An attempt that never was has no log; how many an older run had is not known here."""
+    if attempt is None or run != view.run or attempt <= view.attempt:
+        return
+    if view.state.final:
+        raise errors.BadRequest(f"attempt={attempt}: the task had {view.attempt}")
 
 
 class _Place:

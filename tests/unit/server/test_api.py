@@ -112,6 +112,13 @@ def app(journal: Journal) -> api.Api:
 TASKS = "/v1/namespaces/default/tasks"
 
 
+async def test_an_attempt_that_never_was(app: api.Api, journal: Journal) -> None:
+    journal.change(B, state=task_state.SUCCESS)
+    beyond = await Exchange(app, f"{TASKS}/b/logs?attempt=9").run()
+    assert (beyond.status, "the task had 1" in beyond.json()["detail"]) == (400, True)
+    assert (await Exchange(app, f"{TASKS}/b/logs?attempt=1").run()).status == 200
+
+
 async def test_a_task_by_name_and_by_id(app: api.Api) -> None:
     by_name = (await Exchange(app, f"{TASKS}/b").run()).json()
     by_id = (await Exchange(app, f"{TASKS}/{ids.task_text(B)}").run()).json()
