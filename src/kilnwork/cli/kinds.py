@@ -48,6 +48,23 @@ def named(word: str, among: Iterable[resource.Resource]) -> tuple[resource.Resou
     return tuple(r for r in known if category in r.categories)
 
 
+def task_name(word: str) -> str:
+    """The name or id in what a command says of a task: `NAME`, or `KIND/NAME` as `-o name` prints.
+
+    A spawned task's name may hold a slash. Raises `errors.Unusable` for another kind.
+    """
+    kind, slash, name = word.partition("/")
+    meant = named(kind, resource.ALL) if slash else ()
+    if not meant:
+        return word
+    if meant != (resource.TASKS,):
+        raise errors.Unusable(f"{word} is no task" + _HINTS.get(meant[0].kind, ""))
+    return name
+
+
+_HINTS = {"Pod": ": `kubectl logs` shows what a Pod printed, `kiln delete` ends it"}
+
+
 class Kinds:
     """Kinds by word; asks the server's discovery only about words it does not know."""
 

@@ -69,3 +69,16 @@ async def test_references() -> None:
     ]
     with pytest.raises(errors.Unusable, match="KIND/NAME"):
         await found.refs(["task/a", "b"])
+
+
+@pytest.mark.parametrize(
+    "word", ["a", "task/a", "tasks/a", "task.kilnwork.dev/a", "Task/a", "ktask/a"]
+)
+def test_a_task_by_any_of_its_names(word: str) -> None:
+    assert kinds.task_name(word) == "a"
+
+
+def test_what_is_no_kind_is_part_of_a_spawned_tasks_name() -> None:
+    assert kinds.task_name("left/right") == "left/right"
+    with pytest.raises(errors.Unusable, match="`kubectl logs` shows what a Pod printed"):
+        kinds.task_name("pod/a")

@@ -3,7 +3,7 @@
 import click
 
 from kilnwork.api import resource
-from kilnwork.cli import options, session, waiting
+from kilnwork.cli import kinds, options, session, waiting
 from kilnwork.kit import clock
 from kilnwork.kube import errors as kube_errors
 from kilnwork.kube import transport
@@ -19,7 +19,7 @@ def command(tasks: tuple[str, ...], wait: bool, timeout: float | None) -> None: 
 
     Children are stopped with their parent. A task that is over already stays as it is.
     """
-    names = [name.removeprefix("task/") for name in tasks]
+    names = [kinds.task_name(word) for word in tasks]
 
     async def work(s: session.Session) -> None:
         for name in names:

@@ -9,7 +9,7 @@ import sys
 import click
 
 from kilnwork.api import meta, resource
-from kilnwork.cli import errors, options, session, waiting
+from kilnwork.cli import errors, kinds, options, session, waiting
 from kilnwork.kube import errors as kube_errors
 
 
@@ -35,7 +35,7 @@ def command(
     query = {key: str(value) for key, value in asked.items() if value is not None}
     if follow:
         query["follow"] = "true"
-    session.run(lambda s: _logs(s, task.removeprefix("task/"), query))
+    session.run(lambda s: _logs(s, kinds.task_name(task), query))
 
 
 async def _logs(s: session.Session, name: str, query: dict[str, str]) -> None:
@@ -54,11 +54,23 @@ async def _may_come(s: session.Session, name: str, *, follow: bool) -> bool:
         found = await s.ask("GET", s.path(subject.resource, name, namespace=subject.namespace))
     except kube_errors.NotFound:
         return False
+    if waiting.final(found):
+        raise errors.Missing(_gone(name, found))
     if not follow:
         raise errors.CommandError(f"nothing was printed yet: it is {waiting.described(found)}")
     text = f"waiting for task {name} to start"
     await waiting.until(s, subject, _begun, text=text)
     return True
+
+
+def _gone(name: str, found: meta.JsonObject) -> str:
+    """Why a task that is over has no output: it never ran, or its journal is not this one."""
+    if not (found.get("status") or {}).get("attempts"):
+        return f"task {name} printed nothing, it never ran: {waiting.described(found)}"
+    return (
+        f"the output of task {name} is gone: the journal that held it was lost or replaced. "
+        f"The task is {waiting.described(found)}"
+    )
 
 
 def _begun(found: meta.JsonObject | None) -> bool:
