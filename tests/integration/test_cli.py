@@ -249,6 +249,22 @@ def test_delete_by_selector_waits_until_gone(kiln: Kiln, tmp_path: Path) -> None
     assert kiln("delete", "ktobj", "d1", "--ignore-not-found").code == 0
 
 
+def test_names_are_completed(kiln: Kiln, data: Path) -> None:
+    kiln("run", "--name", "tabbed", "--", "true")
+    for line in ("logs tabb", "get tasks tabb", "why task/tabb", "-n default cancel tabb"):
+        asked = {"COMP_WORDS": f"kiln {line}", "COMP_CWORD": str(len(line.split()))}
+        environment = {**os.environ, "KUBECONFIG": str(data / "kubeconfig"), **asked}
+        done = subprocess.run(
+            [sys.executable, "-m", "kilnwork"],
+            capture_output=True,
+            text=True,
+            env={**environment, "_KILN_COMPLETE": "bash_complete"},
+            check=False,
+        )
+        expected = line.split()[-1].replace("tabb", "tabbed")
+        assert (done.stdout, done.stderr) == (f"plain,{expected}\n", "")
+
+
 def test_tokens(kiln: Kiln, data: Path) -> None:
     assert kiln("token").out.strip() == (data / "token").read_text().strip()
     minted = kiln("token", "default")

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import click
 
 from kilnwork.api import meta, resource
-from kilnwork.cli import errors, manifests, merging, options, progress, render, session
+from kilnwork.cli import completing, errors, manifests, merging, options, progress, render, session
 from kilnwork.kube import errors as kube_errors
 from kilnwork.kube import transport
 
@@ -21,6 +21,7 @@ _STRICT = {"fieldValidation": "Strict", "fieldManager": "kiln"}
     required=True,
     metavar="FILE|DIR|-",
     help="YAML or JSON file, folder of them, or - for standard input; may be repeated.",
+    shell_complete=completing.files,
 )
 @options.target
 @click.option("--dry-run", is_flag=True, help="Let the server check everything and keep nothing.")

@@ -3,14 +3,20 @@
 import click
 
 from kilnwork.api import resource
-from kilnwork.cli import kinds, options, session, waiting
+from kilnwork.cli import completing, kinds, options, session, waiting
 from kilnwork.kit import clock
 from kilnwork.kube import errors as kube_errors
 from kilnwork.kube import transport
 
 
 @click.command()
-@click.argument("tasks", nargs=-1, required=True, metavar="NAME|ID…")
+@click.argument(
+    "tasks",
+    nargs=-1,
+    required=True,
+    metavar="NAME|ID…",
+    shell_complete=completing.of_kind(resource.TASKS),
+)
 @options.target
 @click.option("--wait", is_flag=True, help="Wait until they have stopped.")
 @click.option("--timeout", type=options.Duration(), default=None, help="Wait no longer than this.")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import click
 
 from kilnwork.api import resource
-from kilnwork.cli import errors, manifests, options, render, session, waiting
+from kilnwork.cli import completing, errors, manifests, options, render, session, waiting
 from kilnwork.kube import errors as kube_errors
 
 
@@ -24,9 +24,17 @@ class _Victim:
 
 
 @click.command()
-@click.argument("words", nargs=-1, metavar="[KIND NAME… | KIND/NAME…]")
+@click.argument(
+    "words", nargs=-1, metavar="[KIND NAME… | KIND/NAME…]", shell_complete=completing.objects
+)
 @click.option(
-    "-f", "--filename", "files", multiple=True, metavar="FILE|DIR|-", help="What is in these files."
+    "-f",
+    "--filename",
+    "files",
+    multiple=True,
+    metavar="FILE|DIR|-",
+    help="What is in these files.",
+    shell_complete=completing.files,
 )
 @options.target
 @click.option("--all", "everything", is_flag=True, help="All objects of the kind.")

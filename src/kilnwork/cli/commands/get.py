@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from kilnwork.api import meta, resource
-from kilnwork.cli import errors, kinds, options, render, session
+from kilnwork.cli import completing, errors, kinds, options, render, session
 from kilnwork.kube import errors as kube_errors
 from kilnwork.kube import transport
 
@@ -24,7 +24,13 @@ class Wanted:
 
 
 @click.command()
-@click.argument("words", nargs=-1, required=True, metavar="KIND[,KIND…] [NAME…] | KIND/NAME…")
+@click.argument(
+    "words",
+    nargs=-1,
+    required=True,
+    metavar="KIND[,KIND…] [NAME…] | KIND/NAME…",
+    shell_complete=completing.objects,
+)
 @options.target
 @options.output("wide", "json", "yaml", "name")
 @click.option("-l", "--selector", metavar="LABELS", help="Only objects with these labels.")

@@ -9,12 +9,12 @@ import sys
 import click
 
 from kilnwork.api import meta, resource
-from kilnwork.cli import errors, kinds, options, session, waiting
+from kilnwork.cli import completing, errors, kinds, options, session, waiting
 from kilnwork.kube import errors as kube_errors
 
 
 @click.command()
-@click.argument("task", metavar="NAME|ID")
+@click.argument("task", metavar="NAME|ID", shell_complete=completing.of_kind(resource.TASKS))
 @options.target
 @click.option("-f", "--follow", is_flag=True, help="Go on until the task is over.")
 @click.option("--run", type=click.IntRange(min=1), help="Of this run; default the newest.")

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from kilnwork.api import meta, resource
-from kilnwork.cli import errors, exits, manifests, options, render, session, waiting
+from kilnwork.cli import completing, errors, exits, manifests, options, render, session, waiting
 from kilnwork.cli.commands import logs
 from kilnwork.kit import coroutines, ids
 from kilnwork.kube import errors as kube_errors
@@ -33,13 +33,18 @@ class _Input:
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, required=True, metavar="COMMAND [ARG…]")
 @options.target
 @click.option("--name", help="Name of the Task; default run- and something random.")
-@click.option("--cluster", help="TaskCluster to run on; default `default`.")
+@click.option(
+    "--cluster",
+    help="TaskCluster to run on; default `default`.",
+    shell_complete=completing.of_kind(resource.TASK_CLUSTERS),
+)
 @click.option("--env", "env", multiple=True, metavar="NAME=VALUE", help="May be repeated.")
 @click.option(
     "--input",
     "source",
     metavar="FILE|OBJECT",
     help="JSON or YAML file, - for standard input, or a TaskObject.",
+    shell_complete=completing.files,
 )
 @click.option("--retries", type=click.IntRange(min=0), help="Tries after the first one failed.")
 @click.option("--timeout", type=options.Duration(), help="How long an attempt may run.")

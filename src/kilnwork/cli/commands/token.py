@@ -3,11 +3,16 @@
 import click
 
 from kilnwork.api import resource
-from kilnwork.cli import errors, options, session
+from kilnwork.cli import completing, errors, options, session
 
 
 @click.command()
-@click.argument("account", required=False, metavar="[SERVICEACCOUNT]")
+@click.argument(
+    "account",
+    required=False,
+    metavar="[SERVICEACCOUNT]",
+    shell_complete=completing.of_kind(resource.SERVICE_ACCOUNTS),
+)
 @options.target
 @click.option(
     "--duration",

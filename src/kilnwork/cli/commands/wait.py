@@ -5,14 +5,20 @@ from collections.abc import Callable
 import click
 
 from kilnwork.api import meta, resource, task
-from kilnwork.cli import errors, options, render, session, waiting
+from kilnwork.cli import completing, errors, options, render, session, waiting
 
 _IN_WORDS = {"delete": "gone", "final": "over"}
 _STATES = {state.lower(): state for state in task.State}
 
 
 @click.command()
-@click.argument("words", nargs=-1, required=True, metavar="NAME… | KIND/NAME…")
+@click.argument(
+    "words",
+    nargs=-1,
+    required=True,
+    metavar="NAME… | KIND/NAME…",
+    shell_complete=completing.subjects,
+)
 @options.target
 @click.option(
     "--for",

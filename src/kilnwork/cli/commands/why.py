@@ -5,13 +5,13 @@ from typing import Any
 import click
 
 from kilnwork.api import resource
-from kilnwork.cli import options, render, session, waiting
+from kilnwork.cli import completing, options, render, session, waiting
 from kilnwork.kube import errors as kube_errors
 from kilnwork.server import why
 
 
 @click.command()
-@click.argument("subject", metavar="NAME|ID|KIND/NAME")
+@click.argument("subject", metavar="NAME|ID|KIND/NAME", shell_complete=completing.subjects)
 @options.target
 @options.output("json")
 def command(subject: str, form: str | None) -> None:

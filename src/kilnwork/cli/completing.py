@@ -1,0 +1,76 @@
+"""What the shell may complete after a command: kinds, files, names of objects the server has.
+
+Used as `shell_complete` by commands, so only when somebody presses Tab. Never says why it found
+nothing: a prompt is no place for errors.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+
+import click
+from click.shell_completion import CompletionItem
+
+from kilnwork.api import resource
+from kilnwork.cli import kinds, session
+from kilnwork.kit import errors
+
+Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+
+_ANSWER_S = 1.0
+"""How long a server may take; whoever pressed Tab waits for it."""
+
+
+def files(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Files, by the shell itself."""
+    return [CompletionItem(incomplete, type="file")]
+
+
+def of_kind(served: resource.Resource) -> Completer:
+    """Names of the objects of one kind."""
+
+    def names(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return _items(_names(ctx, served), incomplete)
+
+    return names
+
+
+def objects(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """A kind first, then names of that kind; KIND/NAME in one word."""
+    words = ctx.params.get("words") or ()
+    kind, slash, _name = incomplete.partition("/")
+    if slash:
+        return _items(
+            [f"{kind}/{name}" for one in _meant(kind) for name in _names(ctx, one)], incomplete
+        )
+    if words:
+        return _items([name for one in _meant(words[0]) for name in _names(ctx, one)], incomplete)
+    return _items(["all", *(r.plural for r in resource.ALL)], incomplete)
+
+
+def subjects(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Names of tasks, or KIND/NAME in one word."""
+    if "/" in incomplete:
+        return objects(ctx, _, incomplete)
+    return _items(_names(ctx, resource.TASKS), incomplete)
+
+
+def _meant(word: str) -> tuple[resource.Resource, ...]:
+    found = kinds.named(word, resource.ALL)
+    return found if len(found) == 1 else ()
+
+
+def _items(words: list[str], incomplete: str) -> list[CompletionItem]:
+    return [CompletionItem(word) for word in words if word.startswith(incomplete)]
+
+
+def _names(ctx: click.Context, served: resource.Resource) -> list[str]:
+    """Names of one kind in the namespace of the command line so far; nothing without a server."""
+
+    async def ask(s: session.Session) -> list[str]:
+        async with asyncio.timeout(_ANSWER_S):
+            return [str(item["metadata"]["name"]) for item in await s.items(s.path(served))]
+
+    with contextlib.suppress(errors.KilnError, OSError), ctx.scope(cleanup=False):
+        return session.run(ask)
+    return []
