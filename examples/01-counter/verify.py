@@ -44,6 +44,16 @@ def settle(last: str, *, spawned: bool, deadline: float) -> dict[str, dict]:
         time.sleep(0.25)
 
 
+HINT = """`kiln why NAME` and `kiln logs NAME` say more of a task. If a program was not found,
+the server was started without `--workdir examples/01-counter`."""
+
+
+def listed(names: list[str]) -> str:
+    """The first few, in the order of their numbers."""
+    some = sorted(names, key=lambda name: int(name.rpartition("-")[2]))[:3]
+    return ", ".join(some) + (", …" if len(names) > len(some) else "")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--spawned", action="store_true", help="check the curl counter")
@@ -57,9 +67,9 @@ def main() -> None:
 
     expected = {f"{prefix}{number}" for number in range(options.limit + 1)}
     if missing := sorted(expected - tasks.keys()):
-        differences.append(f"missing tasks: {', '.join(missing)}")
+        differences.append(f"{len(missing)} tasks are missing: {listed(missing)}")
     if extra := sorted(tasks.keys() - expected):
-        differences.append(f"tasks that should not be there: {', '.join(extra)}")
+        differences.append(f"{len(extra)} tasks should not be there: {listed(extra)}")
     differences += [
         f"{name} is {task['state']} ({task.get('message', '')}), expected Success"
         for name, task in tasks.items()
@@ -68,7 +78,7 @@ def main() -> None:
     if not differences:
         differences += final(options, tasks[last])
     if differences:
-        sys.exit("the counter went wrong:\n  " + "\n  ".join(differences))
+        sys.exit("the counter went wrong:\n  " + "\n  ".join(differences) + f"\n{HINT}")
     print(f"{len(tasks)} tasks succeeded and the count is {options.limit}")
 
 
