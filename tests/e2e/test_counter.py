@@ -38,7 +38,7 @@ def test_verify_fails_when_a_task_is_missing(counter: up_support.Up) -> None:
         ["python3", "verify.py", "--timeout", "1"], check=False, stdin=None, timeout_s=60
     )
     assert done.returncode == 1
-    assert "missing tasks: task-0" in done.stderr
+    assert "51 tasks are missing: task-0" in done.stderr
 
 
 def test_the_curl_counter_makes_no_objects(counter: up_support.Up) -> None:
