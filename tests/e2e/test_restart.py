@@ -1,6 +1,8 @@
 """A server that stops, crashes and comes back: tasks, results, numbers and ports stay."""
 
 import json
+import signal
+from pathlib import Path
 from typing import Any
 
 from support import up as up_support
@@ -55,3 +57,25 @@ def test_numbers_ports_and_objects_go_on_after_a_restart(up: up_support.Up) -> N
     again = json.loads((up.data / "endpoints.json").read_text())
     assert (again["kubernetes"], again["http"]) == (endpoints["kubernetes"], endpoints["http"])
     assert again["epoch"] > endpoints["epoch"]
+
+
+def test_another_workdir_reaches_workers_that_outlived_a_crash(
+    up: up_support.Up, tmp_path: Path
+) -> None:
+    up.kiln("run", "--watch", "--", "true")
+    up.kill()
+    up.workdir = tmp_path / "elsewhere"
+    up.workdir.mkdir()
+    up.start()
+
+    def there() -> bool:
+        return up.kiln("run", "--watch", "--", "pwd").stdout.strip() == str(up.workdir)
+
+    waiting.wait_until(there, what="tasks run in the new working directory")
+
+
+def test_closing_the_terminal_stops_the_server_in_order(up: up_support.Up) -> None:
+    assert up.process is not None
+    up.process.send_signal(signal.SIGHUP)
+    assert up.process.wait(25) == 0
+    assert up.leftovers() == {}

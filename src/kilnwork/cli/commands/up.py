@@ -130,15 +130,19 @@ async def _either(one: "asyncio.Task[Any]", other: asyncio.Event) -> None:
 
 
 class _Endings:
-    """Why the server should end. SIGINT or SIGTERM: the first asks, the second insists."""
+    """Why the server should end. SIGINT, SIGTERM or SIGHUP: the first asks, the second insists.
+
+    A SIGHUP that is ignored stays so: nohup(1) keeps the server when the terminal is closed.
+    """
 
     def __init__(self) -> None:
         self.first = asyncio.Event()
         self.second = asyncio.Event()
         self.failure = ""
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._got)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+                loop.add_signal_handler(number, self._got)
 
     def fail(self, text: str) -> None:
         """A part has failed; the first one counts."""
