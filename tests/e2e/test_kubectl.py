@@ -117,3 +117,9 @@ def test_a_service_account_may_do_only_what_its_role_says(up: up_support.Up) -> 
     assert 'User "system:serviceaccount:default:reader" cannot delete resource "tasks"' in (
         done.stderr
     )
+
+
+def test_kubectl_finds_unchanged_what_kiln_applied(up: up_support.Up) -> None:
+    up.kiln("apply", "-f", "-", stdin=TASK)
+    assert "unchanged" in up.kubectl("apply", "-f", "-", stdin=TASK).stdout
+    assert "unchanged" in up.kiln("apply", "-f", "-", stdin=TASK).stdout

@@ -77,6 +77,8 @@ async def _one(
     name = body["metadata"].get("name")
     if not name:
         raise errors.Unusable("metadata.name is missing: apply must know which object it means")
+    if served.namespaced:
+        body = {**body, "metadata": {**body["metadata"], "namespace": namespace}}
     collection = s.path(served, namespace=namespace)
     path = s.path(served, str(name), namespace=namespace)
     verb, result = await _create_or_patch(s, path, collection, body=body, query=query)
