@@ -143,6 +143,7 @@ class Server:
                 channel=f"unix:{self._socket}",
                 worker_command=WORKER_COMMAND,
                 worker_image=WORKER_IMAGE,
+                worker_dir=str(self._settings.workdir),
             ),
             time=self._clock,
             on_failure=self._fail,

@@ -35,12 +35,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What the manager puts into worker Pods.
 
     `channel`: where workers connect (`unix:/path` or `tcp:host:port`). `worker_image`: used when a
-    template names none; on a local node it is only a label.
+    template names none; on a local node it is only a label. `worker_dir`: where commands run unless
+    a template says so; None leaves it to the node.
     """
 
     channel: str
     worker_command: tuple[str, ...]
     worker_image: str
+    worker_dir: str | None = None
 
 
 def secret_name(cluster: str) -> str:
@@ -173,6 +175,8 @@ def _worker(
         "env": [*kept, *ours],
         "volumeMounts": [*(given.get("volumeMounts") or []), mount],
     }
+    if settings.worker_dir is not None:
+        worker.setdefault("workingDir", settings.worker_dir)
     worker.pop("args", None)
     return worker
 

@@ -235,7 +235,8 @@ class ControlPlane:
             self._lock.acquire()
         except OSError as error:
             raise kit_errors.ConfigurationError(
-                f"data directory {self.data_dir} cannot be used: {error.strerror or error}"
+                f"data directory {self.data_dir} cannot be used: {error.strerror or error}; "
+                "name a folder that you may write with --data"
             ) from error
         self._stops.append(("lock", _later(self._lock.release)))
         self._open_run_dir()

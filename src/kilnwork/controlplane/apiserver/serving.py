@@ -140,6 +140,8 @@ def _bind(port: int) -> socket.socket:
 
 
 def _in_use(number: int, port: int, error: OSError) -> str:
+    if isinstance(error, PermissionError):
+        return f"port {number} on {HOST} is reserved for root: choose a --port from 1024 up"
     holder = port_holder(number)
     held = f"is in use by {holder}" if holder else f"cannot be used: {error.strerror}"
     need = "" if number == port else f" (plain http goes to the port after {port})"
