@@ -72,7 +72,7 @@ def test_random_bytes_are_messages_or_one_error(data: bytes) -> None:
         return
     for body in bodies:
         try:
-            frames.decode_from_worker(body)
+            assert isinstance(frames.decode_from_worker(body), messages.FromWorker)
         except errors.MalformedFrame:
             continue
 
@@ -85,7 +85,7 @@ def test_a_damaged_body_is_a_message_or_one_error(
     at = data.draw(st.integers(0, len(body) - 1))
     body[at] = data.draw(st.integers(0, 255))
     try:
-        frames.decode_from_worker(bytes(body))
+        assert isinstance(frames.decode_from_worker(bytes(body)), messages.FromWorker)
     except errors.MalformedFrame:
         return
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kilnwork.controlplane import lock
-from kilnwork.kit import errors
+from kilnwork.kit import errors, processes
 
 _HOLD = """
 import sys, time
@@ -48,7 +48,9 @@ def test_it_can_be_taken_again_after_release(tmp_path: Path) -> None:
     for _ in range(2):
         taken = lock.DirectoryLock(tmp_path)
         taken.acquire()
+        assert lock.holder(tmp_path) == processes.identify(os.getpid())
         taken.release()
+        assert lock.holder(tmp_path) is None
 
 
 @pytest.mark.parametrize("content", ["", "{", str(os.getpid())], ids=["empty", "odd", "pid"])

@@ -31,7 +31,9 @@ async def test_waiting_ends_with_the_next_change() -> None:
 
 
 async def test_the_beginning_never_waits() -> None:
-    await feed.Feed[str]().newer(0)
+    changes: feed.Feed[str] = feed.Feed()
+    await changes.newer(0)
+    assert changes.last != 0
 
 
 async def test_a_feed_that_ends_tells_its_readers() -> None:

@@ -115,6 +115,7 @@ async def test_a_client_that_leaves_is_not_waited_for(site: Site) -> None:
     async with asyncio.timeout(5):
         while not site.cancelled:
             await asyncio.sleep(0.01)
+    assert site.cancelled == ["/slow"]
 
 
 async def test_too_many_connections_are_refused_one_by_one(site: Site) -> None:

@@ -94,7 +94,8 @@ def test_old_ca_is_replaced_with_everything_it_signed(
 def test_broken_leaf_is_replaced(made: pki.Pki) -> None:
     made.server.certificate.write_text("nonsense")
     made.prepare()
-    x509.load_pem_x509_certificate(made.server.certificate.read_bytes())
+    served = x509.load_pem_x509_certificate(made.server.certificate.read_bytes())
+    assert served.issuer == x509.load_pem_x509_certificate(made.ca_data()).subject
 
 
 def test_start_that_was_cut_off_is_finished(made: pki.Pki) -> None:
