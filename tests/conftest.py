@@ -1,11 +1,18 @@
 """Fixtures of every level. Heavier ones (a real server) start only where a test names them."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from support import up as up_support
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Tests that speak to a task's socket with curl need it; nothing else of kilnwork does."""
+    if item.get_closest_marker("curl") and shutil.which("curl") is None:
+        pytest.skip("curl is not on PATH: install it, for example with apt install curl")
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """The counter example by hand: every line a person would copy, with kiln and with kubectl."""
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -41,9 +40,8 @@ def test_verify_fails_when_a_task_is_missing(counter: up_support.Up) -> None:
     assert "51 tasks are missing: task-0" in done.stderr
 
 
+@pytest.mark.curl
 def test_the_curl_counter_makes_no_objects(counter: up_support.Up) -> None:
-    if shutil.which("curl") is None:
-        pytest.skip("this example is about curl: install curl to run it")
     counter.kiln("apply", "-f", "cluster.yaml")
     counter.kiln("run", "--cluster", "counter", "--name", "curl-counter", "--", "sh", "start.sh")
     assert "51 tasks succeeded and the count is 50" in verify(counter, "--spawned")

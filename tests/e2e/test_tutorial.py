@@ -3,7 +3,6 @@
 Also what docs/reference/server.md says of the data directory, since only a real server shows it.
 """
 
-import shutil
 import subprocess
 import time
 
@@ -81,9 +80,8 @@ def break_it(server: up_support.Up) -> bool:
 
 
 @pytest.mark.timeout(150)
+@pytest.mark.curl
 def test_every_command_does_what_the_page_says(up: up_support.Up) -> None:
-    if shutil.which("curl") is None:
-        pytest.skip("the tutorial spawns tasks with curl: install curl to run it")
     commands = pages.console(TUTORIAL.read_text())
     assert [c for c in commands if c in BEFOREHAND] == list(BEFOREHAND)
     for start in PROMISED:

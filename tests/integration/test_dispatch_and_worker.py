@@ -185,6 +185,7 @@ async def test_a_worker_that_is_asked_to_stop_gives_its_tasks_back(house: House)
     assert (await house.ends(asked)).state is task.State.SUCCESS
 
 
+@pytest.mark.curl
 async def test_a_task_spawns_children_with_curl_and_waits_for_them(house: House) -> None:
     script = """
     set -e

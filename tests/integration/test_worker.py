@@ -380,6 +380,7 @@ def made(request: messages.Spawn | messages.Ask) -> messages.Answer:
 
 
 @pytest.mark.usefixtures("worker")
+@pytest.mark.curl
 async def test_curl_spawns_a_child_in_the_cluster_of_its_parent(
     hub: scripted_hub.ScriptedHub,
 ) -> None:
@@ -395,6 +396,7 @@ async def test_curl_spawns_a_child_in_the_cluster_of_its_parent(
 
 
 @pytest.mark.usefixtures("worker")
+@pytest.mark.curl
 async def test_curl_asks_for_a_task_and_shows_progress(hub: scripted_hub.ScriptedHub) -> None:
     hub.answer = made
     status, answer = await curl(hub, f"http://task/tasks/{ids.task_text(CHILD)}?wait=5")
@@ -424,6 +426,7 @@ async def test_curl_asks_for_a_task_and_shows_progress(hub: scripted_hub.Scripte
         (("http://t/progress", "--json", '{"fraction": 2}'), 400, "`$.fraction`"),
     ],
 )
+@pytest.mark.curl
 async def test_what_the_socket_refuses(
     hub: scripted_hub.ScriptedHub, arguments: tuple[str, ...], status: int, message: str
 ) -> None:
@@ -434,6 +437,7 @@ async def test_what_the_socket_refuses(
 
 
 @pytest.mark.usefixtures("worker")
+@pytest.mark.curl
 async def test_a_body_that_is_too_large_is_refused(hub: scripted_hub.ScriptedHub) -> None:
     script = (
         'head -c 300000 /dev/zero | tr "\\0" a > $KILN_DIR/body;'
@@ -507,6 +511,7 @@ async def test_what_the_dispatcher_does_not_know_is_ended_without_a_word(
 
 
 @pytest.mark.usefixtures("worker")
+@pytest.mark.curl
 async def test_a_request_survives_the_loss_of_the_link(hub: scripted_hub.ScriptedHub) -> None:
     asked = asyncio.ensure_future(
         curl(hub, "http://task/tasks", "--json", '{"key": "left", "spec": {"command": ["true"]}}')
