@@ -75,11 +75,13 @@ class TaskInput(Wire, frozen=True):
 class Retry(Wire, frozen=True):
     """When a failed or lost attempt is followed by another.
 
-    `maxAttempts` counts failures of user code (default 1: a retry is asked for, never assumed);
+    `maxAttempts` counts failures of user code (default 1: a retry is asked for, never assumed).
     `maxLosses` (default 3) counts losses that are not its fault: worker, node, a foreign SIGKILL.
-    Delay before attempt n: `delaySeconds * factor ** (n - 2)`, at most `maxDelaySeconds`,
-    spread by ± `jitter`. `on` narrows which failures are retried: `exit:N`, `timeout`,
-    `outOfMemory`; empty means all. Exit 75 (EX_TEMPFAIL, sysexits.h) always asks for a retry.
+    `delaySeconds`: before the second attempt; before attempt n it is times `factor` ** (n - 2).
+    `factor`: by which each delay is longer than the one before. `maxDelaySeconds`: the longest
+    delay. `jitter`: each delay is spread by ± this fraction. `on` narrows which failures are
+    retried: `exit:N`, `timeout`, `outOfMemory`; empty means all. Exit 75 (EX_TEMPFAIL, sysexits.h)
+    always asks for a retry.
     """
 
     max_attempts: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 1
