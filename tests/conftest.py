@@ -1,12 +1,19 @@
 """Fixtures of every level. Heavier ones (a real server) start only where a test names them."""
 
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from support import up as up_support
+
+
+# A shared machine may be slow at any moment; what CI tries must be the same in every run.
+hypothesis.settings.register_profile("kilnwork", deadline=None, derandomize="CI" in os.environ)
+hypothesis.settings.load_profile("kilnwork")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
