@@ -10,7 +10,6 @@ import pytest
 
 from support import up as up_support
 
-
 # A shared machine may be slow at any moment; what CI tries must be the same in every run.
 hypothesis.settings.register_profile("kilnwork", deadline=None, derandomize="CI" in os.environ)
 hypothesis.settings.load_profile("kilnwork")
