@@ -65,11 +65,12 @@ async def test_failed_pod_is_replaced(world: controlled.World) -> None:
 
 async def test_fewer_replicas_delete_the_last_pods(world: controlled.World) -> None:
     await world.cluster(replicas=3)
-    await world.has_pods("default-0", "default-1", "default-2")
+    before = await world.has_pods("default-0", "default-1", "default-2")
     await world.kube.merge_patch(
         resource.TASK_CLUSTERS, "default", {"spec": {"replicas": 1}}, controlled.NS
     )
-    await world.has_pods("default-0")
+    left = await world.has_pods("default-0")
+    assert left["default-0"]["metadata"]["uid"] == before["default-0"]["metadata"]["uid"]
 
 
 async def test_status_tells_workers_slots_and_queue(world: controlled.World) -> None:

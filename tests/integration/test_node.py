@@ -321,11 +321,12 @@ async def test_deleting_ends_the_process_within_its_grace(world: World) -> None:
 
 
 async def test_who_ignores_sigterm_is_killed_and_gone(world: World) -> None:
-    await world.shell("p", "trap '' TERM; echo up; while :; do sleep 0.1; done")
+    made = await world.shell("p", "trap '' TERM; echo up; while :; do sleep 0.1; done")
     await world.until("p", "Running")
     await world.until_logged("p")
     await world.kube.delete(resource.PODS, "p", NS, grace_s=1)
     await world.until_gone("p")
+    assert world.pid(made["metadata"]["uid"]) == 0
 
 
 async def test_a_forced_deletion_ends_the_process_too(world: World) -> None:

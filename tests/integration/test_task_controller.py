@@ -240,7 +240,8 @@ async def test_end_that_came_while_the_manager_was_away_is_told(world: controlle
     await world.controllers.stop()
     world.hub.succeed("a")
     await world.restart()
-    await world.says("a", "Success", "Succeeded")
+    told = await world.says("a", "Success", "Succeeded")
+    assert ("Finished", "True") in {(c["type"], c["status"]) for c in told["conditions"]}
 
 
 async def test_failed_task_runs_anew_when_run_rises(world: controlled.World) -> None:

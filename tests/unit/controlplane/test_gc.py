@@ -63,6 +63,7 @@ async def test_a_new_object_by_the_name_of_the_owner_is_another(world: objects.W
     await world.create(CM, "owner")
     await world.create(CM, "child", metadata=objects.owned_by(owner))
     await world.gone(CM, "child")
+    assert world.get(CM, "owner") is not None
 
 
 async def test_an_owner_in_another_namespace_is_none(world: objects.World) -> None:
@@ -116,12 +117,15 @@ async def test_foreground_waits_for_blocking_dependents(world: objects.World) ->
 
 async def test_foreground_without_dependents_goes(world: objects.World) -> None:
     await world.create(CM, "owner")
+    await world.create(CM, "bystander")
     await world.delete(CM, "owner", propagation="Foreground")
     await world.gone(CM, "owner")
+    assert world.get(CM, "bystander") is not None
 
 
 @pytest.mark.parametrize("length", [1, 2, 5])
 async def test_a_circle_of_owners_goes(world: objects.World, length: int) -> None:
+    await world.create(CM, "bystander")
     made = [await world.create(CM, f"c{i}") for i in range(length)]
     for i, owner in enumerate(made):
         place = crud.where(CM, "default", f"c{(i + 1) % length}")
@@ -132,6 +136,7 @@ async def test_a_circle_of_owners_goes(world: objects.World, length: int) -> Non
     await world.delete(CM, "c0", propagation="Foreground")
     for i in range(length):
         await world.gone(CM, f"c{i}")
+    assert world.get(CM, "bystander") is not None
 
 
 async def test_orphans_lose_the_reference_and_stay(world: objects.World) -> None:
