@@ -35,6 +35,7 @@ def test_malformed_yaml_names_file_and_place_and_applies_nothing(up: up_support.
         ({"comand": ["true"]}, "spec.comand", "unknown field"),
         ({"command": "true"}, "spec.command", "array"),
         ({"command": ["true"], "retry": {"maxAttempts": 0}}, "spec.retry.maxAttempts", "1"),
+        ({"command": ["true"], "retry": {"on": ["outOfMemory"]}}, "spec.retry.on[0]", "timeout"),
         ({"command": ["true"], "outputType": "xml"}, "spec.outputType", "json"),
         ({"command": ["true"], "killTimestamp": "tomorrow"}, "spec.killTimestamp", "date-time"),
     ],

@@ -71,7 +71,6 @@ class Reason(_Explained):
         "What it wrote as result is not JSON, and `outputType` is json.",
     )
     RESULT_TOO_LARGE = "ResultTooLarge", "Its result is larger than 64 KiB."
-    OUT_OF_MEMORY = "OutOfMemory", "The kernel killed it because its memory limit was reached."
     PROCESS_KILLED = (
         "ProcessKilled",
         "Its process was killed by a signal that nobody here sent; this counts as a loss.",

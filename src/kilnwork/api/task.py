@@ -80,7 +80,7 @@ class Retry(Wire, frozen=True):
     `delaySeconds`: before the second attempt; before attempt n it is times `factor` ** (n - 2).
     `factor`: by which each delay is longer than the one before. `maxDelaySeconds`: the longest
     delay. `jitter`: each delay is spread by ± this fraction. `on` narrows which failures are
-    retried: `exit:N`, `timeout`, `outOfMemory`; empty means all. Exit 75 (EX_TEMPFAIL, sysexits.h)
+    retried: `exit:N`, `timeout`; empty means all. Exit 75 (EX_TEMPFAIL, sysexits.h)
     always asks for a retry.
     """
 
@@ -90,9 +90,7 @@ class Retry(Wire, frozen=True):
     factor: Annotated[float, msgspec.Meta(ge=1, le=100)] = 2.0
     max_delay_seconds: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 60.0
     jitter: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.2
-    on: tuple[
-        Annotated[str, msgspec.Meta(pattern=r"^(exit:[0-9]{1,3}|timeout|outOfMemory)$")], ...
-    ] = ()
+    on: tuple[Annotated[str, msgspec.Meta(pattern=r"^(exit:[0-9]{1,3}|timeout)$")], ...] = ()
 
 
 class Timeouts(Wire, frozen=True):

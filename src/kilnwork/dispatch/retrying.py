@@ -13,11 +13,6 @@ MAX_EXCUSED = 20
 """Attempts that count as neither failure nor loss. More means that something is wrong with the
 task or its workers, and from then on each counts as a loss, so that it cannot go on for ever."""
 
-_SELECTORS: dict[str, str] = {
-    reasons.Reason.TIMED_OUT: "timeout",
-    reasons.Reason.OUT_OF_MEMORY: "outOfMemory",
-}
-
 
 def retries_failure(
     retry: api_task.Retry,
@@ -35,9 +30,8 @@ def retries_failure(
         return False
     if requested or not retry.on:
         return True
-    selector = _SELECTORS.get(reason)
-    if selector is not None:
-        return selector in retry.on
+    if reason == reasons.Reason.TIMED_OUT:
+        return "timeout" in retry.on
     return exit_code is not None and f"exit:{exit_code}" in retry.on
 
 

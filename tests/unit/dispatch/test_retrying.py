@@ -17,7 +17,6 @@ from kilnwork.dispatch import retrying
         (("exit:2",), "RetryRequested", 75, True, True),
         (("timeout",), "TimedOut", 143, False, True),
         (("exit:143",), "TimedOut", 143, False, False),
-        (("outOfMemory",), "OutOfMemory", 137, False, True),
         (("timeout",), "InvalidResult", 0, False, False),
     ],
 )
