@@ -69,7 +69,7 @@ def a_record(number: int = 1, *, run: int = 1) -> records.Task:
         name=f"t-{number}",
         spec=api_task.TaskSpec(command=("true",), run=run),
     )
-    task = records.Task(number, submission, records.Cluster(("ns", "default")))
+    task = records.of_submission(number, submission, records.Cluster(("ns", "default")))
     task.created = 100.0
     return task
 

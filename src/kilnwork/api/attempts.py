@@ -30,15 +30,45 @@ class Ending(StrEnum):
     STOPPED = "Stopped"
 
 
-class Payload(msgspec.Struct, frozen=True, array_like=True):
-    """A result: the bytes, and what they are. At most `MAX_INLINE_BYTES`."""
+class Payload(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A value: the bytes, and what they are. At most `MAX_INLINE_BYTES`, else a blob.
+
+    A blob is named by `digest` (SHA-256, 32 bytes) and `size`; `data` is empty then.
+    """
 
     media_type: str
     data: bytes
+    digest: bytes | None = None
+    size: int = 0
 
+
+JSON = "application/json"
+PICKLE = "application/vnd.kilnwork.pickle"
+"""Pickle 5 with its buffers out of band (`sdk.pickling`); never read by the dispatcher."""
+ERROR = "application/vnd.kilnwork.error"
+"""msgpack of an `ErrorInfo`: what a failed call has instead of a result."""
+STREAM = "application/vnd.kilnwork.stream"
+"""msgpack list of `Payload`: what a generator has yielded."""
 
 MAX_INLINE_BYTES = 64 * 1024
-"""Largest result the journal keeps inline. Larger ones need a blob store, which comes later."""
+"""Largest value that the journal keeps inline; larger ones are blobs."""
+
+
+class ErrorInfo(msgspec.Struct, frozen=True, array_like=True):
+    """An exception that left a task function.
+
+    `type`: module and qualified name; `text`: str() of it; `traceback`: as Python prints it, where
+    it happened. `pickled`: the exception itself, None when it cannot be pickled. `notes`: as of
+    `add_note`. `cause`: the error of the input that failed, for chaining.
+    """
+
+    type: str
+    text: str
+    traceback: str
+    pickled: bytes | None = None
+    notes: tuple[str, ...] = ()
+    cause: "ErrorInfo | None" = None
+
 
 MAX_STATUS_BYTES = 8 * 1024
 """Largest JSON result copied into `status.result.value`, so that objects stay small in etcd."""
@@ -50,6 +80,7 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True):
     `reason` is one of `api.reasons`. `exit_code` as a shell would say it: 128 + N for signal N.
     `proof`: nothing that the attempt started is left; False means some process may still run.
     `requested_retry`: it exited 75. `started`/`finished`: wall clock, seconds since the epoch.
+    `result` of a failed call is its error. `may_retry`, `delegate`: see `calls.CallEnd`.
     """
 
     ending: Ending
@@ -61,3 +92,5 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True):
     requested_retry: bool = False
     started: float | None = None
     finished: float | None = None
+    may_retry: bool = True
+    delegate: ids.TaskId | None = None

@@ -53,12 +53,49 @@ class Reason(_Explained):
     )
     TAKEN_BACK = "TakenBack", "Its worker was lost before it started; it waits for another worker."
 
+    WAITING_FOR_INPUT = (
+        "WaitingForInput",
+        "A task whose result is among its arguments is not over yet.",
+    )
+
     # Staging, Running
     STARTING = "Starting", "An attempt is reserved and was sent to a worker."
-    STARTED = "Started", "Its command is running."
+    STARTED = "Started", "Its command or function is running."
+    WAITING_FOR_CHILD = (
+        "WaitingForChild",
+        "It waits for tasks that it has spawned, and holds no slot meanwhile.",
+    )
+    DELEGATED = (
+        "Delegated",
+        "It returned another task's future: that task's outcome becomes its own.",
+    )
 
     # How attempts and tasks end
-    SUCCEEDED = "Succeeded", "The command exited 0 and its result, if any, was accepted."
+    SUCCEEDED = (
+        "Succeeded",
+        "The command exited 0, or the function returned, and its result was accepted.",
+    )
+    RAISED = "Raised", "The task function raised an exception; the message names it."
+    SLOT_DIED = (
+        "SlotDied",
+        "The process of the task function ended under it: a crash, or an exit without a return.",
+    )
+    FUNCTION_NOT_FOUND = (
+        "FunctionNotFound",
+        "The task function cannot be imported or loaded on the worker.",
+    )
+    ARGUMENTS_NOT_LOADED = (
+        "ArgumentsNotLoaded",
+        "The arguments of the call cannot be read on the worker, say, because a module is missing.",
+    )
+    RESULT_NOT_PICKLED = (
+        "ResultNotPickled",
+        "What the task function returned can be neither written as JSON nor pickled.",
+    )
+    VALUE_MISSING = (
+        "ValueMissing",
+        "A blob that it needs is missing or damaged.",
+    )
     NON_ZERO_EXIT = "NonZeroExit", "The command exited with a code other than 0 and 75."
     RETRY_REQUESTED = "RetryRequested", "The command exited 75 (EX_TEMPFAIL): it asks for a retry."
     COMMAND_NOT_FOUND = (
@@ -95,6 +132,10 @@ class Reason(_Explained):
     INPUT_TOO_LARGE = "InputTooLarge", "Its inputs together are larger than 512 KiB."
     INVALID_SPEC = "InvalidSpec", "Its spec cannot be carried out as written."
     CLUSTER_DELETED = "ClusterDeleted", "Its TaskCluster was deleted before it ended."
+    KEY_TAKEN = (
+        "KeyTaken",
+        "Its key already names a call of another function or with other arguments.",
+    )
     NON_DETERMINISTIC_RETRY = (
         "NonDeterministicRetry",
         "A repeated attempt asked for another child than before; the old child was killed.",

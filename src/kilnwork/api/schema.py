@@ -60,8 +60,8 @@ def _convert(source: Schema, context: _Context) -> Schema:
     result |= _scalar(source)
     if source.get("type") == "object":
         result |= _object(source, context)
-    if "items" in source:
-        result["items"] = _convert(source["items"], context)
+    if source.get("type") == "array":
+        result["items"] = _convert(source.get("items", {}), context)
     return result | _default(source, context)
 
 

@@ -107,8 +107,28 @@ class Timeouts(Wire, frozen=True):
     kill_grace_seconds: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 30.0
 
 
+class Call(Wire, frozen=True):
+    """A Python call, run in a slot of the worker instead of a command.
+
+    `function`: `package.module:name`, imported by the worker unless `code` (digest of the blob that
+    holds the function, `sha256:…`) ships it. `args`, `kwargs`: JSON, for Task objects; a submitted
+    call has its arguments beside its spec. `environment`: digest of the files shipped with it.
+    `returns`: how many results a tuple of them is taken apart into. `stream`: it is a generator.
+    `acceptFailures`: run even if an input failed, and receive the error in its place.
+    """
+
+    function: Annotated[str, msgspec.Meta(min_length=1, max_length=512)]
+    code: str | None = None
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = {}
+    environment: str | None = None
+    returns: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 1
+    stream: bool = False
+    accept_failures: bool = False
+
+
 class TaskSpec(Wire, frozen=True):
-    """What to run and how long to try.
+    """What to run and how long to try: a `command`, or a Python `call`.
 
     `clusterName`: TaskCluster of this namespace (default `default`). `image` is a label on a local
     node, where programs come from the host. `inputObject`: a TaskObject that must exist first; as
@@ -121,6 +141,7 @@ class TaskSpec(Wire, frozen=True):
     image: str = ""
     command: tuple[str, ...] = ()
     args: tuple[str, ...] = ()
+    call: Call | None = None
     env: tuple[EnvVar, ...] = ()
     input_object: Name | None = None
     inputs: tuple[TaskInput, ...] = ()

@@ -3,18 +3,23 @@
 A frame is a u32 big-endian length (at most `MAX_FRAME_BYTES`) and a msgpack array
 `[tag, field, …]`. A peer sends `Hello` first; the dispatcher answers `Welcome` or `Refused`.
 
-Reports (`Started`, `Finished`) carry a `serial` that rises by one per session; the peer keeps each
-until the dispatcher has acknowledged it (`Acknowledged`), which happens after the journal has it on
-disk, and sends unacknowledged ones again after a reconnect. Requests (`Spawn`, `Ask`) carry a
-serial of the same sequence and get one `Answer`; a repeated `Spawn` (same parent, run and ordinal
-or key) changes nothing.
+Four kinds of peer: an agent (says `Hello`) and its slots (`SlotHello`), drivers (`DriverHello`).
+Drivers and slots are *submitters*: they name templates, submit calls by the batch and are pushed
+the results. `Submit` is acknowledged by `Accepted` once it is on disk; until then the submitter
+keeps the items, and sends them again after a reconnect.
+
+Reports (`Started`, `Finished`, `Done`, `SlotGone`) carry a `serial` that rises by one per session;
+the peer keeps each until the dispatcher has acknowledged it (`Acknowledged`), which happens after
+the journal has it on disk, and sends unacknowledged ones again after a reconnect. Requests
+(`Spawn`, `Ask`) carry a serial of the same sequence and get one `Answer`; a repeated `Spawn` (same
+parent, run and ordinal or key) changes nothing.
 """
 
 from enum import IntEnum
 
 import msgspec
 
-from kilnwork.api import attempts, task
+from kilnwork.api import attempts, calls, task
 from kilnwork.kit import ids
 
 VERSION = 1
@@ -51,6 +56,53 @@ class Hello(_Message, frozen=True, tag="hello"):
     slots: int
     epoch: int
     running: tuple[Running, ...]
+    processes: tuple["SlotOpening", ...] = ()
+
+
+class SlotOpening(_Message, frozen=True, tag="slotopening"):
+    """The agent is about to fork slot `slot` (16 bytes); `digest`: SHA-256 of its secret.
+
+    Sent before the slot can connect; in a Hello it names the slots that live.
+    """
+
+    slot: bytes
+    digest: bytes
+
+
+class DriverHello(_Message, frozen=True, tag="driver"):
+    """First frame of a driver. `session`: 16 random bytes, one per connection that users make."""
+
+    version: int
+    session: bytes
+    credential: str
+    namespace: str
+    epoch: int
+
+
+class SlotHello(_Message, frozen=True, tag="slot"):
+    """First frame of a slot. `running`: every attempt it has: what runs (bottom of the stack
+    first), what is queued, what has ended and is not acknowledged."""
+
+    version: int
+    slot: bytes
+    credential: str
+    epoch: int
+    running: tuple[attempts.AttemptRef, ...]
+
+
+class Attached(_Message, frozen=True, tag="attached"):
+    """A driver or slot is in. It names its templates again, submits again what is not accepted
+    (as `again`), watches again what it still waits for, and reports again what is not acknowledged.
+
+    `unknown`: attempts that the slot must drop without a word. `blobs`: folder of the namespace's
+    blobs. `namespace`, `cluster`: the slot's; for a driver, its namespace and the default cluster.
+    """
+
+    epoch: int
+    unknown: tuple[attempts.AttemptRef, ...]
+    blobs: str
+    namespace: str
+    cluster: str
 
 
 class Verdict(IntEnum):
@@ -195,5 +247,192 @@ class Answer(_Message, frozen=True, tag="answer"):
     body: bytes
 
 
-FromWorker = Hello | Renew | Started | Finished | Log | Progress | Spawn | Ask
-ToWorker = Welcome | Refused | Renewed | Run | Stop | Acknowledged | LogKept | Answer
+# agent and dispatcher, about slots
+
+
+class OpenSlot(_Message, frozen=True, tag="openslot"):
+    """Fork a slot of that name; answered by `SlotOpening`, or `SlotGone` when it cannot be."""
+
+    slot: bytes
+
+
+class KillSlot(_Message, frozen=True, tag="killslot"):
+    """SIGKILL to the slot and everything that it started, at once; then `SlotGone`.
+
+    A slot that is not needed any more is idle when this is sent.
+    """
+
+    slot: bytes
+
+
+class SlotGone(_Message, frozen=True, tag="slotgone"):
+    """The slot's process is over. `running`: the attempt on top of its stack, by the shared page.
+
+    `code`: as a shell would say it (128 + N for signal N), None when it never started. `asked`: we
+    were told to kill it. `proof`: nothing of it is left.
+    """
+
+    serial: int
+    slot: bytes
+    running: attempts.AttemptRef | None
+    code: int | None
+    asked: bool
+    message: str
+    proof: bool
+
+
+# submitters (drivers, and slots for the tasks they run) and dispatcher
+
+
+class Template(_Message, frozen=True, tag="template"):
+    """What many calls share, under a number of this link; sent before the first use, both ways."""
+
+    number: int
+    spec: task.TaskSpec
+
+
+class Submit(_Message, frozen=True, tag="submit"):
+    """Run these calls. `again`: sent before on an earlier link, perhaps in vain."""
+
+    items: tuple[calls.CallItem, ...]
+    again: bool = False
+
+
+class Accepted(_Message, frozen=True, tag="accepted"):
+    """All calls up to `number` are on disk. Withheld while the queue is too long: back-pressure."""
+
+    number: int
+
+
+class FoundCall(_Message, frozen=True, tag="foundcall"):
+    """Call `number` already exists as `task` (key, or an earlier attempt of the parent)."""
+
+    number: int
+    task: ids.TaskId
+
+
+class Results(_Message, frozen=True, tag="results"):
+    """Calls that are over, as far as this submitter asked for or watches them."""
+
+    items: tuple[calls.CallResult, ...]
+
+
+class Streamed(_Message, frozen=True, tag="streamed"):
+    """A generator has yielded its `index`-th value (from 0); a repeated attempt yields it again."""
+
+    number: int
+    index: int
+    payload: attempts.Payload
+
+
+class Watch(_Message, frozen=True, tag="watch"):
+    """Push the results of these tasks under these numbers, at once when they are final."""
+
+    items: tuple[calls.Watched, ...]
+
+
+class Cancel(_Message, frozen=True, tag="cancel"):
+    """Kill these tasks; with everything they have spawned unless `recursive` is False."""
+
+    tasks: tuple[ids.TaskId, ...]
+    recursive: bool = True
+
+
+# slot and dispatcher
+
+
+class Calls(_Message, frozen=True, tag="calls"):
+    """Run these, in this order; one that is `in_place` at once, on top of what waits for it."""
+
+    runs: tuple[calls.CallRun, ...]
+
+
+class TakeBack(_Message, frozen=True, tag="takeback"):
+    """Return up to `count` attempts that have not started, the newest first."""
+
+    count: int
+
+
+class Returned(_Message, frozen=True, tag="returned"):
+    """These have not started here and never will."""
+
+    refs: tuple[attempts.AttemptRef, ...]
+
+
+class StopCall(_Message, frozen=True, tag="stopcall"):
+    """Return it if it has not started, else raise Cancelled in it. SIGKILL comes by the agent."""
+
+    ref: attempts.AttemptRef
+    reason: str
+
+
+class Done(_Message, frozen=True, tag="done"):
+    """Attempts that are over; kept by the slot until `Acknowledged(serial)`."""
+
+    serial: int
+    ends: tuple[calls.CallEnd, ...]
+
+
+class Waiting(_Message, frozen=True, tag="waiting"):
+    """The attempt waits for these tasks and lets go of its slot.
+
+    `in_place`: the slot could run what it waits for on top of it.
+    """
+
+    ref: attempts.AttemptRef
+    tasks: tuple[ids.TaskId, ...]
+    in_place: bool
+
+
+class Resumed(_Message, frozen=True, tag="resumed"):
+    """The attempt goes on: it takes its slot again."""
+
+    ref: attempts.AttemptRef
+
+
+class Yielded(_Message, frozen=True, tag="yielded"):
+    """A generator has yielded its `index`-th value, from 0."""
+
+    ref: attempts.AttemptRef
+    index: int
+    payload: attempts.Payload
+
+
+FromWorker = (
+    Hello | Renew | Started | Finished | Log | Progress | Spawn | Ask | SlotOpening | SlotGone
+)
+ToWorker = (
+    Welcome | Refused | Renewed | Run | Stop | Acknowledged | LogKept | Answer | OpenSlot | KillSlot
+)
+FromDriver = DriverHello | Template | Submit | Watch | Cancel
+ToDriver = Attached | Refused | Accepted | FoundCall | Results | Streamed
+FromSlot = (
+    SlotHello
+    | Template
+    | Submit
+    | Watch
+    | Cancel
+    | Started
+    | Done
+    | Returned
+    | Waiting
+    | Resumed
+    | Yielded
+    | Log
+    | Progress
+)
+ToSlot = (
+    Attached
+    | Refused
+    | Accepted
+    | FoundCall
+    | Results
+    | Streamed
+    | Template
+    | Calls
+    | TakeBack
+    | StopCall
+    | Acknowledged
+)
+FromPeer = FromWorker | FromDriver | FromSlot
+"""Anything that a dispatcher may read; which of it from whom is decided by the first frame."""

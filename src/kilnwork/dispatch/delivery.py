@@ -8,6 +8,10 @@ from collections.abc import Iterable, Mapping
 from kilnwork.channel import frames, messages
 from kilnwork.dispatch import answers, attempt_logs, instructions, links
 
+_Worded = (
+    instructions.RunAttempt | instructions.StopAttempt | instructions.Welcome | instructions.Answer
+)
+
 
 class Delivery:
     """Knows the links, and what a Welcome must say."""
@@ -40,7 +44,7 @@ class Delivery:
                 acknowledged[send.link] = max(send.serial, acknowledged.get(send.link, 0))
             elif isinstance(send, instructions.CloseLink):
                 closing.append(send)
-            else:
+            elif isinstance(send, _Worded):
                 if isinstance(send, instructions.Welcome):
                     opened.append(link)
                 outgoing.setdefault(send.link, []).append(frames.encode(self._message(send)))

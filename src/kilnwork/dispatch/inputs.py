@@ -4,9 +4,11 @@ Made by the hub from frames, calls and timers. A *link* is a number that the hub
 of a worker; numbers are never used twice.
 """
 
+from collections.abc import Mapping
+
 import msgspec
 
-from kilnwork.api import attempts
+from kilnwork.api import attempts, calls
 from kilnwork.api import task as api_task
 from kilnwork.dispatch import model
 from kilnwork.kit import ids
@@ -84,6 +86,8 @@ class Join(msgspec.Struct, frozen=True, kw_only=True):
     node: str
     slots: int
     running: tuple[attempts.AttemptRef, ...] = ()
+    processes: tuple[bytes, ...] = ()
+    """Slots of this worker that live."""
 
 
 class LinkClosed(msgspec.Struct, frozen=True):
@@ -157,6 +161,131 @@ class Progress(msgspec.Struct, frozen=True):
     progress: model.Progress
 
 
+class Attach(msgspec.Struct, frozen=True):
+    """A driver said Hello and was believed; or the same session is back on another link."""
+
+    link: int
+    session: bytes
+    namespace: str
+
+
+class Define(msgspec.Struct, frozen=True):
+    """A submitter gives a template a number of its link."""
+
+    link: int
+    number: int
+    spec: api_task.TaskSpec
+
+
+class Known(msgspec.Struct, frozen=True):
+    """What the journal has of a call which memory has not: it is final.
+
+    `arguments` and `template_spec` tell whether it is the same call.
+    """
+
+    value: calls.Value
+    arguments: attempts.Payload
+    spec: api_task.TaskSpec
+    asked_by: int
+
+
+class SubmitCalls(msgspec.Struct, frozen=True):
+    """A submitter wants these calls run.
+
+    `known`: by number of the item, calls that the journal has and memory has not (see
+    `Machine.lookups`). `values`: by task, how tasks ended that the items need.
+    """
+
+    link: int
+    items: tuple[calls.CallItem, ...]
+    known: Mapping[int, Known] = {}
+    values: Mapping[ids.TaskId, calls.Value] = {}
+
+
+class WatchTasks(msgspec.Struct, frozen=True):
+    """A submitter wants results. `values`: of tasks that are not in memory."""
+
+    link: int
+    items: tuple[calls.Watched, ...]
+    values: Mapping[ids.TaskId, calls.Value] = {}
+
+
+class CancelTasks(msgspec.Struct, frozen=True):
+    """A submitter wants tasks killed."""
+
+    link: int
+    tasks: tuple[ids.TaskId, ...]
+    recursive: bool = True
+
+
+class SlotOpening(msgspec.Struct, frozen=True):
+    """An agent is about to fork a slot."""
+
+    link: int
+    slot: bytes
+
+
+class SlotJoined(msgspec.Struct, frozen=True):
+    """A slot said Hello with the secret that its agent gave it; `running`: all that it has."""
+
+    link: int
+    slot: bytes
+    running: tuple[attempts.AttemptRef, ...] = ()
+
+
+class SlotGone(msgspec.Struct, frozen=True):
+    """An agent says that a slot's process is over; see `messages.SlotGone`."""
+
+    link: int
+    serial: int
+    slot: bytes
+    running: attempts.AttemptRef | None
+    code: int | None
+    asked: bool
+    message: str
+    proof: bool
+
+
+class CallsEnded(msgspec.Struct, frozen=True):
+    """A slot says that attempts are over."""
+
+    link: int
+    serial: int
+    ends: tuple[calls.CallEnd, ...]
+
+
+class CallsReturned(msgspec.Struct, frozen=True):
+    """A slot gives back attempts that it has not started."""
+
+    link: int
+    refs: tuple[attempts.AttemptRef, ...]
+
+
+class Waiting(msgspec.Struct, frozen=True):
+    """An attempt waits for other tasks, and its slot is free for others meanwhile."""
+
+    link: int
+    ref: attempts.AttemptRef
+    tasks: tuple[ids.TaskId, ...]
+    in_place: bool
+
+
+class Resumed(msgspec.Struct, frozen=True):
+    """An attempt that waited goes on."""
+
+    link: int
+    ref: attempts.AttemptRef
+
+
+class Yielded(msgspec.Struct, frozen=True):
+    """A generator has yielded a value; passed on, not kept."""
+
+    link: int
+    ref: attempts.AttemptRef
+    index: int
+    payload: attempts.Payload
+
+
 class Tick(msgspec.Struct, frozen=True):
     """Time has passed: what is due now happens now."""
 
@@ -181,6 +310,19 @@ Input = (
     | Finished
     | Spawn
     | Progress
+    | Attach
+    | Define
+    | SubmitCalls
+    | WatchTasks
+    | CancelTasks
+    | SlotOpening
+    | SlotJoined
+    | SlotGone
+    | CallsEnded
+    | CallsReturned
+    | Waiting
+    | Resumed
+    | Yielded
     | Tick
     | Stalled
 )

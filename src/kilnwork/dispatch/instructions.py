@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from kilnwork.api import attempts
+from kilnwork.api import attempts, calls
 from kilnwork.dispatch import records
 from kilnwork.kit import ids
 
@@ -63,7 +63,76 @@ class Answer(msgspec.Struct, frozen=True):
     message: str = ""
 
 
-Send = RunAttempt | StopAttempt | Acknowledge | Welcome | CloseLink | Answer
+class AttachPeer(msgspec.Struct, frozen=True):
+    """A driver or slot is in. `unknown`: attempts that a slot must drop."""
+
+    link: int
+    namespace: str
+    cluster: str
+    unknown: tuple[attempts.AttemptRef, ...] = ()
+
+
+class OpenSlot(msgspec.Struct, frozen=True):
+    """Tell an agent to fork a slot."""
+
+    link: int
+    slot: bytes
+
+
+class KillSlot(msgspec.Struct, frozen=True):
+    """Tell an agent to end a slot at once."""
+
+    link: int
+    slot: bytes
+
+
+class TakeBack(msgspec.Struct, frozen=True):
+    """Ask a slot for attempts that it has not started."""
+
+    link: int
+    count: int
+
+
+class StopCall(msgspec.Struct, frozen=True):
+    """Ask a slot to return or interrupt an attempt."""
+
+    link: int
+    ref: attempts.AttemptRef
+    reason: str
+
+
+class Found(msgspec.Struct, frozen=True):
+    """Tell a submitter that its call is a task which exists already."""
+
+    link: int
+    number: int
+    task: ids.TaskId
+
+
+class Stream(msgspec.Struct, frozen=True):
+    """Pass a yielded value on to a submitter."""
+
+    link: int
+    number: int
+    index: int
+    payload: attempts.Payload
+
+
+Send = (
+    RunAttempt
+    | StopAttempt
+    | Acknowledge
+    | Welcome
+    | CloseLink
+    | Answer
+    | AttachPeer
+    | OpenSlot
+    | KillSlot
+    | TakeBack
+    | StopCall
+    | Found
+    | Stream
+)
 
 
 @dataclass(slots=True)
@@ -74,6 +143,9 @@ class Batch:
     over; `workers`: new sessions; `released`, `forgotten`: tasks whose object is gone, and tasks
     whose rows are to be deleted. `published`: tasks whose view changed without a row (progress,
     children). `finals`: tasks that became final; memory lets go of them after the commit.
+
+    For calls, by link, so that each link gets one frame: `runs` in order (after the templates that
+    the link has not seen), `results`, `accepted` and `acknowledged` numbers. `templates`: new ones.
     """
 
     dirty: dict[records.Task, None] = field(default_factory=dict)
@@ -84,14 +156,35 @@ class Batch:
     sends: list[Send] = field(default_factory=list)
     published: set[ids.TaskId] = field(default_factory=set)
     finals: list[records.Task] = field(default_factory=list)
+    templates: list[records.Template] = field(default_factory=list)
+    runs: dict[int, list[records.Task]] = field(default_factory=dict)
+    results: dict[int, list[calls.CallResult]] = field(default_factory=dict)
+    accepted: dict[int, int] = field(default_factory=dict)
+    acknowledged: dict[int, int] = field(default_factory=dict)
     clusters: set[records.Cluster] = field(default_factory=set)
 
     @property
     def durable(self) -> bool:
         """True when there is something to write."""
-        return bool(self.dirty or self.past or self.workers or self.released or self.forgotten)
+        return bool(
+            self.dirty
+            or self.past
+            or self.workers
+            or self.released
+            or self.forgotten
+            or self.templates
+        )
 
     @property
     def empty(self) -> bool:
         """True when there is nothing to do at all."""
-        return not (self.durable or self.sends or self.published or self.clusters)
+        return not (
+            self.durable
+            or self.sends
+            or self.published
+            or self.clusters
+            or self.runs
+            or self.results
+            or self.accepted
+            or self.acknowledged
+        )

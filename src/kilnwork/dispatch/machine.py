@@ -117,7 +117,7 @@ class Machine:
                     "running it again needs force"
                 )
         cluster = self.memory.cluster(submission.namespace, submission.spec.cluster_name)
-        task = records.Task(next(self.memory.task_rows), submission, cluster)
+        task = records.of_submission(next(self.memory.task_rows), submission, cluster)
         lifecycle.admit(self.memory, task, now)
 
     def _kill(self, item: inputs.Kill, now: inputs.Moment) -> None:

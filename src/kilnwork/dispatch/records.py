@@ -7,7 +7,9 @@ alone; the hub reads them to make views and frames.
 from enum import IntEnum
 from typing import NamedTuple
 
-from kilnwork.api import attempts
+import msgspec
+
+from kilnwork.api import attempts, calls
 from kilnwork.api import task as api_task
 from kilnwork.dispatch import model, placement, transitions
 from kilnwork.kit import ids
@@ -68,6 +70,61 @@ class Family:
         )
 
 
+class Template:
+    """What many calls share. `row` is its number in the journal and on links to slots.
+
+    `seconds`: running mean of how long its calls ran, None before the first; short ones are sent
+    ahead. One for each different spec, whoever named it.
+    """
+
+    __slots__ = ("row", "seconds", "spec", "stored")
+
+    def __init__(self, row: int, spec: api_task.TaskSpec) -> None:
+        self.row = row
+        self.spec = spec
+        self.stored = False
+        self.seconds: float | None = None
+
+
+class Submitter:
+    """A driver's session, or a slot as the place where running tasks submit from.
+
+    `link` is 0 while it is not connected. `templates`: by number of its link. `accepted`: highest
+    number of a call that was taken in. `source`: whose turn it is that its calls take (fairness).
+    """
+
+    __slots__ = ("accepted", "link", "namespace", "session", "source", "templates")
+
+    def __init__(self, session: bytes, namespace: str) -> None:
+        self.session = session
+        self.namespace = namespace
+        self.link = 0
+        self.accepted = 0
+        self.source: bytes = session
+        self.templates: dict[int, Template] = {}
+
+
+class Slot:
+    """One slot process of a worker. `link` is 0 while it is not connected.
+
+    `held`: tasks whose newest attempt it has, in the order in which they were sent; `stack`: those
+    of them that have begun and wait for others, bottom first. `opening`: asked for, not joined yet.
+    `gone`: its agent has said that it is over; settled once its link has been read to the end.
+    """
+
+    __slots__ = ("gone", "held", "id", "link", "opening", "stack", "submitter", "worker")
+
+    def __init__(self, slot: bytes, worker: "Worker", submitter: Submitter) -> None:
+        self.id = slot
+        self.worker = worker
+        self.submitter = submitter
+        self.link = 0
+        self.opening = True
+        self.gone: object | None = None
+        self.held: dict[ids.TaskId, Task] = {}
+        self.stack: list[Task] = []
+
+
 class Worker:
     """One session of one worker. `link` is 0 while it is not connected.
 
@@ -86,6 +143,7 @@ class Worker:
         "name",
         "node",
         "pod_uid",
+        "processes",
         "row",
         "session",
         "slots",
@@ -115,6 +173,7 @@ class Worker:
         self.zombies: dict[attempts.AttemptRef, Task] = {}
         self.from_before = False
         self.leaving = False
+        self.processes: dict[bytes, Slot] = {}
 
     @property
     def ready(self) -> bool:
@@ -139,7 +198,7 @@ class Cluster:
         self.declared: set[Task] = set()
 
 
-class Task:
+class Task(msgspec.Struct, eq=False):
     """The newest run of a task that is not final, or whose end is not on disk yet.
 
     `row` is its row in the journal; `stored` says whether that row exists there. `worker`, times
@@ -147,57 +206,68 @@ class Task:
     not start, 0 for none. `place`: its ticket while it is queued, None when it is not.
     `suspended`: no attempt starts; `releases`: how often it was let go, since deadlines that were
     set before do not count any more. `pending_since`: wall time from which its timeouts count.
+
+    Of calls only: `template`, `arguments`; `needs`: tasks whose results it takes, `unmet`: how many
+    of them are not final, `values`: of those that are; `dependents`: calls that need this one.
+    `slot`: where its newest attempt is; `in_place`: on top of one that waits for it; `waiting`: it
+    waits for other tasks. `submitter` and `number`: who gets the result under which number, and
+    `watchers`: who else. `delegate`: the task whose outcome becomes its own. `source`: whose turn
+    it takes in the queue.
     """
 
-    __slots__ = (
-        "attempt", "attempt_started", "attempt_state", "child_key", "cluster", "created",
-        "declared", "digest", "due", "excused", "exit_code", "failures", "family", "finished",
-        "id", "inputs", "intent", "losses", "message", "name", "namespace", "parent",
-        "pending_since", "place", "progress", "reason", "releases", "reserved", "result",
-        "row", "run", "siblings", "spec", "started", "state", "stopped", "stored", "suspended",
-        "worker",
-    )  # fmt: skip
-
-    def __init__(self, row: int, submission: model.Submission, cluster: Cluster) -> None:
-        self.row = row
-        self.id = submission.task
-        self.run = submission.spec.run
-        self.namespace = submission.namespace
-        self.name = submission.name
-        self.cluster = cluster
-        self.declared = submission.declared
-        self.spec = submission.spec
-        self.inputs = submission.inputs
-        self.stored = False
-        self.state = api_task.State.PENDING
-        self.reason: str = ""
-        self.message = ""
-        self.attempt = 0
-        self.attempt_state: transitions.AttemptState | None = None
-        self.failures = 0
-        self.losses = 0
-        self.excused = 0
-        self.worker: Worker | None = None
-        self.created = 0.0
-        self.pending_since = submission.pending_since or 0.0
-        self.suspended = False
-        self.releases = 0
-        self.reserved: float | None = None
-        self.attempt_started: float | None = None
-        self.started: float | None = None
-        self.finished: float | None = None
-        self.exit_code: int | None = None
-        self.result: attempts.Payload | None = None
-        self.stopped: bool | None = None
-        self.due = 0.0
-        self.intent = Intent.NONE
-        self.place: int | None = None
-        self.progress: model.Progress | None = None
-        self.parent: attempts.AttemptRef | None = None
-        self.child_key: str | None = None
-        self.digest: bytes | None = None
-        self.siblings: Family | None = None
-        self.family: Family | None = None
+    row: int
+    id: ids.TaskId
+    run: int
+    namespace: str
+    name: str
+    cluster: Cluster
+    declared: bool
+    spec: api_task.TaskSpec
+    inputs: bytes | None = None
+    stored: bool = False
+    state: api_task.State = api_task.State.PENDING
+    reason: str = ""
+    message: str = ""
+    attempt: int = 0
+    attempt_state: transitions.AttemptState | None = None
+    failures: int = 0
+    losses: int = 0
+    excused: int = 0
+    worker: Worker | None = None
+    created: float = 0.0
+    pending_since: float = 0.0
+    suspended: bool = False
+    releases: int = 0
+    reserved: float | None = None
+    attempt_started: float | None = None
+    started: float | None = None
+    finished: float | None = None
+    exit_code: int | None = None
+    result: attempts.Payload | None = None
+    stopped: bool | None = None
+    due: float = 0.0
+    intent: Intent = Intent.NONE
+    place: int | None = None
+    progress: model.Progress | None = None
+    parent: attempts.AttemptRef | None = None
+    child_key: str | None = None
+    digest: bytes | None = None
+    siblings: Family | None = None
+    family: Family | None = None
+    template: Template | None = None
+    arguments: attempts.Payload | None = None
+    needs: tuple[ids.TaskId, ...] = ()
+    unmet: int = 0
+    values: dict[ids.TaskId, calls.Value] | None = None
+    dependents: "list[Task] | None" = None
+    slot: Slot | None = None
+    in_place: bool = False
+    waiting: bool = False
+    submitter: Submitter | None = None
+    number: int = 0
+    watchers: list[tuple[Submitter, int]] | None = None
+    delegate: ids.TaskId | None = None
+    source: bytes = b""
 
     @property
     def ref(self) -> attempts.AttemptRef:
@@ -211,3 +281,19 @@ class Task:
 
 
 _OPEN = frozenset({transitions.AttemptState.RESERVED, transitions.AttemptState.STARTED})
+
+
+def of_submission(row: int, submission: model.Submission, cluster: Cluster) -> Task:
+    """A new run, as submitted."""
+    return Task(
+        row,
+        submission.task,
+        submission.spec.run,
+        submission.namespace,
+        submission.name,
+        cluster,
+        submission.declared,
+        submission.spec,
+        inputs=submission.inputs,
+        pending_since=submission.pending_since or 0.0,
+    )

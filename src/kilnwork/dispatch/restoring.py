@@ -92,7 +92,7 @@ def _task(mem: memory.Memory, row: rows.TaskRow, spec: api_task.TaskSpec | None)
         inputs=row.inputs,
         declared=bool(row.declared),
     )
-    task = records.Task(row.row, submission, mem.cluster(row.namespace, row.cluster))
+    task = records.of_submission(row.row, submission, mem.cluster(row.namespace, row.cluster))
     task.stored = True
     task.state = api_task.State(row.state)
     task.reason, task.message = row.reason, row.message

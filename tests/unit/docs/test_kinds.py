@@ -55,7 +55,7 @@ def type_text(node: dict[str, Any]) -> str:
     kind = node.get("type", "any JSON")
     if kind == "array":
         of = type_text(node["items"])
-        return f"list of {of}s" if not of.endswith("y") else f"list of {of}"
+        return f"list of {of}s" if not of.endswith(("y", "JSON")) else f"list of {of}"
     if kind == "string":
         if node.get("format") == "date-time":
             return "time"
@@ -97,7 +97,7 @@ def _struct_in(type_: Any) -> Any:
 def _default(field: Any, *, whole: bool) -> str:
     if field.required:
         return "required"
-    if whole or field.default in (None, "", ()):
+    if whole or field.default in (None, "", (), msgspec.NODEFAULT):
         return NONE
     return msgspec.json.encode(field.default).decode().strip('"')
 

@@ -1,0 +1,96 @@
+"""The values that cross rooms about calls: Python functions run as tasks in slots, by the batch.
+
+Used by channel, dispatch, sdk and worker alike; the bodies of their frames. A *call* is a task
+whose spec has `call`. What many calls share (function, retry, timeouts, priority) is a *template*,
+named once on each link by a number; a call carries only what is its own. Not collected by the
+garbage collector: none of these can be in a cycle.
+"""
+
+import msgspec
+
+from kilnwork.api import attempts
+from kilnwork.api import task as api_task
+from kilnwork.kit import ids
+
+
+class CallItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One call that a submitter (a driver, or a slot for a running task) wants to run.
+
+    `number`: of the submitter's session, from 1, rising by one; results come back under it.
+    `task`: the id, chosen by the submitter (UUIDv7), so that it is known at once. `template`: the
+    number of a Template sent before on this link. `needs`: tasks whose results the arguments hold
+    as futures; the call waits until all are final. `key`: names the call for ever (invariant 6 for
+    children, idempotent submits for drivers). `ordinal`: without a key, the how-manieth call of
+    this function the attempt asks for, from 1; 0 for drivers. `parent`: slots only.
+    """
+
+    number: int
+    task: ids.TaskId
+    template: int
+    arguments: attempts.Payload
+    needs: tuple[ids.TaskId, ...] = ()
+    name: str | None = None
+    key: str | None = None
+    ordinal: int = 0
+    parent: attempts.AttemptRef | None = None
+
+
+class Value(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """How a task ended that another one needs. `payload`: its result, or its error."""
+
+    task: ids.TaskId
+    state: api_task.State
+    reason: str
+    message: str
+    payload: attempts.Payload | None = None
+
+
+class CallRun(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One reserved attempt for a slot. `template`: sent before on this link.
+
+    `values`: results of what it needs, as far as they fit; the slot watches the others.
+    `in_place`: run it now, on top of the attempt that waits for it.
+    """
+
+    ref: attempts.AttemptRef
+    template: int
+    arguments: attempts.Payload
+    name: str
+    values: tuple[Value, ...] = ()
+    in_place: bool = False
+
+
+class CallEnd(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """How an attempt of a call ended.
+
+    `payload`: the result of a success, the error of a failure. `started`: wall clock, seconds;
+    `seconds`: how long it ran. `may_retry`: False when its exception is none of those that the task
+    is to be retried for. `delegate`: it returned this task's future; its outcome becomes ours.
+    """
+
+    ref: attempts.AttemptRef
+    ending: attempts.Ending
+    reason: str
+    message: str
+    payload: attempts.Payload | None
+    started: float
+    seconds: float
+    may_retry: bool = True
+    delegate: ids.TaskId | None = None
+
+
+class CallResult(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What became of call `number`; on disk. `state` is final, or Pending for an unknown task."""
+
+    number: int
+    state: api_task.State
+    reason: str
+    message: str
+    payload: attempts.Payload | None = None
+
+
+class Watched(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A submitter wants the result of `task` under `number`, which it has not used before."""
+
+    number: int
+    task: ids.TaskId
