@@ -1,10 +1,13 @@
 """Frames: messages to bytes, bytes to messages.
 
 Used by both ends of a link. A frame is a u32 big-endian length (1 to `messages.MAX_FRAME_BYTES`)
-and a msgpack body. No sockets here: a `Cutter` is fed whatever arrived.
+and a msgpack body. Which decoder reads what comes in depends on who is at the other end: a
+dispatcher reads the first frame of a link with `decode_hello` and knows from then on. No sockets
+here: a `Cutter` is fed whatever arrived.
 """
 
 import struct
+from typing import TypeVar
 
 import msgspec
 
@@ -12,13 +15,22 @@ from kilnwork.channel import errors, messages
 
 _HEADER = struct.Struct(">I")
 _encoder = msgspec.msgpack.Encoder()
-_from_worker: msgspec.msgpack.Decoder[messages.FromWorker] = msgspec.msgpack.Decoder(
-    messages.FromWorker
-)
-_to_worker: msgspec.msgpack.Decoder[messages.ToWorker] = msgspec.msgpack.Decoder(messages.ToWorker)
+_Decoder = msgspec.msgpack.Decoder
+_hello: _Decoder[messages.AnyHello] = _Decoder(messages.AnyHello)
+_from_worker: _Decoder[messages.FromWorker] = _Decoder(messages.FromWorker)
+_from_driver: _Decoder[messages.FromDriver] = _Decoder(messages.FromDriver)
+_from_slot: _Decoder[messages.FromSlot] = _Decoder(messages.FromSlot)
+_to_worker: _Decoder[messages.ToWorker] = _Decoder(messages.ToWorker)
+_to_driver: _Decoder[messages.ToDriver] = _Decoder(messages.ToDriver)
+_to_slot: _Decoder[messages.ToSlot] = _Decoder(messages.ToSlot)
+
+Sent = messages.FromPeer | messages.ToWorker | messages.ToDriver | messages.ToSlot
+"""Anything that either end may send."""
+
+M = TypeVar("M")
 
 
-def encode(message: messages.FromWorker | messages.ToWorker) -> bytes:
+def encode(message: Sent) -> bytes:
     """One whole frame; raises `FrameTooLarge` before anything is sent."""
     body = _encoder.encode(message)
     if len(body) > messages.MAX_FRAME_BYTES:
@@ -29,20 +41,46 @@ def encode(message: messages.FromWorker | messages.ToWorker) -> bytes:
     return _HEADER.pack(len(body)) + body
 
 
-def decode_from_worker(body: bytes) -> messages.FromWorker:
-    """What a worker sent; raises `MalformedFrame` for anything else."""
+def _decode(decoder: _Decoder[M], body: bytes, peer: str) -> M:
     try:
-        return _from_worker.decode(body)
+        return decoder.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise errors.MalformedFrame(f"not a message of a worker: {error}") from error
+        raise errors.MalformedFrame(f"not a message of {peer}: {error}") from error
+
+
+def decode_hello(body: bytes) -> messages.AnyHello:
+    """The first frame of any peer; raises `MalformedFrame` for anything else."""
+    return _decode(_hello, body, "a new peer")
+
+
+def decode_from_worker(body: bytes) -> messages.FromWorker:
+    """What a worker's agent sent; raises `MalformedFrame` for anything else."""
+    return _decode(_from_worker, body, "a worker")
+
+
+def decode_from_driver(body: bytes) -> messages.FromDriver:
+    """What a driver sent; raises `MalformedFrame` for anything else."""
+    return _decode(_from_driver, body, "a driver")
+
+
+def decode_from_slot(body: bytes) -> messages.FromSlot:
+    """What a slot sent; raises `MalformedFrame` for anything else."""
+    return _decode(_from_slot, body, "a slot")
 
 
 def decode_to_worker(body: bytes) -> messages.ToWorker:
-    """What a dispatcher sent; raises `MalformedFrame` for anything else."""
-    try:
-        return _to_worker.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise errors.MalformedFrame(f"not a message of a dispatcher: {error}") from error
+    """What a dispatcher sent to an agent; raises `MalformedFrame` for anything else."""
+    return _decode(_to_worker, body, "a dispatcher")
+
+
+def decode_to_driver(body: bytes) -> messages.ToDriver:
+    """What a dispatcher sent to a driver; raises `MalformedFrame` for anything else."""
+    return _decode(_to_driver, body, "a dispatcher")
+
+
+def decode_to_slot(body: bytes) -> messages.ToSlot:
+    """What a dispatcher sent to a slot; raises `MalformedFrame` for anything else."""
+    return _decode(_to_slot, body, "a dispatcher")
 
 
 class Cutter:

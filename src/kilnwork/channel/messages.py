@@ -434,5 +434,6 @@ ToSlot = (
     | StopCall
     | Acknowledged
 )
+AnyHello = Hello | DriverHello | SlotHello
 FromPeer = FromWorker | FromDriver | FromSlot
 """Anything that a dispatcher may read; which of it from whom is decided by the first frame."""

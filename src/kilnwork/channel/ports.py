@@ -4,12 +4,20 @@ from typing import Protocol
 
 
 class TokenVerifier(Protocol):
-    """Says whether a credential belongs to a worker of a TaskCluster."""
+    """Says whether a credential belongs to a worker of a TaskCluster, or to a driver."""
 
     async def verify(self, namespace: str, cluster: str, credential: str) -> bool:
         """True when `credential` is the channel token of that cluster now.
 
         Repeatable and free of effects. May raise `kit.errors.KilnError` when it cannot know yet
         (say, the Secret is not in the cache): the worker is refused and told to try again.
+        """
+        ...
+
+    async def verify_driver(self, namespace: str, credential: str) -> bool:
+        """True when `credential` may submit tasks in that namespace now.
+
+        Repeatable and free of effects. May raise `kit.errors.KilnError` as `verify` does; one that
+        names a missing right is shown to the driver.
         """
         ...
