@@ -61,6 +61,7 @@ _CONDITIONS = {
 }
 
 RUN_RULE = "run may only rise"
+CALL_RULE = "give either call, or command with args"
 INPUT_RULE = "exactly one of object and task must be given"
 
 _TASK = _Kind(
@@ -85,7 +86,8 @@ _TASK = _Kind(
                     "!has(oldSelf.run) || (has(self.run) && self.run >= oldSelf.run)",
                     RUN_RULE,
                     fieldPath=".run",
-                )
+                ),
+                _rule("!has(self.call) || !(has(self.command) || has(self.args))", CALL_RULE),
             ]
         },
         "spec.inputs": {

@@ -4,6 +4,7 @@ Used by the API server's admission. On a real Kubernetes the CEL rules of the CR
 and the controllers say the rest in the status. Pure: one object, no look-ups.
 """
 
+import re
 from collections.abc import Iterator
 
 import jsonpath
@@ -15,6 +16,7 @@ Problem = tuple[str, str]
 """Dotted path of the field, and a sentence without subject: `must not contain NUL`."""
 
 _NUL = "must not contain a NUL character"
+_IS_FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
 def validate_task(declared: task.Task) -> list[Problem]:
@@ -49,6 +51,8 @@ def _task_problems(spec: task.TaskSpec) -> Iterator[Problem]:
     )
     yield from _text_problems(spec)
     yield from _input_problems(spec)
+    if spec.call is not None:
+        yield from _call_problems(spec, spec.call)
     if spec.kill_timestamp is not None and not _is_time(spec.kill_timestamp):
         yield (
             "spec.killTimestamp",
@@ -88,6 +92,23 @@ def _input_problems(spec: task.TaskSpec) -> Iterator[Problem]:
         )
         if given.path is not None and (problem := _path_problem(given.path)):
             yield f"{field}.path", problem
+
+
+def _call_problems(spec: task.TaskSpec, call: task.Call) -> Iterator[Problem]:
+    """A call runs in a slot, a process that it shares with the calls before and after it."""
+    if spec.command or spec.args:
+        yield "spec.call", crd.CALL_RULE
+    if spec.env:
+        yield "spec.env", "is for a command: a Python call has no environment of its own"
+    if call.code is None and not _IS_FUNCTION.fullmatch(call.function):
+        yield "spec.call.function", "must be written package.module:name"
+    for name in sorted(_input_names(spec) & call.kwargs.keys()):
+        yield f"spec.call.kwargs.{name}", "is the name of an input, which is passed under that name"
+
+
+def _input_names(spec: task.TaskSpec) -> set[str]:
+    names = {given.name for given in spec.inputs}
+    return names if spec.input_object is None else names | {inputs.FIRST_INPUT}
 
 
 def _path_problem(path: str) -> str | None:

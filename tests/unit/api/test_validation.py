@@ -20,6 +20,12 @@ def test_counter_task_is_fine() -> None:
     assert fields(clusterName="counter", command=["python3", "counter.py"], inputObject="in") == []
 
 
+def test_call_instead_of_a_command_is_fine() -> None:
+    call = {"function": "pkg.mod:Class.method", "args": [1], "kwargs": {"a": None}}
+    assert fields(call=call, inputs=[{"name": "b", "object": "o"}]) == []
+    assert fields(call={"function": "<lambda>", "code": "sha256:00"}) == []
+
+
 @pytest.mark.parametrize(
     ("spec", "field"),
     [
@@ -34,6 +40,15 @@ def test_counter_task_is_fine() -> None:
         ({"inputs": [{"name": "a", "object": "O"}]}, "spec.inputs[0].object"),
         ({"inputs": [{"name": "a", "task": "t", "path": "$["}]}, "spec.inputs[0].path"),
         ({"inputObject": "o", "inputs": [{"name": "input", "task": "t"}]}, "spec.inputs[0].name"),
+        ({"call": {"function": "m:f"}, "command": ["a"]}, "spec.call"),
+        ({"call": {"function": "m:f"}, "args": ["a"]}, "spec.call"),
+        ({"call": {"function": "m:f"}, "env": [{"name": "A"}]}, "spec.env"),
+        ({"call": {"function": "m.f"}}, "spec.call.function"),
+        ({"call": {"function": "a-b:f"}}, "spec.call.function"),
+        (
+            {"call": {"function": "m:f", "kwargs": {"input": 1}}, "inputObject": "o"},
+            "spec.call.kwargs.input",
+        ),
         ({"killTimestamp": "tomorrow"}, "spec.killTimestamp"),
         ({"killTimestamp": "2026-01-02T03:04:05"}, "spec.killTimestamp"),
     ],
