@@ -1,0 +1,282 @@
+"""Measures Python futures on `kiln.start()`: bursts, latencies, chains, waits, start, memory.
+
+    python bench/tasks.py [--repeat N] [--only WORD] [--no-gates] [--wait S] [--json FILE]
+
+Every figure stands beside its floor, taken in turn with it: `floors.py` is the shape of a task
+system with nothing in it. Run by `make bench`. Ends with 1 when a gate is missed.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import figures
+import floors
+import home as homes
+import machine
+import work
+
+HERE = Path(__file__).resolve().parent
+SIZES = 1_000
+"""Different sizes of arguments in a burst."""
+PADDING = ["x" * size for size in range(SIZES)]
+ROUNDS = 500
+HOPS = 1_000
+
+Figure, Gate = figures.Figure, figures.Gate
+
+
+def submit_and_collect(count: int) -> tuple[float, list[float]]:
+    """One submit() a call, one result() a future: seconds in all, and of each call."""
+    echo, began, futures, ended = work.echo, [], [], []
+    clock = time.perf_counter
+    for number in range(count):
+        began.append(clock())
+        futures.append(echo.submit(number, PADDING[number % SIZES]))
+    for number, future in enumerate(futures):
+        if future.result() != number:
+            raise AssertionError(f"call {number} gave {future.result()!r}")
+        ended.append(clock())
+    return ended[-1] - began[0], [e - b for b, e in zip(began, ended, strict=True)]
+
+
+def burst(scratch: Path, *, durable: bool, count: int, repeat: int, delay_s: float = 0.0) -> Figure:
+    """Calls a second, in turn with the floor; a durable one is counted again in the journal."""
+    rates, floor_rates, latencies, commits = [], [], [], []
+    with (
+        floors.Floor(scratch, durable=durable, delay_s=delay_s) as floor,
+        homes.Home(scratch, durable=durable, delay_s=delay_s) as home,
+    ):
+        submit_and_collect(warm := 2_000)
+        for _ in range(repeat):
+            floor_rates.append(count / floor.burst(count))
+            before = home.commits() if durable else 0
+            seconds, each = submit_and_collect(count)
+            commits.append(home.commits() - before if durable else 0)
+            rates.append(count / seconds)
+            latencies += each
+        home.end()
+        if durable:
+            verify(home, warm + repeat * count)
+    more: dict[str, Any] = {
+        "p50 ms": round(machine.percentile(latencies, 50) * 1e3, 1),
+        "p99 ms": round(machine.percentile(latencies, 99) * 1e3, 1),
+    }
+    if durable:
+        more["tasks a commit"] = round(count / machine.median(commits), 1)
+    kind = "durable" if durable else "volatile"
+    slow = f", {delay_s * 1e3:g} ms a commit" if delay_s else ""
+    gate = Gate(at_least=0.25 if durable else 0.2, ratio=True)
+    return Figure(
+        f"burst of {count:,}, {kind}{slow}",
+        machine.median(rates),
+        "/s",
+        machine.median(floor_rates),
+        None if delay_s else gate,
+        more,
+    )
+
+
+def verify(home: homes.Home, count: int) -> None:
+    """Every task of a burst is in the journal once, and ended well at its first attempt."""
+    found = home.rows()
+    expected = {"integrity": "ok", "tasks": count, "rows": count, "first": count, "other": 0}
+    if found != expected:
+        raise AssertionError(f"the journal has {found}, expected {expected}")
+
+
+def latencies(scratch: Path, *, durable: bool, repeat: int) -> Iterator[Figure]:
+    """One call at a time, and chains."""
+    trips, floor_trips, hops, floor_hops = [], [], [], []
+    with (
+        floors.Floor(scratch, durable=durable) as floor,
+        homes.Home(scratch, durable=durable),
+    ):
+        submit_and_collect(200)
+        for _ in range(repeat):
+            floor_trips += [floor.burst(1) for _ in range(ROUNDS)]
+            trips += [submit_and_collect(1)[0] for _ in range(ROUNDS)]
+            floor_hops.append(floor.hops(HOPS) / HOPS)
+            hops.append(machine.timed(lambda: work.hop.submit(HOPS).result()) / HOPS)
+    kind = "durable" if durable else "volatile"
+    p99 = {"p99 µs": round(machine.percentile(trips, 99) * 1e6)}
+    yield Figure(
+        f"round trip, {kind}",
+        machine.median(trips) * 1e6,
+        "µs",
+        machine.median(floor_trips) * 1e6,
+        None if durable else Gate(at_most=400),
+        p99,
+    )
+    yield Figure(
+        f"hop of a chain, {kind}",
+        machine.median(hops) * 1e6,
+        "µs",
+        machine.median(floor_hops) * 1e6,
+        Gate(at_most=1_000) if durable else None,
+    )
+
+
+def waiting_parents(scratch: Path, *, depth: int, repeat: int) -> Iterator[Figure]:
+    """Parents that wait for their children, that deep; and the processes which that takes."""
+    seconds, floor_seconds = [], []
+    with (
+        floors.Floor(scratch, durable=False) as floor,
+        homes.Home(scratch, durable=False) as home,
+    ):
+        # Both slots are open before processes are counted.
+        for future in [work.pause.submit(0.3), work.pause.submit(0.3)]:
+            future.result()
+        before = home.processes()
+        for _ in range(repeat):
+            floor_seconds.append(floor.hops(depth) / depth)
+            began = time.perf_counter()
+            if work.descend.submit(depth).result() != depth:
+                raise AssertionError("the waiting parents counted wrong")
+            seconds.append((time.perf_counter() - began) / depth)
+        extra = len(home.processes() - before)
+    yield Figure(
+        f"waiting parents, {depth:,} deep, a hop",
+        machine.median(seconds) * 1e6,
+        "µs",
+        machine.median(floor_seconds) * 1e6,
+        Gate(at_most=1_000),
+        {"first µs": round(seconds[0] * 1e6)},
+    )
+    yield Figure(
+        f"waiting parents, {depth:,} deep, extra", extra, "processes", None, Gate(at_most=0)
+    )
+
+
+def started(argv: list[str]) -> tuple[float, subprocess.Popen[str]]:
+    """Seconds until a fresh interpreter has said that it has its first result; it goes on."""
+    began = time.perf_counter()
+    process = subprocess.Popen(
+        [sys.executable, *argv], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    said(process, "first")
+    return time.perf_counter() - began, process
+
+
+def said(process: subprocess.Popen[str], word: str) -> None:
+    """Wait until it has printed `word`."""
+    if process.stdout is None or (line := process.stdout.readline().strip()) != word:
+        raise AssertionError(f"expected {word!r}, it said {line!r}")
+
+
+def finish(process: subprocess.Popen[str]) -> None:
+    """Let it end, and see that it ends well."""
+    process.communicate(timeout=30)
+    if process.returncode:
+        raise AssertionError(f"{process.args} ended with {process.returncode}")
+
+
+def first_result(repeat: int) -> Iterator[Figure]:
+    """A fresh interpreter: import, start, first result."""
+    seconds, floor_seconds = [], []
+    for _ in range(repeat * 3 + 1):
+        took, process = started([str(HERE / "floors.py"), "--role", "first"])
+        finish(process)
+        floor_seconds.append(took)
+        took, process = started([str(HERE / "first.py")])
+        finish(process)
+        seconds.append(took)
+    yield Figure(
+        "import, start, first result",
+        machine.median(seconds[1:]) * 1e3,
+        "ms",
+        machine.median(floor_seconds[1:]) * 1e3,
+        Gate(at_most=350),
+    )
+
+
+def memory() -> Iterator[Figure]:
+    """The whole tree (driver, dispatcher, agent, zygote, two slots) when nothing runs."""
+    held = {}
+    for name, argv in (
+        ("floor", [str(HERE / "floors.py"), "--role", "first"]),
+        ("kiln", [str(HERE / "first.py"), "idle"]),
+    ):
+        _, process = started(argv)
+        if name == "kiln":
+            said(process, "idle")
+        time.sleep(2)
+        pids = machine.tree(process.pid)
+        held[name] = (*machine.memory_mib(pids), len(pids))
+        finish(process)
+    (floor_rss, floor_pss, _), (rss, pss, count) = held["floor"], held["kiln"]
+    yield Figure("memory idle, PSS", pss, "MiB", floor_pss, Gate(at_most=70), {"processes": count})
+    yield Figure("memory idle, RSS", rss, "MiB", floor_rss)
+
+
+def shapes(scratch: Path, repeat: int) -> dict[str, Callable[[], Iterator[Figure]]]:
+    """Everything that is measured, by the word that `--only` takes."""
+
+    def bursts(*, durable: bool, delay_s: float = 0.0) -> Iterator[Figure]:
+        yield burst(scratch, durable=durable, count=10_000, repeat=repeat, delay_s=delay_s)
+        large = max(1, repeat // 3)
+        yield burst(scratch, durable=durable, count=100_000, repeat=large, delay_s=delay_s)
+
+    def waits() -> Iterator[Figure]:
+        yield from waiting_parents(scratch, depth=40, repeat=repeat)
+        yield from waiting_parents(scratch, depth=1_000, repeat=repeat)
+
+    return {
+        "volatile-burst": lambda: bursts(durable=False),
+        "durable-burst": lambda: bursts(durable=True),
+        "slow-disk": lambda: bursts(durable=True, delay_s=0.005),
+        "volatile-latency": lambda: latencies(scratch, durable=False, repeat=repeat),
+        "durable-latency": lambda: latencies(scratch, durable=True, repeat=repeat),
+        "waits": waits,
+        "first": lambda: first_result(repeat),
+        "memory": memory,
+    }
+
+
+def measure(options: argparse.Namespace) -> tuple[dict[str, Any], list[Figure]]:
+    """All figures that were asked for, and what a reader must know of the machine meanwhile."""
+    strangers, taken = machine.Strangers(), []
+    quiet = strangers.wait_until_quiet(limit_s=options.wait)
+    facts = {**machine.facts(), "quiet": quiet}
+    for name, shape in shapes(options.folder, options.repeat).items():
+        if options.only and options.only not in name:
+            continue
+        strangers.start()
+        for figure in shape():
+            figure.more["others %"] = strangers.percent()
+            print(figures.table([figure]).splitlines()[1], flush=True)
+            taken.append(figure)
+    return facts, taken
+
+
+def main() -> int:
+    """Measure, print, write; 1 when a gate was missed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--only", metavar="WORD", help="only shapes with this word in their name")
+    parser.add_argument("--no-gates", action="store_true", help="end with 0 whatever was measured")
+    parser.add_argument("--wait", type=float, default=120, help="seconds to wait for quiet")
+    parser.add_argument("--folder", type=Path, help="where journals are written; not on tmpfs")
+    parser.add_argument("--json", type=Path, default=HERE / "results" / "tasks.json")
+    options = parser.parse_args()
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    facts, taken = measure(options)
+    print(f"\n{facts['cpu']}, {facts['cores']} cores, Python {facts['python']}")
+    if not facts["quiet"]:
+        print("others used this machine: compare ratios, not figures")
+    print(figures.table(taken))
+    print(figures.notes(taken))
+    figures.write(options.json, facts, taken)
+    missed = [figure.what for figure in taken if figure.failed]
+    if missed:
+        print(f"gates missed: {'; '.join(missed)}", file=sys.stderr)
+    return 1 if missed and not options.no_gates else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
