@@ -1,0 +1,357 @@
+"""Blobs: values too large for the journal, in files named for the SHA-256 of their content.
+
+Used by the sdk and the slots, which write and read them, and by `dispatch.collection`, which
+removes them. One `Blobs` is one folder, that of a namespace: `<2 hex>/<64 hex>`, folders of mode
+0700, files 0600. A blob is written under a name of its own and then renamed, so that a reader sees
+all of it or nothing, however many write it at the same time. Not for files that change.
+
+Nobody counts who uses a blob: its modification time is the pin. Whoever puts a blob that exists
+already renews it, whoever holds a reference that no journal row has yet renews it now and then
+(`holding`), and the collector takes only what nothing refers to and nobody has renewed for an hour.
+It sets a blob aside (`<64 hex>.old`) before it looks at the time again; whoever renews the blob
+meanwhile takes it back by renaming, so that one of the two wins and the other one knows.
+"""
+
+import contextlib
+import hashlib
+import mmap
+import os
+import weakref
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from kilnwork.data import errors
+from kilnwork.kit import clock
+
+Part = bytes | bytearray | memoryview
+
+FRESH_S = 60.0
+"""A blob renewed less than this ago is not renewed again: a thousand puts of it write nothing."""
+
+_MAPPED_FROM = 1 << 20
+"""Smaller blobs are read, larger ones mapped: a mapping costs a file descriptor and page faults."""
+
+_MAPPINGS = 256
+"""Mappings alive at a time, each with a descriptor; beyond, blobs are read into memory."""
+
+_REMEMBERED = 1 << 16
+"""Blobs remembered as checked; then the memory starts anew."""
+
+_UNFINISHED = ".new-"
+_ASIDE = ".old"
+
+
+class Entry(NamedTuple):
+    """A blob in the folder. `modified`: wall clock, seconds. `aside`: a collector left it so."""
+
+    digest: bytes
+    modified: float
+    aside: bool
+
+
+class _Seen(NamedTuple):
+    inode: int
+    size: int
+    modified_ns: int
+
+
+def text(digest: bytes) -> str:
+    """`sha256:` and 64 hex digits: how specs and people name a blob."""
+    return f"sha256:{digest.hex()}"
+
+
+def parse(name: str) -> bytes:
+    """The 32 bytes of what `text` wrote; raises ValueError for anything else."""
+    algorithm, _, digits = name.partition(":")
+    digest = bytes.fromhex(digits)
+    if algorithm != "sha256" or len(digest) != 32:
+        raise ValueError(f"{name!r} is no digest: it must be sha256: and 64 hex digits")
+    return digest
+
+
+class Blobs:
+    """The blobs of one namespace in `folder`, which is made with the first one.
+
+    `durable`: a blob is on disk when `put` returns; without, it may be lost when the machine is.
+    Any number of threads and processes may use one folder.
+    """
+
+    def __init__(self, folder: Path, *, durable: bool, time: clock.Clock | None = None) -> None:
+        self.folder = folder
+        self.durable = durable
+        self._time = time or clock.SystemClock()
+        self._checked: dict[bytes, _Seen] = {}
+        self._mappings: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
+
+    def put(self, parts: Sequence[Part]) -> tuple[bytes, int]:
+        """Keep the concatenation of `parts`; returns its digest and size, in bytes.
+
+        Repeatable: a good blob of that content is renewed, a damaged one replaced. The parts are
+        read twice and not copied; they must not change meanwhile. Raises `BlobNotWritten`.
+        """
+        views = [view for view in map(_flat, parts) if view.nbytes]
+        digest, size = _digest(views), sum(view.nbytes for view in views)
+        if not self._renew_good(digest, size):
+            with self.writer() as new:
+                for view in views:
+                    new.write_unhashed(view)
+                new.commit_as(digest)
+        return digest, size
+
+    def writer(self) -> "Writer":
+        """For a blob that comes in pieces. Leave its `with` block without commit to drop it."""
+        return Writer(self)
+
+    def get(self, digest: bytes, *, private: bool = False) -> memoryview:
+        """The content, mapped from its file if it is large, read-only.
+
+        `private`: it may be changed in place, and only this caller sees the changes. The digest is
+        checked when this process meets the file for the first time, or after it was renewed.
+        Raises `BlobMissing`, `BlobDamaged`.
+        """
+        view, seen = self._read(digest, private=private)
+        if self._checked.get(digest) != seen:
+            if _digest((view,)) != digest:
+                raise errors.BlobDamaged(
+                    f"blob {text(digest)} is damaged: {self.path(digest)} ({seen.size} bytes) is "
+                    "not what was written. Make the value again: putting it anew replaces the "
+                    "file; and look after that disk"
+                )
+            self._remember(digest, seen)
+        return view
+
+    def has(self, digest: bytes) -> bool:
+        """Whether there is such a blob; says nothing about its content."""
+        return self.path(digest).exists() or self._aside(digest).exists()
+
+    def touch(self, digest: bytes) -> bool:
+        """Renew it: the collector leaves it alone for another hour. False if there is none."""
+        path = self.path(digest)
+        with contextlib.suppress(FileNotFoundError):
+            if 0 <= self._time.wall() - path.stat().st_mtime < FRESH_S:
+                return True
+            os.utime(path)
+            return True
+        with contextlib.suppress(FileNotFoundError):
+            self._aside(digest).rename(path)
+            os.utime(path)
+            return True
+        return False
+
+    def path(self, digest: bytes) -> Path:
+        """Where the blob is, or would be."""
+        name = digest.hex()
+        return self.folder / name[:2] / name
+
+    # for the collector
+
+    def entries(self) -> Iterator[Entry]:
+        """All blobs there are, a subfolder at a time; those that vanish meanwhile are left out."""
+        for shard in sorted(_names(self.folder)):
+            if len(shard) != 2:
+                continue
+            for name in _names(self.folder / shard):
+                with contextlib.suppress(FileNotFoundError, ValueError):
+                    digest = bytes.fromhex(name.removesuffix(_ASIDE))
+                    modified = (self.folder / shard / name).stat().st_mtime
+                    if len(digest) == 32:
+                        yield Entry(digest, modified, name.endswith(_ASIDE))
+
+    def discard(self, digest: bytes, *, before: float) -> bool:
+        """Remove it unless it was renewed at `before` or later; True if it is gone.
+
+        For one collector at a time. Of a `touch` at the same moment and this, one wins: either it
+        finds no blob, or the blob stays.
+        """
+        aside = self._aside(digest)
+        with contextlib.suppress(FileNotFoundError):
+            self.path(digest).rename(aside)
+        try:
+            if aside.stat().st_mtime < before:
+                aside.unlink()
+                self._checked.pop(digest, None)
+                return True
+            aside.rename(self.path(digest))
+            os.utime(self.path(digest))
+        except FileNotFoundError:  # taken back by `touch`, or never there
+            pass
+        return False
+
+    def discard_unfinished(self, *, before: float) -> None:
+        """Remove what writers have left that did not come to write anything since `before`."""
+        for name in _names(self.folder):
+            path = self.folder / name
+            with contextlib.suppress(FileNotFoundError):
+                if name.startswith(_UNFINISHED) and path.stat().st_mtime < before:
+                    path.unlink()
+
+    # within
+
+    def _renew_good(self, digest: bytes, size: int) -> bool:
+        """Renew a blob if it is there and as it should be."""
+        if not self.touch(digest):
+            return False
+        try:
+            if self.get(digest).nbytes != size:
+                return False
+            if self.durable:  # its writer may not have come so far yet
+                _sync_folder(self.path(digest).parent)
+        except (errors.BlobMissing, errors.BlobDamaged):
+            return False
+        return True
+
+    def _aside(self, digest: bytes) -> Path:
+        path = self.path(digest)
+        return path.with_name(path.name + _ASIDE)
+
+    def _open(self, digest: bytes) -> int:
+        path = self.path(digest)
+        for place in (path, self._aside(digest), path):
+            with contextlib.suppress(FileNotFoundError):
+                return os.open(place, os.O_RDONLY | os.O_CLOEXEC)
+        raise errors.BlobMissing(
+            f"blob {text(digest)} is not in {self.folder}: nothing referred to it for an hour, or "
+            "somebody removed it. Make the value again, and keep its Ref, or a task that uses it, "
+            "for as long as it is needed"
+        )
+
+    def _read(self, digest: bytes, *, private: bool) -> tuple[memoryview, _Seen]:
+        descriptor = self._open(digest)
+        try:
+            stat = os.fstat(descriptor)
+            seen = _Seen(stat.st_ino, stat.st_size, stat.st_mtime_ns)
+            if seen.size < _MAPPED_FROM or len(self._mappings) >= _MAPPINGS:
+                view = _copied(descriptor, seen.size)
+                return view if private else view.toreadonly(), seen
+            access = mmap.ACCESS_COPY if private else mmap.ACCESS_READ
+            mapping = mmap.mmap(descriptor, seen.size, access=access)
+        finally:
+            os.close(descriptor)
+        self._mappings.add(mapping)
+        return memoryview(mapping), seen
+
+    def _remember(self, digest: bytes, seen: _Seen) -> None:
+        if len(self._checked) >= _REMEMBERED:
+            self._checked.clear()
+        self._checked[digest] = seen
+
+
+class Writer:
+    """A blob that is being written; nobody sees any of it before `commit`."""
+
+    def __init__(self, blobs: Blobs) -> None:
+        self._blobs = blobs
+        self._hash = hashlib.sha256()
+        self._path = blobs.folder / f"{_UNFINISHED}{os.urandom(8).hex()}"
+        self.size = 0
+        with self._explained():
+            _make_folder(blobs.folder)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            self._file = os.fdopen(os.open(self._path, flags, 0o600), "wb", buffering=1 << 16)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        with contextlib.suppress(OSError):  # a full disk is told by write and commit
+            self._file.close()
+        self._path.unlink(missing_ok=True)
+
+    def write(self, part: Part) -> None:
+        """Append; `part` may be used again afterwards. Raises `BlobNotWritten`."""
+        view = _flat(part)
+        self._hash.update(view)
+        self.write_unhashed(view)
+
+    def commit(self) -> tuple[bytes, int]:
+        """The blob is there now; returns its digest and size. Raises `BlobNotWritten`."""
+        digest = self._hash.digest()
+        self.commit_as(digest)
+        return digest, self.size
+
+    def write_unhashed(self, view: memoryview) -> None:
+        """As `write`, for `commit_as`."""
+        with self._explained():
+            self._file.write(view)
+            self.size += view.nbytes
+
+    def commit_as(self, digest: bytes) -> None:
+        """As `commit`, for a caller that has computed the digest already."""
+        path = self._blobs.path(digest)
+        with self._explained():
+            self._file.flush()
+            if self._blobs.durable:
+                os.fsync(self._file.fileno())
+            new_shard = _make_folder(path.parent)
+            self._path.rename(path)
+            stat = os.fstat(self._file.fileno())
+            if self._blobs.durable:
+                _sync_folder(path.parent)
+                if new_shard:
+                    _sync_folder(self._blobs.folder)
+        self._blobs._remember(digest, _Seen(stat.st_ino, stat.st_size, stat.st_mtime_ns))
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise errors.BlobNotWritten(
+                f"a value cannot be written to {self._blobs.folder}: {error.strerror or error}. "
+                "Free some room there, or keep values elsewhere"
+            ) from error
+
+
+def _flat(part: Part) -> memoryview:
+    view = memoryview(part)
+    if view.nbytes and (view.ndim != 1 or view.format != "B"):
+        return view.cast("B")
+    return view
+
+
+def _digest(views: Sequence[memoryview]) -> bytes:
+    digest = hashlib.sha256()
+    for view in views:
+        digest.update(view)
+    return digest.digest()
+
+
+def _copied(descriptor: int, size: int) -> memoryview:
+    view = memoryview(bytearray(size))
+    done = 0
+    while done < size and (count := os.preadv(descriptor, [view[done:]], done)):
+        done += count
+    return view[:done]
+
+
+def _make_folder(folder: Path) -> bool:
+    """Make it, private, unless it is there; True if it was not."""
+    try:
+        folder.mkdir(mode=0o700)
+    except FileExistsError:
+        return False
+    except FileNotFoundError:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return True
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)  # noqa: PTH208 - names are all that is needed
+    except (FileNotFoundError, NotADirectoryError):
+        return []

@@ -1,0 +1,34 @@
+"""Which blobs a pickled value refers to: noted while it is pickled, listed beside the payload.
+
+Used by `sdk.pickling`, which collects, and by what refers to blobs (`sdk.values.Ref`,
+`parts.Part`), which notes its digests when it is pickled. The dispatcher cannot look into a pickle;
+what is listed here it writes down with the row, so that the collector knows. A blob that refers to
+blobs has no list of its own: whoever refers to it names those too.
+"""
+
+import contextlib
+import threading
+from collections.abc import Iterable, Iterator
+
+
+class _Collecting(threading.local):
+    digests: list[bytes] | None = None
+
+
+_collecting = _Collecting()
+
+
+def note(digests: Iterable[bytes]) -> None:
+    """What is being pickled in this thread refers to these blobs; nothing if nobody collects."""
+    if _collecting.digests is not None:
+        _collecting.digests.extend(digests)
+
+
+@contextlib.contextmanager
+def noting() -> Iterator[list[bytes]]:
+    """Collect what is noted in this thread until the end of the block; may be nested."""
+    outer, _collecting.digests = _collecting.digests, []
+    try:
+        yield _collecting.digests
+    finally:
+        _collecting.digests = outer
