@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kilnwork.controlplane import cluster
-from kilnwork.kit import errors
+from kilnwork.kit import errors, paths
 from support import served
 
 
@@ -18,7 +17,7 @@ async def test_a_long_path_leaves_nothing_in_tmp(long_path: Path) -> None:
     async with served.control_plane(long_path) as plane:
         run = plane.run_dir
         assert run.is_dir()
-        assert len(str(run)) < cluster.MAX_SOCKET_FOLDER
+        assert len(str(run)) < paths.MAX_SOCKET_FOLDER
         assert run.stat().st_mode & 0o777 == 0o700
     assert not run.exists()
 
@@ -26,7 +25,7 @@ async def test_a_long_path_leaves_nothing_in_tmp(long_path: Path) -> None:
 async def test_a_link_laid_in_tmp_is_not_followed(long_path: Path, tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.mkdir(mode=0o755)
-    run = cluster.runtime_dir(long_path)
+    run = paths.runtime_dir(long_path)
     run.symlink_to(victim)
     try:
         with pytest.raises(errors.ConfigurationError, match="is no folder of yours"):

@@ -5,12 +5,10 @@ order in which the parts start and stop is written in `start` and `stop`, and no
 """
 
 import contextlib
-import hashlib
 import logging
 import os
 import secrets
 import socket
-import stat
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,9 +43,6 @@ from kilnwork.version import __version__
 log = logging.getLogger(__name__)
 
 DEFAULT_PORT = 7443
-MAX_SOCKET_FOLDER = 80
-"""Longest folder for Unix sockets: unix(7) allows 108 bytes with the file name."""
-
 _REQUESTS_END_S = 2.0
 _DATABASE, _TOKEN, _KUBECONFIG, _ENDPOINTS = "control.db", "token", "kubeconfig", "endpoints.json"
 
@@ -106,7 +101,7 @@ class ControlPlane:
         self._settings = settings
         self._tools = tools or Tools()
         self.data_dir = settings.data_dir.absolute()
-        self.run_dir = runtime_dir(self.data_dir)
+        self.run_dir = paths.runtime_dir(self.data_dir)
         self.kubeconfig = self.data_dir / _KUBECONFIG
         self.certificates = pki.Pki(self.data_dir / "pki", clock=self._tools.clock)
         self.node: local.LocalNode | None = None
@@ -242,14 +237,7 @@ class ControlPlane:
         self._open_run_dir()
 
     def _open_run_dir(self) -> None:
-        """In /tmp anybody may have put something under that name: a link is not followed."""
-        self.run_dir.mkdir(mode=0o700, exist_ok=True)
-        found = self.run_dir.lstat()
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-            raise kit_errors.ConfigurationError(
-                f"{self.run_dir} is no folder of yours: remove it, or choose another --data"
-            )
-        self.run_dir.chmod(0o700)
+        paths.make_private(self.run_dir)
         if self.run_dir.parent != self.data_dir:
             self._stops.append(("runtime folder", _later(self._remove_run_dir)))
 
@@ -364,18 +352,6 @@ def read_endpoints(data_dir: Path) -> Endpoints | None:
         return msgspec.json.decode((data_dir / _ENDPOINTS).read_bytes(), type=Endpoints)
     except (OSError, msgspec.MsgspecError):
         return None
-
-
-def runtime_dir(data_dir: Path) -> Path:
-    """The private folder for Unix sockets: DIR/run, or a short one in /tmp when DIR is long.
-
-    The same for the same DIR, so that the next server finds what the last one left.
-    """
-    run = data_dir / "run"
-    if len(os.fsencode(run)) < MAX_SOCKET_FOLDER:
-        return run
-    digest = hashlib.sha256(os.fsencode(data_dir.resolve())).hexdigest()[:16]
-    return Path("/tmp") / f"kiln-{digest}"  # noqa: S108  0700, owner checked, name is no secret
 
 
 def _later(stop: Callable[[], None]) -> Callable[[], Awaitable[None]]:

@@ -1,11 +1,18 @@
 """Where things are kept on this machine, and how files are written without half-written views.
 
-Used by the command line, the kubeconfig loader, the control plane and the worker.
+Used by the command line, the kubeconfig loader, the control plane, the worker and the sdk.
 """
 
+import hashlib
 import os
+import stat
 import tempfile
 from pathlib import Path
+
+from kilnwork.kit import errors
+
+MAX_SOCKET_FOLDER = 80
+"""Longest folder for Unix sockets: unix(7) allows 108 bytes with the file name."""
 
 
 def data_dir() -> Path:
@@ -24,3 +31,29 @@ def write_private(path: Path, content: bytes) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def runtime_dir(folder: Path) -> Path:
+    """The private folder for Unix sockets: FOLDER/run, or a short one in /tmp when that is long.
+
+    The same for the same FOLDER, so that whoever comes next finds what the last one left.
+    """
+    run = folder / "run"
+    if len(os.fsencode(run)) < MAX_SOCKET_FOLDER:
+        return run
+    digest = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:16]
+    return Path("/tmp") / f"kiln-{digest}"  # noqa: S108  0700, owner checked, name is no secret
+
+
+def make_private(folder: Path) -> None:
+    """Make a folder that only we can enter; raises ConfigurationError if it is somebody else's.
+
+    In /tmp anybody may have put something under that name: a link is not followed.
+    """
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        raise errors.ConfigurationError(
+            f"{folder} is no folder of yours: remove it, or choose another data directory"
+        )
+    folder.chmod(0o700)
