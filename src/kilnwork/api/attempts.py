@@ -33,13 +33,15 @@ class Ending(StrEnum):
 class Payload(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A value: the bytes, and what they are. At most `MAX_INLINE_BYTES`, else a blob.
 
-    A blob is named by `digest` (SHA-256, 32 bytes) and `size`; `data` is empty then.
+    A blob is named by `digest` (SHA-256, 32 bytes) and `size`; `data` is empty then. `blobs`: the
+    digests of further blobs that the value refers to, at any depth; they are kept as long as it is.
     """
 
     media_type: str
     data: bytes
     digest: bytes | None = None
     size: int = 0
+    blobs: tuple[bytes, ...] = ()
 
 
 JSON = "application/json"
