@@ -1,0 +1,121 @@
+"""Which part of a value cannot be pickled: the path to the smallest one that fails.
+
+Used by `sdk.envelope` once pickling has failed. It tries the parts of a value, then the parts of
+the part that fails, and so on; a bounded number of them, so that a huge value costs no minutes.
+"""
+
+import types
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+MAX_DEPTH = 32
+MAX_TRIES = 2_000
+
+Try = Callable[[Any], Exception | None]
+"""Pickles a value: the error, or None."""
+
+
+Named = Callable[[], Iterable[tuple[str, Any]]]
+"""The parts that a whole consists of, with the names that users know them by."""
+
+
+def find(
+    parts: Iterable[tuple[str, Any]], error: Exception, *, attempt: Try
+) -> tuple[str, Exception]:
+    """The path of the smallest part that fails, and how it fails; `error` is how the whole does."""
+    seen: set[int] = set()
+    tries = MAX_TRIES
+    path = ""
+    for _ in range(MAX_DEPTH):
+        for step, part in parts:
+            if id(part) in seen or isinstance(part, _NEVER_FAIL):
+                continue
+            seen.add(id(part))
+            tries -= 1
+            failure = attempt(part) if tries >= 0 else None
+            if failure is not None:
+                path, error, parts = path + step, failure, _parts(part)
+                break
+        else:
+            break
+        if is_depth(error):
+            break
+    return path or "value", error
+
+
+def is_depth(error: Exception) -> bool:
+    """Whether it failed for being nested too deeply: then its parts tell nothing."""
+    return isinstance(error, RecursionError) or "recursion" in str(error)
+
+
+def describe(error: Exception) -> str:
+    """The error as one would read it at the end of a traceback; what is too deep says so."""
+    if is_depth(error):
+        return f"{type(error).__name__}: it is nested too deeply, or refers to itself without end"
+    return f"{type(error).__name__}: {error}"
+
+
+_NEVER_FAIL = (str, bytes, bytearray, int, float, complex, bool, type(None))
+
+
+def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+    """The parts of a value, each with what to append to the path of the whole."""
+    if isinstance(value, dict):
+        for key, part in list(value.items()):
+            yield f"[{_short(key)}]", part
+            yield f".keys()[{_short(key)}]", key
+    elif isinstance(value, (list, tuple)):
+        yield from ((f"[{index}]", part) for index, part in enumerate(value))
+    elif isinstance(value, (set, frozenset)):
+        yield from ((f"{{{_short(part)}}}", part) for part in value)
+    elif isinstance(value, types.FunctionType):
+        yield from _parts_of_function(value)
+        return
+    elif isinstance(value, types.MethodType):
+        yield ".__self__", value.__self__
+        yield ".__func__", value.__func__
+        return
+    yield from _attributes(value)
+
+
+def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
+    """What is pickled of an object by default: what `__getstate__` gives, else its attributes."""
+    if isinstance(value, type):
+        return
+    try:
+        state = value.__getstate__() if hasattr(value, "__getstate__") else None
+    except Exception:  # noqa: BLE001 - anybody's code; then there is nothing to look into
+        return
+    for attributes in state if isinstance(state, tuple) else (state,):
+        if isinstance(attributes, dict):
+            yield from ((f".{name}", part) for name, part in attributes.items())
+
+
+def _parts_of_function(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+    """What cloudpickle takes along with a function: globals it names, closure, defaults."""
+    for name in _global_names(function.__code__):
+        if name in function.__globals__:
+            yield f".__globals__[{name!r}]", function.__globals__[name]
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
+        try:
+            yield f".__closure__[{name!r}]", cell.cell_contents
+        except ValueError:  # an empty cell
+            continue
+    yield ".__defaults__", function.__defaults__
+    yield ".__kwdefaults__", function.__kwdefaults__
+    yield from ((f".{name}", part) for name, part in vars(function).items())
+
+
+def _global_names(code: types.CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _global_names(constant)
+
+
+def _short(key: Any) -> str:
+    try:
+        text = repr(key)
+    except Exception:  # noqa: BLE001 - anybody's __repr__
+        text = f"<{type(key).__name__}>"
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,183 @@
+"""How arguments, results, errors and functions travel between drivers and slots.
+
+Used by sessions (arguments out, results in), by the worker's slots (arguments in, results out) and
+by `put`. The door to `plain` (JSON, where it is exact), `envelope` (pickle, buffers out of band)
+and `failures` (errors). Values over 64 KiB become blobs. Not a general serializer: both ends are of
+one trust domain, and nothing but SDK and slots reads a pickle.
+
+Futures may be anywhere in arguments: `pack_arguments` says which tasks the call needs, and
+`unpack_arguments` puts values in their place. In a result they stay futures.
+"""
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from types import ModuleType
+from typing import Any
+
+import msgspec
+
+from kilnwork.api import attempts
+from kilnwork.kit import ids
+from kilnwork.sdk import envelope, failures, plain
+
+Payload = attempts.Payload
+
+note = envelope.note
+resolver = envelope.resolver
+resolving_blobs = envelope.resolving_blobs
+pack_error = failures.pack_error
+unpack_error = failures.unpack_error
+failure = failures.failure
+
+_decode = msgspec.json.Decoder().decode
+_NONE = Payload(attempts.JSON, b"null")
+
+
+def pack_arguments(
+    args: tuple[Any, ...], kwargs: Mapping[str, Any], blobs: envelope.Blobs
+) -> tuple[Payload, tuple[ids.TaskId, ...]]:
+    """The arguments of a call, and the tasks whose futures are among them at any depth.
+
+    JSON `[[…], {…}]` if that is exact, else a pickle. Raises NotPicklable, which names the part.
+    """
+    data = plain.encode_call(args, kwargs)
+    if data is not None:
+        if len(data) <= attempts.MAX_INLINE_BYTES:
+            return Payload(attempts.JSON, data), ()
+        return _stored(attempts.JSON, envelope.Dumped((data,), ()), blobs), ()
+    needs: list[ids.TaskId] = []
+    whole = args, dict(kwargs)
+    dumped = envelope.dump(whole, named=lambda: _arguments(*whole), needs=needs)
+    return _packed(attempts.PICKLE, dumped, blobs), tuple(dict.fromkeys(needs))
+
+
+def _arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    yield from ((f"arguments[{index}]", value) for index, value in enumerate(args))
+    yield from ((f"arguments[{name!r}]", value) for name, value in kwargs.items())
+
+
+def unpack_arguments(
+    payload: Payload, blobs: envelope.Blobs, resolve: envelope.Resolve
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments again. Futures in them become `resolve(task, index)`.
+
+    `index` is of one of several returns, None for the whole result. Raises whatever unpickling
+    raises, say ModuleNotFoundError.
+    """
+    if payload.media_type == attempts.JSON:
+        args, kwargs = _decode(_bytes(payload, blobs))
+        return tuple(args), kwargs
+    with envelope.resolving(resolve, blobs):
+        args, kwargs = envelope.load(_bytes(payload, blobs))
+    return args, kwargs
+
+
+def pack_value(value: Any, blobs: envelope.Blobs) -> Payload:
+    """A value by itself: a result, or what `put` was given. Raises NotPicklable."""
+    if value is None:
+        return _NONE
+    data = plain.encode(value)
+    if data is not None:
+        if len(data) <= attempts.MAX_INLINE_BYTES:
+            return Payload(attempts.JSON, data)
+        return _stored(attempts.JSON, envelope.Dumped((data,), ()), blobs)
+    return _packed(attempts.PICKLE, envelope.dump(value, named=lambda: [("result", value)]), blobs)
+
+
+def unpack_value(payload: Payload, blobs: envelope.Blobs) -> Any:
+    """The value again; other media types than ours are bytes. Raises whatever unpickling raises."""
+    data = _bytes(payload, blobs)
+    if payload.media_type == attempts.JSON:
+        return _decode(data)
+    if payload.media_type == attempts.PICKLE:
+        return envelope.load(data)
+    return bytes(data)
+
+
+def _bytes(payload: Payload, blobs: envelope.Blobs) -> envelope.Part:
+    if payload.digest is None:
+        return payload.data
+    return blobs.get(payload.digest, private=payload.media_type == attempts.PICKLE)
+
+
+def _packed(media_type: str, dumped: envelope.Dumped, blobs: envelope.Blobs) -> Payload:
+    if sum(map(len, dumped.parts)) <= attempts.MAX_INLINE_BYTES:
+        return Payload(media_type, b"".join(dumped.parts), blobs=dumped.blobs)
+    return _stored(media_type, dumped, blobs)
+
+
+def _stored(media_type: str, dumped: envelope.Dumped, blobs: envelope.Blobs) -> Payload:
+    digest, size = blobs.put(dumped.parts)
+    return Payload(media_type, b"", digest, size, dumped.blobs)
+
+
+# functions
+
+
+def pack_function(function: Callable[..., Any], *, shown: Any = None) -> tuple[str, bytes | None]:
+    """`module:name` of a task function, and its bytes unless a worker can import it by that name.
+
+    `shown`: what its module holds under that name (and what is pickled), if not the function
+    itself. Raises NotPicklable, which names the global or closure variable that fails.
+    """
+    name = function_name(function)
+    shown = function if shown is None else shown
+    if importable(function, shown):
+        return name, None
+    module = sys.modules.get(function.__module__)
+    if module is not None and module.__name__ != "__main__":
+        _take_along(module)
+    parts = envelope.dump_by_value(shown, named=lambda: [(_short_name(function), function)])
+    return name, b"".join(parts)
+
+
+def load_function(data: envelope.Part) -> Any:
+    """What `pack_function` has packed."""
+    return envelope.load(data)
+
+
+def function_name(function: Callable[..., Any]) -> str:
+    """`module:qualified.name`, at most 512 characters: how a call is known to people."""
+    module = getattr(function, "__module__", None) or "__main__"
+    return f"{module}:{_short_name(function)}"[:512]
+
+
+def _short_name(function: Callable[..., Any]) -> str:
+    return getattr(function, "__qualname__", None) or type(function).__qualname__
+
+
+def importable(function: Callable[..., Any], shown: Any) -> bool:
+    """Whether a worker gets `shown` when it imports the function by its name."""
+    module = getattr(function, "__module__", None)
+    if module in (None, "__main__", "__mp_main__") or not _findable(module):
+        return False
+    found: Any = sys.modules.get(module)
+    for step in _short_name(function).split("."):
+        found = getattr(found, step, None)
+    return found is not None and found is shown
+
+
+@lru_cache(maxsize=1024)
+def _findable(module: str) -> bool:
+    """Whether a process with our `sys.path` would find this very module by its name."""
+    here = sys.modules.get(module)
+    if here is None:
+        return False
+    top = module.partition(".")[0]
+    if top in sys.stdlib_module_names:
+        return True
+    path = getattr(here, "__file__", None)
+    for finder in sys.meta_path:
+        spec = finder.find_spec(top, None)
+        if spec is not None:
+            roots = [spec.origin, *(spec.submodule_search_locations or ())]
+            return path is None or any(root and path.startswith(root) for root in roots)
+    return False
+
+
+def _take_along(module: ModuleType) -> None:
+    """Tell cloudpickle that no worker can import this module, so that what it holds is pickled."""
+    import cloudpickle  # noqa: PLC0415 - 25 ms that few programs need
+
+    cloudpickle.register_pickle_by_value(module)

@@ -1,0 +1,93 @@
+"""Which Python values JSON carries exactly: what goes in comes out, types included.
+
+Used by `sdk.pickling` as the fast path. Not a converter: whatever would change on the way (tuples,
+NaN, integers beyond 2 ** 53, keys that are no strings, subclasses, a list that appears twice) is
+left to pickle.
+"""
+
+import math
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import msgspec
+
+MAX_INTEGER = 2**53
+"""Largest integer that every JSON reader keeps (RFC 8259 §6), so that canonical forms compare."""
+MAX_DEPTH = 50
+
+_encode = msgspec.json.Encoder().encode
+_FREE = frozenset({str, bool, type(None)})
+_ALLOWED = _FREE | {int, float, list, dict}
+_NESTED = frozenset({list, dict})
+_INTEGERS = frozenset({int})
+
+
+def encode(value: Any) -> bytes | None:
+    """The JSON of one value, None if JSON does not carry it exactly."""
+    return _written(value) if _exact(value) else None
+
+
+def encode_call(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes | None:
+    """The JSON `[[…], {…}]` of arguments, None if JSON does not carry them exactly."""
+    for value in args:
+        kind = type(value)
+        if kind is int:
+            if not -MAX_INTEGER <= value <= MAX_INTEGER:
+                return None
+        elif kind not in _FREE:
+            return _encode_any_call(args, kwargs)
+    return _encode_any_call((), kwargs, shown=args) if kwargs else _written((args, kwargs))
+
+
+def _encode_any_call(
+    args: tuple[Any, ...], kwargs: Mapping[str, Any], shown: tuple[Any, ...] | None = None
+) -> bytes | None:
+    seen: set[int] = set()
+    if _all_exact(args, seen, 1) and _all_exact(kwargs.values(), seen, 1):
+        return _written((args if shown is None else shown, kwargs))
+    return None
+
+
+def _written(value: Any) -> bytes | None:
+    try:
+        return _encode(value)
+    except UnicodeEncodeError:  # a lone surrogate: a Python str, but no Unicode text
+        return None
+
+
+def _exact(value: Any) -> bool:
+    kind = type(value)
+    if kind in _FREE:
+        return True
+    return _all_exact((value,), set(), 0)
+
+
+def _all_exact(values: Collection[Any], seen: set[int], depth: int) -> bool:
+    """Whether JSON carries each of `values`, which a container at `depth` holds."""
+    kinds = set(map(type, values))
+    if kinds <= _FREE:
+        return True
+    if depth > MAX_DEPTH or not kinds <= _ALLOWED:
+        return False
+    if kinds == _INTEGERS:
+        return bool(min(values) >= -MAX_INTEGER and max(values) <= MAX_INTEGER)
+    if int in kinds and any(not -MAX_INTEGER <= v <= MAX_INTEGER for v in values if type(v) is int):
+        return False
+    if float in kinds and not all(math.isfinite(v) for v in values if type(v) is float):
+        return False
+    if not kinds.isdisjoint(_NESTED):
+        nested = (v for v in values if type(v) in _NESTED)
+        return all(_exact_container(v, seen, depth + 1) for v in nested)
+    return True
+
+
+def _exact_container(value: Any, seen: set[int], depth: int) -> bool:
+    """Containers that appear twice go to pickle, which keeps that they are one."""
+    if id(value) in seen:
+        return False
+    seen.add(id(value))
+    if type(value) is dict:
+        if set(map(type, value)) - {str}:
+            return False
+        value = value.values()
+    return _all_exact(value, seen, depth)
