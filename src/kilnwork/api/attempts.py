@@ -4,18 +4,26 @@ Used by dispatch, channel, worker and controllers alike; nothing here is stored 
 """
 
 from enum import StrEnum
+from typing import Annotated
 
 import msgspec
 
 from kilnwork.kit import ids
 
+# What a peer may say: checked while a frame is decoded, so that it fits everything behind it.
+Id = Annotated[ids.TaskId, msgspec.Meta(min_length=16, max_length=16)]
+Digest = Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
+Label = Annotated[str, msgspec.Meta(max_length=1024)]
+
 
 class AttemptRef(msgspec.Struct, frozen=True, array_like=True):
     """Identity of an attempt: task id (16 bytes), run and attempt, both counted from 1."""
 
-    task: ids.TaskId
-    run: int
-    attempt: int
+    task: Id
+    run: Count
+    attempt: Count
 
     def __str__(self) -> str:
         return f"{ids.task_text(self.task)}/{self.run}/{self.attempt}"
@@ -37,11 +45,11 @@ class Payload(msgspec.Struct, frozen=True, array_like=True, gc=False):
     digests of further blobs that the value refers to, at any depth; they are kept as long as it is.
     """
 
-    media_type: str
+    media_type: Label
     data: bytes
-    digest: bytes | None = None
-    size: int = 0
-    blobs: tuple[bytes, ...] = ()
+    digest: Digest | None = None
+    size: Count = 0
+    blobs: tuple[Digest, ...] = ()
 
 
 JSON = "application/json"
@@ -86,13 +94,13 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True):
     """
 
     ending: Ending
-    reason: str
+    reason: Label
     message: str = ""
-    exit_code: int | None = None
+    exit_code: Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31)] | None = None
     result: Payload | None = None
     proof: bool = True
     requested_retry: bool = False
-    started: float | None = None
-    finished: float | None = None
+    started: Seconds | None = None
+    finished: Seconds | None = None
     may_retry: bool = True
-    delegate: ids.TaskId | None = None
+    delegate: Id | None = None

@@ -10,7 +10,6 @@ import msgspec
 
 from kilnwork.api import attempts
 from kilnwork.api import task as api_task
-from kilnwork.kit import ids
 
 
 class CallItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -24,21 +23,21 @@ class CallItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     this function the attempt asks for, from 1; 0 for drivers. `parent`: slots only.
     """
 
-    number: int
-    task: ids.TaskId
-    template: int
+    number: attempts.Count
+    task: attempts.Id
+    template: attempts.Count
     arguments: attempts.Payload
-    needs: tuple[ids.TaskId, ...] = ()
-    name: str | None = None
-    key: str | None = None
-    ordinal: int = 0
+    needs: tuple[attempts.Id, ...] = ()
+    name: attempts.Label | None = None
+    key: attempts.Label | None = None
+    ordinal: attempts.Count = 0
     parent: attempts.AttemptRef | None = None
 
 
 class Value(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """How a task ended that another one needs. `payload`: its result, or its error."""
 
-    task: ids.TaskId
+    task: attempts.Id
     state: api_task.State
     reason: str
     message: str
@@ -53,7 +52,7 @@ class CallRun(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """
 
     ref: attempts.AttemptRef
-    template: int
+    template: attempts.Count
     arguments: attempts.Payload
     name: str
     values: tuple[Value, ...] = ()
@@ -70,19 +69,19 @@ class CallEnd(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     ref: attempts.AttemptRef
     ending: attempts.Ending
-    reason: str
+    reason: attempts.Label
     message: str
     payload: attempts.Payload | None
-    started: float
-    seconds: float
+    started: attempts.Seconds
+    seconds: attempts.Seconds
     may_retry: bool = True
-    delegate: ids.TaskId | None = None
+    delegate: attempts.Id | None = None
 
 
 class CallResult(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What became of call `number`; on disk. `state` is final, or Pending for an unknown task."""
 
-    number: int
+    number: attempts.Count
     state: api_task.State
     reason: str
     message: str
@@ -92,5 +91,5 @@ class CallResult(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class Watched(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A submitter wants the result of `task` under `number`, which it has not used before."""
 
-    number: int
-    task: ids.TaskId
+    number: attempts.Count
+    task: attempts.Id

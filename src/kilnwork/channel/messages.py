@@ -20,7 +20,6 @@ from enum import IntEnum
 import msgspec
 
 from kilnwork.api import attempts, calls, task
-from kilnwork.kit import ids
 
 VERSION = 1
 MAX_FRAME_BYTES = 1 << 20
@@ -54,7 +53,7 @@ class Hello(_Message, frozen=True, tag="hello"):
     pod_uid: str
     node: str
     slots: int
-    epoch: int
+    epoch: attempts.Count
     running: tuple[Running, ...]
     processes: tuple["SlotOpening", ...] = ()
 
@@ -76,7 +75,7 @@ class DriverHello(_Message, frozen=True, tag="driver"):
     session: bytes
     credential: str
     namespace: str
-    epoch: int
+    epoch: attempts.Count
 
 
 class SlotHello(_Message, frozen=True, tag="slot"):
@@ -86,7 +85,7 @@ class SlotHello(_Message, frozen=True, tag="slot"):
     version: int
     slot: bytes
     credential: str
-    epoch: int
+    epoch: attempts.Count
     running: tuple[attempts.AttemptRef, ...]
 
 
@@ -98,7 +97,7 @@ class Attached(_Message, frozen=True, tag="attached"):
     blobs. `namespace`, `cluster`: the slot's; for a driver, its namespace and the default cluster.
     """
 
-    epoch: int
+    epoch: attempts.Count
     unknown: tuple[attempts.AttemptRef, ...]
     blobs: str
     namespace: str
@@ -124,7 +123,7 @@ class Decision(_Message, frozen=True):
 class Welcome(_Message, frozen=True, tag="welcome"):
     """The link stands. The lease lasts `lease_s` from the moment the worker *sent* its renewal."""
 
-    epoch: int
+    epoch: attempts.Count
     lease_s: float
     renew_s: float
     decisions: tuple[Decision, ...]
@@ -141,13 +140,13 @@ class Refused(_Message, frozen=True, tag="refused"):
 class Renew(_Message, frozen=True, tag="renew"):
     """The worker is alive; answered by `Renewed` with the same number."""
 
-    number: int
+    number: attempts.Count
 
 
 class Renewed(_Message, frozen=True, tag="renewed"):
     """The lease counts from when `Renew(number)` was sent, on the worker's monotonic clock."""
 
-    number: int
+    number: attempts.Count
 
 
 class Run(_Message, frozen=True, tag="run"):
@@ -171,15 +170,15 @@ class Stop(_Message, frozen=True, tag="stop"):
 class Started(_Message, frozen=True, tag="started"):
     """The command was executed. `at`: wall clock of the worker, seconds."""
 
-    serial: int
+    serial: attempts.Count
     ref: attempts.AttemptRef
-    at: float
+    at: attempts.Seconds
 
 
 class Finished(_Message, frozen=True, tag="finished"):
     """The attempt is over; all its log frames were sent before this one."""
 
-    serial: int
+    serial: attempts.Count
     ref: attempts.AttemptRef
     outcome: attempts.Outcome
 
@@ -187,14 +186,14 @@ class Finished(_Message, frozen=True, tag="finished"):
 class Acknowledged(_Message, frozen=True, tag="acknowledged"):
     """Reports up to and including `serial` are on disk."""
 
-    serial: int
+    serial: attempts.Count
 
 
 class Log(_Message, frozen=True, tag="log"):
     """Output of an attempt: `data` begins at byte `offset` of all it has printed (both streams)."""
 
     ref: attempts.AttemptRef
-    offset: int
+    offset: attempts.Count
     data: bytes
 
 
@@ -202,7 +201,7 @@ class LogKept(_Message, frozen=True, tag="logkept"):
     """Output below `offset` need not be sent again."""
 
     ref: attempts.AttemptRef
-    offset: int
+    offset: attempts.Count
 
 
 class Progress(_Message, frozen=True, tag="progress"):
@@ -221,9 +220,9 @@ class Spawn(_Message, frozen=True, tag="spawn"):
     spec names one, cluster are the parent's; `name` is what it sees as TASK_NAME, default its id.
     """
 
-    serial: int
+    serial: attempts.Count
     parent: attempts.AttemptRef
-    ordinal: int
+    ordinal: attempts.Count
     key: str | None
     name: str | None
     spec: task.TaskSpec
@@ -233,16 +232,16 @@ class Spawn(_Message, frozen=True, tag="spawn"):
 class Ask(_Message, frozen=True, tag="ask"):
     """The state of a task, answered when it is final or after `wait_s` seconds."""
 
-    serial: int
+    serial: attempts.Count
     parent: attempts.AttemptRef
-    task: ids.TaskId
+    task: attempts.Id
     wait_s: float
 
 
 class Answer(_Message, frozen=True, tag="answer"):
     """Answer to `Spawn` or `Ask`: an HTTP status and a JSON body, passed on as they are."""
 
-    serial: int
+    serial: attempts.Count
     status: int
     body: bytes
 
@@ -272,7 +271,7 @@ class SlotGone(_Message, frozen=True, tag="slotgone"):
     were told to kill it. `proof`: nothing of it is left.
     """
 
-    serial: int
+    serial: attempts.Count
     slot: bytes
     running: attempts.AttemptRef | None
     code: int | None
@@ -287,7 +286,7 @@ class SlotGone(_Message, frozen=True, tag="slotgone"):
 class Template(_Message, frozen=True, tag="template"):
     """What many calls share, under a number of this link; sent before the first use, both ways."""
 
-    number: int
+    number: attempts.Count
     spec: task.TaskSpec
 
 
@@ -301,14 +300,14 @@ class Submit(_Message, frozen=True, tag="submit"):
 class Accepted(_Message, frozen=True, tag="accepted"):
     """All calls up to `number` are on disk. Withheld while the queue is too long: back-pressure."""
 
-    number: int
+    number: attempts.Count
 
 
 class FoundCall(_Message, frozen=True, tag="foundcall"):
     """Call `number` already exists as `task` (key, or an earlier attempt of the parent)."""
 
-    number: int
-    task: ids.TaskId
+    number: attempts.Count
+    task: attempts.Id
 
 
 class Results(_Message, frozen=True, tag="results"):
@@ -320,8 +319,8 @@ class Results(_Message, frozen=True, tag="results"):
 class Streamed(_Message, frozen=True, tag="streamed"):
     """A generator has yielded its `index`-th value (from 0); a repeated attempt yields it again."""
 
-    number: int
-    index: int
+    number: attempts.Count
+    index: attempts.Count
     payload: attempts.Payload
 
 
@@ -334,7 +333,7 @@ class Watch(_Message, frozen=True, tag="watch"):
 class Cancel(_Message, frozen=True, tag="cancel"):
     """Kill these tasks; with everything they have spawned unless `recursive` is False."""
 
-    tasks: tuple[ids.TaskId, ...]
+    tasks: tuple[attempts.Id, ...]
     recursive: bool = True
 
 
@@ -369,7 +368,7 @@ class StopCall(_Message, frozen=True, tag="stopcall"):
 class Done(_Message, frozen=True, tag="done"):
     """Attempts that are over; kept by the slot until `Acknowledged(serial)`."""
 
-    serial: int
+    serial: attempts.Count
     ends: tuple[calls.CallEnd, ...]
 
 
@@ -380,7 +379,7 @@ class Waiting(_Message, frozen=True, tag="waiting"):
     """
 
     ref: attempts.AttemptRef
-    tasks: tuple[ids.TaskId, ...]
+    tasks: tuple[attempts.Id, ...]
     in_place: bool
 
 
@@ -394,7 +393,7 @@ class Yielded(_Message, frozen=True, tag="yielded"):
     """A generator has yielded its `index`-th value, from 0."""
 
     ref: attempts.AttemptRef
-    index: int
+    index: attempts.Count
     payload: attempts.Payload
 
 
