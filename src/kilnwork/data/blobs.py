@@ -93,7 +93,9 @@ class Blobs:
         """
         views = [view for view in map(_flat, parts) if view.nbytes]
         digest, size = _digest(views), sum(view.nbytes for view in views)
-        if not self._renew_good(digest, size):
+        with _explained(self.folder):
+            good = self._renew_good(digest, size)
+        if not good:
             with self.writer() as new:
                 for view in views:
                     new.write_unhashed(view)
@@ -246,7 +248,7 @@ class Writer:
         self._hash = hashlib.sha256()
         self._path = blobs.folder / f"{_UNFINISHED}{os.urandom(8).hex()}"
         self.size = 0
-        with self._explained():
+        with _explained(blobs.folder):
             _make_folder(blobs.folder)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
             self._file = os.fdopen(os.open(self._path, flags, 0o600), "wb", buffering=1 << 16)
@@ -278,14 +280,14 @@ class Writer:
 
     def write_unhashed(self, view: memoryview) -> None:
         """As `write`, for `commit_as`."""
-        with self._explained():
+        with _explained(self._blobs.folder):
             self._file.write(view)
             self.size += view.nbytes
 
     def commit_as(self, digest: bytes) -> None:
         """As `commit`, for a caller that has computed the digest already."""
         path = self._blobs.path(digest)
-        with self._explained():
+        with _explained(self._blobs.folder):
             self._file.flush()
             if self._blobs.durable:
                 os.fsync(self._file.fileno())
@@ -298,15 +300,16 @@ class Writer:
                     _sync_folder(self._blobs.folder)
         self._blobs._remember(digest, _Seen(stat.st_ino, stat.st_size, stat.st_mtime_ns))
 
-    @contextlib.contextmanager
-    def _explained(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise errors.BlobNotWritten(
-                f"a value cannot be written to {self._blobs.folder}: {error.strerror or error}. "
-                "Free some room there, or keep values elsewhere"
-            ) from error
+
+@contextlib.contextmanager
+def _explained(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise errors.BlobNotWritten(
+            f"a value cannot be written to {folder}: {error.strerror or error}. "
+            "Free some room there, or keep values elsewhere"
+        ) from error
 
 
 def _flat(part: Part) -> memoryview:

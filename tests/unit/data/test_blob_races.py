@@ -1,0 +1,115 @@
+"""The collector against whoever renews or puts the same blob: one of them wins and both know.
+
+Schedules with up to three changes of turn, line by line of the real code.
+"""
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from kilnwork.data import blobs
+from support import turns
+
+HOUR = 3600.0
+CONTENT = b"x" * 100
+
+
+def old_blob(folder: Path, number: int, *, aside: bool = False) -> tuple[blobs.Blobs, bytes, float]:
+    """A blob of two hours ago, and the moment an hour ago."""
+    kept = blobs.Blobs(folder / str(number), durable=False)
+    digest, _ = kept.put([CONTENT])
+    path = kept.path(digest)
+    now = path.stat().st_mtime
+    os.utime(path, (now - 2 * HOUR, now - 2 * HOUR))
+    if aside:
+        path.rename(path.with_name(path.name + ".old"))
+    return kept, digest, now - HOUR
+
+
+def schedules(lines: tuple[int, int]) -> Iterator[tuple[int, ...]]:
+    """One alone first, then the other; one in the midst of the other; and cut once more."""
+    first, second = lines
+    yield ()
+    for i in range(first):
+        yield (i,)
+        for j in range(1, second):
+            yield (i, j)
+            if first + second < 40:
+                yield from ((i, j, k) for k in range(1, min(first - i, 4)))
+
+
+def interleaved(
+    folder: Path, use: Callable[[blobs.Blobs, bytes], bool], *, aside: bool
+) -> Iterator[tuple[blobs.Blobs, bytes, bool, bool]]:
+    """Each schedule's end: the folder, the digest, what the user and the collector were told."""
+    kept, digest, before = old_blob(folder, -1)
+    trial = turns.Turns(blobs, ())
+    trial.run(lambda: use(kept, digest), lambda: kept.discard(digest, before=before))
+    lines = (trial.lines[0] + 5, trial.lines[1] + 5)
+    for order in (0, 1):
+        plan = schedules(lines if order == 0 else (lines[1], lines[0]))
+        for number, schedule in enumerate(plan):
+            kept, digest, before = old_blob(folder, number, aside=aside)
+            calls = [lambda: use(kept, digest), lambda: kept.discard(digest, before=before)]  # noqa: B023
+            results = turns.Turns(blobs, schedule).run(calls[order], calls[1 - order])
+            used, discarded = results if order == 0 else results[::-1]
+            yield kept, digest, used, discarded
+            for path in sorted(kept.folder.rglob("*"), reverse=True):
+                path.rmdir() if path.is_dir() else path.unlink()
+
+
+def count(items: Iterator[object]) -> int:
+    return sum(1 for _ in items)
+
+
+@pytest.mark.parametrize("place", ["in place", "left aside"])
+def test_renewing_wins_or_knows(tmp_path: Path, place: str) -> None:
+    outcomes = set()
+    for kept, digest, renewed, discarded in interleaved(
+        tmp_path, blobs.Blobs.touch, aside=place == "left aside"
+    ):
+        assert isinstance(renewed, bool)
+        assert isinstance(discarded, bool)
+        assert renewed != discarded
+        assert kept.has(digest) == renewed
+        if renewed:
+            entry = next(kept.entries())
+            assert entry == (digest, entry.modified, False)
+            assert bytes(kept.get(digest)) == CONTENT
+            assert not kept.discard(digest, before=entry.modified - HOUR)
+        outcomes.add(renewed)
+    assert outcomes == {True, False}
+
+
+def test_what_is_put_is_there(tmp_path: Path) -> None:
+    def put(kept: blobs.Blobs, digest: bytes) -> bool:
+        return kept.put([CONTENT]) == (digest, len(CONTENT))
+
+    for kept, digest, was_put, _ in interleaved(tmp_path, put, aside=False):
+        assert was_put is True
+        assert bytes(kept.get(digest)) == CONTENT
+        entries = list(kept.entries())
+        assert [(entry.digest, entry.aside) for entry in entries] == [(digest, False)]
+        assert not kept.discard(digest, before=entries[0].modified - 60)
+
+
+def test_a_reader_of_a_renewed_blob_finds_it(tmp_path: Path) -> None:
+    """It was renewed before it was referred to, so the collector gives it back: no gap."""
+
+    def read(kept: blobs.Blobs, digest: bytes) -> bool:
+        return bytes(kept.get(digest)) == CONTENT
+
+    kept, digest, before = old_blob(tmp_path, -1)
+    trial = turns.Turns(blobs, ())
+    trial.run(lambda: read(kept, digest), lambda: kept.discard(digest, before=before - 2 * HOUR))
+    for first, second in itertools.product(range(trial.lines[1]), range(trial.lines[0])):
+        kept, digest, before = old_blob(tmp_path, 0)
+        results = turns.Turns(blobs, (first, second)).run(
+            lambda: kept.discard(digest, before=before - 2 * HOUR),  # noqa: B023
+            lambda: read(kept, digest),  # noqa: B023
+        )
+        assert results == (False, True)
+        kept.path(digest).unlink()

@@ -1,0 +1,283 @@
+"""Blobs are whole or not there, checked when read, and never taken from who renews them."""
+
+import contextlib
+import hashlib
+import os
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from kilnwork.data import blobs, errors
+from kilnwork.kit import clock
+
+HOUR = 3600.0
+LARGE = 3 << 20
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "blobs" / "default"
+
+
+@pytest.fixture(params=[True, False], ids=["durable", "volatile"])
+def kept(request: pytest.FixtureRequest, folder: Path) -> blobs.Blobs:
+    return blobs.Blobs(folder, durable=request.param)
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def open_files() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+def age(path: Path, seconds: float) -> float:
+    """Make the file that old; returns its time."""
+    then = path.stat().st_mtime - seconds
+    os.utime(path, (then, then))
+    return then
+
+
+@pytest.mark.parametrize("size", [0, 1, 70_000, (1 << 20) - 1, 1 << 20, LARGE])
+def test_what_is_put_is_got(kept: blobs.Blobs, size: int) -> None:
+    content = os.urandom(size)
+    digest, length = kept.put([content[: size // 2], memoryview(content)[size // 2 :]])
+    assert (digest, length) == (hashlib.sha256(content).digest(), size)
+    for reader in (kept, blobs.Blobs(kept.folder, durable=False)):
+        view = reader.get(digest)
+        assert view.readonly
+        assert view == content
+
+
+def test_any_contiguous_buffer_is_a_part(kept: blobs.Blobs) -> None:
+    doubles = memoryview(bytearray(range(16))).cast("d", (1, 2))
+    empty = memoryview(b"").cast("B")
+    digest, size = kept.put([bytearray(b"ab"), doubles, empty])  # type: ignore[list-item]
+    assert size == 18
+    assert kept.get(digest) == b"ab" + bytes(range(16))
+
+
+@pytest.mark.parametrize("size", [70_000, LARGE])
+def test_a_private_view_changes_nothing_for_others(kept: blobs.Blobs, size: int) -> None:
+    digest, _ = kept.put([bytes(size)])
+    mine, other = kept.get(digest, private=True), kept.get(digest, private=True)
+    mine[0] = 255
+    assert (mine[0], other[0], kept.get(digest)[0]) == (255, 0, 0)
+    assert blobs.Blobs(kept.folder, durable=False).get(digest) == bytes(size)
+
+
+def test_only_the_owner_may_read(kept: blobs.Blobs) -> None:
+    before = os.umask(0)
+    try:
+        digest, _ = kept.put([b"secret" * 20_000])
+    finally:
+        os.umask(before)
+    path = kept.path(digest)
+    modes = [stat.S_IMODE(p.stat().st_mode) for p in (path, path.parent, kept.folder)]
+    assert modes == [0o600, 0o700, 0o700]
+
+
+def test_a_second_put_writes_nothing(kept: blobs.Blobs) -> None:
+    digest, _ = kept.put([b"x" * 100_000])
+    first = kept.path(digest).stat()
+    blobs.Blobs(kept.folder, durable=False).put([b"x" * 100_000])
+    second = kept.path(digest).stat()
+    assert (first.st_ino, first.st_mtime_ns) == (second.st_ino, second.st_mtime_ns)
+
+
+def test_a_second_put_renews(kept: blobs.Blobs) -> None:
+    digest, _ = kept.put([b"x" * 100_000])
+    then = age(kept.path(digest), HOUR)
+    kept.put([b"x" * 100_000])
+    assert kept.path(digest).stat().st_mtime > then + HOUR - 10
+
+
+def test_a_clock_that_was_set_back_still_renews(folder: Path) -> None:
+    slow = clock.ManualClock(wall=1000.0)
+    kept = blobs.Blobs(folder, durable=False, time=slow)
+    digest, _ = kept.put([b"x"])
+    age(kept.path(digest), -HOUR)
+    assert kept.touch(digest)
+    assert kept.path(digest).stat().st_mtime < age(kept.path(digest), 0) + 1
+
+
+def test_a_missing_blob_is_named(kept: blobs.Blobs) -> None:
+    digest = bytes(32)
+    with pytest.raises(errors.BlobMissing, match=r"blob sha256:0000.* Make the value again"):
+        kept.get(digest)
+    assert not kept.has(digest)
+    assert not kept.touch(digest)
+
+
+@pytest.mark.parametrize("size", [70_000, LARGE])
+@pytest.mark.parametrize("how", ["flipped", "shorter", "longer", "empty"])
+def test_a_damaged_blob_is_found_and_put_right(kept: blobs.Blobs, size: int, how: str) -> None:
+    content = os.urandom(size)
+    digest, _ = kept.put([content])
+    damaged = {
+        "flipped": content[:-1] + bytes([content[-1] ^ 1]),
+        "shorter": content[:-1],
+        "longer": content + b"\0",
+        "empty": b"",
+    }[how]
+    kept.path(digest).write_bytes(damaged)
+    os.utime(kept.path(digest), (1, 1))  # the clock of a file system is coarse
+    with pytest.raises(errors.BlobDamaged, match=digest.hex()):
+        kept.get(digest)
+    kept.put([content])
+    assert kept.get(digest) == content
+
+
+def test_it_is_checked_once_while_the_file_stays(kept: blobs.Blobs) -> None:
+    digest, _ = kept.put([b"a" * 100_000])
+    seen = kept.path(digest).stat()
+    kept.path(digest).write_bytes(b"b" * 100_000)
+    os.utime(kept.path(digest), ns=(seen.st_mtime_ns, seen.st_mtime_ns))
+    assert kept.get(digest) == b"b" * 100_000  # same file, size and time: not looked at again
+    with pytest.raises(errors.BlobDamaged):
+        blobs.Blobs(kept.folder, durable=False).get(digest)
+
+
+def test_many_views_at_a_time_do_not_eat_descriptors(folder: Path) -> None:
+    kept = blobs.Blobs(folder, durable=False)
+    digest, _ = kept.put([bytes(1 << 20)])
+    before = open_files()
+    views = [kept.get(digest) for _ in range(300)]
+    assert open_files() - before <= 257
+    assert views[-1] == bytes(1 << 20)
+
+
+def test_a_writer_takes_pieces(kept: blobs.Blobs) -> None:
+    piece = bytearray(b"one")
+    with kept.writer() as new:
+        new.write(piece)
+        piece[:] = b"two"
+        new.write(piece)
+        assert [path.name[:5] for path in files(kept.folder)] == [".new-"]
+        digest, size = new.commit()
+    assert (size, bytes(kept.get(digest))) == (6, b"onetwo")
+    assert files(kept.folder) == [kept.path(digest)]
+
+
+def test_a_writer_that_fails_leaves_nothing(kept: blobs.Blobs) -> None:
+    with contextlib.suppress(KeyError), kept.writer() as new:
+        new.write(b"x" * 200_000)
+        raise KeyError
+    assert files(kept.folder) == []
+
+
+def test_a_full_disk_leaves_nothing(folder: Path) -> None:
+    """The limit of a process's file size fails in write(2), as a full disk does."""
+    script = (
+        "import os, resource, signal, sys\n"
+        "from pathlib import Path\n"
+        "from kilnwork.data import blobs, errors\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))\n"
+        "for parts in ([bytes(1 << 20)], [bytes(60_000), bytes(60_000)]):\n"
+        "    try:\n"
+        "        blobs.Blobs(Path(sys.argv[1]), durable=True).put(parts)\n"
+        "    except errors.BlobNotWritten as error:\n"
+        "        print(error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(folder)], capture_output=True, text=True, check=True
+    )
+    lines = done.stdout.splitlines()
+    assert len(lines) == 2, done.stderr
+    assert all("File too large" in line and "Free some room" in line for line in lines)
+    assert files(folder) == []
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(errors.BlobNotWritten, match=r"file/ns: Not a directory"):
+        blobs.Blobs(tmp_path / "file" / "ns", durable=False).put([b"x"])
+
+
+def test_many_writers_of_one_blob(kept: blobs.Blobs) -> None:
+    content, wrong = os.urandom(LARGE), []
+
+    def write() -> None:
+        mine = blobs.Blobs(kept.folder, durable=kept.durable)
+        for _ in range(5):
+            digest, _ = mine.put([content])
+            if mine.get(digest) != content:
+                wrong.append(digest)
+
+    threads = [threading.Thread(target=write) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    assert len(files(kept.folder)) == 1
+
+
+def test_the_text_of_a_digest_comes_back() -> None:
+    digest = hashlib.sha256(b"").digest()
+    assert blobs.text(digest).startswith("sha256:e3b0c442")
+    assert blobs.parse(blobs.text(digest)) == digest
+
+
+@pytest.mark.parametrize("name", ["", "sha256:", "md5:" + "0" * 64, "sha256:" + "0" * 63, "x"])
+def test_what_is_no_digest(name: str) -> None:
+    with pytest.raises(ValueError, match=r"digest|hexadecimal"):
+        blobs.parse(name)
+
+
+# collection
+
+
+def modified(kept: blobs.Blobs) -> Sequence[tuple[bytes, bool]]:
+    return [(entry.digest, entry.aside) for entry in kept.entries()]
+
+
+def test_only_what_nobody_renewed_is_discarded(kept: blobs.Blobs) -> None:
+    digest, _ = kept.put([b"x"])
+    now = kept.path(digest).stat().st_mtime
+    assert not kept.discard(digest, before=now - HOUR)
+    assert bytes(kept.get(digest)) == b"x"
+    assert kept.discard(digest, before=now + 1)
+    assert files(kept.folder) == []
+    assert modified(kept) == []
+
+
+def test_a_blob_that_a_killed_collector_left_aside_can_be_read(kept: blobs.Blobs) -> None:
+    digest, _ = kept.put([b"x"])
+    path = kept.path(digest)
+    path.rename(path.with_name(path.name + ".old"))
+    assert modified(kept) == [(digest, True)]
+    assert kept.has(digest)
+    assert bytes(kept.get(digest)) == b"x"
+    assert kept.touch(digest)
+    assert modified(kept) == [(digest, False)]
+
+
+def test_what_killed_writers_left_is_removed_in_time(kept: blobs.Blobs) -> None:
+    with kept.writer() as new:
+        new.write(b"x")
+        left = kept.folder / ".new-0123"
+        left.write_bytes(b"half")
+        then = age(left, HOUR)
+        kept.discard_unfinished(before=then)
+        assert left.exists()
+        kept.discard_unfinished(before=then + 1)
+        assert not left.exists()
+        digest, _ = new.commit()
+    assert bytes(kept.get(digest)) == b"x"
+
+
+def test_strange_files_are_left_alone(kept: blobs.Blobs) -> None:
+    digest, _ = kept.put([b"x"])
+    (kept.folder / "notes").mkdir()
+    (kept.path(digest).parent / "README").touch()
+    (kept.path(digest).parent / "abcd").touch()
+    (kept.folder / "zz").touch()
+    assert modified(kept) == [(digest, False)]
