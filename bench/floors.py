@@ -1,9 +1,9 @@
 """What the shape of a task system allows on this machine: the floor beneath every figure.
 
 Used by `tasks.py`. A driver, a dispatcher on uvloop whose writer thread commits in groups, two
-slots with links of their own; 256 calls to a message; three durable rows a task (submitted, reserved,
-ended), nothing passed on before it is on disk. No retries, leases, priorities, fairness, errors or
-waiting: what those cost is the difference. As a program it is one of its own processes.
+slots with links of their own; 256 calls to a message; three durable rows a task (submitted,
+reserved, ended), nothing passed on before it is on disk. No retries, leases, priorities, fairness,
+errors or waiting: what those cost is the difference. As a program it is one of its own processes.
 """
 
 import argparse

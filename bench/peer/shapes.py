@@ -1,0 +1,159 @@
+"""The same shapes of work for every system that is compared: the clock is here, not in its scripts.
+
+Used by the `on_*.py` beside it, each run by `peers.py` with an interpreter that has that system:
+the standard library only. A script says what the shapes mean in its system's own best idiom.
+"""
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import machine
+
+SIZES = 1_000
+HOPS = 1_000
+DEPTH = 40
+ROUNDS = 300
+
+
+class Peer(Protocol):
+    """One system. What it cannot do raises NotImplementedError, and gets no figure."""
+
+    version: str
+
+    def start(self) -> None:
+        """From nothing to a system with two workers on this machine."""
+
+    def stop(self) -> None:
+        """End all of it."""
+
+    def call(self, number: int, padding: str) -> int:
+        """One no-op that returns `number`, and its result."""
+
+    def burst(self, calls: Sequence[tuple[int, str]]) -> Sequence[int]:
+        """Many no-ops at once: all results, in order."""
+
+    def busy(self, seconds: float) -> None:
+        """Both workers sleep at the same time; returns when they have."""
+
+    def chain(self, length: int) -> None:
+        """Each task asks for the next and is over; returns when the last one is."""
+
+    def descend(self, depth: int) -> int:
+        """Each task waits for the next one's result and adds one."""
+
+
+class Report:
+    """Figures by shape; a shape that the system has not is left out."""
+
+    def __init__(self) -> None:
+        self.figures: dict[str, float] = {}
+
+    def take(self, measure: Callable[[], dict[str, float]]) -> None:
+        """Add what `measure` gives."""
+        try:
+            self.figures |= measure()
+        except NotImplementedError:
+            return
+
+
+def bursts(peer: Peer, count: int, repeat: int) -> dict[str, float]:
+    """Calls a second over that many, each size of argument coming back every SIZES calls."""
+    rates = []
+    for _ in range(repeat):
+        calls = [(number, "x" * (number % SIZES)) for number in range(count)]
+        began = time.perf_counter()
+        results = peer.burst(calls)
+        rates.append(count / (time.perf_counter() - began))
+        if list(results) != list(range(count)):
+            raise AssertionError("a burst came back wrong")
+    return {"burst /s": machine.median(rates)}
+
+
+def rounds(peer: Peer, count: int) -> dict[str, float]:
+    """One call after another."""
+    seconds = []
+    for number in range(count):
+        began = time.perf_counter()
+        if peer.call(number, "") != number:
+            raise AssertionError("a call came back wrong")
+        seconds.append(time.perf_counter() - began)
+    return {
+        "round trip µs": machine.median(seconds) * 1e6,
+        "round trip p99 µs": machine.percentile(seconds, 99) * 1e6,
+    }
+
+
+def chains(peer: Peer, length: int, repeat: int) -> dict[str, float]:
+    """Time of one hop of a chain that nobody waits in."""
+    hops = [machine.timed(lambda: peer.chain(length)) / length for _ in range(repeat)]
+    return {"chain hop µs": machine.median(hops) * 1e6}
+
+
+def descents(peer: Peer, depth: int, repeat: int) -> dict[str, float]:
+    """Time of one hop when every parent waits; and what that takes in processes and memory."""
+    before, hops = processes(), []
+    for _ in range(repeat):
+        began = time.perf_counter()
+        if peer.descend(depth) != depth:
+            raise AssertionError("the waiting parents counted wrong")
+        hops.append((time.perf_counter() - began) / depth)
+    after = processes()
+    return {
+        "waiting hop, first µs": hops[0] * 1e6,
+        "waiting hop µs": machine.median(hops) * 1e6,
+        "extra processes": len(after - before),
+        "PSS after MiB": machine.memory_mib(after)[1],
+    }
+
+
+def idle(peer: Peer) -> dict[str, float]:
+    """Memory of the whole tree, this process included, when both workers have run something."""
+    peer.busy(0.3)
+    time.sleep(2)
+    pids = processes()
+    rss, pss = machine.memory_mib(pids)
+    return {"idle PSS MiB": pss, "idle RSS MiB": rss, "idle processes": len(pids)}
+
+
+def processes() -> set[int]:
+    """This process and all that it has started."""
+    mark = os.environ.get("KILN_BENCH_MARK")
+    return machine.tree(os.getpid(), mark=f"KILN_BENCH_MARK={mark}" if mark else None)
+
+
+def main(peer: Peer) -> None:
+    """Say "first" at the first result; then, if asked, print all figures as JSON."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--all", action="store_true", help="not only the first result")
+    parser.add_argument("--calls", type=int, default=10_000)
+    parser.add_argument("--repeat", type=int, default=3)
+    options, _ = parser.parse_known_args()
+    peer.start()
+    try:
+        peer.call(0, "")
+        print("first", flush=True)
+        if options.all:
+            print(json.dumps(measure(peer, options.calls, options.repeat)), flush=True)
+    finally:
+        peer.stop()
+
+
+def measure(peer: Peer, calls: int, repeat: int) -> dict[str, Any]:
+    """Everything, lightest first, so that memory at rest is not memory after load."""
+    report, strangers = Report(), machine.Strangers()
+    report.take(lambda: idle(peer))
+    peer.burst([(number, "") for number in range(100)])
+    strangers.start()
+    report.take(lambda: bursts(peer, calls, repeat))
+    report.take(lambda: rounds(peer, ROUNDS))
+    report.take(lambda: chains(peer, HOPS, repeat))
+    report.take(lambda: descents(peer, DEPTH, repeat))
+    return {"version": peer.version, "others %": strangers.percent(), **report.figures}
