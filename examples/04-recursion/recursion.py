@@ -1,0 +1,48 @@
+"""Tasks that wait for the tasks they make, a thousand deep. Run it with `python recursion.py`."""
+
+import sys
+
+import kilnwork as kiln
+
+DEPTH = 1_000
+
+
+@kiln.task
+def depth(left: int) -> int:
+    """Each level waits for the next one: with two slots, 998 of them wait without one."""
+    return depth.submit(left - 1).result() + 1 if left else 0
+
+
+@kiln.task
+def fibonacci(n: int) -> int:
+    """The textbook's tree: two children at each node, waited for at once."""
+    if n < 2:
+        return n
+    return sum(kiln.gather(fibonacci.submit(n - 1), fibonacci.submit(n - 2)).result())
+
+
+@kiln.task
+def add(a: int, b: int) -> int:
+    return a + b
+
+
+@kiln.task
+def planned(n: int) -> int | kiln.Future[int]:
+    """The same tree, but nobody waits: a task plans its children and is over."""
+    if n < 2:
+        return n
+    return add.submit(planned.submit(n - 1), planned.submit(n - 2))
+
+
+def main() -> None:
+    assert depth.submit(DEPTH).result() == DEPTH
+    print(f"{DEPTH:,} tasks, each waiting for the next: ok")
+    assert fibonacci.submit(12).result() == 144
+    print("a tree of 465 tasks that wait for their children: ok")
+    assert planned.submit(12).result() == 144
+    print("the same tree with nobody waiting: ok")
+
+
+if __name__ == "__main__":
+    with kiln.connect() if "--connect" in sys.argv else kiln.start():
+        main()
