@@ -1,23 +1,44 @@
 """The blocking end of a link: for drivers and slots, whose threads wait for results.
 
 Used by `sdk` (drivers) and by the worker's slots. No event loop: whichever thread waits reads the
-socket itself, and one background thread stands in when nobody does. Outlives many connections.
+socket itself (`turns`), and one background thread (`standin`) reads when nobody waits, writes what
+nobody flushed, connects again with back-off. A link outlives many connections; what matters is sent
+again on each by its `Handler`. An exception in the middle of handling what was read (Ctrl-C) cuts
+the connection, so that a new one brings both ends into step. A fork makes the child's copy useless.
 """
 
+import contextlib
+import os
+import select
 import socket
+import weakref
 from collections.abc import Callable, Iterable
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
-from kilnwork.channel import frames, messages
+from kilnwork.channel import errors, frames, messages, outbox, standin, turns
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
 
-M = TypeVar("M", bound=messages.ToDriver | messages.ToSlot)
-M_contra = TypeVar("M_contra", bound=messages.ToDriver | messages.ToSlot, contravariant=True)
+M = TypeVar("M")
+M_contra = TypeVar("M_contra", contravariant=True)
+
+READ_BYTES = 1 << 16
+"""Read at once: less than what malloc takes from the system anew each time."""
+
+WRITE_BYTES = 1 << 14
+"""A sender that has put so much writes by itself, without waiting for company."""
+
+CLOSING_S = 2.0
+"""How long `close` tries to write what was sent."""
 
 
 class Handler(Protocol[M_contra]):
-    """Whom a link speaks for. Called in whichever thread reads; must not block or raise."""
+    """Whom a link speaks for. Called in whichever thread reads; must not block or raise.
+
+    `tick_s`: how often the background thread calls `tick` while no thread waits; None for never.
+    """
+
+    tick_s: float | None
 
     def hello(self, epoch: int) -> messages.DriverHello | messages.SlotHello:
         """The first frame of a new connection; `epoch`: the highest seen."""
@@ -28,7 +49,7 @@ class Handler(Protocol[M_contra]):
         ...
 
     def received(self, message: M_contra) -> None:
-        """Everything after Attached, except Refused."""
+        """Everything after Attached, except Refused. May see a message twice after a Ctrl-C."""
         ...
 
     def gather(self) -> None:
@@ -36,7 +57,7 @@ class Handler(Protocol[M_contra]):
         ...
 
     def tick(self) -> None:
-        """About every 50 ms from the background thread, while no thread waits."""
+        """The time `tick_s` has passed."""
         ...
 
     def gone(self, error: Exception) -> None:
@@ -45,7 +66,12 @@ class Handler(Protocol[M_contra]):
 
 
 class Link(Generic[M]):
-    """See the module."""
+    """See the module.
+
+    `connect` returns a connected socket; an OSError means try again, a KilnError never. `failure`:
+    why the link is over. `pumping`: a thread is handling what was read. `patience_s`: give up when
+    there was no dispatcher for so long.
+    """
 
     def __init__(
         self,
@@ -58,39 +84,266 @@ class Link(Generic[M]):
         patience_s: float = 60.0,
     ) -> None:
         self.failure: Exception | None = None
+        self.pumping = False
+        self.clock = clock
+        self.handler = handler
+        self.turns = turns.Turns()
+        self.outbox = outbox.Outbox()
+        self.socket: socket.socket | None = None
+        self._connect = connect
+        self._decode = decode
+        self._epoch = 0
+        self._cutter = frames.Cutter()
+        self._poke = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._poll = select.poll()
+        self._poll.register(self._poke, select.POLLIN)
+        weakref.finalize(self, os.close, self._poke).atexit = False
+        self._standin = standin.StandIn(self, entropy, patience_s=patience_s)
+        _links.add(self)
 
     def open(self, *, timeout_s: float) -> None:
         """First connection. Raises `LinkRefused`, `LinkClosed` or what `connect` does."""
-        raise NotImplementedError
+        try:
+            self._standin.connect(patience_s=timeout_s)
+        except BaseException as error:
+            self.end(error if isinstance(error, Exception) else errors.LinkClosed("interrupted"))
+            raise
+        self._standin.start()
 
     def send(self, message: frames.Sent) -> None:
-        """Encoded now, written soon; dropped while there is no connection. Any thread."""
-        raise NotImplementedError
+        """Encoded now, written soon; dropped while there is no connection. Any thread.
+
+        Raises `FrameTooLarge`.
+        """
+        if self.outbox.put(frames.encode(message)) >= WRITE_BYTES:
+            self.outbox.write()
+            if self.outbox.stuck:
+                self.nudge()
+        else:
+            self._standin.due()
 
     def soon(self) -> None:
-        """`Handler.gather` has something to send: within about a millisecond."""
-        raise NotImplementedError
+        """`Handler.gather` has something to send: within a millisecond or two."""
+        self._standin.due()
 
     def flush(self) -> None:
-        """Write what was sent so far, without waiting for a slow dispatcher."""
-        raise NotImplementedError
-
-    def attend(self) -> None:
-        """What comes in is wanted though no thread waits for it (callbacks, event loops)."""
-        raise NotImplementedError
+        """Gather, and write what the socket takes now."""
+        self._standin.written()
+        self.handler.gather()
+        self.outbox.write()
+        if self.outbox.stuck:
+            self.nudge()
 
     def wait(self, done: Callable[[], bool], timeout_s: float | None = None) -> bool:
-        """Until `done()`; False after `timeout_s`. Raises `failure` when the link is over."""
-        raise NotImplementedError
+        """Until `done()`; False after `timeout_s`. Raises `failure` when the link is over.
+
+        `done` is called often and by other threads too: it must be quick and must not raise.
+        """
+        if done():
+            return True
+        until = None if timeout_s is None else self.clock.monotonic() + timeout_s
+        turn = turns.Turn(done)
+        self.flush()
+        while not done():
+            left_s = None if until is None else until - self.clock.monotonic()
+            if left_s is not None and left_s <= 0:
+                return False
+            if self.failure is not None:
+                raise self.failure
+            try:
+                if self.turns.enter(turn, left_s):
+                    self._lead(done, until)
+            finally:
+                self.turns.leave(turn)
+                self._standin.left()
+        return True
 
     def wake(self) -> None:
         """Let all that wait look at their `done` again."""
-        raise NotImplementedError
+        self.turns.look()
+        self.nudge()
+
+    def nudge(self) -> None:
+        """Let whoever reads look up."""
+        with contextlib.suppress(OSError):
+            os.eventfd_write(self._poke, 1)
+        self._standin.nudge()
 
     def hurry(self) -> None:
         """Connect again now, if there is no connection, instead of after the back-off."""
-        raise NotImplementedError
+        self._standin.nudge()
 
     def close(self) -> None:
         """Write what was sent, end the connection and the thread. Repeatable."""
-        raise NotImplementedError
+        if self.failure is None:
+            with contextlib.suppress(errors.ChannelError):
+                self._flush_all()
+            self.end(errors.LinkClosed("the link was closed"), tell=False)
+        if not isinstance(self.failure, errors.LinkForked):
+            self._standin.join()
+
+    # for the stand-in
+
+    def stand(self, *, timeout_s: float) -> None:
+        """Make a new connection, as far as Attached. Raises OSError, ChannelError, KilnError."""
+        connection = self._connect()
+        try:
+            connection.settimeout(timeout_s)
+            self._cutter = frames.Cutter()
+            connection.sendall(frames.encode(self.handler.hello(self._epoch)))
+            bodies: list[bytes] = []
+            while not bodies:
+                data = connection.recv(READ_BYTES)
+                if not data:
+                    raise errors.LinkClosed("the dispatcher closed the link at once")
+                bodies = self._cutter.feed(data)
+            self._attach(connection, bodies)
+        except BaseException:
+            self._forget(connection)
+            raise
+
+    def pump(self) -> None:
+        """Read what is there and hand it on. Only for the thread that leads."""
+        connection = self.socket
+        if connection is None:
+            return
+        try:
+            data = connection.recv(READ_BYTES)
+            if not data:
+                raise errors.LinkClosed("the dispatcher closed the link")
+            self._handle(self._cutter.feed(data))
+        except (BlockingIOError, InterruptedError):
+            pass
+        except (OSError, errors.ChannelError) as error:
+            self.drop(error)
+        except BaseException:
+            self.drop(errors.LinkClosed("interrupted while reading"))
+            raise
+        self.turns.look()
+
+    def drop(self, error: Exception) -> None:
+        """The connection is over. Only for the thread that leads."""
+        connection, self.socket = self.socket, None
+        if connection is None:
+            return
+        self.turns.shut()
+        self._forget(connection)
+        self._standin.dropped(error)
+
+    def end(self, error: Exception, *, tell: bool = True) -> None:
+        """The link is over: everybody wakes."""
+        if self.failure is not None:
+            return
+        self.failure = error
+        if tell:
+            self.handler.gone(error)
+        connection = self.socket
+        if connection is not None:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        self.turns.finish()
+        self.nudge()
+        self.dispose()
+
+    def dispose(self) -> None:
+        """Close the connection of a link that is over, unless a thread leads: then it does."""
+        turn = turns.Turn(lambda: True)
+        try:
+            if self.failure is not None and self.turns.take(turn):
+                self.drop(self.failure)
+        finally:
+            self.turns.leave(turn)
+
+    # private
+
+    def _attach(self, connection: socket.socket, bodies: list[bytes]) -> None:
+        message = self._decode(bodies[0])
+        if isinstance(message, messages.Refused):
+            raise errors.LinkRefused(message.reason, message.message, retry=message.retry)
+        if not isinstance(message, messages.Attached):
+            raise errors.MalformedFrame(f"a {type(message).__name__} instead of Attached")
+        if message.epoch < self._epoch:
+            raise errors.LinkClosed("this dispatcher is older than the last one")
+        self._epoch = message.epoch
+        self.outbox.hold()
+        first = [frames.encode(each) for each in self.handler.attached(message)]
+        connection.setblocking(False)
+        self.outbox.open(connection, first)
+        self._handle(bodies[1:])
+        self.flush()
+        self._poll.register(connection, select.POLLIN)
+        self.socket = connection
+        self.turns.open()
+
+    def _forget(self, connection: socket.socket) -> None:
+        self.socket = None
+        self.outbox.shut()
+        with contextlib.suppress(KeyError, ValueError):
+            self._poll.unregister(connection)
+        connection.close()
+
+    def _handle(self, bodies: list[bytes]) -> None:
+        received, decode = self.handler.received, self._decode
+        self.pumping = True
+        try:
+            for body in bodies:
+                message = decode(body)
+                if isinstance(message, messages.Refused):
+                    raise errors.LinkRefused(message.reason, message.message, retry=message.retry)
+                received(message)
+        finally:
+            self.pumping = False
+
+    def _lead(self, done: Callable[[], bool], until: float | None) -> None:
+        """Read for all until `done()` or the time is up, or there is nothing to read from."""
+        timeout_ms = None
+        while not done():
+            connection = self.socket
+            if connection is None:
+                return
+            if self.failure is not None:
+                self.drop(self.failure)
+                return
+            if until is not None:
+                timeout_ms = (until - self.clock.monotonic()) * 1000
+                if timeout_ms <= 0:
+                    return
+            watching_writes = self.outbox.stuck
+            if watching_writes:
+                self._poll.modify(connection, select.POLLIN | select.POLLOUT)
+            for fd, event in self._poll.poll(timeout_ms):
+                if fd == self._poke:
+                    os.eventfd_read(self._poke)
+                    continue
+                if event & select.POLLOUT:
+                    self.outbox.write()
+                if event & ~select.POLLOUT:
+                    self.pump()
+            if watching_writes and self.socket is connection:
+                self._poll.modify(connection, select.POLLIN)
+
+    def _flush_all(self) -> None:
+        self.flush()
+        if self.socket is not None:
+            self.wait(lambda: not self.outbox.stuck, CLOSING_S)
+
+    def _forked(self) -> None:
+        """In the child of a fork: forget everything that is the parent's, without a lock."""
+        self.failure = errors.LinkForked()
+        self.turns, self.outbox = turns.Turns(), outbox.Outbox()
+        self.turns.finish()
+        self._standin.forked()
+        if self.socket is not None:
+            self.socket.close()
+            self.socket = None
+
+
+_links: "weakref.WeakSet[Link[Any]]" = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for link in list(_links):
+        link._forked()
+
+
+os.register_at_fork(after_in_child=_after_fork)

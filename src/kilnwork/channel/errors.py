@@ -22,6 +22,10 @@ class LinkClosed(ChannelError):
     """The link is closed; connect again and resume."""
 
 
+class LinkForked(LinkClosed):
+    """This process was forked from the one whose link this is, and cannot use it."""
+
+
 class LinkRefused(ChannelError):
     """The dispatcher refused the link; `retry` says whether to try again later."""
 

@@ -32,6 +32,40 @@ def new_task_id() -> TaskId:
     return TaskId(bytes(raw))
 
 
+class TaskIds:
+    """Task ids by the million: UUIDv7 (RFC 9562 §6.2, method 1), strictly rising.
+
+    48 bits of milliseconds, 12 random bits of this object, a counter of 26 bits, 36 more random
+    bits: two objects collide only if they draw the same 48 bits and count alike in the same
+    millisecond. A clock that goes back does not make ids fall. Not for several threads at once.
+    """
+
+    __slots__ = ("_bits", "_count", "_milliseconds", "_random")
+
+    _COUNTS = 1 << 26
+
+    def __init__(self, random_bits: int | None = None) -> None:
+        bits = int.from_bytes(os.urandom(8), "big") if random_bits is None else random_bits
+        self._bits = 0x7 << 76 | (bits >> 36 & 0xFFF) << 64 | 0x2 << 62
+        self._random = bits & 0xF_FFFF_FFFF
+        self._milliseconds = 0
+        self._count = bits >> 48 & 0xFFFF
+
+    def take(self) -> TaskId:
+        """The next id."""
+        now = time.time_ns() // 1_000_000
+        count = self._count = self._count + 1
+        if count >= self._COUNTS:
+            count = self._count = 0
+            now = max(now, self._milliseconds + 1)
+        if now > self._milliseconds:
+            self._milliseconds = now
+        else:
+            now = self._milliseconds
+        value = now << 80 | self._bits | count << 36 | self._random
+        return TaskId(value.to_bytes(16, "big"))
+
+
 def task_id(text: str) -> TaskId:
     """The 16 bytes of a dashed UUID; raises ValueError for anything else."""
     return TaskId(uuid.UUID(text).bytes)

@@ -1,0 +1,83 @@
+"""What is to be written to a socket: put by any thread, written by any thread, never blocking.
+
+Used by `channel.client`. Keeps the order of `put`. What the other end does not take stays here,
+and `stuck` says that the socket must become writable first. While there is no socket, what is put
+is dropped: on a new one, what matters is sent again.
+"""
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterable
+
+
+class Outbox:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._frames: list[bytes] = []
+        self._rest: memoryview | None = None
+        self._socket: socket.socket | None = None
+        self._holding = False
+        self.waiting_bytes = 0
+        self.stuck = False
+
+    def put(self, frame: bytes) -> int:
+        """Keep it for `write`; how many bytes wait now."""
+        with self._lock:
+            if self._socket is None and not self._holding:
+                return 0
+            self._frames.append(frame)
+            self.waiting_bytes += len(frame)
+            return self.waiting_bytes
+
+    def hold(self) -> None:
+        """A new socket is about to come: what is put from now on goes after its first frames."""
+        with self._lock:
+            self._holding = True
+
+    def open(self, to: socket.socket, first: Iterable[bytes]) -> None:
+        """Write to this socket (which does not block) from now on, `first` before all else."""
+        with self._lock:
+            self._frames[:0] = first
+            self.waiting_bytes = sum(map(len, self._frames))
+            self._socket, self._holding = to, False
+
+    def shut(self) -> None:
+        """Forget the socket and all that was not written."""
+        with self._lock:
+            self._socket, self._rest, self.stuck, self._holding = None, None, False, False
+            self._frames.clear()
+            self.waiting_bytes = 0
+
+    def write(self) -> None:
+        """As much as the socket takes. A broken socket is noticed by who reads it."""
+        if not self.waiting_bytes:
+            return
+        with self._lock:
+            try:
+                self._write()
+            except BaseException:  # Ctrl-C: nobody knows what was written, a new link will
+                if self._socket is not None:
+                    with contextlib.suppress(OSError):
+                        self._socket.shutdown(socket.SHUT_RDWR)
+                raise
+
+    def _write(self) -> None:
+        to = self._socket
+        while to is not None and (self._rest is not None or self._frames):
+            if self._rest is None:
+                self._rest = memoryview(b"".join(self._frames))
+                self._frames.clear()
+            try:
+                sent = to.send(self._rest, socket.MSG_NOSIGNAL)
+            except (BlockingIOError, InterruptedError):
+                sent = 0
+            except OSError:
+                sent = len(self._rest)
+            self.waiting_bytes -= sent
+            self.stuck = sent < len(self._rest)
+            self._rest = self._rest[sent:] if self.stuck else None
+            if self.stuck:
+                return

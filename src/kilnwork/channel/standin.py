@@ -1,0 +1,236 @@
+"""The one background thread of a link: reads when nobody waits, writes what nobody flushed.
+
+Used by `channel.client`. It also connects again with back-off, and ticks. It must not fight for the
+socket with threads that read for themselves: while they come and go it *naps*, looking only now and
+then whether something is left to write, and while one of them stays it *sleeps* until that one
+leaves. Only when nobody has waited for the length of a nap does it *watch* the socket.
+"""
+
+import os
+import select
+import threading
+import weakref
+from typing import Any, Protocol
+
+from kilnwork.channel import errors, turns
+from kilnwork.kit import backoff, clock, ids
+from kilnwork.kit import errors as kit_errors
+
+RECONNECT = backoff.Backoff(base_s=0.02, max_s=1.0, jitter=0.2)
+
+NAP_MS = 2
+"""How long something put may wait for company or a flush while threads read for themselves."""
+
+LINGER_MS = 1
+"""The same while nobody does."""
+
+HANDSHAKE_S = 5.0
+"""A dispatcher that says nothing for so long is tried anew."""
+
+NAPS = 10
+"""After so many naps beside the same leader, sleep until it leaves."""
+
+
+class Keeper(Protocol):
+    """What it needs of its link; see there."""
+
+    failure: Exception | None
+    clock: clock.Clock
+    turns: turns.Turns
+    handler: Any
+    outbox: Any
+    socket: Any
+
+    def stand(self, *, timeout_s: float) -> None: ...
+    def pump(self) -> None: ...
+    def flush(self) -> None: ...
+    def end(self, error: Exception) -> None: ...
+    def dispose(self) -> None: ...
+
+
+class StandIn:
+    """See the module."""
+
+    def __init__(self, link: Keeper, entropy: ids.Entropy, *, patience_s: float) -> None:
+        self._link = link
+        self._entropy = entropy
+        self._patience_s = patience_s
+        self._next_tick = 0.0
+        self._thread: threading.Thread | None = None
+        self._due = False
+        self._awake = False
+        self._asleep = False
+        self._begun = 0
+        self._naps = 0
+        self._lost: Exception | None = None
+        self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._napping = select.poll()
+        self._napping.register(self._bell, select.POLLIN)
+        self._watching = select.poll()
+        self._watching.register(self._bell, select.POLLIN)
+        self._watched: Any = None
+        weakref.finalize(self, os.close, self._bell).atexit = False
+
+    # from any thread
+
+    def start(self) -> None:
+        """Begin; the link stands."""
+        self._thread = threading.Thread(target=self._run, name="kiln link", daemon=True)
+        self._thread.start()
+
+    def join(self) -> None:
+        """Wait until the thread has ended, if it is not this one."""
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(timeout=5)
+
+    def due(self) -> None:
+        """There is something to write."""
+        self._due = True
+        if not self._awake:
+            self._awake = True
+            self.nudge()
+
+    def written(self) -> None:
+        """Nothing is left to write."""
+        self._due = False
+
+    def left(self) -> None:
+        """A thread that waited has gone."""
+        if self._asleep:
+            self._asleep = False
+            self.nudge()
+
+    def nudge(self) -> None:
+        """Look up."""
+        os.eventfd_write(self._bell, 1)
+
+    def dropped(self, error: Exception) -> None:
+        """The connection is over."""
+        self._lost = error
+        self.nudge()
+
+    def forked(self) -> None:
+        """In the child of a fork there is no such thread."""
+        self._thread = None
+
+    def connect(self, *, patience_s: float, failures: int = 0) -> None:
+        """Until the link stands. Raises what makes further tries useless, or the last failure."""
+        monotonic = self._link.clock.monotonic
+        until = monotonic() + patience_s
+        while self._link.failure is None:
+            if failures:
+                self._nap(RECONNECT.delay_s(failures, entropy=self._entropy) * 1000)
+            failures += 1
+            left_s = until - monotonic()
+            try:
+                self._link.stand(timeout_s=min(HANDSHAKE_S, max(left_s, 0.1)))
+                return
+            except errors.LinkRefused as error:
+                if not error.retry or left_s <= 0:
+                    raise
+            except (OSError, errors.ChannelError) as error:
+                if left_s <= 0:
+                    why = f"{error}" or type(error).__name__
+                    raise errors.LinkClosed(
+                        f"no dispatcher for {patience_s:g} s; the last try: {why}"
+                    ) from error
+        raise self._link.failure
+
+    # the thread
+
+    def _run(self) -> None:
+        link = self._link
+        try:
+            while link.failure is None:
+                if link.socket is None:
+                    self._connect_again()
+                elif link.turns.led or link.turns.begun != self._begun:
+                    self._stand_aside()
+                else:
+                    self._watch()
+                self._tick()
+        except (errors.ChannelError, kit_errors.KilnError) as error:
+            link.end(error)
+        finally:
+            link.dispose()
+
+    def _connect_again(self) -> None:
+        lost = self._lost
+        if isinstance(lost, errors.LinkRefused) and not lost.retry:
+            raise lost
+        self._awake = True
+        self.connect(patience_s=self._patience_s, failures=1)
+
+    def _stand_aside(self) -> None:
+        """Threads read for themselves, or did a moment ago."""
+        link = self._link
+        begun, led = link.turns.begun, link.turns.led
+        same = led and begun == self._begun
+        self._naps = self._naps + 1 if same else 0
+        self._begun = begun
+        if self._naps < NAPS:
+            self._awake = True
+            self._nap(NAP_MS)
+        else:
+            self._awake = False
+            self._asleep = True
+            if link.turns.led and link.turns.begun == begun and not self._due:
+                self._nap(None)
+            self._asleep = False
+            self._awake = True
+        if self._due:
+            link.flush()
+
+    def _watch(self) -> None:
+        """Nobody reads: we do."""
+        link = self._link
+        connection = link.socket
+        if connection is not self._watched:
+            self._watching = select.poll()
+            self._watching.register(self._bell, select.POLLIN)
+            self._watching.register(connection, select.POLLIN)
+            self._watched = connection
+        stuck = link.outbox.stuck
+        self._watching.modify(connection, select.POLLIN | (select.POLLOUT if stuck else 0))
+        self._awake = False
+        if due := self._due:
+            self._awake = True
+        readable = False
+        for fd, event in self._watching.poll(LINGER_MS if due else self._tick_ms()):
+            if fd == self._bell:
+                os.eventfd_read(self._bell)
+                self._awake = True
+            elif event & select.POLLOUT:
+                link.outbox.write()
+            readable = readable or (fd != self._bell and bool(event & ~select.POLLOUT))
+        if readable:
+            self._pump()
+        if due and self._due:
+            link.flush()
+
+    def _pump(self) -> None:
+        turn = turns.Turn(lambda: True)
+        try:
+            if self._link.turns.stand_in(turn):
+                self._link.pump()
+        finally:
+            self._link.turns.leave(turn)
+
+    def _nap(self, milliseconds: float | None) -> None:
+        if self._napping.poll(milliseconds):
+            os.eventfd_read(self._bell)
+
+    def _tick_ms(self) -> float | None:
+        if self._link.handler.tick_s is None:
+            return None
+        return max(0.0, (self._next_tick - self._link.clock.monotonic()) * 1000)
+
+    def _tick(self) -> None:
+        handler = self._link.handler
+        if handler.tick_s is None:
+            return
+        now = self._link.clock.monotonic()
+        if now >= self._next_tick:
+            self._next_tick = now + handler.tick_s
+            handler.tick()
