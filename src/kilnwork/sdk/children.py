@@ -1,0 +1,143 @@
+"""The processes of a home, dispatcher and worker: started, adopted, watched and ended by pid.
+
+Used by `local`. They run in sessions of their own, so that Ctrl-C at the terminal reaches the
+driver only. A pidfd says when one has ended, also when it is not our child: a home whose driver was
+killed is taken over by the next one. posix_spawn(3) instead of `subprocess`: half the start-up
+time, and safe in a program with threads.
+"""
+
+import contextlib
+import os
+import select
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kilnwork.kit import errors, processes
+
+_LAST_LINES = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """How to start a process: `python -P -m MODULE ARGUMENTS`.
+
+    `keep`: descriptors that it inherits under their own numbers. `output`: descriptor that becomes
+    its standard output; None: the log. Standard error goes to `log`, standard input is empty.
+    """
+
+    module: str
+    arguments: Sequence[str] = ()
+    environment: Mapping[str, str]
+    keep: Sequence[int] = ()
+    output: int | None = None
+    log: Path
+
+
+class Child:
+    """One process, started by us or by a driver before us."""
+
+    def __init__(self, identity: processes.ProcessId, *, log: Path) -> None:
+        self.identity = identity
+        self.log = log
+        self.code: int | None = None
+        self._ended = False
+        self._pidfd = _open(identity)
+        if self._pidfd is None:
+            self._look()
+
+    def fileno(self) -> int:
+        """A descriptor that is readable once the process has ended; -1 after that was seen."""
+        return -1 if self._pidfd is None else self._pidfd
+
+    def ended(self, within_s: float = 0.0) -> bool:
+        """True once it has ended; waits so long for that."""
+        if self._pidfd is not None:
+            poll = select.poll()
+            poll.register(self._pidfd, select.POLLIN)
+            if poll.poll(within_s * 1000):
+                self._look()
+        return self._ended
+
+    def kill(self, number: int) -> None:
+        """Signal it; nothing happens to one that has ended."""
+        if self._pidfd is not None:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, number)
+
+    def forget(self) -> None:
+        """Let go of it, and leave it running."""
+        if self._pidfd is not None:
+            os.close(self._pidfd)
+            self._pidfd = None
+
+    def last_words(self) -> str:
+        """The last line of its log."""
+        try:
+            with self.log.open("rb") as file:
+                file.seek(max(0, self.log.stat().st_size - _LAST_LINES))
+                lines = file.read().decode(errors="replace").strip().splitlines()
+        except OSError:
+            return ""
+        return lines[-1] if lines else ""
+
+    def _look(self) -> None:
+        """It has ended: take its exit code, if it is ours and nobody else has waited for it."""
+        self._ended = True
+        self.forget()
+        with contextlib.suppress(ChildProcessError):
+            pid, status = os.waitpid(self.identity.pid, os.WNOHANG)
+            if pid:
+                self.code = os.waitstatus_to_exitcode(status)
+
+
+def start(launch: Launch) -> Child:
+    """Start a process; raises ConfigurationError when there is no Python to start."""
+    if not sys.executable:
+        raise errors.ConfigurationError(
+            "sys.executable is empty: kilnwork starts its processes with the Python that runs it"
+        )
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+    log = os.open(launch.log, flags, 0o600)
+    actions: list[tuple[int, int, int] | tuple[int, int, str, int, int]] = [
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_DUP2, log if launch.output is None else launch.output, 1),
+        (os.POSIX_SPAWN_DUP2, log, 2),
+    ]
+    # dup2(2) of a descriptor onto itself clears close-on-exec in posix_spawn(3) alone
+    actions += [(os.POSIX_SPAWN_DUP2, kept, kept) for kept in launch.keep]
+    argv = [sys.executable, "-P", "-m", launch.module, *launch.arguments]
+    try:
+        pid = os.posix_spawn(
+            sys.executable,
+            argv,
+            dict(launch.environment),
+            file_actions=actions,
+            setsid=True,
+            setsigmask=(),
+            setsigdef=(signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGHUP),
+        )
+    except OSError as error:
+        raise errors.ConfigurationError(f"cannot start {sys.executable}: {error}") from error
+    finally:
+        os.close(log)
+    identity = processes.identify(pid)
+    if identity is None:  # cannot be: a child is there until it is waited for
+        raise errors.ConfigurationError(f"process {pid} was gone at once")
+    return Child(identity, log=launch.log)
+
+
+def _open(identity: processes.ProcessId) -> int | None:
+    """A pidfd of this very process, None when it is gone; the second look excludes a reused pid."""
+    if processes.identify(identity.pid) != identity:
+        return None
+    try:
+        descriptor = os.pidfd_open(identity.pid)
+    except ProcessLookupError:
+        return None
+    if processes.identify(identity.pid) != identity:
+        os.close(descriptor)
+        return None
+    return descriptor

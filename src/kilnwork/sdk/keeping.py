@@ -1,0 +1,81 @@
+"""What a home keeps: processes that are to live, and what the worker prints.
+
+Used by `home`, in the thread of its own.
+"""
+
+import codecs
+import contextlib
+import fcntl
+import os
+import sys
+
+from kilnwork.kit import backoff
+from kilnwork.sdk import children
+
+_SHORT_LIFE_S = 10.0
+_TRIES = 5
+_AGAIN = backoff.Backoff(base_s=0.2, max_s=5.0)
+_OUTPUT_BYTES = 1 << 16
+LOCKED = 3
+"""Exit code of a dispatcher whose journal somebody else has: trying again is no use."""
+
+
+def pipe() -> tuple[int, int]:
+    """A pipe whose ends are not 0, 1 or 2, also when the driver has closed those."""
+    made = os.pipe()
+    ends = [fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 3) for end in made]
+    for end in made:
+        os.close(end)
+    return ends[0], ends[1]
+
+
+class Kept:
+    """A process that is to live, and how often it did not."""
+
+    def __init__(self, child: children.Child, now: float, before: "Kept | None") -> None:
+        self.child = child
+        self._since = now
+        self._short_lives = 0 if before is None else before.short_lives
+        self._again: float | None = None
+
+    @property
+    def short_lives(self) -> int:
+        """How many of it in a row, this one included, ended soon after their start."""
+        return self._short_lives
+
+    def wait_s(self, now: float) -> float | None:
+        """Seconds until it may be started again; None when that was tried often enough."""
+        if self._again is None:
+            short = now - self._since < _SHORT_LIFE_S
+            self._short_lives = self._short_lives + 1 if short else 0
+            self._again = now + _AGAIN.delay_s(self._short_lives - 1)
+        if self._short_lives > _TRIES or self.child.code == LOCKED:
+            return None
+        return max(0.0, self._again - now)
+
+
+class Output:
+    """What tasks print, on its way from the worker to the driver's `sys.stdout`."""
+
+    def __init__(self) -> None:
+        self.start, self.end = pipe()
+        os.set_blocking(self.start, False)
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def copy(self) -> None:
+        """Pass on what is there now."""
+        with contextlib.suppress(BlockingIOError, OSError):
+            while data := os.read(self.start, _OUTPUT_BYTES):
+                self._write(self._decoder.decode(data))
+
+    def close(self) -> None:
+        """Repeatable."""
+        for descriptor in (self.start, self.end):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self.start = self.end = -1
+
+    def _write(self, text: str) -> None:
+        with contextlib.suppress(Exception):  # whatever `sys.stdout` has been replaced with
+            sys.stdout.write(text)
+            sys.stdout.flush()
