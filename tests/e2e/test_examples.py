@@ -1,0 +1,78 @@
+"""The examples in both homes: each checks itself, so what is asserted here is that it says ok."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kilnwork.kit import ids, processes
+from support import up as up_support
+from support import waiting
+
+EXAMPLES = Path(__file__).parent.parent.parent / "examples"
+SCRIPTS = sorted(EXAMPLES.glob("0[2-6]-*/*.py"))
+
+
+def name(script: Path) -> str:
+    return script.parent.name
+
+
+def run(script: Path, *arguments: str, environment: dict[str, str], folder: Path) -> str:
+    """Run an example as its README says; what it prints. It must end well."""
+    done = subprocess.run(
+        [sys.executable, str(script), *arguments],
+        capture_output=True,
+        text=True,
+        env=environment,
+        cwd=folder,
+        timeout=50,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_there_are_five_of_them() -> None:
+    assert [name(script) for script in SCRIPTS] == [
+        "02-futures",
+        "03-map-reduce",
+        "04-recursion",
+        "05-dag",
+        "06-async",
+    ]
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=name)
+def test_an_example_runs_on_this_machine_and_leaves_nothing(script: Path, tmp_path: Path) -> None:
+    mark = f"KILN_TEST_MARK={ids.new_uid()}"
+    environment = {**os.environ, **dict([mark.split("=")])}
+    assert run(script, environment=environment, folder=tmp_path).endswith("ok\n")
+    waiting.wait_until(
+        lambda: not processes.belonging(None, marker=mark), what="all processes have ended"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
+    """One `kiln up` for all examples, since they only add tasks to it."""
+    folder = tmp_path_factory.mktemp("up")
+    made = up_support.Up(folder / "data", workdir=folder, slots=2)
+    made.start()
+    try:
+        yield made
+    finally:
+        code = made.stop()
+    assert code == 0, made.log.read_text()[-4000:]
+    assert made.leftovers() == {}
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=name)
+def test_an_example_runs_unchanged_on_kiln_up(
+    script: Path, server: up_support.Up, tmp_path: Path
+) -> None:
+    done = run(script, "--connect", environment=server.environment, folder=tmp_path)
+    assert done.endswith("ok\n")

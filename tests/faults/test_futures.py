@@ -1,0 +1,65 @@
+"""SIGKILL at random points of futures: results are right, nothing is lost, done twice or left.
+
+Seeded: the seed is printed, KILN_FAULT_SEED repeats one; KILN_FAULT_FUTURES_RUNS: how many (12).
+"""
+
+import os
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support import fault_driver, fault_home, waiting
+
+RUNS = int(os.environ.get("KILN_FAULT_FUTURES_RUNS", "12"))
+FIRST_SEED = int(os.environ.get("KILN_FAULT_SEED", "20261121"))
+SEEDS = [FIRST_SEED] if "KILN_FAULT_SEED" in os.environ else [FIRST_SEED + n for n in range(RUNS)]
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(180)]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[fault_home.FaultHome]:
+    made = fault_home.FaultHome(tmp_path)
+    try:
+        yield made
+    finally:
+        made.destroy()
+
+
+def play(home: fault_home.FaultHome, chance: random.Random, tasks: int) -> list[str]:
+    """Two or three blows, each when so many tasks have begun as chance will have it."""
+    blows = []
+    for moment in sorted(chance.sample(range(tasks), chance.randint(2, 3))):
+        waiting.wait_until(
+            lambda at=moment: ended(home) or len(home.noted()) >= at,  # type: ignore[misc]
+            what=f"{moment} tasks have begun",
+            timeout_s=60,
+            every_s=0.002,
+        )
+        time.sleep(chance.uniform(0, 0.03))
+        kind, pick = chance.choice(fault_home.KINDS), chance.randrange(8)
+        if ended(home):
+            break
+        blows.append(kind if home.strike(kind, pick=pick) else f"{kind} (none)")
+    return blows
+
+
+def ended(home: fault_home.FaultHome) -> bool:
+    return home.driver is None or home.driver.poll() is not None
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_futures_survive_any_kill(home: fault_home.FaultHome, seed: int) -> None:
+    chance = random.Random(seed)
+    shape = sorted(fault_driver.SHAPES)[seed % len(fault_driver.SHAPES)]
+    print(f"seed {seed}, {shape}: repeat with KILN_FAULT_SEED={seed}")
+    tasks = fault_driver.TASKS[shape]
+    home.start(str(home.folder), shape)
+    blows = play(home, chance, tasks)
+    print("blows:", blows)
+    assert home.result() == fault_driver.RESULTS[shape]
+    home.wait_until_gone(timeout_s=75)
+    home.assert_sound(tasks=tasks, losses=len(blows))

@@ -1,0 +1,174 @@
+"""Tasks, values and disks that misbehave: each costs what it must, and the session goes on."""
+
+import os
+import pickle
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import kilnwork as kiln
+from kilnwork.data import errors as data_errors
+from kilnwork.kit import processes
+from support import odd_tasks, waiting
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(90)]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Path]:
+    """A durable home with one slot; its folder."""
+    folder = tmp_path / "home"
+    with kiln.start(folder, slots=1):
+        yield folder
+
+
+def gone(pid: int) -> bool:
+    """Whether that process has ended."""
+    found = processes.identify(pid)
+    return found is None or not found.alive()
+
+
+def runs(notes: Path) -> int:
+    """How often a task has noted that it ran."""
+    return len(notes.read_text())
+
+
+# tasks
+
+
+@pytest.mark.parametrize("leave", [odd_tasks.forks, odd_tasks.daemonises], ids=lambda t: t.__name__)
+def test_what_a_task_leaves_behind_ends_with_the_session(leave: kiln.Task[[], int]) -> None:
+    with kiln.start(slots=1):
+        pid = leave.submit().result(timeout=30)
+        assert odd_tasks.double.submit(4).result(timeout=30) == 8
+    waiting.wait_until(lambda: gone(pid), what="what it left behind has ended")
+
+
+def test_a_task_that_ignores_everything_is_killed_with_its_child(home: Path) -> None:
+    path = home / "pids"
+    future = odd_tasks.clings.submit(str(path))
+    waiting.wait_until(path.exists, what="it runs")
+    pids = [int(word) for word in path.read_text().split()]
+    future.cancel()
+    with pytest.raises(kiln.Cancelled):
+        future.result(timeout=30)
+    assert [gone(pid) for pid in pids] == [True, True]  # proof comes before the word
+    assert odd_tasks.double.submit(4).result(timeout=30) == 8
+
+
+# arguments
+
+
+def test_a_child_is_found_again_by_arguments_that_pickle_differently(home: Path) -> None:
+    pairs = [odd_tasks.Pair(reverse=False), odd_tasks.Pair(reverse=True)]
+    assert pairs[0] == pairs[1]
+    assert pickle.dumps(pairs[0]) != pickle.dumps(pairs[1])
+    notes = home / "notes"
+    assert odd_tasks.dies_once.submit(str(notes)).result(timeout=60) == 1
+    assert runs(notes) == 1
+
+
+def test_a_child_with_other_json_arguments_is_another_child(home: Path) -> None:
+    notes = home / "notes"
+    future = odd_tasks.dies_once_and_changes_its_mind.submit(str(notes))
+    assert future.result(timeout=60) == [2, 2]
+    assert runs(notes) == 2
+
+
+# blobs
+
+
+def blobs(home: Path) -> list[Path]:
+    """Files of blobs, by time."""
+    files = [path for path in (home / "blobs").rglob("*") if path.is_file()]
+    return sorted(files, key=lambda path: path.stat().st_mtime_ns)
+
+
+def test_a_damaged_blob_is_told_and_never_used(home: Path) -> None:
+    future = odd_tasks.large.submit(7, 300_000)
+    waiting.wait_until(future.done, what="it is over")
+    (blob,) = (path for path in blobs(home) if path.stat().st_size >= 300_000)
+    blob.chmod(0o600)
+    with blob.open("r+b") as file:
+        file.seek(1000)
+        file.write(b"\0\1\2\3")
+    with pytest.raises(data_errors.BlobDamaged):
+        future.result(timeout=30)
+    error = odd_tasks.length.submit(future).exception(timeout=60)
+    assert error is not None
+    assert "blob" in str(error).lower()
+    assert odd_tasks.double.submit(4).result(timeout=30) == 8
+
+
+def test_a_missing_blob_is_told(home: Path) -> None:
+    future = odd_tasks.large.submit(8, 300_000)
+    waiting.wait_until(future.done, what="it is over")
+    for blob in blobs(home):
+        if blob.stat().st_size >= 300_000:
+            blob.unlink()
+    with pytest.raises(data_errors.BlobMissing):
+        future.result(timeout=30)
+
+
+# the disk
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 16 MiB."""
+    if os.geteuid() != 0:
+        pytest.skip("mounts a small tmpfs: run it as root")
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(folder)], check=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def fill(path: Path) -> None:
+    """Take all room there is."""
+    with path.open("wb", buffering=0) as file:
+        for size in (1 << 20, 1 << 12):
+            try:
+                while True:
+                    file.write(b"x" * size)
+            except OSError:
+                continue
+
+
+def test_a_full_disk_delays_and_loses_nothing(disk: Path) -> None:
+    ballast = disk / "ballast"
+    with kiln.start(disk / "home", slots=2):
+        assert odd_tasks.double.submit(1).result(timeout=30) == 2
+        fill(ballast)
+        # What may be left of the journal's last page takes some; then nothing is accepted.
+        futures = [odd_tasks.double.submit(number) for number in range(2_000)]
+        with pytest.raises(TimeoutError):
+            futures[-1].result(timeout=1.5)
+        ballast.unlink()
+        assert [future.result(timeout=60) for future in futures] == list(range(0, 4_000, 2))
+    with kiln.start(disk / "home", slots=2):
+        assert kiln.future(futures[7].id).result(timeout=30) == 14
+
+
+# homes without a folder
+
+
+def test_a_volatile_dispatcher_that_is_killed_is_said(tmp_path: Path) -> None:
+    with kiln.start(slots=1):
+        pid = next(
+            pid
+            for pid in processes.descendants(os.getpid())
+            if b"kilnwork.dispatch" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        )
+        future = odd_tasks.clings.submit(str(tmp_path / "pids"))
+        waiting.wait_until((tmp_path / "pids").exists, what="it runs")
+        os.kill(pid, 9)
+        with pytest.raises(kiln.DispatcherLost):
+            future.result(timeout=30)
+    for word in (tmp_path / "pids").read_text().split():
+        waiting.wait_until(lambda pid=int(word): gone(pid), what="what ran is gone")  # type: ignore[misc]

@@ -1,0 +1,183 @@
+"""A driver, its home on this machine, the blows they get, and what must hold afterwards."""
+
+import collections
+import contextlib
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from kilnwork.kit import ids, processes
+from support import waiting
+
+TESTS = Path(__file__).parent.parent
+KINDS = ("driver", "dispatcher", "agent", "zygote", "slot")
+
+
+class FaultHome:
+    """One folder. Everything that is started for it has `mark` in its environment."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.notes = folder / "notes"
+        self.notes.touch()
+        self.journal = folder / "home" / "journal.db"
+        self.mark = f"KILN_FAULT_MARK={ids.new_uid()}"
+        self.log = folder / "driver.log"
+        self.out = folder / "driver.out"
+        self.driver: subprocess.Popen[bytes] | None = None
+        self._arguments: tuple[str, ...] = ()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Of the driver, and by it of all others."""
+        name, _, value = self.mark.partition("=")
+        path = os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")]).strip(os.pathsep)
+        notes = str(self.notes)
+        return {**os.environ, name: value, "PYTHONPATH": path, "KILN_FAULT_NOTES": notes}
+
+    def start(self, *arguments: str, module: str = "support.fault_driver") -> None:
+        """Start a driver."""
+        self._arguments = ("-m", module, *arguments)
+        self._start()
+
+    def _start(self) -> None:
+        with self.log.open("ab") as log, self.out.open("wb") as out:
+            self.driver = subprocess.Popen(
+                [sys.executable, *self._arguments],
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=log,
+                cwd=self.folder,
+            )
+
+    def noted(self) -> list[tuple[str, int, int]]:
+        """Each time a task's code began: task, run, attempt."""
+        rows = [line.split() for line in self.notes.read_text().splitlines()]
+        return [(task, int(run), int(attempt)) for task, run, attempt in rows]
+
+    def pids(self, kind: str) -> list[int]:
+        """Processes of that kind, in order."""
+        if kind == "driver":
+            return [self.driver.pid] if self.driver and self.driver.poll() is None else []
+        stats, found = processes.look(), collections.defaultdict(list)
+        ours = processes.belonging(None, marker=self.mark)
+        commands = {pid: _command(pid) for pid in ours}
+        workers = {pid for pid, command in commands.items() if "kilnwork.worker" in command}
+        for pid in sorted(ours & stats.keys()):
+            parent = stats[pid].parent
+            if "kilnwork.dispatch" in commands[pid]:
+                found["dispatcher"].append(pid)
+            elif pid in workers and parent not in workers:
+                found["agent"].append(pid)
+            elif pid in workers:
+                grandparent = stats[parent].parent if parent in stats else 0
+                found["slot" if grandparent in workers else "zygote"].append(pid)
+        return found[kind]
+
+    def strike(self, kind: str, number: int = signal.SIGKILL, *, pick: int = 0) -> bool:
+        """Signal one process of that kind; False when there is none. A killed driver comes back."""
+        found = self.pids(kind)
+        if not found:
+            return False
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(found[pick % len(found)], number)
+        if kind == "driver" and number == signal.SIGKILL:
+            assert self.driver is not None
+            self.driver.wait()
+            self._start()
+        return True
+
+    def result(self, *, timeout_s: float = 60.0) -> Any:
+        """What the driver prints at its end, which must be a good one."""
+        assert self.driver is not None
+        try:
+            code = self.driver.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"no result within {timeout_s} s\n{self.story()}") from None
+        assert code == 0, f"the driver ended with {code}\n{self.story()}"
+        return json.loads(self.out.read_text().splitlines()[-1])
+
+    def story(self) -> str:
+        """What a person would look at first."""
+        logs = [self.log, *sorted((self.folder / "home").glob("*.log"))]
+        texts = [f"--- {log.name}:\n{log.read_text()[-3000:]}" for log in logs if log.exists()]
+        unfinished = []
+        if self.journal.exists():
+            unfinished = self.rows("SELECT * FROM task WHERE state NOT IN ('Success') LIMIT 10")
+        return "\n".join([*texts, *map(str, unfinished)])
+
+    def rows(self, question: str, *values: object) -> list[dict[str, Any]]:
+        """Rows of the journal, read past the dispatcher."""
+        database = sqlite3.connect(f"file:{self.journal}?mode=ro", uri=True)
+        database.row_factory = sqlite3.Row
+        try:
+            return [dict(row) for row in database.execute(question, values)]
+        finally:
+            database.close()
+
+    def wait_until_gone(self, *, timeout_s: float = 20.0) -> None:
+        """Nothing that was started for this folder is left."""
+        waiting.wait_until(
+            lambda: not processes.belonging(None, marker=self.mark),
+            what=f"all processes end\n{self.story()}",
+            timeout_s=timeout_s,
+            every_s=0.1,
+        )
+
+    def destroy(self) -> None:
+        """Leave nothing behind, whatever happened."""
+        if self.driver is not None and self.driver.poll() is None:
+            self.driver.kill()
+            self.driver.wait()
+        deadline = time.monotonic() + 10
+        while processes.belonging(None, marker=self.mark) and time.monotonic() < deadline:
+            processes.kill_belonging(None, marker=self.mark)
+            time.sleep(0.05)
+
+    def assert_sound(self, *, tasks: int, losses: int, failures: int = 0) -> None:
+        """The journal's invariants, and that what the tasks noted agrees with it.
+
+        `tasks`: how many there are, all of them successes: nothing lost, nothing done twice.
+        `losses`, `failures`: as many attempts as each may have cost.
+        """
+        assert [row["integrity_check"] for row in self.rows("PRAGMA integrity_check")] == ["ok"]
+        found = self.rows("SELECT * FROM task")
+        unlike = [row for row in found if row["state"] != "Success" or row["finished"] is None]
+        assert unlike == [], self.story()
+        assert len(found) == tasks, f"{len(found)} tasks\n{self.story()}"
+        assert len({row["task"] for row in found}) == tasks
+        keys = collections.Counter((row["parent"], row["child_key"]) for row in found)
+        assert [key for key, count in keys.items() if count > 1] == []
+        past = collections.defaultdict(list)
+        for row in self.rows("SELECT * FROM past_attempt ORDER BY task_row, attempt"):
+            past[row["task_row"]].append(row["attempt"])
+        ran = collections.Counter(self.noted())
+        assert [note for note, count in ran.items() if count > 1] == [], "an attempt ran twice"
+        for row in found:
+            self._assert_numbered(row, past[row["row"]])
+            assert row["losses"] <= losses
+            assert row["failures"] <= failures
+            task = str(ids.task_text(ids.TaskId(row["task"])))
+            assert (task, row["run"], row["attempt"]) in ran, f"{task} succeeded unseen"
+            attempts = [attempt for id_, run, attempt in ran if (id_, run) == (task, row["run"])]
+            assert max(attempts) == row["attempt"], f"{task}: a later attempt ran in vain"
+
+    def _assert_numbered(self, row: dict[str, Any], past: list[int]) -> None:
+        """Every attempt but the last is over, and known as lost, failed or excused."""
+        assert past == list(range(1, row["attempt"])), f"attempts {past} before {row['attempt']}"
+        counted = row["losses"] + row["failures"] + row["excused"]
+        assert counted <= row["attempt"] - 1, f"{counted} ends in {row['attempt']} attempts"
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except OSError:
+        return ""

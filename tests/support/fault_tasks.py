@@ -1,0 +1,103 @@
+"""Task functions that note each time they run: what the fault tests kill under.
+
+Imported by the slots by name. A note is one line `TASK RUN ATTEMPT` at the end of the file that
+KILN_FAULT_NOTES names, written in one piece; so a note that is there twice is code that ran twice.
+"""
+
+import os
+import time
+
+import kilnwork as kiln
+
+LOSSES = 20
+task = kiln.task(max_losses=LOSSES)
+
+
+def note() -> None:
+    """This attempt's code runs."""
+    context = kiln.context()
+    line = f"{context.task_id} {context.run} {context.attempt}\n"
+    file = os.open(os.environ["KILN_FAULT_NOTES"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        os.write(file, line.encode())
+    finally:
+        os.close(file)
+
+
+@task
+def leaf(number: int, millis: int) -> int:
+    """Some work."""
+    note()
+    time.sleep(millis / 1000)
+    return number * number
+
+
+@task
+def fan(count: int) -> int:
+    """A parent that waits for many children at once."""
+    note()
+    futures = [leaf.submit(number, number % 20) for number in range(count)]
+    return sum(future.result() for future in futures)
+
+
+@task
+def relay(left: int) -> int | kiln.Future[int]:
+    """A chain in which nobody waits."""
+    note()
+    time.sleep(0.01)
+    return relay.submit(left - 1) if left else 0
+
+
+@task
+def descend(left: int) -> int:
+    """A chain in which everybody waits."""
+    note()
+    time.sleep(0.005)
+    return descend.submit(left - 1).result() + 1 if left else 0
+
+
+@task
+def tree(n: int) -> int:
+    """Fibonacci's, each node waiting for two."""
+    note()
+    if n < 2:
+        time.sleep(0.01)
+        return n
+    return sum(kiln.gather(tree.submit(n - 1), tree.submit(n - 2)).result())
+
+
+@task
+def recursion(depth: int, n: int) -> list[int]:
+    """Deep and broad at once."""
+    note()
+    return kiln.gather(descend.submit(depth), tree.submit(n)).result()
+
+
+@task
+def words(part: kiln.Part) -> dict[str, int]:
+    """The words of one part."""
+    note()
+    time.sleep(0.03)
+    counts: dict[str, int] = {}
+    for line in part:
+        for word in line.split():
+            counts[word] = counts.get(word, 0) + 1
+    return counts
+
+
+@task
+def merge(counts: list[dict[str, int]]) -> dict[str, int]:
+    """All counts in one."""
+    note()
+    merged: dict[str, int] = {}
+    for each in counts:
+        for word, count in each.items():
+            merged[word] = merged.get(word, 0) + count
+    return merged
+
+
+@task
+def mapreduce(path: str, parts: int) -> kiln.Future[dict[str, int]]:
+    """A parent that delegates."""
+    note()
+    return merge.submit(words.map(kiln.split(path, parts)))
