@@ -124,6 +124,11 @@ class Blobs:
             self._remember(digest, seen)
         return view
 
+    def open(self, digest: bytes) -> int:
+        """A descriptor of its file, for reading some of it; checked and raising as `get`."""
+        self.get(digest)
+        return self._open(digest)
+
     def has(self, digest: bytes) -> bool:
         """Whether there is such a blob; says nothing about its content."""
         return self.path(digest).exists() or self._aside(digest).exists()

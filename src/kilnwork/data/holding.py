@@ -1,0 +1,59 @@
+"""Blobs that this process still needs: renewed now and then for as long as their owner lives.
+
+Used by references to blobs (`sdk.values.Ref`, `parts.Part`, futures with large results), which hold
+what they name, and by each session, whose background thread calls `renew`. Starts no thread.
+"""
+
+import itertools
+import weakref
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from kilnwork.data import blobs
+from kilnwork.kit import clock
+
+RENEW_S = 300.0
+"""The collector takes what was not renewed for an hour, and looks twice, ten minutes apart."""
+
+_AT_ONCE = 256
+"""Renewed in one go, some milliseconds, so that the thread that does it can do other things."""
+
+
+@dataclass(slots=True)
+class _Round:
+    due: float = 0.0
+    left: list[bytes] = field(default_factory=list)
+
+
+class Holding:
+    """What is held; safe to use from several threads."""
+
+    def __init__(self, time: clock.Clock) -> None:
+        self._time = time
+        self._numbers = itertools.count()
+        self._held: dict[int, tuple[weakref.ref[object], tuple[bytes, ...]]] = {}
+        self._rounds: weakref.WeakKeyDictionary[blobs.Blobs, _Round] = weakref.WeakKeyDictionary()
+
+    def hold(self, owner: object, digests: Iterable[bytes]) -> None:
+        """Renew these until `owner` is collected as garbage; it must take weak references."""
+        number, held = next(self._numbers), self._held
+        alive = weakref.ref(owner, lambda _: held.pop(number, None))
+        held[number] = (alive, tuple(digests))
+
+    def renew(self, kept: blobs.Blobs) -> None:
+        """Renew some of what is held and in this folder, if it is time; call it often."""
+        now = self._time.monotonic()
+        turn = self._rounds.setdefault(kept, _Round())
+        if not turn.left:
+            if now < turn.due:
+                return
+            turn.due = now + RENEW_S
+            turn.left = list({digest for _, held in list(self._held.values()) for digest in held})
+        batch, turn.left = turn.left[:_AT_ONCE], turn.left[_AT_ONCE:]
+        for digest in batch:
+            kept.touch(digest)
+
+
+_holding = Holding(clock.SystemClock())
+hold = _holding.hold
+renew = _holding.renew

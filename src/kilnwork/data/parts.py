@@ -1,0 +1,231 @@
+"""A part of a file: some lines of it that follow each other, as a value that tasks are given.
+
+Made by `splitting`, read by task functions. A part names a range of bytes and carries none. One
+definition of a line for all: it ends with LF; a CR before it does not belong to the line; a last
+line without LF counts; a lone CR, form feed and the like are characters as any other.
+"""
+
+import contextlib
+import io
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from kilnwork.data import blobs, holding, references
+from kilnwork.data import errors as data_errors
+
+BLOCK_BYTES = 1 << 18
+"""Read at a time: large enough for the disk, small enough for the processor's cache."""
+
+_BOM = "\ufeff"
+
+locate: Callable[[], blobs.Blobs] | None = None
+"""Where the blobs of this process are; set by the sdk."""
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class SplitFile:
+    """The file that was split, as it was then; its parts share one of these.
+
+    `modified_ns`: its modification time. `ended`: its last line ended with LF. `encoding`,
+    `errors`: as of `open`. `blob`: digest of a copy, for workers that do not see the file, or see
+    another one.
+    """
+
+    path: str
+    size: int
+    modified_ns: int
+    ended: bool
+    encoding: str = "utf-8"
+    errors: str = "strict"
+    blob: bytes | None = None
+
+    def __post_init__(self) -> None:
+        if self.blob is not None:
+            holding.hold(self, (self.blob,))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.blob is not None:
+            references.note((self.blob,))
+        found = (self.path, self.size, self.modified_ns, self.ended)
+        return SplitFile, (*found, self.encoding, self.errors, self.blob)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Bytes `start` to `end` (exclusive) of a file: whole lines, at least one.
+
+    `index`: of `count` parts, from 0. `first_line`: number of its first line in the file, from 1,
+    as editors count; `line_count`: how many it has; both None if they were not counted. Iterate for
+    the lines as str, without their ends.
+    """
+
+    file: SplitFile
+    start: int
+    end: int
+    index: int
+    count: int
+    first_line: int | None
+    line_count: int | None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        lines = (self.first_line, self.line_count)
+        return Part, (self.file, self.start, self.end, self.index, self.count, *lines)
+
+    @property
+    def path(self) -> str:
+        """Of the file, absolute."""
+        return self.file.path
+
+    def __iter__(self) -> Iterator[str]:
+        return self.lines()
+
+    def lines(self) -> Iterator[str]:
+        """The lines, decoded, without their ends; a byte order mark at the file's start is dropped.
+
+        Raises `FileChanged` if the file is not the one that was split, UnicodeDecodeError with the
+        line's number in a note; FileNotFoundError or PermissionError where it cannot be read.
+        """
+        return itertools.chain.from_iterable(_lines(self))
+
+    def bytes(self) -> bytes:
+        """All of it, as it is in the file. Raises as `lines`."""
+        with self.open() as file:
+            content = file.read()
+        if len(content) < self.end - self.start:
+            raise _changed(self.file, "it became shorter while it was read")
+        return content
+
+    def open(self) -> io.BufferedReader:
+        """A binary file that begins and ends with this part, for readers that want a file.
+
+        Raises as `lines`.
+        """
+        return io.BufferedReader(_Range(_descriptor(self), self.start, self.end), BLOCK_BYTES)
+
+
+def _lines(part: Part) -> Iterator[list[str]]:
+    """Lines by the block: going through a list is not Python code, unlike a generator."""
+    number = first = part.first_line or 1
+    for block in _blocks(part):
+        try:
+            text = block.decode(part.file.encoding, part.file.errors)
+        except UnicodeDecodeError as error:
+            number += block.count(b"\n", 0, error.start)
+            of = "" if part.first_line else f" of part {part.index}"
+            error.add_note(
+                f"In {part.path}, line {number}{of}. "
+                "Give kiln.split the file's encoding, or errors='replace'"
+            )
+            raise
+        if part.start == 0 and number == first:
+            text = text.removeprefix(_BOM)
+        lines = text.removesuffix("\n").split("\n")
+        number += len(lines)
+        if "\r" in text:
+            lines = [line.removesuffix("\r") for line in lines]
+        yield lines
+
+
+def _blocks(part: Part) -> Iterator[bytes]:
+    """Whole lines, about `BLOCK_BYTES` at a time."""
+    begun: list[bytes] = []
+    left = part.end - part.start
+    with io.FileIO(_descriptor(part)) as file:
+        file.seek(part.start)
+        while left:
+            block = file.read(min(BLOCK_BYTES, left))
+            if not block:
+                raise _changed(part.file, "it became shorter while it was read")
+            left -= len(block)
+            cut = block.rfind(b"\n") + 1 if left else len(block)
+            if not cut:
+                begun.append(block)
+                continue
+            yield b"".join((*begun, block[:cut]))
+            begun = [block[cut:]] if cut < len(block) else []
+
+
+def _descriptor(part: Part) -> int:
+    """Of the file, if it is the one that was split, else of its copy."""
+    file = part.file
+    try:
+        descriptor = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
+        if file.blob is not None:
+            return _copy(file, file.blob)
+        error.add_note(
+            "A worker cannot read the file that was split. With kiln.split(…, ship=True) a copy "
+            "goes along"
+        )
+        raise
+    with contextlib.ExitStack() as unless_used:
+        unless_used.callback(os.close, descriptor)
+        found = os.fstat(descriptor)
+        if (found.st_size, found.st_mtime_ns) != (file.size, file.modified_ns):
+            if file.blob is not None:
+                return _copy(file, file.blob)
+            if not _whole_lines(part, descriptor):
+                raise _changed(file, "this part does not begin and end with a line any more")
+        unless_used.pop_all()
+    return descriptor
+
+
+def _copy(file: SplitFile, blob: bytes) -> int:
+    if locate is None:
+        raise data_errors.BlobMissing(
+            f"{file.path} is not here, and no session is open that has a copy: "
+            "read parts in tasks, or inside `with kiln.connect():`"
+        )
+    return locate().open(blob)
+
+
+def _whole_lines(part: Part, descriptor: int) -> bool:
+    """A file that only grew, or was copied, is as good as the one that was split."""
+    before = os.pread(descriptor, 1, part.start - 1) if part.start else b"\n"
+    last = os.pread(descriptor, 1, part.end - 1)
+    unfinished = part.end == part.file.size and not part.file.ended
+    return before == b"\n" and (last == b"\n" or (unfinished and last != b""))
+
+
+def _changed(file: SplitFile, how: str) -> data_errors.FileChanged:
+    return data_errors.FileChanged(
+        f"{file.path} is not the file that was split: {how}. Split it again, or leave it alone "
+        "until its tasks are over; with kiln.split(…, ship=True) tasks read a copy"
+    )
+
+
+class _Range(io.RawIOBase):
+    """A part of a file as a file; owns the descriptor."""
+
+    def __init__(self, descriptor: int, start: int, end: int) -> None:
+        self._descriptor = descriptor
+        self._start, self._end = start, end
+        self._at = start
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        at = (self._start, self._at, self._end)[whence] + offset
+        if at < self._start:
+            raise ValueError("a negative position in a part")
+        self._at = at
+        return at - self._start
+
+    def readinto(self, buffer: Any, /) -> int:
+        view = memoryview(buffer)
+        room = max(0, min(len(view), self._end - self._at))
+        count = os.preadv(self._descriptor, [view[:room]], self._at) if room else 0
+        self._at += count
+        return count
+
+    def close(self) -> None:
+        if not self.closed:
+            os.close(self._descriptor)
+        super().close()

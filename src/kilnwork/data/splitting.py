@@ -1,0 +1,178 @@
+"""Takes a file apart into parts of whole lines, without looking at each line.
+
+Used by the sdk (`kiln.split`). Reads the file once, a block at a time, counting line ends in whole
+blocks; only where a part may end is a line end looked for. The parts are ranges: nothing is copied,
+unless a copy is asked for, which is then written by the way.
+"""
+
+import codecs
+import io
+import itertools
+import os
+import stat
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from kilnwork.data import blobs, parts
+from kilnwork.data import errors as data_errors
+
+_NOT_LINES = (
+    (b"\x1f\x8b", "is compressed with gzip", "decompress it first: gunzip --keep"),
+    (b"BZh", "is compressed with bzip2", "decompress it first: bunzip2 --keep"),
+    (b"\xfd7zXZ\0", "is compressed with xz", "decompress it first: unxz --keep"),
+    (b"\x28\xb5\x2f\xfd", "is compressed with zstd", "decompress it first: unzstd"),
+    (b"PK\x03\x04", "is a zip archive", "take it apart first: unzip"),
+    (b"\xff\xfe", "is text in UTF-16", "rewrite it first: iconv -f UTF-16 -t UTF-8"),
+    (b"\xfe\xff", "is text in UTF-16", "rewrite it first: iconv -f UTF-16 -t UTF-8"),
+)
+
+
+class _Cut(NamedTuple):
+    """Where a part ends (exclusive), and how many lines end up to there; None: not counted."""
+
+    end: int
+    lines: int | None
+
+
+def split(
+    path: str | os.PathLike[str],
+    n: int,
+    *,
+    number_lines: bool = True,
+    encoding: str = "utf-8",
+    errors: str = "strict",
+    copy: blobs.Blobs | None = None,
+) -> list[parts.Part]:
+    """At most `n` parts of about the same size in bytes, in order; together they are the file.
+
+    None is empty; an empty file has none. `number_lines`: count lines, which reads the whole file;
+    without, only the places where parts end are read. `encoding`, `errors`: for reading the parts,
+    as of `open`; line ends must be single LF bytes in it. `copy`: put the file there as a blob,
+    and count. Raises `NotSplittable`, `FileChanged`, `BlobNotWritten`, OSError.
+    """
+    if n < 1:
+        raise ValueError(f"a file has at least one part: n is {n}")
+    encoding = _checked_encoding(encoding)
+    full = os.path.abspath(path)  # noqa: PTH100 - symbolic links stay as they were given
+    with io.FileIO(full, opener=_open) as file:
+        found = os.fstat(file.fileno())
+        _check(full, file, found)
+        if copy is not None:
+            with copy.writer() as new:
+                cuts = list(_counted(file, found.st_size, n=n, copy=new))
+                blob: bytes | None = new.commit()[0]
+        else:
+            cut = _counted if number_lines else _sought
+            cuts, blob = list(cut(file, found.st_size, n=n)), None
+        ended = bool(cuts) and os.pread(file.fileno(), 1, found.st_size - 1) == b"\n"
+    whole = parts.SplitFile(full, found.st_size, found.st_mtime_ns, ended, encoding, errors, blob)
+    pairs = enumerate(itertools.pairwise((_Cut(0, 0), *cuts)))
+    return [
+        parts.Part(whole, before.end, cut.end, index, len(cuts), *_lines(before, cut))
+        for index, (before, cut) in pairs
+    ]
+
+
+def _open(path: str, flags: int) -> int:
+    """As usual, but a pipe without a writer does not block."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def _lines(before: _Cut, cut: _Cut) -> tuple[int | None, int | None]:
+    """Number of the first line, from 1, and how many there are."""
+    if before.lines is None or cut.lines is None:
+        return None, None
+    return before.lines + 1, cut.lines - before.lines
+
+
+def _counted(
+    file: io.FileIO, size: int, *, n: int, copy: blobs.Writer | None = None
+) -> Iterator[_Cut]:
+    buffer = bytearray(parts.BLOCK_BYTES)
+    view = memoryview(buffer)
+    end = lines = base = got = 0
+    while base < size:
+        got = file.readinto(view[: size - base]) or 0
+        if not got:
+            raise _shorter(file)
+        if copy is not None:
+            copy.write(view[:got])
+        done = 0
+        while (target := _target(end, size, n=n)) is not None and target < base + got:
+            at = buffer.find(b"\n", max(target - base, 0), got)
+            if at < 0:
+                break
+            lines += buffer.count(b"\n", done, at + 1)
+            done = at + 1
+            end = base + done
+            yield _Cut(end, lines)
+        lines += buffer.count(b"\n", done, got)
+        base += got
+    if end < size:
+        yield _Cut(size, lines + (buffer[got - 1] != ord("\n")))
+
+
+def _sought(file: io.FileIO, size: int, *, n: int) -> Iterator[_Cut]:
+    end = 0
+    while (target := _target(end, size, n=n)) is not None:
+        found = _line_end(file, target, size)
+        if found is None:
+            break
+        end = found + 1
+        yield _Cut(end, None)
+    if end < size:
+        yield _Cut(size, None)
+
+
+def _line_end(file: io.FileIO, start: int, size: int) -> int | None:
+    """Where the first LF at `start` or after is; None if there is none."""
+    for base in range(start, size, parts.BLOCK_BYTES):
+        block = os.pread(file.fileno(), min(parts.BLOCK_BYTES, size - base), base)
+        if not block:
+            raise _shorter(file)
+        at = block.find(b"\n")
+        if at >= 0:
+            return base + at
+    return None
+
+
+def _target(end: int, size: int, *, n: int) -> int | None:
+    """From which byte on to look for the next line end; None: what is left is the last part.
+
+    Part k should end at byte k * size / n, so it ends with the line that holds the byte before.
+    """
+    if end == size:
+        return None
+    k = -(-(end + 1) * n // size)
+    return k * size // n - 1 if k < n else None
+
+
+def _check(path: str, file: io.FileIO, found: os.stat_result) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise data_errors.NotSplittable(
+            f"{path} is no regular file: it cannot be read from the middle. Write it to one first"
+        )
+    start = os.pread(file.fileno(), 8, 0)
+    for magic, what, remedy in _NOT_LINES:
+        if start.startswith(magic):
+            raise data_errors.NotSplittable(
+                f"{path} {what}: it cannot be read from the middle. Please {remedy} {path}"
+            )
+
+
+def _checked_encoding(name: str) -> str:
+    """`name`, if a line end is one LF byte in it; utf-8 for utf-8-sig, which readers know."""
+    if codecs.lookup(name).name == "utf-8-sig":
+        return "utf-8"
+    if "\n".encode(name) != b"\n":
+        raise data_errors.NotSplittable(
+            f"lines of {name} do not end with one LF byte: rewrite the file first, for example "
+            f"with iconv -f {name} -t UTF-8"
+        )
+    return name
+
+
+def _shorter(file: io.FileIO) -> data_errors.FileChanged:
+    return data_errors.FileChanged(
+        f"{file.name} became shorter while it was split: split it when nobody writes it"
+    )

@@ -1,0 +1,27 @@
+"""What a pickle refers to is noted for whoever collects, thread by thread."""
+
+import threading
+
+from kilnwork.data import references
+
+
+def test_nobody_collects() -> None:
+    references.note((b"1",))
+
+
+def test_blocks_may_be_nested() -> None:
+    with references.noting() as outer:
+        references.note((b"1",))
+        with references.noting() as inner:
+            references.note((b"2", b"3"))
+        references.note((b"4",))
+    references.note((b"5",))
+    assert (outer, inner) == ([b"1", b"4"], [b"2", b"3"])
+
+
+def test_threads_do_not_mix() -> None:
+    with references.noting() as mine:
+        other = threading.Thread(target=references.note, args=((b"1",),))
+        other.start()
+        other.join()
+    assert mine == []
