@@ -1,0 +1,86 @@
+"""Removes blobs that nothing refers to: what rows and templates name stays, all else goes in time.
+
+Used by `retention`. The contract: a blob that the store refers to is never removed, and one that it
+does not refer to is, once nobody has renewed it for an hour (`data.blobs`). That is seen twice,
+some minutes apart on a clock that stands still while the machine sleeps: who holds a reference has
+time to renew it after a suspended laptop has woken, or the wall clock has jumped.
+"""
+
+import itertools
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from kilnwork.data import blobs, holding
+from kilnwork.kit import clock as clocks
+
+log = logging.getLogger(__name__)
+
+KEEP_S = 3600.0
+"""Longer than anything waits between the writing of a blob and of the row that refers to it."""
+
+SECOND_LOOK_S = 1.5 * holding.RENEW_S
+"""Between the two looks: in this time every holder has had its turn."""
+
+BATCH = 500
+"""Digests asked about in one go: some milliseconds."""
+
+Referenced = Callable[[str, Sequence[bytes]], set[bytes]]
+"""Those of the digests that some row or template of the namespace refers to. Called in a thread."""
+
+
+class _Look(NamedTuple):
+    """`modified`: time of the file; `since`: monotonic, when it was first seen so."""
+
+    modified: float
+    since: float
+
+
+class Collector:
+    """The collector of all namespaces, which are folders in `root`; one for a root at a time."""
+
+    def __init__(self, root: Path, referenced: Referenced, *, clock: clocks.Clock) -> None:
+        self._root = root
+        self._referenced = referenced
+        self._clock = clock
+        self._looks: dict[tuple[str, bytes], _Look] = {}
+
+    def collect(self) -> int:
+        """One look at all blobs; how many were removed. Takes seconds where there are many."""
+        looks, self._looks = self._looks, {}
+        removed = 0
+        for folder in sorted(self._root.iterdir()) if self._root.is_dir() else ():
+            try:
+                removed += self._collect(folder, looks)
+            except OSError as error:
+                log.warning("blobs cannot be collected", extra={"error": str(error)})
+        return removed
+
+    def _collect(self, folder: Path, looks: dict[tuple[str, bytes], _Look]) -> int:
+        kept = blobs.Blobs(folder, durable=False, time=self._clock)
+        before = self._clock.wall() - KEEP_S
+        kept.discard_unfinished(before=before)
+        old = (entry for entry in kept.entries() if entry.modified < before)
+        removed = 0
+        while batch := list(itertools.islice(old, BATCH)):
+            used = self._referenced(folder.name, [entry.digest for entry in batch])
+            for entry in batch:
+                if entry.digest in used:
+                    if entry.aside:
+                        kept.touch(entry.digest)
+                elif self._seen_twice(folder.name, entry, looks):
+                    removed += kept.discard(entry.digest, before=before)
+        if removed:
+            log.info("blobs removed", extra={"namespace": folder.name, "blobs": removed})
+        return removed
+
+    def _seen_twice(
+        self, namespace: str, entry: blobs.Entry, looks: dict[tuple[str, bytes], _Look]
+    ) -> bool:
+        now = self._clock.monotonic()
+        first = looks.get((namespace, entry.digest))
+        if first is None or first.modified != entry.modified:
+            first = _Look(entry.modified, now)
+        self._looks[namespace, entry.digest] = first
+        return now - first.since >= SECOND_LOOK_S
