@@ -1,60 +1,353 @@
 """Futures: the results of calls, before they are there.
 
 Used by everybody. A future knows its session, its task and, once that is final, how it ended; the
-bytes of a result are unpacked when they are first asked for.
+bytes of a result are unpacked when they are first asked for. What a session's link reads settles
+it, in whichever thread reads; no future has a lock or a thread of its own. What can be done with
+many of them is in `waiting`.
+
+How settling and asking meet without a lock: who settles writes `_end` first and takes the callbacks
+then; who adds a callback adds it first and looks at `_end` then; each callback is taken by one of
+them, since `list.pop` is atomic.
 """
 
+import threading
 from collections.abc import Callable, Generator, Iterable, Sequence
-from typing import Any, Generic, TypeVar, overload
+from itertools import chain, islice
+from typing import Any, Generic, Protocol, TypeVar, cast, overload
+
+from kilnwork.api import calls, task
+from kilnwork.channel import errors as channel_errors
+from kilnwork.kit import ids
+from kilnwork.sdk import active, callbacks, errors, loops, pickling
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
+VALUE, ERROR, CANCELLED, READY, FAILING = range(1, 6)
+"""How a future ended, besides a `CallResult` that is not unpacked yet: `_value` is the value, the
+error, the error of a cancelled one; to be computed by `_compute`; or will be an error."""
+
+TASKS_NAMED = 1000
+"""A session is told so many of the tasks that a thread waits for."""
+
+Hook = Callable[["Future[Any]"], object]
+
+
+class Owner(Protocol):
+    """What futures need of their session; see there."""
+
+    blobs: Any
+    link: Any
+    in_slot: bool
+
+    def block(
+        self, done: Callable[[], bool], timeout_s: float | None, tasks: Sequence[ids.TaskId]
+    ) -> bool: ...
+    def confirm(self, number: int) -> None: ...
+    def cancel(self, tasks: Iterable[ids.TaskId]) -> None: ...
+    def suspended(self, tasks: Sequence[ids.TaskId]) -> None: ...
+    def resumed(self) -> None: ...
+
 
 class Future(Generic[T_co]):
-    """The result of a call, whether it is there or not."""
+    """The result of a call that may not be over yet. Made by `submit`, `map`, `kiln.future`."""
 
-    __slots__ = ("__weakref__",)
+    __slots__ = ("__weakref__", "_end", "_hooks", "_value")
+
+    def __init__(self) -> None:
+        self._end: calls.CallResult | int | None = None
+        self._hooks: list[Hook] | None = None
+        self._value: Any = None
 
     @property
     def id(self) -> str:
-        """The id of the task, a dashed UUID. Waits for the dispatcher only after a `key=`."""
-        raise NotImplementedError
+        """The id of the task, a dashed UUID; `kiln.future(id)` finds it from any process.
+
+        There at once; after a `key=` it waits until the dispatcher says whose call that is.
+        """
+        return ids.task_text(self.task)
+
+    @property
+    def task(self) -> ids.TaskId:
+        """As `id`, 16 bytes."""
+        raise AttributeError("this future is not one task: ask those that it was made of")
 
     def result(self, timeout: float | None = None) -> T_co:
-        """The value; raises what the task raised, TimeoutError after `timeout` seconds."""
-        raise NotImplementedError
+        """The value. Raises what the task raised, or says why there is none (`TaskError`).
+
+        After `timeout` seconds it raises TimeoutError, and the task goes on.
+        """
+        try:
+            if self._end is None:
+                self._wait(timeout)
+            if self._end is not VALUE:
+                self._open()
+                if self._end is not VALUE:
+                    raise self._value
+            return cast(T_co, self._value)
+        finally:
+            del self  # the traceback of what was raised must not keep us alive
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """What the task raised, or None."""
-        raise NotImplementedError
+        """What `result` would raise, or None. Raises TimeoutError after `timeout` seconds."""
+        if self._end is None:
+            self._wait(timeout)
+        if not self.failed():
+            return None
+        self._open()
+        return cast(BaseException, self._value)
 
     def done(self) -> bool:
-        """True when the task is over."""
-        raise NotImplementedError
+        """True when it is over: succeeded, failed or cancelled."""
+        return self._end is not None
+
+    def failed(self) -> bool:
+        """True when it is over and has no value."""
+        end = self._end
+        if isinstance(end, calls.CallResult):
+            return end.state is not task.State.SUCCESS
+        return end in (ERROR, CANCELLED, FAILING)
 
     def cancelled(self) -> bool:
-        """True when the task is over because it was cancelled."""
-        raise NotImplementedError
+        """True when it is over because it was cancelled."""
+        end = self._end
+        if isinstance(end, calls.CallResult):
+            return end.state is task.State.KILLED
+        return end == CANCELLED
 
     def cancel(self) -> bool:
-        """Kill the task and all that it has spawned; False when it is over."""
+        """Kill the task, wherever it is, and all that it has spawned; False when it is over.
+
+        It is over when `done()` says so: when everything that it started has ended.
+        """
         raise NotImplementedError
 
     def add_done_callback(self, fn: "Callable[[Future[T_co]], object]") -> None:
-        """Call `fn(self)` when the task is over: in a thread of its own, at once if it is."""
+        """Call `fn(self)` once when this is over: now, or later in a thread for callbacks.
+
+        What `fn` raises is logged.
+        """
+        if self._end is not None:
+            callbacks.call(fn, self)
+            return
+        self._flush()
+        self.when_done(lambda future: callbacks.runner.put(fn, future))
+
+    def when_done(self, hook: Hook) -> None:
+        """As `add_done_callback`, in whichever thread settles it: must be quick and not raise."""
+        hooks = self._hooks
+        if hooks is None:
+            with _adding:
+                hooks = self._hooks
+                if hooks is None:
+                    hooks = self._hooks = []
+        hooks.append(hook)
+        if self._end is not None:
+            self._call(hooks)
+
+    def forget(self, hook: Hook) -> None:
+        """Undo `when_done`; repeatable."""
+        if self._hooks:
+            try:
+                self._hooks.remove(hook)
+            except ValueError:
+                return
+
+    def settle(self, end: calls.CallResult | int, value: Any = None) -> None:
+        """It is over. Repeatable: the first counts. Any thread."""
+        if self._end is None:
+            if value is not None:
+                self._value = value
+            self._end = end
+        if self._hooks:
+            self._call(self._hooks)
+
+    def pending(self) -> Iterable[ids.TaskId]:
+        """The tasks that it waits for."""
         raise NotImplementedError
 
     def __await__(self) -> Generator[Any, None, T_co]:
+        if self._end is None:
+            self._flush()
+            waiter = loops.Waiter()
+            self.when_done(waiter.wake)
+            owner = self.owner()
+            owner.suspended(named(owner, (self,)))
+            try:
+                yield from waiter.__await__()
+            finally:
+                owner.resumed()
+                self.forget(waiter.wake)
+        return self.result()
+
+    def __repr__(self) -> str:
+        states = {None: "pending", CANCELLED: "cancelled"}
+        end = CANCELLED if self.cancelled() else self._end
+        state = states.get(end if end is None or isinstance(end, int) else VALUE)
+        return f"<{self._name()} {state or ('failed' if self.failed() else 'done')}>"
+
+    def _call(self, hooks: list[Hook]) -> None:
+        while hooks:
+            try:
+                hook = hooks.pop(0)
+            except IndexError:
+                return
+            hook(self)
+
+    def _wait(self, timeout: float | None) -> None:
+        owner = self.owner()
+        try:
+            if owner.block(self.done, timeout, named(owner, (self,))):
+                return
+        except channel_errors.ChannelError as error:
+            raise lost(error) from error
+        raise TimeoutError(f"{self!r} after {timeout:g} s")
+
+    def _open(self) -> None:
+        """From how it ended to VALUE or an error, once; raises what unpacking raises."""
+        end = self._end
+        if end in (VALUE, ERROR, CANCELLED):
+            return
+        opened, value = self._compute(end)
+        with _adding:
+            if self._end is end:
+                self._value, self._end = value, opened
+
+    def _compute(self, end: calls.CallResult | int | None) -> tuple[int, Any]:
         raise NotImplementedError
+
+    def owner(self) -> Owner:
+        raise NotImplementedError
+
+    def _flush(self) -> None:
+        self.owner().link.flush()
+
+    def _name(self) -> str:
+        return type(self).__name__
+
+
+_adding = threading.Lock()
+
+
+class CallFuture(Future[T_co]):
+    """The future of one task. `known_task`: its id as far as known, see `task`."""
+
+    __slots__ = ("_number", "_session", "known_task")
+
+    def __init__(self, session: Owner, number: int, task_id: ids.TaskId) -> None:
+        self._end = None
+        self._hooks = None
+        self._value = None
+        self._session = session
+        self._number = number
+        self.known_task = task_id
+
+    @property
+    def task(self) -> ids.TaskId:
+        self._session.confirm(self._number)
+        return self.known_task
+
+    def found(self, task_id: ids.TaskId) -> None:
+        """The call exists already, as this task."""
+        self.known_task = task_id
+
+    def cancel(self) -> bool:
+        if self._end is not None:
+            return False
+        self._session.cancel((self.task,))
+        return True
 
     def parts(self, count: int) -> "tuple[Future[Any], ...]":
         """Futures of the items of a result that is a tuple of `count`."""
-        raise NotImplementedError
+        return tuple(PartFuture(self, index) for index in range(count))
+
+    def part(self, index: int | None) -> "Future[Any]":
+        """That of one item; of the whole result for None."""
+        return self if index is None else PartFuture(self, index)
+
+    def pending(self) -> Iterable[ids.TaskId]:
+        return () if self._end is not None else (self.task,)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        task_id = self.task
+        pickling.note(task_id)
+        return rebuild, (task_id, None)
+
+    def _compute(self, end: calls.CallResult | int | None) -> tuple[int, Any]:
+        end = cast(calls.CallResult, end)
+        if end.state is task.State.SUCCESS:
+            if end.payload is None:
+                return VALUE, None
+            return VALUE, pickling.unpack_value(end.payload, self._session.blobs)
+        if not end.state.final:
+            return ERROR, LookupError(
+                f"no task {ids.task_text(self.known_task)} here: it was never submitted to this "
+                "dispatcher, or it is over and forgotten"
+            )
+        error = pickling.failure(
+            self.known_task,
+            state=end.state,
+            reason=end.reason,
+            message=end.message,
+            payload=end.payload,
+        )
+        return CANCELLED if end.state is task.State.KILLED else ERROR, error
+
+    def owner(self) -> Owner:
+        return self._session
+
+    def _name(self) -> str:
+        return f"Future {ids.task_text(self.known_task)}"
+
+
+class PartFuture(Future[T_co]):
+    """One item of the result of a call that returns several."""
+
+    __slots__ = ("_index", "_whole")
+
+    def __init__(self, whole: CallFuture[Any], index: int) -> None:
+        super().__init__()
+        self._whole = whole
+        self._index = index
+        whole.when_done(self._whole_is_done)
+
+    @property
+    def task(self) -> ids.TaskId:
+        return self._whole.task
+
+    def cancel(self) -> bool:
+        return self._whole.cancel()
+
+    def cancelled(self) -> bool:
+        return self._whole.cancelled()
+
+    def pending(self) -> Iterable[ids.TaskId]:
+        return self._whole.pending()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        task_id = self._whole.task
+        pickling.note(task_id)
+        return rebuild, (task_id, self._index)
+
+    def _whole_is_done(self, whole: Future[Any]) -> None:
+        self.settle(FAILING if whole.failed() else READY)
+
+    def _compute(self, end: calls.CallResult | int | None) -> tuple[int, Any]:
+        if end == FAILING:
+            return ERROR, self._whole.exception()
+        return VALUE, self._whole.result()[self._index]
+
+    def owner(self) -> Owner:
+        return self._whole.owner()
+
+    def _name(self) -> str:
+        return f"{self._whole._name()}[{self._index}]"
 
 
 class Futures(Sequence[Future[T]]):
-    """The futures of a map, in the order of its arguments."""
+    """The futures of a map, in the order of its arguments. As an argument it is a list."""
+
+    __slots__ = ("_items",)
 
     def __init__(self, items: Iterable[Future[T]]) -> None:
         self._items = list(items)
@@ -69,7 +362,40 @@ class Futures(Sequence[Future[T]]):
     def __getitem__(self, index: int | slice) -> "Future[T] | Futures[T]":
         return Futures(self._items[index]) if isinstance(index, slice) else self._items[index]
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return list, (self._items,)
 
-def rebuild(task: bytes, index: int | None) -> Any:
-    """What a pickled future becomes."""
-    raise NotImplementedError
+    def __repr__(self) -> str:
+        done = sum(1 for each in self._items if each.done())
+        return f"<Futures: {done} of {len(self._items)} done>"
+
+
+def named(owner: Owner, waited: Iterable[Future[Any]]) -> Sequence[ids.TaskId]:
+    """The tasks of these for `block`: as many as a slot can use, none for others."""
+    if not owner.in_slot:
+        return ()
+    return tuple(islice(chain.from_iterable(each.pending() for each in waited), TASKS_NAMED))
+
+
+def lost(error: Exception) -> errors.KilnError:
+    """What a user is told when the link is over."""
+    if isinstance(error, channel_errors.LinkForked):
+        return errors.NoSession(
+            "this process was forked from the one that opened the session, and cannot use it: "
+            "open one here with kiln.start() or kiln.connect(), or start processes with "
+            'multiprocessing.get_context("spawn")'
+        )
+    if isinstance(error, errors.DispatcherLost):
+        return error
+    return errors.DispatcherLost(
+        f"{error}. What the dispatcher has accepted goes on without us if it is durable: "
+        "kiln.future(id) finds it again"
+    )
+
+
+def rebuild(task_id: bytes, index: int | None) -> Any:
+    """What a pickled future becomes: its value in the arguments of a call, else a future."""
+    resolve = pickling.resolver()
+    if resolve is not None:
+        return resolve(ids.TaskId(task_id), index)
+    return active.innermost().future(ids.TaskId(task_id)).part(index)

@@ -1,38 +1,133 @@
-"""A session: what submits calls and receives their results, over one link to a dispatcher.
+"""A session: submits calls and receives their results, over one link to a dispatcher.
 
 Used by task functions and futures. `driver.Driver` is the one of users' processes, the worker's
-slots have their own: both are a `Session`.
+slots have their own kind; both are a `Session`, which does what submitters do: it mints ids, names
+templates, gathers calls into batches, keeps what the dispatcher has not accepted, and says
+everything that matters again on a new connection. What has to be kept for that is let go as soon
+as the dispatcher has it.
+
+Locks: `_lock` orders what is sent; reading takes none, because only one thread reads at a time.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+import secrets
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, cast
 
-from kilnwork.api import attempts, task
-from kilnwork.channel import client, messages
-from kilnwork.data import blobs
+import msgspec
+
+from kilnwork.api import attempts, calls, task
+from kilnwork.channel import client, frames, messages
+from kilnwork.channel import errors as channel_errors
+from kilnwork.data import blobs as blob_store
+from kilnwork.data import holding
+from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
-from kilnwork.sdk import futures
+from kilnwork.sdk import active, futures
+
+BATCH_CALLS = 256
+BATCH_BYTES = 128 * 1024
+"""A Submit is sent when it has so many calls or bytes."""
+
+MAX_CALL_BYTES = messages.MAX_FRAME_BYTES - BATCH_BYTES - 16 * 1024
+"""So that a Submit is never larger than a frame: about 40,000 futures in one call."""
+
+UNACCEPTED_CALLS = 16_384
+UNSENT_BYTES = 32 << 20
+"""`submit` blocks above either: the dispatcher says so by accepting later, and memory is finite."""
+
+IDS_IN_A_FRAME = 8192
+"""Of watches and cancels."""
+
+KNOWN_SPECS = 1024
 
 Sink = Callable[[int, attempts.Payload], None]
 """Is told what a generator yields: index (from 0), value. In whichever thread reads; be quick."""
 
+_encode = msgspec.msgpack.Encoder().encode
+
 
 class Session:
-    """See the module."""
+    """See the module.
+
+    `connect`: a fresh connected socket (see `channel.client.Link`). `credential` is read for each
+    Hello. `cluster`: None for the dispatcher's default. `decode`: by whom the link is held.
+    """
 
     in_slot = False
-    namespace: str
-    cluster: str
-    blobs: blobs.Blobs
+    shares_files = True
+    environment: str | None = None
+    tick_s: float | None = 30.0
 
-    def __init__(self, task_ids: ids.TaskIds, *, durable: bool = True) -> None:
-        self.link: client.Link[Any]  # set by whoever makes both, before anything else is called
+    def __init__(  # noqa: PLR0913  the seams of a session: named once for each kind of it
+        self,
+        *,
+        connect: Callable[[], Any],
+        credential: Callable[[], str],
+        namespace: str = "default",
+        cluster: str | None = None,
+        durable: bool = True,
+        decode: Callable[[bytes], Any] = frames.decode_to_driver,
+        clock: clocks.Clock | None = None,
+        entropy: ids.Entropy | None = None,
+        patience_s: float = 60.0,
+    ) -> None:
+        self.namespace = namespace
+        self.cluster = cluster or "default"
+        self.blobs: blob_store.Blobs
+        self.link: client.Link[Any] = client.Link(
+            self,
+            connect=connect,
+            decode=decode,
+            clock=clock or clocks.SystemClock(),
+            entropy=entropy or ids.system_entropy(),
+            patience_s=patience_s,
+        )
+        self._credential = credential
+        self._cluster_given = cluster is not None
+        self._durable = durable
+        self._blob_folder: Path | None = None
+        self._lock = threading.Lock()
+        self._ids = ids.TaskIds()
+        self._session = secrets.token_bytes(16)
+        self._number = 0
+        self._templates: list[messages.Template] = []
+        self._template_numbers: dict[bytes, int] = {}
+        self._known_specs: dict[int, tuple[task.TaskSpec, int]] = {}
+        self._batch: list[calls.CallItem] = []
+        self._batch_bytes = 0
+        self._watching: list[calls.Watched] = []
+        self._unaccepted: deque[calls.CallItem] = deque()
+        self._open: dict[int, futures.CallFuture[Any]] = {}
+        self._unconfirmed: dict[int, futures.CallFuture[Any]] = {}
+        self._sinks: dict[int, Sink] = {}
+        self._cancelling: dict[ids.TaskId, bool] = {}
+
+    # for task functions and futures
 
     def template(self, spec: task.TaskSpec) -> int:
-        """The number of a template; told the dispatcher once per connection."""
-        raise NotImplementedError
+        """The number of what many calls share; the dispatcher is told once per connection."""
+        known = self._known_specs.get(id(spec))
+        if known is not None:
+            return known[1]
+        encoded = _encode(spec)
+        with self._lock:
+            number = self._template_numbers.get(encoded)
+            if number is None:
+                number = len(self._templates) + 1
+                message = messages.Template(number, spec)
+                self._send(message)
+                self._templates.append(message)
+                self._template_numbers[encoded] = number
+            if len(self._known_specs) >= KNOWN_SPECS:
+                self._known_specs.clear()
+            self._known_specs[id(spec)] = spec, number
+        return number
 
-    def submit(  # noqa: PLR0913  one call of it per task: no bundle to build
+    def submit(  # noqa: PLR0913  called once per task: no bundle to build
         self,
         template: int,
         *,
@@ -42,63 +137,279 @@ class Session:
         name: str | None = None,
         key: str | None = None,
         sink: Sink | None = None,
-    ) -> futures.Future[Any]:
-        """Ask for a call."""
-        raise NotImplementedError
+    ) -> futures.CallFuture[Any]:
+        """Ask for a call. Blocks while the dispatcher has too much to do.
 
-    def future(self, task_id: ids.TaskId, *, sink: Sink | None = None) -> futures.Future[Any]:
-        """The future of a task that exists."""
-        raise NotImplementedError
+        `function`: by which children without a key are counted. `key` names the call for ever.
+        `sink`: for generators. Raises ValueError for a call that fits into no message, and
+        `errors.DispatcherLost` or `errors.NoSession` when the link is over.
+        """
+        if self.link.failure is not None:
+            raise futures.lost(self.link.failure)
+        if (
+            len(self._unaccepted) >= UNACCEPTED_CALLS
+            or self.link.outbox.waiting_bytes > UNSENT_BYTES
+        ):
+            self._wait_for_room()
+        size = len(arguments.data) + 20 * len(needs) + 36 * len(arguments.blobs) + 100
+        if name is not None or key is not None:
+            size += 4 * (len(name or "") + len(key or ""))
+        if size > MAX_CALL_BYTES:
+            raise ValueError(
+                f"one call takes {len(needs)} futures and {len(arguments.blobs)} references to "
+                "values, more than a message holds: put tasks between that take some of them each"
+            )
+        with self._lock:
+            parent, ordinal = self.parent(function, keyed=key is not None)
+            number = self._number = self._number + 1
+            task_id = self._ids.take()
+            future: futures.CallFuture[Any] = futures.CallFuture(self, number, task_id)
+            batch = self._batch
+            batch.append(
+                calls.CallItem(
+                    number, task_id, template, arguments, needs, name, key, ordinal, parent
+                )
+            )
+            self._open[number] = future
+            if key is not None or (parent is not None and parent.attempt > 1):
+                self._unconfirmed[number] = future
+            if sink is not None:
+                self._sinks[number] = sink
+            self._batch_bytes += size
+            first = len(batch) == 1
+            if len(batch) >= BATCH_CALLS or self._batch_bytes >= BATCH_BYTES:
+                self._send_batch()
+        if first:
+            self.link.soon()
+        return future
+
+    def future(self, task_id: ids.TaskId, *, sink: Sink | None = None) -> futures.CallFuture[Any]:
+        """The future of a task that exists, whoever submitted it."""
+        if self.link.failure is not None:
+            raise futures.lost(self.link.failure)
+        with self._lock:
+            number = self._number = self._number + 1
+            future: futures.CallFuture[Any] = futures.CallFuture(self, number, task_id)
+            if sink is not None:
+                self._sinks[number] = sink
+            self._watching.append(calls.Watched(number, task_id))
+            self._open[number] = future
+        self.link.soon()
+        return future
 
     def cancel(self, tasks: Iterable[ids.TaskId], *, recursive: bool = True) -> None:
-        """Kill these tasks."""
-        raise NotImplementedError
+        """Kill these tasks, with all that they have spawned unless `recursive` is False."""
+        with self._lock:
+            wanted = tuple(tasks)
+            self._cancelling.update(dict.fromkeys(wanted, recursive))
+            self._send_batch()
+            for message in _cancels(wanted, recursive=recursive):
+                self._send(message)
+            if self.link.socket is not None and len(self._cancelling) > 2 * len(self._open) + 1000:
+                self._keep_open_cancels()
+        self.link.flush()
 
     def block(
         self, done: Callable[[], bool], timeout_s: float | None, tasks: Sequence[ids.TaskId]
     ) -> bool:
-        """Wait until `done()`; `tasks` are those it waits for. Slots override this."""
+        """Wait until `done()`, which becomes true by what the link reads; False after `timeout_s`.
+
+        `tasks`: some of those that are waited for. Every wait of a thread comes through here.
+        """
         return self.link.wait(done, timeout_s)
 
+    def suspended(self, tasks: Sequence[ids.TaskId]) -> None:
+        """A coroutine is about to await these; it awaits until `resumed`."""
+
+    def resumed(self) -> None:
+        """It goes on."""
+
     def parent(self, function: str, *, keyed: bool) -> tuple[attempts.AttemptRef | None, int]:
-        """Who submits: the running attempt and the ordinal, for slots."""
+        """Who submits, and the how-manieth call of `function` this is: for slots."""
         return None, 0
 
-    # what the owner of the link hands on
+    def confirm(self, number: int) -> None:
+        """Wait until the id of call `number` is known to be the one that counts."""
+        if number in self._unconfirmed:
+            try:
+                self.link.wait(lambda: number not in self._unconfirmed)
+            except channel_errors.ChannelError as error:
+                raise futures.lost(error) from error
 
-    def received(self, message: messages.ToDriver) -> None:
-        """Accepted, FoundCall, Results, Streamed."""
-        raise NotImplementedError
+    def all_accepted(self) -> bool:
+        """True when the dispatcher has every call on disk."""
+        return not self._batch and not self._unaccepted
 
-    def resume(
-        self, message: messages.Attached
-    ) -> list[messages.Template | messages.Submit | messages.Watch | messages.Cancel]:
-        """What to send on a new connection."""
-        raise NotImplementedError
+    # for the link
+
+    def hello(self, epoch: int) -> messages.DriverHello | messages.SlotHello:
+        """The first frame of a new connection."""
+        return messages.DriverHello(
+            messages.VERSION, self._session, self._credential(), self.namespace, epoch
+        )
+
+    def attached(self, message: messages.Attached) -> list[frames.Sent]:
+        """What to say on a new connection: templates, calls, watches, cancels."""
+        self.namespace = message.namespace
+        if not self._cluster_given:
+            self.cluster = message.cluster
+        folder = Path(message.blobs)
+        if folder != self._blob_folder:
+            self._blob_folder = folder
+            self.blobs = blob_store.Blobs(folder, durable=self._durable)
+        with self._lock:
+            said: list[frames.Sent] = [*self._templates]
+            unaccepted = list(self._unaccepted)
+            said.extend(messages.Submit(batch, again=True) for batch in _batches(unaccepted))
+            known = {item.number for item in unaccepted}
+            known.update(item.number for item in self._batch)
+            known.update(watched.number for watched in self._watching)
+            watched = (
+                calls.Watched(number, future.known_task)
+                for number, future in list(self._open.items())
+                if number not in known
+            )
+            while some := tuple(islice(watched, IDS_IN_A_FRAME)):
+                said.append(messages.Watch(some))
+            for recursive in (True, False):
+                wanted = tuple(t for t, each in self._cancelling.items() if each is recursive)
+                said.extend(_cancels(wanted, recursive=recursive))
+            self._keep_open_cancels()
+        return said
+
+    def received(self, message: Any) -> None:
+        """Accepted, FoundCall, Results, Streamed. Repeatable: an interruption may repeat it."""
+        if isinstance(message, messages.Results):
+            open_futures, sinks = self._open, self._sinks
+            for item in message.items:
+                future = open_futures.get(item.number)
+                if future is not None:
+                    payload = item.payload
+                    if payload is not None and (payload.digest or payload.blobs):
+                        holding.hold(future, _digests(payload))
+                    future.settle(item)
+                    if self._cancelling:
+                        self._cancelling.pop(future.known_task, None)
+                    if sinks:
+                        sinks.pop(item.number, None)
+                    del open_futures[item.number]
+        elif isinstance(message, messages.Accepted):
+            self._accepted(message.number)
+        elif isinstance(message, messages.FoundCall):
+            future = self._unconfirmed.get(message.number) or self._open.get(message.number)
+            if future is not None:
+                future.found(message.task)
+            self._unconfirmed.pop(message.number, None)
+        elif isinstance(message, messages.Streamed):
+            sink = self._sinks.get(message.number)
+            if sink is not None:
+                sink(message.index, message.payload)
 
     def gather(self) -> None:
-        """Send the calls that were kept back to be sent together."""
-        raise NotImplementedError
+        """Send the calls and watches that were kept back to be sent together."""
+        if self._batch or self._watching:
+            with self._lock:
+                self._send_batch()
+
+    def tick(self) -> None:
+        """From the background thread: keep the blobs that this process still needs."""
+        if self._blob_folder is not None:
+            holding.renew(self.blobs)
 
     def gone(self, error: Exception) -> None:
-        """All open futures fail with this."""
-        raise NotImplementedError
+        """The link is over for good: all that is open fails."""
+        for number, future in list(self._open.items()):
+            future.settle(futures.ERROR, futures.lost(error))
+            self._open.pop(number, None)
+        self._unconfirmed.clear()
+        self._sinks.clear()
+        self._unaccepted.clear()
+        self._cancelling.clear()
 
-    def close(self) -> None:
-        """Send what was submitted, then end the link."""
-        raise NotImplementedError
+    # private; `_send…` under the lock
+
+    def _accepted(self, number: int) -> None:
+        unaccepted = self._unaccepted
+        while unaccepted and unaccepted[0].number <= number:
+            unaccepted.popleft()
+        if self._unconfirmed:
+            for each in [each for each in self._unconfirmed if each <= number]:
+                del self._unconfirmed[each]
+
+    def _send_batch(self) -> None:
+        """Send first and note then: an interruption may send twice, which changes nothing."""
+        if self._batch:
+            batch = tuple(self._batch)
+            self._send(messages.Submit(batch))
+            self._unaccepted.extend(batch)
+            self._batch.clear()
+            self._batch_bytes = 0
+        if self._watching:
+            watching = tuple(self._watching)
+            for start in range(0, len(watching), IDS_IN_A_FRAME):
+                self._send(messages.Watch(watching[start : start + IDS_IN_A_FRAME]))
+            self._watching.clear()
+
+    def _keep_open_cancels(self) -> None:
+        """Of what is said again, only what is not over."""
+        still = {future.known_task for future in list(self._open.values())}
+        for each in [each for each in self._cancelling if each not in still]:
+            del self._cancelling[each]
+
+    def _send(self, message: frames.Sent) -> None:
+        self.link.send(message)
+
+    def _wait_for_room(self) -> None:
+        def room() -> bool:
+            few = len(self._unaccepted) < UNACCEPTED_CALLS
+            return few and self.link.outbox.waiting_bytes <= UNSENT_BYTES
+
+        try:
+            self.block(room, None, ())
+        except channel_errors.ChannelError as error:
+            raise futures.lost(error) from error
+
+
+def _size(item: calls.CallItem) -> int:
+    payload = item.arguments
+    text = 4 * (len(item.name or "") + len(item.key or ""))
+    return len(payload.data) + 20 * len(item.needs) + 36 * len(payload.blobs) + 100 + text
+
+
+def _batches(items: Iterable[calls.CallItem]) -> Iterator[tuple[calls.CallItem, ...]]:
+    """As few Submits as hold them, none larger than a frame."""
+    some: list[calls.CallItem] = []
+    size = 0
+    for item in items:
+        more = _size(item)
+        if some and (len(some) >= BATCH_CALLS or size + more > MAX_CALL_BYTES):
+            yield tuple(some)
+            some, size = [], 0
+        some.append(item)
+        size += more
+    if some:
+        yield tuple(some)
+
+
+def _cancels(tasks: Sequence[ids.TaskId], *, recursive: bool) -> Iterator[messages.Cancel]:
+    for start in range(0, len(tasks), IDS_IN_A_FRAME):
+        yield messages.Cancel(tuple(tasks[start : start + IDS_IN_A_FRAME]), recursive)
+
+
+def _digests(payload: attempts.Payload) -> tuple[bytes, ...]:
+    return payload.blobs if payload.digest is None else (payload.digest, *payload.blobs)
 
 
 def current() -> Session:
-    """The innermost active session; raises `errors.NoSession`."""
-    raise NotImplementedError
+    """The innermost session that is open here; raises `errors.NoSession`."""
+    return cast(Session, active.innermost())
 
 
 def activate(session: Session) -> None:
     """Make it the one that task functions submit to."""
-    raise NotImplementedError
+    active.add(session)
 
 
 def deactivate(session: Session) -> None:
-    """Undo `activate`."""
-    raise NotImplementedError
+    """Undo `activate`; repeatable."""
+    active.remove(session)

@@ -1,49 +1,254 @@
-"""Waiting for many futures: `gather`, `wait`, `as_completed`. Each costs O(1) per completion."""
+"""Waiting for many futures: `gather`, `wait`, `as_completed`. Public as `kilnwork.NAME`.
 
-from collections.abc import AsyncIterator, Iterable, Iterator
+Nothing here polls: each future that ends says so once, and costs the same however many there are.
+The futures may be of several sessions. What is not waited for any more is told so.
+"""
+
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
-from kilnwork.sdk import futures
+from kilnwork.channel import errors as channel_errors
+from kilnwork.kit import clock, ids
+from kilnwork.sdk import futures, loops
 
 T = TypeVar("T")
+
 ReturnWhen = Literal["ALL_COMPLETED", "FIRST_COMPLETED", "FIRST_EXCEPTION"]
+ALL_COMPLETED: Literal["ALL_COMPLETED"] = "ALL_COMPLETED"
+FIRST_COMPLETED: Literal["FIRST_COMPLETED"] = "FIRST_COMPLETED"
+FIRST_EXCEPTION: Literal["FIRST_EXCEPTION"] = "FIRST_EXCEPTION"
+"""As in `concurrent.futures`."""
+
+_clock = clock.SystemClock()
 
 
 class DoneAndNotDone(NamedTuple, Generic[T]):
-    """What `wait` returns."""
+    """What `wait` returns: `done, not_done = kiln.wait(…)`."""
 
     done: set[futures.Future[T]]
     not_done: set[futures.Future[T]]
 
 
-def gather(
-    *items: "futures.Future[Any]", return_exceptions: bool = False
-) -> "futures.Future[list[Any]]":
-    """One future of all results, in order."""
-    raise NotImplementedError
+def gather(*items: futures.Future[T], return_exceptions: bool = False) -> futures.Future[list[T]]:
+    """One future of all results, in the order of the arguments.
+
+    It can be awaited, passed to a task and returned from one, like any other. The first failure
+    is its error, as soon as it is known, and the others go on; with `return_exceptions` errors
+    are items of the list.
+    """
+    return Gathered(items, return_exceptions=return_exceptions)
 
 
 def wait(
-    items: "Iterable[futures.Future[T]]",
+    items: Iterable[futures.Future[T]],
     timeout: float | None = None,
-    return_when: ReturnWhen = "ALL_COMPLETED",
+    return_when: ReturnWhen = ALL_COMPLETED,
 ) -> DoneAndNotDone[T]:
-    """Wait for futures: (done, not_done)."""
-    raise NotImplementedError
+    """Wait for all of them, at most `timeout` seconds; returns (done, not_done), and never raises
+    what a task raised.
 
+    `return_when`: FIRST_COMPLETED, FIRST_EXCEPTION (or all are done) or ALL_COMPLETED.
+    """
+    wanted = set(items)
+    arrivals = _Arrivals(wanted)
+    need = 1 if return_when == FIRST_COMPLETED else len(wanted)
+    first_exception = return_when == FIRST_EXCEPTION
 
-class Completions(Generic[T]):
-    """Futures in the order in which they complete, for `for` and `async for`."""
+    def enough() -> bool:
+        return len(arrivals.ready) >= need or (first_exception and arrivals.failures > 0)
 
-    def __iter__(self) -> "Iterator[futures.Future[T]]":
-        raise NotImplementedError
-
-    def __aiter__(self) -> "AsyncIterator[futures.Future[T]]":
-        raise NotImplementedError
+    try:
+        arrivals.block(enough, timeout)
+    finally:
+        arrivals.close()
+    done = {each for each in wanted if each.done()}
+    return DoneAndNotDone(done, wanted - done)
 
 
 def as_completed(
-    items: "Iterable[futures.Future[T]]", timeout: float | None = None
-) -> Completions[T]:
-    """Futures in the order in which they complete."""
-    raise NotImplementedError
+    items: Iterable[futures.Future[T]], timeout: float | None = None
+) -> "Completions[T]":
+    """The futures in the order in which they end, for `for` and `async for`.
+
+    Raises TimeoutError when they are not all there `timeout` seconds from now.
+    """
+    return Completions(items, timeout)
+
+
+class Gathered(futures.Future[list[T]]):
+    """See `gather`."""
+
+    __slots__ = ("_first_failure", "_items", "_left", "_return_exceptions", "_session")
+
+    def __init__(self, items: Iterable[futures.Future[T]], *, return_exceptions: bool) -> None:
+        super().__init__()
+        self._items = tuple(items)
+        self._return_exceptions = return_exceptions
+        self._first_failure: futures.Future[T] | None = None
+        self._left = [None] * (len(self._items) - 1)
+        owners = {id(owner): owner for owner in _owners(self._items)}
+        self._session = next(iter(owners.values()), None)
+        if len(owners) > 1 and self._session is not None:
+            wake = self._session.link.wake
+            self.when_done(lambda _: wake())
+        if not self._items:
+            self.settle(futures.READY)
+        for each in self._items:
+            each.when_done(self._arrived)
+
+    def cancel(self) -> bool:
+        asked = [each.cancel() for each in self._items]
+        return True in asked
+
+    def pending(self) -> Iterable[ids.TaskId]:
+        for each in self._items:
+            if not each.done():
+                yield from each.pending()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return rebuild, (list(self._items), self._return_exceptions)
+
+    def _arrived(self, each: futures.Future[T]) -> None:
+        if each.failed() and not self._return_exceptions:
+            if self._first_failure is None:
+                self._first_failure = each
+            self.settle(futures.FAILING)
+            return
+        try:
+            self._left.pop()
+        except IndexError:  # it was the last
+            if self._first_failure is None:
+                self.settle(futures.READY)
+
+    def _compute(self, end: Any) -> tuple[int, Any]:
+        first = self._first_failure
+        if first is not None:
+            kind = futures.CANCELLED if first.cancelled() else futures.ERROR
+            return kind, first.exception()
+        if self._return_exceptions:
+            return futures.VALUE, [each.exception() or each.result() for each in self._items]
+        return futures.VALUE, [each.result() for each in self._items]
+
+    def owner(self) -> futures.Owner:
+        if self._session is None:
+            raise RuntimeError("an empty gather waits for nothing")
+        return self._session
+
+    def _name(self) -> str:
+        return f"gather of {len(self._items)}"
+
+
+def rebuild(items: list[Any], return_exceptions: bool) -> Any:  # noqa: FBT001  called by pickle
+    """What a pickled `gather` becomes: a list of values as an argument, else a `gather`."""
+    if not any(isinstance(each, futures.Future) for each in items):
+        return items
+    return Gathered(items, return_exceptions=return_exceptions)
+
+
+class Completions(Generic[T]):
+    """Yields futures as they end. Iterate it once, by `for` or by `async for`."""
+
+    def __init__(self, items: Iterable[futures.Future[T]], timeout: float | None) -> None:
+        self._arrivals = _Arrivals(items)
+        self._until = None if timeout is None else _clock.monotonic() + timeout
+
+    def __iter__(self) -> Iterator[futures.Future[T]]:
+        arrivals = self._arrivals
+        ready = arrivals.ready
+        try:
+            while arrivals.left:
+                if not ready and not arrivals.block(lambda: bool(ready), self._left_s()):
+                    raise self._late()
+                yield arrivals.take()
+        finally:
+            arrivals.close()
+
+    async def __aiter__(self) -> AsyncIterator[futures.Future[T]]:
+        arrivals = self._arrivals
+        try:
+            while arrivals.left:
+                if not arrivals.ready and not await arrivals.suspend(self._left_s()):
+                    raise self._late()
+                yield arrivals.take()
+        finally:
+            arrivals.close()
+
+    def _left_s(self) -> float | None:
+        return None if self._until is None else max(0.0, self._until - _clock.monotonic())
+
+    def _late(self) -> TimeoutError:
+        return TimeoutError(f"{self._arrivals.left} futures are not done")
+
+
+class _Arrivals(Generic[T]):
+    """Futures as they end: `ready` have and were not taken. `left`: not taken yet."""
+
+    def __init__(self, items: Iterable[futures.Future[T]]) -> None:
+        self.ready: deque[futures.Future[T]] = deque()
+        self.failures = 0
+        self._waiter: loops.Waiter | None = None
+        self._pending = dict.fromkeys(items)
+        self._owner = next((owner for owner in _owners(self._pending)), None)
+        for each in list(self._pending):
+            each.when_done(self._arrived)
+
+    @property
+    def left(self) -> int:
+        return len(self._pending)
+
+    def take(self) -> futures.Future[T]:
+        """The next that has ended."""
+        future = self.ready.popleft()
+        del self._pending[future]
+        return future
+
+    def block(self, enough: Callable[[], bool], timeout_s: float | None) -> bool:
+        """Until `enough()`; False after `timeout_s`."""
+        owner = self._owner
+        if owner is None or enough():
+            return enough()
+        try:
+            return owner.block(enough, timeout_s, futures.named(owner, self._pending))
+        except channel_errors.ChannelError as error:
+            raise futures.lost(error) from error
+
+    async def suspend(self, timeout_s: float | None) -> bool:
+        """Until one is ready; False after `timeout_s`."""
+        owner = self._owner
+        waiter = self._waiter = loops.Waiter()
+        timer = None
+        if timeout_s is not None:
+            timer = loops.running().call_later(timeout_s, waiter.wake)
+        try:
+            if owner is not None and not self.ready:
+                owner.link.flush()
+                owner.suspended(futures.named(owner, self._pending))
+                try:
+                    await waiter
+                finally:
+                    owner.resumed()
+        finally:
+            self._waiter = None
+            if timer is not None:
+                timer.cancel()
+        return bool(self.ready)
+
+    def close(self) -> None:
+        """Nobody waits any more."""
+        for each in self._pending:
+            each.forget(self._arrived)
+
+    def _arrived(self, future: futures.Future[T]) -> None:
+        self.ready.append(future)
+        if future.failed():
+            self.failures += 1
+        waiter, owner = self._waiter, self._owner
+        if waiter is not None:
+            waiter.wake()
+        if owner is not None and owner is not future.owner():
+            owner.link.wake()
+
+
+def _owners(items: Iterable[futures.Future[Any]]) -> Iterator[futures.Owner]:
+    return (each.owner() for each in items if not each.done())
