@@ -17,7 +17,7 @@ import hashlib
 import mmap
 import os
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -41,6 +41,10 @@ _REMEMBERED = 1 << 16
 
 _UNFINISHED = ".new-"
 _ASIDE = ".old"
+
+
+locate: "Callable[[], Blobs] | None" = None
+"""The blobs of the session of this process; set by the sdk, for what reads them unasked."""
 
 
 class Entry(NamedTuple):

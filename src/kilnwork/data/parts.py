@@ -9,7 +9,7 @@ import contextlib
 import io
 import itertools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,9 +20,6 @@ BLOCK_BYTES = 1 << 18
 """Read at a time: large enough for the disk, small enough for the processor's cache."""
 
 _BOM = "\ufeff"
-
-locate: Callable[[], blobs.Blobs] | None = None
-"""Where the blobs of this process are; set by the sdk."""
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -174,12 +171,12 @@ def _descriptor(part: Part) -> int:
 
 
 def _copy(file: SplitFile, blob: bytes) -> int:
-    if locate is None:
+    if blobs.locate is None:
         raise data_errors.BlobMissing(
             f"{file.path} is not here, and no session is open that has a copy: "
             "read parts in tasks, or inside `with kiln.connect():`"
         )
-    return locate().open(blob)
+    return blobs.locate().open(blob)
 
 
 def _whole_lines(part: Part, descriptor: int) -> bool:

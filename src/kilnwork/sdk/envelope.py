@@ -234,3 +234,13 @@ def resolving(resolve: Resolve, blobs: Blobs) -> Iterator[None]:
         yield
     finally:
         _around.resolve, _around.blobs = before
+
+
+@contextmanager
+def apart() -> Iterator[None]:
+    """What is loaded inside is no part of the arguments around it: futures in it stay futures."""
+    before, _around.resolve = _around.resolve, None
+    try:
+        yield
+    finally:
+        _around.resolve = before

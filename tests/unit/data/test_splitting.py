@@ -239,7 +239,7 @@ def test_a_file_that_is_not_here_is_explained(tmp_path: Path) -> None:
 @pytest.fixture
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> blobs.Blobs:
     found = blobs.Blobs(tmp_path / "blobs", durable=False)
-    monkeypatch.setattr(parts, "locate", lambda: found)
+    monkeypatch.setattr(blobs, "locate", lambda: found)
     return found
 
 
