@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from itertools import chain, islice
 from typing import Any, Generic, Protocol, TypeVar, cast, overload
 
-from kilnwork.api import calls, task
+from kilnwork.api import attempts, calls, task
 from kilnwork.channel import errors as channel_errors
 from kilnwork.kit import ids
 from kilnwork.sdk import active, callbacks, errors, loops, pickling
@@ -234,6 +234,9 @@ class CallFuture(Future[T_co]):
 
     __slots__ = ("_number", "_session", "known_task")
 
+    streams = False
+    """Whether it wants to know what a generator yields while it runs."""
+
     def __init__(self, session: Owner, number: int, task_id: ids.TaskId) -> None:
         self._end = None
         self._hooks = None
@@ -251,9 +254,14 @@ class CallFuture(Future[T_co]):
         """The call exists already, as this task."""
         self.known_task = task_id
 
-    def cancel(self) -> bool:
+    def yielded(self, index: int, payload: attempts.Payload) -> None:
+        """A value of the generator, from index 0 on; perhaps again. In whichever thread reads."""
+
+    def cancel(self, cause: BaseException | None = None) -> bool:
+        """As `Future.cancel`. `cause`: of the Cancelled that `result` raises then."""
         if self._end is not None:
             return False
+        self._value = cause
         self._session.cancel((self.task,))
         return True
 
@@ -291,7 +299,11 @@ class CallFuture(Future[T_co]):
             message=end.message,
             payload=end.payload,
         )
-        return CANCELLED if end.state is task.State.KILLED else ERROR, error
+        if end.state is not task.State.KILLED:
+            return ERROR, error
+        if isinstance(self._value, BaseException):
+            error.__cause__ = self._value
+        return CANCELLED, error
 
     def owner(self) -> Owner:
         return self._session

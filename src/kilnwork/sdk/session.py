@@ -44,9 +44,6 @@ IDS_IN_A_FRAME = 8192
 
 KNOWN_SPECS = 1024
 
-Sink = Callable[[int, attempts.Payload], None]
-"""Is told what a generator yields: index (from 0), value. In whichever thread reads; be quick."""
-
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -103,7 +100,7 @@ class Session:
         self._unaccepted: deque[calls.CallItem] = deque()
         self._open: dict[int, futures.CallFuture[Any]] = {}
         self._unconfirmed: dict[int, futures.CallFuture[Any]] = {}
-        self._sinks: dict[int, Sink] = {}
+        self._streams: dict[int, futures.CallFuture[Any]] = {}
         self._cancelling: dict[ids.TaskId, bool] = {}
 
     # for task functions and futures
@@ -136,13 +133,14 @@ class Session:
         needs: tuple[ids.TaskId, ...] = (),
         name: str | None = None,
         key: str | None = None,
-        sink: Sink | None = None,
+        make: type[futures.CallFuture[Any]] = futures.CallFuture,
     ) -> futures.CallFuture[Any]:
         """Ask for a call. Blocks while the dispatcher has too much to do.
 
         `function`: by which children without a key are counted. `key` names the call for ever.
-        `sink`: for generators. Raises ValueError for a call that fits into no message, and
-        `errors.DispatcherLost` or `errors.NoSession` when the link is over.
+        `make`: what the future is, `streams.Stream` for generators. Raises ValueError for a call
+        that fits into no message, and `errors.DispatcherLost` or `errors.NoSession` when
+        the link is over.
         """
         if self.link.failure is not None:
             raise futures.lost(self.link.failure)
@@ -163,7 +161,7 @@ class Session:
             parent, ordinal = self.parent(function, keyed=key is not None)
             number = self._number = self._number + 1
             task_id = self._ids.take()
-            future: futures.CallFuture[Any] = futures.CallFuture(self, number, task_id)
+            future = make(self, number, task_id)
             batch = self._batch
             batch.append(
                 calls.CallItem(
@@ -173,8 +171,8 @@ class Session:
             self._open[number] = future
             if key is not None or (parent is not None and parent.attempt > 1):
                 self._unconfirmed[number] = future
-            if sink is not None:
-                self._sinks[number] = sink
+            if make.streams:
+                self._streams[number] = future
             self._batch_bytes += size
             first = len(batch) == 1
             if len(batch) >= BATCH_CALLS or self._batch_bytes >= BATCH_BYTES:
@@ -183,15 +181,20 @@ class Session:
             self.link.soon()
         return future
 
-    def future(self, task_id: ids.TaskId, *, sink: Sink | None = None) -> futures.CallFuture[Any]:
+    def future(
+        self,
+        task_id: ids.TaskId,
+        *,
+        make: type[futures.CallFuture[Any]] = futures.CallFuture,
+    ) -> futures.CallFuture[Any]:
         """The future of a task that exists, whoever submitted it."""
         if self.link.failure is not None:
             raise futures.lost(self.link.failure)
         with self._lock:
             number = self._number = self._number + 1
-            future: futures.CallFuture[Any] = futures.CallFuture(self, number, task_id)
-            if sink is not None:
-                self._sinks[number] = sink
+            future = make(self, number, task_id)
+            if make.streams:
+                self._streams[number] = future
             self._watching.append(calls.Watched(number, task_id))
             self._open[number] = future
         self.link.soon()
@@ -280,7 +283,7 @@ class Session:
     def received(self, message: Any) -> None:
         """Accepted, FoundCall, Results, Streamed. Repeatable: an interruption may repeat it."""
         if isinstance(message, messages.Results):
-            open_futures, sinks = self._open, self._sinks
+            open_futures, streams = self._open, self._streams
             for item in message.items:
                 future = open_futures.get(item.number)
                 if future is not None:
@@ -290,8 +293,8 @@ class Session:
                     future.settle(item)
                     if self._cancelling:
                         self._cancelling.pop(future.known_task, None)
-                    if sinks:
-                        sinks.pop(item.number, None)
+                    if streams:
+                        streams.pop(item.number, None)
                     del open_futures[item.number]
         elif isinstance(message, messages.Accepted):
             self._accepted(message.number)
@@ -301,9 +304,9 @@ class Session:
                 future.found(message.task)
             self._unconfirmed.pop(message.number, None)
         elif isinstance(message, messages.Streamed):
-            sink = self._sinks.get(message.number)
-            if sink is not None:
-                sink(message.index, message.payload)
+            stream = self._streams.get(message.number)
+            if stream is not None:
+                stream.yielded(message.index, message.payload)
 
     def gather(self) -> None:
         """Send the calls and watches that were kept back to be sent together."""
@@ -322,7 +325,7 @@ class Session:
             future.settle(futures.ERROR, futures.lost(error))
             self._open.pop(number, None)
         self._unconfirmed.clear()
-        self._sinks.clear()
+        self._streams.clear()
         self._unaccepted.clear()
         self._cancelling.clear()
 
