@@ -1,0 +1,213 @@
+"""The home of `kiln.start(FOLDER)`: a journal that outlives drivers, and one driver that minds it.
+
+Used by `local`. Whoever holds `owner.lock` minds the processes: starts them, starts them again when
+they end. Other drivers of the same folder are guests; when the owner is gone one of them takes
+over. What a driver that was killed has left running is adopted, not started anew.
+"""
+
+import contextlib
+import fcntl
+import os
+import signal
+import socket
+import time
+from pathlib import Path
+
+from kilnwork.kit import errors as kit_errors
+from kilnwork.kit import paths
+from kilnwork.sdk import children, endpoints, errors, home, keeping
+from kilnwork.version import __version__
+
+TAKE_OVER_S = 1.0
+"""How often a guest looks whether the owner is still there."""
+
+LEAVE_WITHIN_S = 0.5
+"""How long a driver waits at its end for a dispatcher that has nothing left to do."""
+
+_LOOK_S = 0.02
+_SERVER_FILE = "control.db"
+
+
+class Durable(home.Home):
+    """One driver's part in a folder: owner, or guest."""
+
+    def __init__(self, folder: Path, wanted: home.Wanted) -> None:
+        self._folder = folder.expanduser().absolute()
+        self._lock = _Lock(_opened(self._folder) / "owner.lock")
+        super().__init__(
+            wanted,
+            run_dir=paths.runtime_dir(self._folder),
+            logs=self._folder,
+            token_file=self._folder / endpoints.TOKEN,
+        )
+
+    def start(self, *, patience_s: float) -> None:
+        """Start or adopt dispatcher and worker, or find those of another driver.
+
+        Raises ConfigurationError when another driver has the folder and does not serve it in time.
+        """
+        deadline = self._clock.monotonic() + patience_s
+        while not self._lock.take() and not self._is_served():
+            if self._clock.monotonic() > deadline:
+                raise kit_errors.ConfigurationError(
+                    f"{self._folder} is in use by process {self._lock.holder()}, which does not "
+                    "serve it: end that process, or choose another folder"
+                )
+            time.sleep(_LOOK_S)
+        if self._lock.held:
+            self._own()
+        self._thread.start()
+
+    def _is_served(self) -> bool:
+        found = endpoints.read(self._folder)
+        return found is not None and found.dispatcher is not None and found.dispatcher.alive()
+
+    def _own(self) -> None:
+        """Mind the processes of this folder; those that live go on."""
+        paths.make_private(self._run_dir)
+        (self._folder / "blobs").mkdir(mode=0o700, exist_ok=True)
+        if not endpoints.token(self._folder):
+            home.write_token(self._token_file)
+        found = endpoints.read(self._folder)
+        if found is not None and found.home:
+            self._id = found.home
+            self._dispatcher = self._adopted(found.dispatcher, "dispatcher")
+            self._worker = self._adopted(found.worker, "worker")
+            if self._worker is None:
+                self._kill_leftovers()
+        if self._dispatcher is None:
+            self._start_dispatcher()
+        if self._worker is None:
+            self._start_worker()
+        self._started()
+
+    def _adopted(self, known: endpoints.Process | None, name: str) -> keeping.Kept | None:
+        if known is None:
+            return None
+        child = children.Child(known.identity, log=self._logs / f"{name}.log")
+        return None if child.ended() else keeping.Kept(child, self._clock.monotonic(), None)
+
+    def _started(self) -> None:
+        if self._dispatcher is None or self._worker is None:
+            return
+        found = endpoints.Endpoints(
+            version=__version__,
+            pid=self._dispatcher.child.identity.pid,
+            channel=endpoints.Channel(unix=str(self._socket)),
+            dispatcher=endpoints.Process(*self._dispatcher.child.identity),
+            worker=endpoints.Process(*self._worker.child.identity),
+            home=self._id,
+        )
+        endpoints.write(self._folder, found)
+
+    def _dispatcher_launch(self, listener: socket.socket) -> children.Launch:
+        arguments = ["--listen-fd", str(listener.fileno()), "--folder", str(self._folder)]
+        arguments += ["--token-file", str(self._token_file)]
+        arguments += ["--idle-seconds", str(self._wanted.idle_s)]
+        return children.Launch(
+            module="kilnwork.dispatch",
+            arguments=[*arguments, "--blobs", str(self._folder / "blobs")],
+            environment=os.environ,
+            keep=(listener.fileno(),),
+            log=self._logs / "dispatcher.log",
+        )
+
+    def _dispatcher_ended(self, _: keeping.Kept) -> None:
+        self._start_dispatcher()
+        self._started()
+
+    def _now_and_then(self) -> float | None:
+        if self._lock.held:
+            return None
+        if self._lock.take():
+            try:
+                self._own()
+            except errors.KilnError as error:
+                self._fail(error)
+            return None
+        return TAKE_OVER_S
+
+    def _end(self) -> None:
+        """Leave running what runs; a dispatcher with nothing to do leaves at once."""
+        if self._lock.held and self._dispatcher is not None and self._worker is not None:
+            self._dispatcher.child.kill(signal.SIGUSR1)
+            if self._dispatcher.child.ended(LEAVE_WITHIN_S):
+                self._end_worker(self._worker.child)
+            self._dispatcher.child.forget()
+            self._worker.child.forget()
+        self._drop_listener()
+        self._lock.release()
+
+    def _end_worker(self, worker: children.Child) -> None:
+        """Without a dispatcher it has nothing to run; it has been told to leave."""
+        if not worker.ended(LEAVE_WITHIN_S):
+            worker.kill(signal.SIGKILL)
+            worker.ended(1.0)
+            self._kill_leftovers()
+
+    def after_fork(self) -> None:
+        super().after_fork()
+        self._lock.forget()
+
+
+class _Lock:
+    """flock(2) on a file that holds the owner's pid; it ends with the owner."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._descriptor: int | None = None
+
+    @property
+    def held(self) -> bool:
+        """True while it is ours."""
+        return self._descriptor is not None
+
+    def take(self) -> bool:
+        """Take it if nobody has it."""
+        if self._descriptor is not None:
+            return True
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return False
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        self._descriptor = descriptor
+        return True
+
+    def holder(self) -> str:
+        """The pid of who has it, as far as that is known."""
+        with contextlib.suppress(OSError):
+            return self._path.read_text().strip() or "?"
+        return "?"
+
+    def release(self) -> None:
+        """Give it back; repeatable."""
+        if self._descriptor is not None:
+            os.ftruncate(self._descriptor, 0)
+            self.forget()
+
+    def forget(self) -> None:
+        """Close our descriptor of it; after a fork the lock stays with the other process."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def _opened(folder: Path) -> Path:
+    """Make the folder if need be; refuse what it cannot be."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise kit_errors.ConfigurationError(
+            f"{folder} cannot be used: {error.strerror}; choose a folder that you may write"
+        ) from error
+    found = endpoints.read(folder)
+    if (found is not None and found.is_server) or (folder / _SERVER_FILE).exists():
+        raise kit_errors.ConfigurationError(
+            f"{folder} is the data directory of `kiln up`: use kiln.connect({str(folder)!r}), "
+            "or choose another folder"
+        )
+    return folder

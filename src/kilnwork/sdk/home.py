@@ -1,0 +1,296 @@
+"""A home: dispatcher and worker on this machine, kept alive for one driver or more.
+
+Used by `local`. A thread of its own sleeps until a process ends or the worker prints: it starts
+again what should live, copies what tasks print to the driver's `sys.stdout`, and ends the home. Two
+kinds: `volatile.Volatile`, which lives and dies with its driver, and `durable.Durable`.
+
+The driver makes the listening socket and the dispatcher inherits it: so the driver connects before
+the dispatcher has started, and the kernel keeps connections while it is started again.
+"""
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from kilnwork.kit import clock, paths, processes
+from kilnwork.sdk import children, endpoints, errors, keeping
+
+NAMESPACE = CLUSTER = "default"
+WORKER = "local-0"
+HOME_VARIABLE = "KILN_HOME_ID"
+"""In the environment of the worker and of all that it starts: how leftovers are found."""
+
+IDLE_S = 60.0
+"""How long a durable dispatcher without driver and work stays, for a driver that was killed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What the user asked for. `workdir`: where task functions run."""
+
+    slots: int
+    workdir: Path
+    idle_s: float = IDLE_S
+
+
+class Home:
+    """What both kinds have in common. Subclasses say where things are and how it ends.
+
+    `failure`: why this home is beyond help; from then on `connect` raises it.
+    """
+
+    def __init__(self, wanted: Wanted, *, run_dir: Path, logs: Path, token_file: Path) -> None:
+        self.failure: errors.KilnError | None = None
+        self.on_lost: Callable[[errors.KilnError], None] = lambda error: None
+        self._wanted = wanted
+        self._run_dir = run_dir
+        self._logs = logs
+        self._token_file = token_file
+        self._id = os.urandom(16).hex()
+        self._pid = os.getpid()
+        self._clock = clock.SystemClock()
+        self._listener: socket.socket | None = None
+        self._dispatcher: keeping.Kept | None = None
+        self._worker: keeping.Kept | None = None
+        self._output = keeping.Output()
+        self._wake_read, self._wake_write = keeping.pipe()
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="kiln-home", daemon=True)
+        _homes.add(self)
+
+    # what a session needs
+
+    def connect(self) -> socket.socket:
+        """A fresh connection to the dispatcher."""
+        if self.failure is not None:
+            raise self.failure
+        made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            made.connect(str(self._socket))
+        except BaseException:
+            made.close()
+            raise
+        return made
+
+    def credential(self) -> str:
+        """What a driver shows the dispatcher."""
+        return self._token_file.read_text().strip()
+
+    def close(self) -> None:
+        """End it as its kind does, and return when that is done; repeatable."""
+        if self._closing or os.getpid() != self._pid:
+            return
+        self._closing = True
+        self._wake()
+        if self._thread.ident is None:
+            self._end()
+        else:
+            self._thread.join()
+        self._output.close()
+        os.close(self._wake_write)
+        os.close(self._wake_read)
+
+    # for subclasses
+
+    @property
+    def _socket(self) -> Path:
+        return self._run_dir / endpoints.SOCKET
+
+    def _dispatcher_launch(self, listener: socket.socket) -> children.Launch:
+        raise NotImplementedError
+
+    def _end(self) -> None:
+        """Let go of everything, in the thread of the home."""
+        raise NotImplementedError
+
+    def _dispatcher_ended(self, kept: keeping.Kept) -> None:
+        """The dispatcher is gone although nobody asked for that."""
+        raise NotImplementedError
+
+    def _started(self) -> None:
+        """Processes are other ones than before."""
+
+    def _now_and_then(self) -> float | None:
+        """Called after every wake; gives when to be called again at the latest."""
+        return None
+
+    def _worker_variables(self) -> dict[str, str]:
+        return {}
+
+    def _worker_keeps(self) -> tuple[int, ...]:
+        return ()
+
+    def _listen(self) -> socket.socket:
+        """Make the socket anew."""
+        self._socket.unlink(missing_ok=True)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener.bind(str(self._socket))
+        self._socket.chmod(0o600)
+        listener.listen(128)
+        self._drop_listener()
+        self._listener = listener
+        return listener
+
+    def _start_dispatcher(self) -> None:
+        listener = self._listener or self._listen()
+        child = children.start(self._dispatcher_launch(listener))
+        self._dispatcher = keeping.Kept(child, self._clock.monotonic(), self._dispatcher)
+
+    def _start_worker(self) -> None:
+        launch = children.Launch(
+            module="kilnwork.worker",
+            environment=self._worker_environment(),
+            keep=self._worker_keeps(),
+            output=self._output.end,
+            log=self._logs / "worker.log",
+        )
+        self._worker = keeping.Kept(children.start(launch), self._clock.monotonic(), self._worker)
+
+    def _worker_environment(self) -> dict[str, str]:
+        """The driver's own, as of any process that it starts itself, and the worker's contract."""
+        return {
+            **os.environ,
+            "KILN_CHANNEL": f"unix:{self._socket}",
+            "KILN_TOKEN_FILE": str(self._token_file),
+            "KILN_NAMESPACE": NAMESPACE,
+            "KILN_CLUSTER": CLUSTER,
+            "KILN_WORKER": WORKER,
+            "KILN_POD_UID": self._id,
+            "KILN_NODE": socket.gethostname(),
+            "KILN_SLOTS": str(self._wanted.slots),
+            "KILN_WORKDIR": str(self._wanted.workdir),
+            "KILN_PYTHONPATH": os.pathsep.join(_import_path(self._wanted.workdir)),
+            HOME_VARIABLE: self._id,
+            **self._worker_variables(),
+        }
+
+    def _fail(self, error: errors.KilnError) -> None:
+        """Give up: every wait of the session ends with `error`."""
+        self.failure = error
+        for kept in (self._dispatcher, self._worker):
+            if kept is not None:
+                kept.child.kill(signal.SIGKILL)
+        self._drop_listener()
+        self.on_lost(error)
+
+    def _kill_leftovers(self) -> None:
+        """End whatever a worker that was killed has left behind."""
+        processes.kill_belonging(None, marker=f"{HOME_VARIABLE}={self._id}")
+
+    def _drop_listener(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+
+    # the thread
+
+    def _run(self) -> None:
+        try:
+            due: list[float | None] = [self._now_and_then()]
+            while True:
+                self._wait(min((d for d in due if d is not None), default=None))
+                if self._closing:
+                    break
+                due = [self._look_at_dispatcher(), self._look_at_worker(), self._now_and_then()]
+        finally:
+            self._end()
+            self._output.copy()
+
+    def _wait(self, at_most_s: float | None) -> None:
+        poll = select.poll()
+        poll.register(self._wake_read, select.POLLIN)
+        poll.register(self._output.start, select.POLLIN)
+        for kept in (self._dispatcher, self._worker):
+            if kept is not None and kept.child.fileno() >= 0:
+                poll.register(kept.child.fileno(), select.POLLIN)
+        ready = {number for number, _ in poll.poll(None if at_most_s is None else at_most_s * 1000)}
+        if self._wake_read in ready:
+            os.read(self._wake_read, 4096)
+        if self._output.start in ready:
+            self._output.copy()
+
+    def _wake(self) -> None:
+        with contextlib.suppress(OSError):
+            os.write(self._wake_write, b"\0")
+
+    def _look_at_dispatcher(self) -> float | None:
+        return self._look("dispatcher", self._dispatcher, self._dispatcher_ended)
+
+    def _look_at_worker(self) -> float | None:
+        return self._look("worker", self._worker, self._worker_ended)
+
+    def _look(
+        self, name: str, kept: keeping.Kept | None, ended: Callable[[keeping.Kept], None]
+    ) -> float | None:
+        """Start again what has ended, now or later: in how many seconds."""
+        if kept is None or self.failure is not None or not kept.child.ended():
+            return None
+        wait_s = kept.wait_s(self._clock.monotonic())
+        if wait_s is None:
+            self._fail(_gave_up(name, kept.child))
+        elif wait_s > 0:
+            return wait_s
+        else:
+            ended(kept)
+        return None
+
+    def _worker_ended(self, _: keeping.Kept) -> None:
+        self._kill_leftovers()
+        self._start_worker()
+        self._started()
+
+    def after_fork(self) -> None:
+        """In a copy of the driver: what is ours there must not keep the home alive."""
+        for descriptor in (self._wake_read, self._wake_write):
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+        self._output.close()
+        self._drop_listener()
+
+
+_homes: weakref.WeakSet[Home] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    for known in list(_homes):
+        known.after_fork()
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
+def write_token(path: Path) -> None:
+    """A new secret for worker and drivers; a file, so that no process list shows it."""
+    paths.write_private(path, os.urandom(32).hex().encode() + b"\n")
+
+
+def ending(child: children.Child) -> str:
+    """How a process ended, with the last line that it wrote about it."""
+    code = child.code
+    how = ""
+    if code is not None:
+        how = f" with signal {-code}" if code < 0 else f" with exit code {code}"
+    said = child.last_words()
+    return f"process {child.identity.pid} ended{how}" + (f": {said}" if said else "")
+
+
+def _gave_up(name: str, child: children.Child) -> errors.KilnError:
+    if child.code == keeping.LOCKED:
+        return errors.KilnError(child.last_words() or "another process has the journal")
+    return errors.KilnError(
+        f"the {name} of this session does not stay alive: {ending(child)} (log: {child.log})"
+    )
+
+
+def _import_path(workdir: Path) -> list[str]:
+    """Where the driver imports from, so that task functions can be imported by their names."""
+    found = dict.fromkeys([str(workdir), *(str(Path(entry).absolute()) for entry in sys.path)])
+    return [entry for entry in found if os.pathsep not in entry]

@@ -1,0 +1,111 @@
+"""`kiln.start()`: dispatcher and slots on this machine, with nothing else running.
+
+Public as `kilnwork.start`. One of two composition roots (the other is `cli.wiring`): it starts
+`python -m kilnwork.dispatch` and `python -m kilnwork.worker` and opens a session with them.
+"""
+
+import contextlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from kilnwork.channel import errors as channel_errors
+from kilnwork.kit import errors as kit_errors
+from kilnwork.sdk import driver, durable, errors, home, session, volatile
+
+START_S = 30.0
+"""How long dispatcher and worker may take to start: a slow or busy machine."""
+
+MAX_SLOTS = 1000
+_LEAVING = "Leaving"
+_TRIES = 5
+
+
+def start(
+    folder: str | os.PathLike[str] | None = None,
+    *,
+    slots: int | None = None,
+    working_dir: str | os.PathLike[str] | None = None,
+) -> driver.Driver:
+    """Start a session on this machine; it is the current one until it is closed.
+
+    ```python
+    with kiln.start() as session:
+        print(count.submit("a.txt").result())
+    ```
+
+    `folder`: where the journal is kept, made if need be. With one, accepted tasks survive whatever
+    is killed: running tasks finish when the driver ends, `start(folder)` again finds them and their
+    results. Without one everything is in memory, and leaving the `with` block ends all that runs.
+    `slots`: how many tasks run at once; None: one per core. It counts when the worker is started,
+    not for a folder whose worker lives. `working_dir`: where task functions run and import from;
+    None: the current directory.
+
+    Raises ConfigurationError for what cannot be used: a folder of `kiln up`, one whose journal
+    another process has (the error names it), no directory, no number of slots.
+    """
+    _refuse_inside_a_task()
+    wanted = home.Wanted(slots=_slots(slots), workdir=_workdir(working_dir))
+    if folder is None:
+        made = volatile.Volatile(wanted)
+        return _opened(made, made.start, durable=False)
+    for _ in range(_TRIES - 1):
+        try:
+            return _durable(Path(folder), wanted)
+        except channel_errors.LinkRefused as error:
+            if error.reason != _LEAVING:  # the dispatcher that we found was just about to end
+                raise
+    return _durable(Path(folder), wanted)
+
+
+def _durable(folder: Path, wanted: home.Wanted) -> driver.Driver:
+    made = durable.Durable(folder, wanted)
+    return _opened(made, lambda: made.start(patience_s=START_S), durable=True)
+
+
+def _opened(made: home.Home, begin: Callable[[], None], *, durable: bool) -> driver.Driver:
+    opened = driver.Driver(
+        connect=made.connect,
+        credential=made.credential,
+        namespace=home.NAMESPACE,
+        cluster=home.CLUSTER,
+        on_close=made.close,
+        durable=durable,
+    )
+    made.on_lost = opened.lost
+    try:
+        begin()
+        opened.open(timeout_s=START_S)
+    except BaseException:
+        opened.close()
+        raise
+    return opened
+
+
+def _refuse_inside_a_task() -> None:
+    """A module that starts a session when it is imported would start one in each slot as well."""
+    with contextlib.suppress(errors.NoSession):
+        if session.current().in_slot:
+            raise kit_errors.ConfigurationError(
+                "kiln.start() was called inside a task, or while a worker imported this module: "
+                'put it below `if __name__ == "__main__":`. Tasks submit to the session that they '
+                "run in."
+            )
+
+
+def _slots(wanted: int | None) -> int:
+    if wanted is None:
+        return min(len(os.sched_getaffinity(0)), MAX_SLOTS)
+    if type(wanted) is not int or not 1 <= wanted <= MAX_SLOTS:
+        raise kit_errors.ConfigurationError(f"slots={wanted!r}: a whole number, 1 to {MAX_SLOTS}")
+    return wanted
+
+
+def _workdir(wanted: str | os.PathLike[str] | None) -> Path:
+    try:
+        folder = Path("." if wanted is None else wanted).expanduser().absolute()
+    except OSError as error:
+        raise kit_errors.ConfigurationError("the current directory is gone: cd to one") from error
+    if not folder.is_dir():
+        raise kit_errors.ConfigurationError(f"working_dir={str(folder)!r} is no directory")
+    return folder

@@ -1,0 +1,133 @@
+"""The home of `kiln.start()` without a folder: it lives and dies with its driver.
+
+Used by `local`. A pipe that only the driver holds open tells dispatcher and worker when it is gone,
+even by SIGKILL.
+"""
+
+import contextlib
+import fcntl
+import os
+import shutil
+import signal
+import socket
+import tempfile
+from pathlib import Path
+
+from kilnwork.kit import paths
+from kilnwork.sdk import children, endpoints, errors, home, keeping
+
+END_WITHIN_S = 0.6
+"""How long dispatcher and worker may take to end before they are killed."""
+
+_OLD_S = 60.0
+
+
+class Volatile(home.Home):
+    """In memory and in a temporary folder; gone with its driver, whatever ends that."""
+
+    def __init__(self, wanted: home.Wanted) -> None:
+        folder = _temporary()
+        super().__init__(wanted, run_dir=folder, logs=folder, token_file=folder / endpoints.TOKEN)
+        self._lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)  # says to `sweep` that it is in use
+        self._owner_read, self._owner_write = keeping.pipe()
+
+    def start(self) -> None:
+        """Start dispatcher and worker side by side; returns before either is ready."""
+        home.write_token(self._token_file)
+        (self._run_dir / "blobs").mkdir(mode=0o700)
+        self._start_dispatcher()
+        self._start_worker()
+        self._drop_listener()  # so that connections end when the dispatcher does
+        self._thread.start()
+
+    def _dispatcher_launch(self, listener: socket.socket) -> children.Launch:
+        keep = (listener.fileno(), self._owner_read)
+        arguments = ["--listen-fd", str(keep[0]), "--owner-fd", str(keep[1]), "--volatile"]
+        arguments += ["--token-file", str(self._token_file), "--scratch", str(self._run_dir)]
+        return children.Launch(
+            module="kilnwork.dispatch",
+            arguments=[*arguments, "--blobs", str(self._run_dir / "blobs")],
+            environment=os.environ,
+            keep=keep,
+            log=self._logs / "dispatcher.log",
+        )
+
+    def _worker_variables(self) -> dict[str, str]:
+        return {"KILN_OWNER_FD": str(self._owner_read)}
+
+    def _worker_keeps(self) -> tuple[int, ...]:
+        return (self._owner_read,)
+
+    def _run(self) -> None:
+        sweep(self._run_dir.parent, now=self._clock.wall())
+        super()._run()
+
+    def _dispatcher_ended(self, kept: keeping.Kept) -> None:
+        self._fail(
+            errors.DispatcherLost(
+                f"the dispatcher of this session has ended ({home.ending(kept.child)}). What it "
+                'had was in memory and is gone; kiln.start("FOLDER") keeps a journal.'
+            )
+        )
+
+    def _end(self) -> None:
+        """Closing the pipe tells both to end; what does not is killed."""
+        self._close_owner()
+        deadline = self._clock.monotonic() + END_WITHIN_S
+        clean = True
+        for kept in (self._worker, self._dispatcher):
+            if kept is None:
+                continue
+            if not kept.child.ended(max(0.0, deadline - self._clock.monotonic())):
+                kept.child.kill(signal.SIGKILL)
+                kept.child.ended(1.0)
+            clean = clean and kept.child.code == 0
+        if not clean:
+            self._kill_leftovers()
+        self._drop_listener()
+        shutil.rmtree(self._run_dir, ignore_errors=True)
+
+    def after_fork(self) -> None:
+        super().after_fork()
+        self._close_owner()
+
+    def _close_owner(self) -> None:
+        for descriptor in (self._owner_write, self._owner_read, self._lock):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._owner_write = self._owner_read = self._lock = -1
+
+
+def _temporary() -> Path:
+    """A new folder that only we can enter, short enough for sockets."""
+    base = tempfile.gettempdir()
+    if len(os.fsencode(base)) > paths.MAX_SOCKET_FOLDER - 30:
+        base = "/tmp"  # noqa: S108  0700, made by us
+    folder = Path(base) / f"{_prefix()}{os.urandom(6).hex()}"
+    folder.mkdir(mode=0o700)
+    return folder
+
+
+def _prefix() -> str:
+    return f"kiln-{os.getuid()}-"
+
+
+def sweep(folder: Path, *, now: float) -> None:
+    """Remove what homes have left that were killed with all their processes, or by a reboot."""
+    with contextlib.suppress(OSError):
+        for entry in list(os.scandir(folder)):
+            if entry.name.startswith(_prefix()) and entry.is_dir(follow_symlinks=False):
+                _remove_unused(Path(entry.path), now=now)
+
+
+def _remove_unused(folder: Path, *, now: float) -> None:
+    with contextlib.suppress(OSError):
+        if now - folder.stat().st_mtime < _OLD_S:
+            return
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+        finally:
+            os.close(lock)
