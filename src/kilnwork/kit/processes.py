@@ -1,7 +1,8 @@
 """Processes on this machine: who they are, what belongs together, proof that all of it is gone.
 
-Used by the local node (containers) and the worker agent (tasks). Linux only: reads /proc and makes
-the caller a child subreaper (prctl(2), PR_SET_CHILD_SUBREAPER), so that what daemonises comes back.
+Used by the local node (containers) and the worker (tasks and slots). Linux only: reads /proc and
+makes the caller a child subreaper (prctl(2), PR_SET_CHILD_SUBREAPER), so that what daemonises comes
+back.
 
 A pid alone names nothing, since pids are reused: a `ProcessId` adds the start time. What belongs to
 one container or attempt is found three ways, so that neither a double fork nor setsid(2) escapes:
@@ -19,6 +20,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+_PR_SET_PDEATHSIG = 1
+_PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 _PROC = Path("/proc")
 
@@ -74,8 +77,32 @@ def identify(pid: int) -> ProcessId | None:
 
 def become_subreaper() -> None:
     """Orphaned descendants become children of this process, which must then wait for them."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def die_with_parent(parent: int) -> None:
+    """SIGKILL this process when the thread that forked it ends; at once if `parent` is gone.
+
+    Holds for this process alone, not for what it starts (prctl(2), PR_SET_PDEATHSIG).
+    """
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def rename(name: str) -> None:
+    """What `ps` and /proc/PID/comm call this process; at most 15 bytes of it."""
+    _prctl(_PR_SET_NAME, ctypes.c_char_p(name.encode()))
+
+
+def fork() -> int:
+    """As fork(2): 0 in the child. Only for processes of one thread that run no event loop."""
+    return os.fork()  # noqa: TID251  this is the one place
+
+
+def _prctl(option: int, argument: int | ctypes.c_char_p) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+    if libc.prctl(option, argument, 0, 0, 0) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
 
