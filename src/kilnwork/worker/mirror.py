@@ -16,9 +16,6 @@ from collections.abc import Callable
 FULL_BYTES = 256 * 1024
 """With this much waiting, readers of task output pause."""
 
-LONGEST_LINE = 16 * 1024
-"""A line that grows longer is passed on in pieces, as container runtimes do."""
-
 _PIECE = select.PIPE_BUF
 
 
@@ -99,28 +96,3 @@ class Mirror:
     def _forget(self) -> None:
         self._waiting.clear()
         self._bytes = 0
-
-
-class Lines:
-    """The lines of one attempt on their way to a mirror that others write to as well."""
-
-    def __init__(self, mirror: Mirror) -> None:
-        self._mirror = mirror
-        self._begun = b""
-
-    def write(self, data: bytes) -> None:
-        """Pass on all whole lines; keep the beginning of the last."""
-        text = self._begun + data
-        end = text.rfind(b"\n") + 1
-        if len(text) - end > LONGEST_LINE:
-            self._mirror.write(text + b"\n")
-            self._begun = b""
-            return
-        self._mirror.write(text[:end])
-        self._begun = text[end:]
-
-    def close(self) -> None:
-        """Pass on a last line that has no end."""
-        if self._begun:
-            self._mirror.write(self._begun + b"\n")
-        self._begun = b""

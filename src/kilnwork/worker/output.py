@@ -9,7 +9,7 @@ import asyncio
 import os
 from collections.abc import Callable
 
-from kilnwork.worker import mirror
+from kilnwork.worker import lines, mirror
 
 KEPT_BYTES = 1 << 20
 """Output of one attempt that may be unacknowledged (docs/decisions/0004)."""
@@ -36,7 +36,7 @@ class Output:
         self._descriptor = descriptor
         self._send = send
         self._mirror = shared
-        self._lines = mirror.Lines(shared)
+        self._lines = lines.Lines(shared)
         self._loop = asyncio.get_running_loop()
         self._kept = bytearray()
         self._kept_from = 0

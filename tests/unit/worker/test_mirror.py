@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kilnwork.worker import mirror
+from kilnwork.worker import lines, mirror
 from support import waiting
 
 
@@ -74,13 +74,13 @@ async def test_a_closed_descriptor_is_no_error(pipe: tuple[int, int]) -> None:
 async def test_lines_stay_whole_and_long_ones_are_passed_on(tmp_path: Path) -> None:
     descriptor = os.open(tmp_path / "out", os.O_CREAT | os.O_WRONLY)
     shared = mirror.Mirror(descriptor)
-    left, right = mirror.Lines(shared), mirror.Lines(shared)
+    left, right = lines.Lines(shared), lines.Lines(shared)
     left.write(b"le")
     right.write(b"right\nri")
     left.write(b"ft\n")
     right.close()
-    left.write(b"l" * (mirror.LONGEST_LINE + 1))
+    left.write(b"l" * (lines.LONGEST_LINE + 1))
     left.close()
-    lines = (tmp_path / "out").read_bytes().splitlines()
-    assert lines == [b"right", b"left", b"ri", b"l" * (mirror.LONGEST_LINE + 1)]
+    written = (tmp_path / "out").read_bytes().splitlines()
+    assert written == [b"right", b"left", b"ri", b"l" * (lines.LONGEST_LINE + 1)]
     os.close(descriptor)
