@@ -263,12 +263,12 @@ async def test_a_daemon_that_left_the_session_is_killed_with_proof(
     ref = hub.run(*python(DAEMON.format(clean=clean, stay=60 if stopped else 0)))
     await waiting.wait_until_async(lambda: hub.logs[ref], what="the daemon was started")
     if stopped:
-        assert len(processes.descendants(worker.pid)) == 2
+        assert len(worker.descendants()) == 2
         hub.send(messages.Stop(ref, 0.0, "Killed"))
     outcome = await hub.outcome(ref)
     assert outcome.proof
     assert outcome.ending is (STOPPED if stopped else SUCCEEDED)
-    assert processes.descendants(worker.pid) == set()
+    assert worker.descendants() == set()
 
 
 HOPPER = """
@@ -302,14 +302,14 @@ async def test_the_end_of_one_attempt_spares_the_daemons_of_another(
 ) -> None:
     first = hub.run(*python(DAEMON.format(clean=False, stay=60)))
     await waiting.wait_until_async(lambda: hub.logs[first], what="the daemon was started")
-    family = processes.descendants(worker.pid)
+    family = worker.descendants()
     assert len(family) == 2
     second = hub.run(*python(DAEMON.format(clean=False, stay=0)))
     assert (await hub.outcome(second)).ending is SUCCEEDED
-    assert processes.descendants(worker.pid) == family
+    assert worker.descendants() == family
     hub.send(messages.Stop(first, 0.0, "Killed"))
     assert (await hub.outcome(first)).proof
-    assert processes.descendants(worker.pid) == set()
+    assert worker.descendants() == set()
 
 
 def resident_mib(pid: int) -> float:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from kilnwork.kit import ids, processes
+from kilnwork.worker import births
 
 
 class WorkerProcess:
@@ -75,5 +76,23 @@ class WorkerProcess:
         processes.kill_belonging(None, marker=self.mark)
 
     def alive(self) -> set[int]:
-        """The worker and all that it has started, as far as it still runs."""
-        return processes.belonging(None, marker=self.mark)
+        """The worker and all that it has started, as far as it still runs, but for its zygote."""
+        found = processes.belonging(None, marker=self.mark)
+        return found - self.zygotes() if self.pid in found else found
+
+    def descendants(self) -> set[int]:
+        """What is below it, zombies included, but for its zygote."""
+        return processes.descendants(self.pid) - self.zygotes()
+
+    def zygotes(self) -> set[int]:
+        """The process of which slots are born; one, except for a moment after the death of one."""
+        children = processes.children(self.pid)
+        return {pid for pid in children if comm(pid) == births.ZYGOTE}
+
+
+def comm(pid: int) -> str:
+    """What `ps` calls a process."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().rstrip("\n")
+    except OSError:
+        return ""

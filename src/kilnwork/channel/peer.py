@@ -18,8 +18,8 @@ from kilnwork.kit import backoff, clock, ids
 
 log = logging.getLogger(__name__)
 
-Order = messages.Run | messages.Stop | messages.LogKept
-Report = messages.Started | messages.Finished
+Order = messages.Run | messages.Stop | messages.LogKept | messages.OpenSlot | messages.KillSlot
+Report = messages.Started | messages.Finished | messages.SlotGone
 Request = messages.Spawn | messages.Ask
 
 RECONNECT = backoff.Backoff(base_s=0.05, max_s=1.0, jitter=0.2)
@@ -56,9 +56,9 @@ class Owner(Protocol):
 
 @dataclass(slots=True)
 class _Kept:
-    """A report that is not acknowledged yet."""
+    """A report that is not acknowledged yet. `ref`: of the attempt that it is about, if any."""
 
-    ref: attempts.AttemptRef
+    ref: attempts.AttemptRef | None
     frame: bytes
     final: bool
 
@@ -193,7 +193,7 @@ class Peer:
         finally:
             self._close()
 
-    def send(self, message: messages.Log | messages.Progress) -> None:
+    def send(self, message: messages.Log | messages.Progress | messages.SlotOpening) -> None:
         """Send now if a link stands, else not at all."""
         if self._link is not None:
             self._link.write(frames.encode(message))
@@ -213,7 +213,7 @@ class Peer:
         self._serial += 1
         message = make(self._serial)
         kept = _Kept(
-            ref=message.ref,
+            ref=None if isinstance(message, messages.SlotGone) else message.ref,
             frame=frames.encode(message),
             final=isinstance(message, messages.Finished),
         )
@@ -308,7 +308,7 @@ class Peer:
     def _received(self, link: _Link, message: messages.ToWorker) -> None:
         if not link.welcome.done():
             self._greeted(link, message)
-        elif isinstance(message, messages.Run | messages.Stop | messages.LogKept):
+        elif isinstance(message, Order):
             self._owner.received(message)
         elif isinstance(message, messages.Acknowledged):
             self._acknowledge(message.serial)
@@ -336,7 +336,7 @@ class Peer:
         settled = []
         while self._reports and (oldest := next(iter(self._reports))) <= serial:
             kept = self._reports.pop(oldest)
-            if kept.final:
+            if kept.final and kept.ref is not None:
                 settled.append(kept.ref)
         self._look_quiet()
         for ref in settled:

@@ -17,15 +17,18 @@ from kilnwork.channel import messages, peer
 from kilnwork.kit import clock, coroutines, ids, processes
 from kilnwork.worker import (
     attempt,
+    births,
     commands,
     environment,
     errors,
     folders,
     leftovers,
     mirror,
+    nursery,
     outcomes,
     reaper,
     settings,
+    slots,
 )
 
 log = logging.getLogger(__name__)
@@ -70,19 +73,28 @@ class Agent:
         self._reaper = reaper.Reaper()
         self._link = peer.Peer(self, path=given.channel, clock=clock, entropy=entropy)
         self._stopping = asyncio.Event()
+        self._at_once = False
+        remains = leftovers.Leftovers(self._reaper)
         self._tools = attempt.Tools(
             cluster=given.cluster,
             clock=clock,
             link=self._link,
             reaper=self._reaper,
-            leftovers=leftovers.Leftovers(self._reaper),
+            leftovers=remains,
             folders=folders.Folders(),
             environment=environment.Environment(inherited, mounts=given.mounts),
             mirror=mirror.Mirror(),
         )
+        self._slots = slots.Slots(link=self._link, shared=self._tools.mirror)
+        self._nursery = nursery.Nursery(
+            crew=self._crew, waiter=self._reaper, remains=remains, gone=self._slots.gone
+        )
+        self._slots.use(self._nursery)
 
-    async def run(self) -> None:
+    async def run(self, zygote: births.Zygote) -> None:
         """Serve until SIGTERM or SIGINT, which end it in order; a second one without grace.
+
+        `zygote` bears the slots. When the owner's descriptor ends, all ends at once.
 
         Raises `LinkRefused` or `LinkClosed` when there is no dispatcher for us, and `WorkerError`
         when the worker itself failed; in each case after nothing runs any more.
@@ -91,14 +103,19 @@ class Agent:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._asked_to_stop)
+        if self._settings.owner is not None:
+            loop.add_reader(self._settings.owner, self._owner_gone, self._settings.owner)
+        self._nursery.adopt(zygote)
         self._reaper.start()
         self._crew.start("link", self._hold_link())
         try:
             await self._stopping.wait()
             await self._end_all()
-            if self._failure is None:
+            if self._failure is None and not self._at_once:
                 await self._link.acknowledged(timeout_s=LAST_WORDS_S)
         finally:
+            self._slots.close()
+            await self._nursery.close(timeout_s=LAST_WORDS_S)
             await self._crew.stop()
             self._reaper.stop()
             processes.send(processes.descendants(os.getpid()), signal.SIGKILL)
@@ -128,6 +145,7 @@ class Agent:
             slots=given.slots,
             epoch=epoch,
             running=tuple(messages.Running(ref) for ref in self._attempts),
+            processes=self._slots.living,
         )
 
     def welcomed(self, welcome: messages.Welcome) -> None:
@@ -156,6 +174,10 @@ class Agent:
                 current = self._attempts.get(order.ref)
                 if current is not None:
                     current.kept_up_to(order.offset)
+            case messages.OpenSlot():
+                self._open(order)
+            case messages.KillSlot():
+                self._slots.kill(order.slot)
 
     def settled(self, ref: attempts.AttemptRef) -> None:
         """The dispatcher has its end; it need not be remembered."""
@@ -165,8 +187,17 @@ class Agent:
         """Others may soon start what runs here."""
         for current in self._attempts.values():
             current.halt(_LEASE_ENDED, grace_s=0)
+        self._slots.kill_all()
 
     # orders
+
+    def _open(self, order: messages.OpenSlot) -> None:
+        if self._stopping.is_set():
+            self._slots.refuse(order.slot, _STOPPING.message)
+        elif not self._link.lease_holds:
+            self._slots.refuse(order.slot, _LEASE_ENDED.message)
+        else:
+            self._slots.open(order.slot)
 
     def _start(self, run: messages.Run) -> None:
         if run.ref in self._attempts:
@@ -213,6 +244,12 @@ class Agent:
         self._failure = errors.WorkerError(f"{name} failed: {error!r}")
         self._stopping.set()
 
+    def _owner_gone(self, descriptor: int) -> None:
+        """Whoever started us is gone, and with it everybody who wants a result."""
+        asyncio.get_running_loop().remove_reader(descriptor)
+        self._at_once = True
+        self._stopping.set()
+
     def _asked_to_stop(self) -> None:
         if self._stopping.is_set():
             for current in self._attempts.values():
@@ -222,7 +259,9 @@ class Agent:
     async def _end_all(self) -> None:
         log.info("worker stops", extra={"attempts": len(self._attempts)})
         for current in self._attempts.values():
-            current.halt(_STOPPING, grace_s=min(current.grace_s, SHUTDOWN_GRACE_S))
+            grace_s = 0.0 if self._at_once else min(current.grace_s, SHUTDOWN_GRACE_S)
+            current.halt(_STOPPING, grace_s=grace_s)
+        await self._nursery.close(timeout_s=leftovers.PATIENCE_S)
         try:
             async with asyncio.timeout(SHUTDOWN_GRACE_S + leftovers.PATIENCE_S):
                 for current in list(self._attempts.values()):

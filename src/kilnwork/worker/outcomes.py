@@ -81,6 +81,15 @@ def halted_before_start(halt: Halt, *, at: float) -> attempts.Outcome:
     )
 
 
+def end_of_slot(code: int | None) -> str:
+    """What ended the process of a slot, for people; `code` as of `Seen`."""
+    if code is None:
+        return "the slot's process was not started"
+    if code < 0:
+        return f"the slot's process was ended by signal {-code} ({_signal_name(-code)})"
+    return f"the slot's process exited with code {code}"
+
+
 def shell_code(code: int) -> int:
     """As a shell would say it: 128 + N for signal N."""
     return 128 - code if code < 0 else code

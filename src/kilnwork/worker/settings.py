@@ -4,6 +4,7 @@ Read once at start from the environment that the TaskCluster controller gives th
 channel token itself is in a file, so that no task, process list or dump shows it.
 """
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,9 @@ OWN_VARIABLES = frozenset(
         "KILN_POD_UID",
         "KILN_NODE",
         "KILN_SLOTS",
+        "KILN_WORKDIR",
+        "KILN_PYTHONPATH",
+        "KILN_OWNER_FD",
     }
 )
 """Meant for the worker itself: tasks do not inherit them."""
@@ -30,7 +34,12 @@ OWN_VARIABLES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """See the module. `channel`: path of the dispatcher's Unix socket. `mounts`: see `MOUNTS`."""
+    """See the module.
+
+    `channel`: path of the dispatcher's Unix socket. `mounts`: see `MOUNTS`. `workdir`: where slots
+    run, None: where the worker does. `pythonpath`: where slots look for modules at last. `owner`:
+    descriptor at whose end the worker ends all it has and itself, at once.
+    """
 
     channel: str
     token_file: Path
@@ -41,6 +50,9 @@ class Settings:
     node: str
     slots: int
     mounts: Path
+    workdir: Path | None = None
+    pythonpath: tuple[str, ...] = ()
+    owner: int | None = None
 
 
 def from_environment(environment: Mapping[str, str]) -> Settings:
@@ -61,6 +73,9 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         node=environment.get("KILN_NODE", ""),
         slots=_slots(environment.get("KILN_SLOTS", "1")),
         mounts=mounts,
+        workdir=_workdir(environment.get("KILN_WORKDIR", "")),
+        pythonpath=tuple(filter(None, environment.get("KILN_PYTHONPATH", "").split(os.pathsep))),
+        owner=_descriptor(environment.get("KILN_OWNER_FD", "")),
     )
 
 
@@ -76,6 +91,29 @@ def _needed(environment: Mapping[str, str], variable: str) -> str:
             f"{variable} is not set: a worker is started by its TaskCluster's Pod, which sets it"
         )
     return value
+
+
+def _workdir(text: str) -> Path | None:
+    if not text:
+        return None
+    folder = Path(text)
+    if not folder.is_dir():
+        raise errors.ConfigurationError(
+            f"KILN_WORKDIR is {text!r}, which is no folder here: make it, or name another"
+        )
+    return folder
+
+
+def _descriptor(text: str) -> int | None:
+    if not text:
+        return None
+    try:
+        os.set_inheritable(int(text), False)
+    except (OSError, ValueError) as error:
+        raise errors.ConfigurationError(
+            f"KILN_OWNER_FD is {text!r}; it must be the number of an open descriptor"
+        ) from error
+    return int(text)
 
 
 def _slots(text: str) -> int:

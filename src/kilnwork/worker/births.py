@@ -1,0 +1,84 @@
+"""What agent and zygote say to each other, over a pair of sockets that keeps packets whole.
+
+`Bear` comes with three descriptors: the slot's page, and both ends of the pipe for its output. The
+secret with which the slot proves to the dispatcher who it is travels here and nowhere else; no
+environment, argument or file ever holds it.
+"""
+
+import array
+import os
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+MAX_PACKET = 4096
+ZYGOTE = "kiln-zygote"
+"""What `ps` calls it."""
+
+DESCRIPTORS = 3
+"""Of a `Bear`: page, read end, write end."""
+
+
+class Bear(msgspec.Struct, frozen=True, array_like=True, tag="bear"):
+    """Fork slot `slot` (16 bytes), which says `secret` to the dispatcher."""
+
+    slot: bytes
+    secret: str
+
+
+class Kill(msgspec.Struct, frozen=True, array_like=True, tag="kill"):
+    """SIGKILL to the slot."""
+
+    slot: bytes
+
+
+class Gone(msgspec.Struct, frozen=True, array_like=True, tag="gone"):
+    """The slot has ended. `code`: 0 to 255, or minus the signal; None when it was never born.
+
+    `message`: why not. `proof`: nothing that it started is left.
+    """
+
+    slot: bytes
+    code: int | None
+    message: str
+    proof: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Zygote:
+    """A zygote that runs, and the agent's end of the link to it."""
+
+    pid: int
+    link: socket.socket
+
+
+_encoder = msgspec.msgpack.Encoder()
+_orders: msgspec.msgpack.Decoder[Bear | Kill] = msgspec.msgpack.Decoder(Bear | Kill)
+_reports: msgspec.msgpack.Decoder[Gone] = msgspec.msgpack.Decoder(Gone)
+
+
+def pair() -> tuple[socket.socket, socket.socket]:
+    """Both ends; close-on-exec. Raises OSError."""
+    return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+
+def send(link: socket.socket, message: Bear | Kill | Gone, descriptors: Sequence[int] = ()) -> None:
+    """One packet. Raises BlockingIOError when a non-blocking `link` is full, OSError when cut."""
+    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))]
+    link.sendmsg([_encoder.encode(message)], rights if descriptors else [])
+
+
+def receive_order(link: socket.socket) -> tuple[Bear | Kill | None, list[int]]:
+    """The next order and its descriptors, close-on-exec; None when the agent is gone."""
+    data, descriptors, _, _ = socket.recv_fds(link, MAX_PACKET, DESCRIPTORS)
+    for descriptor in descriptors:
+        os.set_inheritable(descriptor, False)  # recv_fds cannot ask for close-on-exec
+    return (_orders.decode(data) if data else None), descriptors
+
+
+def receive_report(link: socket.socket) -> Gone | None:
+    """The next report; None when the zygote is gone. Raises BlockingIOError when there is none."""
+    data = link.recv(MAX_PACKET)
+    return _reports.decode(data) if data else None

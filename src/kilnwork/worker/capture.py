@@ -1,0 +1,140 @@
+"""The output of the calls of a slot: from its pipe to the attempt that printed it.
+
+Used by `slot_session`. File descriptors 1 and 2 are one pipe, whose other end is read here: when a
+call ends, which is when the next one may begin to print, and now and then meanwhile. The agent has
+that end too, and reads what a slot that died has left in it. What is printed goes to the dispatcher
+and, line by line, to the worker's own output.
+"""
+
+import collections
+import fcntl
+import os
+import select
+import stat
+import sys
+import termios
+from collections.abc import Callable
+from typing import TextIO
+
+from kilnwork.channel import messages
+from kilnwork.worker import holdings, lines
+
+READ_BYTES = 1 << 16
+PIPE_BYTES = 1 << 20
+"""So much may be printed at once before somebody has to read; Linux allows it to everybody."""
+
+KEPT_BYTES = 1 << 20
+"""Of what was sent last, to be sent again on a new connection."""
+
+_NOTHING = b"\0\0\0\0"
+_STDOUT, _STDERR = 1, 2
+
+
+class Capture:
+    """See the module; `attach` makes it this process's output. All of it under `Holdings.lock`."""
+
+    def __init__(self, reading: int, writing: int, *, send: Callable[[messages.Log], None]) -> None:
+        self._reading = reading
+        self._writing = writing
+        self._send = send
+        self._shared = Shared(os.dup(_STDOUT))
+        self._lines = lines.Lines(self._shared)
+        self._kept: collections.deque[messages.Log] = collections.deque()
+        self._kept_bytes = 0
+        self._out: TextIO
+        self._err: TextIO
+        fcntl.fcntl(reading, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+        self._attach()
+
+    def settle(self, level: holdings.Level) -> bool:
+        """What was printed until now is of this attempt; True if that was anything."""
+        if sys.stdout is not self._out or sys.stderr is not self._err:
+            self._restore()
+        try:
+            self._out.flush()
+            self._err.flush()
+        except (OSError, ValueError):
+            self._attach()
+        if fcntl.ioctl(self._reading, termios.FIONREAD, _NOTHING) == _NOTHING:
+            return False
+        self.drain(level)
+        self._lines.close()
+        return True
+
+    def drain(self, level: holdings.Level) -> None:
+        """Pass on what is in the pipe."""
+        while True:
+            try:
+                data = os.read(self._reading, READ_BYTES)
+            except BlockingIOError:
+                return
+            message = messages.Log(level.ref, level.printed, data)
+            level.printed += len(data)
+            self._keep(message)
+            self._send(message)
+            self._lines.write(data)
+            if len(data) < READ_BYTES:
+                return
+
+    @property
+    def kept(self) -> list[messages.Log]:
+        """What was sent last."""
+        return list(self._kept)
+
+    def _keep(self, message: messages.Log) -> None:
+        self._kept.append(message)
+        self._kept_bytes += len(message.data)
+        while self._kept_bytes > KEPT_BYTES:
+            self._kept_bytes -= len(self._kept.popleft().data)
+
+    def _attach(self) -> None:
+        """Whatever was done to 1 and 2: they are the pipe."""
+        os.dup2(self._writing, _STDOUT)
+        os.dup2(self._writing, _STDERR)
+        self._out = _opened(_STDOUT)
+        self._err = _opened(_STDERR)
+        sys.__stdout__ = self._out  # type: ignore[assignment,misc]
+        sys.__stderr__ = self._err  # type: ignore[assignment,misc]
+        self._restore()
+
+    def _restore(self) -> None:
+        """A call that put something else there has ended."""
+        sys.stdout, sys.stderr = self._out, self._err
+
+
+class Shared:
+    """The worker's own output, which all slots have. Written in pieces that a pipe keeps whole."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._piece = select.PIPE_BUF
+        self._dead = False
+        try:
+            if stat.S_ISREG(os.fstat(descriptor).st_mode):
+                self._piece = 1 << 20
+        except OSError:
+            self._dead = True
+
+    def write(self, data: bytes) -> None:
+        """Write it; waits for a slow reader, and does without one that is gone."""
+        while data and not self._dead:
+            piece = data[: self._piece]
+            if len(piece) < len(data) and b"\n" in piece:
+                piece = piece[: piece.rindex(b"\n") + 1]
+            try:
+                written = os.write(self._descriptor, piece)
+            except OSError:
+                self._dead = True
+                return
+            data = data[written:]
+
+
+def _opened(descriptor: int) -> TextIO:
+    return open(
+        descriptor,
+        "w",
+        buffering=1,
+        encoding="utf-8",
+        errors="backslashreplace" if descriptor == _STDERR else "surrogateescape",
+        closefd=False,
+    )

@@ -1,0 +1,163 @@
+"""What a slot holds: calls that are queued, that run, one on top of the other, and ends to report.
+
+Used by `slot_session`. Reports are kept until the dispatcher has them on disk. Everything here is
+changed under `lock`, since the main thread runs calls while the link's thread hears of others; the
+lock is also that of the page and of the output, which go with what is on top.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Iterable
+
+from kilnwork.api import attempts, calls
+from kilnwork.channel import messages
+
+Report = messages.Started | messages.Done
+
+
+class Level:
+    """One attempt that has begun, and may have others on top that it waits for.
+
+    `stop`: why it is to end, "" as long as it may run. `raised`: Cancelled was raised in it.
+    `waits`: how often it waits: its main thread, coroutines and threads of its own.
+    """
+
+    __slots__ = (
+        "announced",
+        "began",
+        "ordinals",
+        "printed",
+        "raised",
+        "ref",
+        "reported",
+        "run",
+        "started",
+        "stop",
+        "waits",
+    )
+
+    def __init__(self, run: calls.CallRun) -> None:
+        self.run = run
+        self.ref = run.ref
+        self.started = 0.0
+        self.began = 0.0
+        self.printed = 0
+        self.stop = ""
+        self.raised = False
+        self.reported = False
+        self.waits = 0
+        self.announced: messages.Waiting | None = None
+        self.ordinals: dict[str, int] | None = None
+
+
+class Holdings:
+    """See the module. `stack`: the innermost last."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.stack: list[Level] = []
+        self.queue: deque[calls.CallRun] = deque()
+        self.placed: deque[calls.CallRun] = deque()
+        self.ends: list[calls.CallEnd] = []
+        self._serial = 0
+        self._reports: dict[int, Report] = {}
+
+    # all of the following under the lock
+
+    def take_in(self, runs: Iterable[calls.CallRun]) -> list[attempts.AttemptRef]:
+        """Keep what was sent; what can not run here now is to be returned."""
+        level = self.stack[-1] if self.stack else None
+        waits = level is not None and level.waits > 0
+        in_place = level is not None and level.announced is not None and level.announced.in_place
+        returned = []
+        for run in runs:
+            if run.in_place and in_place:
+                self.placed.append(run)
+            elif run.in_place or waits:
+                returned.append(run.ref)
+            else:
+                self.queue.append(run)
+        return returned
+
+    def return_all(self) -> list[attempts.AttemptRef]:
+        """Everything that has not begun."""
+        refs = [run.ref for run in (*self.placed, *self.queue)]
+        self.placed.clear()
+        self.queue.clear()
+        return refs
+
+    def take_back(self, count: int) -> list[attempts.AttemptRef]:
+        """Up to `count` of the newest that have not begun."""
+        return [self.queue.pop().ref for _ in range(min(count, len(self.queue)))]
+
+    def withdraw(self, ref: attempts.AttemptRef) -> bool:
+        """True if it had not begun; it never will."""
+        for waiting in (self.queue, self.placed):
+            for run in waiting:
+                if run.ref == ref:
+                    waiting.remove(run)
+                    return True
+        return False
+
+    def level(self, ref: attempts.AttemptRef) -> Level | None:
+        """The one that runs, or waits below others."""
+        return next((level for level in self.stack if level.ref == ref), None)
+
+    def refs(self) -> tuple[attempts.AttemptRef, ...]:
+        """Everything that the dispatcher should know is here."""
+        reported = [ref for report in self._reports.values() for ref in _refs(report)]
+        running = [level.ref for level in self.stack]
+        waiting = [run.ref for run in (*self.placed, *self.queue)]
+        ended = [end.ref for end in self.ends]
+        return tuple(dict.fromkeys((*running, *waiting, *ended, *reported)))
+
+    def drop(self, unknown: set[attempts.AttemptRef]) -> bool:
+        """Forget these; True when one of them runs, which cannot be forgotten."""
+        for waiting in (self.queue, self.placed):
+            kept = [run for run in waiting if run.ref not in unknown]
+            waiting.clear()
+            waiting.extend(kept)
+        self.ends[:] = [end for end in self.ends if end.ref not in unknown]
+        for serial, report in list(self._reports.items()):
+            if isinstance(report, messages.Started):
+                if report.ref in unknown:
+                    del self._reports[serial]
+            else:
+                ends = tuple(end for end in report.ends if end.ref not in unknown)
+                self._reports[serial] = messages.Done(serial, ends)
+        return any(level.ref in unknown for level in self.stack)
+
+    # reports
+
+    def started(self, level: Level) -> messages.Started:
+        """The report that it runs."""
+        level.reported = True
+        self._serial += 1
+        report = messages.Started(self._serial, level.ref, level.started)
+        self._reports[self._serial] = report
+        return report
+
+    def done(self) -> messages.Done | None:
+        """The report of all ends so far that are in none; None when there are none."""
+        if not self.ends:
+            return None
+        self._serial += 1
+        report = messages.Done(self._serial, tuple(self.ends))
+        self.ends.clear()
+        self._reports[self._serial] = report
+        return report
+
+    def acknowledged(self, serial: int) -> None:
+        """Reports up to this one are on disk."""
+        while self._reports and (oldest := next(iter(self._reports))) <= serial:
+            del self._reports[oldest]
+
+    def reports(self) -> list[Report]:
+        """All that are not acknowledged."""
+        return list(self._reports.values())
+
+
+def _refs(report: Report) -> Iterable[attempts.AttemptRef]:
+    if isinstance(report, messages.Started):
+        return (report.ref,)
+    return (end.ref for end in report.ends)

@@ -1,0 +1,68 @@
+"""Cancelled, raised in the main thread of a slot, in user code and nowhere else.
+
+Used by `slot_session`. The link's thread asks for it by a signal, whose handler raises if user code
+is on top at that moment: neither ours nor that of the SDK is ever left half-way. If it is not, the
+next tick tries again, and where we wait for results `due` is looked at.
+"""
+
+import signal
+import threading
+from collections.abc import Callable
+from types import CodeType, FrameType
+
+from kilnwork.sdk import errors
+from kilnwork.worker import holdings
+
+SIGNAL = signal.SIGRTMIN + 5
+"""One that user code hardly uses; its default action would end the process."""
+
+_OURS = "kilnwork."
+
+
+class Interrupts:
+    """See the module. Make it in the main thread. `user`: user code runs, or is about to return.
+
+    `doors`: the functions that call user code; what is above one is not ours.
+    """
+
+    __slots__ = ("_doors", "_main", "_stack", "user")
+
+    def __init__(
+        self, stack: list[holdings.Level], *, doors: tuple[Callable[..., object], ...]
+    ) -> None:
+        self.user = False
+        self._stack = stack
+        self._doors: frozenset[CodeType] = frozenset(door.__code__ for door in doors)
+        self._main = threading.get_ident()
+        signal.signal(SIGNAL, self._raise)
+
+    def due(self) -> bool:
+        """True when what is on top is to end, itself or because of what waits for it."""
+        return bool(self._stack) and not self._stack[-1].raised and self.wanted()
+
+    def wanted(self) -> bool:
+        """True when anything that has begun is to end."""
+        return any(level.stop for level in self._stack)
+
+    def ask(self) -> None:
+        """From any thread, as often as one likes."""
+        signal.pthread_kill(self._main, SIGNAL)
+
+    def cancelled(self) -> errors.Cancelled:
+        """What to raise in user code now; once for each attempt."""
+        top = self._stack[-1]
+        top.raised = True
+        if top.stop:
+            return errors.Cancelled("the task was asked to stop", reason=top.stop)
+        return errors.Cancelled("the task that waits for this one here was asked to stop")
+
+    def _raise(self, _: int, frame: FrameType | None) -> None:
+        if self.user and self.due() and not self._in_ours(frame):
+            raise self.cancelled()
+
+    def _in_ours(self, frame: FrameType | None) -> bool:
+        while frame is not None and frame.f_code not in self._doors:
+            if str(frame.f_globals.get("__name__")).startswith(_OURS):
+                return True
+            frame = frame.f_back
+        return False

@@ -1,0 +1,176 @@
+"""The agent's end of the zygote: have slots born, have them killed, hear of their end.
+
+Used by `slots`. The first zygote was forked by `__main__`; when one dies, its slots die with it,
+what they leave falls to the agent, and the next birth has another zygote executed.
+"""
+
+import asyncio
+import collections
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+
+from kilnwork.kit import coroutines
+from kilnwork.worker import births, leftovers, reaper
+
+_MARKER = "zygote"
+
+Gone = Callable[[births.Gone], None]
+_Packet = tuple[births.Bear | births.Kill, tuple[int, ...]]
+
+
+class Nursery:
+    """See the module. Not for more than one event loop; `gone` is called for every birth once."""
+
+    def __init__(
+        self,
+        *,
+        crew: coroutines.Crew,
+        waiter: reaper.Reaper,
+        remains: leftovers.Leftovers,
+        gone: Gone,
+    ) -> None:
+        self._crew = crew
+        self._reaper = waiter
+        self._leftovers = remains
+        self._gone = gone
+        self._zygote: births.Zygote | None = None
+        self._count = 0
+        self._alive: set[bytes] = set()
+        self._unsent: collections.deque[_Packet] = collections.deque()
+        self._closing = False
+        self._over = asyncio.Event()
+        self._over.set()
+
+    @property
+    def closing(self) -> bool:
+        """True once no births will follow."""
+        return self._closing
+
+    def adopt(self, zygote: births.Zygote) -> None:
+        """Use this zygote from now on; in the turn of the event loop in which it was started, or
+        before the first."""
+        self._zygote = zygote
+        self._over.clear()
+        self._count += 1
+        zygote.link.setblocking(False)
+        root = self._leftovers.enrol(zygote.pid, marker=f"{_MARKER}-{self._count}")
+        ended = self._reaper.watch(zygote.pid)
+        asyncio.get_running_loop().add_reader(zygote.link, self._readable, zygote)
+        self._crew.start("zygote", self._keep(zygote, ended, root))
+
+    def bear(self, slot: bytes, secret: str, descriptors: tuple[int, ...]) -> None:
+        """Have a slot forked; its descriptors are closed here. Raises OSError."""
+        if self._zygote is None:
+            try:
+                self.adopt(_execute())
+            except OSError:
+                _close(descriptors)
+                raise
+        self._alive.add(slot)
+        self._send(births.Bear(slot, secret), descriptors)
+
+    def kill(self, slot: bytes) -> None:
+        """SIGKILL to a slot that was born."""
+        if slot in self._alive:
+            self._send(births.Kill(slot))
+
+    async def close(self, *, timeout_s: float) -> None:
+        """No births any more: the zygote kills all slots, and ends."""
+        self._closing = True
+        if self._zygote is not None:
+            asyncio.get_running_loop().remove_writer(self._zygote.link)
+            self._zygote.link.shutdown(socket.SHUT_WR)
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._over.wait()
+            except TimeoutError:
+                return
+
+    async def _keep(
+        self, zygote: births.Zygote, ended: asyncio.Future[int], root: leftovers.Root
+    ) -> None:
+        """Until it is gone: then so are its slots, and we are the heir of what they left."""
+        await ended
+        self._read_all(zygote)
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(zygote.link)
+        loop.remove_writer(zygote.link)
+        zygote.link.close()
+        self._zygote = None
+        while self._unsent:
+            _close(self._unsent.popleft()[1])
+        heirless, self._alive = self._alive, set()
+        proof = await self._leftovers.clear(root)
+        for slot in heirless:
+            self._gone(births.Gone(slot, -signal.SIGKILL, "", proof))
+        self._over.set()
+
+    def _readable(self, zygote: births.Zygote) -> None:
+        if not self._read_all(zygote):
+            asyncio.get_running_loop().remove_reader(zygote.link)  # its end will be reported
+
+    def _read_all(self, zygote: births.Zygote) -> bool:
+        while True:
+            try:
+                report = births.receive_report(zygote.link)
+            except BlockingIOError:
+                return True
+            except OSError:
+                return False
+            if report is None:
+                return False
+            if report.slot in self._alive:
+                self._alive.discard(report.slot)
+                self._gone(report)
+
+    def _send(self, order: births.Bear | births.Kill, descriptors: tuple[int, ...] = ()) -> None:
+        self._unsent.append((order, descriptors))
+        self._push()
+
+    def _push(self) -> None:
+        if self._zygote is None:
+            return
+        loop, link = asyncio.get_running_loop(), self._zygote.link
+        while self._unsent:
+            order, descriptors = self._unsent[0]
+            try:
+                births.send(link, order, descriptors)
+            except BlockingIOError:
+                loop.add_writer(link, self._push)
+                return
+            except OSError:
+                break  # it is dead, and its end is about to be seen
+            self._unsent.popleft()
+            _close(descriptors)
+        loop.remove_writer(link)
+
+
+def _execute() -> births.Zygote:
+    ours, theirs = births.pair()
+    try:
+        pid = os.posix_spawn(
+            sys.executable,
+            [
+                sys.executable,
+                *(["-P"] if sys.flags.safe_path else []),
+                "-m",
+                "kilnwork.worker.zygote",
+            ],
+            os.environ,
+            file_actions=[(os.POSIX_SPAWN_DUP2, theirs.fileno(), 0)],
+            setsigmask=(),
+        )
+    except BaseException:
+        ours.close()
+        raise
+    finally:
+        theirs.close()
+    return births.Zygote(pid, ours)
+
+
+def _close(descriptors: tuple[int, ...]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)

@@ -1,0 +1,39 @@
+"""Run an agent to its end: what `__main__` does once the zygote is on its way."""
+
+import asyncio
+import logging
+import os
+import secrets
+
+from kilnwork.channel import errors as channel_errors
+from kilnwork.kit import clock, errors, ids
+from kilnwork.worker import agent, births, settings
+
+log = logging.getLogger(__name__)
+
+LEAVING = "Leaving"
+"""The dispatcher's word for: it ends for good, and so should we."""
+
+
+def serve(given: settings.Settings, zygote: births.Zygote) -> int:
+    """Until the agent is told to stop; the exit code of the worker."""
+    try:
+        asyncio.run(_run(given, zygote))
+    except errors.KilnError as error:
+        refused = isinstance(error, channel_errors.LinkRefused) and not error.retry
+        if isinstance(error, channel_errors.LinkRefused) and error.reason == LEAVING:
+            return 0
+        log.error("worker leaves", extra={"why": str(error)})  # noqa: TRY400
+        return 3 if refused else 1
+    return 0
+
+
+async def _run(given: settings.Settings, zygote: births.Zygote) -> None:
+    worker = agent.Agent(
+        given,
+        inherited=os.environ,
+        clock=clock.SystemClock(),
+        entropy=ids.system_entropy(),
+        session=secrets.token_bytes(16),
+    )
+    await worker.run(zygote)

@@ -1,0 +1,110 @@
+"""A slot: a process of one running call at a time, forked from the zygote.
+
+Used by `zygote`, which calls `live` in the new process. Here is what makes the process fit for it:
+a session and a subreaper of its own, so that all it starts stays below it; its output, a pipe; a
+stack for a thousand calls on top of each other. What it does then is `slot_session`.
+"""
+
+import logging
+import os
+import resource
+import socket
+import sys
+from dataclasses import dataclass
+
+from kilnwork.channel import errors as channel_errors
+from kilnwork.kit import clock as clocks
+from kilnwork.kit import processes
+from kilnwork.worker import page, slot_session
+
+NAME = "kiln-slot"
+"""What `ps` calls it."""
+
+STACK_BYTES = 120 << 20
+"""How far the stack of the main thread may grow. Linux keeps 128 MiB free below it when a program
+starts, whatever the limit is then (mmap_base in arch/x86/mm/mmap.c)."""
+
+CONNECT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What all slots of a worker have in common. `channel`: the dispatcher's Unix socket."""
+
+    channel: str
+    clock: clocks.Clock
+
+
+@dataclass(frozen=True, slots=True)
+class Birth:
+    """What one slot is given: who it is, and descriptors, which it owns.
+
+    `zygote`: the pid of the process that forks it. `page`, `reading`, `writing`: see `births`.
+    """
+
+    zygote: int
+    slot: bytes
+    secret: str
+    page: int
+    reading: int
+    writing: int
+
+
+def live(here: Surroundings, birth: Birth) -> None:
+    """Serve until the link is over; returns only if there never was one."""
+    os.setsid()
+    processes.die_with_parent(birth.zygote)
+    processes.become_subreaper()
+    processes.rename(NAME)
+    _widen_stack()
+    _quieten_logs()
+    sheet = page.Page(birth.page)
+    os.close(birth.page)
+    held = slot_session.SlotSession(
+        slot=birth.slot,
+        secret=birth.secret,
+        connect=lambda: _connect(here.channel),
+        clock=here.clock,
+        sheet=sheet,
+        pipe=(birth.reading, birth.writing),
+    )
+    try:
+        held.link.open(timeout_s=CONNECT_S)
+        held.work()
+    except channel_errors.ChannelError:
+        return
+
+
+def _connect(path: str) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.connect(path)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _widen_stack() -> None:
+    """For this process and what it starts; threads keep the size that their library read."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_STACK)
+    wanted = STACK_BYTES if hard == resource.RLIM_INFINITY else min(STACK_BYTES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_STACK, (wanted, hard))
+
+
+def _quieten_logs() -> None:
+    """User code finds logging as any program does; what we say goes where the agent's does."""
+    root = logging.getLogger()
+    ours = logging.getLogger("kilnwork")
+    descriptor = os.dup(2)
+    stream = open(descriptor, "w", buffering=1, errors="replace")  # noqa: SIM115, PTH123
+    for handler in root.handlers:
+        if isinstance(handler, logging.StreamHandler):
+            handler.setStream(stream)
+            ours.addHandler(handler)
+    ours.propagate = False
+    ours.setLevel(logging.WARNING)
+    root.handlers.clear()
+    root.setLevel(logging.WARNING)
+    sys.stdout.flush()

@@ -1,0 +1,238 @@
+"""The zygote: a process of one thread that forks slots, waits for them, and proves that they ended.
+
+Forked by `__main__` before the agent imports asyncio, so that agent, zygote and slots share their
+pages; a later one is executed (`python -m kilnwork.worker.zygote`, standard input is its socket).
+It runs no user code. As it is a subreaper, what a slot leaves behind becomes its child: whatever
+child of it is no slot belongs to a slot that has died, and is killed. A slot is a subreaper itself,
+so nothing gets here from one that lives. Without an agent it kills all slots, and then ends; when
+the zygote dies its slots die with it (PR_SET_PDEATHSIG), and the agent clears what they leave.
+"""
+
+import functools
+import gc
+import logging
+import os
+import select
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NoReturn
+
+from kilnwork.kit import clock, logs, processes
+from kilnwork.worker import births, settings, slot
+
+log = logging.getLogger(__name__)
+
+PATIENCE_S = 10.0
+"""A killed process that is not gone by then is stuck in the kernel: there is no proof."""
+
+FAILED_BIRTH = 70
+"""Exit code of a slot that could not begin (EX_SOFTWARE, sysexits.h)."""
+
+_FIRST_PAUSE_S = 0.0005
+_LONGEST_PAUSE_S = 0.05
+
+Live = Callable[[slot.Birth], None]
+
+
+@dataclass(slots=True)
+class _Ended:
+    """A slot that was waited for; what it left may still run."""
+
+    slot: bytes
+    code: int
+    until: float
+
+
+class Zygote:
+    """See the module. `live`: the life of a slot, in its own process."""
+
+    def __init__(self, link: socket.socket, *, clock: clock.Clock, live: Live) -> None:
+        self._link = link
+        self._clock = clock
+        self._live = live
+        self._pid = os.getpid()
+        self._slots: dict[int, bytes] = {}
+        self._ended: list[_Ended] = []
+        self._given_up: set[processes.ProcessId] = set()
+        self._pause_s = _FIRST_PAUSE_S
+        self._orphaned = False
+        self._woken, self._waker = socket.socketpair()
+
+    def serve(self) -> None:
+        """Until the agent is gone and no slot is left."""
+        processes.become_subreaper()
+        self._woken.setblocking(False)
+        self._waker.setblocking(False)
+        signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        poll = select.poll()
+        poll.register(self._woken, select.POLLIN)
+        poll.register(self._link, select.POLLIN)
+        while self._slots or self._ended or not self._orphaned:
+            ready = dict(poll.poll(self._pause_s * 1000 if self._ended else None))
+            if self._woken.fileno() in ready:
+                self._calm()
+            if self._link.fileno() in ready and not self._obey():
+                poll.unregister(self._link)
+                self._orphaned = True
+                processes.send(self._slots, signal.SIGKILL)
+            self._sweep()
+
+    def _calm(self) -> None:
+        try:
+            while len(self._woken.recv(4096)) == 4096:
+                continue
+        except BlockingIOError:
+            return
+
+    def _obey(self) -> bool:
+        """Carry out one order; False when there will be no more."""
+        try:
+            order, descriptors = births.receive_order(self._link)
+        except OSError:
+            return False
+        try:
+            match order:
+                case births.Bear():
+                    self._bear(order, descriptors)
+                case births.Kill():
+                    born = [pid for pid, name in self._slots.items() if name == order.slot]
+                    processes.send(born, signal.SIGKILL)
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+        return order is not None
+
+    def _bear(self, order: births.Bear, descriptors: list[int]) -> None:
+        if len(descriptors) != births.DESCRIPTORS:
+            self._report(births.Gone(order.slot, None, "its descriptors did not arrive", True))
+            return
+        try:
+            pid = processes.fork()
+        except OSError as error:
+            why = f"the worker cannot fork: {error.strerror}"
+            self._report(births.Gone(order.slot, None, why, True))
+            return
+        if pid == 0:
+            self._become(order, descriptors)
+        self._slots[pid] = order.slot
+
+    def _become(self, order: births.Bear, descriptors: list[int]) -> NoReturn:
+        """In the child: nothing of the zygote goes on here."""
+        code = FAILED_BIRTH
+        try:
+            signal.set_wakeup_fd(-1)
+            for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):
+                signal.signal(number, signal.SIG_DFL)
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            for end in (self._link, self._woken, self._waker):
+                end.close()
+            gc.enable()
+            page, reading, writing = descriptors
+            self._live(slot.Birth(self._pid, order.slot, order.secret, page, reading, writing))
+            code = os.EX_OK
+        except BaseException:  # noqa: BLE001  whatever it was, this process must not go on
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+
+    def _sweep(self) -> None:
+        """Wait for all that have ended, then for what they left behind."""
+        alone = False
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                alone = True
+                break
+            if pid == 0:
+                break
+            name = self._slots.pop(pid, None)
+            if name is not None:
+                code = os.waitstatus_to_exitcode(status)
+                until = self._clock.monotonic() + PATIENCE_S
+                self._ended.append(_Ended(name, code, until))
+                self._pause_s = _FIRST_PAUSE_S
+        if self._ended and (alone or not self._kill_orphans()):
+            self._settle(proof=True)
+
+    def _kill_orphans(self) -> bool:
+        """Kill what dead slots left; False when there is nothing.
+
+        The kernel gives the children of a process to its subreaper before it may be waited for, and
+        lists them until we wait for them: what is not seen here is not there.
+        """
+        stats = processes.look()
+        orphans = {
+            pid
+            for pid, stat in stats.items()
+            if stat.parent == self._pid
+            and pid not in self._slots
+            and processes.ProcessId(pid, stat.started) not in self._given_up
+        }
+        if not orphans:
+            return False
+        if self._clock.monotonic() > self._ended[-1].until:
+            self._given_up |= {processes.ProcessId(pid, stats[pid].started) for pid in orphans}
+            log.error("processes of a slot cannot be killed", extra={"pids": sorted(orphans)})
+            self._settle(proof=False)
+            return True
+        left = orphans | processes.below(orphans, stats)
+        groups = {stats[pid].group for pid in left} - self._slots.keys() - {os.getpgrp()}
+        processes.send((-group for group in groups), signal.SIGKILL)
+        processes.send(left, signal.SIGKILL)
+        self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
+        return True
+
+    def _settle(self, *, proof: bool) -> None:
+        ended, self._ended = self._ended, []
+        for one in ended:
+            self._report(births.Gone(one.slot, one.code, "", proof))
+
+    def _report(self, report: births.Gone) -> None:
+        try:
+            births.send(self._link, report)
+        except OSError:
+            log.debug("the agent is gone")
+
+
+def prepare(given: settings.Settings) -> None:
+    """What all slots inherit: where they run, what they import, and nothing of the agent's."""
+    if given.workdir is not None:
+        os.chdir(given.workdir)
+    sys.path.extend(entry for entry in given.pythonpath if entry not in sys.path)
+    for name in settings.OWN_VARIABLES & os.environ.keys():
+        del os.environ[name]
+    if given.owner is not None:
+        os.close(given.owner)
+
+
+def run(link: socket.socket, given: settings.Settings) -> None:
+    """Be the zygote, in a process of its own, until the agent is gone."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    processes.rename(births.ZYGOTE)
+    prepare(given)
+    gc.disable()
+    gc.freeze()
+    here = slot.Surroundings(given.channel, clock.SystemClock())
+    Zygote(link, clock=here.clock, live=functools.partial(slot.live, here)).serve()
+
+
+def main() -> None:
+    """A zygote that was executed because an older one died."""
+    logs.setup()
+    link = socket.socket(fileno=os.dup(0))
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.environ.pop("KILN_OWNER_FD", None)  # was not inherited
+    run(link, settings.from_environment(os.environ))
+
+
+if __name__ == "__main__":
+    main()
