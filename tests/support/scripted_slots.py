@@ -1,0 +1,228 @@
+"""The dispatcher's end of agents *and* slots as a script: real frames on a real Unix socket.
+
+For tests of slots that want to decide what a dispatcher says and when: `ScriptedHub` for the agent,
+and here what it needs to speak to slots. A slot is told nothing that a test does not ask for, but
+that its reports are acknowledged.
+"""
+
+import asyncio
+import hashlib
+import os
+from collections import defaultdict
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from kilnwork.api import attempts, calls, task
+from kilnwork.channel import frames, messages
+from kilnwork.kit import ids
+from kilnwork.sdk import pickling
+from support import scripted_hub, waiting
+
+M = TypeVar("M")
+
+
+class Slot:
+    """One slot: its link, if it has one, and all that it has said."""
+
+    def __init__(self, name: bytes) -> None:
+        self.name = name
+        self.hellos: list[messages.SlotHello] = []
+        self.seen: list[Any] = []
+        self.logs: defaultdict[attempts.AttemptRef, bytearray] = defaultdict(bytearray)
+        self.order: list[tuple[str, Any]] = []
+        self.ends: dict[attempts.AttemptRef, calls.CallEnd] = {}
+        self.writer: asyncio.StreamWriter | None = None
+        self.templates: dict[str, int] = {}
+        self.unknown: tuple[attempts.AttemptRef, ...] = ()
+
+    def send(self, *sent: frames.Sent) -> None:
+        """Say something to it."""
+        assert self.writer is not None, "the slot has no link"
+        self.writer.write(b"".join(map(frames.encode, sent)))
+
+    def drop(self) -> None:
+        """Cut its link."""
+        if self.writer is not None:
+            self.writer.transport.abort()
+            self.writer = None
+
+    def all_of(self, kind: type[M]) -> list[M]:
+        """Everything of one kind that it has said."""
+        return [message for message in self.seen if isinstance(message, kind)]
+
+
+class SlotHub(scripted_hub.ScriptedHub):
+    """See the module."""
+
+    def __init__(self, path: Path, **options: float) -> None:
+        super().__init__(path, **options)
+        self.slots: dict[bytes, Slot] = {}
+        self.blobs = path.parent / "blobs"
+        self.refuse_slots: messages.Refused | None = None
+        self.answers_slots = True
+
+    async def open(self) -> Slot:
+        """Have a slot opened; it has joined."""
+        slot = Slot(os.urandom(16))
+        self.slots[slot.name] = slot
+        self.send(messages.OpenSlot(slot.name))
+        await waiting.wait_until_async(lambda: slot.hellos, what="the slot joins")
+        return slot
+
+    async def gone(self, slot: Slot, *, timeout_s: float = 10.0) -> messages.SlotGone:
+        """What the agent says of its end."""
+        found = await waiting.wait_until_async(
+            lambda: [m for m in self.all_of(messages.SlotGone) if m.slot == slot.name],
+            what="the agent reports its end",
+            timeout_s=timeout_s,
+        )
+        assert len(found) == 1
+        return found[0]
+
+    def call(self, slot: Slot, function: str, *args: Any, **more: Any) -> attempts.AttemptRef:
+        """Send it one call by the name of the function; its ref. `more`: of `run`."""
+        run = self.run_of(slot, function, *args, **more)
+        slot.send(messages.Calls((run,)))
+        return run.ref
+
+    def run_of(self, slot: Slot, function: str, *args: Any, **more: Any) -> calls.CallRun:
+        """A call for it, whose template it has been told. `more`: `kwargs`, fields of the run
+        (`ref`, `in_place`, `name`, `values`) or of the `task.Call`."""
+        ref = more.pop("ref", None) or attempts.AttemptRef(ids.new_task_id(), 1, 1)
+        fields = {k: more.pop(k) for k in ("in_place", "name", "values") if k in more}
+        payload, _ = pickling.pack_arguments(args, more.pop("kwargs", {}), None)  # type: ignore[arg-type]
+        spec = task.TaskSpec(call=task.Call(function=function, **more))
+        known = repr(spec)
+        if known not in slot.templates:
+            slot.templates[known] = len(slot.templates) + 1
+            slot.send(messages.Template(slot.templates[known], spec))
+        fields = {"name": "", **fields}
+        return calls.CallRun(ref, slot.templates[known], payload, **fields)
+
+    async def end(
+        self, slot: Slot, ref: attempts.AttemptRef, *, timeout_s: float = 10.0
+    ) -> calls.CallEnd:
+        """How the attempt ended."""
+        await waiting.wait_until_async(
+            lambda: ref in slot.ends, what=f"the end of {ref}", timeout_s=timeout_s
+        )
+        return slot.ends[ref]
+
+    async def said(self, slot: Slot, kind: type[M], *, timeout_s: float = 10.0) -> list[M]:
+        """What it has said of one kind, at least one."""
+        return await waiting.wait_until_async(
+            lambda: slot.all_of(kind), what=f"a {kind.__name__}", timeout_s=timeout_s
+        )
+
+    async def result(self, slot: Slot, ref: attempts.AttemptRef) -> Any:
+        """The value of a success."""
+        end = await self.end(slot, ref)
+        assert end.ending is attempts.Ending.SUCCEEDED, end
+        assert end.payload is not None
+        return pickling.unpack_value(end.payload, None)  # type: ignore[arg-type]
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """The first frame says who it is."""
+        cutter = frames.Cutter()
+        bodies: list[bytes] = []
+        try:
+            while not bodies:
+                data = await reader.read(1 << 16)
+                if not data:
+                    writer.close()
+                    return
+                bodies = cutter.feed(data)
+        except ConnectionError:
+            return
+        hello = frames.decode_hello(bodies[0])
+        if isinstance(hello, messages.SlotHello):
+            await self._serve_slot(hello, bodies[1:], cutter, reader, writer)
+        else:
+            await self._serve_worker(bodies, cutter, reader, writer)
+
+    async def _serve_worker(
+        self,
+        bodies: list[bytes],
+        cutter: frames.Cutter,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        self._writers.add(writer)
+        self._links += 1
+        try:
+            while True:
+                for body in bodies:
+                    self._received(frames.decode_from_worker(body), writer)
+                data = await reader.read(1 << 16)
+                if not data:
+                    break
+                bodies = cutter.feed(data)
+        except ConnectionError:
+            pass
+        finally:
+            self._writers.discard(writer)
+            self._links -= 1
+            writer.close()
+
+    async def _serve_slot(
+        self,
+        hello: messages.SlotHello,
+        bodies: list[bytes],
+        cutter: frames.Cutter,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        slot = self.slots[hello.slot]
+        if self.refuse_slots is not None:
+            writer.write(frames.encode(self.refuse_slots))
+            writer.close()
+            return
+        digest = next(o.digest for o in self.all_of(messages.SlotOpening) if o.slot == hello.slot)
+        assert hashlib.sha256(hello.credential.encode()).digest() == digest
+        slot.writer = writer
+        writer.write(
+            frames.encode(
+                messages.Attached(
+                    self.epoch, slot.unknown, str(self.blobs / "default"), "default", "counter"
+                )
+            )
+        )
+        slot.templates.clear()
+        slot.hellos.append(hello)
+        self._links += 1
+        try:
+            while True:
+                for body in bodies:
+                    self._slot_says(slot, frames.decode_from_slot(body))
+                data = await reader.read(1 << 18)
+                if not data:
+                    break
+                bodies = cutter.feed(data)
+        except ConnectionError:
+            pass
+        finally:
+            self._links -= 1
+            if slot.writer is writer:
+                slot.writer = None
+            writer.close()
+
+    def _slot_says(self, slot: Slot, message: Any) -> None:
+        if isinstance(message, messages.Log):
+            kept = slot.logs[message.ref]
+            assert message.offset <= len(kept), "output is missing"
+            kept[message.offset :] = message.data
+            slot.order.append(("log", message.ref))
+            return
+        slot.seen.append(message)
+        if isinstance(message, messages.Done):
+            for end in message.ends:
+                slot.ends[end.ref] = end
+                slot.order.append(("end", end.ref))
+        if isinstance(message, messages.Done | messages.Started) and self.answers_slots:
+            slot.send(messages.Acknowledged(message.serial))
+
+    def payload(self, value: Any) -> attempts.Payload:
+        """A value as a result holds it."""
+        return attempts.Payload(attempts.JSON, msgspec.json.encode(value))
