@@ -10,6 +10,10 @@ from typing import TYPE_CHECKING, Any
 from kilnwork.version import __version__
 
 if TYPE_CHECKING:
+    from kilnwork import testing
+    from kilnwork.data.parts import Part
+    from kilnwork.sdk.context import Context, context
+    from kilnwork.sdk.decorator import task
     from kilnwork.sdk.errors import (
         BadOption,
         Cancelled,
@@ -25,9 +29,32 @@ if TYPE_CHECKING:
         TaskFailed,
         TaskLost,
         TaskTimedOut,
+        TooManyFailed,
+    )
+    from kilnwork.sdk.finding import future
+    from kilnwork.sdk.futures import Future, Futures
+    from kilnwork.sdk.local import start
+    from kilnwork.sdk.remote import connect
+    from kilnwork.sdk.session import Session
+    from kilnwork.sdk.streams import Stream
+    from kilnwork.sdk.task import Task
+    from kilnwork.sdk.values import Ref, get, put, split
+    from kilnwork.sdk.waiting import (
+        ALL_COMPLETED,
+        FIRST_COMPLETED,
+        FIRST_EXCEPTION,
+        as_completed,
+        gather,
+        wait,
     )
 
 _HOMES = {
+    "kilnwork.data.parts": ("Part",),
+    "kilnwork.sdk.context": (
+        "Context",
+        "context",
+    ),
+    "kilnwork.sdk.decorator": ("task",),
     "kilnwork.sdk.errors": (
         "BadOption",
         "Cancelled",
@@ -43,30 +70,81 @@ _HOMES = {
         "TaskFailed",
         "TaskLost",
         "TaskTimedOut",
+        "TooManyFailed",
+    ),
+    "kilnwork.sdk.finding": ("future",),
+    "kilnwork.sdk.futures": (
+        "Future",
+        "Futures",
+    ),
+    "kilnwork.sdk.local": ("start",),
+    "kilnwork.sdk.remote": ("connect",),
+    "kilnwork.sdk.session": ("Session",),
+    "kilnwork.sdk.streams": ("Stream",),
+    "kilnwork.sdk.task": ("Task",),
+    "kilnwork.sdk.values": (
+        "Ref",
+        "get",
+        "put",
+        "split",
+    ),
+    "kilnwork.sdk.waiting": (
+        "ALL_COMPLETED",
+        "FIRST_COMPLETED",
+        "FIRST_EXCEPTION",
+        "as_completed",
+        "gather",
+        "wait",
     ),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "ALL_COMPLETED",
+    "FIRST_COMPLETED",
+    "FIRST_EXCEPTION",
     "BadOption",
     "Cancelled",
+    "Context",
     "DispatcherLost",
+    "Future",
+    "Futures",
     "InputFailed",
     "KeyTaken",
     "KilnError",
     "NoSession",
     "NotInTask",
     "NotPicklable",
+    "Part",
+    "Ref",
     "RemoteTraceback",
+    "Session",
+    "Stream",
+    "Task",
     "TaskError",
     "TaskFailed",
     "TaskLost",
     "TaskTimedOut",
+    "TooManyFailed",
     "__version__",
+    "as_completed",
+    "connect",
+    "context",
+    "future",
+    "gather",
+    "get",
+    "put",
+    "split",
+    "start",
+    "task",
+    "testing",
+    "wait",
 ]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "testing":
+        return import_module("kilnwork.testing")
     home = _HOME_OF.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

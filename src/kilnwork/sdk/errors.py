@@ -36,6 +36,13 @@ class NotPicklable(KilnError, TypeError):
         self.path = path
 
 
+class TooManyFailed(KilnError):
+    """A map was stopped, because more of its calls have failed than `max_failed` allows.
+
+    Its cause is the error of the call that was one too many.
+    """
+
+
 class DispatcherLost(KilnError, ConnectionError):
     """The dispatcher does not answer any more; what it has accepted goes on without us."""
 
@@ -102,6 +109,7 @@ PUBLIC: tuple[type[Exception], ...] = (
     NotInTask,
     BadOption,
     NotPicklable,
+    TooManyFailed,
     DispatcherLost,
     TaskError,
     TaskFailed,

@@ -10,7 +10,7 @@ Futures may be anywhere in arguments: `pack_arguments` says which tasks the call
 """
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from types import ModuleType
 from typing import Any
@@ -31,6 +31,8 @@ unpack_error = failures.unpack_error
 failure = failures.failure
 
 _decode = msgspec.json.Decoder().decode
+_encode = msgspec.msgpack.Encoder().encode
+_payloads = msgspec.msgpack.Decoder(list[Payload]).decode
 _NONE = Payload(attempts.JSON, b"null")
 
 
@@ -92,7 +94,16 @@ def unpack_value(payload: Payload, blobs: envelope.Blobs) -> Any:
         return _decode(data)
     if payload.media_type == attempts.PICKLE:
         return envelope.load(data)
+    if payload.media_type == attempts.STREAM:
+        return [unpack_value(each, blobs) for each in _payloads(data)]
     return bytes(data)
+
+
+def pack_stream(payloads: Sequence[Payload], blobs: envelope.Blobs) -> Payload:
+    """The result of a generator: all that it has yielded, each packed already."""
+    held = [digest for each in payloads for digest in (each.digest, *each.blobs) if digest]
+    dumped = envelope.Dumped((_encode(payloads),), tuple(dict.fromkeys(held)))
+    return _packed(attempts.STREAM, dumped, blobs)
 
 
 def _bytes(payload: Payload, blobs: envelope.Blobs) -> envelope.Part:
@@ -115,21 +126,24 @@ def _stored(media_type: str, dumped: envelope.Dumped, blobs: envelope.Blobs) -> 
 # functions
 
 
-def pack_function(function: Callable[..., Any], *, shown: Any = None) -> tuple[str, bytes | None]:
-    """`module:name` of a task function, and its bytes unless a worker can import it by that name.
+def pack_function(function: Callable[..., Any]) -> tuple[str, bytes | None]:
+    """`module:name` of a function, and its bytes unless a worker can import it by that name.
 
-    `shown`: what its module holds under that name (and what is pickled), if not the function
-    itself. Raises NotPicklable, which names the global or closure variable that fails.
+    Raises NotPicklable, which names the global or closure variable that fails.
     """
     name = function_name(function)
-    shown = function if shown is None else shown
-    if importable(function, shown):
+    if located(function) is function:
         return name, None
-    module = sys.modules.get(function.__module__)
-    if module is not None and module.__name__ != "__main__":
+    return name, pack_by_value(function, function)
+
+
+def pack_by_value(held: Any, function: Callable[..., Any]) -> bytes:
+    """The bytes of `held`, which is or has `function`, whose module no worker can import."""
+    module = sys.modules.get(getattr(function, "__module__", None) or "__main__")
+    if module is not None and module.__name__ != "__main__" and not _findable(module.__name__):
         _take_along(module)
-    parts = envelope.dump_by_value(shown, named=lambda: [(_short_name(function), function)])
-    return name, b"".join(parts)
+    parts = envelope.dump_by_value(held, named=lambda: [(_short_name(function), function)])
+    return b"".join(parts)
 
 
 def load_function(data: envelope.Part) -> Any:
@@ -147,15 +161,15 @@ def _short_name(function: Callable[..., Any]) -> str:
     return getattr(function, "__qualname__", None) or type(function).__qualname__
 
 
-def importable(function: Callable[..., Any], shown: Any) -> bool:
-    """Whether a worker gets `shown` when it imports the function by its name."""
+def located(function: Callable[..., Any]) -> Any:
+    """What a worker gets when it imports the function by its name; None if it cannot."""
     module = getattr(function, "__module__", None)
     if module in (None, "__main__", "__mp_main__") or not _findable(module):
-        return False
+        return None
     found: Any = sys.modules.get(module)
     for step in _short_name(function).split("."):
         found = getattr(found, step, None)
-    return found is not None and found is shown
+    return found
 
 
 @lru_cache(maxsize=1024)

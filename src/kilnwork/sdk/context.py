@@ -1,0 +1,132 @@
+"""What a running task knows of itself: `kiln.context()`.
+
+Used by task functions, and by whoever runs them (the worker's slots, `kilnwork.testing`), which
+put `begin` and `end` around the call. Not a way to pass arguments.
+"""
+
+import logging
+import sys
+from collections.abc import Callable, MutableMapping
+from typing import Any
+
+from kilnwork.kit import ids
+from kilnwork.sdk import errors
+
+Report = Callable[[float | None, str], None]
+
+
+class Context:
+    """The attempt that is running. `run`, `attempt`: both from 1."""
+
+    __slots__ = ("_name", "_report", "_stopped", "attempt", "run", "task")
+
+    def __init__(
+        self,
+        task: ids.TaskId,
+        *,
+        run: int,
+        attempt: int,
+        name: str = "",
+        report: Report | None = None,
+    ) -> None:
+        self.task = task
+        self.run = run
+        self.attempt = attempt
+        self._name = name
+        self._report = report
+        self._stopped = ""
+
+    @property
+    def task_id(self) -> str:
+        """As `future.id` of whoever submitted it."""
+        return ids.task_text(self.task)
+
+    @property
+    def name(self) -> str:
+        """The `name=` of the call, else its id."""
+        return self._name or self.task_id
+
+    @property
+    def cancelled(self) -> bool:
+        """True once it is asked to stop: `kiln.Cancelled` is raised in it, SIGKILL follows."""
+        return bool(self._stopped)
+
+    def progress(self, fraction: float | None = None, message: str = "") -> None:
+        """Tell whoever looks how far it is: `fraction` from 0 to 1. Cheap; only the last counts."""
+        if fraction is not None and not 0 <= fraction <= 1:
+            raise ValueError(f"progress({fraction!r}): the fraction must be from 0 to 1, or None")
+        if self._report is not None:
+            self._report(fraction, message)
+
+    @property
+    def logger(self) -> "logging.LoggerAdapter[logging.Logger]":
+        """A logger for this task: what it writes is part of the task's log (`kiln logs`).
+
+        Its records carry `task_id` and `attempt`. Unless the program has set up logging itself, it
+        writes to standard error from INFO on.
+        """
+        return _Logger(_logger(), {"task_id": self.task_id, "attempt": self.attempt})
+
+    def __repr__(self) -> str:
+        return f"<Context {self.name} {self.task_id}/{self.run}/{self.attempt}>"
+
+    # for whoever runs it
+
+    def stop(self, reason: str) -> None:
+        """It is asked to stop; from any thread."""
+        self._stopped = reason or "Killed"
+
+
+_running: list[Context] = []
+"""What runs in this process, the innermost last: what a task waits for may run on top of it."""
+
+
+def context() -> Context:
+    """The task that is running; raises NotInTask outside of one. Also in threads of a task."""
+    if not _running:
+        raise errors.NotInTask(
+            "kiln.context() is of a running task, and none is running here: call it in the "
+            "function that you submit"
+        )
+    return _running[-1]
+
+
+def begin(inner: Context) -> None:
+    """`context()` is this one until `end`. They nest."""
+    _running.append(inner)
+
+
+def end() -> None:
+    """The innermost is over."""
+    _running.pop()
+
+
+class _Logger(logging.LoggerAdapter[logging.Logger]):
+    def process(
+        self, msg: Any, kwargs: MutableMapping[str, Any]
+    ) -> tuple[Any, MutableMapping[str, Any]]:
+        """Add the facts of the task to those that the caller gives."""
+        kwargs["extra"] = {**(self.extra or {}), **(kwargs.get("extra") or {})}
+        return msg, kwargs
+
+
+class _Here(logging.Handler):
+    """Writes to what `sys.stderr` is at that moment: a task's output may be captured."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            sys.stderr.write(self.format(record) + "\n")
+        except Exception:  # noqa: BLE001 - as logging's own handlers: a log line breaks no task
+            self.handleError(record)
+
+
+def _logger() -> logging.Logger:
+    logger = logging.getLogger("kilnwork.task")
+    if not logger.handlers and not logging.getLogger().handlers:
+        handler = _Here()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        logger.addHandler(handler)
+        logger.propagate = False
+        if logger.level == logging.NOTSET:
+            logger.setLevel(logging.INFO)
+    return logger

@@ -1,0 +1,116 @@
+"""`@kiln.task`: what makes a task of a function.
+
+Used by programs. What the options mean is in `sdk.options`, what a task can do in `sdk.task`.
+"""
+
+import functools
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, overload
+
+from kilnwork.sdk import errors, options, pickling
+from kilnwork.sdk.task import AsyncStreamTask, AsyncTask, SplitTask, StreamTask, Task
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Y = TypeVar("Y")
+
+_GENERATOR, _COROUTINE, _ASYNC_GENERATOR = 0x20, 0x80, 0x200
+"""Bits of `co_flags`, as in `inspect`."""
+
+
+class Decorator(Protocol):
+    """What `@kiln.task(…)` is before it gets its function."""
+
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, AsyncIterator[Y]], /) -> AsyncStreamTask[P, Y]: ...
+    @overload
+    def __call__(self, function: Callable[P, Iterator[Y]], /) -> StreamTask[P, Y]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
+
+
+class SplitDecorator(Protocol):
+    """What `@kiln.task(returns=n)` is before it gets its function."""
+
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> SplitTask[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> SplitTask[P, R]: ...
+
+
+@overload
+def task(
+    function: Callable[P, Coroutine[Any, Any, R]], /, **given: Unpack[options.Changes]
+) -> AsyncTask[P, R]: ...
+@overload
+def task(
+    function: Callable[P, AsyncIterator[Y]], /, **given: Unpack[options.Changes]
+) -> AsyncStreamTask[P, Y]: ...
+@overload
+def task(
+    function: Callable[P, Iterator[Y]], /, **given: Unpack[options.Changes]
+) -> StreamTask[P, Y]: ...
+@overload
+def task(function: Callable[P, R], /, **given: Unpack[options.Changes]) -> Task[P, R]: ...
+@overload
+def task(*, returns: int, **given: Unpack[options.Changes]) -> SplitDecorator: ...
+@overload
+def task(**given: Unpack[options.Changes]) -> Decorator: ...
+def task(function: Any = None, /, **given: Any) -> Any:
+    """Make a task of a function: `@kiln.task`, or with options `@kiln.task(retries=3, timeout=60)`.
+
+    The options are those of `options.Changes`, and `returns=n`: the function returns a tuple of n,
+    and `submit` gives a tuple of n futures, so that each can be passed on by itself. Also for async
+    functions, which run in an event loop of their own, and generator functions, whose values arrive
+    one by one. Raises BadOption.
+    """
+    if function is None:
+        options.changed(options.Options(), _of_spec(given, "task"), of="task")
+        return lambda function: _decorated(function, given)
+    return _decorated(function, given)
+
+
+def _decorated(function: Any, given: dict[str, Any]) -> Task[Any, Any]:
+    if isinstance(function, Task):
+        return function.options(**given)
+    if not callable(function) or isinstance(function, type):
+        raise errors.BadOption(
+            f"kiln.task takes a function, not {function!r}: write @kiln.task above a def; options "
+            "are keywords: @kiln.task(retries=3)"
+        )
+    name = pickling.function_name(function)
+    chosen = options.changed(options.Options(), _of_spec(given, name), of=name)
+    made = _kind(function, chosen, name)(function, chosen)
+    made._name = options.checked("name", given.get("name"), of=name)
+    return made
+
+
+def _of_spec(given: dict[str, Any], name: str) -> dict[str, Any]:
+    if "key" in given:
+        raise errors.BadOption(
+            f"{name}: key={given['key']!r} names one call, not all of a function: give it where "
+            f"you submit, .options(key={given['key']!r}).submit(…)"
+        )
+    return {option: value for option, value in given.items() if option != "name"}
+
+
+def _kind(function: Any, chosen: options.Options, name: str) -> type[Task[Any, Any]]:
+    plain = function
+    while isinstance(plain, functools.partial):
+        plain = plain.func
+    flags = getattr(getattr(plain, "__code__", None), "co_flags", 0)
+    stream = flags & (_GENERATOR | _ASYNC_GENERATOR)
+    if chosen.returns > 1:
+        if stream:
+            raise errors.BadOption(
+                f"{name}: returns={chosen.returns}: a generator has one result, the list of all it "
+                "yields: leave returns= out and iterate the future"
+            )
+        return SplitTask
+    if flags & _ASYNC_GENERATOR:
+        return AsyncStreamTask
+    if stream:
+        return StreamTask
+    return AsyncTask if flags & _COROUTINE else Task

@@ -1,0 +1,202 @@
+"""`Task.map`: many calls of one function, at most so many at a time, until so many have failed.
+
+Used by `sdk.task`. Without limits all calls are submitted before `map` returns. With
+`max_in_flight` the next one is submitted whenever one is over, and taken from the iterable only
+then: an endless generator is fine, and `Fed` is the sequence that grows meanwhile. Not a pool:
+nothing runs here.
+"""
+
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar, overload
+
+from kilnwork.sdk import errors, futures, waiting
+
+T = TypeVar("T")
+Row = tuple[Any, ...]
+Submit = Callable[[Row], futures.CallFuture[T]]
+
+
+class Limits:
+    """How many calls of a map may be open, and how many may fail, before it stops.
+
+    `max_in_flight`: None for all at once. `max_failed`: None for any number. `of`: the function's
+    name, for messages.
+    """
+
+    def __init__(self, *, of: str, max_in_flight: int | None, max_failed: int | None) -> None:
+        self.of = of
+        self.max_in_flight = max_in_flight
+        self.max_failed = max_failed
+        if max_in_flight is not None and not (type(max_in_flight) is int and max_in_flight >= 1):
+            raise errors.BadOption(
+                f"{of}: max_in_flight={max_in_flight!r}: must be an integer of at least 1, or None"
+            )
+        if max_failed is not None and not (type(max_failed) is int and max_failed >= 0):
+            raise errors.BadOption(
+                f"{of}: max_failed={max_failed!r}: must be an integer of at least 0, or None"
+            )
+
+
+def run(
+    rows: Iterator[Row], submit: Submit[T], limits: Limits, *, by_itself: bool
+) -> futures.Futures[T]:
+    """Submit a call for each row. `by_itself`: go on feeding while nobody looks (not in a slot:
+    there a call belongs to the task that runs, so only its own thread feeds)."""
+    if limits.max_in_flight is None and limits.max_failed is None:
+        return futures.Futures(submit(row) for row in rows)
+    fed = Fed(rows, submit, limits, by_itself=by_itself)
+    fed.feed()
+    if fed.broken is not None:
+        raise fed.broken
+    return fed
+
+
+class Fed(futures.Futures[T]):
+    """The futures of a map with limits, in order; it may still grow.
+
+    Iterating waits for the next one to be submitted, `len()` and pickling wait for all. If the map
+    was stopped by failures before the iterable had ended, iterating ends with `TooManyFailed`.
+    """
+
+    def __init__(
+        self, rows: Iterator[Row], submit: Submit[T], limits: Limits, *, by_itself: bool
+    ) -> None:
+        super().__init__(())
+        self.broken: BaseException | None = None
+        self._rows = rows
+        self._submit = submit
+        self._limits = limits
+        self._by_itself = by_itself
+        self._changed = threading.Condition()
+        self._open: dict[int, futures.CallFuture[T]] = {}
+        self._failed = 0
+        self._feeding = False
+        self._ended = False
+
+    def __len__(self) -> int:
+        self._grow(None)
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[futures.Future[T]]:
+        for index in itertools.count():
+            if not self._grow(index + 1):
+                return
+            yield self._items[index]
+
+    @overload
+    def __getitem__(self, index: int) -> futures.Future[T]: ...
+    @overload
+    def __getitem__(self, index: slice) -> futures.Futures[T]: ...
+    def __getitem__(self, index: int | slice) -> futures.Future[T] | futures.Futures[T]:
+        if isinstance(index, slice) or index < 0:
+            self._grow(None)
+        else:
+            self._grow(index + 1)
+        return super().__getitem__(index)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        self._grow(None)
+        return list, (list(self._items),)
+
+    def __repr__(self) -> str:
+        state = "all" if self._ended else "so far"
+        return f"<Futures of {self._limits.of}: {len(self._items)} {state}, {self._failed} failed>"
+
+    def feed(self) -> None:
+        """Submit as many as may be open. One thread does at a time; others leave it to that one."""
+        with self._changed:
+            if self._feeding:
+                return
+            self._feeding = True
+        try:
+            while self._has_room():
+                self._submit_next()
+        except StopIteration:
+            self._end(None)
+        except BaseException as error:  # noqa: BLE001 - of the iterable or of submit: told to readers
+            self._end(error)
+        finally:
+            with self._changed:
+                self._feeding = False
+                self._changed.notify_all()
+        if self._has_room():  # one was over in the moment between the look and the end of feeding
+            self.feed()
+
+    def _has_room(self) -> bool:
+        most = self._limits.max_in_flight
+        return not self._ended and (most is None or len(self._open) < most)
+
+    def _submit_next(self) -> None:
+        future = self._submit(next(self._rows))
+        with self._changed:
+            index = len(self._items)
+            self._open[index] = future
+            self._items.append(future)
+            self._changed.notify_all()
+        if self._by_itself:
+            future.add_done_callback(lambda _: self._over(index))
+        elif future.done():
+            self._over(index)
+
+    def _over(self, index: int) -> None:
+        """A call is over: count it, once, and submit the next."""
+        with self._changed:
+            future = self._open.pop(index, None)
+        if future is None:
+            return
+        if self._limits.max_failed is not None and not future.cancelled():
+            error = future.exception()
+            if error is not None:
+                self._count(error)
+        self.feed()
+
+    def _count(self, error: BaseException) -> None:
+        limit = self._limits.max_failed or 0
+        with self._changed:
+            self._failed += 1
+            if self._failed != limit + 1:
+                return
+            rest = list(self._open.values())
+            unasked = not self._ended
+        if unasked:
+            stopped = errors.TooManyFailed(
+                f"the map of {self._limits.of} was stopped after {self._failed} failed calls "
+                f"(max_failed={limit}): {len(self._items)} were submitted, the rest never"
+            )
+            stopped.__cause__ = error
+            self._end(stopped)
+        for future in rest:
+            future.cancel(cause=error)
+
+    def _end(self, error: BaseException | None) -> None:
+        with self._changed:
+            if not self._ended:
+                self._ended, self.broken = True, error
+                self._changed.notify_all()
+
+    def _grow(self, wanted: int | None) -> bool:
+        """Wait until there are so many (None: all); False if there never will be.
+
+        Raises what ended it before.
+        """
+        while True:
+            with self._changed:
+                if wanted is not None and len(self._items) >= wanted:
+                    return True
+                if self._ended:
+                    if self.broken is not None:
+                        raise self.broken
+                    return False
+                some = dict(self._open)
+                if not some and self._feeding:  # another thread is about to submit one
+                    self._changed.wait_for(lambda: self._open or not self._feeding)
+                    continue
+            if not some:
+                self.feed()
+                continue
+            waiting.wait(some.values(), return_when="FIRST_COMPLETED")
+            for index, future in some.items():
+                if future.done():
+                    self._over(index)

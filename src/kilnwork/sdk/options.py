@@ -1,0 +1,208 @@
+"""Options of a task function: what they are called, what they may be, and the spec they make.
+
+Used by `sdk.task` for `@kiln.task(…)` and `.options(…)`. Checked where they are written, not where
+the task would fail. Not the options of a session, nor those of `map`.
+"""
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypedDict
+
+from kilnwork.api import task as api_task
+from kilnwork.sdk import errors
+
+KILL_GRACE_S = 5.0
+"""Between `Cancelled` and SIGKILL: shorter than for commands (30 s), which SIGTERM must reach."""
+
+Retryable = type[BaseException] | tuple[type[BaseException], ...]
+
+
+class Changes(TypedDict, total=False):
+    """What `@kiln.task(…)` takes; `.options(…)` takes `key` too. Times are in seconds.
+
+    `retries`: further attempts after a failure, 0 to 999. `retry_on`: an exception class or a tuple
+    of them; only these are tried again, else all are. An attempt that timed out, or whose process
+    died, has raised nothing: it is tried again whatever `retry_on` says. `retry_delay`: before the
+    second attempt; each further one is `retry_factor` times as long, at most `retry_max_delay`.
+    `max_losses`: how often its worker may be lost, which is not its fault and no failure.
+
+    `timeout`: of one attempt. `total_timeout`: of all, waiting included. `pending_timeout`: until
+    its first start. `kill_grace`: between `kiln.Cancelled` inside it and the end of its process.
+
+    `priority`: higher ones start first. `name`: shown to people, needs not be unique. `cluster`:
+    the TaskCluster it runs on. `accept_failures`: run even if an input failed; the function gets
+    the exception in the place of the value.
+    """
+
+    retries: int
+    retry_on: Retryable | None
+    retry_delay: float
+    retry_factor: float
+    retry_max_delay: float
+    max_losses: int
+    timeout: float | None
+    total_timeout: float | None
+    pending_timeout: float | None
+    kill_grace: float
+    priority: int
+    name: str | None
+    cluster: str | None
+    accept_failures: bool
+
+
+class CallChanges(Changes, total=False):
+    """What `.options(…)` takes: `Changes`, and what names one call, `key`."""
+
+    key: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """All options of a task function; see `Changes`. `returns`: see `task.task`."""
+
+    retries: int = 0
+    retry_on: tuple[type[BaseException], ...] | None = None
+    retry_delay: float = 1.0
+    retry_factor: float = 2.0
+    retry_max_delay: float = 60.0
+    max_losses: int = 3
+    timeout: float | None = None
+    total_timeout: float | None = None
+    pending_timeout: float | None = None
+    kill_grace: float = KILL_GRACE_S
+    priority: int = 0
+    cluster: str | None = None
+    accept_failures: bool = False
+    returns: int = 1
+
+
+PER_CALL = frozenset({"name", "key"})
+"""Options that the spec does not hold: many calls that differ in them share one template."""
+
+
+def changed(before: Options, changes: Mapping[str, Any], *, of: str) -> Options:
+    """`before` with these changes; raises BadOption. `of`: the function, for messages."""
+    return replace(before, **{name: checked(name, value, of=of) for name, value in changes.items()})
+
+
+def checked(name: str, value: Any, *, of: str) -> Any:
+    """The value of one option as it is kept; raises BadOption with the field, value and remedy."""
+    check = _CHECKS.get(name)
+    if check is None:
+        near = difflib.get_close_matches(name, _CHECKS)
+        known = f"did you mean {' or '.join(near)}?" if near else f"use {', '.join(_CHECKS)}"
+        raise errors.BadOption(f"{of}: no option is called {name!r}: {known}")
+    try:
+        return check(value)
+    except _Unfit as unfit:
+        raise errors.BadOption(f"{of}: {name}={value!r}: must be {unfit}") from None
+
+
+def spec(
+    options: Options, *, function: str, code: str | None, environment: str | None, stream: bool
+) -> api_task.TaskSpec:
+    """What all calls with these options share. `code`, `environment`: digests as text."""
+    return api_task.TaskSpec(
+        cluster_name=options.cluster or "default",
+        call=api_task.Call(
+            function=function,
+            code=code,
+            environment=environment,
+            returns=options.returns,
+            stream=stream,
+            accept_failures=options.accept_failures,
+        ),
+        priority=options.priority,
+        retry=api_task.Retry(
+            max_attempts=options.retries + 1,
+            max_losses=options.max_losses,
+            delay_seconds=options.retry_delay,
+            factor=options.retry_factor,
+            max_delay_seconds=options.retry_max_delay,
+        ),
+        timeouts=api_task.Timeouts(
+            pending_seconds=options.pending_timeout,
+            running_seconds=options.timeout,
+            total_seconds=options.total_timeout,
+            kill_grace_seconds=options.kill_grace,
+        ),
+    )
+
+
+class _Unfit(Exception):
+    """Says what the value must be."""
+
+
+def _integer(low: int, high: int, also: str = "") -> Callable[[Any], int]:
+    def check(value: Any) -> int:
+        if type(value) is not int or not low <= value <= high:
+            raise _Unfit(f"an integer from {low} to {high}{also}")
+        return value
+
+    return check
+
+
+def _number(low: float, high: float, what: str, *, above: bool = False) -> Callable[[Any], float]:
+    def check(value: Any) -> float:
+        fits = isinstance(value, int | float) and not isinstance(value, bool)
+        if not fits or not (low < value if above else low <= value) or not value <= high:
+            least = f"more than {low:g}" if above else f"at least {low:g}"
+            raise _Unfit(f"{what}, {least} and at most {high:g}")
+        return float(value)
+
+    return check
+
+
+def _or_none(check: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def either(value: Any) -> Any:
+        if value is None:
+            return None
+        try:
+            return check(value)
+        except _Unfit as unfit:
+            raise _Unfit(f"{unfit}, or None") from None
+
+    return either
+
+
+def _text(value: Any) -> str:
+    if type(value) is not str or not 1 <= len(value) <= 253:
+        raise _Unfit("a string of 1 to 253 characters")
+    return value
+
+
+def _flag(value: Any) -> bool:
+    if type(value) is not bool:
+        raise _Unfit("True or False")
+    return value
+
+
+def _classes(value: Any) -> tuple[type[BaseException], ...]:
+    classes = value if isinstance(value, tuple | list) else (value,)
+    if not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in classes):
+        raise _Unfit("an exception class or a tuple of them")
+    return tuple(classes)
+
+
+_seconds = _or_none(_number(0, api_task.LONGEST_S, "seconds", above=True))
+_delay = _number(0, 86_400, "seconds")
+
+_CHECKS: dict[str, Callable[[Any], Any]] = {
+    "retries": _integer(0, 999, ": attempts after the first one"),
+    "retry_on": _or_none(_classes),
+    "retry_delay": _delay,
+    "retry_factor": _number(1, 100, "a number"),
+    "retry_max_delay": _delay,
+    "max_losses": _integer(0, 1000),
+    "timeout": _seconds,
+    "total_timeout": _seconds,
+    "pending_timeout": _seconds,
+    "kill_grace": _delay,
+    "priority": _integer(-1_000_000, 1_000_000),
+    "name": _or_none(_text),
+    "key": _or_none(_text),
+    "cluster": _or_none(_text),
+    "accept_failures": _flag,
+    "returns": _integer(1, 1000),
+}

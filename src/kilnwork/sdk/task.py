@@ -1,0 +1,368 @@
+"""Task functions: `@kiln.task` makes a `Task` of a Python function.
+
+Used by programs; by the worker's slots, which get a `Task` back from its name or its bytes
+(`load`, `function_of`, `may_retry`). Calling a task runs the function here and now, as if it had no
+decorator; `submit` and `map` ask the current session to run it. Not a running task: that is a
+`Future` here and a `Context` there.
+
+Options of a call (`name`, `key`, retries…) are given by `.options(…)`, never to `submit` itself:
+all arguments of `submit` are the function's own, whatever they are called.
+"""
+
+import functools
+import weakref
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from importlib import import_module
+from typing import Any, Generic, ParamSpec, Self, TypeVar, Unpack, overload
+
+from kilnwork.data import blobs, holding
+from kilnwork.sdk import futures, mapping, options, pickling, session, streams
+
+P = ParamSpec("P")
+R_co = TypeVar("R_co", covariant=True)
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+Y = TypeVar("Y")
+
+
+class _Code:
+    """What a worker needs to find the function. `digest`: of the blob that holds it, as text.
+
+    `data`: what to put there; None if the function can be imported, or came from that blob.
+    """
+
+    def __init__(self, name: str, digest: str | None = None) -> None:
+        self.name = name
+        self.digest = digest
+        self.data: bytes | None = None
+        self.packed = digest is not None
+
+
+class _Bound:
+    """The number of a task's template in the session that it was last used in."""
+
+    __slots__ = ("number", "session")
+
+    def __init__(self) -> None:
+        self.session: Callable[[], session.Session | None] = lambda: None
+        self.number = 0
+
+
+class Task(Generic[P, R_co]):
+    """A function that can run as a task; `@kiln.task` makes one."""
+
+    _future: type[futures.CallFuture[Any]] = futures.CallFuture
+
+    def __init__(self, function: Callable[..., Any], given: options.Options) -> None:
+        functools.update_wrapper(self, function)
+        self._function = function
+        self._options = given
+        self._name: str | None = None
+        self._key: str | None = None
+        self._code = _Code(pickling.function_name(function))
+        self._bound = _Bound()
+
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        """Run the function here, in this process, as if it were no task."""
+        result: R_co = self._function(*args, **kwargs)
+        return result
+
+    @overload
+    def submit(
+        self: "Task[P, futures.Future[A]]", /, *args: P.args, **kwargs: P.kwargs
+    ) -> futures.Future[A]: ...
+    @overload
+    def submit(
+        self: "Task[P, A | futures.Future[A]]", /, *args: P.args, **kwargs: P.kwargs
+    ) -> futures.Future[A]: ...
+    @overload
+    def submit(
+        self: "Task[Any, futures.Future[A]]", /, *args: Any, **kwargs: Any
+    ) -> futures.Future[A]: ...
+    @overload
+    def submit(
+        self: "Task[Any, A | futures.Future[A]]", /, *args: Any, **kwargs: Any
+    ) -> futures.Future[A]: ...
+    def submit(self, /, *args: Any, **kwargs: Any) -> Any:
+        """Ask the current session to run it with these arguments; returns at once.
+
+        Arguments may hold futures at any depth: the call starts when all are over, and the function
+        gets their values. Raises NoSession, NotPicklable.
+        """
+        return self._send(session.current(), args, kwargs, self._key)
+
+    @overload
+    def map(
+        self: "Task[Any, futures.Future[A]]",
+        iterable: Iterable[Any],
+        /,
+        *more: Iterable[Any],
+        key: Callable[..., str] | None = None,
+        max_in_flight: int | None = None,
+        max_failed: int | None = None,
+        fail_fast: bool = False,
+    ) -> futures.Futures[A]: ...
+    @overload
+    def map(
+        self: "Task[Any, A | futures.Future[A]]",
+        iterable: Iterable[Any],
+        /,
+        *more: Iterable[Any],
+        key: Callable[..., str] | None = None,
+        max_in_flight: int | None = None,
+        max_failed: int | None = None,
+        fail_fast: bool = False,
+    ) -> futures.Futures[A]: ...
+    def map(
+        self,
+        iterable: Iterable[Any],
+        /,
+        *more: Iterable[Any],
+        key: Callable[..., str] | None = None,
+        max_in_flight: int | None = None,
+        max_failed: int | None = None,
+        fail_fast: bool = False,
+    ) -> Any:
+        """Submit a call for each item; with several iterables, for each row of them.
+
+        As with the built-in `map`, the shortest ends it: `itertools.repeat(x)` gives x to each.
+        `key(*row)` names a call. `max_in_flight`: the next is submitted only while fewer are open.
+        `max_failed`: when more have failed, those that are open are cancelled and no others are
+        submitted; `result()` of a cancelled one raises Cancelled, caused by the failure that was
+        one too many. `fail_fast=True` is `max_failed=0`.
+
+        Returns the futures in the order of the items. With `max_in_flight` the sequence grows while
+        it is iterated, and items are taken from the iterable no sooner than they are submitted;
+        inside a task it is fed only while the task looks at it.
+        """
+        here = session.current()
+        limits = mapping.Limits(
+            of=self._code.name,
+            max_in_flight=max_in_flight,
+            max_failed=0 if fail_fast and max_failed is None else max_failed,
+        )
+
+        def submit(row: tuple[Any, ...]) -> futures.CallFuture[Any]:
+            named = self._key if key is None else options.checked("key", key(*row), of=limits.of)
+            return self._send(here, row, {}, named)
+
+        rows = zip(iterable, *more, strict=False)
+        return mapping.run(rows, submit, limits, by_itself=not here.in_slot)
+
+    def options(self, **changes: Unpack[options.CallChanges]) -> Self:
+        """A copy with other options; see `options.Changes`. It is the same function.
+
+        `key` names the call for ever: in a driver, a second submit under the same key and namespace
+        is the same call; inside a task, the key finds the child that an earlier attempt has made.
+        Raises BadOption.
+        """
+        changed = dict(changes)
+        copy = object.__new__(type(self))
+        copy.__dict__.update(self.__dict__)
+        for option in options.PER_CALL & changed.keys():
+            value = options.checked(option, changed.pop(option), of=self._code.name)
+            copy.__dict__[f"_{option}"] = value
+        if changed:
+            copy._options = options.changed(self._options, changed, of=self._code.name)
+            copy._bound = _Bound()
+            if copy._options.retry_on != self._options.retry_on:
+                copy._code = _Code(self._code.name)
+        return copy
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._code.name}>"
+
+    # submitting
+
+    def _send(
+        self, here: session.Session, args: tuple[Any, ...], kwargs: dict[str, Any], key: str | None
+    ) -> futures.CallFuture[Any]:
+        bound = self._bound
+        if bound.session() is not here:
+            self._bind(here)
+        arguments, needs = pickling.pack_arguments(args, kwargs, here.blobs)
+        return here.submit(
+            bound.number,
+            function=self._code.name,
+            arguments=arguments,
+            needs=needs,
+            name=self._name,
+            key=key,
+            make=self._future,
+        )
+
+    def _bind(self, here: session.Session) -> None:
+        """Make the template of this task known to a session."""
+        given = self._options
+        if given.cluster is None:
+            given = options.changed(given, {"cluster": here.cluster}, of=self._code.name)
+        self._bound.number = here.template(
+            options.spec(
+                given,
+                function=self._code.name,
+                code=self._shipped(here),
+                environment=here.environment,
+                stream=isinstance(self, StreamTask),
+            )
+        )
+        self._bound.session = weakref.ref(here)
+
+    def _shipped(self, here: session.Session) -> str | None:
+        """The digest of the blob with this task; None if workers can import it."""
+        code = self._code
+        if code.packed and code.data is None and code.digest is not None:
+            digest = blobs.parse(code.digest)
+            if here.blobs.touch(digest):
+                holding.hold(code, (digest,))
+                return code.digest
+            code.packed = False
+        if not code.packed:
+            code.data = None if self._importable() else pickling.pack_by_value(self, self._function)
+            code.packed = True
+        if code.data is None:
+            return None
+        digest, _ = here.blobs.put((code.data,))
+        holding.hold(code, (digest,))
+        code.digest = blobs.text(digest)
+        return code.digest
+
+    def _importable(self) -> bool:
+        """Whether a worker finds all that it needs of this task by the function's name."""
+        found = pickling.located(self._function)
+        if isinstance(found, Task):
+            mine, other = self._options.retry_on, found._options.retry_on
+            return found._function is self._function and mine == other
+        return found is self._function and self._options.retry_on is None
+
+    # pickling: by name if it can be imported, else with its function
+
+    def __reduce__(self) -> Any:
+        if pickling.located(self._function) is self:
+            return self.__qualname__
+        return _empty, (type(self),), self._state()
+
+    def _state(self) -> dict[str, Any]:
+        function: Any = self._function
+        if function_of(pickling.located(function)) is function:
+            function = _Elsewhere(function.__module__, function.__qualname__)
+        return {
+            "function": function,
+            "options": self._options,
+            "name": self._name,
+            "key": self._key,
+            "digest": self._code.digest,
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        function = state["function"]
+        if isinstance(function, _Elsewhere):
+            function = function.found()
+        Task.__init__(self, function, state["options"])
+        self._name, self._key = state["name"], state["key"]
+        self._code = _Code(self._code.name, state["digest"])
+
+
+class _Elsewhere:
+    """A function that a worker can import, though its module shows a Task under that name."""
+
+    def __init__(self, module: str, name: str) -> None:
+        self.module = module
+        self.name = name
+
+    def found(self) -> Callable[..., Any]:
+        held: Any = import_module(self.module)
+        for step in self.name.split("."):
+            held = getattr(held, step)
+        function: Callable[..., Any] = function_of(held)
+        return function
+
+
+def _empty(kind: type[Task[Any, Any]]) -> Task[Any, Any]:
+    """A task before its state: so that a function may refer to its own task."""
+    return object.__new__(kind)
+
+
+class AsyncTask(Task[P, R_co]):
+    """A task of an `async def` function: what is awaited is its result."""
+
+    def __call__(  # type: ignore[override]
+        self, /, *args: P.args, **kwargs: P.kwargs
+    ) -> Coroutine[Any, Any, R_co]:
+        """The coroutine, to be awaited here."""
+        coroutine: Coroutine[Any, Any, R_co] = self._function(*args, **kwargs)
+        return coroutine
+
+
+class StreamTask(Task[P, list[Y]], Generic[P, Y]):
+    """A task of a generator function: its values arrive while it runs."""
+
+    _future = streams.Stream
+
+    def __call__(  # type: ignore[override]
+        self, /, *args: P.args, **kwargs: P.kwargs
+    ) -> Iterator[Y]:
+        """The generator, here."""
+        generator: Iterator[Y] = self._function(*args, **kwargs)
+        return generator
+
+    @overload
+    def submit(self, /, *args: P.args, **kwargs: P.kwargs) -> streams.Stream[Y]: ...
+    @overload
+    def submit(self, /, *args: Any, **kwargs: Any) -> streams.Stream[Y]: ...
+    def submit(self, /, *args: Any, **kwargs: Any) -> Any:
+        """As `Task.submit`; the future can be iterated while the generator runs."""
+        return self._send(session.current(), args, kwargs, self._key)
+
+
+class AsyncStreamTask(StreamTask[P, Y]):
+    """A task of an `async def` generator function."""
+
+    def __call__(  # type: ignore[override]
+        self, /, *args: P.args, **kwargs: P.kwargs
+    ) -> AsyncIterator[Y]:
+        """The asynchronous generator, here."""
+        generator: AsyncIterator[Y] = self._function(*args, **kwargs)
+        return generator
+
+
+class SplitTask(Task[P, R_co]):
+    """A task with several results (`returns=n`): one future for each item of the tuple."""
+
+    @overload  # type: ignore[override]
+    def submit(
+        self: "SplitTask[Any, tuple[A, B]]", /, *args: Any, **kwargs: Any
+    ) -> tuple[futures.Future[A], futures.Future[B]]: ...
+    @overload
+    def submit(
+        self: "SplitTask[Any, tuple[A, B, C]]", /, *args: Any, **kwargs: Any
+    ) -> tuple[futures.Future[A], futures.Future[B], futures.Future[C]]: ...
+    @overload
+    def submit(self, /, *args: Any, **kwargs: Any) -> tuple[futures.Future[Any], ...]: ...
+    def submit(self, /, *args: Any, **kwargs: Any) -> Any:
+        """As `Task.submit`; a tuple of futures of the same task, one for each item."""
+        whole = self._send(session.current(), args, kwargs, self._key)
+        return whole.parts(self._options.returns)
+
+
+# for whoever runs tasks
+
+
+def load(data: bytes | memoryview, code: str) -> Any:
+    """The task, or function, that blob `code` holds (its digest as text), to be kept and called."""
+    loaded = pickling.load_function(data)
+    if isinstance(loaded, Task):
+        loaded._code.digest, loaded._code.packed = code, True
+    return loaded
+
+
+def function_of(held: Any) -> Any:
+    """The function to call: of a Task its own, anything else is one."""
+    return held._function if isinstance(held, Task) else held
+
+
+def may_retry(held: Any, error: BaseException) -> bool:
+    """Whether `retry_on` of a task allows another attempt after this exception."""
+    if not isinstance(held, Task) or held._options.retry_on is None:
+        return True
+    return isinstance(error, held._options.retry_on)
