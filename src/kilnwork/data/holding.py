@@ -7,7 +7,6 @@ what they name, and by each session, whose background thread calls `renew`. Star
 import itertools
 import weakref
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 from kilnwork.data import blobs
 from kilnwork.kit import clock
@@ -19,10 +18,14 @@ _AT_ONCE = 256
 """Renewed in one go, some milliseconds, so that the thread that does it can do other things."""
 
 
-@dataclass(slots=True)
 class _Round:
-    due: float = 0.0
-    left: list[bytes] = field(default_factory=list)
+    """When the next one begins, and what is left of this one."""
+
+    __slots__ = ("due", "left")
+
+    def __init__(self) -> None:
+        self.due = 0.0
+        self.left: list[bytes] = []
 
 
 class Holding:

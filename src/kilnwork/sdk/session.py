@@ -56,7 +56,9 @@ class Session:
 
     in_slot = False
     shares_files = True
+    imports_ours = True
     environment: str | None = None
+    shipped: frozenset[str] = frozenset()
     tick_s: float | None = 30.0
 
     def __init__(  # noqa: PLR0913  the seams of a session: named once for each kind of it
@@ -406,6 +408,9 @@ def _digests(payload: attempts.Payload) -> tuple[bytes, ...]:
 def current() -> Session:
     """The innermost session that is open here; raises `errors.NoSession`."""
     return cast(Session, active.innermost())
+
+
+blob_store.locate = lambda: current().blobs
 
 
 def activate(session: Session) -> None:

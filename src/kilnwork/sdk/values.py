@@ -1,0 +1,192 @@
+"""Values that are put away once and used by many tasks: `put`, `get`, `Ref`; and files in parts.
+
+Public as `kilnwork.NAME`. A `Ref` stands for a value that is a blob, as a future stands for a
+result that may not be there yet: as an argument, at any depth, it becomes the value. The blob is
+kept as long as a process holds the Ref, or a task that the journal still knows refers to it.
+"""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Generic, TypeVar, cast, overload
+
+from kilnwork.api import attempts
+from kilnwork.data import blobs as blob_store
+from kilnwork.data import holding, parts, references, splitting
+from kilnwork.sdk import envelope, futures, pickling, session, waiting
+from kilnwork.sdk import errors as sdk_errors
+
+T = TypeVar("T")
+K = TypeVar("K")
+
+INLINE_BYTES = 1024
+"""A smaller value travels inside its Ref: a file for it would cost more."""
+
+
+class Ref(Generic[T]):
+    """Stands for a value that was `put`; small, and picklable. `kiln.get(ref)` is the value."""
+
+    __slots__ = ("__weakref__", "_payload")
+
+    def __init__(self, payload: attempts.Payload) -> None:
+        self._payload = payload
+        digests = _digests(payload)
+        if digests:
+            holding.hold(self, digests)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the value as it is kept."""
+        return self._payload.size or len(self._payload.data)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        references.note(_digests(self._payload))
+        it = self._payload
+        return rebuild, (it.media_type, it.data, it.digest, it.size, it.blobs)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Ref):
+            return NotImplemented
+        return self._payload == other._payload
+
+    def __hash__(self) -> int:
+        return hash(self._payload)
+
+    def __repr__(self) -> str:
+        digest = self._payload.digest
+        where = "inline" if digest is None else blob_store.text(digest)[: len("sha256:") + 12]
+        return f"<Ref {where}, {self.size} bytes>"
+
+    def value(self) -> T:
+        """The value; see `get`."""
+        return cast(T, _unpacked(self._payload))
+
+
+def put(value: T) -> Ref[T]:
+    """Put a value away once, to give it to many tasks. Raises NotPicklable, `BlobNotWritten`.
+
+    It must not be changed while this runs; what is changed later is not seen by anybody.
+    """
+    if isinstance(value, Ref):
+        return value
+    if isinstance(value, futures.Future):
+        raise TypeError(
+            "a future needs no put: give it to as many tasks as you like, it is computed once"
+        )
+    here = session.current().blobs
+    payload = pickling.pack_value(value, here)
+    if payload.digest is None and len(payload.data) > INLINE_BYTES:
+        digest, size = here.put((payload.data,))
+        payload = attempts.Payload(payload.media_type, b"", digest, size, payload.blobs)
+    return Ref(payload)
+
+
+@overload
+def get(item: Ref[T], timeout: float | None = None) -> T: ...
+@overload
+def get(item: futures.Future[T], timeout: float | None = None) -> T: ...
+@overload
+def get(item: Sequence[Ref[T] | futures.Future[T]], timeout: float | None = None) -> list[T]: ...
+@overload
+def get(
+    item: Mapping[K, Ref[T] | futures.Future[T]], timeout: float | None = None
+) -> dict[K, T]: ...
+def get(item: Any, timeout: float | None = None) -> Any:
+    """The value of a Ref or the result of a future; of a list, tuple or dict, those of its items.
+
+    Lists and tuples become lists. Waits for all futures, `timeout` seconds at most, then raises
+    TimeoutError; raises what a task has raised as soon as one has. Raises `BlobMissing`,
+    `BlobDamaged`, NoSession.
+    """
+    waited = list(_futures(item))
+    if waited:
+        done, left = waiting.wait(waited, timeout, waiting.FIRST_EXCEPTION)
+        for each in waited:
+            if each in done and each.failed():
+                each.result()
+        if left:
+            raise TimeoutError(f"{len(left)} of {len(waited)} futures are not done")
+    return _values(item)
+
+
+def split(
+    path: str | os.PathLike[str],
+    n: int,
+    *,
+    number_lines: bool = True,
+    encoding: str = "utf-8",
+    errors: str = "strict",
+    ship: bool | None = None,
+) -> list[parts.Part]:
+    """Take a file apart into at most `n` parts of whole lines, about equal in bytes, in order.
+
+    Each is a small value to give to a task, which iterates over its lines. None is empty; together
+    they are the file. Counts lines on the way, so that `part.first_line` (from 1) is known; with
+    `number_lines=False` it is None, and the file is hardly read. `encoding`, `errors`: of the
+    lines, as for `open`. `ship`: put a copy of the file away, for workers that do not see it; None:
+    if the session's workers may be elsewhere. Raises `NotSplittable` for compressed files.
+    """
+    if ship is None:
+        ship = _elsewhere()
+    copy = session.current().blobs if ship else None
+    return splitting.split(
+        path, n, number_lines=number_lines, encoding=encoding, errors=errors, copy=copy
+    )
+
+
+def rebuild(
+    media_type: str, data: bytes, digest: bytes | None, size: int, blobs: tuple[bytes, ...]
+) -> Any:
+    """What a pickled Ref becomes: its value in the arguments of a call, else a Ref."""
+    payload = attempts.Payload(media_type, data, digest, size, blobs)
+    store = pickling.resolving_blobs()
+    if pickling.resolver() is None or store is None:
+        return Ref(payload)
+    with envelope.apart():
+        return pickling.unpack_value(payload, store)
+
+
+def _elsewhere() -> bool:
+    """Whether workers may not see our files."""
+    try:
+        return not session.current().shares_files
+    except sdk_errors.NoSession:
+        return False
+
+
+def _digests(payload: attempts.Payload) -> tuple[bytes, ...]:
+    return payload.blobs if payload.digest is None else (payload.digest, *payload.blobs)
+
+
+def _unpacked(payload: attempts.Payload) -> Any:
+    store: Any = None if payload.digest is None else session.current().blobs
+    return pickling.unpack_value(payload, store)
+
+
+def _futures(item: Any) -> Iterable[futures.Future[Any]]:
+    if isinstance(item, futures.Future):
+        yield item
+    elif isinstance(item, Mapping):
+        for each in item.values():
+            yield from _futures(each)
+    elif _is_list(item):
+        for each in item:
+            yield from _futures(each)
+    elif not isinstance(item, Ref):
+        raise TypeError(
+            f"cannot get a {type(item).__name__}: give a Ref, a future, or a list, tuple or dict "
+            "of them"
+        )
+
+
+def _values(item: Any) -> Any:
+    if isinstance(item, Ref):
+        return item.value()
+    if isinstance(item, futures.Future):
+        return item.result()
+    if isinstance(item, Mapping):
+        return {name: _values(each) for name, each in item.items()}
+    return [_values(each) for each in item]
+
+
+def _is_list(item: Any) -> bool:
+    return isinstance(item, Sequence) and not isinstance(item, str | bytes | bytearray | memoryview)
