@@ -5,7 +5,7 @@ An attempt that ends is concluded once; what follows depends on why it was being
 *intent*), on how it ended, and on the budgets of `retrying`.
 """
 
-from kilnwork.api import attempts, reasons
+from kilnwork.api import attempts, calls, reasons
 from kilnwork.api import task as api_task
 from kilnwork.dispatch import (
     inputs,
@@ -14,6 +14,7 @@ from kilnwork.dispatch import (
     memory,
     records,
     retrying,
+    seats,
     transitions,
 )
 from kilnwork.kit import ids
@@ -61,12 +62,17 @@ def stop(
 
 
 def send_stop(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:
-    """Ask the worker for proof, and set the deadline after which there will be none."""
-    grace = task.spec.timeouts.kill_grace_seconds
-    if task.worker is not None and task.worker.link:
-        mem.send(
-            instructions.StopAttempt(task.worker.link, task.ref, grace, task.reason or _R.KILLED)
-        )
+    """Ask the worker for proof, and set the deadline after which there will be none.
+
+    A call is asked to end by itself first; its slot is ended after the grace.
+    """
+    grace, reason = task.spec.timeouts.kill_grace_seconds, task.reason or _R.KILLED
+    if task.slot is not None:
+        if task.slot.link:
+            mem.send(instructions.StopCall(task.slot.link, task.ref, reason))
+        mem.alarm(now.mono + grace, memory.Alarm.GRACE, task, attempt=task.attempt)
+    elif task.template is None and task.worker is not None and task.worker.link:
+        mem.send(instructions.StopAttempt(task.worker.link, task.ref, grace, reason))
     due = now.mono + grace + mem.lease_s
     mem.alarm(due, memory.Alarm.CONFIRM, task, attempt=task.attempt)
 
@@ -78,13 +84,15 @@ def conclude(
     now: inputs.Moment,
     *,
     reported: bool = False,
+    excused: bool = False,
 ) -> None:
     """The newest attempt is over: finish the task, or let it wait for the next attempt.
 
     `reported`: its worker says so. One that says WorkerLost ended the attempt because it could not
-    renew a lease that has not ended here: it was us who did not answer.
+    renew a lease that has not ended here: it was us who did not answer. `excused`: a loss does not
+    count.
     """
-    excused = reported and outcome.reason == _R.WORKER_LOST
+    excused = excused or (reported and outcome.reason == _R.WORKER_LOST)
     before_start = task.attempt_state is _A.RESERVED
     if before_start and (outcome.ending is attempts.Ending.SUCCEEDED or outcome.started):
         lifecycle.start(mem, task, now, at=outcome.started or now.wall)
@@ -94,9 +102,7 @@ def conclude(
     task.exit_code = outcome.exit_code
     task.stopped = outcome.proof
     if outcome.ending is attempts.Ending.SUCCEEDED:
-        task.result = outcome.result
-        message = outcome.message
-        finish(mem, task, now, state=_S.SUCCESS, reason=outcome.reason, message=message)
+        _succeed(mem, task, outcome, now)
         return
     _remember(mem, task, outcome, now)
     if task.intent is not _I.NONE:
@@ -108,13 +114,63 @@ def conclude(
         _lose(mem, task, outcome, now, excused=before_start or away or excused)
 
 
+def _succeed(
+    mem: memory.Memory, task: records.Task, outcome: attempts.Outcome, now: inputs.Moment
+) -> None:
+    if outcome.delegate is None:
+        task.result = outcome.result
+        message = outcome.message
+        finish(mem, task, now, state=_S.SUCCESS, reason=outcome.reason, message=message)
+    elif task.intent in _GO_ON:
+        task.intent = _I.NONE
+        task.delegate = outcome.delegate
+        task.reason = _R.DELEGATED
+        task.message = f"its outcome is that of {ids.task_text(outcome.delegate)}"
+        mem.delegating[task] = None
+        if task.family is not None:
+            _drop_unasked(mem, task, task.family, now)
+    else:
+        _conclude_intent(mem, task, outcome, now)
+
+
+_GO_ON = (_I.NONE, _I.TIMEOUT)
+
+
+def take_back(
+    mem: memory.Memory, task: records.Task, now: inputs.Moment, *, message: str = ""
+) -> None:
+    """Its slot has not started it and never will: it waits again, and that counts as nothing."""
+    mem.move_attempt(task, _A.LOST)
+    release(mem, task, proof=True)
+    if task.intent is not _I.NONE:
+        stopped = attempts.Outcome(attempts.Ending.STOPPED, task.reason, task.message)
+        _conclude_intent(mem, task, stopped, now)
+    else:
+        _wait_again(mem, task, now, message=message)
+
+
+def _wait_again(
+    mem: memory.Memory, task: records.Task, now: inputs.Moment, *, message: str
+) -> None:
+    mem.move(task, _S.PENDING)
+    task.reason, task.message = _R.TAKEN_BACK, message
+    if _waited_too_long(task, now):
+        stop_pending(mem, task, now)
+    else:
+        lifecycle.enqueue(mem, task, front=True)
+
+
 def release(mem: memory.Memory, task: records.Task, *, proof: bool) -> None:
-    """Free the slot; without proof it stays taken for as long as the worker lives."""
+    """Free the seat; without proof it stays taken for as long as the worker lives."""
     worker = task.worker
-    if worker is not None and worker.held.get(task.id) is task:
-        del worker.held[task.id]
-        if not proof:
-            worker.zombies[task.ref] = task
+    if task.slot is not None:
+        seats.leave(mem, task, task.slot, proof=proof)
+    elif worker is not None:
+        if worker.held.get(task.id) is task:
+            del worker.held[task.id]
+            if not proof:
+                worker.zombies[task.ref] = task
+        worker.unclaimed.pop(task.id, None)
         mem.touch(worker.cluster)
 
 
@@ -153,8 +209,7 @@ def _conclude_intent(
     failed_itself = outcome.ending is attempts.Ending.FAILED
     if task.intent is _I.KILL and failed_itself and not _would_retry(task, outcome):
         task.failures += 1
-        reason, message = outcome.reason, outcome.message
-        finish(mem, task, now, state=_S.FAILED, reason=reason, message=message)
+        _finish_failed(mem, task, outcome, now)
         return
     reason = _INTENT_REASONS.get(task.intent, task.reason)
     message = task.message
@@ -184,7 +239,7 @@ def _conclude_stopped(
 
 
 def _would_retry(task: records.Task, outcome: attempts.Outcome) -> bool:
-    return retrying.retries_failure(
+    return outcome.may_retry and retrying.retries_failure(
         task.spec.retry,
         failures=task.failures + 1,
         reason=outcome.reason,
@@ -199,11 +254,20 @@ def _fail(
     again = outcome.proof and _would_retry(task, outcome)
     task.failures += 1
     if not again:
-        reason, message = outcome.reason, outcome.message
-        finish(mem, task, now, state=_S.FAILED, reason=reason, message=message)
+        _finish_failed(mem, task, outcome, now)
         return
     delay = retrying.failure_delay_s(task.spec.retry, task.failures, mem.entropy)
     back_off(mem, task, now, delay_s=delay, why=_why(outcome))
+
+
+def _finish_failed(
+    mem: memory.Memory, task: records.Task, outcome: attempts.Outcome, now: inputs.Moment
+) -> None:
+    """Failed, for good; what a call has instead of a result is its error."""
+    if task.template is not None:
+        task.result = outcome.result
+    reason, message = outcome.reason, outcome.message
+    finish(mem, task, now, state=_S.FAILED, reason=reason, message=message)
 
 
 def _lose(
@@ -217,13 +281,7 @@ def _lose(
     """A loss that is not the task's fault, counted unless it never ran or we were away."""
     if excused and task.excused < retrying.MAX_EXCUSED:
         task.excused += 1
-        mem.move(task, _S.PENDING)
-        task.reason = _R.TAKEN_BACK
-        task.message = outcome.message
-        if _waited_too_long(task, now):
-            stop_pending(mem, task, now)
-        else:
-            lifecycle.enqueue(mem, task, front=True)
+        _wait_again(mem, task, now, message=outcome.message)
         return
     task.losses += 1
     retry = task.spec.retry
@@ -290,15 +348,40 @@ def finish(
     if task.declared:
         task.cluster.declared.discard(task)
     mem.batch.finals.append(task)
+    announce(mem, task)
+    if state is _S.SUCCESS and task.family is not None:
+        _drop_unasked(mem, task, task.family, now)
+
+
+def announce(mem: memory.Memory, task: records.Task) -> None:
+    """Tell everybody whom its end concerns: its parent, who asked for it, who depends on it."""
     siblings = task.siblings
     if siblings is not None:
-        if state is _S.SUCCESS:
+        if task.state is _S.SUCCESS:
             siblings.succeeded += 1
         else:
             siblings.failed += 1
         publish_parent(mem, siblings)
-    if state is _S.SUCCESS and task.family is not None:
-        _drop_unasked(mem, task, task.family, now)
+    if task.dependents is not None:
+        mem.ended.append(task)
+    submitter = task.submitter
+    if submitter is not None and submitter.link:
+        report(mem, task, submitter, task.number)
+    for watcher, number in task.watchers or ():
+        if watcher.link:
+            report(mem, task, watcher, number)
+
+
+def report(
+    mem: memory.Memory, task: records.Task, submitter: records.Submitter, number: int
+) -> None:
+    """Its end goes to a submitter, once it is on disk."""
+    result = calls.CallResult(number, task.state, task.reason, task.message, task.result)
+    results = mem.batch.results.get(submitter.link)
+    if results is None:
+        mem.batch.results[submitter.link] = [result]
+    else:
+        results.append(result)
 
 
 def publish_parent(mem: memory.Memory, family: records.Family) -> None:
@@ -311,7 +394,11 @@ def _drop_unasked(
     mem: memory.Memory, parent: records.Task, family: records.Family, now: inputs.Moment
 ) -> None:
     """End the children that the successful attempt did not ask for."""
+    if parent.attempt == 1:
+        return
     for child in list(family.members.values()):
+        if child.id == parent.delegate:
+            continue
         if child.parent is not None and child.parent.attempt < parent.attempt:
             message = f"attempt {parent.attempt} of its parent did not ask for it"
             kill(mem, child, now, reason=_R.REPLACED, message=message)
@@ -336,6 +423,11 @@ def forget(mem: memory.Memory, task: records.Task) -> None:
     """Its end is on disk: memory lets go of it."""
     if mem.tasks.get(task.id) is task:
         del mem.tasks[task.id]
-    siblings, key = task.siblings, task.child_key
-    if siblings is not None and key is not None and siblings.members.get(key) is task:
-        del siblings.members[key]
+    key = task.child_key
+    if key is not None:
+        siblings = task.siblings
+        if siblings is None:
+            if mem.keys.get((task.namespace, key)) is task:
+                del mem.keys[task.namespace, key]
+        elif siblings.members.get(key) is task:
+            del siblings.members[key]

@@ -6,7 +6,16 @@ that ends is none, but fences: attempts of that worker are refused from then on.
 """
 
 from kilnwork.api import attempts, reasons
-from kilnwork.dispatch import ending, inputs, instructions, memory, records, transitions
+from kilnwork.dispatch import (
+    ending,
+    feeding,
+    inputs,
+    instructions,
+    memory,
+    records,
+    seats,
+    transitions,
+)
 
 _R = reasons.Reason
 
@@ -27,6 +36,7 @@ def join(mem: memory.Memory, item: inputs.Join, now: inputs.Moment) -> None:
     mem.links[item.link] = worker
     mem.alarm(worker.lease_until, memory.Alarm.LEASE, worker)
     _resume(mem, worker, item, now)
+    _resume_slots(mem, worker, item, now)
     _publish_waiting(mem, worker.cluster)
     mem.touch(worker.cluster)
 
@@ -68,6 +78,7 @@ def _resume(
 ) -> None:
     """Keep, stop or unknown for each attempt that either side knows of; then what is missing."""
     theirs = set(item.running)
+    theirs |= {r for r, t in worker.zombies.items() if t.slot and t.slot.id in item.processes}
     ours = {task.ref: task for task in worker.held.values()}
     keep = tuple(ref for ref in item.running if ref in ours or ref in worker.zombies)
     unknown = tuple(ref for ref in item.running if ref not in ours and ref not in worker.zombies)
@@ -75,6 +86,8 @@ def _resume(
     for ref in [ref for ref in worker.zombies if ref not in theirs]:
         prove(mem, worker, ref)
     for ref, zombie in worker.zombies.items():
+        if zombie.slot is not None:
+            continue
         grace = zombie.spec.timeouts.kill_grace_seconds
         mem.send(instructions.StopAttempt(item.link, ref, grace, _R.KILLED))
     for ref, task in ours.items():
@@ -85,7 +98,7 @@ def _resume(
             _send_again(mem, task, item.link, now)
         else:
             message = f"worker {worker.name} came back without it"
-            ending.conclude(mem, task, _lost(message, proof=True), now)
+            ending.conclude(mem, task, lost(message, proof=True), now)
 
 
 def _send_again(mem: memory.Memory, task: records.Task, link: int, now: inputs.Moment) -> None:
@@ -97,7 +110,47 @@ def _send_again(mem: memory.Memory, task: records.Task, link: int, now: inputs.M
     ending.conclude(mem, task, stopped, now)
 
 
-def _lost(message: str, *, proof: bool) -> attempts.Outcome:
+def _resume_slots(
+    mem: memory.Memory, worker: records.Worker, item: inputs.Join, now: inputs.Moment
+) -> None:
+    """Slots that live are expected; those that were asked for and never heard of are forgotten.
+
+    Of a slot that has joined and is over now the worker will say so: that is a report.
+    """
+    living = frozenset(item.processes)
+    for slot in list(worker.processes.values()):
+        if slot.leaving and slot.id in living:
+            feeding.kill(mem, slot)
+        elif slot.opening and slot.id not in living:
+            seats.drop(mem, slot)
+    for name in item.processes:
+        if name not in worker.processes:
+            slot = seats.add(mem, worker, name)
+            mem.alarm(now.mono + mem.lease_s, memory.Alarm.RETURN, slot, attempt=slot.terms)
+    if worker.unclaimed:
+        mem.alarm(now.mono + mem.lease_s, memory.Alarm.CLAIM, worker)
+
+
+def expect(worker: records.Worker, task: records.Task) -> None:
+    """After a start: this worker, or one of its slots, has the newest attempt of a task."""
+    task.worker = worker
+    if task.template is None:
+        worker.held[task.id] = task
+    else:
+        worker.unclaimed[task.id] = task
+
+
+def claim_alarm(mem: memory.Memory, worker: records.Worker, now: inputs.Moment) -> None:
+    """None of its slots has these, and it is back for a whole lease: they run again, uncounted."""
+    if not worker.link:
+        return
+    message = f"no slot of worker {worker.name} had it after the dispatcher was away"
+    for task in list(worker.unclaimed.values()):
+        ending.conclude(mem, task, lost(message, proof=True), now, excused=True)
+
+
+def lost(message: str, *, proof: bool) -> attempts.Outcome:
+    """How an attempt ends whose worker is lost."""
     return attempts.Outcome(attempts.Ending.LOST, _R.WORKER_LOST, message, proof=proof)
 
 
@@ -164,8 +217,10 @@ def lose(
         mem.links.pop(worker.link, None)
         worker.link = 0
     worker.cluster.workers.pop(worker.session, None)
-    for task in list(worker.held.values()):
-        ending.conclude(mem, task, _lost(message, proof=proof), now)
+    for slot in list(worker.processes.values()):
+        _lose_slot(mem, slot, now, proof=proof, message=message)
+    for task in [*worker.held.values(), *worker.unclaimed.values()]:
+        ending.conclude(mem, task, lost(message, proof=proof), now)
     if proof:
         for ref in list(worker.zombies):
             prove(mem, worker, ref)
@@ -174,6 +229,29 @@ def lose(
         mem.workers.pop(worker.session, None)
     _publish_waiting(mem, worker.cluster)
     mem.touch(worker.cluster)
+
+
+def _lose_slot(
+    mem: memory.Memory, slot: records.Slot, now: inputs.Moment, *, proof: bool, message: str
+) -> None:
+    """Its worker is lost, and it with it."""
+    if slot.link:
+        mem.send(instructions.CloseLink(slot.link, "lost", "its worker is lost"))
+        cut_off(mem, slot)
+    seats.opened(mem, slot)
+    for task in reversed(list(slot.held.values())):
+        ending.conclude(mem, task, lost(message, proof=proof), now)
+    seats.drop(mem, slot)
+
+
+def cut_off(mem: memory.Memory, slot: records.Slot) -> None:
+    """Nothing goes over the link of this slot any more."""
+    mem.slot_links.pop(slot.link, None)
+    submitter = mem.submitters.pop(slot.link, None)
+    if submitter is not None:
+        submitter.link = 0
+    slot.link = 0
+    seats.weigh(mem, slot)
 
 
 def prove(mem: memory.Memory, worker: records.Worker, ref: attempts.AttemptRef) -> None:

@@ -177,14 +177,30 @@ class Define(msgspec.Struct, frozen=True):
     spec: api_task.TaskSpec
 
 
+class Lookups(msgspec.Struct):
+    """What the journal is asked for before the machine is told an input; by the call's number.
+
+    `calls`: is there a task of that id; `children`: parent, its run and a child key; `keys`: a
+    driver's key (as a child key). `values`: tasks whose end is needed. Only tasks of `namespace`
+    count.
+    """
+
+    namespace: str
+    calls: list[tuple[int, ids.TaskId]]
+    children: list[tuple[int, ids.TaskId, int, str]]
+    keys: list[tuple[int, str]]
+    values: set[ids.TaskId]
+
+
 class Known(msgspec.Struct, frozen=True):
     """What the journal has of a call which memory has not: it is final.
 
-    `arguments` and `template_spec` tell whether it is the same call.
+    `arguments` (None: not a call) and `spec` tell whether it is the same call. `asked_by`: the
+    newest attempt of its parent that asked for it.
     """
 
     value: calls.Value
-    arguments: attempts.Payload
+    arguments: attempts.Payload | None
     spec: api_task.TaskSpec
     asked_by: int
 
@@ -247,11 +263,12 @@ class SlotGone(msgspec.Struct, frozen=True):
 
 
 class CallsEnded(msgspec.Struct, frozen=True):
-    """A slot says that attempts are over."""
+    """A slot says that attempts are over. `values`: of delegates that are not in memory."""
 
     link: int
     serial: int
     ends: tuple[calls.CallEnd, ...]
+    values: Mapping[ids.TaskId, calls.Value] = {}
 
 
 class CallsReturned(msgspec.Struct, frozen=True):

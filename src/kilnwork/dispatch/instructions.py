@@ -145,7 +145,8 @@ class Batch:
     children). `finals`: tasks that became final; memory lets go of them after the commit.
 
     For calls, by link, so that each link gets one frame: `runs` in order (after the templates that
-    the link has not seen), `results`, `accepted` and `acknowledged` numbers. `templates`: new ones.
+    the link has not seen), each with the number of its attempt; `results`; `accepted` and
+    `acknowledged` numbers. `templates`: new ones.
     """
 
     dirty: dict[records.Task, None] = field(default_factory=dict)
@@ -157,7 +158,7 @@ class Batch:
     published: set[ids.TaskId] = field(default_factory=set)
     finals: list[records.Task] = field(default_factory=list)
     templates: list[records.Template] = field(default_factory=list)
-    runs: dict[int, list[records.Task]] = field(default_factory=dict)
+    runs: dict[int, list[tuple[records.Task, int]]] = field(default_factory=dict)
     results: dict[int, list[calls.CallResult]] = field(default_factory=dict)
     accepted: dict[int, int] = field(default_factory=dict)
     acknowledged: dict[int, int] = field(default_factory=dict)

@@ -1,18 +1,11 @@
-"""How a task gets going: admitted, queued, reserved, started. Pure; `ending` is the other half.
+"""How a task gets going: admitted, queued, started. Pure; `ending` is the other half.
 
-Used by `machine`, `fleet` and `spawning`. Every function takes the shared memory first, and `now`.
+Used by `machine` and its parts; `feeding` reserves. Every function takes the shared memory first.
 """
 
 from kilnwork.api import reasons
 from kilnwork.api import task as api_task
-from kilnwork.dispatch import (
-    inputs,
-    instructions,
-    memory,
-    placement,
-    records,
-    transitions,
-)
+from kilnwork.dispatch import inputs, memory, records, transitions
 
 _S = api_task.State
 _A = transitions.AttemptState
@@ -24,6 +17,7 @@ def admit(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:
     task.created = now.wall
     task.pending_since = min(task.pending_since or now.wall, now.wall)
     mem.tasks[task.id] = task
+    mem.prepare(task)
     if task.declared:
         task.cluster.declared.add(task)
     mem.mark(task)
@@ -49,6 +43,10 @@ def enqueue(mem: memory.Memory, task: records.Task, *, front: bool = False) -> N
         task.due = 0.0
         _hold(mem, task)
         return
+    if task.unmet:
+        task.reason = _R.WAITING_FOR_INPUT
+        task.message = "a task whose result it takes is not over yet"
+        return
     queue, priority = task.cluster.queue, task.spec.priority
     if front:
         queue.push_front(task, priority=priority)
@@ -58,6 +56,16 @@ def enqueue(mem: memory.Memory, task: records.Task, *, front: bool = False) -> N
         task.reason, task.message = _R.NO_FREE_SLOT, ""
     task.due = 0.0
     mem.touch(task.cluster)
+    if task.id in mem.wanted:
+        _beckon(mem, task)
+
+
+def _beckon(mem: memory.Memory, task: records.Task) -> None:
+    """Slots whose attempts wait for it may run it in place."""
+    for wait in mem.wanted[task.id]:
+        wait.ready[task.id] = task
+        if wait.task.slot is not None:
+            mem.idlers[wait.task.slot] = None
 
 
 def suspend(mem: memory.Memory, task: records.Task) -> None:
@@ -89,36 +97,6 @@ def let_go(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:
 def _hold(mem: memory.Memory, task: records.Task) -> None:
     task.reason, task.message = _R.SUSPENDED, "spec.suspend is true"
     mem.mark(task)
-
-
-def place(mem: memory.Memory, now: inputs.Moment) -> None:
-    """Give waiting tasks to free slots, in every cluster where something changed."""
-    for cluster in () if mem.closing else mem.hungry:
-        if not len(cluster.queue):
-            continue
-        for worker in placement.seats(cluster.workers.values()):
-            task = cluster.queue.pop()
-            if task is None:
-                break
-            _reserve(mem, task, worker, now)
-    mem.hungry.clear()
-
-
-def _reserve(
-    mem: memory.Memory, task: records.Task, worker: records.Worker, now: inputs.Moment
-) -> None:
-    mem.move(task, _S.STAGING)
-    task.reason, task.message = _R.STARTING, ""
-    task.attempt += 1
-    task.attempt_state = _A.RESERVED
-    task.worker = worker
-    task.reserved = now.wall
-    task.attempt_started = None
-    task.exit_code = None
-    task.stopped = None
-    task.progress = None
-    worker.held[task.id] = task
-    mem.send(instructions.RunAttempt(worker.link, task.ref, task))
 
 
 def start(mem: memory.Memory, task: records.Task, now: inputs.Moment, *, at: float) -> None:

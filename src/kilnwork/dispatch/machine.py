@@ -1,8 +1,9 @@
 """The task state machine: inputs in, instructions out. Pure: no clock, no disk, no socket.
 
 Used by the hub, which tells it what happened (`handle`) and carries out what it wants (`take`).
-Decisions live in `lifecycle` and `ending` (one task), `fleet` (workers) and `spawning` (children);
-moves are in the table of `transitions`. Only unfinished tasks are in memory.
+Decisions live in `lifecycle` and `ending` (one task), `fleet` and `slots` (who runs), `feeding`
+(where), `spawning` and `submitting` (who asks), `calling` and `waiting` (what slots report) and
+`dependents`; moves are in the table of `transitions`. Only unfinished tasks are in memory.
 """
 
 from collections.abc import Callable, Iterable
@@ -11,15 +12,22 @@ from typing import Any
 from kilnwork.api import attempts, reasons
 from kilnwork.api import task as api_task
 from kilnwork.dispatch import (
+    calling,
+    dependents,
     ending,
     errors,
+    feeding,
     fleet,
     inputs,
     instructions,
     lifecycle,
     memory,
     records,
+    slots,
     spawning,
+    story,
+    submitting,
+    waiting,
 )
 from kilnwork.kit import ids
 
@@ -43,28 +51,61 @@ class Machine:
             inputs.Close: lambda *_: mem.close(),
             inputs.CloseCluster: self._close_cluster,
             inputs.Join: lambda item, now: fleet.join(mem, item, now),
-            inputs.LinkClosed: lambda item, _: fleet.link_closed(mem, item),
+            inputs.LinkClosed: self._link_closed,
             inputs.WorkerGone: lambda item, now: fleet.worker_gone(mem, item, now),
             inputs.Renew: lambda item, now: fleet.renew(mem, item, now),
             inputs.Started: self._started,
             inputs.Finished: self._finished,
             inputs.Spawn: lambda item, now: spawning.spawn(mem, item, now),
             inputs.Progress: self._progress,
+            inputs.Attach: lambda item, _: submitting.attach(mem, item),
+            inputs.Define: lambda item, _: submitting.define(mem, item),
+            inputs.SubmitCalls: lambda item, now: submitting.submit(mem, item, now),
+            inputs.WatchTasks: lambda item, _: submitting.watch(mem, item),
+            inputs.CancelTasks: lambda item, now: submitting.cancel(mem, item, now),
+            inputs.SlotOpening: lambda item, _: None,
+            inputs.SlotJoined: lambda item, now: slots.joined(mem, item, now),
+            inputs.SlotGone: lambda item, now: slots.gone(mem, item, now),
+            inputs.CallsEnded: lambda item, now: calling.ended(mem, item, now),
+            inputs.CallsReturned: lambda item, now: calling.returned(mem, item, now),
+            inputs.Waiting: lambda item, now: waiting.begin(mem, item, now),
+            inputs.Resumed: lambda item, _: waiting.end(mem, item),
+            inputs.Yielded: lambda item, now: calling.yielded(mem, item, now),
             inputs.Tick: lambda _, now: self._tick(now),
             inputs.Stalled: lambda _, now: fleet.stalled(mem, now),
         }
 
     def handle(self, item: inputs.Input, now: inputs.Moment) -> None:
         """Take in what happened. Raises `RunRefused` for a Submit that may not be."""
-        self.memory.story.append((now.mono, item))
+        self.memory.story.append(story.entry(item, now))
         self._handlers[type(item)](item, now)
 
     def take(self, now: inputs.Moment) -> instructions.Batch:
         """Give waiting tasks to free slots, and hand out all that is to be done."""
-        lifecycle.place(self.memory, now)
-        batch = self.memory.batch
-        self.memory.batch = instructions.Batch()
+        mem = self.memory
+        if mem.ended or mem.delegating:
+            dependents.settle(mem, now)
+        if mem.idlers:
+            waiting.serve(mem, now)
+        if mem.hungry:
+            feeding.place(mem, now)
+        if mem.withheld:
+            submitting.confirm(mem)
+        batch = mem.batch
+        mem.batch = instructions.Batch()
         return batch
+
+    def lookups(
+        self,
+        item: inputs.SubmitCalls | inputs.WatchTasks | inputs.CallsEnded,
+        *,
+        again: bool = False,
+    ) -> inputs.Lookups | None:
+        """What to ask the journal before this is told; None when memory knows all.
+
+        `again`: the calls were sent before, and may have been taken in.
+        """
+        return submitting.lookups(self.memory, item, again=again)
 
     def forget(self, finals: Iterable[records.Task]) -> None:
         """The ends of these tasks are on disk."""
@@ -80,11 +121,13 @@ class Machine:
         return self.memory.next_alarm()
 
     def held_by(self, link: int, ref: attempts.AttemptRef) -> records.Task | None:
-        """The task whose newest attempt is `ref`, held by the worker behind `link`."""
+        """The task whose newest attempt is `ref`, held by the worker behind `link` or its slot."""
         task = self.memory.tasks.get(ref.task)
         if task is None or not task.held or task.attempt != ref.attempt or task.run != ref.run:
             return None
-        worker = task.worker
+        slot, worker = task.slot, task.worker
+        if slot is not None and slot.link == link:
+            return task
         return task if worker is not None and worker.link == link else None
 
     def knows(self, link: int) -> bool:
@@ -151,11 +194,25 @@ class Machine:
                 intent=_I.CLUSTER, reason=_R.CLUSTER_DELETED, message=message,
             )  # fmt: skip
 
+    def _link_closed(self, item: inputs.LinkClosed, now: inputs.Moment) -> None:
+        slot = self.memory.slot_links.get(item.link)
+        if slot is not None:
+            slots.closed(self.memory, slot, now)
+        elif item.link in self.memory.submitters:
+            submitting.detach(self.memory, item.link)
+        else:
+            fleet.link_closed(self.memory, item)
+
     def _started(self, item: inputs.Started, now: inputs.Moment) -> None:
         task = self.held_by(item.link, item.ref)
         if task is not None:
             lifecycle.start(self.memory, task, now, at=item.at)
-        self.memory.send(instructions.Acknowledge(item.link, item.serial))
+        if item.link in self.memory.slot_links:
+            self.memory.batch.acknowledged[item.link] = item.serial
+            if task is not None:
+                self.memory.touch(task.cluster)  # what is queued behind it had better run elsewhere
+        else:
+            self.memory.send(instructions.Acknowledge(item.link, item.serial))
 
     def _finished(self, item: inputs.Finished, now: inputs.Moment) -> None:
         worker = self.memory.links.get(item.link)
@@ -179,9 +236,21 @@ class Machine:
         while (alarm := self.memory.due_alarm(now.mono)) is not None:
             kind, target, attempt = alarm
             if isinstance(target, records.Worker):
-                fleet.lease_alarm(self.memory, target, now)
+                self._worker_alarm(kind, target, now)
+            elif isinstance(target, records.Slot):
+                slots.overdue(self.memory, target, attempt)
             elif not target.state.final:
                 self._task_alarm(kind, target, attempt, now)
+
+    def _worker_alarm(self, kind: memory.Alarm, worker: records.Worker, now: inputs.Moment) -> None:
+        if kind is memory.Alarm.LEASE:
+            fleet.lease_alarm(self.memory, worker, now)
+        elif kind is memory.Alarm.CLAIM:
+            fleet.claim_alarm(self.memory, worker, now)
+        elif kind is memory.Alarm.SPARE:
+            feeding.end_spares(self.memory, worker)
+        else:
+            self.memory.touch(worker.cluster)
 
     def _task_alarm(
         self, kind: memory.Alarm, task: records.Task, attempt: int, now: inputs.Moment
@@ -199,6 +268,9 @@ class Machine:
             message = f"attempt {attempt} ran longer than {limits.running_seconds:g} s"
             if task.held:
                 self._stop(task, now, _I.TIMEOUT, _R.TIMED_OUT, message)
+        elif kind is memory.Alarm.GRACE:
+            if task.held and task.slot is not None and task.intent is not _I.NONE:
+                feeding.kill(self.memory, task.slot)
         elif kind is memory.Alarm.CONFIRM and task.held and task.intent is not _I.NONE:
             message = "its worker has not proved within the grace period that nothing is left"
             unproven = attempts.Outcome(attempts.Ending.STOPPED, task.reason, message, proof=False)

@@ -1,7 +1,7 @@
 """Everything the machine knows and has not handed out yet: one object that its parts share.
 
-Used by `machine`, `lifecycle`, `fleet` and `spawning`. Holds no rules of its own beyond keeping its
-indexes together. Pure.
+Used by `machine` and its parts. Holds no rules of its own beyond keeping its indexes together.
+Pure.
 """
 
 import heapq
@@ -9,12 +9,20 @@ from collections import deque
 from enum import IntEnum
 from itertools import count
 
+import msgspec
+
+from kilnwork.api import attempts, calls
 from kilnwork.api import task as api_task
-from kilnwork.dispatch import errors, inputs, instructions, records, transitions
+from kilnwork.dispatch import errors, instructions, records, story, transitions
 from kilnwork.kit import ids
 
-STORY_LENGTH = 100
-"""Inputs that an `IllegalTransition` can tell about."""
+CROWD = 1_000_000
+"""Queued tasks of a cluster above which submits are not confirmed, so that drivers wait."""
+
+FEW_ALARMS = 10_000
+"""Deadlines below which it does not matter how many of them are of no use any more."""
+
+_encode = msgspec.json.Encoder(order="sorted").encode
 
 
 class Alarm(IntEnum):
@@ -26,31 +34,63 @@ class Alarm(IntEnum):
     RUNNING = 4
     CONFIRM = 5
     LEASE = 6
+    GRACE = 7
+    CLAIM = 8
+    RETURN = 9
+    OPEN = 10
+    SPARE = 11
 
 
-Target = records.Task | records.Worker
+Target = records.Task | records.Worker | records.Slot
 
 
 class Memory:
-    """Tasks, workers and clusters by key, deadlines, and the batch being gathered."""
+    """Tasks, workers and clusters by key, deadlines, and the batch being gathered.
+
+    `links` are those of workers, `slot_links` and `submitters` those of slots and of all who submit
+    (slots too). `wanted`: waits by a task that they would run in place; `idlers`: slots in which a
+    wait may have one that is ready. `ended`: final tasks that others depend on and have not been
+    told of; `delegating`: tasks that have just returned a future, with what the journal knows of
+    its task; `withheld`: submitters whose calls are not confirmed yet, since that queue is long.
+    """
 
     def __init__(
-        self, *, lease_s: float, entropy: ids.Entropy, task_row: int = 1, worker_row: int = 1
+        self,
+        *,
+        lease_s: float,
+        entropy: ids.Entropy,
+        task_row: int = 1,
+        worker_row: int = 1,
+        template_row: int = 1,
+        crowd: int = CROWD,
     ) -> None:
         self.lease_s = lease_s
         self.entropy = entropy
+        self.crowd = crowd
         self.tasks: dict[ids.TaskId, records.Task] = {}
+        self.keys: dict[tuple[str, str], records.Task] = {}
         self.workers: dict[bytes, records.Worker] = {}
         self.links: dict[int, records.Worker] = {}
+        self.slots: dict[bytes, records.Slot] = {}
+        self.slot_links: dict[int, records.Slot] = {}
+        self.submitters: dict[int, records.Submitter] = {}
+        self.templates: dict[tuple[str, bytes], records.Template] = {}
         self.clusters: dict[records.ClusterKey, records.Cluster] = {}
-        self.hungry: set[records.Cluster] = set()
+        self.hungry: dict[records.Cluster, None] = {}
+        self.wanted: dict[ids.TaskId, list[records.Wait]] = {}
+        self.idlers: dict[records.Slot, None] = {}
+        self.ended: list[records.Task] = []
+        self.delegating: dict[records.Task, calls.Value | None] = {}
+        self.withheld: dict[records.Submitter, records.Cluster] = {}
         self.closing = False
         self.batch = instructions.Batch()
         self.task_rows = count(task_row)
         self.worker_rows = count(worker_row)
-        self.story: deque[tuple[float, inputs.Input]] = deque(maxlen=STORY_LENGTH)
+        self.template_rows = count(template_row)
+        self.story: deque[story.Entry] = deque(maxlen=story.LENGTH)
         self._alarms: list[tuple[float, int, Alarm, Target, int]] = []
         self._alarm_numbers = count()
+        self._many_alarms = FEW_ALARMS
 
     def close(self) -> None:
         """The server stops: no more seats are given, and losses are our doing."""
@@ -64,6 +104,47 @@ class Memory:
             cluster = self.clusters[key] = records.Cluster(key)
         return cluster
 
+    def template(self, namespace: str, spec: api_task.TaskSpec) -> records.Template:
+        """The template of that spec, made when it is new."""
+        key = (namespace, _encode(spec))
+        template = self.templates.get(key)
+        if template is None:
+            cluster = self.cluster(namespace, spec.cluster_name)
+            template = records.Template(next(self.template_rows), cluster, spec)
+            self.templates[key] = template
+            self.batch.templates.append(template)
+        return template
+
+    def restore_template(
+        self, row: int, namespace: str, spec: api_task.TaskSpec
+    ) -> records.Template:
+        """The template that the journal has under that number."""
+        key = (namespace, _encode(spec))
+        template = self.templates.get(key)
+        if template is None:
+            cluster = self.cluster(namespace, spec.cluster_name)
+            template = self.templates[key] = records.Template(row, cluster, spec)
+        return template
+
+    def prepare(self, task: records.Task) -> None:
+        """A call that has a spec of its own gets a template and arguments; others stay as is."""
+        call = task.spec.call
+        if call is None:
+            return
+        shared = msgspec.structs.replace(
+            task.spec,
+            call=msgspec.structs.replace(call, args=(), kwargs={}),
+            run=1, kill_timestamp=None, suspend=False, ttl_seconds_after_finished=None,
+            input_object=None, inputs=(), output_object=None,
+        )  # fmt: skip
+        task.template = self.template(task.namespace, shared)
+        task.arguments = attempts.Payload(attempts.JSON, _arguments(call, task.inputs))
+
+    def index_key(self, task: records.Task) -> None:
+        """Find it by the key that its driver gave it."""
+        if task.child_key is not None and task.siblings is None:
+            self.keys[task.namespace, task.child_key] = task
+
     def mark(self, task: records.Task) -> None:
         """Its row is to be written."""
         self.batch.dirty[task] = None
@@ -75,16 +156,20 @@ class Memory:
     def touch(self, cluster: records.Cluster) -> None:
         """Its view changed, and tasks may fit now."""
         self.batch.clusters.add(cluster)
-        self.hungry.add(cluster)
+        self.hungry[cluster] = None
 
     def move(self, task: records.Task, state: api_task.State) -> None:
         """The only way in which a task changes its state."""
         if (task.state, state) not in transitions.TASK_MOVES:
-            raise errors.IllegalTransition(
-                f"task {ids.task_text(task.id)}/{task.run}: {task.state} → {state}\n{self.tell()}"
-            )
+            raise self.illegal(task, state)
         task.state = state
         self.batch.dirty[task] = None
+
+    def illegal(self, task: records.Task, state: api_task.State) -> errors.IllegalTransition:
+        """What to raise when `task` cannot move to `state`."""
+        return errors.IllegalTransition(
+            f"task {ids.task_text(task.id)}/{task.run}: {task.state} → {state}\n{self.tell()}"
+        )
 
     def move_attempt(self, task: records.Task, state: transitions.AttemptState) -> None:
         """The only way in which an attempt changes its state, apart from its reservation."""
@@ -96,11 +181,23 @@ class Memory:
 
     def tell(self) -> str:
         """The recent story, oldest first, without payloads."""
-        return "\n".join(f"{at:.3f} {_summary(item)}" for at, item in self.story)
+        return story.told(self.story)
 
     def alarm(self, due: float, kind: Alarm, target: Target, *, attempt: int = 0) -> None:
         """Look at `target` again at `due` (monotonic seconds)."""
         heapq.heappush(self._alarms, (due, next(self._alarm_numbers), kind, target, attempt))
+        if len(self._alarms) > self._many_alarms:
+            self._drop_useless_alarms()
+
+    def _drop_useless_alarms(self) -> None:
+        """Deadlines of tasks that are over would keep them in memory until they are due."""
+        self._alarms = [
+            alarm
+            for alarm in self._alarms
+            if not (isinstance(alarm[3], records.Task) and alarm[3].state.final)
+        ]
+        heapq.heapify(self._alarms)
+        self._many_alarms = max(FEW_ALARMS, 2 * len(self._alarms))
 
     def next_alarm(self) -> float | None:
         """When the next deadline is, monotonic seconds."""
@@ -114,18 +211,9 @@ class Memory:
         return kind, target, attempt
 
 
-def _summary(item: inputs.Input) -> str:
-    """One line that names what an input is about, and nothing that a user may want kept secret."""
-    facts = []
-    for name in ("link", "serial", "ref", "parent", "session", "pod_uid", "reason", "child_key"):
-        value = getattr(item, name, None)
-        if value is not None:
-            facts.append(f"{name}={value.hex() if isinstance(value, bytes) else value}")
-    task = getattr(item, "task", None)
-    if isinstance(task, bytes):
-        facts.append(f"task={task.hex()}")
-    if isinstance(item, inputs.Submit):
-        facts.append(f"task={item.submission.task.hex()} run={item.submission.spec.run}")
-    if isinstance(item, inputs.Finished):
-        facts.append(f"ending={item.outcome.ending} proof={item.outcome.proof}")
-    return " ".join([type(item).__name__, *facts])
+def _arguments(call: api_task.Call, given: bytes | None) -> bytes:
+    """`[args, kwargs]`; inputs become keyword arguments."""
+    kwargs = dict(call.kwargs)
+    if given:
+        kwargs |= msgspec.json.decode(given, type=dict[str, msgspec.Raw])
+    return msgspec.json.encode([call.args, kwargs])

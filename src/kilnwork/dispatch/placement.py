@@ -1,13 +1,12 @@
-"""Who is next, and where: the queue of one cluster and the choice of a worker. Pure.
+"""Who is next: the queue of one cluster. Pure.
 
-Used by the machine. Highest priority first, then first come, first served; the worker with most
-free slots gets the task. Fairness between drivers comes later.
+Used by the machine; `feeding` chooses where. Highest priority first; within one priority, sources
+(drivers' sessions, each with the children of its tasks) take turns, so that a long list of one does
+not hold up the others; within one source, first come, first served.
 """
 
-import heapq
 from bisect import insort
 from collections import deque
-from collections.abc import Iterable, Iterator
 from typing import Generic, Protocol, TypeVar
 
 
@@ -15,37 +14,60 @@ class Placeable(Protocol):
     """Something that can wait in a `Queue`, which alone sets `place`."""
 
     place: int | None
-
-
-class Seat(Protocol):
-    """Something with slots."""
-
-    slots: int
-
-    @property
-    def ready(self) -> bool:
-        """It can be given tasks."""
-        ...
-
-    @property
-    def busy(self) -> int:
-        """Taken slots."""
-        ...
+    source: bytes
 
 
 P = TypeVar("P", bound=Placeable)
-S = TypeVar("S", bound=Seat)
+
+
+class _Line(Generic[P]):
+    """All of one source, by rising ticket; `low` is the ticket of the first entry.
+
+    An item whose `place` is not the ticket of its entry has left the queue since.
+    """
+
+    __slots__ = ("low", "source", "waiting")
+
+    def __init__(self, source: bytes) -> None:
+        self.source = source
+        self.waiting: deque[P] = deque()
+        self.low = 0
 
 
 class _Level(Generic[P]):
-    """All of one priority, by rising ticket: `low` and `high` are the first and last one given."""
+    """All of one priority: lines by source, and whose turn it is."""
 
-    __slots__ = ("high", "low", "waiting")
+    __slots__ = ("lines", "turns")
 
     def __init__(self) -> None:
-        self.waiting: deque[tuple[int, P]] = deque()
-        self.high = 0
-        self.low = 1
+        self.lines: dict[bytes, _Line[P]] = {}
+        self.turns: deque[_Line[P]] = deque()
+
+    def line(self, source: bytes) -> _Line[P]:
+        """The line of that source, made at the end of the turns when it is new."""
+        line = self.lines.get(source)
+        if line is None:
+            line = self.lines[source] = _Line(source)
+            self.turns.append(line)
+        return line
+
+    def pop(self) -> P | None:
+        """The next one; its source goes behind the others."""
+        turns = self.turns
+        while turns:
+            line = turns[0]
+            waiting = line.waiting
+            while waiting:
+                item = waiting.popleft()
+                ticket = line.low
+                line.low = ticket + 1
+                if item.place == ticket:
+                    if len(turns) > 1:
+                        turns.rotate(-1)
+                    return item
+            turns.popleft()
+            del self.lines[line.source]
+        return None
 
 
 class Queue(Generic[P]):
@@ -62,19 +84,28 @@ class Queue(Generic[P]):
         return self._size
 
     def push(self, item: P, *, priority: int) -> None:
-        """Wait behind all of the same priority."""
-        level = self._level(priority)
-        level.high += 1
-        item.place = level.high
-        level.waiting.append((level.high, item))
+        """Wait behind all of the same priority and source."""
+        level = self._levels.get(-priority)
+        if level is None:
+            level = self._level(priority)
+        line = level.lines.get(item.source)
+        if line is None:
+            line = level.line(item.source)
+        waiting = line.waiting
+        item.place = line.low + len(waiting)
+        waiting.append(item)
         self._size += 1
 
     def push_front(self, item: P, *, priority: int) -> None:
         """Wait before all of the same priority: it had its turn and was taken back."""
         level = self._level(priority)
-        level.low -= 1
-        item.place = level.low
-        level.waiting.appendleft((level.low, item))
+        line = level.line(item.source)
+        line.low -= 1
+        item.place = line.low
+        line.waiting.appendleft(item)
+        if level.turns[0] is not line:
+            level.turns.remove(line)
+            level.turns.appendleft(line)
         self._size += 1
 
     def remove(self, item: P) -> None:
@@ -85,24 +116,35 @@ class Queue(Generic[P]):
 
     def pop(self) -> P | None:
         """The next one, None when nobody waits."""
-        while self._order:
-            waiting = self._levels[self._order[0]].waiting
-            while waiting:
-                ticket, item = waiting.popleft()
-                if item.place == ticket:
-                    self.remove(item)
-                    return item
-            del self._levels[self._order.pop(0)]
+        order = self._order
+        while order:
+            item = self._levels[order[0]].pop()
+            if item is not None:
+                item.place = None
+                self._size -= 1
+                return item
+            del self._levels[order.pop(0)]
         return None
 
     def ahead(self, item: P, *, priority: int) -> int:
         """How many go before `item`; too many by those that have left the queue early."""
         if item.place is None:
             return 0
-        before = sum(len(self._levels[p].waiting) for p in self._order if p < -priority)
+        before = sum(
+            len(line.waiting)
+            for higher in self._order
+            if higher < -priority
+            for line in self._levels[higher].turns
+        )
         level = self._levels[-priority]
-        before += item.place - level.waiting[0][0]
-        return min(before, self._size - 1)
+        own = item.place - level.lines[item.source].low
+        seen_own = False
+        for line in level.turns:
+            if line.source == item.source:
+                seen_own = True
+            else:
+                before += min(len(line.waiting), own if seen_own else own + 1)
+        return min(before + own, self._size - 1)
 
     def _level(self, priority: int) -> _Level[P]:
         level = self._levels.get(-priority)
@@ -110,18 +152,3 @@ class Queue(Generic[P]):
             level = self._levels[-priority] = _Level()
             insort(self._order, -priority)
         return level
-
-
-def seats(candidates: Iterable[S]) -> Iterator[S]:
-    """Seats for tasks, one for each free slot, the least loaded worker first.
-
-    The caller takes the seat (so that `busy` rises by one) before it asks for the next.
-    """
-    heap = [(c.busy - c.slots, number, c) for number, c in enumerate(candidates) if c.ready]
-    heapq.heapify(heap)
-    while heap:
-        free, number, seat = heap[0]
-        if free >= 0:
-            return
-        yield seat
-        heapq.heapreplace(heap, (free + 1, number, seat))

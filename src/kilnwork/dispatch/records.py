@@ -11,7 +11,7 @@ import msgspec
 
 from kilnwork.api import attempts, calls
 from kilnwork.api import task as api_task
-from kilnwork.dispatch import model, placement, transitions
+from kilnwork.dispatch import inputs, model, placement, transitions
 from kilnwork.kit import ids
 
 ClusterKey = tuple[str, str]
@@ -73,81 +73,106 @@ class Family:
 class Template:
     """What many calls share. `row` is its number in the journal and on links to slots.
 
-    `seconds`: running mean of how long its calls ran, None before the first; short ones are sent
-    ahead. One for each different spec, whoever named it.
+    One for each namespace and different spec, whoever named it. `seconds`: running mean of how long
+    its calls ran, None before the first; short ones are sent ahead.
     """
 
-    __slots__ = ("row", "seconds", "spec", "stored")
+    __slots__ = (
+        "accept_failures", "cluster", "function", "priority", "row", "seconds", "spec", "timed",
+    )  # fmt: skip
 
-    def __init__(self, row: int, spec: api_task.TaskSpec) -> None:
+    def __init__(self, row: int, cluster: "Cluster", spec: api_task.TaskSpec) -> None:
+        call, timeouts = spec.call, spec.timeouts
         self.row = row
+        self.cluster = cluster
         self.spec = spec
-        self.stored = False
+        self.function = "" if call is None else call.function
+        self.accept_failures = call is not None and call.accept_failures
+        self.priority = spec.priority
+        self.timed = timeouts.pending_seconds is not None or timeouts.total_seconds is not None
         self.seconds: float | None = None
 
 
 class Submitter:
     """A driver's session, or a slot as the place where running tasks submit from.
 
-    `link` is 0 while it is not connected. `templates`: by number of its link. `accepted`: highest
-    number of a call that was taken in. `source`: whose turn it is that its calls take (fairness).
+    `link` is 0 when it is not connected any more: one that comes back is another one. `templates`:
+    by number of its link. `source`: whose turn it is that its calls take (fairness).
     """
 
-    __slots__ = ("accepted", "link", "namespace", "session", "source", "templates")
+    __slots__ = ("accepted", "link", "namespace", "session", "slot", "source", "templates")
 
-    def __init__(self, session: bytes, namespace: str) -> None:
+    def __init__(self, session: bytes, namespace: str, link: int) -> None:
         self.session = session
         self.namespace = namespace
-        self.link = 0
+        self.link = link
         self.accepted = 0
-        self.source: bytes = session
+        self.source = session
+        self.slot: Slot | None = None
         self.templates: dict[int, Template] = {}
+
+
+class Wait:
+    """An attempt in a slot that waits for other tasks.
+
+    `ready`: tasks that the slot could run in place, on top of it, as far as they are queued (some
+    may have left the queue since); `wants`: all that it would run if they were. Both are empty
+    unless it waits in place.
+    """
+
+    __slots__ = ("ready", "task", "wants")
+
+    def __init__(self, task: "Task") -> None:
+        self.task = task
+        self.ready: dict[ids.TaskId, Task] = {}
+        self.wants: dict[ids.TaskId, None] = {}
 
 
 class Slot:
     """One slot process of a worker. `link` is 0 while it is not connected.
 
-    `held`: tasks whose newest attempt it has, in the order in which they were sent; `stack`: those
-    of them that have begun and wait for others, bottom first. `opening`: asked for, not joined yet.
-    `gone`: its agent has said that it is over; settled once its link has been read to the end.
+    `held`: tasks whose newest attempt it has, in the order in which they were sent; `stack`: the
+    waits of those that have begun and wait for others, bottom first. `opening`: asked for, or said
+    to live, and not joined yet. `taken`: it takes a seat, since it is opening or has something that
+    does not wait. `leaving`: we have asked for its end. `asked_back`: it has not answered yet which
+    calls it gives back. `terms`: how often it has joined or left. `gone`: its agent has said that
+    it is over; settled once its link has been read to the end.
     """
 
-    __slots__ = ("gone", "held", "id", "link", "opening", "stack", "submitter", "worker")
+    __slots__ = (
+        "asked_back", "gone", "held", "id", "leaving", "link", "opening", "stack", "taken",
+        "terms", "worker",
+    )  # fmt: skip
 
-    def __init__(self, slot: bytes, worker: "Worker", submitter: Submitter) -> None:
+    def __init__(self, slot: bytes, worker: "Worker") -> None:
         self.id = slot
         self.worker = worker
-        self.submitter = submitter
         self.link = 0
         self.opening = True
-        self.gone: object | None = None
+        self.taken = False
+        self.leaving = False
+        self.asked_back = False
+        self.terms = 0
+        self.gone: inputs.SlotGone | None = None
         self.held: dict[ids.TaskId, Task] = {}
-        self.stack: list[Task] = []
+        self.stack: list[Wait] = []
 
 
 class Worker:
     """One session of one worker. `link` is 0 while it is not connected.
 
-    `held`: tasks whose newest attempt it has; `zombies`: final tasks of which it has not proved
-    that nothing is left; both take slots. `from_before`: its attempts were reserved before this
-    dispatcher started, and it has not come back yet.
+    `held`: commands whose newest attempt it has; `zombies`: final tasks of which it has not proved
+    that nothing is left. `processes`: its slots; `idle`: those that could run something at once;
+    `taken`: how many of them take a seat. `unclaimed`: calls that one of its slots had before this
+    dispatcher started. `opens_at`: monotonic time before which it is asked for no other slot, since
+    the last `misses` could not be opened. `from_before`: its attempts were reserved before this
+    dispatcher started, and it has not come back yet. `sparing`: an alarm will end idle slots.
     """
 
     __slots__ = (
-        "cluster",
-        "from_before",
-        "held",
-        "lease_until",
-        "leaving",
-        "link",
-        "name",
-        "node",
-        "pod_uid",
-        "processes",
-        "row",
-        "session",
-        "slots",
-        "zombies",
+        "cluster", "from_before", "held", "idle", "lease_until", "leaving", "link", "misses",
+        "name", "node", "opens_at", "pod_uid", "processes", "row", "session", "slots", "sparing",
+        "taken", "unclaimed", "zombies",
     )  # fmt: skip
 
     def __init__(
@@ -174,6 +199,12 @@ class Worker:
         self.from_before = False
         self.leaving = False
         self.processes: dict[bytes, Slot] = {}
+        self.idle: dict[bytes, Slot] = {}
+        self.unclaimed: dict[ids.TaskId, Task] = {}
+        self.taken = 0
+        self.misses = 0
+        self.opens_at = 0.0
+        self.sparing = False
 
     @property
     def ready(self) -> bool:
@@ -182,20 +213,24 @@ class Worker:
 
     @property
     def busy(self) -> int:
-        """Taken slots."""
-        return len(self.held) + len(self.zombies)
+        """Taken seats; may be more than `slots` for a while, when calls that waited go on."""
+        return len(self.held) + len(self.zombies) + self.taken
 
 
 class Cluster:
-    """Workers, waiting tasks and unfinished declared tasks of one TaskCluster."""
+    """Workers, waiting tasks and unfinished declared tasks of one TaskCluster.
 
-    __slots__ = ("declared", "key", "queue", "workers")
+    `openings`: slots of its workers that are to join.
+    """
+
+    __slots__ = ("declared", "key", "openings", "queue", "workers")
 
     def __init__(self, key: ClusterKey) -> None:
         self.key = key
         self.queue: placement.Queue[Task] = placement.Queue()
         self.workers: dict[bytes, Worker] = {}
         self.declared: set[Task] = set()
+        self.openings = 0
 
 
 class Task(msgspec.Struct, eq=False):
@@ -208,11 +243,12 @@ class Task(msgspec.Struct, eq=False):
     set before do not count any more. `pending_since`: wall time from which its timeouts count.
 
     Of calls only: `template`, `arguments`; `needs`: tasks whose results it takes, `unmet`: how many
-    of them are not final, `values`: of those that are; `dependents`: calls that need this one.
+    of them are not final, `values`: of those that are, as far as they go along, of `values_bytes`
+    in all, and the first of them that failed; `dependents`: calls that need this one.
     `slot`: where its newest attempt is; `in_place`: on top of one that waits for it; `waiting`: it
-    waits for other tasks. `submitter` and `number`: who gets the result under which number, and
-    `watchers`: who else. `delegate`: the task whose outcome becomes its own. `source`: whose turn
-    it takes in the queue.
+    waits for other tasks; `alone`: nothing runs on top of it any more. `submitter` and `number`:
+    who gets the result under which number, and `watchers`: who else. `delegate`: the task whose
+    outcome becomes its own. `source`: whose turn it takes in the queue.
     """
 
     row: int
@@ -259,10 +295,13 @@ class Task(msgspec.Struct, eq=False):
     needs: tuple[ids.TaskId, ...] = ()
     unmet: int = 0
     values: dict[ids.TaskId, calls.Value] | None = None
+    values_bytes: int = 0
+    failed_input: calls.Value | None = None
     dependents: "list[Task] | None" = None
     slot: Slot | None = None
     in_place: bool = False
     waiting: bool = False
+    alone: bool = False
     submitter: Submitter | None = None
     number: int = 0
     watchers: list[tuple[Submitter, int]] | None = None
@@ -277,10 +316,17 @@ class Task(msgspec.Struct, eq=False):
     @property
     def held(self) -> bool:
         """A worker has its newest attempt."""
-        return self.attempt_state in _OPEN
+        state = self.attempt_state
+        return state is _RESERVED or state is _STARTED
+
+    @property
+    def narrow(self) -> bool:
+        """Its spec is that of its template, to the letter."""
+        return self.template is not None and self.spec is self.template.spec
 
 
-_OPEN = frozenset({transitions.AttemptState.RESERVED, transitions.AttemptState.STARTED})
+_RESERVED = transitions.AttemptState.RESERVED
+_STARTED = transitions.AttemptState.STARTED
 
 
 def of_submission(row: int, submission: model.Submission, cluster: Cluster) -> Task:

@@ -33,7 +33,7 @@ def spawn(mem: memory.Memory, item: inputs.Spawn, now: inputs.Moment) -> None:
     if found.asked_by == item.parent.attempt:
         _answer(mem, item, 409, message=_used_twice(item))
         return
-    _replace(mem, parent, known, item, now)
+    replace(mem, parent, known, item.child_key, now)
     _answer_made(mem, item, _make(mem, parent, family, item, now))
 
 
@@ -103,21 +103,19 @@ def adopt(
     family.members[child_key] = child
 
 
-def _replace(
+def replace(
     mem: memory.Memory,
     parent: records.Task,
     known: records.Task | None,
-    item: inputs.Spawn,
+    child_key: str,
     now: inputs.Moment,
 ) -> None:
     """The parent asks for something else than its attempt before: end that, and say so."""
     if known is not None:
-        message = f"attempt {item.parent.attempt} of its parent asked for another child instead"
+        message = f"attempt {parent.attempt} of its parent asked for another child instead"
         ending.kill(mem, known, now, reason=_R.REPLACED, message=message)
     parent.reason = _R.NON_DETERMINISTIC_RETRY
-    parent.message = (
-        f"child {item.child_key} differs from the one that an earlier attempt asked for"
-    )
+    parent.message = f"child {child_key} differs from the one that an earlier attempt asked for"
     mem.mark(parent)
 
 

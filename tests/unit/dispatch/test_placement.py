@@ -1,4 +1,4 @@
-"""Who is next, and where."""
+"""Who is next."""
 
 from dataclasses import dataclass
 
@@ -12,15 +12,8 @@ from kilnwork.dispatch import placement
 class Waiting:
     number: int
     priority: int = 0
+    source: bytes = b""
     place: int | None = None
-
-
-@dataclass
-class Seat:
-    name: str
-    slots: int
-    busy: int = 0
-    ready: bool = True
 
 
 def filled(*priorities: int) -> tuple[placement.Queue[Waiting], list[Waiting]]:
@@ -70,15 +63,62 @@ def test_how_many_are_ahead() -> None:
     assert ahead == [1, 0, 2, 3]
 
 
-def test_the_least_loaded_worker_gets_the_next_task() -> None:
-    workers = [
-        Seat("full", 2, busy=2),
-        Seat("one", 2, busy=1),
-        Seat("three", 3),
-        Seat("away", 9, ready=False),
-    ]
-    taken = []
-    for seat in placement.seats(workers):
-        seat.busy += 1
-        taken.append(seat.name)
-    assert taken == ["three", "three", "one", "three"]
+def drained(queue: placement.Queue[Waiting]) -> list[Waiting]:
+    got = []
+    while (item := queue.pop()) is not None:
+        got.append(item)
+    return got
+
+
+def test_sources_take_turns_within_one_priority() -> None:
+    queue: placement.Queue[Waiting] = placement.Queue()
+    many = [Waiting(number, source=b"many") for number in range(4)]
+    few = [Waiting(number, source=b"few") for number in range(10, 12)]
+    for item in (*many, *few):
+        queue.push(item, priority=0)
+    assert [item.number for item in drained(queue)] == [0, 10, 1, 11, 2, 3]
+
+
+def test_priority_goes_before_turns() -> None:
+    queue: placement.Queue[Waiting] = placement.Queue()
+    for number in range(3):
+        queue.push(Waiting(number, source=b"a"), priority=0)
+    queue.push(Waiting(9, source=b"b"), priority=1)
+    queue.push(Waiting(10, source=b"a"), priority=1)
+    assert [item.number for item in drained(queue)] == [9, 10, 0, 1, 2]
+
+
+def test_what_was_taken_back_goes_before_other_sources_too() -> None:
+    queue: placement.Queue[Waiting] = placement.Queue()
+    queue.push(Waiting(1, source=b"a"), priority=0)
+    queue.push(Waiting(2, source=b"b"), priority=0)
+    queue.push_front(Waiting(0, source=b"b"), priority=0)
+    assert [item.number for item in drained(queue)] == [0, 1, 2]
+
+
+def test_how_many_are_ahead_with_turns() -> None:
+    queue: placement.Queue[Waiting] = placement.Queue()
+    many = [Waiting(number, source=b"many") for number in range(5)]
+    late = Waiting(9, source=b"late")
+    for item in (*many, late):
+        queue.push(item, priority=0)
+    assert queue.ahead(late, priority=0) == 1
+    assert queue.ahead(many[0], priority=0) == 0
+    assert queue.ahead(many[4], priority=0) == 5
+
+
+@given(st.lists(st.tuples(st.sampled_from([b"a", b"b", b"c"]), st.integers(0, 1)), max_size=40))
+def test_no_source_waits_for_more_than_one_turn_of_each_other(
+    given_items: list[tuple[bytes, int]],
+) -> None:
+    queue: placement.Queue[Waiting] = placement.Queue()
+    for number, (source, priority) in enumerate(given_items):
+        queue.push(Waiting(number, priority, source), priority=priority)
+    order = drained(queue)
+    assert len(order) == len(given_items)
+    for priority in (0, 1):
+        level = [item for item in order if item.priority == priority]
+        left = [item.source for item in level]
+        for at, item in enumerate(level[:-1]):
+            others = set(left[at + 1 :]) - {item.source}
+            assert not others or level[at + 1].source != item.source

@@ -1,0 +1,173 @@
+"""Which calls exist already: found by id, by a driver's key, by their parent's run and key. Pure.
+
+Used by `submitting`. Whatever is known is found and not made again (invariants 1 and 6); JSON
+arguments are compared, pickled ones cannot be, since equal values may pickle differently.
+"""
+
+import msgspec
+
+from kilnwork.api import attempts, calls, reasons
+from kilnwork.api import task as api_task
+from kilnwork.dispatch import (
+    admitting,
+    dependents,
+    ending,
+    inputs,
+    instructions,
+    lifecycle,
+    memory,
+    records,
+    spawning,
+)
+
+_S = api_task.State
+_R = reasons.Reason
+_encode = msgspec.json.Encoder(order="sorted").encode
+
+
+def key_of(call: calls.CallItem, template: records.Template) -> str | None:
+    """By what a child or a keyed call is found again."""
+    if call.key is not None:
+        return f"={call.key}"
+    if call.parent is None:
+        return None
+    return f"{template.function}#{call.ordinal}"
+
+
+def find_or_make(
+    mem: memory.Memory,
+    submitter: records.Submitter,
+    template: records.Template,
+    call: calls.CallItem,
+    item: inputs.SubmitCalls,
+    now: inputs.Moment,
+) -> None:
+    """A child, a call with a key, or one that was sent before."""
+    known = item.known.get(call.number)
+    if known is not None and known.value.task == call.task:
+        admitting.report_known(mem, submitter, call.number, known.value)
+        return
+    if call.parent is not None:
+        _submit_child(mem, submitter, template, call, item, now)
+        return
+    key = key_of(call, template)
+    if key is None:
+        admitting.admit(mem, admitting.new(mem, submitter, template, call, now), item.values, now)
+        return
+    task = mem.keys.get((submitter.namespace, key))
+    known = _known_of(task) if task is not None else known
+    if known is None:
+        task = admitting.new(mem, submitter, template, call, now)
+        task.child_key = key
+        mem.keys[submitter.namespace, key] = task
+        admitting.admit(mem, task, item.values, now)
+    elif _same(known, template, call):
+        _found(mem, submitter, call, task, known.value)
+    else:
+        _refuse_key(mem, submitter, call)
+
+
+def _known_of(task: records.Task) -> inputs.Known:
+    asked_by = 0 if task.parent is None else task.parent.attempt
+    return inputs.Known(dependents.value(task), task.arguments, task.spec, asked_by)
+
+
+def _same(known: inputs.Known, template: records.Template, call: calls.CallItem) -> bool:
+    """The same function, and the same arguments as far as they can be compared."""
+    other = known.spec.call
+    if other is None or other.function != template.function or known.arguments is None:
+        return False
+    ours, theirs = call.arguments, known.arguments
+    if ours.media_type != attempts.JSON or theirs.media_type != attempts.JSON:
+        return True
+    if ours.digest is not None or theirs.digest is not None:
+        return ours.digest == theirs.digest
+    return ours.data == theirs.data or _canonical(ours.data) == _canonical(theirs.data)
+
+
+def _canonical(data: bytes) -> bytes:
+    try:
+        return _encode(msgspec.json.decode(data))
+    except msgspec.MsgspecError:
+        return data
+
+
+def _found(
+    mem: memory.Memory,
+    submitter: records.Submitter,
+    call: calls.CallItem,
+    task: records.Task | None,
+    known: calls.Value,
+) -> None:
+    mem.send(instructions.Found(submitter.link, call.number, known.task))
+    if task is not None:
+        admitting.subscribe(mem, task, submitter, call.number)
+    else:
+        admitting.report_known(mem, submitter, call.number, known)
+
+
+def _refuse_key(mem: memory.Memory, submitter: records.Submitter, call: calls.CallItem) -> None:
+    message = f"key {call.key!r} already names a call of another function or other arguments"
+    _refuse(mem, submitter, call.number, _S.FAILED, _R.KEY_TAKEN, message)
+
+
+def _refuse(
+    mem: memory.Memory,
+    submitter: records.Submitter,
+    number: int,
+    state: api_task.State,
+    reason: str,
+    message: str,
+) -> None:
+    admitting.tell(mem, submitter, calls.CallResult(number, state, reason, message))
+
+
+def _submit_child(
+    mem: memory.Memory,
+    submitter: records.Submitter,
+    template: records.Template,
+    call: calls.CallItem,
+    item: inputs.SubmitCalls,
+    now: inputs.Moment,
+) -> None:
+    """A child is found by its parent's run and its key, or made (invariant 6)."""
+    parent = _parent(mem, submitter, call)
+    key = key_of(call, template)
+    if parent is None or key is None or call.parent is None:
+        message = f"attempt {call.parent} is over, or is being stopped"
+        _refuse(mem, submitter, call.number, _S.KILLED, _R.PARENT_KILLED, message)
+        return
+    lifecycle.start(mem, parent, now, at=now.wall)
+    family = spawning.family_of(parent)
+    task = family.members.get(key)
+    known = _known_of(task) if task is not None else item.known.get(call.number)
+    if known is not None and _same(known, template, call):
+        if task is not None and task.parent != call.parent:
+            task.parent = call.parent
+            mem.mark(task)
+        _found(mem, submitter, call, task, known.value)
+        return
+    if known is not None and known.asked_by == parent.attempt:
+        _refuse_key(mem, submitter, call)
+        return
+    if known is not None:
+        spawning.replace(mem, parent, task, key, now)
+    child = admitting.new(mem, submitter, template, call, now)
+    child.source = parent.source
+    spawning.adopt(family, child, call.parent, child_key=key)
+    family.total += 1
+    ending.publish_parent(mem, family)
+    admitting.admit(mem, child, item.values, now)
+
+
+def _parent(
+    mem: memory.Memory, submitter: records.Submitter, call: calls.CallItem
+) -> records.Task | None:
+    """The task whose newest attempt runs in this slot and asks for a child."""
+    ref = call.parent
+    task = None if ref is None else mem.tasks.get(ref.task)
+    if task is None or ref is None or submitter.slot is None:
+        return None
+    if task.slot is not submitter.slot or task.attempt != ref.attempt or task.run != ref.run:
+        return None
+    return task if task.intent is records.Intent.NONE else None

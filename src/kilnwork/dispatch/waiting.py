@@ -1,0 +1,120 @@
+"""Attempts that wait for other tasks: they let go of their seats, and may serve what they wait for.
+
+Used by `machine`. A wait *in place* runs what it waits for on top of itself, in the same slot, one
+at a time: so a chain of waits needs no other process. It takes whatever of its tasks (or of those
+that they need) is queued in the same cluster, before the queue does. Pure.
+"""
+
+from collections.abc import Iterable
+
+from kilnwork.dispatch import feeding, inputs, lifecycle, memory, records, seats
+from kilnwork.kit import ids
+
+
+def begin(mem: memory.Memory, item: inputs.Waiting, now: inputs.Moment) -> None:
+    """An attempt waits: others may have its seat."""
+    slot = mem.slot_links.get(item.link)
+    task = None if slot is None else slot.held.get(item.ref.task)
+    if slot is None or task is None or task.ref != item.ref:
+        return
+    lifecycle.start(mem, task, now, at=now.wall)
+    wait = _wait_of(mem, slot, task)
+    if item.in_place and not task.alone:
+        want(mem, wait, item.tasks)
+    seats.weigh(mem, slot)
+
+
+def _wait_of(mem: memory.Memory, slot: records.Slot, task: records.Task) -> records.Wait:
+    """Its wait: a new one on top of the stack, or the one that it had, for other tasks now."""
+    if task.waiting:
+        for wait in slot.stack:
+            if wait.task is task:
+                seats.stop_wanting(mem, wait)
+                return wait
+    task.waiting = True
+    wait = records.Wait(task)
+    slot.stack.append(wait)
+    return wait
+
+
+def end(mem: memory.Memory, item: inputs.Resumed) -> None:
+    """An attempt goes on: it takes its seat again, even if that is one too many for a while."""
+    slot = mem.slot_links.get(item.link)
+    task = None if slot is None else slot.held.get(item.ref.task)
+    if slot is None or task is None or task.ref != item.ref or not task.waiting:
+        return
+    task.waiting = False
+    for wait in slot.stack:
+        if wait.task is task:
+            seats.stop_wanting(mem, wait)
+            slot.stack.remove(wait)
+            break
+    seats.weigh(mem, slot)
+
+
+def want(mem: memory.Memory, wait: records.Wait, tasks: Iterable[ids.TaskId]) -> None:
+    """It would run these in place, or what they need, or what they have delegated to."""
+    front = list(tasks)
+    for name in front:  # grows while we walk
+        task = mem.tasks.get(name)
+        if name in wait.wants or task is None or task.state.final:
+            continue
+        wait.wants[name] = None
+        mem.wanted.setdefault(name, []).append(wait)
+        if task.place is not None:
+            wait.ready[name] = task
+        elif task.unmet:
+            front += task.needs
+        elif task.delegate is not None:
+            front.append(task.delegate)
+
+
+def follow(mem: memory.Memory, task: records.Task, target: ids.TaskId) -> None:
+    """`task` has delegated to `target`: who would run the one in place would run the other."""
+    for wait in list(mem.wanted.get(task.id, ())):
+        want(mem, wait, (target,))
+        if wait.ready and wait.task.slot is not None:
+            mem.idlers[wait.task.slot] = None
+
+
+def serve(mem: memory.Memory, now: inputs.Moment) -> None:
+    """Slots that wait in place, and have nothing on top, get what they wait for."""
+    for slot in list(mem.idlers):
+        if mem.closing or not _serve(mem, slot, now):
+            del mem.idlers[slot]
+
+
+def _serve(mem: memory.Memory, slot: records.Slot, now: inputs.Moment) -> bool:
+    """True when it has something to run, and no seat to run it on yet."""
+    worker = slot.worker
+    if slot.taken or slot.leaving or not slot.link or not slot.stack or not worker.ready:
+        return False
+    wait = slot.stack[-1]
+    while wait.ready:
+        name = next(iter(wait.ready))
+        task = wait.ready[name]
+        if task.place is not None and _fits(wait.task, task):
+            break
+        del wait.ready[name]
+    else:
+        return False
+    if worker.busy >= worker.slots:
+        return True
+    del wait.ready[name]
+    task.cluster.queue.remove(task)
+    task.in_place = True
+    feeding.reserve(mem, task, slot, now)
+    return False
+
+
+def _fits(below: records.Task, above: records.Task) -> bool:
+    """They may share a process: the same cluster, files and environment."""
+    under, over = below.template, above.template
+    if under is None or over is None or under.cluster is not over.cluster:
+        return False
+    if under is over:
+        return True
+    one, other = under.spec, over.spec
+    if one.call is None or other.call is None:
+        return False
+    return one.call.environment == other.call.environment and one.env == other.env
