@@ -217,7 +217,10 @@ class Link:
 
     def receive(self) -> list[Any]:
         """At least one read; every message that it completed. Nothing: the link is over."""
-        data = self._socket.recv(1 << 18)
+        try:
+            data = self._socket.recv(1 << 18)
+        except ConnectionResetError:
+            return []
         return self._unframed.feed(data) if data else []
 
 
