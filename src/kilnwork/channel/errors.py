@@ -32,4 +32,5 @@ class LinkRefused(ChannelError):
     def __init__(self, reason: str, message: str, *, retry: bool) -> None:
         super().__init__(f"{reason}: {message}")
         self.reason = reason
+        self.message = message
         self.retry = retry

@@ -6,6 +6,7 @@ then whether something is left to write, and while one of them stays it *sleeps*
 leaves. Only when nobody has waited for the length of a nap does it *watch* the socket.
 """
 
+import logging
 import os
 import select
 import threading
@@ -15,6 +16,8 @@ from typing import Any, Protocol
 from kilnwork.channel import errors, turns
 from kilnwork.kit import backoff, clock, ids
 from kilnwork.kit import errors as kit_errors
+
+log = logging.getLogger(__name__)
 
 RECONNECT = backoff.Backoff(base_s=0.02, max_s=1.0, jitter=0.2)
 
@@ -29,6 +32,9 @@ HANDSHAKE_S = 5.0
 
 NAPS = 10
 """After so many naps beside the same leader, sleep until it leaves."""
+
+SLEEP_MS = 30_000
+"""Look up so often even then: slow ticks go on."""
 
 
 class Keeper(Protocol):
@@ -60,15 +66,14 @@ class StandIn:
         self._due = False
         self._awake = False
         self._asleep = False
+        self._watching = False
+        self._beside = 0
         self._begun = 0
         self._naps = 0
         self._lost: Exception | None = None
         self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._napping = select.poll()
         self._napping.register(self._bell, select.POLLIN)
-        self._watching = select.poll()
-        self._watching.register(self._bell, select.POLLIN)
-        self._watched: Any = None
         weakref.finalize(self, os.close, self._bell).atexit = False
 
     # from any thread
@@ -101,6 +106,14 @@ class StandIn:
             self._asleep = False
             self.nudge()
 
+    def beside(self) -> None:
+        """A thread reads for itself. For a single answer we stay where we are; if it reads on, we
+        leave the socket to it, so that not every frame wakes two threads."""
+        if self._watching:
+            self._beside += 1
+            if self._beside == 2:
+                self.nudge()
+
     def nudge(self) -> None:
         """Look up."""
         os.eventfd_write(self._bell, 1)
@@ -130,6 +143,8 @@ class StandIn:
                 if not error.retry or left_s <= 0:
                     raise
             except (OSError, errors.ChannelError) as error:
+                if _is_final(error):
+                    raise
                 if left_s <= 0:
                     why = f"{error}" or type(error).__name__
                     raise errors.LinkClosed(
@@ -150,8 +165,12 @@ class StandIn:
                 else:
                     self._watch()
                 self._tick()
-        except (errors.ChannelError, kit_errors.KilnError) as error:
+        except kit_errors.KilnError as error:
             link.end(error)
+        except BaseException as error:
+            log.exception("the thread of a link failed")
+            failed = errors.LinkClosed(f"the thread of the link failed: {error!r}")
+            link.end(error if isinstance(error, Exception) else failed)
         finally:
             link.dispose()
 
@@ -176,7 +195,7 @@ class StandIn:
             self._awake = False
             self._asleep = True
             if link.turns.led and link.turns.begun == begun and not self._due:
-                self._nap(None)
+                self._nap(SLEEP_MS)
             self._asleep = False
             self._awake = True
         if self._due:
@@ -186,18 +205,21 @@ class StandIn:
         """Nobody reads: we do."""
         link = self._link
         connection = link.socket
-        if connection is not self._watched:
-            self._watching = select.poll()
-            self._watching.register(self._bell, select.POLLIN)
-            self._watching.register(connection, select.POLLIN)
-            self._watched = connection
+        number = -1 if connection is None else connection.fileno()
+        if number < 0:  # who read it has just dropped it
+            return
+        watching = select.poll()
+        watching.register(self._bell, select.POLLIN)
         stuck = link.outbox.stuck
-        self._watching.modify(connection, select.POLLIN | (select.POLLOUT if stuck else 0))
+        watching.register(number, select.POLLIN | (select.POLLOUT if stuck else 0))
         self._awake = False
         if due := self._due:
             self._awake = True
         readable = False
-        for fd, event in self._watching.poll(LINGER_MS if due else self._tick_ms()):
+        self._beside, self._watching = 0, True
+        events = watching.poll(LINGER_MS if due else self._tick_ms())
+        self._watching = False
+        for fd, event in events:
             if fd == self._bell:
                 os.eventfd_read(self._bell)
                 self._awake = True
@@ -234,3 +256,8 @@ class StandIn:
         if now >= self._next_tick:
             self._next_tick = now + handler.tick_s
             handler.tick()
+
+
+def _is_final(error: Exception) -> bool:
+    """Not a failure of the connection but what `connect` says about it, whatever else that is."""
+    return isinstance(error, kit_errors.KilnError) and not isinstance(error, errors.ChannelError)
