@@ -311,6 +311,7 @@ class Link(Generic[M]):
             watching_writes = self.outbox.stuck
             if watching_writes:
                 self._poll.modify(connection, select.POLLIN | select.POLLOUT)
+            self._standin.beside()
             for fd, event in self._poll.poll(timeout_ms):
                 if fd == self._poke:
                     os.eventfd_read(self._poke)

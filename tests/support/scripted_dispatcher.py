@@ -1,0 +1,188 @@
+"""A dispatcher as a script, for blocking links: real frames on a real Unix socket, from threads.
+
+For tests of drivers and sessions that decide what a dispatcher says and when. It accepts calls and
+answers each with its own arguments, as long as it is told to; it keeps everything it has read.
+"""
+
+import contextlib
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+from kilnwork.api import attempts, calls, task
+from kilnwork.channel import frames, messages
+from kilnwork.kit import ids
+from support import waiting
+
+M = TypeVar("M")
+
+
+def succeeded(item: calls.CallItem) -> calls.CallResult:
+    """Its arguments are its result."""
+    return calls.CallResult(item.number, task.State.SUCCESS, "", "", item.arguments)
+
+
+class ScriptedDispatcher:
+    """Attaches everybody; what else it does by itself can be switched off."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "d.sock"
+        self.blobs = folder / "blobs"
+        self.epoch = 1
+        self.refusal: messages.Refused | None = None
+        self.accepts = True
+        self.answer: Callable[[calls.CallItem], calls.CallResult | None] = succeeded
+        self.greetings = 0
+        self.reads = threading.Event()
+        self.reads.set()
+        self.seen: list[messages.FromPeer] = []
+        self._lock = threading.Lock()
+        self._links: list[socket.socket] = []
+        self._threads: list[threading.Thread] = []
+        self._listener: socket.socket | None = None
+
+    def start(self) -> None:
+        """Listen."""
+        self.path.unlink(missing_ok=True)
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(self.path))
+        self._listener.listen(16)
+        self._run(self._listen, self._listener)
+
+    def stop(self) -> None:
+        """Stop listening and drop all links, as a crash would."""
+        self.path.unlink(missing_ok=True)
+        if self._listener is not None:
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self.reads.set()
+        self.drop()
+        for thread in self._threads:
+            thread.join(timeout=10)
+        self._threads.clear()
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+
+    def connect(self) -> socket.socket:
+        """What a link calls."""
+        made = socket.socket(socket.AF_UNIX)
+        try:
+            made.connect(str(self.path))
+        except OSError:
+            made.close()
+            raise
+        return made
+
+    def drop(self) -> None:
+        """Cut all links."""
+        with self._lock:
+            links, self._links = self._links, []
+        for link in links:
+            with contextlib.suppress(OSError):
+                link.shutdown(socket.SHUT_RDWR)
+
+    def send(self, *said: messages.ToDriver | messages.ToSlot) -> None:
+        """To everybody who is attached."""
+        self.send_raw(b"".join(map(frames.encode, said)))
+
+    def send_raw(self, data: bytes) -> None:
+        """Bytes that need not be frames."""
+        with self._lock:
+            for link in self._links:
+                link.sendall(data)
+
+    def results(self, *items: calls.CallResult) -> None:
+        """Push results."""
+        self.send(messages.Results(items))
+
+    def all_of(self, kind: type[M]) -> list[M]:
+        """Everything of one kind that was read so far, in order."""
+        return [message for message in list(self.seen) if isinstance(message, kind)]
+
+    def items(self, *, again: bool | None = None) -> list[calls.CallItem]:
+        """All calls that were submitted so far; only the repeated or the new ones if told."""
+        submits = self.all_of(messages.Submit)
+        return [
+            item for each in submits if again is None or each.again is again for item in each.items
+        ]
+
+    def wait_items(self, count: int) -> list[calls.CallItem]:
+        """All calls, once there are so many."""
+        waiting.wait_until(lambda: len(self.items()) >= count, what=f"{count} calls", every_s=0.002)
+        return self.items()
+
+    def wait_for(self, kind: type[M], count: int = 1) -> M:
+        """The `count`-th message of a kind."""
+        look = lambda: self.all_of(kind)[count - 1 :]  # noqa: E731
+        return waiting.wait_until(look, what=f"{count} {kind.__name__}", every_s=0.002)[0]
+
+    def _run(self, call: Callable[[socket.socket], None], link: socket.socket) -> None:
+        thread = threading.Thread(target=call, args=(link,), daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _listen(self, listener: socket.socket) -> None:
+        while True:
+            try:
+                link, _ = listener.accept()
+            except OSError:
+                return
+            self._run(self._serve, link)
+
+    def _serve(self, link: socket.socket) -> None:
+        greeted = False
+        try:
+            for body in self._bodies(link):
+                if greeted:
+                    self._received(frames.decode_from_slot(body), link)
+                else:
+                    self._greet(link, frames.decode_hello(body))
+                    greeted = True
+        except OSError:
+            pass
+        finally:
+            with self._lock:
+                if link in self._links:
+                    self._links.remove(link)
+            link.close()
+
+    def _bodies(self, link: socket.socket) -> Iterator[bytes]:
+        cutter = frames.Cutter()
+        while self.reads.wait() and (data := link.recv(1 << 16)):
+            yield from cutter.feed(data)
+
+    def _greet(self, link: socket.socket, hello: messages.AnyHello) -> None:
+        self.seen.append(hello)
+        namespace = hello.namespace if isinstance(hello, messages.DriverHello) else "default"
+        attached = messages.Attached(self.epoch, (), str(self.blobs), namespace, "default")
+        said = self.refusal or attached
+        with self._lock:
+            self.greetings += 1
+            self._links.append(link)
+            link.sendall(frames.encode(said))
+
+    def _received(self, message: messages.FromPeer, link: socket.socket) -> None:
+        self.seen.append(message)
+        if not isinstance(message, messages.Submit):
+            return
+        answers = [self.answer(item) for item in message.items]
+        said: list[messages.ToDriver] = []
+        if found := tuple(each for each in answers if each is not None):
+            said.append(messages.Results(found))
+        if self.accepts:
+            said.append(messages.Accepted(message.items[-1].number))
+        with self._lock:
+            for each in said:
+                link.sendall(frames.encode(each))
+
+
+def json(text: str) -> attempts.Payload:
+    """A payload of JSON."""
+    return attempts.Payload(attempts.JSON, text.encode())
+
+
+def new_id() -> ids.TaskId:
+    """Of a task that somebody else has submitted."""
+    return ids.new_task_id()

@@ -1,0 +1,513 @@
+"""The blocking end of a link, against a scripted dispatcher on a real socket."""
+
+import os
+import signal
+import socket
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kilnwork.api import calls, task
+from kilnwork.channel import client, errors, frames, messages
+from kilnwork.kit import clock, ids
+from kilnwork.kit import errors as kit_errors
+from support import scripted_dispatcher, short, waiting
+
+Dispatcher = scripted_dispatcher.ScriptedDispatcher
+PAYLOAD = scripted_dispatcher.json("1")
+
+
+@dataclass
+class Owner:
+    """Writes down what it is told, and by which thread."""
+
+    tick_s: float | None = None
+    epochs: list[int] = field(default_factory=list)
+    attachments: int = 0
+    again: list[frames.Sent] = field(default_factory=list)
+    heard: list[Any] = field(default_factory=list)
+    threads: list[str] = field(default_factory=list)
+    kept_back: list[frames.Sent] = field(default_factory=list)
+    ticks: int = 0
+    ends: list[Exception] = field(default_factory=list)
+    interrupt: BaseException | None = None
+    send: Callable[[frames.Sent], None] = lambda _: None
+
+    def hello(self, epoch: int) -> messages.DriverHello:
+        self.epochs.append(epoch)
+        return messages.DriverHello(messages.VERSION, b"s" * 16, "token", "default", epoch)
+
+    def attached(self, message: messages.Attached) -> list[frames.Sent]:
+        self.attachments += 1
+        return self.again
+
+    def received(self, message: messages.ToDriver) -> None:
+        if self.interrupt is not None:
+            error, self.interrupt = self.interrupt, None
+            raise error
+        self.threads.append(threading.current_thread().name)
+        self.heard.append(message)
+
+    def gather(self) -> None:
+        kept, self.kept_back = self.kept_back, []
+        for message in kept:
+            self.send(message)
+
+    def tick(self) -> None:
+        self.ticks += 1
+
+    def gone(self, error: Exception) -> None:
+        self.ends.append(error)
+
+    def numbers(self) -> list[int]:
+        results = [message for message in self.heard if isinstance(message, messages.Results)]
+        return [item.number for each in results for item in each.items]
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    made = short.folder()
+    yield made
+    for path in made.iterdir():
+        path.unlink()
+    made.rmdir()
+
+
+@pytest.fixture
+def dispatcher(folder: Path) -> Iterator[Dispatcher]:
+    made = Dispatcher(folder)
+    made.start()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def owner() -> Owner:
+    return Owner()
+
+
+def make(dispatcher: Dispatcher, owner: Owner, **more: Any) -> client.Link[messages.ToDriver]:
+    options: dict[str, Any] = {"connect": dispatcher.connect, "patience_s": 20.0} | more
+    link: client.Link[messages.ToDriver] = client.Link(
+        owner,
+        decode=frames.decode_to_driver,
+        clock=clock.SystemClock(),
+        entropy=ids.Entropy(1),
+        **options,
+    )
+    owner.send = link.send
+    return link
+
+
+@pytest.fixture
+def link(dispatcher: Dispatcher, owner: Owner) -> Iterator[client.Link[messages.ToDriver]]:
+    made = make(dispatcher, owner)
+    made.open(timeout_s=10)
+    yield made
+    made.close()
+
+
+def submit(number: int) -> messages.Submit:
+    return messages.Submit((calls.CallItem(number, ids.new_task_id(), 1, PAYLOAD),))
+
+
+def result(number: int) -> calls.CallResult:
+    return calls.CallResult(number, task.State.SUCCESS, "", "", PAYLOAD)
+
+
+def in_thread(call: Callable[[], object], name: str) -> threading.Thread:
+    thread = threading.Thread(target=call, name=name)
+    thread.start()
+    return thread
+
+
+def until(look: Callable[[], object], what: str) -> None:
+    waiting.wait_until(look, what=what, every_s=0.002)
+
+
+# connecting
+
+
+def test_open_says_hello_and_what_the_owner_says_first(
+    dispatcher: Dispatcher, owner: Owner
+) -> None:
+    owner.again = [submit(1), submit(2)]
+    link = make(dispatcher, owner)
+    link.open(timeout_s=10)
+    dispatcher.wait_items(2)
+    assert owner.epochs == [0]
+    assert [item.number for item in dispatcher.items()] == [1, 2]
+    link.close()
+    assert owner.ends == []
+
+
+def test_a_refusal_for_good_is_raised(dispatcher: Dispatcher, owner: Owner) -> None:
+    dispatcher.refusal = messages.Refused("Unauthorized", "wrong token", retry=False)
+    link = make(dispatcher, owner)
+    with pytest.raises(errors.LinkRefused, match="wrong token"):
+        link.open(timeout_s=10)
+    assert dispatcher.greetings == 1
+    link.close()
+
+
+def test_a_refusal_for_now_is_tried_again(dispatcher: Dispatcher, owner: Owner) -> None:
+    dispatcher.refusal = messages.Refused("NotYet", "starting", retry=True)
+    link = make(dispatcher, owner)
+    opening = in_thread(lambda: link.open(timeout_s=10), "opening")
+    until(lambda: dispatcher.greetings >= 2, "the second try")
+    dispatcher.refusal = None
+    opening.join(timeout=10)
+    assert owner.attachments == 1
+    link.close()
+
+
+def test_nobody_there_is_an_error_that_says_so(dispatcher: Dispatcher, owner: Owner) -> None:
+    dispatcher.stop()
+    link = make(dispatcher, owner)
+    with pytest.raises(errors.LinkClosed, match=r"no dispatcher for 0\.05 s.*No such file"):
+        link.open(timeout_s=0.05)
+    link.close()
+
+
+def test_an_error_of_ours_in_connect_is_final(dispatcher: Dispatcher, owner: Owner) -> None:
+    def connect() -> socket.socket:
+        raise kit_errors.ConfigurationError("it ended at once")
+
+    link = make(dispatcher, owner, connect=connect)
+    with pytest.raises(kit_errors.ConfigurationError, match="ended at once"):
+        link.open(timeout_s=10)
+    with pytest.raises(kit_errors.ConfigurationError):
+        link.wait(lambda: False)
+    link.close()
+
+
+# reading
+
+
+def test_the_thread_that_waits_reads_for_itself(
+    dispatcher: Dispatcher, owner: Owner, link: client.Link[messages.ToDriver]
+) -> None:
+    for number in range(1, 20):
+        link.send(submit(number))
+        assert link.wait(lambda: number in owner.numbers(), 10)  # noqa: B023
+    mine = owner.threads.count(threading.current_thread().name)
+    assert mine > 0.8 * len(owner.threads)
+
+
+def test_of_many_that_wait_each_gets_its_own(
+    dispatcher: Dispatcher, owner: Owner, link: client.Link[messages.ToDriver]
+) -> None:
+    dispatcher.answer = lambda _: None
+    got: list[int] = []
+
+    def wait(number: int) -> None:
+        if link.wait(lambda: number in owner.numbers(), 20):
+            got.append(number)
+
+    threads = [in_thread(lambda n=n: wait(n), f"waits {n}") for n in range(8)]  # type: ignore[misc]
+    for number in (5, 0, 7, 1, 2, 6, 3, 4):
+        dispatcher.results(result(number))
+        threads[number].join(timeout=10)
+        assert got[-1] == number
+    assert sorted(got) == list(range(8))
+
+
+def test_what_nobody_waits_for_is_read_by_the_background_thread(
+    dispatcher: Dispatcher, owner: Owner, link: client.Link[messages.ToDriver]
+) -> None:
+    dispatcher.results(result(1))
+    until(lambda: owner.numbers() == [1], "the result is read")
+    assert owner.threads == ["kiln link"]
+
+
+def test_a_wait_ends_when_its_time_is_up(
+    dispatcher: Dispatcher, owner: Owner, link: client.Link[messages.ToDriver]
+) -> None:
+    assert link.wait(lambda: False, 0.02) is False
+    leader = in_thread(lambda: link.wait(lambda: 1 in owner.numbers(), 20), "leads")
+    until(lambda: link.turns.led, "somebody leads")
+    assert link.wait(lambda: False, 0.02) is False
+    dispatcher.results(result(1))
+    leader.join(timeout=10)
+    assert not leader.is_alive()
+
+
+def test_wake_lets_those_look_who_wait_for_something_else(
+    dispatcher: Dispatcher, link: client.Link[messages.ToDriver]
+) -> None:
+    told = threading.Event()
+    threads = [in_thread(lambda: link.wait(told.is_set, 20), f"waits {n}") for n in range(3)]
+    until(lambda: link.turns.led, "somebody leads")
+    told.set()
+    link.wake()
+    for thread in threads:
+        thread.join(timeout=10)
+        assert not thread.is_alive()
+
+
+def test_a_thread_that_leads_for_long_is_not_disturbed(
+    dispatcher: Dispatcher, owner: Owner, link: client.Link[messages.ToDriver]
+) -> None:
+    owner.tick_s = 0.001
+    leader = in_thread(lambda: link.wait(lambda: 9 in owner.numbers(), 20), "leads")
+    until(lambda: link.turns.led, "it leads")
+    dispatcher.results(result(7))
+    until(lambda: 7 in owner.numbers(), "it reads")
+    dispatcher.results(result(8))
+    until(lambda: link._standin._asleep, "the background thread sleeps")
+    ticks = owner.ticks
+    dispatcher.answer = lambda _: None
+    for number in range(50):
+        link.send(submit(number))
+        dispatcher.wait_items(number + 1)
+    assert owner.ticks <= ticks + 55
+    dispatcher.results(result(9))
+    leader.join(timeout=10)
+    assert set(owner.threads) == {"leads"}
+    until(lambda: owner.ticks > ticks + 60, "ticks go on when nobody waits")
+
+
+# writing
+
+
+def test_what_is_sent_is_written_soon_without_a_wait(
+    dispatcher: Dispatcher, owner: Owner, link: client.Link[messages.ToDriver]
+) -> None:
+    link.send(submit(1))
+    dispatcher.wait_items(1)
+    owner.kept_back.append(submit(2))
+    link.soon()
+    dispatcher.wait_items(2)
+
+
+def test_a_dispatcher_that_does_not_read_blocks_nobody(
+    dispatcher: Dispatcher, owner: Owner, link: client.Link[messages.ToDriver]
+) -> None:
+    dispatcher.reads.clear()
+    dispatcher.answer = lambda _: None
+    big = scripted_dispatcher.json('"' + "x" * 60_000 + '"')
+    for number in range(1, 101):
+        link.send(messages.Submit((calls.CallItem(number, ids.new_task_id(), 1, big),)))
+    assert link.outbox.stuck
+    dispatcher.results(result(7))
+    assert link.wait(lambda: 7 in owner.numbers(), 10), "reading goes on meanwhile"
+    dispatcher.reads.set()
+    assert len(dispatcher.wait_items(100)) == 100
+    assert [item.number for item in dispatcher.items()] == list(range(1, 101))
+    assert not link.outbox.stuck
+
+
+def test_too_large_a_message_is_refused_and_harms_nothing(
+    dispatcher: Dispatcher, link: client.Link[messages.ToDriver]
+) -> None:
+    huge = scripted_dispatcher.json("x" * (messages.MAX_FRAME_BYTES + 1))
+    with pytest.raises(errors.FrameTooLarge):
+        link.send(messages.Submit((calls.CallItem(1, ids.new_task_id(), 1, huge),)))
+    link.send(submit(2))
+    assert dispatcher.wait_items(1)[0].number == 2
+
+
+# connecting again
+
+
+def test_a_lost_link_is_made_again_under_those_who_wait(
+    dispatcher: Dispatcher, owner: Owner, link: client.Link[messages.ToDriver]
+) -> None:
+    dispatcher.answer = lambda _: None
+    threads = [
+        in_thread(lambda n=n: link.wait(lambda: n in owner.numbers(), 20), f"waits {n}")  # type: ignore[misc]
+        for n in (1, 2)
+    ]
+    until(lambda: link.turns.led, "somebody leads")
+    owner.again = [submit(1)]
+    dispatcher.epoch = 7
+    dispatcher.drop()
+    dispatcher.wait_items(1)
+    dispatcher.results(result(1), result(2))
+    for thread in threads:
+        thread.join(timeout=10)
+        assert not thread.is_alive()
+    dispatcher.drop()
+    until(lambda: owner.attachments == 3, "the third link")
+    assert owner.epochs == [0, 1, 7]
+    assert owner.ends == []
+
+
+def test_a_dispatcher_that_is_older_than_the_last_is_not_taken(
+    dispatcher: Dispatcher, owner: Owner, link: client.Link[messages.ToDriver]
+) -> None:
+    dispatcher.epoch = 0
+    dispatcher.drop()
+    until(lambda: dispatcher.greetings >= 3, "it is tried again")
+    assert owner.attachments == 1
+    dispatcher.epoch = 2
+    until(lambda: owner.attachments == 2, "the right one")
+
+
+def test_what_is_no_frame_costs_the_link_and_nothing_else(
+    dispatcher: Dispatcher, owner: Owner, link: client.Link[messages.ToDriver]
+) -> None:
+    for round_, junk in enumerate((b"\xff" * 64, b"\0\0\0\0", b"\0\0\0\2\xc1\xc1"), start=2):
+        dispatcher.send_raw(junk)
+        until(lambda: owner.attachments == round_, "a new link")  # noqa: B023
+    dispatcher.results(result(3))
+    assert link.wait(lambda: 3 in owner.numbers(), 10)
+
+
+def test_without_a_dispatcher_for_too_long_it_is_over(dispatcher: Dispatcher, owner: Owner) -> None:
+    link = make(dispatcher, owner, patience_s=0.1)
+    link.open(timeout_s=10)
+    raised: list[Exception] = []
+
+    def wait() -> None:
+        try:
+            link.wait(lambda: False, 20)
+        except errors.LinkClosed as error:
+            raised.append(error)
+
+    threads = [in_thread(wait, f"waits {n}") for n in range(3)]
+    dispatcher.stop()
+    for thread in threads:
+        thread.join(timeout=10)
+    assert [type(each) for each in owner.ends] == [errors.LinkClosed]
+    assert raised == owner.ends * 3
+    link.send(submit(1))
+    link.close()
+
+
+def test_a_refusal_for_good_ends_an_open_link(
+    dispatcher: Dispatcher, owner: Owner, link: client.Link[messages.ToDriver]
+) -> None:
+    dispatcher.send(messages.Refused("Leaving", "bye", retry=False))
+    with pytest.raises(errors.LinkRefused, match="bye"):
+        link.wait(lambda: False, 20)
+    until(lambda: [type(each) for each in owner.ends] == [errors.LinkRefused], "it is over")
+
+
+def test_hurry_skips_the_wait_between_two_tries(
+    dispatcher: Dispatcher, owner: Owner, link: client.Link[messages.ToDriver]
+) -> None:
+    tries = []
+
+    def connect() -> socket.socket:
+        tries.append(1)
+        if len(tries) < 40:
+            raise ConnectionRefusedError
+        return dispatcher.connect()
+
+    link._connect = connect
+    dispatcher.drop()
+
+    def hurried() -> bool:
+        link.hurry()
+        return owner.attachments == 2
+
+    waiting.wait_until(hurried, what="a new link", timeout_s=10, every_s=0.002)
+
+
+# ending
+
+
+def test_close_writes_what_was_sent_and_wakes_all(
+    dispatcher: Dispatcher, owner: Owner, link: client.Link[messages.ToDriver]
+) -> None:
+    raised: list[Exception] = []
+
+    def wait() -> None:
+        try:
+            link.wait(lambda: False, 20)
+        except errors.LinkClosed as error:
+            raised.append(error)
+
+    threads = [in_thread(wait, f"waits {n}") for n in range(3)]
+    until(lambda: link.turns.led, "somebody leads")
+    owner.kept_back.append(submit(1))
+    link.close()
+    for thread in threads:
+        thread.join(timeout=10)
+        assert not thread.is_alive()
+    assert len(raised) == 3
+    assert owner.ends == []
+    dispatcher.wait_items(1)
+    link.close()
+    until(lambda: link.socket is None, "the socket is closed")
+    assert not [t for t in threading.enumerate() if t.name == "kiln link"]
+
+
+# interruptions
+
+
+def interrupt_soon() -> None:
+    """SIGINT to this thread while it waits; the usual handler raises KeyboardInterrupt."""
+    timer = threading.Timer(0.05, lambda: signal.pthread_kill(main, signal.SIGINT))
+    main = threading.get_ident()
+    timer.start()
+
+
+def test_ctrl_c_in_a_wait_leaves_the_link_usable(
+    dispatcher: Dispatcher, owner: Owner, link: client.Link[messages.ToDriver]
+) -> None:
+    interrupt_soon()
+    with pytest.raises(KeyboardInterrupt):
+        link.wait(lambda: False, 20)
+    assert not link.turns.led
+    link.send(submit(1))
+    assert link.wait(lambda: 1 in owner.numbers(), 10)
+    other = in_thread(lambda: link.wait(lambda: 2 in owner.numbers(), 20), "leads")
+    until(lambda: link.turns.led, "another thread leads")
+    interrupt_soon()
+    with pytest.raises(KeyboardInterrupt):
+        link.wait(lambda: False, 20)
+    link.send(submit(2))
+    other.join(timeout=10)
+    assert not other.is_alive()
+    assert owner.attachments == 1
+
+
+def test_an_interruption_while_frames_are_handled_brings_a_new_link(
+    dispatcher: Dispatcher, owner: Owner, link: client.Link[messages.ToDriver]
+) -> None:
+    owner.interrupt = KeyboardInterrupt()
+    owner.again = [submit(1)]
+
+    def answer() -> None:
+        until(lambda: link.turns.led, "the main thread leads")
+        dispatcher.results(result(0))
+
+    in_thread(answer, "answers")
+    with pytest.raises(KeyboardInterrupt):
+        link.wait(lambda: 1 in owner.numbers(), 10)
+    assert link.wait(lambda: 1 in owner.numbers(), 10)
+    assert owner.attachments == 2
+
+
+# forks
+
+
+def test_a_forked_child_cannot_use_the_link_and_does_it_no_harm(
+    dispatcher: Dispatcher, owner: Owner, link: client.Link[messages.ToDriver]
+) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # a fork beside threads: our point
+        child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            link.send(submit(66))
+            link.flush()
+            link.wait(lambda: False, 5)
+        except errors.LinkForked:
+            link.close()
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+    link.send(submit(1))
+    assert link.wait(lambda: 1 in owner.numbers(), 10)
+    assert [item.number for item in dispatcher.items()] == [1]
+    assert owner.attachments == 1

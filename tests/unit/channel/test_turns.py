@@ -1,0 +1,141 @@
+"""Leader and followers: one reads, the others sleep until it is their turn or they are done."""
+
+import threading
+from collections.abc import Callable
+
+from kilnwork.channel import turns
+from support import waiting
+
+
+class Wait:
+    """One thread in `enter`; `led` is what it returned."""
+
+    def __init__(self, who: turns.Turns, done: Callable[[], bool] = lambda: False) -> None:
+        self.turn = turns.Turn(done)
+        self.led: bool | None = None
+        self._who = who
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        self.led = self._who.enter(self.turn, None)
+
+    def asleep(self) -> bool:
+        return self.turn.gate is not None and self.led is None
+
+    def over(self) -> bool | None:
+        self._thread.join(timeout=10)
+        assert not self._thread.is_alive()
+        return self.led
+
+
+def opened() -> turns.Turns:
+    who = turns.Turns()
+    who.open()
+    return who
+
+
+def never() -> bool:
+    return False
+
+
+def asleep(*waits: Wait) -> None:
+    waiting.wait_until(
+        lambda: all(each.asleep() for each in waits), what="all sleep", every_s=0.001
+    )
+
+
+def test_the_first_leads_and_the_lead_goes_on_in_order_of_arrival() -> None:
+    who, first = opened(), turns.Turn(never)
+    assert who.enter(first, None)
+    second = Wait(who)
+    asleep(second)
+    third = Wait(who)
+    asleep(third)
+    who.leave(first)
+    assert second.over() is True
+    assert third.asleep()
+    who.leave(second.turn)
+    assert third.over() is True
+    who.leave(third.turn)
+    assert not who.led
+
+
+def test_who_has_what_it_waits_for_wakes_without_the_lead() -> None:
+    who, first, there = opened(), turns.Turn(never), threading.Event()
+    assert who.enter(first, None)
+    done, other = Wait(who, there.is_set), Wait(who)
+    asleep(done, other)
+    there.set()
+    who.look()
+    assert done.over() is False
+    assert other.asleep()
+    who.leave(done.turn)
+    who.leave(first)
+    assert other.over() is True
+
+
+def test_what_came_before_the_sleep_is_seen() -> None:
+    who, first = opened(), turns.Turn(never)
+    assert who.enter(first, None)
+    assert who.enter(turns.Turn(lambda: True), None) is False
+
+
+def test_a_follower_that_gives_up_passes_the_lead_on() -> None:
+    who, first, late = opened(), turns.Turn(never), turns.Turn(never)
+    assert who.enter(first, None)
+    assert who.enter(late, 0.01) is False
+    other = Wait(who)
+    asleep(other)
+    who.leave(late)
+    who.leave(first)
+    assert other.over() is True
+
+
+def test_a_lead_that_comes_too_late_is_passed_on_by_leaving() -> None:
+    who, first = opened(), turns.Turn(never)
+    assert who.enter(first, None)
+    late = Wait(who)
+    asleep(late)
+    other = Wait(who)
+    asleep(other)
+    who.leave(first)
+    assert late.over() is True
+    who.leave(late.turn)
+    assert other.over() is True
+
+
+def test_while_there_is_nothing_to_read_nobody_leads() -> None:
+    who = turns.Turns()
+    early = Wait(who)
+    asleep(early)
+    assert not who.led
+    who.open()
+    assert early.over() is True
+    who.shut()
+    who.leave(early.turn)
+    assert not who.led
+    assert not who.stand_in(turns.Turn(never))
+
+
+def test_who_stands_in_leads_only_if_nobody_does() -> None:
+    who, reader = opened(), turns.Turn(never)
+    assert who.stand_in(reader)
+    waits = Wait(who)
+    asleep(waits)
+    assert not who.stand_in(turns.Turn(never))
+    begun = who.begun
+    who.leave(reader)
+    assert waits.over() is True
+    assert who.begun == begun + 1
+
+
+def test_at_the_end_all_wake_and_nobody_sleeps_any_more() -> None:
+    who, first = opened(), turns.Turn(never)
+    assert who.enter(first, None)
+    waits = [Wait(who) for _ in range(3)]
+    asleep(*waits)
+    who.finish()
+    assert [each.over() for each in waits] == [False, False, False]
+    who.leave(first)
+    assert who.enter(turns.Turn(never), None) is False
