@@ -40,18 +40,27 @@ def _rotations(newer: Path) -> Path:
 
 
 class AttemptLogs:
-    """The writing side. Remembers how far each attempt's output is kept until it is forgotten."""
+    """The writing side. Remembers how far each attempt's output is kept until it is forgotten.
 
-    def __init__(self, logs_dir: Path, *, file_bytes: int = FILE_BYTES) -> None:
+    Without a folder nothing is kept, and output counts as if it were.
+    """
+
+    def __init__(self, logs_dir: Path | None, *, file_bytes: int = FILE_BYTES) -> None:
         self.logs_dir = logs_dir
         self._file_bytes = file_bytes
         self._kept: dict[attempts.AttemptRef, int] = {}
+
+    @property
+    def remembers(self) -> bool:
+        """There is something to forget."""
+        return bool(self._kept)
 
     def kept(self, ref: attempts.AttemptRef) -> int:
         """Output below this offset is on file."""
         offset = self._kept.get(ref)
         if offset is None:
-            offset = self._kept[ref] = self._read_kept(path(self.logs_dir, ref))
+            before = 0 if self.logs_dir is None else self._read_kept(path(self.logs_dir, ref))
+            offset = self._kept[ref] = before
         return offset
 
     def append(self, ref: attempts.AttemptRef, offset: int, data: bytes) -> int:
@@ -66,7 +75,8 @@ class AttemptLogs:
         if offset < kept:
             data = data[kept - offset :]
         try:
-            self._write(path(self.logs_dir, ref), data)
+            if self.logs_dir is not None:
+                self._write(self.logs_dir, path(self.logs_dir, ref), data)
         except OSError as error:
             log.warning("output was not kept", extra={"attempt": str(ref), "error": str(error)})
         self._kept[ref] = end
@@ -78,7 +88,8 @@ class AttemptLogs:
 
     def delete(self, task: ids.TaskId) -> None:
         """The task is forgotten, and all that its attempts printed with it; blocks on the disk."""
-        shutil.rmtree(self.logs_dir / ids.task_text(task), ignore_errors=True)
+        if self.logs_dir is not None:
+            shutil.rmtree(self.logs_dir / ids.task_text(task), ignore_errors=True)
 
     def _read_kept(self, newer: Path) -> int:
         try:
@@ -91,8 +102,8 @@ class AttemptLogs:
             rotations = 0
         return rotations * self._file_bytes + size
 
-    def _write(self, newer: Path, data: bytes) -> None:
-        self.logs_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    def _write(self, logs_dir: Path, newer: Path, data: bytes) -> None:
+        logs_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         newer.parent.mkdir(mode=0o700, exist_ok=True)
         while data:
             with os.fdopen(os.open(newer, _APPEND, 0o600), "ab") as file:

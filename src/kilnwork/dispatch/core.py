@@ -1,24 +1,25 @@
-"""The hub's engine: machine and journal in step, nothing released before it is on disk.
+"""The hub's engine: machine and store in step, nothing released before it is kept.
 
-Used by the hub. Inputs go to the machine at once; what comes out is gathered until the journal is
-free, written as one transaction, and released after its commit: frames to links, changes to the
-feeds, answers to whoever waits. Knows no socket and no user's call.
+Used by the hub. Inputs go to the machine at once; what comes out is gathered until the store is
+free, written as one batch, and released when that is kept (on disk, if the store is a journal):
+frames to links, changes to the feeds, answers to whoever waits. Frames are made while the disk
+works. Knows no socket and no user's call.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
 
 from kilnwork.dispatch import (
+    delivery,
     errors,
     inputs,
     instructions,
-    journal,
     machine,
     memory,
-    queries,
     restoring,
-    rows,
+    store,
 )
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
@@ -33,29 +34,48 @@ CROWDED = 20_000
 """Tasks waiting to be written above which links are not read, until the next commit."""
 
 
-class Core:
-    """Machine, journal and the loop between them.
+class Carrier(Protocol):
+    """Who carries out batches: the hub."""
 
-    `release(batch)` carries out a committed batch. `on_failure` is told when the journal cannot go
-    on; from then on every wait ends with `HubStopped`.
-    """
+    def prepare(self, batch: instructions.Batch) -> delivery.Outgoing:
+        """Make what is to be sent, as of now."""
+        ...
+
+    def carry_out(self, batch: instructions.Batch, prepared: delivery.Outgoing) -> None:
+        """The batch is kept: send it, tell whom it concerns."""
+        ...
+
+    def failed(self, error: BaseException) -> None:
+        """The store cannot go on; every wait ends with `HubStopped`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the machine is told once. `lease_s`: how long a worker may be silent. `crowd`: calls of
+    one cluster that may wait for a slot before no more are accepted."""
+
+    lease_s: float
+    crowd: int
+
+
+class Core:
+    """Machine, store and the loop between them."""
 
     def __init__(
         self,
-        store: journal.Journal,
+        kept: store.Store,
+        carrier: Carrier,
         *,
         clock: clocks.Clock,
         entropy: ids.Entropy,
-        lease_s: float,
-        release: Callable[[instructions.Batch], None],
-        on_failure: Callable[[BaseException], None],
+        limits: Limits,
     ) -> None:
-        self.journal = store
+        self.store = kept
         self.clock = clock
         self._entropy = entropy
-        self._lease_s = lease_s
-        self._release = release
-        self._on_failure = on_failure
+        self._limits = limits
+        self._carrier = carrier
         self._waiting: list[asyncio.Future[None]] = []
         self._unsettled: set[asyncio.Future[None]] = set()
         self._writing = False
@@ -66,33 +86,33 @@ class Core:
         self._last_beat = 0.0
 
     def start(self) -> None:
-        """Open the journal and take up everything unfinished."""
+        """Open the store and take up everything unfinished."""
         self._loop = asyncio.get_running_loop()
-        opened = self.journal.open()
-        self.queries = queries.Queries(self.journal.path)
-        with journal.readable(self.journal.path):
-            self._take_up(opened)
-        self.journal.start(self._loop.call_soon_threadsafe, on_failure=self._fail)
+        opened = self.store.open()
+        self.reader = self.store.reader
+        self._take_up(opened)
+        self.store.start(self._loop.call_soon_threadsafe, on_failure=self._fail)
         self._last_beat = self.clock.monotonic()
         self._beat = self._loop.call_later(HEARTBEAT_S, self._heartbeat)
         self.schedule()
 
-    def _take_up(self, opened: journal.Opened) -> None:
+    def _take_up(self, opened: store.Opened) -> None:
         mem = memory.Memory(
-            lease_s=self._lease_s,
+            lease_s=self._limits.lease_s,
             entropy=self._entropy,
             task_row=opened.next_task_row,
             worker_row=opened.next_worker_row,
+            template_row=opened.next_template_row,
+            crowd=self._limits.crowd,
         )
-        restoring.restore(mem, self.queries.unfinished(), self.queries.families(), self.now())
+        if opened.saved is not None:
+            restoring.restore(mem, opened.saved, self.reader.values, self.now())
         self.machine = machine.Machine(mem)
 
     def close(self) -> None:
-        """Stop deciding, finish the commit under way, let go of the journal."""
+        """Stop deciding, finish the commit under way, let go of the store."""
         self._stop(errors.HubStopped())
-        if hasattr(self, "queries"):
-            self.queries.close()  # first: the last connection tidies up, and must be able to write
-        self.journal.close()
+        self.store.close()
 
     def now(self) -> inputs.Moment:
         """This moment, on both clocks."""
@@ -152,21 +172,34 @@ class Core:
         waiting, self._waiting = self._waiting, []
         self._set_alarm()
         if batch.durable:
-            self._writing = True
-            written = rows.of_batch(batch)
-            self.journal.write(written, lambda: self._committed(batch, waiting))
+            self._write(batch, waiting)
         elif waiting or not batch.empty:
-            self._settle(batch, waiting)
+            self._settle(batch, self._carrier.prepare(batch), waiting)
 
-    def _committed(self, batch: instructions.Batch, waiting: list[asyncio.Future[None]]) -> None:
-        self._writing = False
-        if self._stopped is None:
-            self._settle(batch, waiting)
-            self.schedule()
+    def _write(self, batch: instructions.Batch, waiting: list[asyncio.Future[None]]) -> None:
+        """Hand over first, so that what is to be sent is made while the disk works."""
+        prepared: list[delivery.Outgoing] = []
 
-    def _settle(self, batch: instructions.Batch, waiting: list[asyncio.Future[None]]) -> None:
+        def committed() -> None:
+            self._writing = False
+            if self._stopped is None:
+                ready = prepared[0] if prepared else self._carrier.prepare(batch)
+                self._settle(batch, ready, waiting)
+                self.schedule()
+
+        self._writing = True
+        self.store.write(batch, committed)
+        if self._writing:
+            prepared.append(self._carrier.prepare(batch))
+
+    def _settle(
+        self,
+        batch: instructions.Batch,
+        prepared: delivery.Outgoing,
+        waiting: list[asyncio.Future[None]],
+    ) -> None:
         self.machine.forget(batch.finals)
-        self._release(batch)
+        self._carrier.carry_out(batch, prepared)
         for waiter in waiting:
             if not waiter.done():
                 waiter.set_result(None)
@@ -189,7 +222,7 @@ class Core:
     def _fail(self, error: BaseException) -> None:
         log.error("journal failed", extra={"error": str(error)})
         self._stop(errors.HubStopped(f"the journal failed: {error}"))
-        self._on_failure(error)
+        self._carrier.failed(error)
 
     def _stop(self, why: errors.HubStopped) -> None:
         if self._stopped is not None:

@@ -12,27 +12,20 @@ import logging
 import os
 import queue
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import apsw
 
-from kilnwork.dispatch import errors, rows, statements
+from kilnwork.dispatch import errors, instructions, queries, rows, sqlite, statements, store
 
 log = logging.getLogger(__name__)
 
 _SQL = statements.QUERIES
-
-
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """What a dispatcher needs to know before it starts."""
-
-    epoch: int
-    next_task_row: int
-    next_worker_row: int
+_INSERT_CALLS = sqlite.Repeated(_SQL["insert_calls"])
+_RESERVE_CALLS = sqlite.Repeated(_SQL["reserve_calls"])
+_FINISH_CALLS = sqlite.Repeated(_SQL["finish_calls"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +35,13 @@ class _Work:
 
 
 class Journal:
-    """One journal file and its lock.
+    """One journal file and its lock: a `store.Store`.
 
-    `tell` runs a callable on the caller's loop (`loop.call_soon_threadsafe`); `on_failure` is
-    called there when the journal cannot go on. `retry_s`: between tries of a commit that the disk
-    refused, full or failing. `sync_delay_s` makes every commit slower, as a cloud
-    disk would; for measuring only.
+    `retry_s`: between tries of a commit that the disk refused, full or failing. `sync_delay_s`
+    makes every commit slower, as a cloud disk would; for measuring only.
     """
+
+    reader: queries.Queries
 
     def __init__(self, path: Path, *, retry_s: float = 1.0, sync_delay_s: float = 0.0) -> None:
         self.path = path
@@ -62,39 +55,33 @@ class Journal:
         self._closing = threading.Event()
         self._retry_s = retry_s
         self._sync_delay_s = sync_delay_s
-        self._tell: Callable[[Callable[[], None]], object] = lambda call: call()
+        self._tell: store.Told = lambda call: call()
         self._on_failure: Callable[[BaseException], None] = lambda error: None
 
-    def open(self) -> Opened:
+    def open(self) -> store.Opened:
         """Lock, migrate, raise the epoch. Raises `JournalLocked` or `JournalUnreadable`."""
         self._take_lock()
         try:
-            _make_private(self.path)
-            with readable(self.path):
-                self._connection = _connect(self.path)
-                with _transaction(self._connection) as cursor:
-                    cursor.execute(_SQL["raise_epoch"])
-                    self.epoch = int(cursor.execute(_SQL["read_epoch"]).get)
-                    task_row, worker_row = cursor.execute(_SQL["next_rows"]).get
+            self._connection = sqlite.writing(self.path)
+            with sqlite.readable(self.path), sqlite.transaction(self._connection) as cursor:
+                cursor.execute(_SQL["raise_epoch"])
+                self.epoch = int(cursor.execute(_SQL["read_epoch"]).get)
+                task_row, worker_row, template_row = cursor.execute(_SQL["next_rows"]).get
+            self.reader = queries.Queries(self.path)
         except BaseException:
             self.close()
             raise
-        return Opened(self.epoch, task_row, worker_row)
+        return store.Opened(task_row, worker_row, template_row, self.reader)
 
-    def start(
-        self,
-        tell: Callable[[Callable[[], None]], object],
-        *,
-        on_failure: Callable[[BaseException], None],
-    ) -> None:
+    def start(self, tell: store.Told, *, on_failure: Callable[[BaseException], None]) -> None:
         """Start the writer thread."""
         self._tell, self._on_failure = tell, on_failure
         self._thread = threading.Thread(target=self._write_all, name="journal", daemon=True)
         self._thread.start()
 
-    def write(self, batch: rows.Rows, done: Callable[[], None]) -> None:
+    def write(self, batch: instructions.Batch, done: Callable[[], None]) -> None:
         """Write one transaction; `done` is told when it is on disk. Hand over one at a time."""
-        self._work.put(_Work(batch, done))
+        self._work.put(_Work(rows.of_batch(batch), done))
 
     def close(self) -> None:
         """Finish what was handed over, then let go of file and lock; repeatable."""
@@ -103,6 +90,8 @@ class Journal:
             self._work.put(None)
             self._thread.join()
             self._thread = None
+        if hasattr(self, "reader"):
+            self.reader.close()  # first: the last connection tidies up, and must be able to write
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -156,90 +145,37 @@ class Journal:
     def _commit(self, batch: rows.Rows) -> None:
         if self._connection is None:
             raise errors.HubStopped("the journal is closed")
-        with _transaction(self._connection) as cursor:
+        with sqlite.transaction(self._connection) as cursor:
             epoch = cursor.execute(_SQL["read_epoch"]).get
             if epoch != self.epoch:
                 raise errors.StaleEpoch(
                     f"the journal is at epoch {epoch}, this dispatcher is of epoch {self.epoch}"
                 )
-            if batch.workers:
-                cursor.executemany(_SQL["insert_worker"], batch.workers)
-            if batch.inserts:
-                cursor.executemany(_SQL["insert_task"], batch.inserts)
-            if batch.updates:
-                cursor.executemany(_SQL["update_task"], batch.updates)
-            if batch.past:
-                cursor.executemany(_SQL["insert_past_attempt"], batch.past)
-            if batch.released:
-                cursor.executemany(_SQL["release_task"], batch.released)
-            if batch.forgotten:
-                cursor.executemany(_SQL["forget_attempts"], batch.forgotten)
-                cursor.executemany(_SQL["forget_task"], batch.forgotten)
+            _write(cursor, batch)
             if self._sync_delay_s:
                 self._closing.wait(self._sync_delay_s)
 
 
-@contextmanager
-def _transaction(connection: apsw.Connection) -> Iterator[apsw.Cursor]:
-    cursor = connection.cursor()
-    cursor.execute("BEGIN IMMEDIATE")
-    try:
-        yield cursor
-        cursor.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            cursor.execute("ROLLBACK")
-        raise
-
-
-@contextmanager
-def readable(path: Path) -> Iterator[None]:
-    """Whatever SQLite finds wrong with the file at `path` becomes `JournalUnreadable`."""
-    try:
-        yield
-    except apsw.NotADBError as error:
-        raise errors.JournalUnreadable(f"{path} is no journal of kilnwork") from error
-    except apsw.CorruptError as error:
-        raise errors.JournalUnreadable(
-            f"{path} is damaged ({error}); nothing was deleted. Put a backup in its place, or move "
-            f"{path.name}* elsewhere and start again: Task objects that are not over run anew, "
-            "what tasks had spawned is lost"
-        ) from error
-
-
-def _make_private(path: Path) -> None:
-    """The journal holds arguments and results: for its owner only, whatever the umask.
-
-    SQLite gives the files beside it the same mode.
-    """
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-    for file in path.parent.glob(f"{path.name}*"):
-        file.chmod(0o600)
-
-
-def _connect(path: Path) -> apsw.Connection:
-    connection = apsw.Connection(str(path))
-    try:
-        connection.set_busy_timeout(5000)
-        connection.pragma("journal_mode", "wal")
-        connection.pragma("synchronous", "full")
-        connection.pragma("wal_autocheckpoint", 4000)
-        _migrate(connection, path)
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def _migrate(connection: apsw.Connection, path: Path) -> None:
-    """Bring the tables to the newest version; each step is one transaction."""
-    version = int(connection.pragma("user_version"))
-    if version > len(statements.MIGRATIONS):
-        raise errors.JournalUnreadable(
-            f"{path} has version {version}, this kilnwork knows {len(statements.MIGRATIONS)}: "
-            "use the newer kilnwork, or another folder"
-        )
-    for number, script in enumerate(statements.MIGRATIONS[version:], start=version + 1):
-        with _transaction(connection) as cursor:
-            cursor.execute(script)
-            cursor.execute(f"PRAGMA user_version = {number}")
+def _write(cursor: apsw.Cursor, batch: rows.Rows) -> None:
+    """All that a batch changes; what is new goes before what refers to it."""
+    single: tuple[tuple[str, Sequence[tuple[rows.Value, ...]]], ...] = (
+        ("insert_worker", batch.workers),
+        ("insert_template", batch.templates),
+        ("insert_task", batch.inserts),
+        ("update_task", batch.updates),
+        ("use_blobs", batch.blobs),
+        ("insert_past_attempt", batch.past),
+        ("release_task", batch.released),
+        ("forget_attempts", batch.forgotten),
+        ("forget_blobs", batch.forgotten),
+        ("forget_task", batch.forgotten),
+    )
+    if batch.calls:
+        _INSERT_CALLS.run(cursor, batch.calls)
+    for name, values in single:
+        if values:
+            cursor.executemany(_SQL[name], values)
+    if batch.reserved:
+        _RESERVE_CALLS.run(cursor, batch.reserved)
+    if batch.finished:
+        _FINISH_CALLS.run(cursor, batch.finished)

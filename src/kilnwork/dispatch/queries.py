@@ -5,27 +5,43 @@ Sees what is on disk, nothing else: a task that is not committed yet does not ex
 may be called on an event loop.
 """
 
-from collections.abc import Iterator
+import contextlib
+import logging
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import apsw
+import msgspec
 
-from kilnwork.api import attempts
+from kilnwork.api import attempts, calls
 from kilnwork.api import task as api_task
-from kilnwork.dispatch import inputs, model, rows, statements, transitions
+from kilnwork.dispatch import (
+    inputs,
+    model,
+    sqlite,
+    statements,
+    store,
+    task_rows,
+    transitions,
+)
 from kilnwork.kit import ids
+
+log = logging.getLogger(__name__)
 
 _SQL = statements.QUERIES
 _NEWEST = 1 << 62
 
 
 class Queries:
-    """One reading connection to a journal that some dispatcher has open."""
+    """One reading connection to a journal that some dispatcher has open: a `store.Reader`.
+
+    Raises `JournalUnreadable` when it finds the file damaged.
+    """
 
     def __init__(self, path: Path) -> None:
-        self._connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
-        self._connection.set_busy_timeout(5000)
+        self._path = path
+        self._connection = sqlite.reading(path)
 
     def close(self) -> None:
         """Let go of the file; repeatable."""
@@ -61,31 +77,37 @@ class Queries:
             found.append(_newest_view(row))
         return found
 
-    def view(self, row: rows.TaskRow, *, seq: int = 0) -> model.TaskView:
+    def view(self, row: task_rows.TaskRow, *, seq: int = 0) -> model.TaskView:
         """The view of a row, with its children counted."""
-        return rows.view(row, self.children(row.task, row.run), seq=seq)
+        return task_rows.view(row, self.children(row.task, row.run), seq=seq)
 
-    def task_row(self, task: ids.TaskId, *, run: int | None = None) -> rows.TaskRow | None:
+    def task_row(self, task: ids.TaskId, *, run: int | None = None) -> task_rows.TaskRow | None:
         """The row of the newest run, or of the one asked for."""
         name, arguments = ("newest_run", (task,)) if run is None else ("one_run", (task, run))
         return next(self._task_rows(name, arguments), None)
 
-    def declared(self) -> Iterator[rows.TaskRow]:
+    def declared(self) -> Iterator[task_rows.TaskRow]:
         """The newest run of every declared task whose object was not gone yet."""
         return self._task_rows("declared", ())
 
-    def unfinished(self) -> Iterator[rows.TaskRow]:
-        """Every run that has not ended, in order of submission."""
-        return self._task_rows("unfinished", ())
+    def unfinished(self) -> Iterator[task_rows.TaskRow]:
+        """Every run that has not ended, in order of submission; read while they are taken."""
+        with sqlite.readable(self._path):
+            for values in self._connection.execute(_SQL["unfinished"]):
+                yield task_rows.TaskRow(*values)
 
-    def families(self) -> Iterator[tuple[ids.TaskId, int, bool, str, int]]:
-        """(parent, run, parent is declared, state, children) wherever it still matters."""
+    def templates(self) -> Iterator[store.TemplateRow]:
+        """Every template, in order."""
+        return self._all("templates", ())
+
+    def families(self) -> Iterator[store.FamilySize]:
+        """Children by state, wherever it still matters."""
         for parent, run, declared, state, number in self._all("family_sizes", ()):
             yield parent, run, bool(declared), state, number
 
     def children(self, parent: ids.TaskId, run: int) -> api_task.ChildCounts:
         """How many children one run has asked for, by where they are."""
-        return rows.counts(self._all("child_states", (parent, run)))
+        return task_rows.counts(self._all("child_states", (parent, run)))
 
     def past(self, task: ids.TaskId) -> inputs.Past | None:
         """Number and state of the newest run."""
@@ -99,19 +121,71 @@ class Queries:
             return inputs.Found(task, digest or b"", asked_by or 0)
         return None
 
+    def known(self, asked: inputs.Lookups) -> dict[int, inputs.Known]:
+        """By number of the call, those that the journal has."""
+        found: dict[int, inputs.Known] = {}
+        by_key = [("known_key", number, (asked.namespace, key)) for number, key in asked.keys]
+        by_parent = [("known_child", number, child) for number, *child in asked.children]
+        by_id = [("newest_run", number, (task,)) for number, task in asked.calls]
+        for name, number, arguments in (*by_key, *by_parent, *by_id):
+            for row in self._task_rows(name, tuple(arguments)):
+                if row.namespace == asked.namespace and (known := _known(row)) is not None:
+                    found[number] = known
+        return found
+
+    def values(
+        self, namespace: str | None, tasks: Iterable[ids.TaskId]
+    ) -> dict[ids.TaskId, calls.Value]:
+        """How tasks of that namespace (None: any) ended; those that have not are left out."""
+        found = {}
+        for task in tasks:
+            row = self.task_row(task)
+            if row is None or row.finished is None:
+                continue
+            if namespace is None or row.namespace == namespace:
+                found[task] = row.value
+        return found
+
+    def referenced(self, namespace: str, digests: Sequence[bytes]) -> set[bytes]:
+        """Which of these blobs some task refers to, in this namespace or another.
+
+        Over a connection of its own, so that it may run in a thread beside the others.
+        """
+        with contextlib.closing(sqlite.reading(self._path)) as connection:
+            used = (connection.execute(_SQL["blob_used"], (digest,)).get for digest in digests)
+            return {digest for digest, known in zip(digests, used, strict=True) if known}
+
     def aged(self, *, before: float, above: int, limit: int) -> list[tuple[int, ids.TaskId, bool]]:
         """(row, task, may be forgotten) of runs created before a moment, in order of age."""
         found = self._all("aged", (before, above, limit))
         return [(row, task, bool(forgettable)) for row, task, forgettable in found]
 
     def _all(self, name: str, arguments: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
-        return iter(self._connection.execute(_SQL[name], arguments).fetchall())
+        """All rows at once, so that no reading transaction stays open."""
+        try:
+            return iter(self._connection.execute(_SQL[name], arguments).fetchall())
+        except apsw.Error as error:
+            found = sqlite.readable_error(self._path, error)
+            if found is None:
+                raise
+            raise found from error
 
-    def _task_rows(self, name: str, arguments: tuple[Any, ...]) -> Iterator[rows.TaskRow]:
-        return (rows.TaskRow(*values) for values in self._all(name, arguments))
+    def _task_rows(self, name: str, arguments: tuple[Any, ...]) -> Iterator[task_rows.TaskRow]:
+        return map(task_rows.TaskRow._make, self._all(name, arguments))
 
 
-def _past_view(row: rows.TaskRow, values: tuple[Any, ...]) -> model.AttemptView:
+def _known(row: task_rows.TaskRow) -> inputs.Known | None:
+    """None for a spec that nobody can read: it is then the same as nothing."""
+    try:
+        spec = row.decoded_spec()
+    except msgspec.MsgspecError as error:
+        text = ids.task_text(row.task)
+        log.warning("a task of the journal cannot be read", extra={"task": text, "why": str(error)})
+        return None
+    return inputs.Known(row.value, row.argument_payload, spec, row.parent_attempt or 0)
+
+
+def _past_view(row: task_rows.TaskRow, values: tuple[Any, ...]) -> model.AttemptView:
     number, worker, node, reserved, started, finished, ending, reason, message, code = values
     return model.AttemptView(
         ref=attempts.AttemptRef(row.task, row.run, number),
@@ -127,7 +201,7 @@ def _past_view(row: rows.TaskRow, values: tuple[Any, ...]) -> model.AttemptView:
     )
 
 
-def _newest_view(row: rows.TaskRow) -> model.AttemptView:
+def _newest_view(row: task_rows.TaskRow) -> model.AttemptView:
     succeeded = row.attempt_state == transitions.AttemptState.SUCCEEDED
     return model.AttemptView(
         ref=attempts.AttemptRef(row.task, row.run, row.attempt),

@@ -5,22 +5,25 @@ yet, whose leases get one full term. Nothing of that counts against a task's bud
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from kilnwork.api import reasons
+from kilnwork.api import calls, reasons
 from kilnwork.api import task as api_task
 from kilnwork.dispatch import (
+    dependents,
     ending,
+    fleet,
     inputs,
     lifecycle,
     memory,
     model,
     records,
     retrying,
-    rows,
     spawning,
+    store,
+    task_rows,
     transitions,
 )
 from kilnwork.kit import ids
@@ -35,24 +38,20 @@ _INTENTS: dict[str, records.Intent] = {
     _R.CLUSTER_DELETED: records.Intent.CLUSTER,
 }
 
-FamilySize = tuple[ids.TaskId, int, bool, str, int]
-"""Parent, its run, whether it is declared, a state, how many children are in it."""
+Values = Callable[[str | None, Iterable[ids.TaskId]], Mapping[ids.TaskId, calls.Value]]
+"""`store.Reader.values`."""
 
 
-def restore(
-    mem: memory.Memory,
-    unfinished: Iterable[rows.TaskRow],
-    families: Iterable[FamilySize],
-    now: inputs.Moment,
-) -> None:
+def restore(mem: memory.Memory, saved: store.Saved, values: Values, now: inputs.Moment) -> None:
     """Fill an empty memory."""
-    sizes: dict[tuple[ids.TaskId, int], records.Family] = {}
-    for parent, run, declared, state, number in families:
-        family = sizes.setdefault((parent, run), records.Family(parent, run, declared=declared))
-        _count(family, state, number)
-    for row in unfinished:
-        spec = _spec(row)
-        task = _task(mem, row, spec)
+    sizes = _families(saved)
+    templates = _templates(mem, saved)
+    loaded: list[tuple[records.Task, task_rows.TaskRow]] = []
+    broken: list[records.Task] = []
+    for row in saved.unfinished():
+        template = templates.get(row.template or 0)
+        spec = _spec(row) if template is None else template.spec
+        task = _task(mem, row, spec, template)
         own = sizes.get((task.id, task.run))
         if own is not None:
             task.family = own
@@ -60,10 +59,38 @@ def restore(
         if parent_ref is not None and row.child_key is not None:
             siblings = sizes[parent_ref.task, parent_ref.run]
             spawning.adopt(siblings, task, parent_ref, child_key=row.child_key)
+        mem.index_key(task)
         if spec is None and not task.held:
-            _give_up(mem, task, now)
+            broken.append(task)
         else:
-            _resume(mem, task, row, now)
+            loaded.append((task, row))
+    dependents.restore(mem, values(None, dependents.missing(mem)))
+    for task in broken:
+        _give_up(mem, task, now)
+    for task, row in loaded:
+        _resume(mem, task, row, now)
+
+
+def _families(saved: store.Saved) -> dict[tuple[ids.TaskId, int], records.Family]:
+    sizes: dict[tuple[ids.TaskId, int], records.Family] = {}
+    for parent, run, declared, state, number in saved.families():
+        family = sizes.setdefault((parent, run), records.Family(parent, run, declared=declared))
+        _count(family, state, number)
+    return sizes
+
+
+def _templates(mem: memory.Memory, saved: store.Saved) -> dict[int, records.Template]:
+    """Those that can be read; tasks of the others cannot be either."""
+    found = {}
+    for row, namespace, encoded in saved.templates():
+        try:
+            spec = task_rows.decode_spec(encoded)
+        except msgspec.MsgspecError as error:
+            extra = {"template": row, "error": str(error)}
+            log.warning("a template of the journal cannot be read", extra=extra)
+            continue
+        found[row] = mem.restore_template(row, namespace, spec)
+    return found
 
 
 def _give_up(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:
@@ -83,11 +110,16 @@ def _count(family: records.Family, state: str, number: int) -> None:
         family.failed += number
 
 
-def _task(mem: memory.Memory, row: rows.TaskRow, spec: api_task.TaskSpec | None) -> records.Task:
+def _task(
+    mem: memory.Memory,
+    row: task_rows.TaskRow,
+    spec: api_task.TaskSpec | None,
+    template: records.Template | None,
+) -> records.Task:
     submission = model.Submission(
         task=row.task,
         namespace=row.namespace,
-        name=row.shown_name,
+        name=row.shown_name if template is None else row.name or "",
         spec=spec or api_task.TaskSpec(cluster_name=row.cluster, run=row.run),
         inputs=row.inputs,
         declared=bool(row.declared),
@@ -106,13 +138,26 @@ def _task(mem: memory.Memory, row: rows.TaskRow, spec: api_task.TaskSpec | None)
     task.digest = row.digest
     task.suspended = bool(row.suspended)
     task.pending_since = row.created if row.pending_since is None else row.pending_since
+    if template is None:
+        mem.prepare(task)
+    else:
+        _make_call(task, row, template)
     mem.tasks[task.id] = task
     if task.declared:
         task.cluster.declared.add(task)
     return task
 
 
-def _spec(row: rows.TaskRow) -> api_task.TaskSpec | None:
+def _make_call(task: records.Task, row: task_rows.TaskRow, template: records.Template) -> None:
+    task.template = template
+    task.arguments = row.argument_payload
+    task.needs = row.needed
+    task.child_key = row.child_key
+    task.source = row.source or b""
+    task.delegate = row.delegate
+
+
+def _spec(row: task_rows.TaskRow) -> api_task.TaskSpec | None:
     try:
         return row.decoded_spec()
     except msgspec.MsgspecError as error:
@@ -123,20 +168,26 @@ def _spec(row: rows.TaskRow) -> api_task.TaskSpec | None:
         return None
 
 
-def _resume(mem: memory.Memory, task: records.Task, row: rows.TaskRow, now: inputs.Moment) -> None:
+def _resume(
+    mem: memory.Memory, task: records.Task, row: task_rows.TaskRow, now: inputs.Moment
+) -> None:
     lifecycle.watch_deadlines(mem, task, now)
     if task.held:
         _hold(mem, task, row, now)
+    elif task.delegate is not None:
+        return  # waits for the task whose outcome becomes its own
     elif row.due > now.wall:
         task.due = row.due
         longest = retrying.longest_delay_s(task.spec.retry)  # more: the clock was set back
         delay = min(row.due - now.wall, longest)
         mem.alarm(now.mono + delay, memory.Alarm.RETRY, task, attempt=task.attempt)
     else:
-        lifecycle.enqueue(mem, task)
+        dependents.ready(mem, (task,), now)
 
 
-def _hold(mem: memory.Memory, task: records.Task, row: rows.TaskRow, now: inputs.Moment) -> None:
+def _hold(
+    mem: memory.Memory, task: records.Task, row: task_rows.TaskRow, now: inputs.Moment
+) -> None:
     """Its worker has it, and is expected to come back within one lease."""
     session = row.session or b""
     worker = mem.workers.get(session)
@@ -154,8 +205,8 @@ def _hold(mem: memory.Memory, task: records.Task, row: rows.TaskRow, now: inputs
         mem.workers[session] = worker
         worker.cluster.workers[session] = worker
         mem.alarm(worker.lease_until, memory.Alarm.LEASE, worker)
-    worker.held[task.id] = task
     task.worker = worker
+    fleet.expect(worker, task)
     lifecycle.watch_running(mem, task, now)
     if task.state is _S.KILLING:
         task.intent = records.Intent.KILL

@@ -2,13 +2,15 @@
 
 Used by the hub. A task may go when every run of it ended `keep_s` ago, its Task object is gone (or
 it never had one), no child of it is unfinished, and its parent has gone before: a tree goes from
-its root. Everything else stays, however old. Decides by the wall clock.
+its root. Everything else stays, however old. Decides by the wall clock. Then blobs are collected
+that nothing refers to any more.
 """
 
 import asyncio
 import logging
+from pathlib import Path
 
-from kilnwork.dispatch import attempt_logs, core, errors, inputs
+from kilnwork.dispatch import attempt_logs, collection, core, errors, inputs
 from kilnwork.kit import ids
 
 log = logging.getLogger(__name__)
@@ -30,20 +32,32 @@ class Retention:
     """Forgets, until cancelled."""
 
     def __init__(
-        self, engine: core.Core, logs: attempt_logs.AttemptLogs, *, keep_s: float = KEEP_S
+        self,
+        engine: core.Core,
+        logs: attempt_logs.AttemptLogs,
+        *,
+        blobs: Path | None,
+        keep_s: float = KEEP_S,
     ) -> None:
         self._core = engine
         self._logs = logs
+        self._blobs = blobs
         self._keep_s = keep_s
 
     async def run(self) -> None:
         """Look at all that is old, batch by batch, again and again."""
+        collector = None
+        if self._blobs is not None:
+            referenced = self._core.reader.referenced
+            collector = collection.Collector(self._blobs, referenced, clock=self._core.clock)
         while True:
             await asyncio.sleep(ROUND_S)
             try:
                 await self.forget_all(pause_s=PAUSE_S)
             except errors.HubStopped:
                 return
+            if collector is not None:
+                await asyncio.to_thread(collector.collect)
 
     async def forget_all(self, *, pause_s: float = 0.0) -> None:
         """One look at all that is old."""
@@ -55,7 +69,7 @@ class Retention:
     async def _forget_some(self, *, above: int) -> int:
         """Look at one batch of rows; the row to go on above, 0 when there are no more."""
         before = self._core.now().wall - self._keep_s
-        rows = self._core.queries.aged(before=before, above=above, limit=BATCH)
+        rows = self._core.reader.aged(before=before, above=above, limit=BATCH)
         found = tuple(dict.fromkeys(task for _, task, forgettable in rows if forgettable))
         if found:
             # Output first: after a crash in between no output is left that nobody would delete.

@@ -1,132 +1,187 @@
-"""Rows of the journal: records to SQL values and back. Pure.
+"""Rows of the journal: what a batch writes, as SQL values. Pure.
 
-Used by the hub, which makes the rows of a batch on its own thread (records change under it), and by
-`queries` and `restoring`, which read them. The order of columns is that of `sql/queries.sql`.
+Used by the journal, which makes the rows of a batch on its owner's thread, since records change
+under it. The order of values is that of `sql/queries.sql`.
+
+A call whose row is new, that is reserved for the first time or that ends well has a narrow
+statement of its own: that is all that happens to nearly every one of them.
 """
 
-from collections.abc import Iterable
+import re
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import msgspec
 
 from kilnwork.api import attempts
 from kilnwork.api import task as api_task
-from kilnwork.dispatch import instructions, model, records
+from kilnwork.dispatch import instructions, records, transitions
 from kilnwork.kit import ids
 
 Value = str | int | float | bytes | None
 _encode = msgspec.json.Encoder().encode
-_decode_spec: msgspec.json.Decoder[api_task.TaskSpec] = msgspec.json.Decoder(api_task.TaskSpec)
+_S = api_task.State
+_A = transitions.AttemptState
+_I = records.Intent
+_SHIPPED = re.compile("sha256:([0-9a-f]{64})")
 
 
 @dataclass(slots=True)
 class Rows:
-    """What one transaction writes, by statement."""
+    """What one transaction writes, by statement.
+
+    `calls`, `reserved` and `finished` are flat: the values of all rows, one row after the other,
+    for statements that write many rows in one step.
+    """
 
     workers: list[tuple[Value, ...]] = field(default_factory=list)
+    templates: list[tuple[Value, ...]] = field(default_factory=list)
     inserts: list[tuple[Value, ...]] = field(default_factory=list)
+    calls: list[Value] = field(default_factory=list)
+    reserved: list[Value] = field(default_factory=list)
+    finished: list[Value] = field(default_factory=list)
     updates: list[tuple[Value, ...]] = field(default_factory=list)
+    blobs: list[tuple[Value, ...]] = field(default_factory=list)
     past: list[records.PastAttempt] = field(default_factory=list)
     released: list[tuple[Value, ...]] = field(default_factory=list)
     forgotten: list[tuple[Value, ...]] = field(default_factory=list)
 
 
-class TaskRow(NamedTuple):
-    """A run as the journal has it, with the facts of its newest worker."""
-
-    row: int
-    task: ids.TaskId
-    run: int
-    namespace: str
-    name: str | None
-    cluster: str
-    declared: int
-    spec: bytes
-    inputs: bytes | None
-    digest: bytes | None
-    parent: ids.TaskId | None
-    parent_run: int | None
-    parent_attempt: int | None
-    child_key: str | None
-    created: float
-    state: str
-    reason: str
-    message: str
-    attempt: int
-    attempt_state: str | None
-    failures: int
-    losses: int
-    excused: int
-    worker: int | None
-    reserved: float | None
-    attempt_started: float | None
-    started: float | None
-    finished: float | None
-    exit_code: int | None
-    media_type: str | None
-    result: bytes | None
-    stopped: int | None
-    due: float
-    suspended: int
-    pending_since: float | None
-    session: bytes | None
-    worker_name: str | None
-    pod_uid: str | None
-    node: str | None
-
-    @property
-    def shown_name(self) -> str:
-        """Its name, which is its id when it was given none."""
-        return ids.task_text(self.task) if self.name is None else self.name
-
-    @property
-    def parent_ref(self) -> attempts.AttemptRef | None:
-        """The newest attempt that asked for it."""
-        if self.parent is None:
-            return None
-        return attempts.AttemptRef(self.parent, self.parent_run or 0, self.parent_attempt or 0)
-
-    @property
-    def payload(self) -> attempts.Payload | None:
-        """Its result."""
-        if self.media_type is None:
-            return None
-        return attempts.Payload(self.media_type, self.result or b"")
-
-    def decoded_spec(self) -> api_task.TaskSpec:
-        """Its spec; raises `msgspec.ValidationError` when another version wrote it."""
-        return _decode_spec.decode(self.spec)
-
-
 def of_batch(batch: instructions.Batch) -> Rows:
     """The rows of a batch, as its records are now."""
     rows = Rows(
+        workers=[_worker(worker) for worker in batch.workers],
         past=batch.past,
         released=[(task,) for task in batch.released],
         forgotten=[(task,) for task in batch.forgotten],
     )
-    for worker in batch.workers:
-        namespace, cluster = worker.cluster.key
-        rows.workers.append(
-            (
-                worker.row,
-                worker.session,
-                namespace,
-                cluster,
-                worker.name,
-                worker.pod_uid,
-                worker.node,
-            )
-        )
-    inserts, updates = rows.inserts, rows.updates
+    for template in batch.templates:
+        _add_template(rows, template)
     for task in batch.dirty:
-        if task.stored:
-            updates.append((*_mutable(task), task.row))
+        if task.narrow:
+            _add_call(rows, task)
+        elif task.stored:
+            _add_update(rows, task)
         else:
-            inserts.append((*_mutable(task), *_fixed(task)))
             task.stored = True
+            rows.inserts.append((*_mutable(task), *_fixed(task)))
+            _use(rows, task.row, task.result)
     return rows
+
+
+def _worker(worker: records.Worker) -> tuple[Value, ...]:
+    namespace, cluster = worker.cluster.key
+    return (
+        worker.row,
+        worker.session,
+        namespace,
+        cluster,
+        worker.name,
+        worker.pod_uid,
+        worker.node,
+    )
+
+
+def _add_template(rows: Rows, template: records.Template) -> None:
+    rows.templates.append((template.row, template.cluster.key[0], _encode(template.spec)))
+    call = template.spec.call
+    for shipped in () if call is None else (call.code, call.environment):
+        if found := _SHIPPED.fullmatch(shipped or ""):
+            rows.blobs.append((bytes.fromhex(found[1]), -template.row))
+
+
+def _use(rows: Rows, row: int, payload: attempts.Payload | None) -> None:
+    """The blobs that a value is, or refers to, are needed while the row is there."""
+    if payload is None:
+        return
+    if payload.digest is not None:
+        rows.blobs.append((payload.digest, row))
+    rows.blobs += [(digest, row) for digest in payload.blobs]
+
+
+def _add_update(rows: Rows, task: records.Task) -> None:
+    rows.updates.append((*_mutable(task), task.row))
+    _use(rows, task.row, task.result)
+
+
+def _add_call(rows: Rows, task: records.Task) -> None:
+    """By the narrowest statement that holds all that can have changed."""
+    state = task.state
+    if not task.stored:
+        task.stored = True
+        rows.calls += _new_call(task)
+        _use(rows, task.row, task.arguments)
+        if state is not _S.PENDING and state is not _S.STAGING:
+            _add_update(rows, task)
+    elif state is _S.SUCCESS and _ordinary(task):
+        result = task.result
+        rows.finished += (
+            task.row,
+            task.reason,
+            task.message,
+            task.attempt_started,
+            task.started,
+            task.finished,
+            None if result is None else result.media_type,
+            None if result is None else result.data,
+        )
+    elif state is _S.STAGING and task.attempt_state is _A.RESERVED and _ordinary(task):
+        worker = task.worker
+        reserved_by = None if worker is None else worker.row
+        rows.reserved += (task.row, task.reason, reserved_by, task.reserved)
+    else:
+        _add_update(rows, task)
+
+
+def _ordinary(task: records.Task) -> bool:
+    """Nothing has happened to it that the narrow statements have no column for."""
+    result, parent = task.result, task.parent
+    return (
+        task.attempt == 1
+        and task.exit_code is None
+        and task.delegate is None
+        and task.intent is _I.NONE
+        and not task.suspended
+        and (result is None or not (result.digest or result.blobs))
+        and (parent is None or parent.attempt == 1)
+    )
+
+
+def _new_call(task: records.Task) -> tuple[Value, ...]:
+    arguments, parent, worker, template = task.arguments, task.parent, task.worker, task.template
+    created, since = task.created, task.pending_since
+    media_type = data = digest = size = blobs = None
+    if arguments is not None:
+        media_type, data, digest = arguments.media_type, arguments.data, arguments.digest
+        size, blobs = arguments.size or None, b"".join(arguments.blobs) or None
+    return (
+        task.row,
+        task.id,
+        task.run,
+        task.namespace,
+        task.name or None,
+        task.cluster.key[1],
+        created,
+        None if since == created else since,
+        task.state,
+        task.reason,
+        task.message,
+        task.attempt,
+        task.attempt_state,
+        None if worker is None else worker.row,
+        task.reserved,
+        None if template is None else template.row,
+        media_type,
+        data,
+        digest,
+        size,
+        blobs,
+        b"".join(task.needs) or None,
+        None if parent is None else parent.task,
+        None if parent is None else parent.run,
+        None if parent is None else parent.attempt,
+        task.child_key,
+        task.source or None,
+    )
 
 
 def _mutable(task: records.Task) -> tuple[Value, ...]:
@@ -153,6 +208,10 @@ def _mutable(task: records.Task) -> tuple[Value, ...]:
         int(task.suspended),
         task.pending_since,
         None if parent is None else parent.attempt,
+        task.delegate,
+        None if result is None else result.digest,
+        None if result is None else result.size or None,
+        None if result is None else b"".join(result.blobs) or None,
     )
 
 
@@ -173,52 +232,4 @@ def _fixed(task: records.Task) -> tuple[Value, ...]:
         None if parent is None else parent.run,
         task.child_key,
         task.created,
-    )
-
-
-_FAILED = (api_task.State.FAILED.value, api_task.State.KILLED.value)
-
-
-def counts(states: Iterable[tuple[str, int]]) -> api_task.ChildCounts:
-    """Children by state, summed as the status shows them."""
-    total = succeeded = failed = 0
-    for state, number in states:
-        total += number
-        if state == api_task.State.SUCCESS.value:
-            succeeded += number
-        elif state in _FAILED:
-            failed += number
-    return api_task.ChildCounts(
-        total=total, running=total - succeeded - failed, succeeded=succeeded, failed=failed
-    )
-
-
-def view(row: TaskRow, children: api_task.ChildCounts, *, seq: int = 0) -> model.TaskView:
-    """A run as others see it."""
-    return model.TaskView(
-        task=row.task,
-        namespace=row.namespace,
-        name=row.shown_name,
-        cluster=row.cluster,
-        declared=bool(row.declared),
-        run=row.run,
-        state=api_task.State(row.state),
-        reason=row.reason,
-        message=row.message,
-        attempt=row.attempt,
-        failures=row.failures,
-        losses=row.losses,
-        worker=row.worker_name or "",
-        node=row.node or "",
-        exit_code=row.exit_code,
-        result=row.payload,
-        created=row.created,
-        started=row.started,
-        finished=row.finished,
-        stopped=None if row.stopped is None else bool(row.stopped),
-        children=children,
-        progress=None,
-        parent=row.parent_ref,
-        suspended=bool(row.suspended),
-        seq=seq,
     )

@@ -7,6 +7,8 @@ import re
 from importlib import resources
 
 _NAME = re.compile(r"^-- name: ([a-z_]+)$", re.MULTILINE)
+_COMMENT = re.compile(r"--.*")
+_ROW = re.compile(r"\((?:\?,\s*)*\?\)")
 _FOLDER = resources.files("kilnwork.dispatch") / "sql"
 
 
@@ -16,6 +18,23 @@ def parse(text: str) -> dict[str, str]:
     return {
         name: body.strip().rstrip(";") for name, body in zip(parts[1::2], parts[2::2], strict=True)
     }
+
+
+def compact(statement: str) -> tuple[int, str]:
+    """How many values its last row of `?` has, and the statement with `{}` for that row.
+
+    Without comments and white space, so that as many rows as possible fit a statement that is kept prepared.
+    """
+    statement = _COMMENT.sub("", statement)
+    last = list(_ROW.finditer(statement))[-1]
+    text = " ".join(f"{statement[: last.start()]}{{}}{statement[last.end() :]}".split())
+    return last.group().count("?"), text
+
+
+def marks(width: int, rows: int) -> str:
+    """So many rows of so many `?`."""
+    row = f"({','.join('?' * width)})"
+    return ",".join([row] * rows)
 
 
 QUERIES = parse((_FOLDER / "queries.sql").read_text("utf-8"))

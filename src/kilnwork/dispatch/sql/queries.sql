@@ -15,14 +15,17 @@ INSERT INTO worker (worker, session, namespace, cluster, name, pod_uid, node)
 VALUES (?, ?, ?, ?, ?, ?, ?);
 
 -- name: insert_task
--- A new run of a task, as it is when the batch is written.
+-- A new run of a task, as it is when the batch is written. One whose id is taken by somebody else's
+-- (who chose both ids must have made that so) is not kept, and harms nobody.
 INSERT INTO task (
     state, reason, message, attempt, attempt_state, failures, losses, excused, worker, reserved,
     attempt_started, started, finished, exit_code, media_type, result, stopped, due, suspended,
-    pending_since, parent_attempt, row, task, run, namespace, name, cluster, declared, spec, inputs, digest, parent, parent_run,
+    pending_since, parent_attempt, delegate, result_digest, result_size, result_blobs,
+    row, task, run, namespace, name, cluster, declared, spec, inputs, digest, parent, parent_run,
     child_key, created
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
-          ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
+          ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (task, run) DO NOTHING;
 
 -- name: update_task
 -- All that may change of a run. A run that has ended keeps its state: finality is checked here too.
@@ -30,8 +33,46 @@ UPDATE task SET
     state = ?1, reason = ?2, message = ?3, attempt = ?4, attempt_state = ?5, failures = ?6,
     losses = ?7, excused = ?8, worker = ?9, reserved = ?10, attempt_started = ?11, started = ?12,
     finished = ?13, exit_code = ?14, media_type = ?15, result = ?16, stopped = ?17, due = ?18,
-    suspended = ?19, pending_since = ?20, parent_attempt = ?21
-WHERE row = ?22 AND (finished IS NULL OR state = ?1);
+    suspended = ?19, pending_since = ?20, parent_attempt = ?21, delegate = ?22,
+    result_digest = ?23, result_size = ?24, result_blobs = ?25
+WHERE row = ?26 AND (finished IS NULL OR state = ?1);
+
+-- name: insert_template
+-- What calls share; before the first of them.
+INSERT INTO template (template, namespace, spec) VALUES (?, ?, ?);
+
+-- name: insert_calls
+-- New calls, pending or reserved for the first time. The row of values is repeated; what no column
+-- is named for is as in the table, or as nothing has happened yet.
+INSERT INTO task (
+    row, task, run, namespace, name, cluster, declared, spec, created, pending_since, state, reason,
+    message, attempt, attempt_state, failures, losses, excused, worker, reserved, due, template,
+    arguments_type, arguments, arguments_digest, arguments_size, arguments_blobs, needs, parent,
+    parent_run, parent_attempt, child_key, source
+)
+SELECT column1, column2, column3, column4, column5, column6, 0, X'', column7, column8, column9,
+    column10, column11, column12, column13, 0, 0, 0, column14, column15, 0.0, column16, column17,
+    column18, column19, column20, column21, column22, column23, column24, column25, column26,
+    column27
+FROM (VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?))
+WHERE true ON CONFLICT (task, run) DO NOTHING;
+
+-- name: reserve_calls
+-- The first reservation of calls that were pending before. The row of values is repeated.
+UPDATE task SET
+    state = 'Staging', attempt_state = 'Reserved', attempt = 1, message = '',
+    reason = v.column2, worker = v.column3, reserved = v.column4
+FROM (VALUES (?, ?, ?, ?)) AS v
+WHERE task.row = v.column1 AND task.finished IS NULL;
+
+-- name: finish_calls
+-- Calls that ended well, with a result that is kept inline. The row of values is repeated.
+UPDATE task SET
+    state = 'Success', attempt_state = 'Succeeded', stopped = 1,
+    reason = v.column2, message = v.column3, attempt_started = v.column4, started = v.column5,
+    finished = v.column6, media_type = v.column7, result = v.column8
+FROM (VALUES (?, ?, ?, ?, ?, ?, ?, ?)) AS v
+WHERE task.row = v.column1 AND task.finished IS NULL;
 
 -- name: insert_past_attempt
 -- An attempt is over and did not succeed.
@@ -42,6 +83,18 @@ INSERT OR REPLACE INTO past_attempt (
 -- name: release_task
 -- The object of a task is gone: nobody follows any of its runs.
 UPDATE task SET released = 1 WHERE task = ?;
+
+-- name: use_blobs
+-- A row refers to a blob.
+INSERT OR IGNORE INTO blob_use (digest, user) VALUES (?, ?);
+
+-- name: blob_used
+-- Whether any row refers to a blob.
+SELECT EXISTS (SELECT 1 FROM blob_use WHERE digest = ?);
+
+-- name: forget_blobs
+-- Before `forget_task`: what it referred to.
+DELETE FROM blob_use WHERE user IN (SELECT row FROM task WHERE task = ?);
 
 -- name: forget_attempts
 -- Before `forget_task`: the history of a task that is forgotten.
@@ -64,78 +117,46 @@ SELECT t.row, t.task,
 FROM task t WHERE t.row > ?2 AND t.created < ?1 ORDER BY t.row LIMIT ?3;
 
 -- name: next_rows
--- The first free row numbers of task and worker.
+-- The first free row numbers of task, worker and template.
 SELECT
     (SELECT coalesce(max(row), 0) + 1 FROM task),
-    (SELECT coalesce(max(worker), 0) + 1 FROM worker);
+    (SELECT coalesce(max(worker), 0) + 1 FROM worker),
+    (SELECT coalesce(max(template), 0) + 1 FROM template);
+
+-- name: templates
+-- Every template, in order.
+SELECT template, namespace, spec FROM template ORDER BY template;
 
 -- name: unfinished
 -- All that memory must have again after a start, in order of submission.
-SELECT
-    t.row, t.task, t.run, t.namespace, t.name, t.cluster, t.declared, t.spec, t.inputs, t.digest,
-    t.parent, t.parent_run, t.parent_attempt, t.child_key, t.created, t.state, t.reason, t.message,
-    t.attempt, t.attempt_state, t.failures, t.losses, t.excused, t.worker, t.reserved,
-    t.attempt_started, t.started, t.finished, t.exit_code, t.media_type, t.result, t.stopped, t.due,
-    t.suspended, t.pending_since, w.session, w.name, w.pod_uid, w.node
-FROM task t LEFT JOIN worker w ON w.worker = t.worker
-WHERE t.finished IS NULL ORDER BY t.row;
+SELECT * FROM task_facts f WHERE f.finished IS NULL ORDER BY f.row;
 
 -- name: newest_run
 -- The newest run of a task.
-SELECT
-    t.row, t.task, t.run, t.namespace, t.name, t.cluster, t.declared, t.spec, t.inputs, t.digest,
-    t.parent, t.parent_run, t.parent_attempt, t.child_key, t.created, t.state, t.reason, t.message,
-    t.attempt, t.attempt_state, t.failures, t.losses, t.excused, t.worker, t.reserved,
-    t.attempt_started, t.started, t.finished, t.exit_code, t.media_type, t.result, t.stopped, t.due,
-    t.suspended, t.pending_since, w.session, w.name, w.pod_uid, w.node
-FROM task t LEFT JOIN worker w ON w.worker = t.worker
-WHERE t.task = ? ORDER BY t.run DESC LIMIT 1;
+SELECT * FROM task_facts f WHERE f.task = ? ORDER BY f.run DESC LIMIT 1;
 
 -- name: one_run
 -- One run of a task.
-SELECT
-    t.row, t.task, t.run, t.namespace, t.name, t.cluster, t.declared, t.spec, t.inputs, t.digest,
-    t.parent, t.parent_run, t.parent_attempt, t.child_key, t.created, t.state, t.reason, t.message,
-    t.attempt, t.attempt_state, t.failures, t.losses, t.excused, t.worker, t.reserved,
-    t.attempt_started, t.started, t.finished, t.exit_code, t.media_type, t.result, t.stopped, t.due,
-    t.suspended, t.pending_since, w.session, w.name, w.pod_uid, w.node
-FROM task t LEFT JOIN worker w ON w.worker = t.worker
-WHERE t.task = ? AND t.run = ?;
+SELECT * FROM task_facts f WHERE f.task = ? AND f.run = ?;
 
 -- name: declared
 -- The newest run of every declared task whose object was not gone yet.
-SELECT
-    t.row, t.task, t.run, t.namespace, t.name, t.cluster, t.declared, t.spec, t.inputs, t.digest,
-    t.parent, t.parent_run, t.parent_attempt, t.child_key, t.created, t.state, t.reason, t.message,
-    t.attempt, t.attempt_state, t.failures, t.losses, t.excused, t.worker, t.reserved,
-    t.attempt_started, t.started, t.finished, t.exit_code, t.media_type, t.result, t.stopped, t.due,
-    t.suspended, t.pending_since, w.session, w.name, w.pod_uid, w.node
-FROM task t LEFT JOIN worker w ON w.worker = t.worker
-WHERE t.declared = 1 AND t.released = 0 AND t.run = (SELECT max(run) FROM task WHERE task = t.task) ORDER BY t.row;
+SELECT * FROM task_facts f
+WHERE f.declared = 1 AND f.released = 0
+    AND f.run = (SELECT max(run) FROM task WHERE task = f.task)
+ORDER BY f.row;
 
 -- name: newest_in_namespace
 -- The newest runs of one namespace, newest first: ?1 namespace, ?2 rows below this one, ?3 how many.
-SELECT
-    t.row, t.task, t.run, t.namespace, t.name, t.cluster, t.declared, t.spec, t.inputs, t.digest,
-    t.parent, t.parent_run, t.parent_attempt, t.child_key, t.created, t.state, t.reason, t.message,
-    t.attempt, t.attempt_state, t.failures, t.losses, t.excused, t.worker, t.reserved,
-    t.attempt_started, t.started, t.finished, t.exit_code, t.media_type, t.result, t.stopped, t.due,
-    t.suspended, t.pending_since, w.session, w.name, w.pod_uid, w.node
-FROM task t LEFT JOIN worker w ON w.worker = t.worker
-WHERE t.namespace = ?1 AND t.row < ?2
-    AND t.run = (SELECT max(run) FROM task WHERE task = t.task)
-ORDER BY t.row DESC LIMIT ?3;
+SELECT * FROM task_facts f
+WHERE f.namespace = ?1 AND f.row < ?2
+    AND f.run = (SELECT max(run) FROM task WHERE task = f.task)
+ORDER BY f.row DESC LIMIT ?3;
 
 -- name: named
 -- Tasks of that name, declared ones first, then the newest: ?1 namespace, ?2 name.
-SELECT
-    t.row, t.task, t.run, t.namespace, t.name, t.cluster, t.declared, t.spec, t.inputs, t.digest,
-    t.parent, t.parent_run, t.parent_attempt, t.child_key, t.created, t.state, t.reason, t.message,
-    t.attempt, t.attempt_state, t.failures, t.losses, t.excused, t.worker, t.reserved,
-    t.attempt_started, t.started, t.finished, t.exit_code, t.media_type, t.result, t.stopped, t.due,
-    t.suspended, t.pending_since, w.session, w.name, w.pod_uid, w.node
-FROM task t LEFT JOIN worker w ON w.worker = t.worker
-WHERE t.namespace = ?1 AND t.name = ?2 ORDER BY t.declared DESC, t.row DESC LIMIT 1;
+SELECT * FROM task_facts f WHERE f.namespace = ?1 AND f.name = ?2
+ORDER BY f.declared DESC, f.row DESC LIMIT 1;
 
 -- name: newest_state
 -- Run number and state of the newest run.
@@ -145,6 +166,16 @@ SELECT run, state FROM task WHERE task = ? ORDER BY run DESC LIMIT 1;
 -- The newest child of that key: ?1 parent, ?2 parent's run, ?3 key.
 SELECT task, digest, parent_attempt FROM task
 WHERE parent = ?1 AND parent_run = ?2 AND child_key = ?3 ORDER BY row DESC LIMIT 1;
+
+-- name: known_child
+-- The newest child of that key: ?1 parent, ?2 parent's run, ?3 key.
+SELECT * FROM task_facts f WHERE f.parent = ?1 AND f.parent_run = ?2 AND f.child_key = ?3
+ORDER BY f.row DESC LIMIT 1;
+
+-- name: known_key
+-- The newest call that a driver gave that key: ?1 namespace, ?2 key.
+SELECT * FROM task_facts f WHERE f.namespace = ?1 AND f.child_key = ?2 AND f.parent IS NULL
+ORDER BY f.row DESC LIMIT 1;
 
 -- name: child_states
 -- How many children of one run are in each state: ?1 parent, ?2 parent's run.
