@@ -7,6 +7,7 @@ here: a `Cutter` is fed whatever arrived.
 """
 
 import struct
+from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -27,6 +28,9 @@ _to_slot: _Decoder[messages.ToSlot] = _Decoder(messages.ToSlot)
 Sent = messages.FromPeer | messages.ToWorker | messages.ToDriver | messages.ToSlot
 """Anything that either end may send."""
 
+BATCH_BYTES = 256 * 1024
+"""Above this a batch is cut into several frames, so that its receiver can begin."""
+
 M = TypeVar("M")
 
 
@@ -39,6 +43,26 @@ def encode(message: Sent) -> bytes:
             f"a frame holds at most {messages.MAX_FRAME_BYTES}"
         )
     return _HEADER.pack(len(body)) + body
+
+
+def encode_batch(kind: type[Sent], items: Sequence[object]) -> Iterator[bytes]:
+    """Frames of a message whose one field is `items`, each of about `BATCH_BYTES` at most.
+
+    Items may be plain tuples instead of the structs that they are read as, which is the same on the
+    wire and cheaper to make. Raises `FrameTooLarge` when one item alone does not fit a frame.
+    """
+    body = _encoder.encode((kind.__struct_config__.tag, items))
+    if len(body) <= BATCH_BYTES or (len(items) == 1 and len(body) <= messages.MAX_FRAME_BYTES):
+        yield _HEADER.pack(len(body)) + body
+        return
+    if len(items) == 1:
+        raise errors.FrameTooLarge(
+            f"one item of {kind.__name__} takes {len(body)} bytes; "
+            f"a frame holds at most {messages.MAX_FRAME_BYTES}"
+        )
+    size = max(1, len(items) * BATCH_BYTES // (len(body) + BATCH_BYTES))
+    for at in range(0, len(items), size):
+        yield from encode_batch(kind, items[at : at + size])
 
 
 def _decode(decoder: _Decoder[M], body: bytes, peer: str) -> M:

@@ -31,6 +31,9 @@ class Questions:
         self._answer = answer
         self._open: dict[ids.TaskId, set[Question]] = {}
 
+    def __bool__(self) -> bool:
+        return bool(self._open)
+
     def wait(self, question: Question, wait_s: float) -> None:
         """Answer at the end of the task, or after `wait_s`."""
         loop = asyncio.get_running_loop()

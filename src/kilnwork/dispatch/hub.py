@@ -1,23 +1,26 @@
-"""The hub: where controllers, server and workers meet the dispatcher.
+"""The hub: where controllers, server, workers and drivers meet the dispatcher.
 
-Controllers submit, kill and follow changes; workers connect over a Unix socket. The hub does the
-I/O and decides nothing: `machine` does, and `core` keeps machine and journal in step. Everything a
-caller is told is on disk.
+Controllers submit, kill and follow changes; agents, slots and drivers connect over a Unix socket.
+The hub does the I/O and decides nothing: `machine` does, and `core` keeps machine and store in
+step. Everything a caller is told is kept: on disk, if the store is a journal.
 """
 
 import asyncio
 import logging
+import os
+import socket
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from kilnwork.api import attempts, reasons
+from kilnwork.api import attempts
+from kilnwork.api import task as api_task
 from kilnwork.channel import messages, ports
 from kilnwork.dispatch import (
-    answers,
-    asking,
+    agents,
     attempt_logs,
     core,
     delivery,
@@ -26,13 +29,14 @@ from kilnwork.dispatch import (
     gate,
     inputs,
     instructions,
-    journal,
     links,
     model,
     records,
     requests,
     retention,
-    rows,
+    store,
+    submitters,
+    task_rows,
     waits,
 )
 from kilnwork.kit import clock as clocks
@@ -43,6 +47,9 @@ log = logging.getLogger(__name__)
 CLUSTERS_EVERY_S = 0.1
 """Shortest time between two changes of clusters that readers are told of."""
 
+CROWD = 1_000_000
+"""Calls that wait for a slot of one cluster before no more are accepted: half a gigabyte."""
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -50,87 +57,119 @@ class Options:
 
     `lease_s`: how long a worker may be silent; `renew_s`: how often it renews (three tries fit one
     lease). `keep_s`: how long tasks that are over and have no object are kept, with their output
-    (7 days: over a weekend and some). `on_failure` is called when the journal cannot go on (another
-    dispatcher took over, the file is broken): the process should end, and the next one start from
-    the journal.
+    (7 days: over a weekend and some). `crowd`: see `CROWD`. `blobs_dir`: where the folders of blobs
+    are, by namespace; `default_cluster`: where a driver's tasks run unless they say otherwise.
+    `on_failure` is called when the store cannot go on (another dispatcher took over, the file is
+    broken): the process should end, and the next one start from the journal.
     """
 
     lease_s: float = 10.0
     renew_s: float = 3.0
     keep_s: float = retention.KEEP_S
+    crowd: int = CROWD
+    blobs_dir: Path | None = None
+    default_cluster: str = "default"
     on_failure: Callable[[BaseException], None] = lambda error: None
 
 
 class Hub:
-    """The dispatcher as others see it. Make it, `start` it in a running loop, `stop` it."""
+    """The dispatcher as others see it. Make it, `start` it in a running loop, `stop` it.
+
+    `logs_dir`: where output of tasks is kept; None: nowhere.
+    """
 
     def __init__(
         self,
-        store: journal.Journal,
+        kept: store.Store,
         *,
         clock: clocks.Clock,
         verifier: ports.TokenVerifier,
-        logs_dir: Path,
+        logs_dir: Path | None,
         entropy: ids.Entropy,
         options: Options = Options(),
     ) -> None:
         self.logs = attempt_logs.AttemptLogs(logs_dir)
-        self._core = core.Core(
-            store,
-            clock=clock,
-            entropy=entropy,
-            lease_s=options.lease_s,
-            release=self._release,
-            on_failure=self._failed,
-        )
+        limits = core.Limits(options.lease_s, options.crowd)
+        self._core = core.Core(kept, self, clock=clock, entropy=entropy, limits=limits)
         self._on_failure = options.on_failure
+        self.greeted = 0
+        """Drivers that were let in since the start."""
         self._links: dict[int, links.Link] = {}
         self._link_numbers = 0
-        self._delivery = delivery.Delivery(
-            self._links, self.logs, lease_s=options.lease_s, renew_s=options.renew_s
+        terms = delivery.Terms(
+            lease_s=options.lease_s,
+            renew_s=options.renew_s,
+            default_cluster=options.default_cluster,
+            blobs=options.blobs_dir,
         )
-        self._questions = asking.Questions(self._answer_question)
+        self._delivery = delivery.Delivery(self._links, self.logs, terms)
         self._crew = coroutines.Crew("hub")
-        self._retention = retention.Retention(self._core, self.logs, keep_s=options.keep_s)
-        self._gate = gate.Gate(verifier, self._crew)
+        self._retention = retention.Retention(
+            self._core, self.logs, blobs=options.blobs_dir, keep_s=options.keep_s
+        )
+        self._gate = gate.Gate(verifier, self._crew, self._believed)
+        self._agents = agents.Agents(self._core, self._gate, self.logs, self.view)
+        self._submitters = submitters.Submitters(self._core, self.logs)
+        self._takers: dict[type, Callable[[links.Link, Any], None]] = {
+            messages.Hello: self._agents.received,
+            messages.DriverHello: self._submitters.from_driver,
+            messages.SlotHello: self._submitters.from_slot,
+        }
+        self._joins: dict[type, Callable[[links.Link, Any], None]] = {
+            messages.Hello: self._agents.join,
+            messages.DriverHello: self._submitters.attach,
+            messages.SlotHello: self._submitters.join,
+        }
         self._tasks: feed.Feed[ids.TaskId] = feed.Feed()
         self._clusters: feed.Feed[records.ClusterKey] = feed.Feed()
         self._crowds: set[records.ClusterKey] = set()
         self._crowd_timer: asyncio.TimerHandle | None = None
+        self._held_back: list[links.Link] = []
         self._server: asyncio.Server | None = None
         self._socket: Path | None = None
-        self._log_confirmations: dict[attempts.AttemptRef, int] = {}
 
     @property
     def epoch(self) -> int:
         """Of this leadership; 0 before `start`."""
-        return self._core.journal.epoch
+        return self._core.store.epoch
 
     @property
     def trouble(self) -> str | None:
         """Why nothing is accepted at the moment (the disk refuses), None when all is well."""
-        return self._core.journal.trouble
+        return self._core.store.trouble
 
-    async def start(self, socket_path: Path) -> None:
-        """Take over the journal and listen; raises `JournalLocked` or `JournalUnreadable`."""
+    async def start(self, where: Path | socket.socket) -> None:
+        """Take over the store and listen: on a path, or on a socket that listens already.
+
+        Raises `JournalLocked` or `JournalUnreadable`.
+        """
         try:
             self._core.start()
             self._delivery.epoch = self._gate.epoch = self.epoch
-            _make_room(socket_path)
             loop = asyncio.get_running_loop()
-            self._server = await loop.create_unix_server(self._new_link, str(socket_path))
-            _seal(socket_path)
-            self._socket = socket_path
+            if isinstance(where, Path):
+                _make_room(where)
+                self._server = await loop.create_unix_server(self._new_link, str(where))
+                _seal(where)
+                self._socket = where
+            else:
+                self._server = await loop.create_unix_server(self._new_link, sock=where)
             self._crew.start("retention", self._retention.run())
         except BaseException:
             self._core.close()
             raise
 
-    async def stop(self) -> None:
-        """Hear nobody any more, let go of the journal; what was accepted stays there."""
+    async def stop(self, *, leaving: str = "") -> None:
+        """Hear nobody any more, let go of the store; what was accepted stays there.
+
+        `leaving`: no dispatcher will follow soon; peers are told so, and need not wait for one.
+        """
         if self._server is not None:
             self._server.close()
             self._server = None
+        if leaving:
+            for link in list(self._links.values()):
+                link.refuse("Leaving", leaving, retry=False)
         self._disconnect(errors.HubStopped())
         await self._crew.stop()
         self._core.close()
@@ -150,7 +189,7 @@ class Hub:
             raise errors.TaskTooLarge(refusal)
         task = submission.task
         known = self._core.machine.task(task)
-        past = self._core.queries.past(task) if known is None else None
+        past = self._past(task) if known is None else None
         self._core.tell(inputs.Submit(submission, past, force))
         await self._core.settled()
         view = self.view(task)
@@ -216,7 +255,7 @@ class Hub:
         await self._tasks.newer(since)
         last = self._tasks.last
         if not 0 < since <= last:
-            return last, [self._view(row) for row in self._core.queries.declared()]
+            return last, [self._view(row) for row in self._core.reader.declared()]
         found = (self.view(task) for task in self._tasks.since(since))
         return last, [view for view in found if view is not None]
 
@@ -231,18 +270,19 @@ class Hub:
 
     def view(self, task: ids.TaskId) -> model.TaskView | None:
         """The newest run of a task as it is on disk, None when there is no such task."""
-        row = self._core.queries.task_row(task)
+        row = self._core.reader.task_row(task)
         return None if row is None else self._view(row)
 
-    def _view(self, row: rows.TaskRow) -> model.TaskView:
+    def _view(self, row: task_rows.TaskRow) -> model.TaskView:
         """What is on disk, and the facts of the moment if memory has the same state."""
-        view = self._core.queries.view(row, seq=self._tasks.number(row.task))
+        view = self._core.reader.view(row, seq=self._tasks.number(row.task))
         record = self._core.machine.task(row.task)
         if record is None or record.run != view.run or record.state is not view.state:
             return view
         reason, message = view.reason, view.message
-        if record.place is not None:
-            reason, message = waits.explain(record)
+        shown = waits.shown(record)
+        if shown is not None:
+            reason, message = shown
         return msgspec.structs.replace(
             view, reason=reason, message=message, progress=record.progress
         )
@@ -268,20 +308,32 @@ class Hub:
 
     def log_file(self, task: ids.TaskId, *, run: int, attempt: int) -> Path:
         """Where the output of an attempt is kept (older part: `.1` appended); need not exist."""
-        return attempt_logs.path(self.logs.logs_dir, attempts.AttemptRef(task, run, attempt))
+        folder = self.logs.logs_dir or Path(os.devnull)
+        return attempt_logs.path(folder, attempts.AttemptRef(task, run, attempt))
 
     def tick(self) -> None:
         """Look at the clock now: for tests that move it by hand."""
         self._core.tick()
 
-    def hello(self, link: links.Link, message: messages.Hello) -> None:
-        """`links.Owner`: check who it is, then let the machine decide what it keeps."""
-        self._gate.check(link, message, self._believed)
+    @property
+    def drivers(self) -> int:
+        """How many are connected."""
+        return sum(isinstance(link.hello, messages.DriverHello) for link in self._links.values())
 
-    def received(self, link: links.Link, message: messages.FromWorker) -> None:
-        """`links.Owner`: a message of a worker that has joined."""
+    @property
+    def at_work(self) -> bool:
+        """Something runs, or will as soon as a connected worker has a slot for it."""
+        mem = self._core.machine.memory
+        return bool(mem.tasks) and any(worker.ready for worker in mem.workers.values())
+
+    def hello(self, link: links.Link, message: messages.AnyHello) -> None:
+        """`links.Owner`: check who it is, then let the machine decide what it keeps."""
+        self._gate.check(link, message)
+
+    def received(self, link: links.Link, message: messages.FromPeer) -> None:
+        """`links.Owner`: a message of a peer that was let in."""
         try:
-            self._take_in(link, message)
+            self._takers[type(link.hello)](link, message)
         except errors.IllegalTransition as error:
             log.exception("the machine refused a move", extra={"link": link.number})
             link.refuse("Internal", str(error).split("\n", 1)[0], retry=True)
@@ -290,20 +342,45 @@ class Hub:
 
     def batch_ended(self, link: links.Link) -> None:
         """`links.Owner`: confirm output, and read no more while too much waits for the disk."""
-        if self._log_confirmations:
-            kept, self._log_confirmations = self._log_confirmations, {}
-            link.write_all(messages.LogKept(ref, offset) for ref, offset in kept.items())
+        self._agents.batch_ended(link)
         if self._core.crowded:
             link.hold_back("crowded")
+            self._held_back.append(link)
 
     def closed(self, link: links.Link) -> None:
-        """`links.Owner`: the worker may come back; until then it keeps what it has."""
+        """`links.Owner`: the peer may come back; until then it keeps what it has."""
         self._links.pop(link.number, None)
-        self._questions.drop_link(link.number)
+        self._agents.gone(link)
         try:
             self._core.tell(inputs.LinkClosed(link.number))
         except errors.HubStopped:
             return
+
+    def prepare(self, batch: instructions.Batch) -> delivery.Outgoing:
+        """`core.Carrier`: frames, made while the store is busy."""
+        return self._delivery.prepare(batch)
+
+    def carry_out(self, batch: instructions.Batch, prepared: delivery.Outgoing) -> None:
+        """`core.Carrier`: a batch is kept; tell everybody whom it concerns."""
+        self._delivery.release(prepared)
+        changed = [task.id for task in batch.dirty if task.declared]
+        self._tasks.publish(changed)
+        self._tasks.publish(batch.published.difference(changed))
+        if self._agents.asked:
+            for task in batch.finals:
+                self._agents.ended(task.id)
+        self._crowds.update(cluster.key for cluster in batch.clusters)
+        if self._crowds and self._crowd_timer is None:
+            self._publish_clusters()
+        if self._held_back:
+            held_back, self._held_back = self._held_back, []
+            for link in held_back:
+                link.let_go("crowded")
+
+    def failed(self, error: BaseException) -> None:
+        """`core.Carrier`: the store cannot go on."""
+        self._disconnect(errors.HubStopped(f"the journal failed: {error}"))
+        self._on_failure(error)
 
     def _new_link(self) -> links.Link:
         self._link_numbers += 1
@@ -311,97 +388,13 @@ class Hub:
         self._links[link.number] = link
         return link
 
-    def _believed(self, link: links.Link, message: messages.Hello) -> None:
-        self._core.tell(
-            inputs.Join(
-                link=link.number,
-                session=message.session,
-                namespace=message.namespace,
-                cluster=message.cluster,
-                name=message.worker,
-                pod_uid=message.pod_uid,
-                node=message.node,
-                slots=message.slots,
-                running=tuple(running.ref for running in message.running),
-            )
-        )
+    def _believed(self, link: links.Link, message: messages.AnyHello) -> None:
+        self.greeted += isinstance(message, messages.DriverHello)
+        self._joins[type(message)](link, message)
 
-    def _take_in(self, link: links.Link, message: messages.FromWorker) -> None:
-        number = link.number
-        match message:
-            case messages.Renew():
-                self._core.tell(inputs.Renew(number))
-                if self._core.machine.knows(number):
-                    link.write_all([messages.Renewed(message.number)])
-            case messages.Started():
-                started = inputs.Started(number, message.serial, message.ref, message.at)
-                self._core.tell(started)
-            case messages.Finished():
-                outcome = _bounded(message.outcome)
-                finished = inputs.Finished(number, message.serial, message.ref, outcome)
-                self._core.tell(finished)
-                self.logs.forget(message.ref)
-            case messages.Log():
-                if self._core.machine.held_by(number, message.ref) is not None:
-                    kept = self.logs.append(message.ref, message.offset, message.data)
-                    self._log_confirmations[message.ref] = kept
-            case messages.Progress():
-                progress = model.Progress(message.fraction, message.message)
-                self._core.tell(inputs.Progress(number, message.ref, progress))
-            case messages.Spawn():
-                self._spawn(link, message)
-            case messages.Ask():
-                self._ask(link, message)
-            case messages.Hello():
-                link.refuse("Malformed", "a second Hello", retry=False)
-
-    def _spawn(self, link: links.Link, message: messages.Spawn) -> None:
-        refusal = requests.refusal(message)
-        if refusal:
-            link.answer(message.serial, 422, answers.refused(refusal))
-            return
-        parent, key = message.parent, requests.child_key(message)
-        found = None
-        if self._core.machine.may_have_child(parent, key):
-            found = self._core.queries.child(parent.task, parent.run, key)
-        new_id = ids.new_task_id()
-        self._core.tell(requests.spawn(link.number, message, new_id=new_id, found=found))
-
-    def _ask(self, link: links.Link, message: messages.Ask) -> None:
-        asker = self._core.machine.held_by(link.number, message.parent)
-        if asker is None:
-            refusal = f"attempt {message.parent} is over"
-            link.answer(message.serial, 409, answers.refused(refusal))
-            return
-        view = self.view(message.task)
-        if view is None or view.namespace != asker.namespace:
-            refusal = f"there is no task {ids.task_text(message.task)} in this namespace"
-            link.answer(message.serial, 404, answers.refused(refusal))
-            return
-        question = asking.Question(link.number, message.serial, message.task)
-        if view.state.final or message.wait_s <= 0:
-            self._answer_question(question)
-        else:
-            self._questions.wait(question, message.wait_s)
-
-    def _answer_question(self, question: asking.Question) -> None:
-        link, view = self._links.get(question.link), self.view(question.task)
-        if link is not None and view is not None:
-            link.answer(question.serial, 200 if view.state.final else 202, answers.status(view))
-
-    def _release(self, batch: instructions.Batch) -> None:
-        """A batch is on disk: tell everybody whom it concerns."""
-        changed = [task.id for task in batch.dirty if task.declared]
-        self._tasks.publish(changed)
-        self._tasks.publish(batch.published.difference(changed))
-        self._delivery.carry_out(batch.sends)
-        for task in batch.finals:
-            self._questions.ended(task.id)
-        self._crowds.update(cluster.key for cluster in batch.clusters)
-        if self._crowds and self._crowd_timer is None:
-            self._publish_clusters()
-        for link in self._links.values():
-            link.let_go("crowded")
+    def _past(self, task: ids.TaskId) -> inputs.Past | None:
+        row = self._core.reader.task_row(task)
+        return None if row is None else inputs.Past(row.run, api_task.State(row.state))
 
     def _publish_clusters(self) -> None:
         """Tell at once, then not again for a moment: a busy cluster changes with every task."""
@@ -412,12 +405,8 @@ class Hub:
             loop = asyncio.get_running_loop()
             self._crowd_timer = loop.call_later(CLUSTERS_EVERY_S, self._publish_clusters)
 
-    def _failed(self, error: BaseException) -> None:
-        self._disconnect(errors.HubStopped(f"the journal failed: {error}"))
-        self._on_failure(error)
-
     def _disconnect(self, error: errors.HubStopped) -> None:
-        self._questions.clear()
+        self._agents.clear()
         if self._crowd_timer is not None:
             self._crowd_timer.cancel()
         self._tasks.fail(error)
@@ -434,24 +423,3 @@ def _make_room(socket: Path) -> None:
 
 def _seal(socket: Path) -> None:
     socket.chmod(0o600)
-
-
-MAX_MESSAGE_LENGTH = 4096
-"""Characters of a worker's message that are kept."""
-
-
-def _bounded(outcome: attempts.Outcome) -> attempts.Outcome:
-    """What a worker may make the journal keep."""
-    result = outcome.result
-    if result is not None and len(result.data) > attempts.MAX_INLINE_BYTES:
-        return attempts.Outcome(
-            attempts.Ending.FAILED,
-            reasons.Reason.RESULT_TOO_LARGE,
-            f"{len(result.data)} bytes; at most {attempts.MAX_INLINE_BYTES} are kept",
-            outcome.exit_code,
-            proof=outcome.proof,
-        )
-    if len(outcome.message) > MAX_MESSAGE_LENGTH:
-        message = outcome.message[:MAX_MESSAGE_LENGTH]
-        return msgspec.structs.replace(outcome, message=message)
-    return outcome

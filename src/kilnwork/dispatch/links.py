@@ -21,15 +21,22 @@ CLOSE_WITHIN_S = 5.0
 """A peer that has not read our last words by then does not get them."""
 
 
+UNREAD_BYTES = 8 << 20
+"""What may wait for a peer to read it before we stop reading what it sends."""
+
+MOST_UNREAD_BYTES = 128 << 20
+"""A peer that leaves more unread loses its link: it finds everything again when it comes back."""
+
+
 class Owner(Protocol):
     """Who takes in what links deliver: the hub."""
 
-    def hello(self, link: "Link", message: messages.Hello) -> None:
+    def hello(self, link: "Link", message: messages.AnyHello) -> None:
         """The first message. Nothing else is delivered before the owner calls `open`."""
         ...
 
-    def received(self, link: "Link", message: messages.FromWorker) -> None:
-        """A message of an open link."""
+    def received(self, link: "Link", message: messages.FromPeer) -> None:
+        """A message of an open link, one of those that its kind of peer may send."""
         ...
 
     def batch_ended(self, link: "Link") -> None:
@@ -41,14 +48,24 @@ class Owner(Protocol):
         ...
 
 
+_DECODERS: dict[type, Callable[[bytes], messages.FromPeer]] = {
+    messages.Hello: frames.decode_from_worker,
+    messages.DriverHello: frames.decode_from_driver,
+    messages.SlotHello: frames.decode_from_slot,
+}
+
+
 class Link(asyncio.Protocol):
     """One connection. `number` is never used twice."""
 
     def __init__(self, owner: Owner, number: int) -> None:
         self.number = number
-        self.hello: messages.Hello | None = None
+        self.hello: messages.AnyHello | None = None
+        self.templates: set[int] = set()
+        """Templates that the peer has been told of."""
         self.is_open = False
         self._owner = owner
+        self._decode: Callable[[bytes], messages.FromPeer] = frames.decode_from_worker
         self._cutter = frames.Cutter()
         self._backlog: list[bytes] = []
         self._transport: asyncio.Transport | None = None
@@ -57,6 +74,7 @@ class Link(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=UNREAD_BYTES)
         loop = asyncio.get_running_loop()
         self._patience = loop.call_later(HELLO_WITHIN_S, self._lost_patience)
 
@@ -110,10 +128,14 @@ class Link(asyncio.Protocol):
 
     def write(self, data: bytes) -> None:
         """Send whole frames; dropped when the connection is gone (peers resume)."""
-        if self._transport is not None:
-            self._transport.write(data)
+        transport = self._transport
+        if transport is not None:
+            transport.write(data)
+            if transport.get_write_buffer_size() > MOST_UNREAD_BYTES:
+                log.warning("link closed: its peer does not read", extra={"link": self.number})
+                transport.abort()
 
-    def write_all(self, sent: Iterable[messages.ToWorker]) -> None:
+    def write_all(self, sent: Iterable[frames.Sent]) -> None:
         """Send messages in one write."""
         self.write(b"".join(map(frames.encode, sent)))
 
@@ -145,23 +167,21 @@ class Link(asyncio.Protocol):
             self._patience.cancel()
 
     def _deliver(self, bodies: list[bytes]) -> None:
-        receive: Callable[[Link, messages.FromWorker], None] = self._owner.received
         for at, body in enumerate(bodies):
             if self._transport is None:
                 return
             if not self.is_open and self.hello is not None:
                 self._backlog += bodies[at:]
                 return
-            message = frames.decode_from_worker(body)
             if self.is_open:
-                receive(self, message)
+                self._owner.received(self, self._decode(body))
             else:
-                self._greet(message)
+                self._greet(frames.decode_hello(body))
 
-    def _greet(self, message: messages.FromWorker) -> None:
-        if not isinstance(message, messages.Hello):
-            raise errors.MalformedFrame(f"{type(message).__name__} before Hello")
+    def _greet(self, message: messages.AnyHello) -> None:
+        """Its first frame says what it is; from then on only that kind's messages are read."""
         self.hello = message
+        self._decode = _DECODERS[type(message)]
         self.hold_back("hello")
         self._owner.hello(self, message)
 

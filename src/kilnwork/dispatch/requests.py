@@ -5,6 +5,7 @@ for or be told later.
 """
 
 import hashlib
+import re
 
 import msgspec
 
@@ -19,6 +20,7 @@ MAX_TASK_BYTES = 768 * 1024
 MAX_KEY_LENGTH = 253
 MAX_NAME_LENGTH = 253
 
+_DIGEST = re.compile("sha256:[0-9a-f]{64}")
 _encode = msgspec.json.Encoder(order="sorted").encode
 _ONLY_DECLARED = (
     ("input_object", "inputObject"),
@@ -41,14 +43,24 @@ def refusal(message: messages.Spawn) -> str:
         return f"key: at most {MAX_KEY_LENGTH} characters"
     if message.name is not None and not 0 < len(message.name) <= MAX_NAME_LENGTH:
         return f"name: 1 to {MAX_NAME_LENGTH} characters"
-    for field, shown in _ONLY_DECLARED:
-        if getattr(message.spec, field):
-            return f"spec.{shown}: only Task objects can have it, spawned tasks cannot"
-    if message.spec.run != 1:
-        return "spec.run: a spawned task begins with run 1"
+    if problem := _only_declared(message.spec):
+        return problem
     if message.inputs is not None and not _is_object(message.inputs):
         return "inputs: must be a JSON object"
     return too_large(message.spec, message.inputs)
+
+
+def template_refusal(spec: api_task.TaskSpec) -> str:
+    """Why no call can have such a template; "" when one can."""
+    call = spec.call
+    if call is None:
+        return "spec.call is missing: a template is of a Python call"
+    if spec.command or spec.args or call.args or call.kwargs:
+        return "spec.command and arguments: a template has none, its calls bring their own"
+    for digest in (call.code, call.environment):
+        if digest is not None and not _DIGEST.fullmatch(digest):
+            return "spec.call: code and environment are written sha256: and 64 hexadecimal digits"
+    return _only_declared(spec) or too_large(spec, None)
 
 
 def too_large(spec: api_task.TaskSpec, given: bytes | None) -> str:
@@ -57,6 +69,13 @@ def too_large(spec: api_task.TaskSpec, given: bytes | None) -> str:
     if size > MAX_TASK_BYTES:
         return f"spec and inputs take {size} bytes together; at most {MAX_TASK_BYTES} are allowed"
     return ""
+
+
+def _only_declared(spec: api_task.TaskSpec) -> str:
+    for field, shown in _ONLY_DECLARED:
+        if getattr(spec, field):
+            return f"spec.{shown}: only Task objects can have it, spawned tasks cannot"
+    return "" if spec.run == 1 else "spec.run: a spawned task begins with run 1"
 
 
 def _is_object(data: bytes) -> bool:
