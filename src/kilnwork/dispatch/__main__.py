@@ -1,0 +1,54 @@
+"""`python -m kilnwork.dispatch`: the dispatcher of `kiln.start()`.
+
+Started by `sdk.local`, which hands it a listening socket. Prints nothing; warnings go to standard
+error, and a final error is its last line. Exit codes: 0 it left in order; 1 it failed; 2 its
+arguments are unusable; 3 another process holds the journal.
+"""
+
+import importlib
+import os
+import signal
+import sys
+
+import uvloop
+
+from kilnwork.dispatch import errors, home, settings, store, volatile
+from kilnwork.kit import errors as kit_errors
+from kilnwork.kit import logs
+
+
+def main() -> int:
+    """Run the dispatcher; its exit code."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the driver, who ends us
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    logs.setup(level="warning")
+    try:
+        given = settings.from_arguments(sys.argv[1:], os.environ)
+        home.run(given, _store(given), make_loop=uvloop.new_event_loop)
+    except kit_errors.ConfigurationError as error:
+        return _say(error, 2)
+    except errors.JournalLocked as error:
+        return _say(error, 3)
+    except (kit_errors.KilnError, OSError) as error:
+        return _say(error, 1)
+    return 0
+
+
+def _store(given: settings.Settings) -> store.Store:
+    """SQLite is imported only where it is used."""
+    if given.folder is None:
+        return volatile.Volatile()
+    journal = importlib.import_module("kilnwork.dispatch.journal")
+    made: store.Store = journal.Journal(
+        given.folder / "journal.db", sync_delay_s=given.sync_delay_s
+    )
+    return made
+
+
+def _say(error: Exception, code: int) -> int:
+    sys.stderr.write(f"{error}\n")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,99 @@
+"""What `python -m kilnwork.dispatch` is told: its arguments, and one variable for measuring.
+
+Read once at start. Written by `sdk.local`, not by people, so there is no help text; tokens come in
+files, never in arguments.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kilnwork.kit import errors
+
+SYNC_DELAY = "KILN_JOURNAL_SYNC_DELAY_S"
+"""Seconds that each commit of the journal takes longer; for measuring only."""
+
+IDLE_S = 60.0
+"""How long a durable dispatcher waits for a driver when there is nothing to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """See the module.
+
+    `listener`: inherited descriptor of a Unix socket that listens. `token_file`: what workers and
+    drivers must show. `folder`: of the journal; None: keep nothing, and end with the owner.
+    `owner`: inherited descriptor at whose end the owner is gone. `scratch`: removed at the end.
+    """
+
+    listener: int
+    token_file: Path
+    folder: Path | None
+    blobs: Path
+    owner: int | None
+    idle_s: float
+    scratch: Path | None
+    sync_delay_s: float
+
+
+def from_arguments(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
+    """Raises ConfigurationError, which names the argument and what it should be."""
+    given = _pairs(arguments)
+    volatile = given.pop("--volatile", None) is not None
+    folder = given.pop("--folder", None)
+    if volatile == (folder is not None):
+        raise errors.ConfigurationError("give either --folder DIR or --volatile")
+    owner, scratch = given.pop("--owner-fd", None), given.pop("--scratch", None)
+    if volatile and owner is None:
+        raise errors.ConfigurationError("--volatile needs --owner-fd: it ends with its owner")
+    settings = Settings(
+        listener=_descriptor("--listen-fd", _needed(given, "--listen-fd")),
+        token_file=Path(_needed(given, "--token-file")),
+        folder=None if folder is None else Path(folder),
+        blobs=Path(_needed(given, "--blobs")),
+        owner=None if owner is None else _descriptor("--owner-fd", owner),
+        idle_s=_seconds("--idle-seconds", given.pop("--idle-seconds", str(IDLE_S))),
+        scratch=None if scratch is None else Path(scratch),
+        sync_delay_s=_seconds(SYNC_DELAY, environment.get(SYNC_DELAY) or "0"),
+    )
+    if given:
+        raise errors.ConfigurationError(f"unknown argument {next(iter(given))}")
+    return settings
+
+
+def _pairs(arguments: Sequence[str]) -> dict[str, str]:
+    given: dict[str, str] = {}
+    rest = iter(arguments)
+    for name in rest:
+        value = "" if name == "--volatile" else next(rest, None)
+        if value is None:
+            raise errors.ConfigurationError(f"{name} needs a value")
+        given[name] = value
+    return given
+
+
+def _needed(given: dict[str, str], name: str) -> str:
+    value = given.pop(name, "")
+    if not value:
+        raise errors.ConfigurationError(f"{name} is missing")
+    return value
+
+
+def _descriptor(name: str, text: str) -> int:
+    try:
+        descriptor = int(text)
+        os.fstat(descriptor)
+    except (ValueError, OSError) as error:
+        raise errors.ConfigurationError(f"{name}: {text!r} is no open descriptor") from error
+    return descriptor
+
+
+def _seconds(name: str, text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < float("inf"):
+        raise errors.ConfigurationError(f"{name}: {text!r} is no number of seconds")
+    return seconds
