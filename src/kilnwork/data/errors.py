@@ -25,3 +25,7 @@ class NotSplittable(DataError):
 
 class FileChanged(DataError):
     """A file is not the one that was split: split it again."""
+
+
+class NotShippable(DataError):
+    """This folder or module cannot be sent to workers; the message says what to change."""

@@ -1,0 +1,215 @@
+"""Code that workers do not have: a folder and modules, packed into one blob.
+
+Used by `remote` for `working_dir=` and `modules=`; unpacked by `shipping`. The blob is a zip file
+without compression, of the same bytes for the same files: `work/…` is the folder, `modules/…` what
+is imported by name, `paths` the folders in `work` that are on our `sys.path`, a line each. Not for
+data: a file that tasks read is `put` or split.
+"""
+
+import fnmatch
+import importlib.util
+import os
+import stat
+import sys
+import zipfile
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
+
+from kilnwork.data import blobs, errors
+from kilnwork.sdk import shipping
+
+MAX_BYTES = 100 * 1024 * 1024
+"""More than this is data, or a virtual environment by mistake."""
+
+IGNORE_FILE = ".kilnignore"
+EXCLUDED = (
+    ".git", ".hg", ".svn", ".venv", "venv", ".tox", ".nox", "node_modules", "__pycache__", "*.pyc",
+    ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis", ".ipynb_checkpoints", ".DS_Store",
+)  # fmt: skip
+"""Names of files and folders that are left out; so is every folder with a pyvenv.cfg."""
+
+_LARGEST = 5
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+class Shipped(NamedTuple):
+    """`digest`: of the blob, as specs name it; None: nothing to ship. `modules`: the top-level
+    modules that can be imported from it."""
+
+    digest: str | None
+    modules: frozenset[str]
+
+
+class _File(NamedTuple):
+    """`name`: in the archive. `target`: of a symbolic link, which is kept."""
+
+    name: str
+    path: Path
+    size: int
+    mode: int
+    target: str | None = None
+
+
+def pack(
+    working_dir: str | os.PathLike[str] | None,
+    kept: blobs.Blobs,
+    *,
+    modules: Sequence[ModuleType | str] = (),
+) -> Shipped:
+    """Put a folder and modules away together. Raises `NotShippable`, `BlobNotWritten`, OSError.
+
+    Left out are `EXCLUDED` and what `.kilnignore` in the folder lists: a pattern a line, as of a
+    shell, for a name or a path in the folder; lines that begin with # are remarks.
+    """
+    found: list[_File] = []
+    paths: list[str] = []
+    if working_dir is not None:
+        root = Path(working_dir).expanduser().absolute()
+        found += _folder(root)
+        paths = [shipping.WORK, *_paths_in(root)]
+    for module in modules:
+        found += _module(module if isinstance(module, str) else module.__name__)
+    if not found:
+        return Shipped(None, frozenset())
+    files = sorted({file.name: file for file in found}.values())
+    _check_size(files)
+    with kept.writer() as new:
+        with zipfile.ZipFile(_Stream(new), "w") as archive:  # type: ignore[call-overload]
+            archive.writestr(zipfile.ZipInfo(shipping.PATHS, _EPOCH), "\n".join(paths))
+            for file in files:
+                _add(archive, file)
+        digest, _ = new.commit()
+    tops = frozenset(_importable((file.name for file in files), [*paths, shipping.MODULES]))
+    return Shipped(blobs.text(digest), tops)
+
+
+def _paths_in(root: Path) -> Iterator[str]:
+    """Folders in the folder that we import from, say `src`: so will workers."""
+    for place in sys.path:
+        path = Path(place).absolute()
+        if path != root and path.is_relative_to(root):
+            yield f"{shipping.WORK}/{path.relative_to(root).as_posix()}"
+
+
+def _folder(root: Path) -> list[_File]:
+    if not root.is_dir():
+        raise NotADirectoryError(f"working_dir {root} is no folder")
+    patterns = list(EXCLUDED)
+    ignored = root / IGNORE_FILE
+    if ignored.is_file():
+        lines = (line.strip().rstrip("/") for line in ignored.read_text().splitlines())
+        patterns += [line.removeprefix("/") for line in lines if line and line[0] != "#"]
+    return list(_below(root, shipping.WORK, patterns))
+
+
+def _module(name: str) -> list[_File]:
+    """The files of the top-level package or module that `name` is in."""
+    top = name.partition(".")[0]
+    try:
+        spec = importlib.util.find_spec(top)
+    except ValueError:  # __main__ and its like
+        spec = None
+    if spec is None:
+        raise errors.NotShippable(
+            f"there is no module {top!r} to ship; what __main__ defines goes along by itself"
+        )
+    if spec.submodule_search_locations:
+        where = f"{shipping.MODULES}/{top}"
+        roots = [Path(root) for root in spec.submodule_search_locations]
+        return [file for root in roots for file in _below(root, where, EXCLUDED)]
+    origin = Path(spec.origin or "")
+    if not spec.has_location or not origin.is_file():
+        raise errors.NotShippable(
+            f"module {top!r} is no file that could be shipped: it is {spec.origin or 'built in'}"
+        )
+    found = origin.stat()
+    return [_File(f"{shipping.MODULES}/{origin.name}", origin, found.st_size, found.st_mode)]
+
+
+def _below(root: Path, where: str, patterns: Sequence[str]) -> Iterator[_File]:
+    """Files and links below `root`, under their names in the archive."""
+    for folder, folders, names in os.walk(root):
+        at = Path(folder)
+        links = [name for name in folders if (at / name).is_symlink()]
+        folders[:] = sorted(
+            name
+            for name in set(folders) - set(links)
+            if not _excluded(at / name, root, patterns) and not (at / name / "pyvenv.cfg").exists()
+        )
+        for name in names + links:
+            path = at / name
+            if not _excluded(path, root, patterns):
+                yield from _file(path, f"{where}/{path.relative_to(root).as_posix()}", root)
+
+
+def _excluded(path: Path, root: Path, patterns: Sequence[str]) -> bool:
+    within = path.relative_to(root).as_posix()
+    return any(
+        fnmatch.fnmatchcase(path.name, pattern) or fnmatch.fnmatchcase(within, pattern)
+        for pattern in patterns
+    )
+
+
+def _file(path: Path, name: str, root: Path) -> Iterator[_File]:
+    found = path.lstat()
+    if stat.S_ISLNK(found.st_mode):
+        target = os.readlink(path)  # noqa: PTH115 - as it was written
+        if not path.resolve().is_relative_to(root.resolve()) or os.path.isabs(target):  # noqa: PTH117
+            raise errors.NotShippable(
+                f"{path} is a link to {target}, which is not shipped: make it a relative link "
+                f"within {root}, a copy, or list it in {root / IGNORE_FILE}"
+            )
+        yield _File(name, path, 0, found.st_mode, target)
+    elif stat.S_ISREG(found.st_mode):
+        yield _File(name, path, found.st_size, found.st_mode)
+
+
+def _check_size(files: Sequence[_File]) -> None:
+    total = sum(file.size for file in files)
+    if total <= MAX_BYTES:
+        return
+    largest = sorted(files, key=lambda file: -file.size)[:_LARGEST]
+    listed = "".join(f"\n  {file.size / 2**20:8.1f} MiB  {file.path}" for file in largest)
+    raise errors.NotShippable(
+        f"{total / 2**20:.0f} MiB are more than can be shipped ({MAX_BYTES / 2**20:.0f} MiB). The "
+        f"largest files are{listed}\nList what tasks do not need in {IGNORE_FILE} in the folder, "
+        "and give data to tasks with kiln.put or kiln.split"
+    )
+
+
+def _add(archive: zipfile.ZipFile, file: _File) -> None:
+    entry = zipfile.ZipInfo(file.name, _EPOCH)
+    if file.target is not None:
+        entry.external_attr = (stat.S_IFLNK | 0o777) << 16
+        archive.writestr(entry, file.target)
+        return
+    entry.external_attr = (stat.S_IFREG | (0o755 if file.mode & stat.S_IXUSR else 0o644)) << 16
+    with file.path.open("rb") as source, archive.open(entry, "w") as into:
+        while block := source.read(1 << 18):
+            into.write(block)
+
+
+def _importable(names: Iterable[str], paths: Sequence[str]) -> Iterator[str]:
+    """Top-level modules among the files of an archive."""
+    for name in names:
+        if name.endswith((".py", ".so")):
+            for path in paths:
+                if name.startswith(f"{path}/"):
+                    top = name[len(path) + 1 :].partition("/")[0].partition(".")[0]
+                    yield from (top,) if top.isidentifier() else ()
+
+
+class _Stream:
+    """A blob's writer as the kind of file that `zipfile` cannot seek in."""
+
+    def __init__(self, new: blobs.Writer) -> None:
+        self._new = new
+
+    def write(self, data: bytes) -> int:
+        self._new.write(data)
+        return len(data)
+
+    def flush(self) -> None:
+        """Nothing is kept back here."""

@@ -1,0 +1,216 @@
+"""What was shipped, in the worker: unpacked once, and in place while a call runs.
+
+Used by the worker's slots around each call (`enter`), and by `pickling` (`installed`). What
+`packing` has packed is unpacked into a folder that all slots of a worker share, under the name of
+its digest. A slot stays in the environment of its last call; a call of another one makes it forget
+the modules of the one before. Tasks may read their working directory; what they write there, other
+tasks see, and nobody keeps.
+"""
+
+import contextlib
+import errno
+import fcntl
+import importlib
+import os
+import shutil
+import stat
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+
+from kilnwork.data import blobs, errors
+
+WORK = "work"
+MODULES = "modules"
+PATHS = "paths"
+"""In the archive: the working directory, what is only imported, what to import from besides."""
+
+KEPT = 8
+"""Environments that a worker keeps though no slot is in them, the last used ones."""
+
+_UNFINISHED = ".new-"
+_SITES = frozenset({"site-packages", "dist-packages"})
+
+
+def installed(module: str) -> bool:
+    """Whether a worker with our Python has this top-level module: standard, or installed."""
+    if module in sys.stdlib_module_names:
+        return True
+    found = sys.modules.get(module)
+    places = [getattr(found, "__file__", None), *getattr(found, "__path__", ())]
+    return any(place and not _SITES.isdisjoint(Path(place).parts) for place in places)
+
+
+class enter:  # noqa: N801 - used as a function, in `with`
+    """Run what is in the block in an environment: its modules can be imported, its folder is the
+    working directory. None: in none.
+
+    `environment`: as specs name it. Not for two threads at a time: a process has one working
+    directory. Raises `BlobMissing`, `BlobDamaged`, OSError.
+    """
+
+    def __init__(self, environment: str | None, kept: blobs.Blobs, cache_dir: Path) -> None:
+        self._environment, self._blobs, self._cache = environment, kept, cache_dir
+        self._before: str | None = None
+
+    def __enter__(self) -> None:
+        if self._environment == _slot.environment is None:
+            return
+        self._before = _working_directory()
+        _slot.switch(self._environment, self._blobs, self._cache)
+        if _slot.folder is not None and (_slot.folder / WORK).is_dir():
+            os.chdir(_slot.folder / WORK)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        if self._before is not None:
+            os.chdir(self._before)
+
+
+def _working_directory() -> str:
+    try:
+        return os.getcwd()  # noqa: PTH109 - what chdir takes
+    except FileNotFoundError:  # somebody has removed it
+        return os.sep
+
+
+class _Slot:
+    """The environment that this process is in."""
+
+    def __init__(self) -> None:
+        self.environment: str | None = None
+        self.folder: Path | None = None
+        self._lock: int | None = None
+        self._paths: list[str] = []
+
+    def switch(self, environment: str | None, kept: blobs.Blobs, cache: Path) -> None:
+        """Be in this one; nothing changes if it is."""
+        if environment == self.environment:
+            return
+        self._leave()
+        if environment is None:
+            return
+        folder, self._lock = _unpacked(blobs.parse(environment), kept, cache)
+        self.environment, self.folder = environment, folder
+        names = [*(folder / PATHS).read_text().split("\n"), MODULES]
+        self._paths = [str(folder / name) for name in names if name and (folder / name).is_dir()]
+        sys.path[:0] = self._paths
+        tops = {name.partition(".")[0] for path in self._paths for name in os.listdir(path)}  # noqa: PTH208
+        _forget({top for top in tops if top not in sys.stdlib_module_names} - {"kilnwork"})
+        importlib.invalidate_caches()
+
+    def _leave(self) -> None:
+        if self.folder is None:
+            return
+        sys.path[:] = [path for path in sys.path if path not in self._paths]
+        _forget({name.partition(".")[0] for name in _modules_below(str(self.folder) + os.sep)})
+        if self._lock is not None:
+            os.close(self._lock)
+        self.environment = self.folder = self._lock = None
+        self._paths = []
+
+
+_slot = _Slot()
+
+
+def _modules_below(folder: str) -> Iterator[str]:
+    for name, module in list(sys.modules.items()):
+        places = [getattr(module, "__file__", None), *getattr(module, "__path__", ())]
+        if any(isinstance(place, str) and place.startswith(folder) for place in places):
+            yield name
+
+
+def _forget(tops: set[str]) -> None:
+    """Import these and what is in them anew the next time."""
+    for name in list(sys.modules):
+        if name.partition(".")[0] in tops:
+            del sys.modules[name]
+
+
+def _unpacked(digest: bytes, kept: blobs.Blobs, cache: Path) -> tuple[Path, int]:
+    """The folder of an environment, and a lock that keeps it there; unpacks it if need be."""
+    folder = cache / digest.hex()
+    while True:
+        try:
+            return folder, _locked(folder)
+        except FileNotFoundError:
+            _unpack(digest, kept, folder)
+            _make_room(cache)
+
+
+def _locked(folder: Path) -> int:
+    """Raises FileNotFoundError if it is not there, or goes this moment."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        if not os.path.samestat(os.fstat(descriptor), folder.stat()):
+            raise FileNotFoundError(folder)
+        os.utime(descriptor)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _unpack(digest: bytes, kept: blobs.Blobs, folder: Path) -> None:
+    """Under a name of its own, then renamed: of several slots that do it at once, one wins."""
+    import zipfile  # noqa: PLC0415 - 15 ms that few slots need
+
+    made = folder.with_name(f"{_UNFINISHED}{os.urandom(8).hex()}")
+    made.mkdir(mode=0o700, parents=True)
+    try:
+        with open(kept.open(digest), "rb") as file, zipfile.ZipFile(file) as archive:  # noqa: PTH123
+            for entry in archive.infolist():
+                _place(made, entry.filename, entry.external_attr >> 16, archive.read(entry))
+        try:
+            made.rename(folder)
+        except OSError as error:
+            if error.errno not in {errno.EEXIST, errno.ENOTEMPTY}:
+                raise
+    except (zipfile.BadZipFile, ValueError) as error:
+        raise errors.BlobDamaged(
+            f"blob {blobs.text(digest)} is not what kiln.connect(working_dir=…) has packed: {error}"
+        ) from error
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def _place(root: Path, name: str, mode: int, content: bytes) -> None:
+    path = root / name
+    if ".." in path.parts or name.startswith("/"):
+        raise ValueError(f"a file is called {name!r}")
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if stat.S_ISLNK(mode):
+        path.symlink_to(os.fsdecode(content))
+        return
+    path.write_bytes(content)
+    path.chmod(0o700 if mode & stat.S_IXUSR else 0o600)
+
+
+def _make_room(cache: Path) -> None:
+    """Remove the environments that were not used for longest and that nobody is in."""
+    for folder in _by_last_use(cache)[KEPT:]:
+        with contextlib.suppress(OSError):
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                gone = folder.with_name(f"{_UNFINISHED}{os.urandom(8).hex()}")
+                folder.rename(gone)
+                shutil.rmtree(gone, ignore_errors=True)
+            finally:
+                os.close(descriptor)
+
+
+def _by_last_use(cache: Path) -> list[Path]:
+    """The newest first."""
+    found = []
+    for path in cache.iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            if not path.name.startswith("."):
+                found.append((path.stat().st_mtime, path))
+    return [path for _, path in sorted(found, reverse=True)]

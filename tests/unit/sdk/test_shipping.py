@@ -1,0 +1,314 @@
+"""Folders and modules travel as they are, and a slot is in one environment at a time."""
+
+import importlib
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kilnwork.data import blobs, errors
+from kilnwork.sdk import packing, shipping
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> blobs.Blobs:
+    return blobs.Blobs(tmp_path / "blobs", durable=False)
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    return tmp_path / "cache"
+
+
+@pytest.fixture(autouse=True)
+def as_before(kept: blobs.Blobs, cache: Path) -> Iterator[None]:
+    """No environment is left over, nor a path or module of it."""
+    before = list(sys.path), set(sys.modules), Path.cwd()
+    yield
+    with shipping.enter(None, kept, cache):
+        pass
+    assert (list(sys.path), Path.cwd()) == (before[0], before[2])
+    assert not {name for name in set(sys.modules) - before[1] if name.startswith("shipped_")}
+
+
+def folder(root: Path, files: dict[str, str]) -> Path:
+    for name, content in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(content)
+    return root
+
+
+def unpacked(kept: blobs.Blobs, cache: Path, digest: str | None) -> dict[str, str]:
+    """Files of an environment by name, as a call sees its working directory."""
+    with shipping.enter(digest, kept, cache):
+        here = Path.cwd()
+        return {
+            path.relative_to(here).as_posix(): path.read_text()
+            for path in here.rglob("*")
+            if path.is_file()
+        }
+
+
+def test_a_folder_is_where_the_call_runs(tmp_path: Path, kept: blobs.Blobs, cache: Path) -> None:
+    files = {"shipped_a.py": "X = 1", "data/in.txt": "hello", "Ümlaut x.txt": ""}
+    shipped = packing.pack(folder(tmp_path / "project", files), kept)
+    before = Path.cwd()
+    with shipping.enter(shipped.digest, kept, cache):
+        assert Path("data/in.txt").read_text() == "hello"
+        assert importlib.import_module("shipped_a").X == 1
+        assert importlib.import_module("shipped_a").__file__ == os.path.abspath("shipped_a.py")  # noqa: PTH100
+    assert Path.cwd() == before
+    assert unpacked(kept, cache, shipped.digest) == files
+    assert shipped.modules == {"shipped_a"}
+
+
+def test_nothing_is_shipped_as_nothing(kept: blobs.Blobs, cache: Path) -> None:
+    assert packing.pack(None, kept) == (None, frozenset())
+    with shipping.enter(None, kept, cache):
+        pass
+    assert not cache.exists()
+    assert not kept.folder.exists()
+
+
+def test_what_is_not_of_the_program_stays(tmp_path: Path, kept: blobs.Blobs, cache: Path) -> None:
+    kinds = [".git/config", ".venv/x.py", "__pycache__/a.pyc", "b/__pycache__/c.py", "b/d.pyc"]
+    ignored = ["results/big.bin", "b/notes.txt", "x.log", "b/y.log", "env/pyvenv.cfg", "env/z.py"]
+    files = dict.fromkeys([*kinds, *ignored, "b/keep.py", "keep.txt"], "")
+    files[".kilnignore"] = "# a remark\n\n/results/\nb/notes.txt\n*.log\n"
+    shipped = packing.pack(folder(tmp_path / "project", files), kept)
+    found = unpacked(kept, cache, shipped.digest)
+    assert set(found) == {"b/keep.py", "keep.txt", ".kilnignore"}
+
+
+def test_equal_folders_are_one_blob(tmp_path: Path, kept: blobs.Blobs) -> None:
+    one = folder(tmp_path / "one", {"b.py": "", "a.py": "1"})
+    two = folder(tmp_path / "two", {"a.py": "1", "b.py": ""})
+    os.utime(two / "a.py", (1, 1))
+    first = packing.pack(one, kept)
+    assert first == packing.pack(two, kept)
+    (two / "a.py").write_text("2")
+    assert first != packing.pack(two, kept)
+
+
+def test_programs_stay_programs_and_files_private(
+    tmp_path: Path, kept: blobs.Blobs, cache: Path
+) -> None:
+    root = folder(tmp_path / "project", {"run.sh": "#!/bin/sh\necho ran", "data": "x"})
+    (root / "run.sh").chmod(0o755)
+    shipped = packing.pack(root, kept)
+    with shipping.enter(shipped.digest, kept, cache):
+        assert subprocess.check_output(["./run.sh"], text=True) == "ran\n"
+        assert [oct(Path(name).stat().st_mode & 0o777) for name in (".", "data")] == [
+            "0o700",
+            "0o600",
+        ]
+
+
+def test_links_within_stay_links(tmp_path: Path, kept: blobs.Blobs, cache: Path) -> None:
+    root = folder(tmp_path / "project", {"data/v2/x": "2"})
+    (root / "data" / "newest").symlink_to("v2")
+    (root / "x").symlink_to("data/newest/x")
+    shipped = packing.pack(root, kept)
+    with shipping.enter(shipped.digest, kept, cache):
+        assert Path("x").is_symlink()
+        assert Path("x").read_text() == Path("data/newest/x").read_text() == "2"
+
+
+@pytest.mark.parametrize("target", ["../outside", "/etc/passwd"])
+def test_links_that_leave_are_refused(tmp_path: Path, kept: blobs.Blobs, target: str) -> None:
+    root = folder(tmp_path / "project", {"a": ""})
+    (tmp_path / "outside").write_text("x")
+    (root / "link").symlink_to(target)
+    with pytest.raises(errors.NotShippable, match=rf"link is a link to {target}.*kilnignore"):
+        packing.pack(root, kept)
+    (root / ".kilnignore").write_text("link\n")
+    packing.pack(root, kept)
+
+
+def test_what_is_too_large_is_listed(tmp_path: Path, kept: blobs.Blobs) -> None:
+    root = folder(tmp_path / "project", {"a.py": ""})
+    for name, size in (("big.bin", packing.MAX_BYTES), ("small.bin", 2 << 20)):
+        with (root / name).open("wb") as file:
+            file.truncate(size)
+    with pytest.raises(errors.NotShippable) as told:
+        packing.pack(root, kept)
+    text = str(told.value)
+    assert "102 MiB are more than can be shipped (100 MiB)" in text
+    assert text.index("100.0 MiB  " + str(root / "big.bin")) < text.index("small.bin")
+    assert ".kilnignore" in text
+    assert not kept.folder.exists()
+
+
+def test_strange_files_are_left_out(tmp_path: Path, kept: blobs.Blobs, cache: Path) -> None:
+    root = folder(tmp_path / "project", {"a": "1"})
+    os.mkfifo(root / "pipe")
+    assert unpacked(kept, cache, packing.pack(root, kept).digest) == {"a": "1"}
+
+
+def test_no_folder_is_told(tmp_path: Path, kept: blobs.Blobs) -> None:
+    with pytest.raises(NotADirectoryError, match="nothing is no folder"):
+        packing.pack(tmp_path / "nothing", kept)
+
+
+def test_folders_that_are_imported_from_are_so_there(
+    tmp_path: Path, kept: blobs.Blobs, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = folder(tmp_path / "project", {"src/shipped_p/__init__.py": "X = 3", "lib/y.txt": ""})
+    monkeypatch.syspath_prepend(root / "src")
+    shipped = packing.pack(root, kept)
+    assert shipped.modules == {"src", "shipped_p"}
+    monkeypatch.undo()
+    with shipping.enter(shipped.digest, kept, cache):
+        assert importlib.import_module("shipped_p").X == 3
+
+
+# modules
+
+
+def test_modules_are_imported_from_anywhere(
+    tmp_path: Path, kept: blobs.Blobs, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {
+        "shipped_b/__init__.py": "from shipped_b.deep import X",
+        "shipped_b/deep/__init__.py": "X = 1",
+        "shipped_b/data.txt": "d",
+        "shipped_c.py": "Y = 2",
+    }
+    root = folder(tmp_path / "lib", files)
+    monkeypatch.syspath_prepend(root)
+    module = importlib.import_module("shipped_b.deep")
+    shipped = packing.pack(None, kept, modules=[module, "shipped_c"])
+    assert shipped.modules == {"shipped_b", "shipped_c"}
+    monkeypatch.undo()
+    for name in ("shipped_b", "shipped_b.deep"):
+        del sys.modules[name]
+    before = Path.cwd()
+    with shipping.enter(shipped.digest, kept, cache):
+        assert Path.cwd() == before
+        found = importlib.import_module("shipped_b")
+        assert (found.X, importlib.import_module("shipped_c").Y) == (1, 2)
+        assert not str(found.__file__).startswith(str(root))
+        assert (Path(str(found.__file__)).parent / "data.txt").read_text() == "d"
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [("sys", "built-in"), ("no_such_module", "no module 'no_such_module'"), ("__main__", "itself")],
+)
+def test_modules_that_are_no_files(kept: blobs.Blobs, module: str, message: str) -> None:
+    with pytest.raises(errors.NotShippable, match=message):
+        packing.pack(None, kept, modules=[module])
+
+
+# slots
+
+
+def versions(tmp_path: Path, kept: blobs.Blobs, count: int) -> list[str]:
+    """Environments whose module says which it is."""
+    found = []
+    for number in range(count):
+        files = {"shipped_v.py": f"import shipped_w\nX = {number}", "shipped_w/__init__.py": ""}
+        found.append(packing.pack(folder(tmp_path / f"v{number}", files), kept).digest or "")
+    return found
+
+
+def seen(kept: blobs.Blobs, cache: Path, digest: str | None) -> int:
+    with shipping.enter(digest, kept, cache):
+        return int(importlib.import_module("shipped_v").X)
+
+
+def test_another_environment_has_other_modules(
+    tmp_path: Path, kept: blobs.Blobs, cache: Path
+) -> None:
+    one, two = versions(tmp_path, kept, 2)
+    with shipping.enter(one, kept, cache):
+        first = importlib.import_module("shipped_v")
+    with shipping.enter(one, kept, cache):
+        assert importlib.import_module("shipped_v") is first
+    assert [seen(kept, cache, each) for each in (two, one, two)] == [1, 0, 1]
+    with pytest.raises(ModuleNotFoundError):
+        seen(kept, cache, None)
+
+
+def test_a_module_that_was_there_before_is_not_taken_for_it(
+    tmp_path: Path, kept: blobs.Blobs, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (digest,) = versions(tmp_path, kept, 1)
+    monkeypatch.syspath_prepend(folder(tmp_path / "other", {"shipped_v.py": "X = 99"}))
+    assert seen(kept, cache, None) == 99
+    assert seen(kept, cache, digest) == 0
+    assert seen(kept, cache, None) == 99
+    del sys.modules["shipped_v"]
+
+
+def test_many_slots_unpack_it_once(tmp_path: Path, kept: blobs.Blobs, cache: Path) -> None:
+    (digest,) = versions(tmp_path, kept, 1)
+    locks: list[int] = []
+
+    def unpack() -> None:
+        locks.append(shipping._unpacked(blobs.parse(digest), kept, cache)[1])
+
+    threads = [threading.Thread(target=unpack) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for lock in locks:
+        os.close(lock)
+    assert len(locks) == 8
+    assert [path.name for path in cache.iterdir()] == [digest.removeprefix("sha256:")]
+
+
+def test_old_environments_go_unless_somebody_is_in_them(
+    tmp_path: Path, kept: blobs.Blobs, cache: Path
+) -> None:
+    found = versions(tmp_path, kept, shipping.KEPT + 3)
+    _, lock = shipping._unpacked(blobs.parse(found[0]), kept, cache)
+    for number, digest in enumerate(found[1:], start=1):
+        seen(kept, cache, digest)
+        os.utime(cache / digest.removeprefix("sha256:"), (number, number))
+    os.utime(cache / found[0].removeprefix("sha256:"), (0, 0))
+    there = {path.name for path in cache.iterdir()}
+    assert found[0].removeprefix("sha256:") in there
+    assert len(there) <= shipping.KEPT + 1
+    os.close(lock)
+    assert [seen(kept, cache, digest) for digest in found] == list(range(len(found)))
+
+
+def test_a_blob_that_is_gone_or_no_archive_is_named(kept: blobs.Blobs, cache: Path) -> None:
+    digest, _ = kept.put([b"no archive"])
+    with (
+        pytest.raises(errors.BlobDamaged, match=digest.hex()),
+        shipping.enter(blobs.text(digest), kept, cache),
+    ):
+        pass
+    kept.path(digest).unlink()
+    with (
+        pytest.raises(errors.BlobMissing, match=digest.hex()),
+        shipping.enter(blobs.text(digest), kept, cache),
+    ):
+        pass
+    assert list(cache.iterdir()) == []
+
+
+def test_a_working_directory_that_is_gone(
+    tmp_path: Path, kept: blobs.Blobs, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (digest,) = versions(tmp_path, kept, 1)
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert seen(kept, cache, digest) == 0
+
+
+@pytest.mark.parametrize(
+    ("module", "there"),
+    [("json", True), ("pytest", True), ("kilnwork_nothing", False), ("support", False)],
+)
+def test_what_workers_have_anyway(module: str, *, there: bool) -> None:
+    assert shipping.installed(module) is there
