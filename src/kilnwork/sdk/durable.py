@@ -76,10 +76,20 @@ class Durable(home.Home):
             if self._worker is None:
                 self._kill_leftovers()
         if self._dispatcher is None:
+            self._refuse_if_served()
             self._start_dispatcher()
         if self._worker is None:
             self._start_worker()
         self._started()
+
+    def _refuse_if_served(self) -> None:
+        """Somebody listens whom `endpoints.json` does not know: do not take the socket away."""
+        with contextlib.suppress(OSError):
+            self.connect().close()
+            raise kit_errors.ConfigurationError(
+                f"{self._folder} is in use by process {_text(self._folder / 'journal.lock')}: end "
+                "that one, or choose another folder"
+            )
 
     def _adopted(self, known: endpoints.Process | None, name: str) -> keeping.Kept | None:
         if known is None:
@@ -103,7 +113,7 @@ class Durable(home.Home):
     def _dispatcher_launch(self, listener: socket.socket) -> children.Launch:
         arguments = ["--listen-fd", str(listener.fileno()), "--folder", str(self._folder)]
         arguments += ["--token-file", str(self._token_file)]
-        arguments += ["--idle-seconds", str(self._wanted.idle_s)]
+        arguments += ["--idle-seconds", str(home.IDLE_S)]
         return children.Launch(
             module="kilnwork.dispatch",
             arguments=[*arguments, "--blobs", str(self._folder / "blobs")],
@@ -179,9 +189,7 @@ class _Lock:
 
     def holder(self) -> str:
         """The pid of who has it, as far as that is known."""
-        with contextlib.suppress(OSError):
-            return self._path.read_text().strip() or "?"
-        return "?"
+        return _text(self._path)
 
     def release(self) -> None:
         """Give it back; repeatable."""
@@ -194,6 +202,13 @@ class _Lock:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
+
+
+def _text(lock: Path) -> str:
+    """What a lock file says of who has it."""
+    with contextlib.suppress(OSError):
+        return lock.read_text().strip() or "?"
+    return "?"
 
 
 def _opened(folder: Path) -> Path:

@@ -38,7 +38,6 @@ class Wanted:
 
     slots: int
     workdir: Path
-    idle_s: float = IDLE_S
 
 
 class Home:
@@ -175,9 +174,10 @@ class Home:
     def _fail(self, error: errors.KilnError) -> None:
         """Give up: every wait of the session ends with `error`."""
         self.failure = error
-        for kept in (self._dispatcher, self._worker):
-            if kept is not None:
-                kept.child.kill(signal.SIGKILL)
+        if self._dispatcher is not None:
+            self._dispatcher.child.kill(signal.SIGKILL)
+        if self._worker is not None:
+            self._worker.child.kill(signal.SIGTERM)
         self._drop_listener()
         self.on_lost(error)
 

@@ -71,6 +71,10 @@ class Volatile(home.Home):
             )
         )
 
+    def _fail(self, error: errors.KilnError) -> None:
+        self._close_owner()
+        super()._fail(error)
+
     def _end(self) -> None:
         """Closing the pipe tells both to end; what does not is killed."""
         self._close_owner()

@@ -1,0 +1,254 @@
+"""`kiln.start(FOLDER)`: tasks outlive drivers and dispatchers; drivers find them again."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import kilnwork as kiln
+from kilnwork.dispatch import journal
+from kilnwork.kit import errors, ids, processes
+from kilnwork.sdk import durable, home
+from support import homes, waiting
+
+
+@pytest.fixture
+def mark(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """In the environment of all that this test starts; nothing of it may be left."""
+    value = ids.new_uid()
+    monkeypatch.setenv("KILN_TEST_MARK", value)
+    found = f"KILN_TEST_MARK={value}"
+    yield found
+    try:
+        waiting.wait_until(lambda: not processes.marked(found), what="nothing is left", timeout_s=5)
+    finally:
+        processes.kill_belonging(None, marker=found)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, mark: str) -> Path:
+    """For a journal; whatever is started for it has `mark`."""
+    assert mark
+    return tmp_path / "home"
+
+
+@kiln.task
+def double(number: int) -> int:
+    return 2 * number
+
+
+@kiln.task
+def until(path: str) -> str:
+    """Runs until a file is there."""
+    Path(f"{path}.begun").touch()
+    while not Path(path).exists():
+        time.sleep(0.02)
+    return "went on"
+
+
+def dispatcher(folder: Path) -> int:
+    found = json.loads((folder / "endpoints.json").read_text())
+    return int(found["dispatcher"]["pid"])
+
+
+def worker(folder: Path) -> int:
+    found = json.loads((folder / "endpoints.json").read_text())
+    return int(found["worker"]["pid"])
+
+
+def test_a_result_is_found_again_by_id(folder: Path) -> None:
+    with kiln.start(folder, slots=1):
+        future = double.submit(21)
+        assert future.result(20) == 42
+    assert folder.stat().st_mode & 0o777 == 0o700
+    for name in ("token", "endpoints.json", "journal.db", "owner.lock"):
+        assert (folder / name).stat().st_mode & 0o777 == 0o600, name
+    with kiln.start(folder, slots=1):
+        assert kiln.future(future.id).result(20) == 42
+
+
+def test_a_driver_that_has_nothing_left_to_do_leaves_nothing_behind(
+    folder: Path, mark: str
+) -> None:
+    with kiln.start(folder, slots=1):
+        assert double.submit(1).result(20) == 2
+    waiting.wait_until(lambda: not processes.marked(mark), what="all have ended", timeout_s=2)
+
+
+def test_a_task_goes_on_without_its_driver(folder: Path, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    with kiln.start(folder, slots=1):
+        future = until.submit(str(gate))
+        waiting.wait_until(Path(f"{gate}.begun").exists, what="it runs")
+        pid = dispatcher(folder)
+    with kiln.start(folder, slots=1):
+        assert dispatcher(folder) == pid
+        assert not kiln.future(future.id).done()
+        gate.touch()
+        assert kiln.future(future.id).result(20) == "went on"
+
+
+def test_a_dispatcher_that_is_killed_is_started_again(folder: Path, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    with kiln.start(folder, slots=1):
+        future = until.submit(str(gate))
+        waiting.wait_until(Path(f"{gate}.begun").exists, what="it runs")
+        pid = dispatcher(folder)
+        os.kill(pid, signal.SIGKILL)
+        waiting.wait_until(lambda: dispatcher(folder) != pid, what="another dispatcher")
+        gate.touch()
+        assert future.result(20) == "went on"
+        assert double.submit(1).result(20) == 2
+
+
+def test_a_worker_that_is_killed_is_started_again(folder: Path, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    with kiln.start(folder, slots=1):
+        future = until.submit(str(gate))
+        waiting.wait_until(Path(f"{gate}.begun").exists, what="it runs")
+        pid = worker(folder)
+        os.kill(pid, signal.SIGKILL)
+        waiting.wait_until(lambda: worker(folder) != pid, what="another worker")
+        gate.touch()
+        assert future.result(30) == "went on"
+
+
+def test_a_second_session_of_the_folder_is_a_guest(folder: Path) -> None:
+    with kiln.start(folder, slots=1):
+        pid = dispatcher(folder)
+        with kiln.start(folder, slots=7), kiln.connect(folder):
+            assert dispatcher(folder) == pid
+            assert double.submit(2).result(20) == 4
+        assert double.submit(3).result(20) == 6
+
+
+def test_a_guest_takes_over_when_the_owner_has_gone(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(durable, "TAKE_OVER_S", 0.05)
+    owner = kiln.start(folder, slots=1)
+    with kiln.start(folder, slots=1):
+        owner.close()
+        own = str(os.getpid())
+        lock = folder / "owner.lock"
+        waiting.wait_until(lambda: lock.read_text().strip() == own, what="it has the lock")
+        os.kill(dispatcher(folder), signal.SIGKILL)
+        assert double.submit(1).result(20) == 2
+
+
+def test_connect_needs_somebody_who_serves(folder: Path, mark: str) -> None:
+    with kiln.start(folder, slots=1):
+        assert double.submit(1).result(20) == 2
+    waiting.wait_until(lambda: not processes.marked(mark), what="all have ended")
+    with pytest.raises(errors.ConfigurationError, match=r"nobody serves .* any more: kiln\.start"):
+        kiln.connect(folder)
+    with pytest.raises(errors.ConfigurationError, match="nobody has served"):
+        kiln.connect(folder.parent)
+
+
+def test_a_home_has_one_namespace_and_one_cluster(folder: Path) -> None:
+    with (
+        kiln.start(folder, slots=1),
+        pytest.raises(errors.ConfigurationError, match="namespace default with cluster default"),
+    ):
+        kiln.connect(folder, namespace="other")
+
+
+def test_the_folder_of_a_server_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "control.db").touch()
+    with pytest.raises(errors.ConfigurationError, match=r"`kiln up`: use kiln\.connect"):
+        kiln.start(tmp_path)
+
+
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(errors.ConfigurationError, match="cannot be used"):
+        kiln.start(tmp_path / "file" / "home")
+
+
+def test_a_folder_that_somebody_serves_is_refused_by_name(folder: Path, tmp_path: Path) -> None:
+    """Also when the files are gone that say who minds it: its socket is not taken away."""
+    with kiln.start(folder, slots=1):
+        pid = dispatcher(folder)
+        for name in ("owner.lock", "endpoints.json"):
+            (folder / name).rename(tmp_path / name)
+        with pytest.raises(errors.ConfigurationError, match=f"in use by process {pid}"):
+            kiln.start(folder, slots=1)
+        for name in ("owner.lock", "endpoints.json"):
+            (tmp_path / name).rename(folder / name)
+        assert double.submit(1).result(20) == 2
+
+
+def test_a_journal_that_somebody_has_is_refused_by_name(folder: Path) -> None:
+    folder.mkdir()
+    held = journal.Journal(folder / "journal.db")
+    held.open()
+    try:
+        with pytest.raises(errors.KilnError, match=f"in use by process {os.getpid()}"):
+            kiln.start(folder, slots=1)
+    finally:
+        held.close()
+
+
+DRIVER = """
+    import sys, time
+    from pathlib import Path
+    import kilnwork as kiln
+
+    @kiln.task
+    def until(path):
+        Path(f"{path}.begun").touch()
+        while not Path(path).exists():
+            time.sleep(0.02)
+        return "went on"
+
+    if __name__ == "__main__":
+        kiln.start(sys.argv[1], slots=2)
+        print(until.submit(sys.argv[2]).id, flush=True)
+        time.sleep(60)
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Iterator[homes.Program]:
+    made = homes.Program(tmp_path, DRIVER)
+    yield made
+    made.destroy()
+
+
+def test_what_a_killed_driver_has_left_running_is_adopted(
+    program: homes.Program, folder: Path, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    program.start(str(folder), str(gate))
+    task = program.line()
+    waiting.wait_until(Path(f"{gate}.begun").exists, what="it runs")
+    pids = dispatcher(folder), worker(folder)
+    program.kill()
+    with kiln.start(folder, slots=2):
+        assert (dispatcher(folder), worker(folder)) == pids
+        gate.touch()
+        assert kiln.future(task).result(20) == "went on"
+    program.wait_gone(timeout_s=5)
+
+
+def test_a_dispatcher_without_driver_and_work_leaves_by_itself(
+    program: homes.Program, folder: Path, tmp_path: Path
+) -> None:
+    program.path.write_text(
+        program.path.read_text().replace(
+            "import kilnwork as kiln",
+            "import kilnwork as kiln\nfrom kilnwork.sdk import home\nhome.IDLE_S = 0.2",
+        )
+    )
+    gate = tmp_path / "gate"
+    gate.touch()
+    program.start(str(folder), str(gate))
+    program.line()
+    program.kill()
+    program.wait_gone(timeout_s=10)
+    assert home.IDLE_S == 60

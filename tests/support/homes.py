@@ -1,0 +1,94 @@
+"""Homes of `kiln.start()` as tests see them: driver programs, and what is left of them.
+
+A driver is a subprocess here wherever it is killed or its start is measured. Everything that it
+starts inherits `mark` in its environment, so that leftovers are found whatever they have become.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+from kilnwork.kit import ids, processes
+from support import waiting
+
+
+class Program:
+    """A driver program in a file of its own, with whatever it starts."""
+
+    def __init__(self, folder: Path, source: str, *, name: str = "program.py") -> None:
+        self.path = folder / name
+        self.path.write_text(textwrap.dedent(source))
+        self.mark = f"KILN_TEST_MARK={ids.new_uid()}"
+        self.process: subprocess.Popen[str] | None = None
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What it runs with."""
+        name, _, value = self.mark.partition("=")
+        return {**os.environ, name: value}
+
+    def start(self, *arguments: str) -> None:
+        """Start it; its output is in pipes."""
+        self.process = subprocess.Popen(
+            [sys.executable, str(self.path), *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=self.environment,
+            cwd=self.path.parent,
+        )
+
+    def line(self) -> str:
+        """The next line that it prints."""
+        assert self.process is not None
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def run(self, *arguments: str, timeout_s: float = 50.0) -> str:
+        """Run it to its good end: what it prints."""
+        self.start(*arguments)
+        return self.end(timeout_s=timeout_s)
+
+    def end(self, *, timeout_s: float = 50.0) -> str:
+        """Wait for its good end: the rest of what it prints."""
+        assert self.process is not None
+        out, err = self.process.communicate(timeout=timeout_s)
+        assert self.process.returncode == 0, out + err
+        return out
+
+    def kill(self) -> None:
+        """SIGKILL to the driver alone."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+        for pipe in (self.process.stdout, self.process.stderr):
+            assert pipe is not None
+            pipe.close()
+
+    def alive(self, what: str = "") -> dict[int, str]:
+        """Its processes whose command line contains `what`, by pid."""
+        found = {pid: _command(pid) for pid in processes.belonging(None, marker=self.mark)}
+        return {pid: command for pid, command in found.items() if what in command}
+
+    def wait_gone(self, *, timeout_s: float) -> None:
+        """Wait until nothing of it is left."""
+        waiting.wait_until(
+            lambda: not self.alive(), what="all its processes have ended", timeout_s=timeout_s
+        )
+
+    def destroy(self) -> None:
+        """Leave nothing behind, whatever happened."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.communicate()
+        processes.kill_belonging(None, marker=self.mark)
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except OSError:
+        return ""
