@@ -225,8 +225,9 @@ class Hub:
         self._tasks.drop(released)
 
     async def forget_old(self) -> None:
-        """Forget now whatever is old enough, as happens by itself now and then."""
+        """Forget now whatever is old enough, as happens by itself now and then, and collect."""
         await self._retention.forget_all()
+        await self._retention.collect()
 
     async def close_cluster(self, namespace: str, cluster: str) -> None:
         """Fail all unfinished tasks of a TaskCluster that is gone."""

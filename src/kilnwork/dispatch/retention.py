@@ -42,22 +42,27 @@ class Retention:
         self._core = engine
         self._logs = logs
         self._blobs = blobs
+        self._collector: collection.Collector | None = None
         self._keep_s = keep_s
 
     async def run(self) -> None:
         """Look at all that is old, batch by batch, again and again."""
-        collector = None
-        if self._blobs is not None:
-            referenced = self._core.reader.referenced
-            collector = collection.Collector(self._blobs, referenced, clock=self._core.clock)
         while True:
             await asyncio.sleep(ROUND_S)
             try:
                 await self.forget_all(pause_s=PAUSE_S)
+                await self.collect()
             except errors.HubStopped:
                 return
-            if collector is not None:
-                await asyncio.to_thread(collector.collect)
+
+    async def collect(self) -> None:
+        """One look at all blobs; those that were seen unused before go."""
+        if self._blobs is None:
+            return
+        if self._collector is None:
+            referenced = self._core.reader.referenced
+            self._collector = collection.Collector(self._blobs, referenced, clock=self._core.clock)
+        await asyncio.to_thread(self._collector.collect)
 
     async def forget_all(self, *, pause_s: float = 0.0) -> None:
         """One look at all that is old."""

@@ -1,0 +1,162 @@
+"""Blobs on disk and tasks in a store: what any task or template refers to stays, all else goes."""
+
+import os
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from kilnwork.api import attempts, calls
+from kilnwork.api import task as api_task
+from kilnwork.data import blobs
+from kilnwork.dispatch import collection, hub, journal, volatile
+from kilnwork.kit import clock as clocks
+from kilnwork.kit import ids
+from support import raw_calls, raw_worker
+
+HOUR = 3600.0
+WEEK = 7 * 24 * HOUR
+
+
+class OneSecret:
+    """Every cluster and every namespace has the same token."""
+
+    async def verify(self, namespace: str, cluster: str, credential: str) -> bool:
+        return credential == "secret"
+
+    async def verify_driver(self, namespace: str, credential: str) -> bool:
+        return credential == "secret"
+
+
+@pytest.fixture
+def clock() -> clocks.ManualClock:
+    return clocks.ManualClock(wall=time.time())
+
+
+def a_hub(folder: Path, clock: clocks.ManualClock, *, durable: bool) -> hub.Hub:
+    return hub.Hub(
+        journal.Journal(folder / "journal.db") if durable else volatile.Volatile(),
+        clock=clock,
+        verifier=OneSecret(),
+        logs_dir=folder / "logs",
+        entropy=ids.system_entropy(),
+        options=hub.Options(blobs_dir=folder / "blobs", lease_s=1e9),
+    )
+
+
+@pytest.fixture(params=["journal", "volatile"])
+async def dispatcher(
+    tmp_path: Path, clock: clocks.ManualClock, request: pytest.FixtureRequest
+) -> AsyncIterator[hub.Hub]:
+    made = a_hub(tmp_path, clock, durable=request.param == "journal")
+    await made.start(tmp_path / "run" / "channel.sock")
+    yield made
+    await made.stop()
+
+
+class Values:
+    """The blobs of the namespace, all of them many hours old."""
+
+    def __init__(self, folder: Path) -> None:
+        self.kept = blobs.Blobs(folder / "blobs" / "ns", durable=False)
+        self._count = 0
+
+    def one(self) -> bytes:
+        self._count += 1
+        digest, _ = self.kept.put([self._count.to_bytes(4, "big")])
+        self.age()
+        return digest
+
+    def payload(self) -> attempts.Payload:
+        """A value in a blob that refers to two more."""
+        return attempts.Payload(attempts.PICKLE, b"", self.one(), 4, (self.one(), self.one()))
+
+    def inline(self) -> attempts.Payload:
+        """A value that is no blob, and refers to one."""
+        return attempts.Payload(attempts.PICKLE, b"small", blobs=(self.one(),))
+
+    def age(self) -> None:
+        for entry in self.kept.entries():
+            os.utime(self.kept.path(entry.digest), (1.0, 1.0))
+
+    def there(self) -> set[bytes]:
+        return {entry.digest for entry in self.kept.entries()}
+
+
+def named(*payloads: attempts.Payload) -> set[bytes]:
+    return {each for p in payloads for each in (p.digest, *p.blobs) if each is not None}
+
+
+async def collected(dispatcher: hub.Hub, clock: clocks.ManualClock, values: Values) -> set[bytes]:
+    """What is left after two looks."""
+    for _ in range(2):
+        clock.advance(collection.SECOND_LOOK_S)
+        await dispatcher.forget_old()
+    return values.there()
+
+
+def succeeded(run: calls.CallRun, result: attempts.Payload) -> calls.CallEnd:
+    return msgspec.structs.replace(raw_calls.ended_well(run.ref), payload=result)
+
+
+async def test_what_tasks_and_templates_refer_to_stays(
+    dispatcher: hub.Hub, tmp_path: Path, clock: clocks.ManualClock
+) -> None:
+    values, socket = Values(tmp_path), tmp_path / "run" / "channel.sock"
+    code, environment, _ = values.one(), values.one(), values.one()
+    call = api_task.Call(function="m:f", code=blobs.text(code), environment=blobs.text(environment))
+    running, queued, small = values.payload(), values.payload(), values.inline()
+    async with (
+        raw_worker.RawWorker(socket, slots=1) as worker,
+        raw_calls.RawDriver(socket) as driver,
+    ):
+        driver.template(1, api_task.TaskSpec(call=call))
+        driver.submit(*(driver.item(arguments=each) for each in (running, queued, small)))
+        await driver.accepted(3)
+        slot = await raw_calls.open_slot(worker)
+        run = await slot.run()
+        kept = named(running, queued, small) | {code, environment}
+        assert await collected(dispatcher, clock, values) == kept
+        result = values.payload()
+        await slot.acknowledged(slot.done(succeeded(run, result)))
+        await driver.results(1)
+        assert await collected(dispatcher, clock, values) == kept | named(result)
+        await slot.disconnect()
+
+
+async def test_what_is_forgotten_goes_after_a_restart_too(
+    tmp_path: Path, clock: clocks.ManualClock
+) -> None:
+    values, socket = Values(tmp_path), tmp_path / "run" / "channel.sock"
+    first, second, result = values.payload(), values.payload(), values.payload()
+    made = a_hub(tmp_path, clock, durable=True)
+    await made.start(socket)
+    async with (
+        raw_worker.RawWorker(socket, slots=1) as worker,
+        raw_calls.RawDriver(socket) as driver,
+    ):
+        driver.template()
+        driver.submit(driver.item(arguments=first), driver.item(arguments=second))
+        await driver.accepted(2)
+        slot = await raw_calls.open_slot(worker)
+        await slot.acknowledged(slot.done(succeeded(await slot.run(), result)))
+        await slot.disconnect()
+    await made.stop()
+    again = a_hub(tmp_path, clock, durable=True)
+    await again.start(socket)
+    assert await collected(again, clock, values) == named(first, second, result)
+    clock.advance(WEEK)
+    assert await collected(again, clock, values) == named(second)
+    await again.stop()
+
+
+async def test_namespaces_are_folders(
+    dispatcher: hub.Hub, tmp_path: Path, clock: clocks.ManualClock
+) -> None:
+    other = blobs.Blobs(tmp_path / "blobs" / "other", durable=False)
+    digest, _ = other.put([b"nobody's"])
+    os.utime(other.path(digest), (1.0, 1.0))
+    assert await collected(dispatcher, clock, Values(tmp_path)) == set()
+    assert not other.has(digest)
