@@ -16,6 +16,7 @@ from urllib import parse
 
 import msgspec
 
+from kilnwork.data import blobs, holding
 from kilnwork.kit import errors as kit_errors
 from kilnwork.kit import paths
 from kilnwork.kube import config
@@ -89,6 +90,8 @@ def _ship(
         folder = None if working_dir is None else Path(working_dir)
         shipped = packing.pack(folder, opened.blobs, modules=modules)
         opened.environment, opened.shipped = shipped.digest, shipped.modules
+        if shipped.digest is not None:  # until a task refers to it
+            holding.hold(opened, (blobs.parse(shipped.digest),))
 
 
 def _connection(place: _Place) -> socket.socket:
