@@ -34,6 +34,7 @@ class ScriptedDispatcher:
         self.refusal: messages.Refused | None = None
         self.accepts = True
         self.answer: Callable[[calls.CallItem], calls.CallResult | None] = succeeded
+        self.watch: Callable[[calls.Watched], calls.CallResult | None] = lambda _: None
         self.greetings = 0
         self.reads = threading.Event()
         self.reads.set()
@@ -165,13 +166,15 @@ class ScriptedDispatcher:
 
     def _received(self, message: messages.FromPeer, link: socket.socket) -> None:
         self.seen.append(message)
-        if not isinstance(message, messages.Submit):
-            return
-        answers = [self.answer(item) for item in message.items]
+        answers: list[calls.CallResult | None] = []
+        if isinstance(message, messages.Submit):
+            answers = [self.answer(item) for item in message.items]
+        elif isinstance(message, messages.Watch):
+            answers = [self.watch(item) for item in message.items]
         said: list[messages.ToDriver] = []
         if found := tuple(each for each in answers if each is not None):
             said.append(messages.Results(found))
-        if self.accepts:
+        if self.accepts and isinstance(message, messages.Submit):
             said.append(messages.Accepted(message.items[-1].number))
         with self._lock:
             for each in said:

@@ -127,7 +127,9 @@ class Link(Generic[M]):
         self._standin.due()
 
     def flush(self) -> None:
-        """Gather, and write what the socket takes now."""
+        """Gather, and write what the socket takes now; nothing when the link is over."""
+        if self.failure is not None:
+            return
         self._standin.written()
         self.handler.gather()
         self.outbox.write()

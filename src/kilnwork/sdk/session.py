@@ -26,7 +26,7 @@ from kilnwork.data import blobs as blob_store
 from kilnwork.data import holding
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
-from kilnwork.sdk import active, futures
+from kilnwork.sdk import active, callbacks, futures
 
 BATCH_CALLS = 256
 BATCH_BYTES = 128 * 1024
@@ -126,6 +126,9 @@ class Session:
             self._known_specs[id(spec)] = spec, number
         return number
 
+    def remember(self, template: int, held: object) -> None:
+        """The task function of a template: for sessions that run calls themselves."""
+
     def submit(  # noqa: PLR0913  called once per task: no bundle to build
         self,
         template: int,
@@ -204,6 +207,8 @@ class Session:
 
     def cancel(self, tasks: Iterable[ids.TaskId], *, recursive: bool = True) -> None:
         """Kill these tasks, with all that they have spawned unless `recursive` is False."""
+        if self.link.failure is not None:
+            raise futures.lost(self.link.failure)
         with self._lock:
             wanted = tuple(tasks)
             self._cancelling.update(dict.fromkeys(wanted, recursive))
@@ -228,6 +233,10 @@ class Session:
 
     def resumed(self) -> None:
         """It goes on."""
+
+    def call_back(self, callback: Callable[[Any], object], future: Any) -> None:
+        """Have a callback of a future that is done called: soon, in the thread for those."""
+        callbacks.runner.put(callback, future)
 
     def parent(self, function: str, *, keyed: bool) -> tuple[attempts.AttemptRef | None, int]:
         """Who submits, and the how-manieth call of `function` this is: for slots."""
@@ -342,11 +351,14 @@ class Session:
                 del self._unconfirmed[each]
 
     def _send_batch(self) -> None:
-        """Send first and note then: an interruption may send twice, which changes nothing."""
+        """An interruption may note and send calls twice, which changes nothing; never not at all.
+
+        Noted before they are sent: they may be accepted before the next line runs.
+        """
         if self._batch:
             batch = tuple(self._batch)
-            self._send(messages.Submit(batch))
             self._unaccepted.extend(batch)
+            self._send(messages.Submit(batch))
             self._batch.clear()
             self._batch_bytes = 0
         if self._watching:

@@ -1,0 +1,34 @@
+"""Sessions of drivers whose dispatcher is a script, and calls without task functions."""
+
+from typing import Any
+
+from kilnwork.api import attempts, calls, task
+from kilnwork.sdk import driver, futures, session
+from support import scripted_dispatcher
+
+SPEC = task.TaskSpec(call=task.Call(function="tests:nothing"))
+
+
+def opened(dispatcher: scripted_dispatcher.ScriptedDispatcher, **options: Any) -> driver.Driver:
+    """An open one; whoever asks for it closes it."""
+    settings: dict[str, Any] = {"connect": dispatcher.connect, "credential": lambda: "token"}
+    made = driver.Driver(**(settings | options))
+    made.open(timeout_s=10)
+    return made
+
+
+def submit(on: session.Session, text: str = "1", **more: Any) -> futures.CallFuture[Any]:
+    """A call whose arguments are this JSON."""
+    arguments = more.pop("arguments", scripted_dispatcher.json(text))
+    number = on.template(more.pop("spec", SPEC))
+    return on.submit(number, function="tests:nothing", arguments=arguments, **more)
+
+
+def ended(number: int, state: task.State, reason: str = "", message: str = "") -> calls.CallResult:
+    """A call that ended without a payload."""
+    return calls.CallResult(number, state, reason, message)
+
+
+def failed(number: int, payload: attempts.Payload) -> calls.CallResult:
+    """A call that raised."""
+    return calls.CallResult(number, task.State.FAILED, "Raised", "", payload)

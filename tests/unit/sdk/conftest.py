@@ -1,0 +1,31 @@
+"""A session of a driver with a scripted dispatcher at the other end of a real socket."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kilnwork.sdk import driver
+from support import scripted_dispatcher, scripted_session, short
+
+
+@pytest.fixture
+def socket_folder() -> Iterator[Path]:
+    made = short.folder()
+    yield made
+    shutil.rmtree(made)
+
+
+@pytest.fixture
+def dispatcher(socket_folder: Path) -> Iterator[scripted_dispatcher.ScriptedDispatcher]:
+    made = scripted_dispatcher.ScriptedDispatcher(socket_folder)
+    made.start()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def session(dispatcher: scripted_dispatcher.ScriptedDispatcher) -> Iterator[driver.Driver]:
+    with scripted_session.opened(dispatcher) as made:
+        yield made

@@ -1,0 +1,445 @@
+"""Sessions: what they send, keep, say again and let go."""
+
+import gc
+import os
+import threading
+import warnings
+import weakref
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kilnwork.api import attempts, calls, task
+from kilnwork.channel import errors as channel_errors
+from kilnwork.channel import messages
+from kilnwork.kit import ids
+from kilnwork.sdk import driver, errors, session
+from support import scripted_dispatcher, waiting
+from support.scripted_session import SPEC, ended, opened, submit
+
+Dispatcher = scripted_dispatcher.ScriptedDispatcher
+json = scripted_dispatcher.json
+
+
+def until(look: Any, what: str) -> None:
+    waiting.wait_until(look, what=what, every_s=0.002)
+
+
+# submitting
+
+
+def test_a_call_comes_back_with_its_value(dispatcher: Dispatcher, session: driver.Driver) -> None:
+    assert submit(session, '{"a": [1, null]}').result(10) == {"a": [1, None]}
+
+
+def test_the_welcome_says_where_the_session_is(
+    dispatcher: Dispatcher, session: driver.Driver
+) -> None:
+    assert (session.namespace, session.cluster) == ("default", "default")
+    assert session.blobs.folder == dispatcher.blobs
+    named = opened(dispatcher, namespace="other", cluster="big")
+    assert (named.namespace, named.cluster) == ("other", "big")
+    named.close()
+
+
+def test_calls_made_together_are_sent_together(
+    dispatcher: Dispatcher, session: driver.Driver
+) -> None:
+    futures = [submit(session, str(number)) for number in range(1000)]
+    assert [each.result(10) for each in futures] == list(range(1000))
+    sizes = [len(each.items) for each in dispatcher.all_of(messages.Submit)]
+    assert sum(sizes) == 1000
+    assert max(sizes) == 256
+    assert sizes.count(256) >= 3
+
+
+def test_a_single_call_is_sent_although_nobody_waits(
+    dispatcher: Dispatcher, session: driver.Driver
+) -> None:
+    future = submit(session)
+    until(future.done, "it is done")
+
+
+def test_large_calls_are_sent_in_frames_that_hold_them(
+    dispatcher: Dispatcher, session: driver.Driver
+) -> None:
+    text = '"' + "x" * 60_000 + '"'
+    futures = [submit(session, text) for _ in range(40)]
+    assert all(each.result(10) == "x" * 60_000 for each in futures)
+    assert max(len(each.items) for each in dispatcher.all_of(messages.Submit)) <= 4
+
+
+def test_a_call_that_fits_into_no_frame_is_refused_at_once(
+    dispatcher: Dispatcher, session: driver.Driver
+) -> None:
+    needs = tuple(ids.new_task_id() for _ in range(50_000))
+    with pytest.raises(ValueError, match=r"takes 50000 futures .* put tasks between"):
+        submit(session, needs=needs)
+    assert submit(session, needs=needs[:40_000]).result(20) == 1
+
+
+def test_a_template_is_named_once_and_found_by_what_it_says(
+    dispatcher: Dispatcher, session: driver.Driver
+) -> None:
+    same = task.TaskSpec(call=task.Call(function="tests:nothing"))
+    other = task.TaskSpec(call=task.Call(function="tests:other"))
+    assert session.template(SPEC) == session.template(same) == 1
+    assert session.template(other) == 2
+    for spec in (SPEC, same, other):
+        submit(session, spec=spec).result(10)
+    assert [each.number for each in dispatcher.all_of(messages.Template)] == [1, 2]
+    assert [item.template for item in dispatcher.items()] == [1, 1, 2]
+
+
+def test_many_specs_in_a_row_do_not_pile_up(session: driver.Driver) -> None:
+    for _ in range(3):
+        for seconds in range(1, 1001):
+            timeouts = task.Timeouts(running_seconds=seconds)
+            session.template(task.TaskSpec(call=SPEC.call, timeouts=timeouts))
+    assert len(session._templates) == 1000
+    assert len(session._known_specs) <= 1024
+
+
+def test_threads_submit_at_once_and_numbers_still_rise(
+    dispatcher: Dispatcher, session: driver.Driver
+) -> None:
+    got: list[list[int]] = [[] for _ in range(4)]
+
+    def work(mine: int) -> None:
+        futures = [submit(session, str(mine * 1000 + n)) for n in range(500)]
+        got[mine] = [each.result(20) for each in futures]
+
+    threads = [threading.Thread(target=work, args=(mine,)) for mine in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=30)
+    assert got == [list(range(mine * 1000, mine * 1000 + 500)) for mine in range(4)]
+    numbers = [item.number for item in dispatcher.items()]
+    assert numbers == list(range(1, 2001))
+    tasks = [item.task for item in dispatcher.items()]
+    assert tasks == sorted(set(tasks))
+
+
+def test_too_many_calls_that_are_not_accepted_block_submit(
+    dispatcher: Dispatcher, session: driver.Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kilnwork.sdk.session.UNACCEPTED_CALLS", 512)
+    dispatcher.accepts = False
+    count = []
+
+    def work() -> None:
+        for number in range(1000):
+            submit(session, str(number))
+            count.append(number)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    dispatcher.wait_items(512)
+    until(lambda: session.link.turns.led, "submit waits")
+    assert len(count) == 512
+    dispatcher.accepts = True
+    dispatcher.send(messages.Accepted(512))
+    thread.join(timeout=20)
+    assert len(count) == 1000
+    until(session.all_accepted, "all is accepted")
+
+
+# ids
+
+
+def test_the_id_is_there_at_once(dispatcher: Dispatcher, session: driver.Driver) -> None:
+    dispatcher.answer = lambda _: None
+    dispatcher.accepts = False
+    future = submit(session)
+    assert future.id == ids.task_text(future.task)
+    assert dispatcher.wait_items(1)[0].task == future.task
+    dispatcher.send(messages.Accepted(1))
+
+
+def test_with_a_key_the_id_is_that_of_the_call_that_exists(
+    dispatcher: Dispatcher, session: driver.Driver
+) -> None:
+    dispatcher.answer = lambda _: None
+    dispatcher.accepts = False
+    existing = ids.new_task_id()
+    future = submit(session, key="once")
+    number = dispatcher.wait_items(1)[0].number
+    asked: list[str] = []
+    thread = threading.Thread(target=lambda: asked.append(future.id))
+    thread.start()
+    until(lambda: session.link.turns.led, "id waits")
+    dispatcher.send(messages.FoundCall(number, existing), messages.Accepted(number))
+    thread.join(timeout=10)
+    assert asked == [ids.task_text(existing)]
+    fresh = submit(session, key="twice")
+    minted = fresh.known_task
+    dispatcher.wait_items(2)
+    dispatcher.send(messages.Accepted(number + 1))
+    assert fresh.task == minted
+
+
+@pytest.mark.parametrize("result_first", [True, False])
+def test_results_come_before_or_after_the_call_is_found(
+    dispatcher: Dispatcher, session: driver.Driver, *, result_first: bool
+) -> None:
+    dispatcher.answer = lambda _: None
+    dispatcher.accepts = False
+    future = submit(session, key="once")
+    number, existing = dispatcher.wait_items(1)[0].number, ids.new_task_id()
+    result = messages.Results((calls.CallResult(number, task.State.SUCCESS, "", "", json("5")),))
+    found = messages.FoundCall(number, existing)
+    dispatcher.send(*((result, found) if result_first else (found, result)))
+    assert future.result(10) == 5
+    assert future.task == existing
+    dispatcher.send(messages.Accepted(number))
+    until(session.all_accepted, "it is accepted")
+    assert not session._unconfirmed
+
+
+def test_a_task_of_somebody_else_is_watched(dispatcher: Dispatcher, session: driver.Driver) -> None:
+    wanted = ids.new_task_id()
+    future = session.future(wanted)
+    watched = dispatcher.wait_for(messages.Watch).items[0]
+    assert watched.task == wanted == future.task
+    dispatcher.results(calls.CallResult(watched.number, task.State.SUCCESS, "", "", json("3")))
+    assert future.result(10) == 3
+
+
+def test_a_task_that_nobody_knows_is_a_lookup_error(
+    dispatcher: Dispatcher, session: driver.Driver
+) -> None:
+    future = session.future(ids.new_task_id())
+    number = dispatcher.wait_for(messages.Watch).items[0].number
+    dispatcher.results(ended(number, task.State.PENDING))
+    with pytest.raises(LookupError, match=future.id):
+        future.result(10)
+
+
+# connecting again
+
+
+def test_after_a_reconnect_everything_that_matters_is_said_again(
+    dispatcher: Dispatcher, session: driver.Driver
+) -> None:
+    dispatcher.answer = lambda _: None
+    accepted = submit(session, "1")
+    over = submit(session, "2")
+    dispatcher.wait_items(2)
+    dispatcher.results(calls.CallResult(2, task.State.SUCCESS, "", "", json("2")))
+    assert over.result(10) == 2
+    until(session.all_accepted, "both are accepted")
+    watched = session.future(ids.new_task_id())
+    dispatcher.wait_for(messages.Watch)
+    dispatcher.accepts = False
+    kept = submit(session, "4")
+    dispatcher.wait_items(3)
+    dispatcher.seen.clear()
+    dispatcher.drop()
+    again = dispatcher.wait_for(messages.Watch)
+    assert {each.number: each.task for each in again.items} == {
+        1: accepted.known_task,
+        3: watched.known_task,
+    }
+    assert [each.number for each in dispatcher.all_of(messages.Template)] == [1]
+    assert [(item.number, item.task) for item in dispatcher.items(again=True)] == [
+        (4, kept.known_task)
+    ]
+    assert dispatcher.items(again=False) == []
+    order = [type(each) for each in dispatcher.seen]
+    assert order == [messages.DriverHello, messages.Template, messages.Submit, messages.Watch]
+    dispatcher.results(
+        *(calls.CallResult(n, task.State.SUCCESS, "", "", json("7")) for n in (1, 3, 4))
+    )
+    dispatcher.send(messages.Accepted(4))
+    assert [each.result(10) for each in (accepted, watched, kept)] == [7, 7, 7]
+
+
+def test_calls_made_while_there_is_no_link_are_sent_on_the_next(
+    dispatcher: Dispatcher, session: driver.Driver
+) -> None:
+    dispatcher.stop()
+    until(lambda: session.link.socket is None, "the link is gone")
+    futures = [submit(session, str(number)) for number in range(600)]
+    dispatcher.start()
+    assert [each.result(20) for each in futures] == list(range(600))
+    assert len({item.number for item in dispatcher.items()}) == 600
+
+
+def test_a_burst_survives_links_that_are_cut_again_and_again(
+    dispatcher: Dispatcher, session: driver.Driver
+) -> None:
+    """Each result comes, whatever of it was cut: a watched task answers anew, as a dispatcher
+    that has it does."""
+    done: dict[ids.TaskId, attempts.Payload] = {}
+
+    def answer(item: calls.CallItem) -> calls.CallResult:
+        done[item.task] = item.arguments
+        return scripted_dispatcher.succeeded(item)
+
+    def watch(item: calls.Watched) -> calls.CallResult:
+        return calls.CallResult(item.number, task.State.SUCCESS, "", "", done[item.task])
+
+    dispatcher.answer, dispatcher.watch = answer, watch
+    stop = threading.Event()
+
+    def cut() -> None:
+        while not stop.wait(0.02):
+            dispatcher.drop()
+
+    cutter = threading.Thread(target=cut)
+    cutter.start()
+    try:
+        while dispatcher.greetings < 8:
+            futures = [submit(session, str(number)) for number in range(1000)]
+            assert [each.result(30) for each in futures] == list(range(1000))
+    finally:
+        stop.set()
+        cutter.join()
+
+
+def test_a_cancel_is_said_again_until_the_task_is_over(
+    dispatcher: Dispatcher, session: driver.Driver
+) -> None:
+    dispatcher.answer = lambda _: None
+    future = submit(session)
+    assert future.cancel()
+    assert dispatcher.wait_for(messages.Cancel) == messages.Cancel((future.task,))
+    assert len(dispatcher.items()) == 1, "the call is sent before its cancel"
+    dispatcher.seen.clear()
+    dispatcher.drop()
+    assert dispatcher.wait_for(messages.Cancel).tasks == (future.task,)
+    dispatcher.results(ended(1, task.State.KILLED))
+    with pytest.raises(errors.Cancelled):
+        future.result(10)
+    assert not future.cancel()
+    dispatcher.seen.clear()
+    dispatcher.drop()
+    dispatcher.wait_for(messages.Template)
+    submit(session)
+    dispatcher.wait_items(1)
+    assert dispatcher.all_of(messages.Cancel) == []
+
+
+def test_cancelling_tasks_without_futures_keeps_nothing(
+    dispatcher: Dispatcher, session: driver.Driver
+) -> None:
+    for _ in range(20):
+        session.cancel([ids.new_task_id() for _ in range(1000)], recursive=False)
+    assert len(session._cancelling) <= 2000
+    dispatcher.wait_for(messages.Cancel, 20)
+    assert not any(each.recursive for each in dispatcher.all_of(messages.Cancel))
+
+
+# the end
+
+
+def test_when_the_dispatcher_stays_away_all_futures_fail(dispatcher: Dispatcher) -> None:
+    dispatcher.answer = lambda _: None
+    lasting = opened(dispatcher, patience_s=0.05)
+    futures = [submit(lasting) for _ in range(3)]
+    told = threading.Event()
+    futures[0].add_done_callback(lambda _: told.set())
+    dispatcher.wait_items(3)
+    dispatcher.stop()
+    for future in futures:
+        with pytest.raises(errors.DispatcherLost, match=r"no dispatcher for 0\.05 s"):
+            future.result(10)
+        assert future.done()
+        assert not future.cancelled()
+    assert told.wait(10)
+    with pytest.raises(errors.DispatcherLost):
+        submit(lasting)
+    with pytest.raises(errors.DispatcherLost):
+        lasting.future(ids.new_task_id())
+    lasting.close()
+
+
+def test_futures_that_nobody_keeps_are_let_go(
+    dispatcher: Dispatcher, session: driver.Driver
+) -> None:
+    kept = weakref.ref(submit(session))
+    until(lambda: not session._open, "it is over")
+    gc.collect()
+    assert kept() is None
+    assert not session._unaccepted
+    assert not session._batch
+
+
+def test_a_forked_child_is_told_and_the_parent_goes_on(
+    dispatcher: Dispatcher, session: driver.Driver
+) -> None:
+    done = submit(session, "1")
+    assert done.result(10) == 1
+    dispatcher.answer = lambda _: None
+    waits = submit(session)
+    dispatcher.wait_items(2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # a fork beside threads: our point
+        child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            assert done.result() == 1
+            for use in (lambda: submit(session), waits.result, waits.cancel):
+                with pytest.raises(errors.NoSession, match="forked"):
+                    use()
+            session.close()
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+    dispatcher.results(calls.CallResult(2, task.State.SUCCESS, "", "", json("2")))
+    assert waits.result(10) == 2
+    assert len(dispatcher.items()) == 2
+    assert dispatcher.greetings == 1
+
+
+# the current one
+
+
+def test_the_innermost_open_session_is_the_current_one(dispatcher: Dispatcher) -> None:
+    with pytest.raises(errors.NoSession, match=r"kiln\.start"):
+        session.current()
+    with opened(dispatcher) as outer:
+        with opened(dispatcher) as inner:
+            assert session.current() is inner
+            inner.close()
+            assert session.current() is outer
+        assert session.current() is outer
+    with pytest.raises(errors.NoSession):
+        session.current()
+
+
+def test_close_sends_what_was_submitted_and_waits_until_it_is_kept(
+    dispatcher: Dispatcher,
+) -> None:
+    dispatcher.answer = lambda _: None
+    closed: list[int] = []
+    with opened(dispatcher, on_close=lambda: closed.append(1)) as made:
+        future = submit(made)
+    assert len(dispatcher.items()) == 1
+    made.close()
+    assert closed == [1]
+    with pytest.raises(errors.DispatcherLost, match="closed"):
+        future.result()
+
+
+def test_a_session_that_could_not_be_opened_is_closed(
+    dispatcher: Dispatcher, tmp_path: Path
+) -> None:
+    dispatcher.refusal = messages.Refused("Unauthorized", "wrong token", retry=False)
+    closed: list[int] = []
+    with pytest.raises(channel_errors.LinkRefused, match="wrong token"):
+        opened(dispatcher, on_close=lambda: closed.append(1))
+    assert closed == [1]
+    with pytest.raises(errors.NoSession):
+        session.current()
+
+
+async def test_a_session_can_be_closed_in_a_running_loop(dispatcher: Dispatcher) -> None:
+    async with opened(dispatcher) as made:
+        assert await submit(made, "4") == 4
+    with pytest.raises(errors.DispatcherLost):
+        submit(made)
