@@ -47,6 +47,7 @@ class Owner(Protocol):
     def cancel(self, tasks: Iterable[ids.TaskId]) -> None: ...
     def suspended(self, tasks: Sequence[ids.TaskId]) -> None: ...
     def resumed(self) -> None: ...
+    def call_back(self, callback: Callable[[Any], object], future: Any) -> None: ...
 
 
 class Future(Generic[T_co]):
@@ -131,7 +132,7 @@ class Future(Generic[T_co]):
             callbacks.call(fn, self)
             return
         self._flush()
-        self.when_done(lambda future: callbacks.runner.put(fn, future))
+        self.when_done(lambda future: future.owner().call_back(fn, future))
 
     def when_done(self, hook: Hook) -> None:
         """As `add_done_callback`, in whichever thread settles it: must be quick and not raise."""

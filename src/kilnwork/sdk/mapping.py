@@ -135,13 +135,10 @@ class Fed(futures.Futures[T]):
             self._open[index] = future
             self._items.append(future)
             self._changed.notify_all()
-        if self._by_itself:
-            future.add_done_callback(lambda _: self._over(index))
-        elif future.done():
-            self._over(index)
+        future.add_done_callback(lambda _: self._over(index))
 
     def _over(self, index: int) -> None:
-        """A call is over: count it, once, and submit the next."""
+        """A call is over: count it, once, and submit the next; in any thread."""
         with self._changed:
             future = self._open.pop(index, None)
         if future is None:
@@ -150,7 +147,8 @@ class Fed(futures.Futures[T]):
             error = future.exception()
             if error is not None:
                 self._count(error)
-        self.feed()
+        if self._by_itself:
+            self.feed()
 
     def _count(self, error: BaseException) -> None:
         limit = self._limits.max_failed or 0
@@ -200,3 +198,4 @@ class Fed(futures.Futures[T]):
             for index, future in some.items():
                 if future.done():
                     self._over(index)
+            self.feed()

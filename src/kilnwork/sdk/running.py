@@ -6,31 +6,59 @@ event loop of its own, which is over with the call. asyncio is imported for thos
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from inspect import isasyncgen, iscoroutine
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import asyncio
+
+NewLoop = Callable[[], "asyncio.AbstractEventLoop"]
 
 
-def call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def call(
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    new_loop: NewLoop | None = None,
+) -> Any:
     """What the function returns; for an async function, what awaiting that gives."""
     value = function(*args, **kwargs)
     if iscoroutine(value):
-        import asyncio  # noqa: PLC0415 - 50 ms that plain functions do not need
-
-        return asyncio.run(value)
+        with _runner(new_loop) as runner:
+            return runner.run(value)
     return value
 
 
 def iterate(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    new_loop: NewLoop | None = None,
 ) -> Iterator[Any]:
     """What a generator function yields. Close the iterator to close the generator."""
     made = function(*args, **kwargs)
-    return _driven(made) if isasyncgen(made) else iter(made)
+    return _driven(made, new_loop) if isasyncgen(made) else iter(made)
 
 
-def _driven(source: AsyncIterator[Any]) -> Iterator[Any]:
-    import asyncio  # noqa: PLC0415 - as above
+def check_returns(value: Any, count: int) -> None:
+    """Raise ValueError unless `value` can be taken apart into so many (`returns=`)."""
+    if count > 1 and not (isinstance(value, tuple | list) and len(value) == count):
+        size = f" of {len(value)}" if isinstance(value, tuple | list) else ""
+        raise ValueError(
+            f"the task has returns={count}, but its function returned a {type(value).__name__}"
+            f"{size}: return a tuple of {count}"
+        )
 
-    with asyncio.Runner() as runner:
+
+def _runner(new_loop: NewLoop | None) -> "asyncio.Runner":
+    import asyncio  # noqa: PLC0415 - 50 ms that plain functions do not need
+
+    return asyncio.Runner(loop_factory=new_loop)
+
+
+def _driven(source: AsyncIterator[Any], new_loop: NewLoop | None) -> Iterator[Any]:
+    with _runner(new_loop) as runner:
         try:
             while True:
                 try:

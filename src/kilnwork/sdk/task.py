@@ -197,7 +197,7 @@ class Task(Generic[P, R_co]):
         given = self._options
         if given.cluster is None:
             given = options.changed(given, {"cluster": here.cluster}, of=self._code.name)
-        self._bound.number = here.template(
+        number = here.template(
             options.spec(
                 given,
                 function=self._code.name,
@@ -206,7 +206,8 @@ class Task(Generic[P, R_co]):
                 stream=isinstance(self, StreamTask),
             )
         )
-        self._bound.session = weakref.ref(here)
+        here.remember(number, self)
+        self._bound.number, self._bound.session = number, weakref.ref(here)
 
     def _shipped(self, here: session.Session) -> str | None:
         """The digest of the blob with this task; None if workers can import it."""

@@ -1,1 +1,14 @@
-"""For tests of programs that use kilnwork: run their tasks in the process, in no time."""
+"""For tests of programs that use kilnwork: their tasks run in the test's own process, in no time.
+
+`with kiln.testing.inline():` is a session without dispatcher, worker or journal. Retries, keys,
+errors, futures as arguments, delegation, cancellation and generators mean what they mean elsewhere,
+and arguments and results are packed as elsewhere, so that what cannot be sent is found. Time is
+virtual: retry delays, timeouts and sleeping tasks take none. For a fixture see `testing.plugin`.
+Not a runtime: one task at a time, and nothing outlives the `with`.
+"""
+
+from kilnwork.testing.clock import VirtualClock
+from kilnwork.testing.sessions import InlineSession, inline
+
+__all__ = ["InlineSession", "VirtualClock", "inline"]
+"""Public; also as `kilnwork.testing.NAME`."""
