@@ -6,14 +6,24 @@ Used by `wiring` only.
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from kilnwork.api import reasons, resource
+from kilnwork.api import meta, reasons, resource
+from kilnwork.channel import errors as channel_errors
 from kilnwork.controllers import caches as known_caches
-from kilnwork.controlplane.apiserver import authz
+from kilnwork.controlplane import cluster
+from kilnwork.controlplane.apiserver import authn, authz
 from kilnwork.dispatch import hub, model, queries
 from kilnwork.kit import ids
 from kilnwork.server import metrics, ports
+
+
+class WorkerVerifier(Protocol):
+    """The half of `channel.ports.TokenVerifier` that `controllers` have."""
+
+    async def verify(self, namespace: str, cluster: str, credential: str) -> bool:
+        """True for a worker's token."""
+        ...
 
 
 class RbacRights:
@@ -24,6 +34,10 @@ class RbacRights:
 
     async def refusal(self, user: Any, question: ports.Question) -> str | None:
         """None when allowed, else Kubernetes' own text."""
+        return self.refused(user, question)
+
+    def refused(self, user: authn.User, question: ports.Question) -> str | None:
+        """The same, at once."""
         attributes = authz.Attributes(
             verb=question.verb,
             api_group=resource.GROUP,
@@ -35,6 +49,72 @@ class RbacRights:
         if self._authorizer.allowed(user, attributes).allowed:
             return None
         return authz.refusal(user, attributes)
+
+
+class ChannelVerifier:
+    """`channel.ports.TokenVerifier`: workers by their cluster's Secret, drivers by RBAC.
+
+    A driver shows a token of the API server; who may create Tasks in a namespace may submit calls.
+    """
+
+    def __init__(self, workers: WorkerVerifier, plane: cluster.ControlPlane) -> None:
+        self._workers = workers
+        self._plane = plane
+        self._rights = RbacRights(plane.authorizer)
+
+    async def verify(self, namespace: str, cluster: str, credential: str) -> bool:
+        """As `controllers` say."""
+        return await self._workers.verify(namespace, cluster, credential)
+
+    async def verify_driver(self, namespace: str, credential: str) -> bool:
+        """True when the token may submit; raises LinkRefused when it is good for other things."""
+        user = self._plane.authenticator.token_user(credential)
+        if user is None:
+            return False
+        question = ports.Question(verb="create", namespace=namespace)
+        refused = self._rights.refused(user, question)
+        if refused is not None:
+            raise channel_errors.LinkRefused("Forbidden", refused, retry=False)
+        if namespace not in _namespaces(self._plane):
+            raise channel_errors.LinkRefused(
+                "Namespace", f'namespace "{namespace}" does not exist', retry=False
+            )
+        return True
+
+
+class KnownClusters:
+    """`server.ports.Clusters`: objects of the API server, numbers of the hub."""
+
+    def __init__(self, running: hub.Hub, plane: cluster.ControlPlane) -> None:
+        self._hub = running
+        self._plane = plane
+
+    def namespaces(self) -> list[str]:
+        """All namespaces, sorted."""
+        return sorted(_namespaces(self._plane))
+
+    def clusters(self, namespace: str) -> list[ports.Cluster]:
+        """The TaskClusters of a namespace, sorted by name."""
+        found = self._plane.writer.lookup.list(resource.TASK_CLUSTERS, namespace)
+        return [self._cluster(namespace, name) for name in sorted(map(_name, found))]
+
+    def _cluster(self, namespace: str, name: str) -> ports.Cluster:
+        view = self._hub.cluster(namespace, name)
+        return ports.Cluster(
+            name=name,
+            workers=0 if view is None else sum(w.ready for w in view.workers),
+            slots=0 if view is None else view.slots,
+            busy=0 if view is None else view.busy,
+            queued=0 if view is None else view.queued,
+        )
+
+
+def _name(found: meta.JsonObject) -> str:
+    return str(found["metadata"]["name"])
+
+
+def _namespaces(plane: cluster.ControlPlane) -> set[str]:
+    return {_name(found) for found in plane.writer.lookup.list(resource.NAMESPACES)}
 
 
 class HubJournal:
@@ -56,9 +136,11 @@ class HubJournal:
         found = self._reader.find(namespace, name)
         return None if found is None else self._hub.view(found.task) or found
 
-    def tasks(self, namespace: str, *, limit: int, below: int | None) -> ports.Page:
+    def tasks(
+        self, namespace: str, *, wanted: model.Wanted, limit: int, below: int | None
+    ) -> ports.Page:
         """Tasks of a namespace, newest first."""
-        return ports.Page(*self._reader.tasks(namespace, limit=limit, below=below))
+        return ports.Page(*self._reader.tasks(namespace, wanted=wanted, limit=limit, below=below))
 
     def log_file(self, task: ids.TaskId, *, run: int, attempt: int) -> Path:
         """Where the output of an attempt is kept."""
@@ -67,6 +149,10 @@ class HubJournal:
     async def kill(self, task: ids.TaskId) -> None:
         """Ask for the task to be stopped."""
         await self._hub.kill(task, reason=reasons.Reason.KILLED)
+
+    async def retry(self, task: ids.TaskId, *, force: bool) -> None:
+        """Start a new run of a task that is over."""
+        await self._hub.retry(task, force=force)
 
     def close(self) -> None:
         """Let go of the file."""

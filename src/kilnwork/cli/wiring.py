@@ -152,20 +152,25 @@ class Server:
 
     async def _start_hub(self) -> None:
         data = self._settings.data_dir
+        blobs = data / "blobs"
+        blobs.mkdir(mode=0o700, exist_ok=True)
         store = journal.Journal(data / "journal.db")
         self._hub = hub.Hub(
             store,
             clock=self._clock,
-            verifier=self._controllers.verifier,
+            verifier=adapters.ChannelVerifier(self._controllers.verifier, self._plane),
             logs_dir=data / "logs",
             entropy=ids.system_entropy(),
-            options=hub.Options(on_failure=lambda error: self._fail("dispatcher", error)),
+            options=hub.Options(
+                on_failure=lambda error: self._fail("dispatcher", error), blobs_dir=blobs
+            ),
         )
         await self._hub.start(self._socket)
         self._stops.append(("dispatcher", self._hub.stop))
         reader = adapters.HubJournal(self._hub, store.path)
         rights = adapters.RbacRights(self._plane.authorizer)
-        self._api.app = api.Api(reader, rights, time=self._clock)
+        clusters = adapters.KnownClusters(self._hub, self._plane)
+        self._api.app = api.Api(reader, rights, clusters, time=self._clock)
         self._metrics.app = metrics.app(self._samples)
 
         async def close() -> None:

@@ -94,7 +94,7 @@ class ControlPlane:
 
     `mount` before or after `start`. Attributes for the wiring: `data_dir`, `run_dir` (a private
     folder with a path short enough for sockets), `kubeconfig` (a path), and, once started,
-    `address`, `http_address`, `authorizer`, `writer`, `certificates`, `node`.
+    `address`, `http_address`, `authenticator`, `authorizer`, `writer`, `certificates`, `node`.
     """
 
     def __init__(self, settings: Settings, tools: Tools | None = None) -> None:
@@ -295,6 +295,9 @@ class ControlPlane:
         minter = tokens.Tokens(
             self.certificates.signing_key(), clock=tools.clock, new_uid=tools.new_uid
         )
+        self.authenticator = authn.Authenticator(
+            minter, admin_token=admin_token, lookup=self.writer.lookup
+        )
         logs = podlogs.PodLogs(self.certificates)
         self._stops.append(("pod logs", logs.close))
         return app.Parts(
@@ -302,9 +305,7 @@ class ControlPlane:
             deleter=self._deleter,
             hub=self._hub,
             keeper=self._keeper,
-            authenticator=authn.Authenticator(
-                minter, admin_token=admin_token, lookup=self.writer.lookup
-            ),
+            authenticator=self.authenticator,
             authorizer=self.authorizer,
             minter=minter,
             logs=logs,

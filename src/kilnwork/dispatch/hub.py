@@ -33,6 +33,7 @@ from kilnwork.dispatch import (
     model,
     records,
     requests,
+    rerunning,
     retention,
     store,
     submitters,
@@ -196,6 +197,20 @@ class Hub:
         if view is None:
             raise errors.HubStopped("the journal lost a task that it had accepted")
         return view
+
+    async def retry(self, task: ids.TaskId, *, force: bool = False) -> None:
+        """Start a new run of a spawned task that is over; on disk when this returns.
+
+        Raises `RunRefused` when it is unknown, not over, or has succeeded and `force` is False.
+        """
+        self._core.check()
+        row = self._core.reader.task_row(task)
+        refusal = rerunning.refusal(row, force=force)
+        if row is None or refusal:
+            raise errors.RunRefused(refusal)
+        values = self._core.reader.values(row.namespace, row.needed)
+        self._core.tell(rerunning.of_row(row, values))
+        await self._core.settled()
 
     async def kill(self, task: ids.TaskId, *, reason: str, message: str = "") -> None:
         """Kill a task and its unfinished children; on disk when this returns.

@@ -36,6 +36,27 @@ class Submit(msgspec.Struct, frozen=True):
     force: bool = False
 
 
+class Rerun(msgspec.Struct, frozen=True, kw_only=True):
+    """Start a spawned task anew whose run before `run` is over; all else is as it was.
+
+    `arguments` is None for a command. `values`: how those ended of `needs` that have. `key`: by
+    which its driver finds it.
+    """
+
+    task: ids.TaskId
+    run: int
+    namespace: str
+    name: str | None
+    spec: api_task.TaskSpec
+    inputs: bytes | None
+    arguments: attempts.Payload | None
+    needs: tuple[ids.TaskId, ...]
+    values: Mapping[ids.TaskId, calls.Value]
+    parent: attempts.AttemptRef | None
+    key: str | None
+    source: bytes
+
+
 class Kill(msgspec.Struct, frozen=True):
     """End a task and, recursively, its unfinished children."""
 
@@ -313,6 +334,7 @@ class Stalled(msgspec.Struct, frozen=True):
 
 Input = (
     Submit
+    | Rerun
     | Kill
     | Suspend
     | Release

@@ -23,6 +23,7 @@ from kilnwork.dispatch import (
     lifecycle,
     memory,
     records,
+    rerunning,
     slots,
     spawning,
     story,
@@ -44,6 +45,7 @@ class Machine:
         self.memory = mem
         self._handlers: dict[type, Callable[[Any, inputs.Moment], None]] = {
             inputs.Submit: self._submit,
+            inputs.Rerun: lambda item, now: rerunning.rerun(mem, item, now),
             inputs.Kill: self._kill,
             inputs.Suspend: self._suspend,
             inputs.Release: lambda item, _: self._release(item),

@@ -43,7 +43,8 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True):
     the newest attempt's worker, "" when there was none. `started`: first start of this run;
     all times are wall clock, seconds. `stopped`: True is proof that nothing of it runs any more,
     False means that such proof is missing, None that something may rightly run.
-    `suspended`: no attempt starts before it is let go; one that runs goes on.
+    `suspended`: no attempt starts before it is let go; one that runs goes on. `function`: what a
+    call calls, "" for a command.
     `seq` rises with every change of this task; 0 when nothing changed since the dispatcher started.
     """
 
@@ -71,7 +72,17 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True):
     progress: Progress | None
     parent: attempts.AttemptRef | None
     suspended: bool = False
+    function: str = ""
     seq: int
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """Which tasks of a namespace; None: any. `function`: as `spec.call.function` has it."""
+
+    state: api_task.State | None = None
+    declared: bool | None = None
+    parent: ids.TaskId | None = None
+    function: str | None = None
 
 
 class AttemptView(msgspec.Struct, frozen=True, kw_only=True):

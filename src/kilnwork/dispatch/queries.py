@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 
 _SQL = statements.QUERIES
 _NEWEST = 1 << 62
+PAGE_ROWS = 10_000
+"""Rows that one page of a list looks at: some ten milliseconds."""
 
 
 class Queries:
@@ -59,13 +61,27 @@ class Queries:
         return None
 
     def tasks(
-        self, namespace: str, *, limit: int = 500, below: int | None = None
+        self,
+        namespace: str,
+        *,
+        wanted: model.Wanted = model.Wanted(),
+        limit: int = 500,
+        below: int | None = None,
     ) -> tuple[list[model.TaskView], int | None]:
-        """Newest runs, newest first, and what to give as `below` for the next page."""
-        arguments = (namespace, below or _NEWEST, limit)
-        found = list(self._task_rows("newest_in_namespace", arguments))
-        more = found[-1].row if len(found) == limit else None
-        return [self.view(row) for row in found], more
+        """Newest runs, newest first, and what to give as `below` for the next page.
+
+        A page looks at `PAGE_ROWS` rows at most, so that it never takes long: it may hold fewer
+        tasks than `limit`, even none, and still be followed by another.
+        """
+        below = below or _NEWEST
+        [(lowest,)] = self._all("looked_at", (below, PAGE_ROWS))
+        if lowest is None:
+            return [], None
+        only = (wanted.state, wanted.declared, wanted.parent, wanted.function)
+        found = list(self._task_rows("listed", (namespace, below, lowest, limit, *only)))
+        last = found[-1].row if len(found) == limit else lowest
+        more = any(row is not None for (row,) in self._all("looked_at", (last, 1)))
+        return [self.view(row) for row in found], last if more else None
 
     def attempts(self, task: ids.TaskId, *, run: int | None = None) -> list[model.AttemptView]:
         """All attempts of a run, in order."""

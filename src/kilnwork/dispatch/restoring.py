@@ -126,6 +126,7 @@ def _task(
     )
     task = records.of_submission(row.row, submission, mem.cluster(row.namespace, row.cluster))
     task.stored = True
+    task.run = row.run  # that of a template is 1
     task.state = api_task.State(row.state)
     task.reason, task.message = row.reason, row.message
     task.attempt = row.attempt

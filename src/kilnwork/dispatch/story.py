@@ -35,6 +35,7 @@ def _ends(ends: tuple[calls.CallEnd, ...]) -> Gist:
 
 _GISTS: dict[type, Callable[[Any], Gist]] = {
     inputs.Submit: lambda item: (item.submission.task, item.submission.spec.run),
+    inputs.Rerun: lambda item: (item.task, item.run),
     inputs.Spawn: lambda item: (item.link, item.serial, item.parent, item.child_key, item.task),
     inputs.Finished: lambda item: (
         item.link, item.serial, item.ref, item.outcome.ending, item.outcome.proof,

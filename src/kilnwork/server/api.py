@@ -1,12 +1,14 @@
-"""`/v1`: tasks of the journal, declared and spawned alike: list, read, logs, why, cancel.
+"""`/v1`: tasks of the journal, declared and spawned alike: list, read, logs, why, cancel, retry.
 
-| path below /v1/namespaces/NS/tasks | |
+| path below /v1/namespaces/NS | |
 |---|---|
-| GET (none) | list, newest first: `declared`, `state`, `limit`, `continue` |
-| GET /REF | one task by name or id; `wait=SECONDS` answers when it is over |
-| GET /REF/logs | its output: `follow`, `run`, `attempt`, `tail` |
-| GET /REF/why | one sentence |
-| POST /REF/cancel | stop it |
+| GET /clusters | TaskClusters to which tasks can be submitted |
+| GET /tasks | list, newest first: `declared`, `state`, `parent`, `function`, `limit`, `continue` |
+| GET /tasks/REF | one task by name or id; `wait=SECONDS` answers when it is over |
+| GET /tasks/REF/logs | its output: `follow`, `run`, `attempt`, `tail` |
+| GET /tasks/REF/why | one sentence, and the Python error if there is one |
+| POST /tasks/REF/cancel | stop it |
+| POST /tasks/REF/retry | a new run of a spawned task; `force` for one that has succeeded |
 
 An ASGI app. Authentication is done by whoever mounts it; rights are asked of `ports.Rights`.
 """
@@ -14,7 +16,10 @@ An ASGI app. Authentication is done by whoever mounts it; rights are asked of `p
 from collections.abc import Awaitable, Callable
 from urllib import parse
 
+import msgspec
+
 from kilnwork.api import task as api_task
+from kilnwork.dispatch import errors as dispatch_errors
 from kilnwork.dispatch import model
 from kilnwork.kit import clock, ids
 from kilnwork.server import asgi, documents, errors, logs, ports, why
@@ -29,17 +34,26 @@ _Handler = Callable[[asgi.Request, model.TaskView, asgi.Send], Awaitable[None]]
 
 
 class Api:
-    """The app. `journal` and `rights` are ports; `time` only for sentences and deadlines."""
+    """The app. All but `time` are ports; that is only for sentences and deadlines."""
 
-    def __init__(self, journal: ports.Journal, rights: ports.Rights, *, time: clock.Clock) -> None:
+    def __init__(
+        self,
+        journal: ports.Journal,
+        rights: ports.Rights,
+        clusters: ports.Clusters,
+        *,
+        time: clock.Clock,
+    ) -> None:
         self._journal = journal
         self._rights = rights
+        self._clusters = clusters
         self._clock = time
         self._subs: dict[tuple[str, str], _Handler] = {
             ("GET", ""): self._task,
             ("GET", "logs"): self._logs,
             ("GET", "why"): self._why,
             ("POST", "cancel"): self._cancel,
+            ("POST", "retry"): self._retry,
         }
 
     async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
@@ -55,6 +69,8 @@ class Api:
         match segments:
             case ["v1", "namespaces", namespace, "tasks"]:
                 await self._list(request, namespace, send)
+            case ["v1", "namespaces", namespace, "clusters"]:
+                await self._list_clusters(request, namespace, send)
             case ["v1", "namespaces", namespace, "tasks", ref, *sub] if len(sub) <= 1:
                 await self._one(request, (namespace, ref, sub[0] if sub else ""), send)
             case _:
@@ -66,17 +82,50 @@ class Api:
         if request.method != "GET":
             raise errors.MethodNotAllowed
         await self._check(request, ports.Question(verb="list", namespace=namespace))
-        wanted = _filter(request)
         page = self._journal.tasks(
             namespace,
+            wanted=self._wanted(request, namespace),
             limit=request.number("limit", least=1, most=MAX_LIMIT) or 500,
             below=request.number("continue", least=1, most=1 << 62),
         )
-        items = [documents.task(view) for view in page.tasks if wanted(view)]
-        document: dict[str, object] = {"items": items}
+        document: dict[str, object] = {"items": [documents.task(view) for view in page.tasks]}
         if page.more is not None:
             document["continue"] = str(page.more)
         await asgi.json(send, document)
+
+    def _wanted(self, request: asgi.Request, namespace: str) -> model.Wanted:
+        state = request.query.get("state") or None
+        if state is not None and state not in list(api_task.State):
+            known = ", ".join(api_task.State)
+            raise errors.BadRequest(f"state={state}: known states are {known}")
+        parent = request.query.get("parent") or None
+        return model.Wanted(
+            state=None if state is None else api_task.State(state),
+            declared=None if "declared" not in request.query else request.flag("declared"),
+            parent=None if parent is None else self._known(namespace, parent).task,
+            function=request.query.get("function") or None,
+        )
+
+    async def _list_clusters(self, request: asgi.Request, namespace: str, send: asgi.Send) -> None:
+        """For whoever may submit; a namespace that is not there is answered with those that are."""
+        if request.method != "GET":
+            raise errors.MethodNotAllowed
+        known = self._clusters.namespaces()
+        if namespace not in known:
+            usable = [one for one in known if await self._submits_to(request, one) is None]
+            raise errors.NotFound(
+                f'namespace "{namespace}" does not exist; those that you may use: '
+                f"{', '.join(usable) or 'none'}"
+            )
+        refused = await self._submits_to(request, namespace)
+        if refused is not None:
+            raise errors.Forbidden(refused)
+        items = [msgspec.to_builtins(one) for one in self._clusters.clusters(namespace)]
+        await asgi.json(send, {"items": items})
+
+    async def _submits_to(self, request: asgi.Request, namespace: str) -> str | None:
+        question = ports.Question(verb="create", namespace=namespace)
+        return await self._rights.refusal(request.user, question)
 
     async def _one(
         self, request: asgi.Request, address: tuple[str, str, str], send: asgi.Send
@@ -87,15 +136,9 @@ class Api:
             known = any(name == sub for _, name in self._subs)
             if known:
                 raise errors.MethodNotAllowed
-            raise errors.NotFound(f"a task has no {sub!r}: it has logs, why and cancel")
+            raise errors.NotFound(f"a task has no {sub!r}: it has logs, why, cancel and retry")
         await self._check(request, _question(namespace, ref, sub))
-        view = self._resolve(namespace, ref)
-        if view is None:
-            raise errors.NotFound(
-                f'the journal has no task "{ref}" in namespace "{namespace}": it may not have been '
-                "accepted yet, or was forgotten"
-            )
-        await handler(request, view, send)
+        await handler(request, self._known(namespace, ref), send)
 
     async def _check(self, request: asgi.Request, question: ports.Question) -> None:
         """Reading a log takes `get` on tasks/log or on tasks."""
@@ -107,6 +150,15 @@ class Api:
             refused = await self._rights.refusal(request.user, whole)
         if refused is not None:
             raise errors.Forbidden(refused)
+
+    def _known(self, namespace: str, ref: str) -> model.TaskView:
+        view = self._resolve(namespace, ref)
+        if view is None:
+            raise errors.NotFound(
+                f'the journal has no task "{ref}" in namespace "{namespace}": it may not have been '
+                "accepted yet, or was forgotten"
+            )
+        return view
 
     def _resolve(self, namespace: str, ref: str) -> model.TaskView | None:
         try:
@@ -129,10 +181,23 @@ class Api:
     async def _why(self, _: asgi.Request, view: model.TaskView, send: asgi.Send) -> None:
         sentence = why.sentence(documents.facts(view), now=self._clock.wall())
         facts = {"state": view.state, "reason": view.reason, "message": view.message}
-        await asgi.json(send, {"why": sentence, **facts})
+        document = {"why": sentence, **facts, "error": documents.error(view)}
+        await asgi.json(send, {key: value for key, value in document.items() if value is not None})
 
     async def _cancel(self, _: asgi.Request, view: model.TaskView, send: asgi.Send) -> None:
         await self._journal.kill(view.task)
+        after = self._journal.view(view.task) or view
+        await asgi.json(send, documents.task(after), status=202)
+
+    async def _retry(self, request: asgi.Request, view: model.TaskView, send: asgi.Send) -> None:
+        if view.declared:
+            raise errors.Conflict(
+                f"task {view.name} is an object: raise its spec.run, as `kiln retry` does"
+            )
+        try:
+            await self._journal.retry(view.task, force=request.flag("force"))
+        except dispatch_errors.RunRefused as error:
+            raise errors.Conflict(str(error)) from error
         after = self._journal.view(view.task) or view
         await asgi.json(send, documents.task(after), status=202)
 
@@ -214,17 +279,7 @@ def _segments(scope: asgi.Scope) -> list[str]:
 
 
 def _question(namespace: str, ref: str, sub: str) -> ports.Question:
-    if sub == "cancel":
+    if sub in ("cancel", "retry"):
         return ports.Question(verb="patch", namespace=namespace, name=ref)
     subresource = "log" if sub == "logs" else ""
     return ports.Question(verb="get", namespace=namespace, name=ref, subresource=subresource)
-
-
-def _filter(request: asgi.Request) -> Callable[[model.TaskView], bool]:
-    """What `state` and `declared` leave; a page may hold fewer tasks than `limit` for it."""
-    state = request.query.get("state") or None
-    if state is not None and state not in list(api_task.State):
-        known = ", ".join(api_task.State)
-        raise errors.BadRequest(f"state={state}: known states are {known}")
-    declared = None if "declared" not in request.query else request.flag("declared")
-    return lambda view: state in (None, view.state) and declared in (None, view.declared)

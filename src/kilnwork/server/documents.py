@@ -1,7 +1,7 @@
 """Tasks as JSON documents of `/v1`, in the field names of a Task's status.
 
-Pure; used by `api`. Never shows commands, environment or inputs: who may read them reads the
-object.
+Pure; used by `api`. Never shows commands, environment, arguments or inputs: who may read them reads
+the object. Nothing is unpickled: a Python result is shown by type and size, an error by its text.
 """
 
 from typing import Any
@@ -13,7 +13,9 @@ from kilnwork.dispatch import model
 from kilnwork.kit import clock, ids
 from kilnwork.server import why
 
-JSON = "application/json"
+_decode_error: msgspec.msgpack.Decoder[attempts.ErrorInfo] = msgspec.msgpack.Decoder(
+    attempts.ErrorInfo
+)
 
 
 def task(view: model.TaskView) -> dict[str, Any]:
@@ -23,6 +25,7 @@ def task(view: model.TaskView) -> dict[str, Any]:
         "namespace": view.namespace,
         "name": view.name,
         "clusterName": view.cluster,
+        "function": view.function or None,
         "declared": view.declared,
         "run": view.run,
         "state": str(view.state),
@@ -34,7 +37,8 @@ def task(view: model.TaskView) -> dict[str, Any]:
         "podName": view.worker or None,
         "nodeName": view.node or None,
         "exitCode": view.exit_code,
-        "result": None if view.result is None else _result(view.result),
+        "result": _result(view),
+        "error": error(view),
         "creationTime": clock.rfc3339_micro(view.created),
         "startTime": _time(view.started),
         "finishTime": _time(view.finished),
@@ -54,11 +58,41 @@ def _progress(progress: model.Progress) -> dict[str, Any]:
     return {"fraction": progress.fraction, "message": progress.message}
 
 
-def _result(payload: attempts.Payload) -> dict[str, Any]:
-    document: dict[str, Any] = {"mediaType": payload.media_type, "sizeBytes": len(payload.data)}
-    if payload.media_type == JSON:
+def _result(view: model.TaskView) -> dict[str, Any] | None:
+    payload = view.result
+    if payload is None or payload.media_type == attempts.ERROR:
+        return None
+    document: dict[str, Any] = {
+        "mediaType": payload.media_type,
+        "sizeBytes": payload.size if payload.digest is not None else len(payload.data),
+    }
+    if payload.digest is not None:
+        document["digest"] = f"sha256:{payload.digest.hex()}"
+    elif payload.media_type == attempts.JSON:
         document["value"] = msgspec.Raw(payload.data)
     return document
+
+
+def error(view: model.TaskView) -> dict[str, Any] | None:
+    """The Python exception that ended it, None when there was none, or it is too large to show."""
+    payload = view.result
+    if payload is None or payload.media_type != attempts.ERROR or payload.digest is not None:
+        return None
+    try:
+        return _error(_decode_error.decode(payload.data))
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def _error(info: attempts.ErrorInfo) -> dict[str, Any]:
+    document = {
+        "type": info.type,
+        "text": info.text,
+        "notes": list(info.notes),
+        "traceback": info.traceback,
+        "cause": None if info.cause is None else _error(info.cause),
+    }
+    return {key: value for key, value in document.items() if value}
 
 
 def facts(view: model.TaskView) -> why.Facts:

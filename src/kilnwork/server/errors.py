@@ -48,6 +48,13 @@ class MethodNotAllowed(HttpError):
     reason = "MethodNotAllowed"
 
 
+class Conflict(HttpError):
+    """The task is not in a state that allows this."""
+
+    status = 409
+    reason = "Conflict"
+
+
 class NotReady(HttpError):
     """The server is starting or stopping: ask again in a moment."""
 

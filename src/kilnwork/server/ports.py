@@ -34,8 +34,30 @@ class Page(msgspec.Struct, frozen=True):
     more: int | None
 
 
+class Cluster(msgspec.Struct, frozen=True, kw_only=True):
+    """A TaskCluster as far as those need it who submit to it."""
+
+    name: str
+    workers: int
+    slots: int
+    busy: int
+    queued: int
+
+
+class Clusters(Protocol):
+    """Where tasks may be submitted to, as the controllers see it now."""
+
+    def namespaces(self) -> Sequence[str]:
+        """All namespaces, sorted."""
+        ...
+
+    def clusters(self, namespace: str) -> Sequence[Cluster]:
+        """The TaskClusters of a namespace, sorted by name."""
+        ...
+
+
 class Journal(Protocol):
-    """Reading tasks, and asking for one to be stopped. Reads may be repeated and do not block."""
+    """Reading tasks, and asking for changes to one. Reads may be repeated and do not block."""
 
     def view(self, task: ids.TaskId) -> model.TaskView | None:
         """The newest run of a task, None when it is unknown."""
@@ -45,8 +67,11 @@ class Journal(Protocol):
         """The newest task of that name, None when there is none."""
         ...
 
-    def tasks(self, namespace: str, *, limit: int, below: int | None) -> Page:
-        """At most `limit` tasks of a namespace; `below` is `more` of the page before."""
+    def tasks(self, namespace: str, *, wanted: model.Wanted, limit: int, below: int | None) -> Page:
+        """At most `limit` tasks of a namespace; `below` is `more` of the page before.
+
+        A page may hold fewer than there are, none even, and still have one after it.
+        """
         ...
 
     def log_file(self, task: ids.TaskId, *, run: int, attempt: int) -> Path:
@@ -55,4 +80,12 @@ class Journal(Protocol):
 
     async def kill(self, task: ids.TaskId) -> None:
         """Ask for the task to be stopped, durably; nothing happens to one that is over."""
+        ...
+
+    async def retry(self, task: ids.TaskId, *, force: bool) -> None:
+        """Start a new run of a spawned task that is over, durably.
+
+        Raises `dispatch.errors.RunRefused` when it is not over, or has succeeded and `force` is
+        False.
+        """
         ...

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from kilnwork.api import attempts, task
+from kilnwork.dispatch import errors as dispatch_errors
 from kilnwork.dispatch import model
 from kilnwork.kit import clock, ids
 from kilnwork.server import api, asgi, ports
@@ -28,6 +29,7 @@ class Journal:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.views: dict[ids.TaskId, model.TaskView] = {}
+        self.wanted = model.Wanted()
 
     def view(self, task: ids.TaskId) -> model.TaskView | None:
         return self.views.get(task)
@@ -36,7 +38,10 @@ class Journal:
         found = (v for v in self.views.values() if (v.namespace, v.name) == (namespace, name))
         return next(found, None)
 
-    def tasks(self, namespace: str, *, limit: int, below: int | None) -> ports.Page:
+    def tasks(
+        self, namespace: str, *, wanted: model.Wanted, limit: int, below: int | None
+    ) -> ports.Page:
+        self.wanted = wanted
         found = [v for v in reversed(self.views.values()) if v.namespace == namespace]
         rest = found[len(found) - (below or len(found)) :]
         left = len(rest) - limit
@@ -48,6 +53,11 @@ class Journal:
     async def kill(self, task: ids.TaskId) -> None:
         self.change(task, state=task_state.KILLING, reason="Killed")
 
+    async def retry(self, task: ids.TaskId, *, force: bool) -> None:
+        if self.views[task].state is task_state.SUCCESS and not force:
+            raise dispatch_errors.RunRefused("it has succeeded")
+        self.change(task, state=task_state.PENDING, run=2)
+
     def change(self, one: ids.TaskId, **facts: Any) -> None:
         self.views[one] = msgspec.structs.replace(self.views[one], **facts)
 
@@ -55,10 +65,23 @@ class Journal:
 task_state = task.State
 
 
+class Clusters:
+    """Two namespaces, one cluster in one of them."""
+
+    def namespaces(self) -> list[str]:
+        return ["default", "secret"]
+
+    def clusters(self, namespace: str) -> list[ports.Cluster]:
+        known = ports.Cluster(name="small", workers=1, slots=2, busy=1, queued=0)
+        return [known] if namespace == "default" else []
+
+
 class Rights:
-    """The user "reader" may read logs only, anybody else everything."""
+    """The user "reader" may read logs only, "guest" all in one namespace, others everything."""
 
     async def refusal(self, user: Any, question: ports.Question) -> str | None:
+        if user == "guest" and question.namespace != "default":
+            return f"guest cannot {question.verb} tasks in {question.namespace}"
         if user == "reader" and (question.verb, question.subresource) != ("get", "log"):
             return f"reader cannot {question.verb} tasks"
         return None
@@ -106,7 +129,7 @@ def journal(tmp_path: Path) -> Journal:
 
 @pytest.fixture
 def app(journal: Journal) -> api.Api:
-    return api.Api(journal, Rights(), time=clock.ManualClock())
+    return api.Api(journal, Rights(), Clusters(), time=clock.ManualClock())
 
 
 TASKS = "/v1/namespaces/default/tasks"
@@ -139,15 +162,22 @@ async def test_results_are_shown_as_json(app: api.Api, journal: Journal) -> None
     assert found["result"] == {"mediaType": "application/json", "sizeBytes": 9, "value": {"n": 1}}
 
 
-async def test_lists_are_paged_and_filtered(app: api.Api) -> None:
+async def test_lists_are_paged(app: api.Api) -> None:
     first = (await Exchange(app, f"{TASKS}?limit=1").run()).json()
     assert [item["name"] for item in first["items"]] == ["b"]
     rest = (await Exchange(app, f"{TASKS}?continue={first['continue']}").run()).json()
     assert [item["name"] for item in rest["items"]] == ["a"]
     assert "continue" not in rest
-    spawned = (await Exchange(app, f"{TASKS}?declared=false").run()).json()
-    assert [item["name"] for item in spawned["items"]] == ["b"]
-    assert (await Exchange(app, f"{TASKS}?state=Failed").run()).json()["items"] == []
+
+
+async def test_filters_of_a_list_go_to_the_journal(app: api.Api, journal: Journal) -> None:
+    query = "state=Failed&declared=false&parent=a&function=pkg.mod:fn"
+    assert (await Exchange(app, f"{TASKS}?{query}").run()).status == 200
+    assert journal.wanted == model.Wanted(
+        state=task.State.FAILED, declared=False, parent=A, function="pkg.mod:fn"
+    )
+    assert (await Exchange(app, TASKS).run()).status == 200
+    assert journal.wanted == model.Wanted()
 
 
 @pytest.mark.parametrize(
@@ -157,8 +187,12 @@ async def test_lists_are_paged_and_filtered(app: api.Api) -> None:
         (f"{TASKS}?limit=0", "GET", 400, "a number from 1 to 1000"),
         (f"{TASKS}?continue=x", "GET", 400, "a number from 1"),
         (f"{TASKS}/a/logs?follow=perhaps", "GET", 400, "write true or false"),
+        (f"{TASKS}?parent=gone", "GET", 404, 'no task \\"gone\\"'),
+        (f"{TASKS}/a/retry", "POST", 409, "raise its spec.run"),
+        (f"{TASKS}/b/retry", "GET", 405, ""),
+        ("/v1/namespaces/default/clusters", "POST", 405, ""),
         (f"{TASKS}/gone", "GET", 404, 'no task \\"gone\\"'),
-        (f"{TASKS}/a/nonsense", "GET", 404, "it has logs, why and cancel"),
+        (f"{TASKS}/a/nonsense", "GET", 404, "it has logs, why, cancel and retry"),
         (f"{TASKS}/a/cancel", "GET", 405, ""),
         (TASKS, "POST", 405, ""),
         ("/v1/nothing", "GET", 404, "try /v1/namespaces/default/tasks"),
@@ -184,6 +218,72 @@ async def test_strangers_and_rights(app: api.Api, journal: Journal) -> None:
 async def test_cancel(app: api.Api) -> None:
     done = await Exchange(app, f"{TASKS}/a/cancel", method="POST").run()
     assert (done.status, done.json()["state"]) == (202, "Killing")
+
+
+async def test_retry_is_a_new_run(app: api.Api, journal: Journal) -> None:
+    journal.change(B, state=task_state.FAILED)
+    done = await Exchange(app, f"{TASKS}/b/retry", method="POST").run()
+    assert (done.status, done.json()["state"], done.json()["run"]) == (202, "Pending", 2)
+
+
+async def test_a_success_runs_again_only_by_force(app: api.Api, journal: Journal) -> None:
+    journal.change(B, state=task_state.SUCCESS)
+    refused = await Exchange(app, f"{TASKS}/b/retry", method="POST").run()
+    assert (refused.status, refused.json()["detail"]) == (409, "it has succeeded")
+    forced = await Exchange(app, f"{TASKS}/b/retry?force", method="POST").run()
+    assert forced.status == 202
+
+
+async def test_an_error_of_python_is_shown_without_unpickling(
+    app: api.Api, journal: Journal
+) -> None:
+    cause = attempts.ErrorInfo("m.Missing", "no file", "Traceback of the input")
+    info = attempts.ErrorInfo("ValueError", "bad", "Traceback", b"never read", ("a note",), cause)
+    payload = attempts.Payload(attempts.ERROR, msgspec.msgpack.encode(info))
+    journal.change(B, state=task_state.FAILED, function="m:f", result=payload)
+    shown = {
+        "type": "ValueError",
+        "text": "bad",
+        "notes": ["a note"],
+        "traceback": "Traceback",
+        "cause": {"type": "m.Missing", "text": "no file", "traceback": "Traceback of the input"},
+    }
+    found = (await Exchange(app, f"{TASKS}/b").run()).json()
+    assert (found["error"], found["function"], "result" in found) == (shown, "m:f", False)
+    assert (await Exchange(app, f"{TASKS}/b/why").run()).json()["error"] == shown
+
+
+@pytest.mark.parametrize("data", [b"", b"\xff", b"\x93\x01\x02\x03"])
+async def test_a_garbled_error_is_left_out(app: api.Api, journal: Journal, data: bytes) -> None:
+    journal.change(B, state=task_state.FAILED, result=attempts.Payload(attempts.ERROR, data))
+    assert "error" not in (await Exchange(app, f"{TASKS}/b").run()).json()
+
+
+async def test_python_results_and_blobs_are_shown_by_size(app: api.Api, journal: Journal) -> None:
+    journal.change(B, result=attempts.Payload(attempts.PICKLE, b"\x80\x05N."))
+    found = (await Exchange(app, f"{TASKS}/b").run()).json()
+    assert found["result"] == {"mediaType": attempts.PICKLE, "sizeBytes": 4}
+    journal.change(B, result=attempts.Payload(attempts.JSON, b"", bytes(32), 1 << 20))
+    found = (await Exchange(app, f"{TASKS}/b").run()).json()
+    assert found["result"] == {
+        "mediaType": attempts.JSON,
+        "sizeBytes": 1 << 20,
+        "digest": f"sha256:{'00' * 32}",
+    }
+
+
+async def test_clusters_for_those_who_may_submit(app: api.Api) -> None:
+    path = "/v1/namespaces/default/clusters"
+    found = (await Exchange(app, path, user="guest").run()).json()
+    assert found["items"] == [{"name": "small", "workers": 1, "slots": 2, "busy": 1, "queued": 0}]
+    secret = await Exchange(app, "/v1/namespaces/secret/clusters", user="guest").run()
+    assert (secret.status, secret.json()["detail"]) == (403, "guest cannot create tasks in secret")
+
+
+async def test_an_unknown_namespace_is_answered_with_the_usable_ones(app: api.Api) -> None:
+    unknown = await Exchange(app, "/v1/namespaces/nope/clusters", user="guest").run()
+    assert unknown.status == 404
+    assert unknown.json()["detail"].endswith("those that you may use: default")
 
 
 async def test_why(app: api.Api) -> None:

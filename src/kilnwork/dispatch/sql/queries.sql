@@ -146,12 +146,25 @@ WHERE f.declared = 1 AND f.released = 0
     AND f.run = (SELECT max(run) FROM task WHERE task = f.task)
 ORDER BY f.row;
 
--- name: newest_in_namespace
--- The newest runs of one namespace, newest first: ?1 namespace, ?2 rows below this one, ?3 how many.
+-- name: looked_at
+-- The last of ?2 rows below row ?1: a list looks at so many at once, whatever it is to show of them.
+SELECT min(row) FROM (SELECT row FROM task WHERE row < ?1 ORDER BY row DESC LIMIT ?2);
+
+-- name: listed
+-- The newest runs of one namespace, newest first: ?1 namespace, rows below ?2 and from ?3 on, ?4 how
+-- many. Only these, unless null: ?5 state, ?6 declared, ?7 parent, ?8 function.
 SELECT * FROM task_facts f
-WHERE f.namespace = ?1 AND f.row < ?2
+WHERE f.namespace = ?1 AND f.row < ?2 AND f.row >= ?3
+    AND (?5 IS NULL OR f.state = ?5)
+    AND (?6 IS NULL OR f.declared = ?6)
+    AND (?7 IS NULL OR f.parent = ?7)
+    AND (?8 IS NULL
+        OR f.template IN (SELECT template FROM template
+            WHERE namespace = ?1 AND json_extract(CAST(spec AS TEXT), '$.call.function') = ?8)
+        OR (f.template IS NULL
+            AND json_extract(CAST(f.spec AS TEXT), '$.call.function') = ?8))
     AND f.run = (SELECT max(run) FROM task WHERE task = f.task)
-ORDER BY f.row DESC LIMIT ?3;
+ORDER BY f.row DESC LIMIT ?4;
 
 -- name: named
 -- Tasks of that name, declared ones first, then the newest: ?1 namespace, ?2 name.
@@ -178,8 +191,10 @@ SELECT * FROM task_facts f WHERE f.namespace = ?1 AND f.child_key = ?2 AND f.par
 ORDER BY f.row DESC LIMIT 1;
 
 -- name: child_states
--- How many children of one run are in each state: ?1 parent, ?2 parent's run.
-SELECT state, count(*) FROM task WHERE parent = ?1 AND parent_run = ?2 GROUP BY state;
+-- How many children of one run are in each state: ?1 parent, ?2 parent's run. A child that was
+-- started anew by hand has a row without a key, which does not count.
+SELECT state, count(*) FROM task
+WHERE parent = ?1 AND parent_run = ?2 AND child_key IS NOT NULL GROUP BY state;
 
 -- name: family_sizes
 -- Children by state, for each parent run that is unfinished or has an unfinished child.
@@ -188,7 +203,7 @@ FROM task c LEFT JOIN task p ON p.task = c.parent AND p.run = c.parent_run
 WHERE (c.parent, c.parent_run) IN (
     SELECT parent, parent_run FROM task WHERE finished IS NULL AND parent IS NOT NULL
     UNION SELECT task, run FROM task WHERE finished IS NULL
-) GROUP BY 1, 2, 3, 4;
+) AND c.child_key IS NOT NULL GROUP BY 1, 2, 3, 4;
 
 -- name: past_attempts
 -- Attempts of one run that are over and did not succeed.
