@@ -11,6 +11,14 @@ from kilnwork.version import __version__
 
 if TYPE_CHECKING:
     from kilnwork import testing
+    from kilnwork.data.errors import (
+        BlobDamaged,
+        BlobMissing,
+        BlobNotWritten,
+        DataError,
+        FileChanged,
+        NotSplittable,
+    )
     from kilnwork.data.parts import Part
     from kilnwork.sdk.context import Context, context
     from kilnwork.sdk.decorator import task
@@ -49,6 +57,14 @@ if TYPE_CHECKING:
     )
 
 _HOMES = {
+    "kilnwork.data.errors": (
+        "BlobDamaged",
+        "BlobMissing",
+        "BlobNotWritten",
+        "DataError",
+        "FileChanged",
+        "NotSplittable",
+    ),
     "kilnwork.data.parts": ("Part",),
     "kilnwork.sdk.context": (
         "Context",
@@ -104,9 +120,14 @@ __all__ = [
     "FIRST_COMPLETED",
     "FIRST_EXCEPTION",
     "BadOption",
+    "BlobDamaged",
+    "BlobMissing",
+    "BlobNotWritten",
     "Cancelled",
     "Context",
+    "DataError",
     "DispatcherLost",
+    "FileChanged",
     "Future",
     "Futures",
     "InputFailed",
@@ -115,6 +136,7 @@ __all__ = [
     "NoSession",
     "NotInTask",
     "NotPicklable",
+    "NotSplittable",
     "Part",
     "Ref",
     "RemoteTraceback",

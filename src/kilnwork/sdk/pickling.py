@@ -11,8 +11,7 @@ Futures may be anywhere in arguments: `pack_arguments` says which tasks the call
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache
-from types import ModuleType
+from functools import lru_cache, partial
 from typing import Any
 
 import msgspec
@@ -134,16 +133,28 @@ def pack_function(function: Callable[..., Any]) -> tuple[str, bytes | None]:
     name = function_name(function)
     if located(function) is function:
         return name, None
-    return name, pack_by_value(function, function)
+    return name, pack_by_value(function, function, along=located(function) is None)
 
 
-def pack_by_value(held: Any, function: Callable[..., Any]) -> bytes:
-    """The bytes of `held`, which is or has `function`, whose module no worker can import."""
+def pack_by_value(held: Any, function: Callable[..., Any], *, along: bool) -> bytes:
+    """The bytes of `held`, which is or has `function`.
+
+    `along`: workers cannot import its module, so whatever is pickled of it is taken along, from now
+    on. Raises NotPicklable.
+    """
     module = sys.modules.get(getattr(function, "__module__", None) or "__main__")
-    if module is not None and module.__name__ != "__main__" and not _findable(module.__name__):
-        _take_along(module)
+    if along and module is not None and module.__name__ != "__main__":
+        import cloudpickle  # noqa: PLC0415 - 25 ms that few programs need
+
+        cloudpickle.register_pickle_by_value(module)
     parts = envelope.dump_by_value(held, named=lambda: [(_short_name(function), function)])
     return b"".join(parts)
+
+
+def taken_along(module: str) -> bool:
+    """Whether functions of this module are pickled, not named: see `pack_by_value`."""
+    cloudpickle = sys.modules.get("cloudpickle")
+    return cloudpickle is not None and module in cloudpickle.list_registry_pickle_by_value()
 
 
 def load_function(data: envelope.Part) -> Any:
@@ -153,6 +164,8 @@ def load_function(data: envelope.Part) -> Any:
 
 def function_name(function: Callable[..., Any]) -> str:
     """`module:qualified.name`, at most 512 characters: how a call is known to people."""
+    while isinstance(function, partial):
+        function = function.func
     module = getattr(function, "__module__", None) or "__main__"
     return f"{module}:{_short_name(function)}"[:512]
 
@@ -188,10 +201,3 @@ def _findable(module: str) -> bool:
             roots = [spec.origin, *(spec.submodule_search_locations or ())]
             return path is None or any(root and path.startswith(root) for root in roots)
     return False
-
-
-def _take_along(module: ModuleType) -> None:
-    """Tell cloudpickle that no worker can import this module, so that what it holds is pickled."""
-    import cloudpickle  # noqa: PLC0415 - 25 ms that few programs need
-
-    cloudpickle.register_pickle_by_value(module)

@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import Any, Generic, ParamSpec, Self, TypeVar, Unpack, overload
 
 from kilnwork.data import blobs, holding
-from kilnwork.sdk import futures, mapping, options, pickling, session, streams
+from kilnwork.sdk import futures, mapping, options, pickling, session, shipping, streams
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
@@ -36,7 +36,6 @@ class _Code:
         self.name = name
         self.digest = digest
         self.data: bytes | None = None
-        self.packed = digest is not None
 
 
 class _Bound:
@@ -210,26 +209,25 @@ class Task(Generic[P, R_co]):
         self._bound.number, self._bound.session = number, weakref.ref(here)
 
     def _shipped(self, here: session.Session) -> str | None:
-        """The digest of the blob with this task; None if workers can import it."""
+        """The digest of the blob with this task; None if the workers there can import it."""
+        reached = _reached(self._function, here)
+        if reached and self._importable():
+            return None
         code = self._code
-        if code.packed and code.data is None and code.digest is not None:
+        if code.digest is not None and code.data is None:  # it came from that blob
             digest = blobs.parse(code.digest)
             if here.blobs.touch(digest):
                 holding.hold(code, (digest,))
                 return code.digest
-            code.packed = False
-        if not code.packed:
-            code.data = None if self._importable() else pickling.pack_by_value(self, self._function)
-            code.packed = True
         if code.data is None:
-            return None
+            code.data = pickling.pack_by_value(self, self._function, along=not reached)
         digest, _ = here.blobs.put((code.data,))
         holding.hold(code, (digest,))
         code.digest = blobs.text(digest)
         return code.digest
 
     def _importable(self) -> bool:
-        """Whether a worker finds all that it needs of this task by the function's name."""
+        """Whether all that a worker needs of this task is found by the function's name."""
         found = pickling.located(self._function)
         if isinstance(found, Task):
             mine, other = self._options.retry_on, found._options.retry_on
@@ -239,13 +237,21 @@ class Task(Generic[P, R_co]):
     # pickling: by name if it can be imported, else with its function
 
     def __reduce__(self) -> Any:
-        if pickling.located(self._function) is self:
-            return self.__qualname__
+        if self._named(self):
+            return self._function.__qualname__
         return _empty, (type(self),), self._state()
+
+    def _named(self, wanted: Any) -> bool:
+        """Whether a worker finds this task, or its function, by name, and shall."""
+        function = self._function
+        if pickling.taken_along(function.__module__):
+            return False
+        found = pickling.located(function)
+        return wanted is found or wanted is function_of(found)
 
     def _state(self) -> dict[str, Any]:
         function: Any = self._function
-        if function_of(pickling.located(function)) is function:
+        if self._named(function):
             function = _Elsewhere(function.__module__, function.__qualname__)
         return {
             "function": function,
@@ -277,6 +283,14 @@ class _Elsewhere:
             held = getattr(held, step)
         function: Callable[..., Any] = function_of(held)
         return function
+
+
+def _reached(function: Callable[..., Any], here: session.Session) -> bool:
+    """Whether the workers of a session can import the module of a function, by what they have."""
+    if pickling.located(function) is None:
+        return False
+    top = function.__module__.partition(".")[0]
+    return here.imports_ours or top in here.shipped or shipping.installed(top)
 
 
 def _empty(kind: type[Task[Any, Any]]) -> Task[Any, Any]:
@@ -353,7 +367,7 @@ def load(data: bytes | memoryview, code: str) -> Any:
     """The task, or function, that blob `code` holds (its digest as text), to be kept and called."""
     loaded = pickling.load_function(data)
     if isinstance(loaded, Task):
-        loaded._code.digest, loaded._code.packed = code, True
+        loaded._code.digest = code
     return loaded
 
 
