@@ -6,7 +6,9 @@ that end too, and reads what a slot that died has left in it. What is printed go
 and, line by line, to the worker's own output.
 """
 
+import array
 import collections
+import contextlib
 import fcntl
 import os
 import select
@@ -26,7 +28,6 @@ PIPE_BYTES = 1 << 20
 KEPT_BYTES = 1 << 20
 """Of what was sent last, to be sent again on a new connection."""
 
-_NOTHING = b"\0\0\0\0"
 _STDOUT, _STDERR = 1, 2
 
 
@@ -41,21 +42,23 @@ class Capture:
         self._lines = lines.Lines(self._shared)
         self._kept: collections.deque[messages.Log] = collections.deque()
         self._kept_bytes = 0
+        self._count = array.array("i", [0])
         self._out: TextIO
         self._err: TextIO
-        fcntl.fcntl(reading, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+        with contextlib.suppress(OSError):  # somebody has too many large pipes already
+            fcntl.fcntl(reading, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+        self._inode = os.fstat(writing).st_ino
         self._attach()
 
     def settle(self, level: holdings.Level) -> bool:
         """What was printed until now is of this attempt; True if that was anything."""
-        if sys.stdout is not self._out or sys.stderr is not self._err:
-            self._restore()
         try:
             self._out.flush()
             self._err.flush()
         except (OSError, ValueError):
             self._attach()
-        if fcntl.ioctl(self._reading, termios.FIONREAD, _NOTHING) == _NOTHING:
+        fcntl.ioctl(self._reading, termios.FIONREAD, self._count)
+        if not self._count[0]:
             return False
         self.drain(level)
         self._lines.close()
@@ -76,6 +79,17 @@ class Capture:
             if len(data) < READ_BYTES:
                 return
 
+    def repair(self) -> None:
+        """Whatever a call has done to them: 1 and 2, and `sys.stdout` and `sys.stderr`, are ours."""
+        if sys.stdout is not self._out or sys.stderr is not self._err:
+            sys.stdout, sys.stderr = self._out, self._err
+        try:
+            if os.fstat(_STDOUT).st_ino == os.fstat(_STDERR).st_ino == self._inode:
+                return
+        except OSError:
+            pass
+        self._attach()
+
     @property
     def kept(self) -> list[messages.Log]:
         """What was sent last."""
@@ -95,10 +109,6 @@ class Capture:
         self._err = _opened(_STDERR)
         sys.__stdout__ = self._out  # type: ignore[assignment,misc]
         sys.__stderr__ = self._err  # type: ignore[assignment,misc]
-        self._restore()
-
-    def _restore(self) -> None:
-        """A call that put something else there has ended."""
         sys.stdout, sys.stderr = self._out, self._err
 
 

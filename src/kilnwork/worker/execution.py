@@ -4,19 +4,19 @@ Used by `slot_session`, in the main thread. Whatever user code does, raise, exit
 becomes a `CallEnd`; nothing gets out of `run` but an interrupt that came a moment late.
 """
 
+import functools
 import importlib
 import itertools
-from collections.abc import Callable
-from types import AsyncGeneratorType, CoroutineType
+from collections.abc import Callable, Iterator
+from types import CoroutineType
 from typing import Any, Protocol
-
-import msgspec
 
 from kilnwork.api import attempts, calls, reasons, task
 from kilnwork.data import errors as data_errors
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
-from kilnwork.sdk import errors, futures, pickling
+from kilnwork.sdk import context, errors, futures, pickling, running
+from kilnwork.sdk import task as task_functions
 from kilnwork.worker import holdings, interrupts
 
 SUCCEEDED, FAILED = attempts.Ending.SUCCEEDED, attempts.Ending.FAILED
@@ -28,7 +28,6 @@ _PLAIN = frozenset({type(None), bool, int, float, str, bytes, list, dict, tuple}
 """A result of one of these types is just that."""
 
 _DONE = str(reasons.Reason.SUCCEEDED)
-_encode = msgspec.msgpack.Encoder().encode
 
 
 class Owner(Protocol):
@@ -38,6 +37,10 @@ class Owner(Protocol):
 
     def needed(self, task_id: ids.TaskId) -> futures.CallFuture[Any]:
         """A task whose result was not sent along; waits for it."""
+        ...
+
+    def progress(self, ref: attempts.AttemptRef, fraction: float | None, message: str) -> None:
+        """A call says how far it is."""
         ...
 
     def yielded(self, ref: attempts.AttemptRef, index: int, payload: attempts.Payload) -> None:
@@ -55,17 +58,19 @@ class _Refused(Exception):
 
 
 class Template:
-    """What the calls of one template share; loaded when the first of them runs."""
+    """What the calls of one template share; loaded when the first of them runs.
 
-    __slots__ = ("call", "function", "given", "plain")
+    `held`: what the import or the blob gave, `function`: what is to be called of it.
+    """
+
+    __slots__ = ("call", "function", "held")
 
     def __init__(self, spec: task.TaskSpec) -> None:
         if spec.call is None:
             raise ValueError("a template without a call was sent to a slot")
         self.call = spec.call
-        self.given: Any = None
+        self.held: Any = None
         self.function: Callable[..., Any] | None = None
-        self.plain = spec.call.returns == 1 and not spec.call.stream
 
 
 class Execution:
@@ -74,35 +79,50 @@ class Execution:
     def __init__(self, owner: Owner, *, clock: clocks.Clock) -> None:
         self._owner = owner
         self._monotonic = clock.monotonic
-        self._wall = clock.wall
-        self._loaded: dict[str, Any] = {}
+        self._loaded: dict[tuple[str, str | None], Any] = {}
         self.guard: interrupts.Interrupts
 
     def run(self, level: holdings.Level, template: Template) -> calls.CallEnd:
         """Run it to its end. May raise Cancelled, in which case `failed` says what became of it."""
-        run, guard, blobs = level.run, self.guard, self._owner.blobs
+        ref, guard = level.ref, self.guard
+        level.inner = inner = context.Context(
+            ref.task,
+            run=ref.run,
+            attempt=ref.attempt,
+            name=level.run.name,
+            report=functools.partial(self._owner.progress, ref),
+        )
+        context.begin(inner)
         try:
             function = template.function or self._load(template)
-            args, kwargs = self._arguments(run)
-            level.began = began = self._monotonic()
-            guard.user = True
-            try:
-                value = function(*args, **kwargs)
-            finally:
-                guard.user = False
+            args, kwargs = self._arguments(level.run)
+            level.began = self._monotonic()
             payload: attempts.Payload | None
             delegate = None
-            if type(value) in _PLAIN and template.plain:
-                payload = pickling.pack_value(value, blobs)
+            if template.call.stream:
+                try:
+                    payload = self._stream(level, running.iterate(function, args, kwargs))
+                finally:
+                    level.seconds = self._monotonic() - level.began
             else:
-                payload, delegate = self._finish(level, template, value)
-            seconds = self._monotonic() - began
+                guard.user = True
+                try:
+                    value = function(*args, **kwargs)
+                finally:
+                    guard.user = False
+                    level.seconds = self._monotonic() - level.began
+                if type(value) in _PLAIN and template.call.returns == 1:
+                    payload = pickling.pack_value(value, self._owner.blobs)
+                else:
+                    payload, delegate = self._finish(level, template, value)
             return calls.CallEnd(
-                run.ref, SUCCEEDED, _DONE, "", payload, level.started, seconds, True, delegate
+                ref, SUCCEEDED, _DONE, "", payload, level.started, level.seconds, True, delegate
             )
         except BaseException as error:  # noqa: BLE001  anything a user's function raises
             guard.user = False
             return self.failed(level, error, template)
+        finally:
+            context.end()
 
     def failed(
         self, level: holdings.Level, error: BaseException, template: Template | None
@@ -119,34 +139,34 @@ class Execution:
             if isinstance(error, _Refused):
                 reason, error = str(error.reason), error.error
             elif template is not None:
-                may_retry = _may_retry(template.given, error)
+                may_retry = task_functions.may_retry(template.held, error)
             payload = pickling.pack_error(error)
             message = _sentence(error)
-        seconds = self._monotonic() - level.began if level.began else 0.0
         return calls.CallEnd(
-            level.ref, ending, reason, message, payload, level.started, seconds, may_retry
+            level.ref, ending, reason, message, payload, level.started, level.seconds, may_retry
         )
 
     def _load(self, template: Template) -> Callable[..., Any]:
         call = template.call
-        known = call.code or call.function
-        given = self._loaded.get(known)
-        if given is None:
+        known = call.code or call.function, call.environment
+        held = self._loaded.get(known)
+        if held is None:
             try:
-                given = self._find(call)
+                held = self._find(call)
             except data_errors.DataError as error:
                 raise _Refused(reasons.Reason.VALUE_MISSING, error) from error
             except BaseException as error:
                 raise _Refused(reasons.Reason.FUNCTION_NOT_FOUND, error) from error
-            self._loaded[known] = given
-        template.given = given
-        template.function = function = _function_of(given)
+            self._loaded[known] = held
+        template.held = held
+        function: Callable[..., Any] = task_functions.function_of(held)
+        template.function = function
         return function
 
     def _find(self, call: task.Call) -> Any:
         if call.code is not None:
             digest = bytes.fromhex(call.code.removeprefix("sha256:"))
-            return pickling.load_function(self._owner.blobs.get(digest))
+            return task_functions.load(self._owner.blobs.get(digest), call.code)
         module, _, name = call.function.partition(":")
         found: Any = importlib.import_module(module)
         for step in name.split("."):
@@ -189,17 +209,19 @@ class Execution:
     def _finish(
         self, level: holdings.Level, template: Template, value: Any
     ) -> tuple[attempts.Payload | None, ids.TaskId | None]:
-        call = template.call
         if isinstance(value, CoroutineType):
-            value = self._in_loop(value)
-        if call.stream:
-            return self._stream(level, value), None
+            self.guard.user = True
+            try:
+                value = running.call(_itself, (value,), {})
+            finally:
+                self.guard.user = False
+                level.seconds = self._monotonic() - level.began
         if isinstance(value, futures.CallFuture):
             return None, value.task
         if isinstance(value, futures.Future):
             value = value.result()
-        if call.returns > 1:
-            _check_returns(value, call.returns)
+        if template.call.returns > 1:
+            _check_returns(value, template.call.returns)
         return self._packed(value), None
 
     def _packed(self, value: Any) -> attempts.Payload:
@@ -208,59 +230,25 @@ class Execution:
         except errors.NotPicklable as error:
             raise _Refused(reasons.Reason.RESULT_NOT_PICKLED, error) from error
 
-    def _in_loop(self, coroutine: Any) -> Any:
-        """Run a coroutine in an event loop of its own."""
-        loops = importlib.import_module("asyncio")
-        self.guard.user = True
-        try:
-            return loops.run(coroutine)
-        finally:
-            self.guard.user = False
-
-    def _stream(self, level: holdings.Level, value: Any) -> attempts.Payload:
+    def _stream(self, level: holdings.Level, values: Iterator[Any]) -> attempts.Payload:
         """All that a generator yields, told one by one, and then once more together."""
         payloads: list[attempts.Payload] = []
-        if isinstance(value, AsyncGeneratorType):
-            self._in_loop(self._drain(level, value, payloads))
-        else:
-            values = iter(value)
-            for index in itertools.count():
-                self.guard.user = True
-                try:
-                    each = next(values)
-                except StopIteration:
-                    break
-                finally:
-                    self.guard.user = False
-                self._yield(level, index, each, payloads)
-        data = _encode(payloads)
-        if len(data) <= attempts.MAX_INLINE_BYTES:
-            return attempts.Payload(attempts.STREAM, data, blobs=_blobs(payloads))
-        digest, size = self._owner.blobs.put([data])
-        return attempts.Payload(attempts.STREAM, b"", digest, size, _blobs(payloads))
-
-    async def _drain(
-        self,
-        level: holdings.Level,
-        value: AsyncGeneratorType[Any, None],
-        payloads: list[attempts.Payload],
-    ) -> None:
-        async for each in value:
-            self._yield(level, len(payloads), each, payloads)
-
-    def _yield(
-        self, level: holdings.Level, index: int, value: Any, payloads: list[attempts.Payload]
-    ) -> None:
-        payload = self._packed(value)
-        payloads.append(payload)
-        self._owner.yielded(level.ref, index, payload)
+        for index in itertools.count():
+            self.guard.user = True
+            try:
+                value = next(values)
+            except StopIteration:
+                break
+            finally:
+                self.guard.user = False
+            payload = self._packed(value)
+            payloads.append(payload)
+            self._owner.yielded(level.ref, index, payload)
+        return pickling.pack_stream(payloads, self._owner.blobs)
 
 
-def _blobs(payloads: list[attempts.Payload]) -> tuple[bytes, ...]:
-    """Every blob that the values refer to, or are."""
-    found = [digest for payload in payloads for digest in payload.blobs]
-    found += [payload.digest for payload in payloads if payload.digest is not None]
-    return tuple(dict.fromkeys(found))
+def _itself(value: Any) -> Any:
+    return value
 
 
 def _check_returns(value: Any, count: int) -> None:
@@ -279,13 +267,13 @@ def _sentence(error: BaseException) -> str:
     return (f"{name}: {text}" if text else name)[:MAX_MESSAGE]
 
 
-def _function_of(given: Any) -> Callable[..., Any]:
-    return given  # type: ignore[no-any-return]
-
-
-def _may_retry(given: Any, error: BaseException) -> bool:
-    return True
-
-
-DOORS = (Execution.run, Execution._in_loop, Execution._stream, Execution._drain)
-"""Where user code is called: see `interrupts`."""
+DOORS = (
+    Execution.run,
+    Execution._finish,
+    Execution._stream,
+    running.call,
+    running.iterate,
+    running._driven,
+    running._next,
+)
+"""The functions that call user code: see `interrupts`."""

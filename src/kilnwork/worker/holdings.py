@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from kilnwork.api import attempts, calls
 from kilnwork.channel import messages
+from kilnwork.sdk import context
 
 Report = messages.Started | messages.Done
 
@@ -18,36 +19,28 @@ Report = messages.Started | messages.Done
 class Level:
     """One attempt that has begun, and may have others on top that it waits for.
 
-    `stop`: why it is to end, "" as long as it may run. `raised`: Cancelled was raised in it.
+    `started`: wall clock, seconds; `began`: the same by the monotonic clock, once its arguments are
+    there; `seconds`: how long its function took. `stop`: why it is to end, "" as long as it may run. `raised`: Cancelled was raised in it.
     `waits`: how often it waits: its main thread, coroutines and threads of its own.
+    `announced`: what the dispatcher was told of that. The defaults are of the class: one is made
+    for every call.
     """
 
-    __slots__ = (
-        "announced",
-        "began",
-        "ordinals",
-        "printed",
-        "raised",
-        "ref",
-        "reported",
-        "run",
-        "started",
-        "stop",
-        "waits",
-    )
+    began = 0.0
+    seconds = 0.0
+    printed = 0
+    stop = ""
+    raised = False
+    reported = False
+    waits = 0
+    announced: messages.Waiting | None = None
+    ordinals: dict[str, int] | None = None
+    inner: context.Context | None = None
 
-    def __init__(self, run: calls.CallRun) -> None:
+    def __init__(self, run: calls.CallRun, started: float) -> None:
         self.run = run
         self.ref = run.ref
-        self.started = 0.0
-        self.began = 0.0
-        self.printed = 0
-        self.stop = ""
-        self.raised = False
-        self.reported = False
-        self.waits = 0
-        self.announced: messages.Waiting | None = None
-        self.ordinals: dict[str, int] | None = None
+        self.started = started
 
 
 class Holdings:

@@ -36,6 +36,11 @@ class Interrupts:
         self._main = threading.get_ident()
         signal.signal(SIGNAL, self._raise)
 
+    def repair(self) -> None:
+        """A call may have set another handler."""
+        if signal.getsignal(SIGNAL) != self._raise:
+            signal.signal(SIGNAL, self._raise)
+
     def due(self) -> bool:
         """True when what is on top is to end, itself or because of what waits for it."""
         return bool(self._stack) and not self._stack[-1].raised and self.wanted()

@@ -35,8 +35,11 @@ STARTED_S = 0.05
 LOOK_S = 0.5
 """A task that waits looks so often for output of processes and threads that it has started."""
 
-_IDLE_RECURSION = 40
-"""Frames of ours that C functions on the way hide, for each call on the stack."""
+TIDY_S = 500e-9
+"""A function that took less has made no system call, so it has left nothing to clear away."""
+
+HIDDEN_FRAMES = 40
+"""What C functions on the way count against the recursion limit, for each call on the stack."""
 
 
 class SlotSession(session.Session):
@@ -76,6 +79,8 @@ class SlotSession(session.Session):
         self._ended_bytes = 0
         self._flush_at = 0.0
         self._forked = False
+        self._home = os.open(".", os.O_RDONLY | os.O_DIRECTORY)
+        self._recursion = sys.getrecursionlimit()
         os.register_at_fork(after_in_child=self._after_fork)
 
     # the main thread
@@ -98,11 +103,10 @@ class SlotSession(session.Session):
         with held.lock:
             if not waiting:
                 return None
-            level = holdings.Level(waiting.popleft())
             if self._stack:
                 self._settle(self._stack[-1])
-            level.started = started = self._wall()
-            self._page.write(level.ref, started)
+            level = holdings.Level(waiting.popleft(), self._wall())
+            self._page.write(level.ref, level.started)
             self._stack.append(level)
         return level
 
@@ -118,6 +122,8 @@ class SlotSession(session.Session):
             end = self._execution.failed(level, error, template)
         if self._forked:
             self._leave_fork(end)
+        if level.seconds > TIDY_S:
+            self._tidy()
         if level.raised:
             self._look_for_children()
         held = self._held
@@ -131,6 +137,7 @@ class SlotSession(session.Session):
         self._report(end)
 
     def _settle(self, level: holdings.Level) -> None:
+        """What was printed until now is of this one."""
         if self._capture.settle(level):
             self._page.write(level.ref, level.started, level.printed)
 
@@ -145,6 +152,14 @@ class SlotSession(session.Session):
         ):
             self.link.flush()
             self._flush_at = now + FLUSH_S
+
+    def _tidy(self) -> None:
+        """What a call may leave behind and the next would trip over."""
+        os.fchdir(self._home)
+        self._capture.repair()
+        self._guard.repair()
+        if sys.getrecursionlimit() < self._recursion:
+            sys.setrecursionlimit(self._recursion)
 
     def _look_for_children(self) -> None:
         """After an interrupt: if it has left processes, only our own end gets rid of them."""
@@ -288,7 +303,7 @@ class SlotSession(session.Session):
     def _run_above(self, above: holdings.Level) -> None:
         """As `_run`, with as much room for its own calls as any other has."""
         before = sys.getrecursionlimit()
-        sys.setrecursionlimit(before + self._frames() + _IDLE_RECURSION)
+        sys.setrecursionlimit(before + self._frames() + HIDDEN_FRAMES)
         try:
             self._run(above)
         finally:
@@ -380,6 +395,10 @@ class SlotSession(session.Session):
         else:
             os._exit(0)
 
+    def progress(self, ref: attempts.AttemptRef, fraction: float | None, message: str) -> None:
+        """A call says how far it is; nobody needs each of it."""
+        self.link.send(messages.Progress(ref, fraction, message))
+
     def yielded(self, ref: attempts.AttemptRef, index: int, payload: attempts.Payload) -> None:
         """A generator has yielded."""
         self.link.send(messages.Yielded(ref, index, payload))
@@ -393,6 +412,8 @@ class SlotSession(session.Session):
             if level is None:
                 return
             level.stop = order.reason
+            if level.inner is not None:
+                level.inner.stop(order.reason)
         if self._guard.due():
             self._guard.ask()
             self.link.wake()

@@ -1,0 +1,30 @@
+"""Async functions that tests have real slots run, by name."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from kilnwork.kit import ids
+from kilnwork.sdk import session
+
+
+async def add_later(a: int, b: int) -> int:
+    await asyncio.sleep(0.001)
+    return a + b
+
+
+async def count_to_later(n: int) -> AsyncIterator[int]:
+    for number in range(n):
+        await asyncio.sleep(0)
+        yield number
+
+
+async def sleep_later(seconds: float, sign: str) -> str:
+    Path(sign).touch()
+    await asyncio.sleep(seconds)
+    return "slept"
+
+
+async def await_for(task: str) -> Any:
+    return await session.current().future(ids.task_id(task))

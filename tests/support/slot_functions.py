@@ -1,0 +1,282 @@
+"""Functions that tests have real slots run, by name: well-behaved ones and others."""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from kilnwork.kit import ids
+from kilnwork.sdk import context, errors, session
+
+memory: dict[str, Any] = {}
+"""What one call leaves for the next in the same process."""
+
+
+def add(a: int, b: int = 1) -> int:
+    return a + b
+
+
+def fail(text: str) -> None:
+    raise ValueError(text)
+
+
+def exit_by(way: str) -> None:
+    if way == "sys.exit":
+        sys.exit(3)
+    if way == "interrupt":
+        raise KeyboardInterrupt
+    if way == "memory":
+        raise MemoryError
+    if way == "recursion":
+        exit_by(way)
+    if way == "stop":
+        raise StopIteration
+
+
+def die_by(way: str) -> None:
+    print("last words", flush=True)
+    if way == "exit":
+        os._exit(3)
+    if way == "segfault":
+        ctypes.string_at(0)
+    if way == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def unpicklable() -> Any:
+    return threading.Lock()
+
+
+def pair(count: int) -> tuple[int, ...]:
+    return tuple(range(count))
+
+
+def count_to(n: int) -> Iterator[int]:
+    yield from range(n)
+
+
+def fail_after(n: int) -> Iterator[int]:
+    yield from range(n)
+    raise ValueError("no more")
+
+
+def who() -> dict[str, Any]:
+    inner = context.context()
+    inner.progress(0.5, "half way")
+    return {
+        "id": inner.task_id,
+        "attempt": inner.attempt,
+        "name": inner.name,
+        "pid": os.getpid(),
+        "sid": os.getsid(0),
+        "cwd": str(Path.cwd()),
+        "environ": dict(os.environ),
+        "fds": sorted(
+            os.readlink(entry) for entry in Path("/proc/self/fd").iterdir() if _is(entry)
+        ),
+        "threads": threading.active_count(),
+        "modules": sorted(sys.modules),
+        "path": sys.path,
+    }
+
+
+def _is(entry: Path) -> bool:
+    try:
+        os.readlink(entry)
+    except OSError:
+        return False
+    return True
+
+
+def sleep(seconds: float, sign: str = "") -> str:
+    if sign:
+        Path(sign).touch()
+    time.sleep(seconds)
+    return "slept"
+
+
+def spin(seconds: float, sign: str = "") -> str:
+    if sign:
+        Path(sign).touch()
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        pass
+    return "spun"
+
+
+def cancelled_how(seconds: float, sign: str) -> None:
+    """Tells what it sees when it is cancelled."""
+    Path(sign).touch()
+    try:
+        time.sleep(seconds)
+    except errors.Cancelled as error:
+        seen = f"{type(error).__name__} {error.reason} {context.context().cancelled}"
+        print(seen)
+        raise
+
+
+def swallow(seconds: float, sign: str) -> str:
+    """Does not let itself be cancelled."""
+    Path(sign).touch()
+    try:
+        time.sleep(seconds)
+    except errors.Cancelled:
+        time.sleep(seconds)
+    return "never mind"
+
+
+def deaf(seconds: float, sign: str) -> str:
+    """Ignores every signal that it can ignore, and is in a call that no signal interrupts."""
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        try:
+            signal.signal(number, signal.SIG_IGN)
+        except (OSError, ValueError):
+            continue
+    Path(sign).touch()
+    time.sleep(seconds)
+    return "deaf"
+
+
+DAEMON = """
+import os, signal, sys, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)
+        open(sys.argv[1], "w").write(str(os.getpid()))
+        time.sleep(600)
+    os._exit(0)
+os.wait()
+"""
+
+
+def leave_daemon(sign: str, then: str = "", seconds: float = 0.0) -> str:
+    """Starts a process that leaves its session, its parent and our signals behind."""
+    subprocess.run([sys.executable, "-S", "-c", DAEMON, sign], env={}, check=True)
+    while not Path(sign).exists() or not Path(sign).read_text():
+        time.sleep(0.001)
+    if then:
+        die_by(then)
+    time.sleep(seconds)
+    return "left"
+
+
+def fork_daemon(sign: str) -> str:
+    """The same without a new program: what is forked has our environment and no mark."""
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            Path(sign).write_text(str(os.getpid()))
+            time.sleep(600)
+        os._exit(0)
+    os.wait()
+    while not Path(sign).exists() or not Path(sign).read_text():
+        time.sleep(0.001)
+    return "left"
+
+
+def fork_and_return() -> int:
+    """Returns twice, in two processes."""
+    pid = os.fork()
+    if pid:
+        os.waitpid(pid, 0)
+    return pid
+
+
+def say(text: str, how: str = "print") -> None:
+    if how == "print":
+        print(text)
+    elif how == "partial":
+        print(text, end="")
+    elif how == "error":
+        print(text, file=sys.stderr)
+    elif how == "write":
+        os.write(1, text.encode() + b"\n")
+    elif how == "process":
+        subprocess.run(["echo", text], check=True)
+
+
+def say_and_sleep(text: str, seconds: float) -> None:
+    print(text)
+    time.sleep(seconds)
+
+
+def say_much(count: int) -> None:
+    line = "x" * 99
+    for _ in range(count // 100):
+        print(line)
+
+
+def misbehave(way: str) -> None:
+    """Leaves this process as nobody should."""
+    if way == "close":
+        os.close(1)
+        os.close(2)
+    elif way == "close python":
+        sys.stdout.close()
+        sys.stderr.close()
+    elif way == "replace":
+        sys.stdout = sys.stderr = open(os.devnull, "w")
+    elif way == "redirect":
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, 1)
+        os.dup2(null, 2)
+    elif way == "chdir":
+        os.chdir("/")
+    elif way == "signals":
+        for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+            try:
+                signal.signal(number, signal.SIG_IGN)
+            except (OSError, ValueError):
+                continue
+    elif way == "closerange":
+        os.closerange(3, 256)
+    elif way == "thread":
+        threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+    elif way == "recursion":
+        sys.setrecursionlimit(100)
+
+
+def remember(key: str, value: Any = None) -> Any:
+    before = memory.get(key)
+    memory[key] = value
+    return before
+
+
+def wait_for(task: str, timeout: float | None = None) -> Any:
+    """Waits for another task and returns its value."""
+    return session.current().future(ids.task_id(task)).result(timeout)
+
+
+def wait_in_thread(task: str) -> Any:
+    found: list[Any] = []
+    waiter = threading.Thread(target=lambda: found.append(wait_for(task)))
+    waiter.start()
+    waiter.join()
+    return found[0]
+
+
+def wait_and_say(task: str, before: str, after: str) -> Any:
+    print(before)
+    value = wait_for(task)
+    print(after)
+    return value
+
+
+def delegate(task: str) -> Any:
+    return session.current().future(ids.task_id(task))
+
+
+def depth() -> int:
+    """How many frames are left before RecursionError."""
+    try:
+        return 1 + depth()
+    except RecursionError:
+        return 0
