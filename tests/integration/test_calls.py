@@ -85,5 +85,5 @@ async def test_a_call_runs_and_its_result_comes_back(dispatcher: hub.Hub, tmp_pa
         view = dispatcher.view(item.task)
         assert view is not None
         assert (view.state, view.result, view.attempt) == (api_task.State.SUCCESS, payload, 1)
-        assert (view.name, view.function, view.worker) == ("sum", "sums:add", "w-0")
+        assert (view.name, view.function) == ("sum", "sums:add")
         await slot.disconnect()

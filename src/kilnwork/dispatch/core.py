@@ -168,13 +168,16 @@ class Core:
         self._scheduled = False
         if self._writing or self._stopped is not None:
             return
-        batch = self.machine.take(self.now())
-        waiting, self._waiting = self._waiting, []
-        self._set_alarm()
-        if batch.durable:
-            self._write(batch, waiting)
-        elif waiting or not batch.empty:
-            self._settle(batch, self._carrier.prepare(batch), waiting)
+        try:
+            batch = self.machine.take(self.now())
+            waiting, self._waiting = self._waiting, []
+            self._set_alarm()
+            if batch.durable:
+                self._write(batch, waiting)
+            elif waiting or not batch.empty:
+                self._settle(batch, self._carrier.prepare(batch), waiting)
+        except Exception as error:  # noqa: BLE001 - half a batch is done: only a restart mends that
+            self._fail(error)
 
     def _write(self, batch: instructions.Batch, waiting: list[asyncio.Future[None]]) -> None:
         """Hand over first, so that what is to be sent is made while the disk works."""
@@ -182,10 +185,14 @@ class Core:
 
         def committed() -> None:
             self._writing = False
-            if self._stopped is None:
+            if self._stopped is not None:
+                return
+            try:
                 ready = prepared[0] if prepared else self._carrier.prepare(batch)
                 self._settle(batch, ready, waiting)
-                self.schedule()
+            except Exception as error:  # noqa: BLE001 - as above
+                self._fail(error)
+            self.schedule()
 
         self._writing = True
         self.store.write(batch, committed)
@@ -220,8 +227,8 @@ class Core:
         self._set_alarm()
 
     def _fail(self, error: BaseException) -> None:
-        log.error("journal failed", extra={"error": str(error)})
-        self._stop(errors.HubStopped(f"the journal failed: {error}"))
+        log.error("dispatcher failed", exc_info=error)
+        self._stop(errors.HubStopped(f"the dispatcher failed: {error}"))
         self._carrier.failed(error)
 
     def _stop(self, why: errors.HubStopped) -> None:

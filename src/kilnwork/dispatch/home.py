@@ -92,7 +92,7 @@ class Home:
 
     def _failed(self, error: BaseException) -> None:
         if not self._why.done():
-            self._why.set_exception(errors.HubStopped(f"the journal failed: {error}"))
+            self._why.set_exception(errors.HubStopped(f"the dispatcher failed: {error}"))
 
     def _hurry(self) -> None:
         """The driver has left in order: wait for no other one, unless it comes meanwhile."""

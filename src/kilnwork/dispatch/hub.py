@@ -170,7 +170,7 @@ class Hub:
             self._server = None
         if leaving:
             for link in list(self._links.values()):
-                link.refuse("Leaving", leaving, retry=False)
+                link.refuse(links.LEAVING, leaving, retry=False)
         self._disconnect(errors.HubStopped())
         await self._crew.stop()
         self._core.close()
@@ -395,7 +395,7 @@ class Hub:
 
     def failed(self, error: BaseException) -> None:
         """`core.Carrier`: the store cannot go on."""
-        self._disconnect(errors.HubStopped(f"the journal failed: {error}"))
+        self._disconnect(errors.HubStopped(f"the dispatcher failed: {error}"))
         self._on_failure(error)
 
     def _new_link(self) -> links.Link:

@@ -1,8 +1,9 @@
 """The store of a dispatcher that ends with its driver: the memory of this process.
 
-Used by `python -m kilnwork.dispatch --volatile`. Keeps the records themselves, so that a batch
-costs next to nothing; rows and views are made of them when somebody asks. Of what has ended the
-newest `KEEP` are kept, and whatever its parent may look for. Imports no SQLite.
+Used by `python -m kilnwork.dispatch --volatile`. Keeps the records themselves while they may still
+change, so that a batch costs next to nothing, and a short form of calls that are over; rows and
+views are made when somebody asks. The newest of what is over are kept, up to so many bytes, and
+whatever an unfinished parent may look for. Imports no SQLite.
 """
 
 from collections import deque
@@ -10,26 +11,44 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
-from kilnwork.api import calls
+from kilnwork.api import attempts, calls
+from kilnwork.api import task as api_task
 from kilnwork.dispatch import inputs, instructions, model, records, store, task_rows
 from kilnwork.kit import ids
 
-KEEP = 100_000
-"""Tasks that are over and may still be asked for: about a hundred megabytes with small values."""
+KEEP_BYTES = 256 << 20
+"""What is over and may still be asked for: half a million calls with small results."""
+
+OVERHEAD = 512
+"""Bytes that a call which is over takes beside its values, a little more than measured."""
 
 _encode = msgspec.json.Encoder().encode
+_S = api_task.State
+
+
+class _Ended(msgspec.Struct, frozen=True, gc=False):
+    """What is left of a call that is over, was nobody's child and had no key: neither times nor
+    worker."""
+
+    value: calls.Value
+    namespace: str
+    name: str
+    template: records.Template
+    run: int
+    attempt: int
 
 
 class Volatile:
-    """A `store.Store`, and its own `store.Reader`. `keep`: see `KEEP`."""
+    """A `store.Store`, and its own `store.Reader`. `keep_bytes`: see `KEEP_BYTES`."""
 
-    def __init__(self, *, keep: int = KEEP) -> None:
+    def __init__(self, *, keep_bytes: int = KEEP_BYTES) -> None:
         self.epoch = 0
         self.trouble: str | None = None
-        self._keep = keep
+        self._left = keep_bytes
         self._tasks: dict[ids.TaskId, records.Task] = {}
-        self._over: deque[records.Task] = deque()
-        self._wanted: dict[ids.TaskId, list[records.Task]] = {}
+        self._ended: dict[ids.TaskId, _Ended] = {}
+        self._order: deque[tuple[ids.TaskId, int]] = deque()
+        self._wanted: dict[ids.TaskId, list[tuple[ids.TaskId, int]]] = {}
         self._keys: dict[tuple[str, str], records.Task] = {}
         self._children: dict[tuple[ids.TaskId, int], dict[str, records.Task]] = {}
 
@@ -52,13 +71,12 @@ class Volatile:
             if not task.stored:
                 task.stored = True
                 self._add(task)
-        self._over += batch.finals
-        if self._wanted:
-            for task in batch.finals:
-                self._over += self._wanted.pop(task.id, ())
+        for task in batch.finals:
+            self._end(task)
         for forgotten in batch.forgotten:
             self._drop(forgotten)
-        self._make_room()
+        while self._left < 0 and self._order:
+            self._make_room()
         done()
 
     def close(self) -> None:
@@ -66,10 +84,10 @@ class Volatile:
 
     def task_row(self, task: ids.TaskId, *, run: int | None = None) -> task_rows.TaskRow | None:
         """The newest run of a task; older ones are not kept."""
-        found = self._tasks.get(task)
+        found = self._tasks.get(task) or self._ended.get(task)
         if found is None or (run is not None and found.run != run):
             return None
-        return _row(found)
+        return _row(found) if isinstance(found, records.Task) else _row(_record(found))
 
     def view(self, row: task_rows.TaskRow, *, seq: int = 0) -> model.TaskView:
         """The view of a row, with its children counted."""
@@ -90,15 +108,17 @@ class Volatile:
 
     def known(self, asked: inputs.Lookups) -> dict[int, inputs.Known]:
         """By number of the call, those that are over and kept."""
-        found = {}
+        found: dict[int, records.Task | None] = {}
         for number, key in asked.keys:
             found[number] = self._keys.get((asked.namespace, key))
         for number, parent, run, key in asked.children:
             found[number] = self._children.get((parent, run), {}).get(key)
         for number, task in asked.calls:
-            found[number] = self._tasks.get(task) or found.get(number)
+            ended = self._ended.get(task)
+            same = self._tasks.get(task) if ended is None else _record(ended)
+            found[number] = same or found.get(number)
         return {
-            number: _known(task)
+            number: inputs.Known(_value(task), task.arguments, task.spec, _asked_by(task))
             for number, task in found.items()
             if task is not None and task.namespace == asked.namespace
         }
@@ -107,12 +127,17 @@ class Volatile:
         self, namespace: str | None, tasks: Iterable[ids.TaskId]
     ) -> dict[ids.TaskId, calls.Value]:
         """How tasks of that namespace (None: any) ended; those that have not are left out."""
-        found = [self._tasks[task] for task in tasks if task in self._tasks]
-        return {
-            task.id: _value(task)
-            for task in found
-            if task.state.final and namespace in (None, task.namespace)
-        }
+        found = {}
+        for task in tasks:
+            ended = self._ended.get(task)
+            if ended is not None:
+                if namespace in (None, ended.namespace):
+                    found[task] = ended.value
+                continue
+            record = self._tasks.get(task)
+            if record is not None and record.state.final and namespace in (None, record.namespace):
+                found[task] = _value(record)
+        return found
 
     def aged(self, *, before: float, above: int, limit: int) -> list[tuple[int, ids.TaskId, bool]]:
         """Nothing: what is old goes by itself."""
@@ -120,19 +145,25 @@ class Volatile:
 
     def referenced(self, namespace: str, digests: Sequence[bytes]) -> set[bytes]:
         """Which of these blobs some task refers to; a look at all of them."""
-        wanted, used = set(digests), set[bytes]()
+        used = set[bytes]()
+        templates = set[records.Template]()
         for task in list(self._tasks.values()):
-            for payload in (task.arguments, task.result):
-                if payload is not None and (payload.digest or payload.blobs):
-                    used.update(payload.blobs)
-                    used.add(payload.digest or b"")
-            call = task.spec.call
+            _use(used, task.arguments)
+            _use(used, task.result)
+            if task.template is not None:
+                templates.add(task.template)
+        for ended in list(self._ended.values()):
+            _use(used, ended.value.payload)
+            templates.add(ended.template)
+        for call in (template.spec.call for template in templates):
             if call is not None:
                 used.update(_shipped(call.code), _shipped(call.environment))
-        return wanted & used
+        return used.intersection(digests)
 
     def _add(self, task: records.Task) -> None:
         self._tasks[task.id] = task
+        if self._ended:
+            self._ended.pop(task.id, None)
         if task.child_key is None:
             return
         if task.parent is None:
@@ -141,20 +172,37 @@ class Volatile:
             family = self._children.setdefault((task.parent.task, task.parent.run), {})
             family[task.child_key] = task
 
+    def _end(self, task: records.Task) -> None:
+        """It will not change any more: keep as little as can still be asked for."""
+        template, result = task.template, task.result
+        size = OVERHEAD if result is None else OVERHEAD + len(result.data)
+        if template is not None and task.child_key is None and not task.declared:
+            del self._tasks[task.id]
+            self._ended[task.id] = _Ended(
+                _value(task), task.namespace, task.name, template, task.run, task.attempt
+            )
+        elif task.arguments is not None:
+            size += OVERHEAD + len(task.arguments.data)
+        self._order.append((task.id, size))
+        self._left -= size
+        if self._wanted:
+            self._order += self._wanted.pop(task.id, ())
+
     def _make_room(self) -> None:
-        """Forget the oldest that are over; children whose parent may run again wait for its end."""
-        over, tasks = self._over, self._tasks
-        for _ in range(len(over) - self._keep):
-            task = over.popleft()
-            if task.parent is not None:
-                parent = tasks.get(task.parent.task)
-                if parent is not None and not parent.state.final:
-                    self._wanted.setdefault(parent.id, []).append(task)
-                    continue
-            if tasks.get(task.id) is task:
-                self._drop(task.id)
+        """Forget the oldest that is over; a child whose parent goes on waits for the end of it."""
+        task, size = entry = self._order.popleft()
+        record = self._tasks.get(task)
+        if record is not None and record.parent is not None:
+            parent = self._tasks.get(record.parent.task)
+            if parent is not None and not parent.state.final:
+                self._wanted.setdefault(parent.id, []).append(entry)
+                return
+        self._left += size
+        if record is None or record.state.final:  # else a later run of it goes on
+            self._drop(task)
 
     def _drop(self, task: ids.TaskId) -> None:
+        self._ended.pop(task, None)
         dropped = self._tasks.pop(task, None)
         if dropped is None:
             return
@@ -179,8 +227,11 @@ def _value(task: records.Task) -> calls.Value:
     return calls.Value(task.id, task.state, task.reason, task.message, task.result)
 
 
-def _known(task: records.Task) -> inputs.Known:
-    return inputs.Known(_value(task), task.arguments, task.spec, _asked_by(task))
+def _use(used: set[bytes], payload: attempts.Payload | None) -> None:
+    if payload is not None:
+        used.update(payload.blobs)
+        if payload.digest is not None:
+            used.add(payload.digest)
 
 
 def _shipped(digest: str | None) -> tuple[bytes, ...]:
@@ -189,6 +240,28 @@ def _shipped(digest: str | None) -> tuple[bytes, ...]:
         return (bytes.fromhex(hexadecimal),) if kind == "sha256" else ()
     except ValueError:
         return ()
+
+
+def _record(ended: _Ended) -> records.Task:
+    """As much of a record as is known of a call that is over."""
+    value, template = ended.value, ended.template
+    return records.Task(
+        row=0,
+        id=value.task,
+        run=ended.run,
+        namespace=ended.namespace,
+        name=ended.name,
+        cluster=template.cluster,
+        declared=False,
+        spec=template.spec,
+        template=template,
+        state=value.state,
+        reason=value.reason,
+        message=value.message,
+        result=value.payload,
+        attempt=ended.attempt,
+        stopped=True,
+    )
 
 
 def _row(task: records.Task) -> task_rows.TaskRow:
