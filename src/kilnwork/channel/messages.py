@@ -375,12 +375,14 @@ class Done(_Message, frozen=True, tag="done"):
 class Waiting(_Message, frozen=True, tag="waiting"):
     """The attempt waits for these tasks and lets go of its slot.
 
-    `in_place`: the slot could run what it waits for on top of it.
+    `in_place`: the slot could run what it waits for on top of it. `first`: it goes on when any of
+    them is over, not only when all are.
     """
 
     ref: attempts.AttemptRef
     tasks: tuple[attempts.Id, ...]
     in_place: bool
+    first: bool = False
 
 
 class Resumed(_Message, frozen=True, tag="resumed"):

@@ -364,6 +364,8 @@ def announce(mem: memory.Memory, task: records.Task) -> None:
         publish_parent(mem, siblings)
     if task.dependents is not None:
         mem.ended.append(task)
+    if mem.wanted:
+        seats.arrived(mem, task)
     submitter = task.submitter
     if submitter is not None and submitter.link:
         report(mem, task, submitter, task.number)

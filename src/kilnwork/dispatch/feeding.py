@@ -64,7 +64,7 @@ def _feed(
             worker.sparing = True
             mem.alarm(now.mono + SPARE_AFTER_S, memory.Alarm.SPARE, worker)
     if not len(queue):
-        _take_back(mem, workers)
+        _take_back(mem, workers, now)
 
 
 def _seat(
@@ -200,7 +200,7 @@ def _open_slots(
         best, most = None, 0
         for worker in workers:
             free = worker.slots - worker.busy
-            if free > most and _may_open(mem, worker, workers, now):
+            if free > most and _may_open(worker, workers, now):
                 best, most = worker, free
         if best is None:
             return
@@ -211,7 +211,6 @@ def _open_slots(
 
 
 def _may_open(
-    mem: memory.Memory,
     worker: records.Worker,
     workers: Iterable[records.Worker],
     now: inputs.Moment,
@@ -223,28 +222,36 @@ def _may_open(
     return all(other.busy == 0 for other in workers)  # everybody waits, perhaps for what is queued
 
 
-def _take_back(mem: memory.Memory, workers: Sequence[records.Worker]) -> None:
-    """A slot that has nothing to do gets half of what waits in the slot that has most."""
-    if not any(worker.idle and worker.busy < worker.slots for worker in workers):
+def _take_back(mem: memory.Memory, workers: Sequence[records.Worker], now: inputs.Moment) -> None:
+    """A slot that has nothing to do gets half of what waits in the slot that has most.
+
+    What waits behind a call that turned out to be long is worth a new slot.
+    """
+    free = [worker for worker in workers if worker.busy < worker.slots]
+    idle = any(worker.idle for worker in free)
+    if not idle and not any(_may_open(worker, workers, now) for worker in free):
         return
     longest, most = None, 1
     for worker in workers:
         for slot in worker.processes.values():
-            if len(slot.held) > most and slot.link and not slot.asked_back and _worth(slot):
-                longest, most = slot, len(slot.held)
+            if len(slot.held) > most and slot.link and not slot.asked_back:
+                if _is_stuck(slot) or (idle and _is_worth(slot)):
+                    longest, most = slot, len(slot.held)
     if longest is not None:
         longest.asked_back = True
         mem.send(instructions.TakeBack(longest.link, most // 2))
 
 
-def _worth(slot: records.Slot) -> bool:
+def _is_stuck(slot: records.Slot) -> bool:
+    """Calls wait behind one that runs for long already, and does not wait itself."""
+    first = next(iter(slot.held.values()))
+    return first.attempt_state is _A.STARTED and not slot.stack
+
+
+def _is_worth(slot: records.Slot) -> bool:
     """Its calls would wait long enough to be worth moving."""
-    tasks = iter(slot.held.values())
-    first = next(tasks)
-    if first.attempt_state is _A.STARTED:
-        return True
-    template = first.template
-    seconds = None if template is None else template.seconds
+    first = next(iter(slot.held.values()))
+    seconds = None if first.template is None else first.template.seconds
     return seconds is None or seconds * (len(slot.held) - 1) > WORTH_S
 
 

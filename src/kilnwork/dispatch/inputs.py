@@ -300,12 +300,16 @@ class CallsReturned(msgspec.Struct, frozen=True):
 
 
 class Waiting(msgspec.Struct, frozen=True):
-    """An attempt waits for other tasks, and its slot is free for others meanwhile."""
+    """An attempt waits for other tasks, and its slot is free for others meanwhile.
+
+    `first`: it goes on when any of them is over, not only when all are.
+    """
 
     link: int
     ref: attempts.AttemptRef
     tasks: tuple[ids.TaskId, ...]
     in_place: bool
+    first: bool = False
 
 
 class Resumed(msgspec.Struct, frozen=True):

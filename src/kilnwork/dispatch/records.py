@@ -115,17 +115,18 @@ class Submitter:
 class Wait:
     """An attempt in a slot that waits for other tasks.
 
-    `ready`: tasks that the slot could run in place, on top of it, as far as they are queued (some
-    may have left the queue since); `wants`: all that it would run if they were. Both are empty
-    unless it waits in place.
+    Of a wait in place only: `ready`: tasks that the slot could run on top of it, as far as they are
+    queued (some may have left the queue since); `wants`: all that it would run if they were, and
+    whether it waits for them itself; `left`: how many of these must end before it goes on.
     """
 
-    __slots__ = ("ready", "task", "wants")
+    __slots__ = ("left", "ready", "task", "wants")
 
     def __init__(self, task: "Task") -> None:
         self.task = task
         self.ready: dict[ids.TaskId, Task] = {}
-        self.wants: dict[ids.TaskId, None] = {}
+        self.wants: dict[ids.TaskId, bool] = {}
+        self.left = 1
 
 
 class Slot:
@@ -134,7 +135,7 @@ class Slot:
     `held`: tasks whose newest attempt it has, in the order in which they were sent; `stack`: the
     waits of those that have begun and wait for others, bottom first. `opening`: asked for, or said
     to live, and not joined yet. `taken`: it takes a seat, since it is opening or has something that
-    does not wait. `leaving`: we have asked for its end. `asked_back`: it has not answered yet which
+    does not wait, or waits no longer. `leaving`: we have asked for its end. `asked_back`: it has not answered yet which
     calls it gives back. `terms`: how often it has joined or left. `gone`: its agent has said that
     it is over; settled once its link has been read to the end.
     """

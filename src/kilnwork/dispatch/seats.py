@@ -1,7 +1,8 @@
 """Who sits where: a slot takes calls and lets go of them, and so takes a seat of its worker. Pure.
 
 Used by `feeding`, `ending`, `slots` and `waiting`, which decide; here only the counts are kept. A
-slot takes a seat while it opens, or while it has something that does not wait for other tasks.
+slot takes a seat while it opens, or while it has something that does not wait for other tasks, or
+whose wait in place is over.
 """
 
 from kilnwork.dispatch import memory, records
@@ -10,7 +11,7 @@ from kilnwork.dispatch import memory, records
 def weigh(mem: memory.Memory, slot: records.Slot) -> None:
     """Something about a slot has changed: whether it takes a seat, whether it is idle."""
     worker, waits = slot.worker, len(slot.stack)
-    taken = slot.opening or len(slot.held) > waits
+    taken = slot.opening or len(slot.held) > waits or (waits > 0 and slot.stack[-1].left <= 0)
     if taken is not slot.taken:
         slot.taken = taken
         worker.taken += 1 if taken else -1
@@ -72,6 +73,15 @@ def leave(mem: memory.Memory, task: records.Task, slot: records.Slot, *, proof: 
     mem.touch(slot.worker.cluster)
 
 
+def arrived(mem: memory.Memory, task: records.Task) -> None:
+    """A task is over: what waits for it in place will go on in a moment, and needs its seat."""
+    for wait in mem.wanted.get(task.id, ()):
+        if wait.wants[task.id]:
+            wait.left -= 1
+            if wait.task.slot is not None:
+                weigh(mem, wait.task.slot)
+
+
 def stop_wanting(mem: memory.Memory, wait: records.Wait) -> None:
     """Nothing is to run in place for this wait any more."""
     for task in wait.wants:
@@ -82,3 +92,4 @@ def stop_wanting(mem: memory.Memory, wait: records.Wait) -> None:
                 del mem.wanted[task]
     wait.wants.clear()
     wait.ready.clear()
+    wait.left = 1

@@ -20,7 +20,12 @@ def begin(mem: memory.Memory, item: inputs.Waiting, now: inputs.Moment) -> None:
     lifecycle.start(mem, task, now, at=now.wall)
     wait = _wait_of(mem, slot, task)
     if item.in_place and not task.alone:
-        want(mem, wait, item.tasks)
+        names = dict.fromkeys(item.tasks)
+        _want(mem, wait, names)
+        awaited = [name for name in names if name in wait.wants]
+        wait.wants.update(dict.fromkeys(awaited, True))
+        over = len(names) - len(awaited)
+        wait.left = (1 if item.first else len(names)) - over
     seats.weigh(mem, slot)
 
 
@@ -52,14 +57,14 @@ def end(mem: memory.Memory, item: inputs.Resumed) -> None:
     seats.weigh(mem, slot)
 
 
-def want(mem: memory.Memory, wait: records.Wait, tasks: Iterable[ids.TaskId]) -> None:
+def _want(mem: memory.Memory, wait: records.Wait, tasks: Iterable[ids.TaskId]) -> None:
     """It would run these in place, or what they need, or what they have delegated to."""
     front = list(tasks)
     for name in front:  # grows while we walk
         task = mem.tasks.get(name)
         if name in wait.wants or task is None or task.state.final:
             continue
-        wait.wants[name] = None
+        wait.wants[name] = False
         mem.wanted.setdefault(name, []).append(wait)
         if task.place is not None:
             wait.ready[name] = task
@@ -72,7 +77,7 @@ def want(mem: memory.Memory, wait: records.Wait, tasks: Iterable[ids.TaskId]) ->
 def follow(mem: memory.Memory, task: records.Task, target: ids.TaskId) -> None:
     """`task` has delegated to `target`: who would run the one in place would run the other."""
     for wait in list(mem.wanted.get(task.id, ())):
-        want(mem, wait, (target,))
+        _want(mem, wait, (target,))
         if wait.ready and wait.task.slot is not None:
             mem.idlers[wait.task.slot] = None
 

@@ -1,7 +1,9 @@
-"""Why a queued task waits for a slot, in words. Pure.
+"""Why a task waits, in words: for a slot, for its inputs, for tasks that it has spawned. Pure.
 
 Used by the hub when it makes a view: facts of the moment, never written to the journal.
 """
+
+from collections.abc import Iterator
 
 from kilnwork.api import reasons
 from kilnwork.dispatch import records
@@ -10,6 +12,18 @@ from kilnwork.kit import ids
 _R = reasons.Reason
 NAMED_HOLDERS = 3
 """Tasks that a message names; more would not fit a line."""
+
+
+def shown(task: records.Task) -> tuple[str, str] | None:
+    """Reason and message of a task that waits at this moment, None where its row says it."""
+    if task.place is not None:
+        return explain(task)
+    if task.waiting:
+        return _R.WAITING_FOR_CHILD, "it waits for other tasks, and its slot is free for others"
+    if task.unmet and not task.suspended and not task.state.final:
+        all_of_them = len(set(task.needs))
+        return _R.WAITING_FOR_INPUT, f"{task.unmet} of its {all_of_them} inputs are not over yet"
+    return None
 
 
 def explain(task: records.Task) -> tuple[str, str]:
@@ -23,12 +37,23 @@ def explain(task: records.Task) -> tuple[str, str]:
     if not ready:
         return _R.NO_WORKER, f"no worker of TaskCluster {name} is connected{line}{again}"
     slots = sum(worker.slots for worker in ready)
-    holders = [held for worker in ready for held in worker.held.values()]
+    if task.template is not None and all(worker.misses for worker in ready):
+        return _R.NO_FREE_SLOT, f"no slot of TaskCluster {name} could be opened{line}{again}"
+    holders = [holder for worker in ready for holder in _holders(worker)]
     named = ", ".join(_label(holder) for holder in holders[:NAMED_HOLDERS])
     more = ", …" if len(holders) > NAMED_HOLDERS else ""
     by = f" by {named}{more}" if named else ""
     taken = f"all {slots} slots of TaskCluster {name} are taken{by}"
     return _R.NO_FREE_SLOT, f"{taken}{line}{again}"
+
+
+def _holders(worker: records.Worker) -> Iterator[records.Task]:
+    """What takes its seats: commands, and the call that each taken slot is at."""
+    yield from worker.held.values()
+    for slot in worker.processes.values():
+        if slot.taken:
+            waiting = {wait.task for wait in slot.stack}
+            yield from [task for task in slot.held.values() if task not in waiting][:1]
 
 
 def _label(task: records.Task) -> str:
