@@ -6,16 +6,20 @@ nothing: a prompt is no place for errors.
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
 from kilnwork.api import resource
-from kilnwork.cli import kinds, session
+from kilnwork.cli import journal, kinds, session
 from kilnwork.kit import errors
 
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+
+_NEWEST = 100
+"""Tasks that are no objects are many: only so many are offered."""
 
 _ANSWER_S = 1.0
 """How long a server may take; whoever pressed Tab waits for it."""
@@ -35,6 +39,22 @@ def of_kind(served: resource.Resource) -> Completer:
     return names
 
 
+def tasks(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Names of Task objects, names and ids of the newest tasks that are none."""
+
+    async def ask(s: session.Session) -> list[str]:
+        async with asyncio.timeout(_ANSWER_S):
+            found = [item async for item in journal.listed(s, wanted={}, limit=_NEWEST)]
+        return [item["name"] if item["declared"] else _called(item) for item in found]
+
+    names = [*_names(ctx, resource.TASKS), *_asked(ctx, ask)]
+    return _items(list(dict.fromkeys(names)), incomplete)
+
+
+def _called(item: journal.Item) -> str:
+    return str(item.get("name") or item["id"])
+
+
 def objects(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """A kind first, then names of that kind; KIND/NAME in one word."""
     words = ctx.params.get("words") or ()
@@ -52,7 +72,7 @@ def subjects(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[Co
     """Names of tasks, or KIND/NAME in one word."""
     if "/" in incomplete:
         return objects(ctx, _, incomplete)
-    return _items(_names(ctx, resource.TASKS), incomplete)
+    return tasks(ctx, _, incomplete)
 
 
 def _meant(word: str) -> tuple[resource.Resource, ...]:
@@ -71,6 +91,12 @@ def _names(ctx: click.Context, served: resource.Resource) -> list[str]:
         async with asyncio.timeout(_ANSWER_S):
             return [str(item["metadata"]["name"]) for item in await s.items(s.path(served))]
 
+    return _asked(ctx, ask)
+
+
+def _asked(
+    ctx: click.Context, ask: Callable[[session.Session], Coroutine[Any, Any, list[str]]]
+) -> list[str]:
     with contextlib.suppress(errors.KilnError, OSError), ctx.scope(cleanup=False):
         return session.run(ask)
     return []

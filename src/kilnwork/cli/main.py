@@ -33,10 +33,12 @@ COMMANDS: dict[str, Entry] = {
         "Server", "Show server, nodes, clusters and how many tasks are in which state."
     ),
     "run": Entry("Tasks", "Run a command as a Task; --watch follows it to its end."),
+    "tasks": Entry("Tasks", "List tasks, those of Python programs too."),
     "logs": Entry("Tasks", "Print what a task printed."),
     "why": Entry("Tasks", "Say in one sentence why a task is where it is."),
     "wait": Entry("Tasks", "Wait for a state or condition."),
     "cancel": Entry("Tasks", "Stop tasks; their objects and logs stay."),
+    "retry": Entry("Tasks", "Start tasks anew that are over."),
     "apply": Entry("Objects", "Create or change objects from files."),
     "get": Entry("Objects", "List objects."),
     "delete": Entry("Objects", "Delete objects."),

@@ -115,26 +115,37 @@ def final(found: meta.JsonObject | None) -> bool:
     return is_final(((found or {}).get("status") or {}).get("state", ""))
 
 
-async def for_final(s: session.Session, name: str, *, timeout_s: float | None) -> None:
-    """Wait until a task is over, whether it is an object or only in the journal."""
+async def for_final(s: session.Session, name: str, *, timeout_s: float | None, run: int = 0) -> str:
+    """Wait until a task is over, whether it is an object or only in the journal: its state.
+
+    `run`: this one or a later one must be over.
+    """
     subject = Subject(resource.TASKS, name, s.one_namespace())
     path = s.path(resource.TASKS, name, namespace=subject.namespace)
     text = f"waiting for task {name} to stop"
+
+    def over(found: meta.JsonObject | None) -> bool:
+        if found is None:
+            return True
+        return final(found) and found["status"].get("run", 0) >= run
+
     try:
         await s.ask("GET", path)
     except kube_errors.NotFound:
-        await _journal(s, name, text=text, timeout_s=timeout_s)
-        return
-    await until(s, subject, lambda o: o is None or final(o), text=text, timeout_s=timeout_s)
+        return await _journal(s, name, text=text, timeout_s=timeout_s, run=run)
+    found = await until(s, subject, over, text=text, timeout_s=timeout_s)
+    return "Deleted" if found is None else str(found["status"]["state"])
 
 
-async def _journal(s: session.Session, name: str, *, text: str, timeout_s: float | None) -> None:
+async def _journal(
+    s: session.Session, name: str, *, text: str, timeout_s: float | None, run: int
+) -> str:
     query = {"wait": "20"}
     try:
         async with asyncio.timeout(timeout_s), progress.waiting(text):
             while True:
                 found = await s.ask("GET", s.tasks_path(name), query=query)
-                if is_final(found["state"]):
-                    return
+                if is_final(found["state"]) and found["run"] >= run:
+                    return str(found["state"])
     except TimeoutError as error:
         raise errors.TimedOut(f"{text}: not within {timeout_s:g} s") from error

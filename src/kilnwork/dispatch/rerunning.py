@@ -31,7 +31,7 @@ def refusal(row: task_rows.TaskRow | None, *, force: bool) -> str:
     if row.finished is None:
         return f"task {row.shown_name} is {row.state}, not over: cancel it first"
     if row.state == api_task.State.SUCCESS and not force:
-        return f"task {row.shown_name} has succeeded: running it again needs force"
+        return f"task {row.shown_name} has succeeded: `kiln retry --force` runs it again"
     return ""
 
 

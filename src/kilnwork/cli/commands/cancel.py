@@ -15,7 +15,7 @@ from kilnwork.kube import transport
     nargs=-1,
     required=True,
     metavar="NAME|ID…",
-    shell_complete=completing.of_kind(resource.TASKS),
+    shell_complete=completing.tasks,
 )
 @options.target
 @click.option("--wait", is_flag=True, help="Wait until they have stopped.")

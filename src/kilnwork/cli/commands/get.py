@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from kilnwork.api import meta, resource
-from kilnwork.cli import completing, errors, kinds, options, render, session
+from kilnwork.cli import completing, errors, journal, kinds, options, render, session
 from kilnwork.kube import errors as kube_errors
 from kilnwork.kube import transport
 
@@ -279,37 +279,23 @@ class _Rows:
             click.echo("   ".join(padded).rstrip())
 
 
-_SPAWNED = ("id", "name", "state", "reason", "attempts")
-
-
-def parent(item: dict[str, Any], names: dict[str, str]) -> str | None:
-    """A parent by name if it is known, else by id; which of its attempts asked is for `-o yaml`."""
-    task = (item.get("parent") or "").partition("/")[0]
-    return names.get(task, task) or None
-
-
 async def _spawned(s: session.Session, wanted: Wanted) -> None:
     """Tasks that exist only in the journal."""
-    base = f"/v1/namespaces/{session.quoted(s.one_namespace())}/tasks"
-    query: dict[str, str] = {}
-    found: list[dict[str, Any]] = []
-    while True:
-        page = await s.ask("GET", base, query=query)
-        found += page["items"]
-        if not page.get("continue"):
-            break
-        query["continue"] = page["continue"]
-    items = [item for item in found if not item["declared"]]
+    found = [item async for item in journal.listed(s, wanted={"declared": "false"})]
     if wanted.form in ("json", "yaml"):
-        _whole({"items": items}, wanted)
+        _whole({"items": found}, wanted)
     elif wanted.form == "name":
-        for item in items:
+        for item in found:
             click.echo(item["id"])
-    elif not items:
+    elif not found:
         click.echo(f"nothing found in namespace {s.namespace}", err=True)
     else:
-        names = {item["id"]: item.get("name") or item["id"] for item in found}
-        cells = [[*(item.get(key) for key in _SPAWNED), parent(item, names)] for item in items]
-        lines = render.columns([key.upper() for key in (*_SPAWNED, "parent")], cells)
+        lines = journal.table(found, wide=wanted.form == "wide", names=await _names(s))
         for line in lines if wanted.headers else lines[1:]:
             click.echo(line)
+
+
+async def _names(s: session.Session) -> dict[str, str]:
+    """Names of Task objects by id: they may be parents."""
+    found = journal.listed(s, wanted={"declared": "true"})
+    return {item["id"]: item["name"] async for item in found}

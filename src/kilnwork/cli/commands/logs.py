@@ -14,7 +14,7 @@ from kilnwork.kube import errors as kube_errors
 
 
 @click.command()
-@click.argument("task", metavar="NAME|ID", shell_complete=completing.of_kind(resource.TASKS))
+@click.argument("task", metavar="NAME|ID", shell_complete=completing.tasks)
 @options.target
 @click.option("-f", "--follow", is_flag=True, help="Go on until the task is over.")
 @click.option("--run", type=click.IntRange(min=1), help="Of this run; default the newest.")

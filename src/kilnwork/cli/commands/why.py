@@ -1,11 +1,12 @@
 """`kiln why`: one sentence on why something is where it is."""
 
+import contextlib
 from typing import Any
 
 import click
 
 from kilnwork.api import resource
-from kilnwork.cli import completing, options, render, session, waiting
+from kilnwork.cli import completing, journal, options, render, session, waiting
 from kilnwork.kube import errors as kube_errors
 from kilnwork.server import why
 
@@ -17,13 +18,20 @@ from kilnwork.server import why
 def command(subject: str, form: str | None) -> None:
     """Say in one sentence why a task waits, runs, failed or was killed.
 
-    KIND/NAME asks about something else: taskcluster/default, pod/default-0.
+    \b
+    kiln why hello
+    kiln why taskcluster/default
+
+    A Python function that raised an error shows its traceback as well. KIND/NAME asks about
+    something else than a task.
     """
     answer = session.run(lambda s: _answer(s, subject))
     if form == "json":
         click.echo(render.json_text(answer), nl=False)
     else:
         click.echo(answer["why"])
+        for line in journal.traceback(answer.get("error")):
+            click.echo(line)
 
 
 async def _answer(s: session.Session, word: str) -> dict[str, Any]:
@@ -41,12 +49,23 @@ async def _answer(s: session.Session, word: str) -> dict[str, Any]:
             raise error from None
     status = found.get("status") or {}
     facts = why.Facts.of_status(name, status)
-    return {
+    answer = {
         "why": why.sentence(facts, now=s.clock.wall()),
         "state": status.get("state", ""),
         "reason": status.get("reason", ""),
         "message": status.get("message", ""),
     }
+    error = await _error(s, found)
+    return answer if error is None else {**answer, "error": error}
+
+
+async def _error(s: session.Session, found: dict[str, Any]) -> Any:
+    """The Python error of a call that has failed, if the journal still has it."""
+    if "call" not in found.get("spec", {}) or (found.get("status") or {}).get("state") != "Failed":
+        return None
+    with contextlib.suppress(kube_errors.KubeError):
+        return (await s.get_json(s.tasks_path(found["metadata"]["uid"], "why"))).get("error")
+    return None
 
 
 def sentence(served: resource.Resource, found: dict[str, Any]) -> str:

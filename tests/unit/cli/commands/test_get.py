@@ -18,10 +18,3 @@ def test_columns_of_lower_priority_are_for_wide() -> None:
         [["a", "Running"], ["b", None]],
     )
     assert get.table(COLUMNS, ROWS, wide=True)[0] == ["NAME", "STATE", "REASON"]
-
-
-def test_parents_are_named() -> None:
-    names = {"0a": "first"}
-    assert get.parent({"parent": "0a/1/1"}, names) == "first"
-    assert get.parent({"parent": "0b/1/2"}, names) == "0b"
-    assert get.parent({}, names) is None

@@ -1,0 +1,98 @@
+"""`kiln retry`: a new run of tasks that are over, by their objects or by the journal."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from kilnwork.api import resource
+from kilnwork.cli import completing, errors, kinds, options, session, waiting
+from kilnwork.kube import errors as kube_errors
+from kilnwork.kube import transport
+
+_FORCE = "kilnwork.dev/force-run"
+
+
+@click.command()
+@click.argument(
+    "tasks", nargs=-1, required=True, metavar="NAME|ID…", shell_complete=completing.tasks
+)
+@options.target
+@click.option("--force", is_flag=True, help="Run again also what has succeeded.")
+@click.option("--wait", is_flag=True, help="Wait until they are over; 6 if one ends badly.")
+@click.option("--timeout", type=options.Duration(), default=None, help="Wait no longer than this.")
+def command(tasks: tuple[str, ...], force: bool, wait: bool, timeout: float | None) -> None:  # noqa: FBT001
+    """Start tasks anew that have failed or were killed: a new run with new budgets.
+
+    \b
+    kiln retry hello
+    kiln tasks --state Failed -o name | xargs kiln retry --wait
+
+    Runs before it stay readable: `kiln logs --run N`. What depended on the task is not run again.
+    """
+    names = [kinds.task_name(word) for word in tasks]
+
+    session.run(lambda s: _all(s, names, force=force, wait=wait, timeout_s=timeout))
+
+
+async def _all(
+    s: session.Session, names: Sequence[str], *, force: bool, wait: bool, timeout_s: float | None
+) -> None:
+    """Each that can be; the others are named, the last of them by the exit."""
+    runs: dict[str, int] = {}
+    refused: list[errors.CommandError | kube_errors.ApiError] = []
+    for name in names:
+        try:
+            runs[name] = await _retry(s, name, force=force)
+        except (errors.CommandError, kube_errors.ApiError) as error:
+            refused.append(error)
+        else:
+            click.echo(f"{name} starts anew as run {runs[name]}")
+    states = [
+        (name, await waiting.for_final(s, name, timeout_s=timeout_s, run=run))
+        for name, run in runs.items()
+        if wait
+    ]
+    for one in refused[:-1]:
+        click.echo(f"error: {one}", err=True)
+    if refused:
+        raise refused[-1]
+    for name, state in states:
+        if state != "Success":
+            raise errors.TaskFailed(f"task {name} ended {state}: see `kiln why {name}`")
+
+
+async def _retry(s: session.Session, name: str, *, force: bool) -> int:
+    """The number of the new run."""
+    namespace = s.one_namespace()
+    path = s.path(resource.TASKS, name, namespace=namespace)
+    try:
+        live = await s.ask("GET", path)
+    except kube_errors.NotFound:
+        return await _spawned(s, name, force=force)
+    status = live.get("status") or {}
+    state, run = str(status.get("state", "")), max(int(status.get("run", 0)), 1)
+    asked = live.get("spec", {}).get("run", 1)
+    if asked > run:
+        return int(asked)  # it was asked for already
+    _check(name, state, force=force)
+    change: dict[str, Any] = {"spec": {"run": run + 1, "killTimestamp": None}}
+    if state == "Success":
+        change["metadata"] = {"annotations": {_FORCE: str(run + 1)}}
+    await s.ask("PATCH", path, body=change, content_type=transport.MERGE_PATCH)
+    return run + 1
+
+
+def _check(name: str, state: str, *, force: bool) -> None:
+    if not waiting.is_final(state):
+        raise errors.CommandError(
+            f"task {name} is {state or 'new'}, not over: `kiln cancel {name}` stops it"
+        )
+    if state == "Success" and not force:
+        raise errors.CommandError(f"task {name} has succeeded: --force runs it again")
+
+
+async def _spawned(s: session.Session, name: str, *, force: bool) -> int:
+    query = {"force": "true"} if force else {}
+    answer = await s.ask("POST", s.tasks_path(name, "retry"), query=query)
+    return int(answer["run"])
