@@ -97,6 +97,10 @@ async def collected(dispatcher: hub.Hub, clock: clocks.ManualClock, values: Valu
     return values.there()
 
 
+def durable(dispatcher: hub.Hub) -> bool:
+    return isinstance(dispatcher._core.store, journal.Journal)
+
+
 def succeeded(run: calls.CallRun, result: attempts.Payload) -> calls.CallEnd:
     return msgspec.structs.replace(raw_calls.ended_well(run.ref), payload=result)
 
@@ -122,6 +126,8 @@ async def test_what_tasks_and_templates_refer_to_stays(
         result = values.payload()
         await slot.acknowledged(slot.done(succeeded(run, result)))
         await driver.results(1)
+        if not durable(dispatcher):  # memory keeps no arguments of what is over
+            kept -= named(running)
         assert await collected(dispatcher, clock, values) == kept | named(result)
         await slot.disconnect()
 

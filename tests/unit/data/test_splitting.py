@@ -270,7 +270,10 @@ def test_a_copy_that_is_gone_is_named(tmp_path: Path, kept: blobs.Blobs) -> None
         list(part)
 
 
-def test_without_a_session_a_copy_cannot_be_found(tmp_path: Path) -> None:
+def test_without_a_session_a_copy_cannot_be_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blobs, "locate", None)
     path = written(tmp_path, b"a\n")
     (part,) = splitting.split(path, 1, copy=blobs.Blobs(tmp_path / "b", durable=False))
     path.unlink()
