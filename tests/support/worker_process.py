@@ -37,8 +37,8 @@ class WorkerProcess:
         }
         self.process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> None:
-        """Start it; returns at once."""
+    def start(self, *, keep: tuple[int, ...] = ()) -> None:
+        """Start it; returns at once. `keep`: descriptors that it inherits."""
         with self.log.open("ab") as log, self.out.open("ab") as out:
             os.set_inheritable(log.fileno(), True)
             self.process = subprocess.Popen(
@@ -48,7 +48,7 @@ class WorkerProcess:
                 stdout=out,
                 stderr=log,
                 cwd=self.folder,
-                pass_fds=(log.fileno(),),  # a careless parent: tasks must not see it
+                pass_fds=(log.fileno(), *keep),  # a careless parent: tasks must not see it
             )
 
     @property

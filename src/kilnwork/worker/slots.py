@@ -26,11 +26,15 @@ LONGEST_LAST_WORDS = 1 << 20
 
 @dataclass(slots=True)
 class _Slot:
-    """One slot that was asked for. `reading`: the end of its pipe for output that is kept here."""
+    """One slot that was asked for.
+
+    `reading`: the end of its pipe for output that is kept here. `opened`: the loop's clock.
+    """
 
     opening: messages.SlotOpening
     page: page.Page
     reading: int
+    opened: float
     asked: bool = False
 
 
@@ -64,7 +68,8 @@ class Slots:
         except OSError as error:
             self.refuse(name, f"the worker cannot open a slot: {error.strerror}")
             return
-        self._slots[name] = _Slot(opening, page.Page(sheet), ours)
+        opened = asyncio.get_running_loop().time()
+        self._slots[name] = _Slot(opening, page.Page(sheet), ours, opened)
         self._link.send(opening)
         try:
             self._nursery.bear(name, secret, (sheet, reading, writing))
@@ -97,9 +102,10 @@ class Slots:
         slot = self._slots[report.slot]
         top = slot.page.read()
         self._pass_on_last_words(slot, top)
-        early = top is None and report.code != os.EX_OK and not slot.asked
+        loop = asyncio.get_running_loop()
+        early = loop.time() - slot.opened < PAUSE_S and top is None and not slot.asked
         if early and not self._nursery.closing:
-            timer = asyncio.get_running_loop().call_later(PAUSE_S, self._tell, slot, report, None)
+            timer = loop.call_later(PAUSE_S, self._tell, slot, report, None)
             self._late.add(timer)
         else:
             self._tell(slot, report, top)
