@@ -84,6 +84,8 @@ def fail(mem: memory.Memory, task: records.Task, needed: calls.Value, now: input
     word = "is not known" if needed.state is _S.PENDING else f"ended {needed.state.value}"
     message = f"input {ids.task_text(needed.task)} {word}"
     detail = f"{needed.reason}: {needed.message}".strip(": ")
+    if needed.reason == _R.INPUT_FAILED:
+        detail = needed.reason
     if detail:
         message = f"{message} ({detail})"
     info = attempts.ErrorInfo("kilnwork.InputFailed", message, "", cause=_cause(needed))
@@ -92,11 +94,15 @@ def fail(mem: memory.Memory, task: records.Task, needed: calls.Value, now: input
 
 
 def _cause(needed: calls.Value) -> attempts.ErrorInfo | None:
-    """The error of an input that failed: its own, else one that says how it ended."""
+    """The error of an input that failed: its own, else one that says how it ended.
+
+    Of a chain of inputs that failed for one another only the first one counts.
+    """
     payload = needed.payload
     if payload is not None and payload.media_type == attempts.ERROR and payload.digest is None:
-        with contextlib.suppress(msgspec.MsgspecError):
-            return _decode_error(payload.data)
+        with contextlib.suppress(msgspec.MsgspecError, RecursionError):
+            info = _decode_error(payload.data)
+            return info.cause if needed.reason == _R.INPUT_FAILED and info.cause else info
     if needed.state is _S.PENDING:
         return None
     kind = "kilnwork.Cancelled"

@@ -234,9 +234,10 @@ def _take_back(mem: memory.Memory, workers: Sequence[records.Worker], now: input
     longest, most = None, 1
     for worker in workers:
         for slot in worker.processes.values():
-            if len(slot.held) > most and slot.link and not slot.asked_back:
-                if _is_stuck(slot) or (idle and _is_worth(slot)):
-                    longest, most = slot, len(slot.held)
+            if len(slot.held) <= most or not slot.link or slot.asked_back:
+                continue
+            if _is_stuck(slot) or (idle and _is_worth(slot)):
+                longest, most = slot, len(slot.held)
     if longest is not None:
         longest.asked_back = True
         mem.send(instructions.TakeBack(longest.link, most // 2))

@@ -135,9 +135,9 @@ class Slot:
     `held`: tasks whose newest attempt it has, in the order in which they were sent; `stack`: the
     waits of those that have begun and wait for others, bottom first. `opening`: asked for, or said
     to live, and not joined yet. `taken`: it takes a seat, since it is opening or has something that
-    does not wait, or waits no longer. `leaving`: we have asked for its end. `asked_back`: it has not answered yet which
-    calls it gives back. `terms`: how often it has joined or left. `gone`: its agent has said that
-    it is over; settled once its link has been read to the end.
+    does not wait, or waits no longer. `leaving`: we have asked for its end. `asked_back`: it has
+    not answered yet which calls it gives back. `terms`: how often it has joined or left. `gone`:
+    its agent has said that it is over; settled once its link has been read to the end.
     """
 
     __slots__ = (

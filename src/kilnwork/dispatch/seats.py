@@ -59,11 +59,7 @@ def leave(mem: memory.Memory, task: records.Task, slot: records.Slot, *, proof: 
         return
     if task.waiting:
         task.waiting = False
-        for wait in slot.stack:
-            if wait.task is task:
-                stop_wanting(mem, wait)
-                slot.stack.remove(wait)
-                break
+        unstack(mem, slot, task)
     if proof:
         task.slot = None
     else:
@@ -80,6 +76,14 @@ def arrived(mem: memory.Memory, task: records.Task) -> None:
             wait.left -= 1
             if wait.task.slot is not None:
                 weigh(mem, wait.task.slot)
+
+
+def unstack(mem: memory.Memory, slot: records.Slot, task: records.Task) -> None:
+    """It waits no longer: it is the top of the stack, as a rule."""
+    for at in range(len(slot.stack) - 1, -1, -1):
+        if slot.stack[at].task is task:
+            stop_wanting(mem, slot.stack.pop(at))
+            return
 
 
 def stop_wanting(mem: memory.Memory, wait: records.Wait) -> None:

@@ -32,7 +32,7 @@ def begin(mem: memory.Memory, item: inputs.Waiting, now: inputs.Moment) -> None:
 def _wait_of(mem: memory.Memory, slot: records.Slot, task: records.Task) -> records.Wait:
     """Its wait: a new one on top of the stack, or the one that it had, for other tasks now."""
     if task.waiting:
-        for wait in slot.stack:
+        for wait in reversed(slot.stack):
             if wait.task is task:
                 seats.stop_wanting(mem, wait)
                 return wait
@@ -49,11 +49,7 @@ def end(mem: memory.Memory, item: inputs.Resumed) -> None:
     if slot is None or task is None or task.ref != item.ref or not task.waiting:
         return
     task.waiting = False
-    for wait in slot.stack:
-        if wait.task is task:
-            seats.stop_wanting(mem, wait)
-            slot.stack.remove(wait)
-            break
+    seats.unstack(mem, slot, task)
     seats.weigh(mem, slot)
 
 

@@ -1,4 +1,4 @@
-"""Attempts that wait for other tasks: their seats are free, and what they wait for runs in place."""
+"""Attempts that wait for other tasks: their seats are free, what they wait for runs in place."""
 
 from typing import Any
 
