@@ -350,10 +350,11 @@ class CrashStories(Stories):
             entropy=random.Random(0),
             task_row=opened.next_task_row,
             worker_row=opened.next_worker_row,
+            template_row=opened.next_template_row,
         )
         self.reader = queries.Queries(self.store.path)
-        unfinished, families = self.reader.unfinished(), self.reader.families()
-        restoring.restore(self.memory, unfinished, families, self.now())
+        assert opened.saved is not None
+        restoring.restore(self.memory, opened.saved, self.reader.values, self.now())
         self.machine = machine.Machine(self.memory)
 
     def commit(self, batch: instructions.Batch) -> None:
