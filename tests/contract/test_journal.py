@@ -25,7 +25,6 @@ from kilnwork.dispatch import (
     model,
     queries,
     records,
-    rows,
     statements,
     transitions,
 )
@@ -262,3 +261,42 @@ async def test_commits_end_in_order(tmp_path: Path) -> None:
         await last.wait()
     assert order == list(range(1, 101))
     store.close()
+
+
+def test_templates_that_nothing_uses_go_at_the_next_opening(tmp_path: Path) -> None:
+    store = journal.Journal(tmp_path / "journal.db")
+    store.open()
+    cluster = records.Cluster(("ns", "default"))
+    code = "sha256:" + "ab" * 32
+    specs = [api_task.TaskSpec(call=api_task.Call(function=name, code=code)) for name in "fg"]
+    used, unused = (records.Template(n, cluster, spec) for n, spec in enumerate(specs, start=1))
+    task = a_record()
+    task.template, task.spec = used, used.spec
+    batch = instructions.Batch(dirty={task: None}, templates=[used, unused])
+    assert write(store, batch) is None
+    store.close()
+    again = journal.Journal(tmp_path / "journal.db")
+    opened = again.open()
+    assert opened.saved is not None
+    assert [row for row, _, _ in opened.saved.templates()] == [1]
+    assert opened.next_template_row == 2
+    with contextlib.closing(apsw.Connection(str(tmp_path / "journal.db"))) as connection:
+        assert connection.execute("SELECT user FROM blob_use").fetchall() == [(-1,)]
+    again.close()
+
+
+def test_a_journal_of_version_2_equals_a_fresh_one(tmp_path: Path) -> None:
+    def schema(path: Path) -> list[tuple[str, str]]:
+        with contextlib.closing(apsw.Connection(str(path))) as connection:
+            statement = "SELECT name, sql FROM sqlite_schema ORDER BY name"
+            return list(connection.execute(statement))
+
+    with contextlib.closing(apsw.Connection(str(tmp_path / "old.db"))) as connection:
+        for script in statements.MIGRATIONS[:2]:
+            connection.execute(script)
+        connection.pragma("user_version", 2)
+    for name in ("old", "new"):
+        store = journal.Journal(tmp_path / f"{name}.db")
+        store.open()
+        store.close()
+    assert schema(tmp_path / "old.db") == schema(tmp_path / "new.db")

@@ -1,0 +1,291 @@
+"""What every store promises: a batch that is kept is read as it was, by whoever may look for it."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kilnwork.api import attempts, calls
+from kilnwork.api import task as api_task
+from kilnwork.dispatch import (
+    inputs,
+    instructions,
+    journal,
+    model,
+    records,
+    store,
+    transitions,
+    volatile,
+)
+from kilnwork.kit import ids
+
+CLUSTER = records.Cluster(("ns", "default"))
+ELSEWHERE = records.Cluster(("other", "default"))
+WORKER = records.Worker(CLUSTER, b"s" * 16, row=1, name="w", pod_uid="u", node="n")
+CODE, DATA, RESULT, INNER = (bytes([number]) * 32 for number in range(1, 5))
+ADD = api_task.TaskSpec(call=api_task.Call(function="sums:add"))
+
+
+@pytest.fixture(params=["journal", "volatile"])
+def kept(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[store.Store]:
+    made: store.Store
+    durable = request.param == "journal"
+    made = journal.Journal(tmp_path / "journal.db") if durable else volatile.Volatile()
+    made.open()
+
+    def failed(error: BaseException) -> None:
+        raise error
+
+    made.start(lambda call: call(), on_failure=failed)
+    yield made
+    made.close()
+
+
+def write(kept: store.Store, **parts: Any) -> None:
+    """Keep one batch and wait until that is told."""
+    ended = threading.Event()
+    dirty = dict.fromkeys(parts.pop("tasks", ()))
+    finals = [task for task in dirty if task.state.final]
+    kept.write(instructions.Batch(dirty=dirty, finals=finals, **parts), ended.set)
+    assert ended.wait(10)
+
+
+def an_id(number: int) -> ids.TaskId:
+    return ids.TaskId(number.to_bytes(16, "big"))
+
+
+def a_command(number: int) -> records.Task:
+    submission = model.Submission(
+        task=an_id(number),
+        namespace="ns",
+        name=f"t-{number}",
+        spec=api_task.TaskSpec(command=("true",)),
+    )
+    task = records.of_submission(number, submission, CLUSTER)
+    task.created = task.pending_since = 100.0
+    return task
+
+
+def a_template(row: int = 1, *, cluster: records.Cluster = CLUSTER) -> records.Template:
+    return records.Template(row, cluster, ADD)
+
+
+def a_call(number: int, template: records.Template, **facts: Any) -> records.Task:
+    """A pending call; its row has the same number."""
+    given: dict[str, Any] = {
+        "name": "",
+        "arguments": attempts.Payload(attempts.JSON, b"[[%d],{}]" % number),
+        "created": 100.0,
+        "pending_since": 100.0,
+        "reason": "NoFreeSlot",
+        "source": b"d" * 16,
+    }
+    return records.Task(
+        row=number,
+        id=an_id(number),
+        run=1,
+        namespace=template.cluster.key[0],
+        cluster=template.cluster,
+        declared=False,
+        spec=template.spec,
+        template=template,
+        **{**given, **facts},
+    )
+
+
+def reserve(task: records.Task) -> None:
+    task.state, task.attempt_state = api_task.State.STAGING, transitions.AttemptState.RESERVED
+    task.attempt, task.worker, task.reserved = 1, WORKER, 101.0
+    task.reason, task.message = "Starting", ""
+
+
+def succeed(task: records.Task, data: bytes = b"3", **payload: Any) -> None:
+    task.state, task.attempt_state = api_task.State.SUCCESS, transitions.AttemptState.SUCCEEDED
+    task.reason, task.started, task.attempt_started = "Succeeded", 102.0, 102.0
+    task.finished, task.stopped = 103.0, True
+    task.result = attempts.Payload(attempts.JSON, data, **payload)
+
+
+def lookups(**asked: Any) -> inputs.Lookups:
+    given: dict[str, Any] = {"calls": [], "children": [], "keys": [], "values": set()}
+    return inputs.Lookups(namespace="ns", **{**given, **asked})
+
+
+def test_a_command_is_read_as_it_was(kept: store.Store) -> None:
+    task = a_command(1)
+    write(kept, tasks=[task])
+    row = kept.reader.task_row(task.id)
+    assert row is not None
+    assert (row.state, row.shown_name, row.spec) == ("Pending", "t-1", b'{"command":["true"]}')
+    assert [found.task for found in kept.reader.declared()] == [task.id]
+    task.state, task.finished, task.exit_code = api_task.State.FAILED, 103.0, 3
+    write(kept, tasks=[task])
+    view = kept.reader.view(kept.reader.task_row(task.id) or row)
+    assert (view.state, view.exit_code, view.finished) == (api_task.State.FAILED, 3, 103.0)
+
+
+def test_a_call_is_read_at_each_stage(kept: store.Store) -> None:
+    template = a_template()
+    task = a_call(1, template, needs=(an_id(8), an_id(9)), name="sum")
+    write(kept, tasks=[task], templates=[template], workers=[WORKER])
+    row = kept.reader.task_row(task.id)
+    assert row is not None
+    assert (row.state, row.name, row.template) == ("Pending", "sum", 1)
+    assert (row.argument_payload, row.needed) == (task.arguments, task.needs)
+    assert (row.decoded_spec(), row.source) == (ADD, b"d" * 16)
+    reserve(task)
+    write(kept, tasks=[task])
+    row = kept.reader.task_row(task.id)
+    assert row is not None
+    assert (row.state, row.attempt, row.attempt_state) == ("Staging", 1, "Reserved")
+    assert (row.session, row.worker_name, row.reason) == (b"s" * 16, "w", "Starting")
+    succeed(task)
+    write(kept, tasks=[task])
+    row = kept.reader.task_row(task.id)
+    assert row is not None
+    assert (row.state, row.reason, row.payload) == ("Success", "Succeeded", task.result)
+    assert kept.reader.view(row).function == "sums:add"
+
+
+def test_a_call_that_is_new_and_over_at_once_is_kept(kept: store.Store) -> None:
+    template = a_template()
+    task = a_call(1, template)
+    task.state, task.finished, task.reason = api_task.State.FAILED, 100.0, "InputFailed"
+    task.result = attempts.Payload(attempts.ERROR, b"error")
+    write(kept, tasks=[task], templates=[template])
+    value = calls.Value(task.id, api_task.State.FAILED, "InputFailed", "", task.result)
+    assert kept.reader.values("ns", [task.id]) == {task.id: value}
+
+
+def test_facts_without_a_narrow_statement_are_kept(kept: store.Store) -> None:
+    template = a_template()
+    parent = attempts.AttemptRef(an_id(7), 1, 2)
+    task = a_call(1, template, parent=parent, child_key="f#1")
+    write(kept, tasks=[task], templates=[template], workers=[WORKER])
+    reserve(task)
+    task.attempt, task.losses, task.excused = 3, 1, 1
+    write(kept, tasks=[task])
+    row = kept.reader.task_row(task.id)
+    assert row is not None
+    assert (row.attempt, row.losses, row.excused, row.parent_ref) == (3, 1, 1, parent)
+    task.state, task.attempt_state = api_task.State.RUNNING, transitions.AttemptState.SUCCEEDED
+    task.delegate = an_id(5)
+    write(kept, tasks=[task])
+    row = kept.reader.task_row(task.id)
+    assert row is not None
+    assert row.delegate == an_id(5)
+
+
+@pytest.mark.parametrize("count", [1, 4, 255, 256, 600])
+def test_many_calls_in_one_batch_are_all_kept(kept: store.Store, count: int) -> None:
+    template = a_template()
+    tasks = [a_call(number, template) for number in range(1, count + 1)]
+    write(kept, tasks=tasks, templates=[template], workers=[WORKER])
+    for change in (reserve, succeed):
+        for task in tasks:
+            change(task)
+        write(kept, tasks=tasks)
+    values = kept.reader.values(None, [task.id for task in tasks])
+    assert [values[task.id].payload for task in tasks] == [task.result for task in tasks]
+
+
+def test_only_what_is_over_has_a_value_and_only_in_its_namespace(kept: store.Store) -> None:
+    template = a_template()
+    going, over = a_call(1, template), a_call(2, template)
+    write(kept, tasks=[going, over], templates=[template], workers=[WORKER])
+    succeed(over)
+    write(kept, tasks=[over])
+    asked = [going.id, over.id, an_id(99)]
+    assert set(kept.reader.values("ns", asked)) == {over.id}
+    assert set(kept.reader.values(None, asked)) == {over.id}
+    assert kept.reader.values("other", asked) == {}
+
+
+def test_calls_are_found_by_id_by_key_and_as_children(kept: store.Store) -> None:
+    here, there = a_template(1), a_template(2, cluster=ELSEWHERE)
+    plain = a_call(1, here)
+    keyed = a_call(2, here, child_key="=daily")
+    child = a_call(3, here, child_key="sums:add#1", parent=attempts.AttemptRef(an_id(7), 1, 2))
+    foreign = a_call(4, there, child_key="=daily")
+    tasks = [plain, keyed, child, foreign]
+    write(kept, tasks=tasks, templates=[here, there], workers=[WORKER])
+    for task in tasks:
+        succeed(task)
+    write(kept, tasks=tasks)
+    found = kept.reader.known(
+        lookups(
+            calls=[(10, plain.id), (11, foreign.id), (12, an_id(99))],
+            keys=[(20, "=daily"), (21, "=weekly")],
+            children=[(30, an_id(7), 1, "sums:add#1"), (31, an_id(7), 2, "sums:add#1")],
+        )
+    )
+    assert {number: known.value.task for number, known in found.items()} == {
+        10: plain.id,
+        20: keyed.id,
+        30: child.id,
+    }
+    assert found[30].asked_by == 2
+    assert (found[20].arguments, found[20].spec) == (keyed.arguments, ADD)
+
+
+def test_the_newest_child_of_a_key_counts(kept: store.Store) -> None:
+    template = a_template()
+    parent = attempts.AttemptRef(an_id(7), 1, 1)
+    old = a_call(1, template, child_key="=k", parent=parent)
+    new = a_call(2, template, child_key="=k", parent=parent)
+    write(kept, tasks=[old, new], templates=[template])
+    found = kept.reader.child(an_id(7), 1, "=k")
+    assert found is not None
+    assert found.task == new.id
+    assert kept.reader.child(an_id(7), 2, "=k") is None
+
+
+def test_an_id_that_is_taken_spoils_no_batch(kept: store.Store) -> None:
+    template = a_template()
+    first = a_call(1, template)
+    write(kept, tasks=[first], templates=[template], workers=[WORKER])
+    succeed(first)
+    write(kept, tasks=[first])
+    second, third = a_call(2, template), a_call(3, template)
+    second.id = first.id
+    write(kept, tasks=[second, third])
+    for task in (second, third):
+        succeed(task, b"4")
+    write(kept, tasks=[second, third])
+    assert kept.reader.values("ns", [third.id])[third.id].payload == third.result
+    assert first.id in kept.reader.values("ns", [first.id])
+
+
+def test_blobs_are_referenced_while_their_task_is_kept(kept: store.Store) -> None:
+    call = api_task.Call(function="f", code=f"sha256:{CODE.hex()}")
+    template = records.Template(1, CLUSTER, api_task.TaskSpec(call=call))
+    arguments = attempts.Payload(attempts.PICKLE, b"", DATA, 100_000)
+    parent = attempts.AttemptRef(an_id(7), 1, 1)
+    task = a_call(1, template, arguments=arguments, parent=parent, child_key="=k")
+    write(kept, tasks=[task], templates=[template], workers=[WORKER])
+    every = [CODE, DATA, RESULT, INNER, b"x" * 32]
+    assert kept.reader.referenced("ns", every) == {CODE, DATA}
+    reserve(task)
+    write(kept, tasks=[task])
+    succeed(task, b"", digest=RESULT, size=70_000, blobs=(INNER,))
+    write(kept, tasks=[task])
+    assert kept.reader.referenced("ns", every) == {CODE, DATA, RESULT, INNER}
+    row = kept.reader.task_row(task.id)
+    assert row is not None
+    assert (row.payload, row.argument_payload) == (task.result, arguments)
+    write(kept, forgotten=[task.id])
+    assert kept.reader.referenced("ns", [DATA, RESULT, INNER]) == set()
+    assert kept.reader.task_row(task.id) is None
+
+
+def test_what_is_forgotten_is_found_no_more(kept: store.Store) -> None:
+    template = a_template()
+    task = a_call(1, template, child_key="=daily")
+    write(kept, tasks=[task], templates=[template])
+    succeed(task)
+    write(kept, tasks=[task])
+    write(kept, forgotten=[task.id])
+    assert kept.reader.values(None, [task.id]) == {}
+    assert kept.reader.known(lookups(calls=[(1, task.id)], keys=[(2, "=daily")])) == {}
