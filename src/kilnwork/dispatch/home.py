@@ -6,6 +6,7 @@ leaves it says so to its peers, so that workers end at once.
 """
 
 import asyncio
+import contextlib
 import gc
 import hmac
 import logging
@@ -19,8 +20,9 @@ from kilnwork.kit import clock, coroutines, ids
 
 log = logging.getLogger(__name__)
 
-LOOKS = 20
-"""How often a dispatcher that has nothing to do looks around before it leaves."""
+LATE_S = 1.0
+SOON_S = 0.02
+"""Between two looks whether to leave: while there may be a driver to wait for, and while not."""
 
 NAMESPACE = CLUSTER = "default"
 """The only ones of a home."""
@@ -51,6 +53,7 @@ class Home:
         self._given = given
         self._idle_s = given.idle_s
         self._greeted = 0
+        self._hurried = asyncio.Event()
         self._why: asyncio.Future[str]
         self._crew = coroutines.Crew("home")
         folder = given.folder
@@ -98,18 +101,29 @@ class Home:
         """The driver has left in order: wait for no other one, unless it comes meanwhile."""
         self._idle_s = 0.0
         self._greeted = self._hub.greeted
+        self._hurried.set()
 
     async def _watch_idle(self) -> None:
         loop = asyncio.get_running_loop()
         since = loop.time()
         while True:
-            await asyncio.sleep(min(1.0, max(self._idle_s / LOOKS, 0.02)))
+            await self._pause()
             if self._hub.greeted != self._greeted:
                 self._greeted, self._idle_s = self._hub.greeted, self._given.idle_s
+                self._hurried.clear()
             if self._hub.drivers or self._hub.at_work:
                 since = loop.time()
             elif loop.time() - since >= self._idle_s:
                 self._leave("no driver, and nothing to do")
+
+    async def _pause(self) -> None:
+        """A moment; a short one as soon as there is nobody to wait for."""
+        if self._hurried.is_set():
+            await asyncio.sleep(SOON_S)
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(SOON_S, min(LATE_S, self._idle_s / 10))):
+                await self._hurried.wait()
 
 
 def _tune_collector() -> None:

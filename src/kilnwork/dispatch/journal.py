@@ -65,6 +65,8 @@ class Journal:
             self._connection = sqlite.writing(self.path)
             with sqlite.readable(self.path), sqlite.transaction(self._connection) as cursor:
                 cursor.execute(_SQL["raise_epoch"])
+                cursor.execute(_SQL["forget_templates"])
+                cursor.execute(_SQL["forget_template_blobs"])
                 self.epoch = int(cursor.execute(_SQL["read_epoch"]).get)
                 task_row, worker_row, template_row = cursor.execute(_SQL["next_rows"]).get
             self.reader = queries.Queries(self.path)

@@ -54,6 +54,8 @@ class Retention:
                 await self.collect()
             except errors.HubStopped:
                 return
+            except Exception:
+                log.exception("old tasks were not forgotten")
 
     async def collect(self) -> None:
         """One look at all blobs; those that were seen unused before go."""

@@ -120,7 +120,9 @@ class Submitters:
         self._core.tell(inputs.CallsReturned(link.number, message.refs))
 
     def _waiting(self, link: links.Link, message: messages.Waiting) -> None:
-        self._core.tell(inputs.Waiting(link.number, message.ref, message.tasks, message.in_place))
+        self._core.tell(inputs.Waiting(
+                link.number, message.ref, message.tasks, message.in_place, message.first
+            ))
 
     def _resumed(self, link: links.Link, message: messages.Resumed) -> None:
         self._core.tell(inputs.Resumed(link.number, message.ref))

@@ -24,6 +24,9 @@ ALTER TABLE task ADD COLUMN result_blobs BLOB;
 CREATE INDEX task_key ON task (namespace, child_key)
     WHERE parent IS NULL AND child_key IS NOT NULL;
 
+-- Whether a template is still used.
+CREATE INDEX task_template ON task (template) WHERE template IS NOT NULL;
+
 -- Which rows refer to a blob: `user` is a row of task, or minus the number of a template.
 CREATE TABLE blob_use (
     digest BLOB NOT NULL,

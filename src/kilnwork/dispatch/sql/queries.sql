@@ -9,6 +9,16 @@ SELECT epoch FROM leadership;
 -- A new dispatcher takes over.
 UPDATE leadership SET epoch = epoch + 1;
 
+-- name: forget_templates
+-- When nobody has named any yet: those that no task uses any more.
+DELETE FROM template WHERE NOT EXISTS (
+    SELECT 1 FROM task t WHERE t.template IS NOT NULL AND t.template = template.template
+);
+
+-- name: forget_template_blobs
+-- After `forget_templates`: what they referred to.
+DELETE FROM blob_use WHERE user < 0 AND -user NOT IN (SELECT template FROM template);
+
 -- name: insert_worker
 -- A new session of a worker.
 INSERT INTO worker (worker, session, namespace, cluster, name, pod_uid, node)
