@@ -133,7 +133,7 @@ def pack_function(function: Callable[..., Any]) -> tuple[str, bytes | None]:
     name = function_name(function)
     if located(function) is function:
         return name, None
-    return name, pack_by_value(function, function, along=located(function) is None)
+    return name, pack_by_value(function, function, along=not findable(function))
 
 
 def pack_by_value(held: Any, function: Callable[..., Any], *, along: bool) -> bytes:
@@ -176,13 +176,18 @@ def _short_name(function: Callable[..., Any]) -> str:
 
 def located(function: Callable[..., Any]) -> Any:
     """What a worker gets when it imports the function by its name; None if it cannot."""
-    module = getattr(function, "__module__", None)
-    if module in (None, "__main__", "__mp_main__") or not _findable(module):
+    if not findable(function):
         return None
-    found: Any = sys.modules.get(module)
+    found: Any = sys.modules.get(function.__module__)
     for step in _short_name(function).split("."):
         found = getattr(found, step, None)
     return found
+
+
+def findable(function: Callable[..., Any]) -> bool:
+    """Whether a process with our `sys.path` could import the module of a function."""
+    module = getattr(function, "__module__", None)
+    return module not in (None, "__main__", "__mp_main__") and _findable(module)
 
 
 @lru_cache(maxsize=1024)

@@ -287,7 +287,7 @@ class _Elsewhere:
 
 def _reached(function: Callable[..., Any], here: session.Session) -> bool:
     """Whether the workers of a session can import the module of a function, by what they have."""
-    if pickling.located(function) is None:
+    if not pickling.findable(function):
         return False
     top = function.__module__.partition(".")[0]
     return here.imports_ours or top in here.shipped or shipping.installed(top)
