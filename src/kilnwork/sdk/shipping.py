@@ -2,9 +2,9 @@
 
 Used by the worker's slots around each call (`enter`), and by `pickling` (`installed`). What
 `packing` has packed is unpacked into a folder that all slots of a worker share, under the name of
-its digest. A slot stays in the environment of its last call; a call of another one makes it forget
-the modules of the one before. Tasks may read their working directory; what they write there, other
-tasks see, and nobody keeps.
+its digest. A slot stays in the environment of its last call; a call of another one puts the modules
+of the one before aside. Tasks may read their working directory; what they write there, other tasks
+see, and nobody keeps.
 """
 
 import contextlib
@@ -17,7 +17,8 @@ import stat
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
+from types import ModuleType, TracebackType
+from typing import Self
 
 from kilnwork.data import blobs, errors
 
@@ -26,8 +27,11 @@ MODULES = "modules"
 PATHS = "paths"
 """In the archive: the working directory, what is only imported, what to import from besides."""
 
+CACHE = "environments"
+"""In the folder of the blobs, unless told otherwise: for all workers that see it."""
+
 KEPT = 8
-"""Environments that a worker keeps though no slot is in them, the last used ones."""
+"""Environments that are kept though nobody is in them, unpacked or imported: the last used ones."""
 
 _UNFINISHED = ".new-"
 _SITES = frozenset({"site-packages", "dist-packages"})
@@ -42,25 +46,19 @@ def installed(module: str) -> bool:
     return any(place and not _SITES.isdisjoint(Path(place).parts) for place in places)
 
 
-class enter:  # noqa: N801 - used as a function, in `with`
-    """Run what is in the block in an environment: its modules can be imported, its folder is the
-    working directory. None: in none.
+class Entered:
+    """An environment that a call is in; leave it, or use `with`."""
 
-    `environment`: as specs name it. Not for two threads at a time: a process has one working
-    directory. Raises `BlobMissing`, `BlobDamaged`, OSError.
-    """
+    def __init__(self, before: str | None) -> None:
+        self._before = before
 
-    def __init__(self, environment: str | None, kept: blobs.Blobs, cache_dir: Path) -> None:
-        self._environment, self._blobs, self._cache = environment, kept, cache_dir
-        self._before: str | None = None
+    def leave(self) -> None:
+        """The working directory is what it was; modules stay until another environment comes."""
+        if self._before is not None:
+            os.chdir(self._before)
 
-    def __enter__(self) -> None:
-        if self._environment == _slot.environment is None:
-            return
-        self._before = _working_directory()
-        _slot.switch(self._environment, self._blobs, self._cache)
-        if _slot.folder is not None and (_slot.folder / WORK).is_dir():
-            os.chdir(_slot.folder / WORK)
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(
         self,
@@ -68,8 +66,26 @@ class enter:  # noqa: N801 - used as a function, in `with`
         error: BaseException | None,
         where: TracebackType | None,
     ) -> None:
-        if self._before is not None:
-            os.chdir(self._before)
+        self.leave()
+
+
+_NOWHERE = Entered(None)
+
+
+def enter(environment: str | None, kept: blobs.Blobs, cache: Path | None = None) -> Entered:
+    """Be in an environment: its modules can be imported, its folder is the working directory.
+
+    `environment`: as specs name it, None: in none. `cache`: where to unpack it; default in the
+    folder of the blobs. Not for two threads at a time: a process has one working directory. Raises
+    `BlobMissing`, `BlobDamaged`, OSError.
+    """
+    if environment == _slot.environment is None:
+        return _NOWHERE
+    before = _working_directory()
+    _slot.switch(environment, kept, cache or kept.folder / CACHE)
+    if _slot.folder is not None and (_slot.folder / WORK).is_dir():
+        os.chdir(_slot.folder / WORK)
+    return Entered(before)
 
 
 def _working_directory() -> str:
@@ -87,6 +103,7 @@ class _Slot:
         self.folder: Path | None = None
         self._lock: int | None = None
         self._paths: list[str] = []
+        self._aside: dict[Path | None, dict[str, ModuleType]] = {}
 
     def switch(self, environment: str | None, kept: blobs.Blobs, cache: Path) -> None:
         """Be in this one; nothing changes if it is."""
@@ -101,14 +118,19 @@ class _Slot:
         self._paths = [str(folder / name) for name in names if name and (folder / name).is_dir()]
         sys.path[:0] = self._paths
         tops = {name.partition(".")[0] for path in self._paths for name in os.listdir(path)}  # noqa: PTH208
-        _forget({top for top in tops if top not in sys.stdlib_module_names} - {"kilnwork"})
+        self._aside[None] = _taken(tops - sys.stdlib_module_names - {"kilnwork"})
+        sys.modules.update(self._aside.pop(folder, {}))
         importlib.invalidate_caches()
 
     def _leave(self) -> None:
         if self.folder is None:
             return
         sys.path[:] = [path for path in sys.path if path not in self._paths]
-        _forget({name.partition(".")[0] for name in _modules_below(str(self.folder) + os.sep)})
+        below = _modules_below(str(self.folder) + os.sep)
+        self._aside[self.folder] = _taken({name.partition(".")[0] for name in below})
+        sys.modules.update(self._aside.pop(None, {}))
+        while len(self._aside) > KEPT:
+            del self._aside[next(iter(self._aside))]
         if self._lock is not None:
             os.close(self._lock)
         self.environment = self.folder = self._lock = None
@@ -125,11 +147,10 @@ def _modules_below(folder: str) -> Iterator[str]:
             yield name
 
 
-def _forget(tops: set[str]) -> None:
-    """Import these and what is in them anew the next time."""
-    for name in list(sys.modules):
-        if name.partition(".")[0] in tops:
-            del sys.modules[name]
+def _taken(tops: set[str]) -> dict[str, ModuleType]:
+    """Take these and what is in them out of `sys.modules`."""
+    found = [name for name in sys.modules if name.partition(".")[0] in tops]
+    return {name: sys.modules.pop(name) for name in found}
 
 
 def _unpacked(digest: bytes, kept: blobs.Blobs, cache: Path) -> tuple[Path, int]:

@@ -230,6 +230,8 @@ def test_another_environment_has_other_modules(
     with shipping.enter(one, kept, cache):
         assert importlib.import_module("shipped_v") is first
     assert [seen(kept, cache, each) for each in (two, one, two)] == [1, 0, 1]
+    with shipping.enter(one, kept, cache):
+        assert importlib.import_module("shipped_v") is first
     with pytest.raises(ModuleNotFoundError):
         seen(kept, cache, None)
 
@@ -243,6 +245,13 @@ def test_a_module_that_was_there_before_is_not_taken_for_it(
     assert seen(kept, cache, digest) == 0
     assert seen(kept, cache, None) == 99
     del sys.modules["shipped_v"]
+
+
+def test_by_itself_it_is_unpacked_beside_the_blobs(tmp_path: Path, kept: blobs.Blobs) -> None:
+    (digest,) = versions(tmp_path, kept, 1)
+    with shipping.enter(digest, kept):
+        assert Path.cwd().is_relative_to(kept.folder)
+    assert [blobs.text(entry.digest) for entry in kept.entries()] == [digest]
 
 
 def test_many_slots_unpack_it_once(tmp_path: Path, kept: blobs.Blobs, cache: Path) -> None:
@@ -281,17 +290,11 @@ def test_old_environments_go_unless_somebody_is_in_them(
 
 def test_a_blob_that_is_gone_or_no_archive_is_named(kept: blobs.Blobs, cache: Path) -> None:
     digest, _ = kept.put([b"no archive"])
-    with (
-        pytest.raises(errors.BlobDamaged, match=digest.hex()),
-        shipping.enter(blobs.text(digest), kept, cache),
-    ):
-        pass
+    with pytest.raises(errors.BlobDamaged, match=digest.hex()):
+        shipping.enter(blobs.text(digest), kept, cache)
     kept.path(digest).unlink()
-    with (
-        pytest.raises(errors.BlobMissing, match=digest.hex()),
-        shipping.enter(blobs.text(digest), kept, cache),
-    ):
-        pass
+    with pytest.raises(errors.BlobMissing, match=digest.hex()):
+        shipping.enter(blobs.text(digest), kept, cache)
     assert list(cache.iterdir()) == []
 
 
