@@ -95,8 +95,7 @@ class Link(Generic[M]):
         self._epoch = 0
         self._cutter = frames.Cutter()
         self._poke = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._poll = select.poll()
-        self._poll.register(self._poke, select.POLLIN)
+        self._poll = self._polling()
         weakref.finalize(self, os.close, self._poke).atexit = False
         self._standin = standin.StandIn(self, entropy, patience_s=patience_s)
         _links.add(self)
@@ -124,15 +123,20 @@ class Link(Generic[M]):
 
     def soon(self) -> None:
         """`Handler.gather` has something to send: within a millisecond or two."""
-        self._standin.due()
+        if not self._standin.is_due:
+            self._standin.due()
 
     def flush(self) -> None:
         """Gather, and write what the socket takes now; nothing when the link is over."""
         if self.failure is not None:
             return
         self._standin.written()
-        self.handler.gather()
-        self.outbox.write()
+        try:
+            self.handler.gather()
+            self.outbox.write()
+        except BaseException:
+            self._standin.due()
+            raise
         if self.outbox.stuck:
             self.nudge()
 
@@ -155,9 +159,11 @@ class Link(Generic[M]):
             try:
                 if self.turns.enter(turn, left_s):
                     self._lead(done, until)
-            finally:
                 self.turns.leave(turn)
                 self._standin.left()
+            except BaseException:
+                self._interrupted(turn)
+                raise
         return True
 
     def wake(self) -> None:
@@ -258,6 +264,12 @@ class Link(Generic[M]):
 
     # private
 
+    def _interrupted(self, turn: turns.Turn) -> None:
+        """A wait ended by an exception, anywhere: do again all that may not have been done."""
+        self.turns.leave(turn)
+        self.turns.look()
+        self._standin.nudge()
+
     def _attach(self, connection: socket.socket, bodies: list[bytes]) -> None:
         message = self._decode(bodies[0])
         if isinstance(message, messages.Refused):
@@ -267,22 +279,29 @@ class Link(Generic[M]):
         if message.epoch < self._epoch:
             raise errors.LinkClosed("this dispatcher is older than the last one")
         self._epoch = message.epoch
+        self.outbox.shut()
         self.outbox.hold()
         first = [frames.encode(each) for each in self.handler.attached(message)]
         connection.setblocking(False)
         self.outbox.open(connection, first)
         self._handle(bodies[1:])
         self.flush()
-        self._poll.register(connection, select.POLLIN)
+        self._poll = self._polling(connection)
         self.socket = connection
         self.turns.open()
 
     def _forget(self, connection: socket.socket) -> None:
         self.socket = None
         self.outbox.shut()
-        with contextlib.suppress(KeyError, ValueError):
-            self._poll.unregister(connection)
         connection.close()
+
+    def _polling(self, connection: socket.socket | None = None) -> select.poll:
+        """Of who leads. A new one for each connection: numbers of closed files are used again."""
+        made = select.poll()
+        made.register(self._poke, select.POLLIN)
+        if connection is not None:
+            made.register(connection, select.POLLIN)
+        return made
 
     def _handle(self, bodies: list[bytes]) -> None:
         received, decode = self.handler.received, self._decode
@@ -310,11 +329,12 @@ class Link(Generic[M]):
                 timeout_ms = (until - self.clock.monotonic()) * 1000
                 if timeout_ms <= 0:
                     return
+            polling = self._poll
             watching_writes = self.outbox.stuck
             if watching_writes:
-                self._poll.modify(connection, select.POLLIN | select.POLLOUT)
+                polling.modify(connection, select.POLLIN | select.POLLOUT)
             self._standin.beside()
-            for fd, event in self._poll.poll(timeout_ms):
+            for fd, event in polling.poll(timeout_ms):
                 if fd == self._poke:
                     os.eventfd_read(self._poke)
                     continue
@@ -323,7 +343,7 @@ class Link(Generic[M]):
                 if event & ~select.POLLOUT:
                     self.pump()
             if watching_writes and self.socket is connection:
-                self._poll.modify(connection, select.POLLIN)
+                polling.modify(connection, select.POLLIN)
 
     def _flush_all(self) -> None:
         self.flush()

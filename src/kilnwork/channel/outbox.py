@@ -53,7 +53,7 @@ class Outbox:
 
     def write(self) -> None:
         """As much as the socket takes. A broken socket is noticed by who reads it."""
-        if not self.waiting_bytes:
+        if not self._frames and self._rest is None:
             return
         with self._lock:
             try:
@@ -81,3 +81,4 @@ class Outbox:
             self._rest = self._rest[sent:] if self.stuck else None
             if self.stuck:
                 return
+        self.waiting_bytes = 0

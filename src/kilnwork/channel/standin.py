@@ -55,7 +55,7 @@ class Keeper(Protocol):
 
 
 class StandIn:
-    """See the module."""
+    """See the module. `is_due`: something waits to be written."""
 
     def __init__(self, link: Keeper, entropy: ids.Entropy, *, patience_s: float) -> None:
         self._link = link
@@ -63,7 +63,7 @@ class StandIn:
         self._patience_s = patience_s
         self._next_tick = 0.0
         self._thread: threading.Thread | None = None
-        self._due = False
+        self.is_due = False
         self._awake = False
         self._asleep = False
         self._watching = False
@@ -91,14 +91,18 @@ class StandIn:
 
     def due(self) -> None:
         """There is something to write."""
-        self._due = True
+        self.is_due = True
         if not self._awake:
             self._awake = True
-            self.nudge()
+            try:
+                self.nudge()
+            except BaseException:
+                self._awake = False
+                raise
 
     def written(self) -> None:
         """Nothing is left to write."""
-        self._due = False
+        self.is_due = False
 
     def left(self) -> None:
         """A thread that waited has gone."""
@@ -179,6 +183,7 @@ class StandIn:
         if isinstance(lost, errors.LinkRefused) and not lost.retry:
             raise lost
         self._awake = True
+        self._link.turns.shut()
         self.connect(patience_s=self._patience_s, failures=1)
 
     def _stand_aside(self) -> None:
@@ -194,11 +199,11 @@ class StandIn:
         else:
             self._awake = False
             self._asleep = True
-            if link.turns.led and link.turns.begun == begun and not self._due:
+            if link.turns.led and link.turns.begun == begun and not self.is_due:
                 self._nap(SLEEP_MS)
             self._asleep = False
             self._awake = True
-        if self._due:
+        if self.is_due:
             link.flush()
 
     def _watch(self) -> None:
@@ -213,7 +218,7 @@ class StandIn:
         stuck = link.outbox.stuck
         watching.register(number, select.POLLIN | (select.POLLOUT if stuck else 0))
         self._awake = False
-        if due := self._due:
+        if due := self.is_due:
             self._awake = True
         readable = False
         self._beside, self._watching = 0, True
@@ -228,7 +233,7 @@ class StandIn:
             readable = readable or (fd != self._bell and bool(event & ~select.POLLOUT))
         if readable:
             self._pump()
-        if due and self._due:
+        if due and self.is_due:
             link.flush()
 
     def _pump(self) -> None:

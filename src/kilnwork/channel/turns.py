@@ -3,6 +3,9 @@
 Used by `channel.client`. The first thread that waits leads: it reads for all. The others sleep on a
 lock of their own each, until what they wait for is there or the leader leaves and the lead is
 theirs. Nobody polls, and nobody is woken for nothing. No sockets here.
+
+Ctrl-C may interrupt the main thread between any two calls. Hence `_leader` alone says who leads, is
+written last, and `leave` may be called again when it was interrupted.
 """
 
 import threading
@@ -10,14 +13,15 @@ from collections.abc import Callable
 
 
 class Turn:
-    """One wait of one thread. `leads`: it reads for all, and must leave."""
+    """One wait of one thread."""
 
-    __slots__ = ("done", "gate", "leads")
+    __slots__ = ("below", "done", "gate", "thread")
 
     def __init__(self, done: Callable[[], bool]) -> None:
         self.done = done
-        self.leads = False
+        self.thread = threading.get_ident()
         self.gate: threading.Lock | None = None
+        self.below: Turn | None = None
 
 
 class Turns:
@@ -26,21 +30,29 @@ class Turns:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._followers: dict[Turn, None] = {}
+        self._leader: Turn | None = None
         self._open = False
         self._over = False
-        self.led = False
         self.begun = 0
+
+    @property
+    def led(self) -> bool:
+        """True while a thread reads."""
+        return self._leader is not None
 
     def enter(self, turn: Turn, timeout_s: float | None) -> bool:
         """True when this thread leads from now on; else look at what you wait for again.
 
         Sleeps while another thread leads or there is nothing to read from. Whatever happens,
-        `leave` must be called afterwards.
+        `leave` must be called afterwards. A signal handler that waits while the thread that it
+        interrupted leads, leads in its place.
         """
         with self._lock:
-            if self._open and not self.led:
-                self.led = turn.leads = True
+            leader = self._leader
+            if self._open and (leader is None or leader.thread == turn.thread):
+                turn.below = leader
                 self.begun += 1
+                self._leader = turn
                 return True
             if self._over:
                 return False
@@ -49,31 +61,34 @@ class Turns:
             self._followers[turn] = None
         if not turn.done():  # it may have come before we were in the list
             gate.acquire(timeout=-1 if timeout_s is None else min(timeout_s, threading.TIMEOUT_MAX))
-        return turn.leads
+        with self._lock:
+            return self._leader is turn
 
     def stand_in(self, turn: Turn) -> bool:
         """Lead if nobody does, without a wait: for the thread that reads when nobody waits."""
         with self._lock:
-            if not self._open or self.led:
+            if not self._open or self._leader is not None:
                 return False
-            self.led = turn.leads = True
+            self._leader = turn
             return True
 
     def take(self, turn: Turn) -> bool:
         """Lead though there is nothing to read from, to tidy up; False if another thread leads."""
         with self._lock:
-            if self.led:
+            if self._leader is not None:
                 return False
-            self.led = turn.leads = True
+            self._leader = turn
             return True
 
     def leave(self, turn: Turn) -> None:
         """The wait is over, however it ended; the lead goes to the first that sleeps."""
         with self._lock:
             self._followers.pop(turn, None)
-            if turn.leads:
-                turn.leads = self.led = False
-                self._pass_on()
+            if self._leader is turn:
+                if turn.below is not None:
+                    self._leader = turn.below
+                else:
+                    self._pass_on()
 
     def look(self) -> None:
         """Wake those who have what they wait for."""
@@ -90,7 +105,7 @@ class Turns:
         """There is something to read from."""
         with self._lock:
             self._open = True
-            if not self.led:
+            if self._leader is None:
                 self._pass_on()
 
     def shut(self) -> None:
@@ -106,14 +121,15 @@ class Turns:
                 self._wake(turn)
 
     def _pass_on(self) -> None:
-        if self._open and self._followers:
-            turn = next(iter(self._followers))
-            self.led = turn.leads = True
+        """Wake the next before it leads: it looks whether it does when we let go of the lock."""
+        following = next(iter(self._followers), None) if self._open else None
+        if following is not None:
             self.begun += 1
-            self._wake(turn)
+            self._wake(following)
+        self._leader = following
 
     def _wake(self, turn: Turn) -> None:
-        if turn in self._followers:
-            del self._followers[turn]
-            if turn.gate is not None:
-                turn.gate.release()
+        gate = turn.gate
+        if turn in self._followers and gate is not None and gate.locked():
+            gate.release()
+        self._followers.pop(turn, None)

@@ -135,7 +135,10 @@ class Future(Generic[T_co]):
         self.when_done(lambda future: future.owner().call_back(fn, future))
 
     def when_done(self, hook: Hook) -> None:
-        """As `add_done_callback`, in whichever thread settles it: must be quick and not raise."""
+        """As `add_done_callback`, in whichever thread settles it: must be quick and not raise.
+
+        After a Ctrl-C it may be called a second time.
+        """
         hooks = self._hooks
         if hooks is None:
             with _adding:
@@ -193,7 +196,11 @@ class Future(Generic[T_co]):
                 hook = hooks.pop(0)
             except IndexError:
                 return
-            hook(self)
+            try:
+                hook(self)
+            except BaseException:  # Ctrl-C: it will be settled again
+                hooks.insert(0, hook)
+                raise
 
     def _wait(self, timeout: float | None) -> None:
         owner = self.owner()

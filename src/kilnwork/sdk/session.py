@@ -179,11 +179,9 @@ class Session:
             if make.streams:
                 self._streams[number] = future
             self._batch_bytes += size
-            first = len(batch) == 1
             if len(batch) >= BATCH_CALLS or self._batch_bytes >= BATCH_BYTES:
                 self._send_batch()
-        if first:
-            self.link.soon()
+        self.link.soon()
         return future
 
     def future(

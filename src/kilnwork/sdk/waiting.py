@@ -79,14 +79,14 @@ def as_completed(
 class Gathered(futures.Future[list[T]]):
     """See `gather`."""
 
-    __slots__ = ("_first_failure", "_items", "_left", "_return_exceptions", "_session")
+    __slots__ = ("_first_failure", "_items", "_return_exceptions", "_session", "_waited")
 
     def __init__(self, items: Iterable[futures.Future[T]], *, return_exceptions: bool) -> None:
         super().__init__()
         self._items = tuple(items)
         self._return_exceptions = return_exceptions
         self._first_failure: futures.Future[T] | None = None
-        self._left = [None] * (len(self._items) - 1)
+        self._waited = set(self._items)
         owners = {id(owner): owner for owner in _owners(self._items)}
         self._session = next(iter(owners.values()), None)
         if len(owners) > 1 and self._session is not None:
@@ -94,7 +94,7 @@ class Gathered(futures.Future[list[T]]):
             self.when_done(lambda _: wake())
         if not self._items:
             self.settle(futures.READY)
-        for each in self._items:
+        for each in list(self._waited):
             each.when_done(self._arrived)
 
     def cancel(self) -> bool:
@@ -115,11 +115,9 @@ class Gathered(futures.Future[list[T]]):
                 self._first_failure = each
             self.settle(futures.FAILING)
             return
-        try:
-            self._left.pop()
-        except IndexError:  # it was the last
-            if self._first_failure is None:
-                self.settle(futures.READY)
+        self._waited.discard(each)
+        if not self._waited and self._first_failure is None:
+            self.settle(futures.READY)
 
     def _compute(self, end: Any) -> tuple[int, Any]:
         first = self._first_failure
@@ -189,6 +187,7 @@ class _Arrivals(Generic[T]):
         self.failures = 0
         self._waiter: loops.Waiter | None = None
         self._pending = dict.fromkeys(items)
+        self._seen: set[futures.Future[T]] = set()
         self._owner = next((owner for owner in _owners(self._pending)), None)
         for each in list(self._pending):
             each.when_done(self._arrived)
@@ -240,6 +239,9 @@ class _Arrivals(Generic[T]):
             each.forget(self._arrived)
 
     def _arrived(self, future: futures.Future[T]) -> None:
+        if future in self._seen:
+            return
+        self._seen.add(future)
         self.ready.append(future)
         if future.failed():
             self.failures += 1

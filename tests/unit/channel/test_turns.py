@@ -18,6 +18,7 @@ class Wait:
         self._thread.start()
 
     def _run(self) -> None:
+        self.turn.thread = threading.get_ident()
         self.led = self._who.enter(self.turn, None)
 
     def asleep(self) -> bool:
@@ -75,14 +76,21 @@ def test_who_has_what_it_waits_for_wakes_without_the_lead() -> None:
     assert other.over() is True
 
 
+def elsewhere(done: Callable[[], bool] = never) -> turns.Turn:
+    """Of a thread that is not this one."""
+    turn = turns.Turn(done)
+    turn.thread = -1
+    return turn
+
+
 def test_what_came_before_the_sleep_is_seen() -> None:
     who, first = opened(), turns.Turn(never)
     assert who.enter(first, None)
-    assert who.enter(turns.Turn(lambda: True), None) is False
+    assert who.enter(elsewhere(lambda: True), None) is False
 
 
 def test_a_follower_that_gives_up_passes_the_lead_on() -> None:
-    who, first, late = opened(), turns.Turn(never), turns.Turn(never)
+    who, first, late = opened(), turns.Turn(never), elsewhere()
     assert who.enter(first, None)
     assert who.enter(late, 0.01) is False
     other = Wait(who)
@@ -128,6 +136,30 @@ def test_who_stands_in_leads_only_if_nobody_does() -> None:
     who.leave(reader)
     assert waits.over() is True
     assert who.begun == begun + 1
+
+
+def test_a_signal_handler_leads_in_place_of_what_it_interrupted() -> None:
+    who, below, handler = opened(), turns.Turn(never), turns.Turn(never)
+    assert who.enter(below, None)
+    follower = Wait(who)
+    asleep(follower)
+    assert who.enter(handler, None)
+    who.leave(handler)
+    assert who.led
+    assert follower.asleep()
+    who.leave(below)
+    assert follower.over() is True
+
+
+def test_leaving_twice_is_leaving_once() -> None:
+    who, first = opened(), turns.Turn(never)
+    assert who.enter(first, None)
+    second = Wait(who)
+    asleep(second)
+    who.leave(first)
+    who.leave(first)
+    assert second.over() is True
+    assert who.led
 
 
 def test_at_the_end_all_wake_and_nobody_sleeps_any_more() -> None:
