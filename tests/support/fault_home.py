@@ -161,19 +161,21 @@ class FaultHome:
         ran = collections.Counter(self.noted())
         assert [note for note, count in ran.items() if count > 1] == [], "an attempt ran twice"
         for row in found:
-            self._assert_numbered(row, past[row["row"]])
             assert row["losses"] <= losses
             assert row["failures"] <= failures
             task = str(ids.task_text(ids.TaskId(row["task"])))
-            assert (task, row["run"], row["attempt"]) in ran, f"{task} succeeded unseen"
-            attempts = [attempt for id_, run, attempt in ran if (id_, run) == (task, row["run"])]
-            assert max(attempts) == row["attempt"], f"{task}: a later attempt ran in vain"
+            begun = {attempt for id_, run, attempt in ran if (id_, run) == (task, row["run"])}
+            self._assert_numbered(row, begun, past[row["row"]])
 
-    def _assert_numbered(self, row: dict[str, Any], past: list[int]) -> None:
-        """Every attempt but the last is over, and known as lost, failed or excused."""
-        assert past == list(range(1, row["attempt"])), f"attempts {past} before {row['attempt']}"
+    def _assert_numbered(self, row: dict[str, Any], begun: set[int], past: list[int]) -> None:
+        """The last attempt succeeded; each before it is over, or was taken back before it began."""
+        last = row["attempt"]
+        assert max(begun, default=0) == last, f"attempts {begun} began, {last} succeeded"
+        assert len(past) == len(set(past))
+        assert set(past) <= set(range(1, last)), f"attempts {past} are over, {last} succeeded"
+        assert begun - {last} <= set(past), f"of {begun} only {past} are known to be over"
         counted = row["losses"] + row["failures"] + row["excused"]
-        assert counted <= row["attempt"] - 1, f"{counted} ends in {row['attempt']} attempts"
+        assert counted <= len(past), f"{counted} attempts count, {past} are over"
 
 
 def _command(pid: int) -> str:
