@@ -170,7 +170,9 @@ class Server:
         reader = adapters.HubJournal(self._hub, store.path)
         rights = adapters.RbacRights(self._plane.authorizer)
         clusters = adapters.KnownClusters(self._hub, self._plane)
-        self._api.app = api.Api(reader, rights, clusters, time=self._clock)
+        self._api.app = api.Api(
+            reader, rights, clusters, channel=str(self._socket), time=self._clock
+        )
         self._metrics.app = metrics.app(self._samples)
 
         async def close() -> None:

@@ -7,8 +7,6 @@ itself: whether to is in the error's type, and when is the caller's matter.
 import asyncio
 import contextlib
 import logging
-import ssl
-import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from email import utils
@@ -20,7 +18,7 @@ import yarl
 
 from kilnwork.kit import clock
 from kilnwork.kit import errors as kit_errors
-from kilnwork.kube import config, errors
+from kilnwork.kube import config, errors, tls
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +91,7 @@ class Transport:
         self._clock = time
         self._user_agent = user_agent
         self._on_warning = on_warning or _log_warning
-        self._tls = _context(settings) if settings.server.startswith("https:") else None
+        self._tls = tls.context(settings) if settings.server.startswith("https:") else None
         self._gate = asyncio.Semaphore(IN_FLIGHT)
         self._session: aiohttp.ClientSession | None = None
         self._token = settings.token
@@ -257,29 +255,3 @@ def _warning_text(value: str) -> str:
 
 def _log_warning(text: str) -> None:
     log.warning("API server warns", extra={"warning": text})
-
-
-def _context(settings: config.Config) -> ssl.SSLContext:
-    try:
-        context = ssl.create_default_context(
-            cafile=str(settings.ca_file) if settings.ca_file and not settings.ca_data else None,
-            cadata=settings.ca_data,
-        )
-        if settings.client_cert and settings.client_key:
-            _load_pair(context, settings.client_cert, settings.client_key)
-    except (ssl.SSLError, OSError, ValueError) as error:
-        raise kit_errors.ConfigurationError(
-            f"the CA or client certificate for {settings.server} is not usable PEM: {error}"
-        ) from error
-    if not settings.verify:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    return context
-
-
-def _load_pair(context: ssl.SSLContext, cert: str, key: str) -> None:
-    """`ssl` takes certificate and key from files only."""
-    with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
-        file.write(cert + "\n" + key)
-        file.flush()
-        context.load_cert_chain(file.name)

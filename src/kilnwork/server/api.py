@@ -1,5 +1,7 @@
 """`/v1`: tasks of the journal, declared and spawned alike: list, read, logs, why, cancel, retry.
 
+`GET /v1/endpoints` says where the channel is, to whoever has a valid token.
+
 | path below /v1/namespaces/NS | |
 |---|---|
 | GET /clusters | TaskClusters to which tasks can be submitted |
@@ -18,6 +20,7 @@ from urllib import parse
 
 import msgspec
 
+from kilnwork import version
 from kilnwork.api import task as api_task
 from kilnwork.dispatch import errors as dispatch_errors
 from kilnwork.dispatch import model
@@ -34,7 +37,8 @@ _Handler = Callable[[asgi.Request, model.TaskView, asgi.Send], Awaitable[None]]
 
 
 class Api:
-    """The app. All but `time` are ports; that is only for sentences and deadlines."""
+    """The app. `channel`: path of the dispatcher's Unix socket; `time`: only for sentences and
+    deadlines; the others are ports."""
 
     def __init__(
         self,
@@ -42,8 +46,10 @@ class Api:
         rights: ports.Rights,
         clusters: ports.Clusters,
         *,
+        channel: str,
         time: clock.Clock,
     ) -> None:
+        self._channel = channel
         self._journal = journal
         self._rights = rights
         self._clusters = clusters
@@ -67,6 +73,8 @@ class Api:
         if request.user is None:
             raise errors.Unauthorized
         match segments:
+            case ["v1", "endpoints"]:
+                await self._endpoints(request, send)
             case ["v1", "namespaces", namespace, "tasks"]:
                 await self._list(request, namespace, send)
             case ["v1", "namespaces", namespace, "clusters"]:
@@ -105,6 +113,12 @@ class Api:
             parent=None if parent is None else self._known(namespace, parent).task,
             function=request.query.get("function") or None,
         )
+
+    async def _endpoints(self, request: asgi.Request, send: asgi.Send) -> None:
+        if request.method != "GET":
+            raise errors.MethodNotAllowed
+        document = {"version": version.__version__, "channel": {"unix": self._channel}}
+        await asgi.json(send, document)
 
     async def _list_clusters(self, request: asgi.Request, namespace: str, send: asgi.Send) -> None:
         """For whoever may submit; a namespace that is not there is answered with those that are."""

@@ -129,7 +129,9 @@ def journal(tmp_path: Path) -> Journal:
 
 @pytest.fixture
 def app(journal: Journal) -> api.Api:
-    return api.Api(journal, Rights(), Clusters(), time=clock.ManualClock())
+    return api.Api(
+        journal, Rights(), Clusters(), channel="/run/channel.sock", time=clock.ManualClock()
+    )
 
 
 TASKS = "/v1/namespaces/default/tasks"
@@ -278,6 +280,12 @@ async def test_clusters_for_those_who_may_submit(app: api.Api) -> None:
     assert found["items"] == [{"name": "small", "workers": 1, "slots": 2, "busy": 1, "queued": 0}]
     secret = await Exchange(app, "/v1/namespaces/secret/clusters", user="guest").run()
     assert (secret.status, secret.json()["detail"]) == (403, "guest cannot create tasks in secret")
+
+
+async def test_endpoints_are_for_whoever_is_known(app: api.Api) -> None:
+    found = (await Exchange(app, "/v1/endpoints", user="reader").run()).json()
+    assert found["channel"] == {"unix": "/run/channel.sock"}
+    assert (await Exchange(app, "/v1/endpoints", user=None).run()).status == 401
 
 
 async def test_an_unknown_namespace_is_answered_with_the_usable_ones(app: api.Api) -> None:

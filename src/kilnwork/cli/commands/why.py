@@ -55,8 +55,8 @@ async def _answer(s: session.Session, word: str) -> dict[str, Any]:
         "reason": status.get("reason", ""),
         "message": status.get("message", ""),
     }
-    error = await _error(s, found)
-    return answer if error is None else {**answer, "error": error}
+    raised = await _error(s, found)
+    return answer if raised is None else {**answer, "error": raised}
 
 
 async def _error(s: session.Session, found: dict[str, Any]) -> Any:

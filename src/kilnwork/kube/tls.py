@@ -1,0 +1,37 @@
+"""TLS to an API server as a kubeconfig describes it.
+
+Used by `transport`, and by clients that do without it.
+"""
+
+import ssl
+import tempfile
+
+from kilnwork.kit import errors
+from kilnwork.kube import config
+
+
+def context(settings: config.Config) -> ssl.SSLContext:
+    """CA, host name and client certificate. Raises ConfigurationError for what is no PEM."""
+    try:
+        context = ssl.create_default_context(
+            cafile=str(settings.ca_file) if settings.ca_file and not settings.ca_data else None,
+            cadata=settings.ca_data,
+        )
+        if settings.client_cert and settings.client_key:
+            _load_pair(context, settings.client_cert, settings.client_key)
+    except (ssl.SSLError, OSError, ValueError) as error:
+        raise errors.ConfigurationError(
+            f"the CA or client certificate for {settings.server} is not usable PEM: {error}"
+        ) from error
+    if not settings.verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _load_pair(context: ssl.SSLContext, cert: str, key: str) -> None:
+    """`ssl` takes certificate and key from files only."""
+    with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
+        file.write(cert + "\n" + key)
+        file.flush()
+        context.load_cert_chain(file.name)
