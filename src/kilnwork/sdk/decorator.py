@@ -67,7 +67,7 @@ def task(function: Any = None, /, **given: Any) -> Any:
     one by one. Raises BadOption.
     """
     if function is None:
-        options.changed(options.Options(), _of_spec(given, "task"), of="task")
+        _chosen(given, "task")
         return lambda function: _decorated(function, given)
     return _decorated(function, given)
 
@@ -81,19 +81,22 @@ def _decorated(function: Any, given: dict[str, Any]) -> Task[Any, Any]:
             "are keywords: @kiln.task(retries=3)"
         )
     name = pickling.function_name(function)
-    chosen = options.changed(options.Options(), _of_spec(given, name), of=name)
+    chosen, shown = _chosen(given, name)
     made = _kind(function, chosen, name)(function, chosen)
-    made._name = options.checked("name", given.get("name"), of=name)
+    made._name = shown
     return made
 
 
-def _of_spec(given: dict[str, Any], name: str) -> dict[str, Any]:
+def _chosen(given: dict[str, Any], of: str) -> tuple[options.Options, str | None]:
+    """The options of all calls, checked, and their name."""
     if "key" in given:
         raise errors.BadOption(
-            f"{name}: key={given['key']!r} names one call, not all of a function: give it where "
+            f"{of}: key={given['key']!r} names one call, not all of a function: give it where "
             f"you submit, .options(key={given['key']!r}).submit(…)"
         )
-    return {option: value for option, value in given.items() if option != "name"}
+    shown = options.checked("name", given.get("name"), of=of)
+    of_spec = {option: value for option, value in given.items() if option != "name"}
+    return options.changed(options.Options(), of_spec, of=of), shown
 
 
 def _kind(function: Any, chosen: options.Options, name: str) -> type[Task[Any, Any]]:

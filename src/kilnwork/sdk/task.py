@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import Any, Generic, ParamSpec, Self, TypeVar, Unpack, overload
 
 from kilnwork.data import blobs, holding
-from kilnwork.sdk import futures, mapping, options, pickling, session, shipping, streams
+from kilnwork.sdk import errors, futures, mapping, options, pickling, session, shipping, streams
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
@@ -39,17 +39,24 @@ class _Code:
 
 
 class _Bound:
-    """The number of a task's template in the session that it was last used in."""
+    """The number of a task's template in the session that it was last used in.
 
-    __slots__ = ("number", "session")
+    `environment`: of the session then; that of a slot is its call's.
+    """
+
+    __slots__ = ("environment", "number", "session")
 
     def __init__(self) -> None:
         self.session: Callable[[], session.Session | None] = lambda: None
+        self.environment: str | None = None
         self.number = 0
 
 
 class Task(Generic[P, R_co]):
     """A function that can run as a task; `@kiln.task` makes one."""
+
+    __name__: str
+    __qualname__: str
 
     _future: type[futures.CallFuture[Any]] = futures.CallFuture
 
@@ -162,6 +169,11 @@ class Task(Generic[P, R_co]):
         for option in options.PER_CALL & changed.keys():
             value = options.checked(option, changed.pop(option), of=self._code.name)
             copy.__dict__[f"_{option}"] = value
+        if "returns" in changed:
+            raise errors.BadOption(
+                f"{self._code.name}: returns={changed['returns']!r}: belongs to the function: "
+                "@kiln.task(returns=…)"
+            )
         if changed:
             copy._options = options.changed(self._options, changed, of=self._code.name)
             copy._bound = _Bound()
@@ -178,7 +190,7 @@ class Task(Generic[P, R_co]):
         self, here: session.Session, args: tuple[Any, ...], kwargs: dict[str, Any], key: str | None
     ) -> futures.CallFuture[Any]:
         bound = self._bound
-        if bound.session() is not here:
+        if bound.session() is not here or bound.environment != here.environment:
             self._bind(here)
         arguments, needs = pickling.pack_arguments(args, kwargs, here.blobs)
         return here.submit(
@@ -207,6 +219,7 @@ class Task(Generic[P, R_co]):
         )
         here.remember(number, self)
         self._bound.number, self._bound.session = number, weakref.ref(here)
+        self._bound.environment = here.environment
 
     def _shipped(self, here: session.Session) -> str | None:
         """The digest of the blob with this task; None if the workers there can import it."""
