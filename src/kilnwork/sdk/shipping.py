@@ -55,7 +55,8 @@ class Entered:
     def leave(self) -> None:
         """The working directory is what it was; modules stay until another environment comes."""
         if self._before is not None:
-            os.chdir(self._before)
+            with contextlib.suppress(OSError):  # somebody has removed it
+                os.chdir(self._before)
 
     def __enter__(self) -> Self:
         return self
@@ -79,12 +80,12 @@ def enter(environment: str | None, kept: blobs.Blobs, cache: Path | None = None)
     folder of the blobs. Not for two threads at a time: a process has one working directory. Raises
     `BlobMissing`, `BlobDamaged`, OSError.
     """
-    if environment == _slot.environment is None:
+    if environment == slot.environment is None:
         return _NOWHERE
     before = _working_directory()
-    _slot.switch(environment, kept, cache or kept.folder / CACHE)
-    if _slot.folder is not None and (_slot.folder / WORK).is_dir():
-        os.chdir(_slot.folder / WORK)
+    slot.switch(environment, kept, cache or kept.folder / CACHE)
+    if slot.folder is not None and (slot.folder / WORK).is_dir():
+        os.chdir(slot.folder / WORK)
     return Entered(before)
 
 
@@ -137,7 +138,7 @@ class _Slot:
         self._paths = []
 
 
-_slot = _Slot()
+slot = _Slot()
 
 
 def _modules_below(folder: str) -> Iterator[str]:

@@ -15,7 +15,7 @@ from kilnwork.api import attempts, calls, reasons, task
 from kilnwork.data import errors as data_errors
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
-from kilnwork.sdk import context, errors, futures, pickling, running
+from kilnwork.sdk import context, errors, futures, pickling, running, shipping
 from kilnwork.sdk import task as task_functions
 from kilnwork.worker import holdings, interrupts
 
@@ -27,6 +27,11 @@ MAX_MESSAGE = 1024
 _PLAIN = frozenset({type(None), bool, int, float, str, bytes, list, dict, tuple})
 """A result of one of these types is just that."""
 
+_NOT_HERE = (
+    "The workers of this cluster do not have it. Send it along: "
+    "kiln.connect(…, working_dir='.') sends a folder, modules=['…'] what is imported by name"
+)
+
 _DONE = str(reasons.Reason.SUCCEEDED)
 
 
@@ -34,6 +39,7 @@ class Owner(Protocol):
     """What a call needs of the session that runs it."""
 
     blobs: Any
+    shares_files: bool
 
     def needed(self, task_id: ids.TaskId) -> futures.CallFuture[Any]:
         """A task whose result was not sent along; waits for it."""
@@ -94,35 +100,48 @@ class Execution:
         )
         context.begin(inner)
         try:
-            function = template.function or self._load(template)
-            args, kwargs = self._arguments(level.run)
-            level.began = self._monotonic()
-            payload: attempts.Payload | None
-            delegate = None
-            if template.call.stream:
-                try:
-                    payload = self._stream(level, running.iterate(function, args, kwargs))
-                finally:
-                    level.seconds = self._monotonic() - level.began
-            else:
-                guard.user = True
-                try:
-                    value = function(*args, **kwargs)
-                finally:
-                    guard.user = False
-                    level.seconds = self._monotonic() - level.began
-                if type(value) in _PLAIN and template.call.returns == 1:
-                    payload = pickling.pack_value(value, self._owner.blobs)
-                else:
-                    payload, delegate = self._finish(level, template, value)
-            return calls.CallEnd(
-                ref, SUCCEEDED, _DONE, "", payload, level.started, level.seconds, True, delegate
-            )
+            if template.call.environment == shipping.slot.environment is None:
+                return self._called(level, template)
+            with self._entered(template.call):
+                return self._called(level, template)
         except BaseException as error:  # noqa: BLE001  anything a user's function raises
             guard.user = False
             return self.failed(level, error, template)
         finally:
             context.end()
+
+    def _entered(self, call: task.Call) -> shipping.Entered:
+        try:
+            return shipping.enter(call.environment, self._owner.blobs)
+        except (data_errors.DataError, OSError) as error:
+            raise _Refused(reasons.Reason.VALUE_MISSING, error) from error
+
+    def _called(self, level: holdings.Level, template: Template) -> calls.CallEnd:
+        guard = self.guard
+        function = template.function or self._load(template)
+        args, kwargs = self._arguments(level.run)
+        level.began = self._monotonic()
+        payload: attempts.Payload | None
+        delegate = None
+        if template.call.stream:
+            try:
+                payload = self._stream(level, running.iterate(function, args, kwargs))
+            finally:
+                level.seconds = self._monotonic() - level.began
+        else:
+            guard.user = True
+            try:
+                value = function(*args, **kwargs)
+            finally:
+                guard.user = False
+                level.seconds = self._monotonic() - level.began
+            if type(value) in _PLAIN and template.call.returns == 1:
+                payload = pickling.pack_value(value, self._owner.blobs)
+            else:
+                payload, delegate = self._finish(level, template, value)
+        return calls.CallEnd(
+            level.ref, SUCCEEDED, _DONE, "", payload, level.started, level.seconds, True, delegate
+        )
 
     def failed(
         self, level: holdings.Level, error: BaseException, template: Template | None
@@ -140,6 +159,8 @@ class Execution:
                 reason, error = str(error.reason), error.error
             elif template is not None:
                 may_retry = task_functions.may_retry(template.held, error)
+            if isinstance(error, ModuleNotFoundError) and not self._owner.shares_files:
+                error.add_note(_NOT_HERE)
             payload = pickling.pack_error(error)
             message = _sentence(error)
         return calls.CallEnd(
@@ -268,7 +289,7 @@ def _sentence(error: BaseException) -> str:
 
 
 DOORS = (
-    Execution.run,
+    Execution._called,
     Execution._finish,
     Execution._stream,
     running.call,

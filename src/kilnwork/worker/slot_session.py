@@ -6,6 +6,7 @@ read by whichever thread waits, or by that of the link while user code runs. A t
 others lets go of its slot, and may run those others on top of itself, in place.
 """
 
+import contextlib
 import os
 import signal
 import socket
@@ -41,6 +42,9 @@ TIDY_S = 500e-9
 HIDDEN_FRAMES = 40
 """What C functions on the way count against the recursion limit, for each call on the stack."""
 
+HOME = "KILN_HOME_ID"
+"""In the environment of what `kiln.start` has started: there all slots see the same files."""
+
 
 class SlotSession(session.Session):
     """See the module. `work` is the life of the main thread."""
@@ -64,6 +68,7 @@ class SlotSession(session.Session):
             decode=frames.decode_to_slot,
             clock=clock,
         )
+        self.shares_files = HOME in os.environ
         self._slot = slot
         self._page = sheet
         self._wall, self._monotonic = clock.wall, clock.monotonic
@@ -113,17 +118,25 @@ class SlotSession(session.Session):
     def _run(self, level: holdings.Level) -> None:
         """Run a call to its end, and keep what is to be said of it."""
         template = self._call_templates.get(level.run.template)
+        before, where = self.environment, self._home
+        if len(self._stack) > 1:
+            with contextlib.suppress(OSError):  # somebody has removed it
+                where = os.open(".", os.O_RDONLY | os.O_DIRECTORY)
         try:
             if template is None:
                 raise errors.KilnError("a call came before its template")
+            self.environment = template.call.environment
             end = self._execution.run(level, template)
         except BaseException as error:  # noqa: BLE001  an interrupt that came a moment late
             self._guard.user = False
             end = self._execution.failed(level, error, template)
+        self.environment = before
         if self._forked:
             self._leave_fork(end)
         if level.seconds > TIDY_S:
-            self._tidy()
+            self._tidy(where)
+        if where != self._home:
+            os.close(where)
         if level.raised:
             self._look_for_children()
         held = self._held
@@ -153,9 +166,12 @@ class SlotSession(session.Session):
             self.link.flush()
             self._flush_at = now + FLUSH_S
 
-    def _tidy(self) -> None:
-        """What a call may leave behind and the next would trip over."""
-        os.fchdir(self._home)
+    def _tidy(self, where: int) -> None:
+        """What a call may leave behind and the next would trip over, or whoever it ran on top of.
+
+        `where`: the working directory, as a descriptor.
+        """
+        os.fchdir(where)
         self._capture.repair()
         self._guard.repair()
         if sys.getrecursionlimit() < self._recursion:

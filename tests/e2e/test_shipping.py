@@ -1,0 +1,94 @@
+"""Code that a `kiln up` does not have goes along with the session: folders, modules, files."""
+
+import importlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kilnwork as kiln
+from support import up as up_support
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
+    folder = tmp_path_factory.mktemp("up")
+    made = up_support.Up(folder / "data", workdir=folder, slots=1)
+    made.start()
+    yield made
+    assert made.stop() == 0, made.log.read_text()[-4000:]
+    assert made.leftovers() == {}
+
+
+PROGRAM = """
+import kilnwork as kiln
+from pathlib import Path
+from lib_of_ours import words
+
+@kiln.task
+def read(name):
+    return Path(name).read_text()
+
+@kiln.task
+def count(part):
+    import lib_of_ours.late
+    return sum(len(words(line)) for line in part) + lib_of_ours.late.NOTHING
+
+@kiln.task
+def parent(name):
+    return read.submit(name).result(), sum(f.result() for f in count.map(kiln.split(name, 3)))
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder that is imported from here and that no worker sees: it is gone before they run."""
+    folder = tmp_path / "project"
+    (folder / "lib_of_ours").mkdir(parents=True)
+    (folder / "program_of_ours.py").write_text(PROGRAM)
+    (folder / "lib_of_ours" / "__init__.py").write_text("def words(line): return line.split()")
+    (folder / "lib_of_ours" / "late.py").write_text("NOTHING = 0")
+    (folder / "in.txt").write_text("a b\nc\n\nd e f\n")
+    monkeypatch.syspath_prepend(folder)
+    yield folder
+    for name in [name for name in sys.modules if "of_ours" in name]:
+        del sys.modules[name]
+
+
+def program() -> Any:
+    return importlib.import_module("program_of_ours")
+
+
+def test_a_folder_goes_along(server: up_support.Up, project: Path) -> None:
+    ours = program()
+    with kiln.connect(server.data, working_dir=project):
+        project.rename(project.with_name("gone"))
+        assert ours.read.submit("in.txt").result(20) == "a b\nc\n\nd e f\n"
+        assert ours.parent.submit("in.txt").result(20) == ("a b\nc\n\nd e f\n", 6)
+
+
+def test_another_version_is_another_program(server: up_support.Up, project: Path) -> None:
+    ours = program()
+    with kiln.connect(server.data, working_dir=project):
+        assert ours.parent.submit("in.txt").result(20)[1] == 6
+    (project / "lib_of_ours" / "late.py").write_text("NOTHING = 100")
+    with kiln.connect(server.data, working_dir=project):
+        assert ours.parent.submit("in.txt").result(20)[1] == 206
+
+
+def test_modules_go_along(server: up_support.Up, project: Path) -> None:
+    ours = program()
+    with kiln.connect(server.data, modules=["lib_of_ours", "program_of_ours"]):
+        parts = kiln.split(project / "in.txt", 3)
+        project.rename(project.with_name("gone"))
+        assert sum(kiln.get(ours.count.map(parts), timeout=20)) == 6
+
+
+def test_without_it_the_error_says_what_to_do(server: up_support.Up, project: Path) -> None:
+    ours = program()
+    with kiln.connect(server.data), pytest.raises(ModuleNotFoundError) as told:
+        ours.count.submit(["x"]).result(20)
+    assert "lib_of_ours" in str(told.value)
+    assert "kiln.connect(…, working_dir='.')" in "".join(told.value.__notes__)
