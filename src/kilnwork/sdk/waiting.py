@@ -50,7 +50,7 @@ def wait(
 
     `return_when`: FIRST_COMPLETED, FIRST_EXCEPTION (or all are done) or ALL_COMPLETED.
     """
-    wanted = set(items)
+    wanted = dict.fromkeys(items)
     arrivals = _Arrivals(wanted)
     need = 1 if return_when == FIRST_COMPLETED else len(wanted)
     first_exception = return_when == FIRST_EXCEPTION
@@ -63,7 +63,7 @@ def wait(
     finally:
         arrivals.close()
     done = {each for each in wanted if each.done()}
-    return DoneAndNotDone(done, wanted - done)
+    return DoneAndNotDone(done, wanted.keys() - done)
 
 
 def as_completed(

@@ -23,3 +23,33 @@ def test_text_and_bytes_are_two_forms_of_one_id() -> None:
 def test_what_is_no_uuid_is_refused() -> None:
     with pytest.raises(ValueError, match="badly formed"):
         ids.task_id("task-0")
+
+
+def test_ids_of_one_source_rise_strictly_whatever_the_clock_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [1_700_000_000_000_000_000]
+    monkeypatch.setattr("time.time_ns", lambda: now[0])
+    source = ids.TaskIds()
+    taken = []
+    for step_ms in (0, 0, 1, -5_000, 0, 9, -1, 10_000):
+        now[0] += step_ms * 1_000_000
+        taken += [source.take() for _ in range(100)]
+    assert taken == sorted(set(taken))
+    assert {uuid.UUID(bytes=each).version for each in taken} == {7}
+    assert {uuid.UUID(bytes=each).variant for each in taken} == {uuid.RFC_4122}
+    assert int.from_bytes(taken[0][:6], "big") == 1_700_000_000_000
+
+
+def test_ids_rise_when_the_counter_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.time_ns", lambda: 1_700_000_000_000_000_000)
+    source = ids.TaskIds()
+    source._count = (1 << 26) - 50
+    taken = [source.take() for _ in range(100)]
+    assert taken == sorted(set(taken))
+    assert {uuid.UUID(bytes=each).variant for each in taken} == {uuid.RFC_4122}
+
+
+def test_two_sources_do_not_collide() -> None:
+    taken = [source.take() for source in [ids.TaskIds() for _ in range(1000)] for _ in range(3)]
+    assert len(set(taken)) == 3000

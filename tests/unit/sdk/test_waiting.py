@@ -1,0 +1,315 @@
+"""gather, wait, as_completed: order, failures, deadlines, cost."""
+
+import asyncio
+import pickle
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from kilnwork.api import calls, task
+from kilnwork.channel import messages
+from kilnwork.kit import ids
+from kilnwork.sdk import driver, errors, futures, pickling
+from kilnwork.sdk import waiting as kiln
+from support import scripted_dispatcher, waiting
+from support.scripted_session import ended, failed, opened, submit
+
+Dispatcher = scripted_dispatcher.ScriptedDispatcher
+json = scripted_dispatcher.json
+ERROR = pickling.pack_error(ValueError("no"))
+
+
+def until(look: Any, what: str) -> None:
+    waiting.wait_until(look, what=what, every_s=0.002)
+
+
+def success(number: int, text: str = "1") -> calls.CallResult:
+    return calls.CallResult(number, task.State.SUCCESS, "", "", json(text))
+
+
+@pytest.fixture
+def silent(dispatcher: Dispatcher) -> Dispatcher:
+    """Says nothing of a call until the test does."""
+    dispatcher.answer = lambda _: None
+    return dispatcher
+
+
+def three(silent: Dispatcher, session: driver.Driver) -> list[futures.CallFuture[Any]]:
+    made = [submit(session) for _ in range(3)]
+    session.link.flush()
+    silent.wait_items(3)
+    return made
+
+
+def later(silent: Dispatcher, session: driver.Driver, *items: calls.CallResult) -> None:
+    """Push results once somebody waits."""
+
+    def push() -> None:
+        until(lambda: session.link.turns.led, "somebody waits")
+        silent.results(*items)
+
+    threading.Thread(target=push).start()
+
+
+# gather
+
+
+def test_gather_is_a_future_of_all_results_in_order(
+    silent: Dispatcher, session: driver.Driver
+) -> None:
+    first, second, third = three(silent, session)
+    whole = kiln.gather(first, second, third)
+    assert not whole.done()
+    assert "gather of 3 pending" in repr(whole)
+    later(silent, session, success(3, "3"), success(1, "1"), success(2, "2"))
+    assert whole.result(10) == [1, 2, 3]
+    assert whole.done()
+    assert kiln.gather(first, kiln.gather(second, third)).result() == [1, [2, 3]]
+
+
+def test_gather_of_nothing_or_of_what_is_done_is_done(session: driver.Driver) -> None:
+    assert kiln.gather().result() == []
+    done = submit(session, "7")
+    done.result(10)
+    assert kiln.gather(done, done).result(0) == [7, 7]
+
+
+def test_gather_fails_as_soon_as_one_does(silent: Dispatcher, session: driver.Driver) -> None:
+    whole = kiln.gather(*three(silent, session))
+    later(silent, session, failed(2, ERROR))
+    with pytest.raises(ValueError, match="no"):
+        whole.result(10)
+    assert whole.failed()
+    assert not whole.cancelled()
+    assert isinstance(whole.exception(), ValueError)
+
+
+def test_gather_with_exceptions_in_the_list(silent: Dispatcher, session: driver.Driver) -> None:
+    whole = kiln.gather(*three(silent, session), return_exceptions=True)
+    later(silent, session, failed(2, ERROR), success(1), ended(3, task.State.KILLED))
+    one, two, three_ = whole.result(10)
+    assert one == 1
+    assert isinstance(two, ValueError)
+    assert isinstance(three_, errors.Cancelled)
+
+
+def test_a_gather_is_cancelled_and_has_no_id(silent: Dispatcher, session: driver.Driver) -> None:
+    items = three(silent, session)
+    whole = kiln.gather(*items)
+    with pytest.raises(AttributeError, match="not one task"):
+        _ = whole.id
+    assert whole.cancel()
+    silent.wait_for(messages.Cancel, 3)
+    later(silent, session, ended(1, task.State.KILLED))
+    with pytest.raises(errors.Cancelled):
+        whole.result(10)
+    assert whole.cancelled()
+    assert whole.cancel(), "two of them are not over"
+
+
+def test_a_gather_travels_as_a_list_of_values_or_as_a_gather(
+    silent: Dispatcher, session: driver.Driver
+) -> None:
+    items = three(silent, session)
+    payload, needs = pickling.pack_arguments((kiln.gather(*items),), {}, session.blobs)
+    assert needs == tuple(each.task for each in items)
+    args, _ = pickling.unpack_arguments(payload, session.blobs, lambda t, _: needs.index(t))
+    assert args == ([0, 1, 2],)
+    again = pickle.loads(pickle.dumps(kiln.gather(*items)))  # noqa: S301  our own
+    numbers = [each.number for each in silent.wait_for(messages.Watch).items]
+    silent.results(*(success(number, str(number)) for number in numbers))
+    assert again.result(10) == numbers
+
+
+async def test_a_gather_can_be_awaited(silent: Dispatcher, session: driver.Driver) -> None:
+    whole = kiln.gather(*three(silent, session))
+    threading.Timer(0.01, silent.results, [success(n, str(n)) for n in (1, 2, 3)]).start()
+    assert await whole == [1, 2, 3]
+
+
+def test_a_gather_of_two_sessions(silent: Dispatcher, session: driver.Driver) -> None:
+    with opened(silent) as other:
+        here, there = submit(session), submit(other)
+        whole = kiln.gather(here, there)
+        silent.wait_items(2)
+        later(silent, session, success(1))
+        assert whole.result(10) == [1, 1]
+
+
+# wait
+
+
+def test_wait_for_all(silent: Dispatcher, session: driver.Driver) -> None:
+    first, second, third = three(silent, session)
+    later(silent, session, failed(2, ERROR), success(1), success(3))
+    done, not_done = kiln.wait([first, second, third, first], timeout=10)
+    assert (done, not_done) == ({first, second, third}, set())
+
+
+def test_wait_until_the_time_is_up(silent: Dispatcher, session: driver.Driver) -> None:
+    first, second, third = three(silent, session)
+    silent.results(success(1))
+    first.result(10)
+    for _ in range(3):
+        assert kiln.wait([first, second, third], timeout=0.005) == ({first}, {second, third})
+    assert not second._hooks, "who gave up is not told"
+    assert kiln.wait([], timeout=0) == (set(), set())
+
+
+def test_wait_for_the_first(silent: Dispatcher, session: driver.Driver) -> None:
+    first, second, third = three(silent, session)
+    later(silent, session, success(2))
+    found = kiln.wait([first, second, third], 10, return_when=kiln.FIRST_COMPLETED)
+    assert found == ({second}, {first, third})
+    assert kiln.wait({second, third}, return_when="FIRST_COMPLETED").done == {second}
+
+
+def test_wait_for_the_first_exception(silent: Dispatcher, session: driver.Driver) -> None:
+    first, second, third = three(silent, session)
+    silent.results(success(1))
+    first.result(10)
+    later(silent, session, failed(3, ERROR))
+    found = kiln.wait([first, second, third], 10, return_when=kiln.FIRST_EXCEPTION)
+    assert found == ({first, third}, {second})
+    silent.results(success(2))
+    assert kiln.wait([first, second], 10, return_when="FIRST_EXCEPTION").not_done == set()
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_wait_for_futures_of_two_sessions(
+    silent: Dispatcher, session: driver.Driver, *, turned: bool
+) -> None:
+    with opened(silent) as other:
+        items = [submit(session), submit(other)]
+        leader = session
+        if turned:
+            items.reverse()
+            leader = other
+        silent.wait_items(2)
+        later(silent, leader, success(1))
+        assert kiln.wait(items, 10).not_done == set()
+
+
+# as_completed
+
+
+def test_as_completed_gives_each_when_it_ends(silent: Dispatcher, session: driver.Driver) -> None:
+    items = three(silent, session)
+    silent.results(success(2))
+    items[1].result(10)
+    order = []
+    for future in kiln.as_completed([*items, items[0]], timeout=10):
+        order.append(items.index(future))  # type: ignore[arg-type]
+        silent.results(success(3 if len(order) == 1 else 1))
+    assert order == [1, 2, 0]
+
+
+def test_as_completed_has_a_deadline(silent: Dispatcher, session: driver.Driver) -> None:
+    items = three(silent, session)
+    silent.results(success(1))
+    items[0].result(10)
+    seen: list[futures.Future[Any]] = []
+    with pytest.raises(TimeoutError, match="2 futures"):
+        seen.extend(kiln.as_completed(items, timeout=0.02))
+    assert seen == [items[0]]
+    assert not items[1]._hooks
+
+
+def test_as_completed_can_be_left(silent: Dispatcher, session: driver.Driver) -> None:
+    items = three(silent, session)
+    silent.results(success(1))
+    for _ in kiln.as_completed(items, timeout=10):
+        break
+    assert not items[1]._hooks
+    assert list(kiln.as_completed([])) == []
+
+
+async def test_as_completed_in_a_loop(silent: Dispatcher, session: driver.Driver) -> None:
+    items = three(silent, session)
+    order = []
+    silent.results(success(2))
+    async for future in kiln.as_completed(items, timeout=10):
+        order.append(items.index(future))  # type: ignore[arg-type]
+        silent.results(success(3 if len(order) == 1 else 1))
+    assert order == [1, 2, 0]
+    with pytest.raises(TimeoutError, match="1 futures"):
+        async for _ in kiln.as_completed([submit(session)], timeout=0.02):
+            pass
+
+
+async def test_as_completed_leaves_the_loop_free(
+    silent: Dispatcher, session: driver.Driver
+) -> None:
+    items = three(silent, session)
+    ticks: list[int] = []
+
+    async def tick() -> None:
+        while len(ticks) < 3:
+            ticks.append(1)
+            await asyncio.sleep(0.001)
+        silent.results(*(success(number) for number in (1, 2, 3)))
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(tick())
+        async for _ in kiln.as_completed(items, timeout=10):
+            assert len(ticks) == 3
+
+
+def test_waiting_when_the_dispatcher_is_lost(silent: Dispatcher) -> None:
+    with opened(silent, patience_s=0.05) as lasting:
+        items = three(silent, lasting)
+        silent.stop()
+        done, _ = kiln.wait(items, timeout=10)
+        assert done == set(items)
+        for future in kiln.as_completed(items):
+            assert isinstance(future.exception(), errors.DispatcherLost)
+        with pytest.raises(errors.DispatcherLost):
+            kiln.gather(*items).result()
+
+
+def test_each_completion_costs_the_same_however_many_wait(session: driver.Driver) -> None:
+    def cost(count: int) -> float:
+        items = [submit(session) for _ in range(count)]
+        started = time.perf_counter()
+        assert sum(1 for _ in kiln.as_completed(items, timeout=30)) == count
+        return (time.perf_counter() - started) / count
+
+    cost(100)
+    small = min(cost(500) for _ in range(5))
+    assert cost(20_000) < 10 * small
+
+
+# the slots' side of it: what `block` is told
+
+
+def test_slots_are_told_what_is_waited_for(
+    silent: Dispatcher, session: driver.Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[tuple[ids.TaskId, ...]] = []
+    block = session.block
+
+    def tell(done: Any, timeout_s: float | None, tasks: Any) -> bool:
+        told.append(tuple(tasks))
+        return block(done, timeout_s, tasks)
+
+    monkeypatch.setattr(session, "in_slot", True, raising=False)
+    monkeypatch.setattr(session, "suspended", lambda tasks: told.append(tuple(tasks)))
+    monkeypatch.setattr(session, "block", tell)
+    items = three(silent, session)
+    names = tuple(each.task for each in items)
+    whole = kiln.gather(*items)
+    for wait in (
+        lambda: items[0].result(0.001),
+        lambda: whole.result(0.001),
+        lambda: list(kiln.as_completed(items, timeout=0.001)),
+        lambda: asyncio.run(asyncio.wait_for(_awaited(whole), 0.01)),
+    ):
+        with pytest.raises(TimeoutError):
+            wait()
+    assert told == [names[:1], names, names, names]
+
+
+async def _awaited(future: futures.Future[Any]) -> Any:
+    return await future
