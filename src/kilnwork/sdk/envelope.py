@@ -33,6 +33,9 @@ _HEAD = struct.Struct("<4sIQ")
 _LONGEST_FRAME = 256 * 1024
 """Pickle writes frames of 64 KiB and larger values on their own: longer parts name no class."""
 
+_NOT_OURS = (MemoryError, errors.KilnError)
+"""Errors that say nothing about a value: a future in it may have lost its session, say."""
+
 Part = bytes | bytearray | memoryview
 Resolve = Callable[[ids.TaskId, int | None], Any]
 
@@ -114,7 +117,7 @@ def _dump(value: Any, named: culprits.Named) -> Sequence[Part]:
             parts, buffers = _pickled(pickle.Pickler, value)
             if not _names_main(parts):
                 return _enveloped(parts, buffers)
-        except MemoryError:
+        except _NOT_OURS:
             raise
         except Exception:  # noqa: BLE001, S110 - cloudpickle tries, and tells what is wrong
             pass
@@ -129,7 +132,7 @@ def dump_by_value(value: Any, *, named: culprits.Named) -> Sequence[Part]:
 
     try:
         return _enveloped(*_pickled(cloudpickle.Pickler, value))
-    except MemoryError:
+    except _NOT_OURS:
         raise
     except Exception as error:  # noqa: BLE001 - anybody's __reduce__
         path, cause = culprits.find(
@@ -146,7 +149,7 @@ def _attempt(pickler: Any, value: Any) -> Exception | None:
     before, _around.needs = _around.needs, None
     try:
         _pickled(pickler, value)
-    except MemoryError:
+    except _NOT_OURS:
         raise
     except Exception as error:  # noqa: BLE001 - whatever it is, it is what we look for
         return error

@@ -106,23 +106,22 @@ class Fed(futures.Futures[T]):
 
     def feed(self) -> None:
         """Submit as many as may be open. One thread does at a time; others leave it to that one."""
-        with self._changed:
-            if self._feeding:
-                return
-            self._feeding = True
-        try:
-            while self._has_room():
-                self._submit_next()
-        except StopIteration:
-            self._end(None)
-        except BaseException as error:  # noqa: BLE001 - of the iterable or of submit: told to readers
-            self._end(error)
-        finally:
+        while self._has_room():  # again: one may be over between its last look and its end
             with self._changed:
-                self._feeding = False
-                self._changed.notify_all()
-        if self._has_room():  # one was over in the moment between the look and the end of feeding
-            self.feed()
+                if self._feeding:
+                    return
+                self._feeding = True
+            try:
+                while self._has_room():
+                    self._submit_next()
+            except StopIteration:
+                self._end(None)
+            except BaseException as error:  # noqa: BLE001 - of the iterable, of submit: for readers
+                self._end(error)
+            finally:
+                with self._changed:
+                    self._feeding = False
+                    self._changed.notify_all()
 
     def _has_room(self) -> bool:
         most = self._limits.max_in_flight
