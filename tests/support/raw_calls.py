@@ -29,6 +29,8 @@ class _Raw(Generic[T]):
     def __init__(self, socket: Path, decode: Callable[[bytes], T]) -> None:
         self.socket = socket
         self.inbox: list[T] = []
+        self.frames_read = 0
+        self.largest_frame = 0
         self._decode = decode
         self._cutter = frames.Cutter()
         self._reader: asyncio.StreamReader | None = None
@@ -47,6 +49,7 @@ class _Raw(Generic[T]):
 
     async def connect(self) -> None:
         """Open a connection and say hello."""
+        await self.disconnect()
         self._cutter = frames.Cutter()
         self.inbox.clear()
         self._reader, self._writer = await asyncio.open_unix_connection(str(self.socket))
@@ -73,9 +76,9 @@ class _Raw(Generic[T]):
         """The next message of that kind; others before it stay for later."""
         async with asyncio.timeout(timeout_s):
             while True:
-                for message in self.inbox:
+                for at, message in enumerate(self.inbox):
                     if isinstance(message, kind):
-                        self.inbox.remove(message)
+                        del self.inbox[at]
                         return message
                 await self.read()
 
@@ -94,7 +97,10 @@ class _Raw(Generic[T]):
         data = await self._reader.read(1 << 18)
         if not data:
             raise EOFError("the dispatcher closed the link")
-        self.inbox += [self._decode(body) for body in self._cutter.feed(data)]
+        bodies = self._cutter.feed(data)
+        self.frames_read += len(bodies)
+        self.largest_frame = max(self.largest_frame, *map(len, bodies), 0)
+        self.inbox += map(self._decode, bodies)
 
 
 class RawDriver(_Raw[messages.ToDriver]):
@@ -208,11 +214,12 @@ async def connect(slot: RawSlot) -> None:
     """Connect; again while the announcement was not read yet."""
     for _ in range(200):
         await slot.connect()
-        answer = await slot.expect(messages.Attached | messages.Refused)  # type: ignore[arg-type]
+        while not slot.inbox:
+            await slot.read()
+        answer = slot.inbox.pop(0)
         if isinstance(answer, messages.Attached):
             return
         assert isinstance(answer, messages.Refused)
         assert answer.retry, answer
-        await slot.disconnect()
         await asyncio.sleep(0.01)
     raise AssertionError("the slot was not let in")

@@ -24,6 +24,7 @@ class RawWorker:
         self.credential = "secret"
         self.cluster = "default"
         self.running: list[attempts.AttemptRef] = []
+        self.processes: tuple[messages.SlotOpening, ...] = ()
         self.serial = 0
         self.epoch = 0
         self._reader: asyncio.StreamReader | None = None
@@ -46,7 +47,7 @@ class RawWorker:
             messages.Hello(
                 messages.VERSION, "worker", self.session, self.credential, "ns", self.cluster,
                 self.name, self.pod_uid, "node-1", self.slots, self.epoch,
-                tuple(messages.Running(ref) for ref in self.running),
+                tuple(messages.Running(ref) for ref in self.running), self.processes,
             )
         )  # fmt: skip
 

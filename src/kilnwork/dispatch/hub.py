@@ -405,8 +405,9 @@ class Hub:
         return link
 
     def _believed(self, link: links.Link, message: messages.AnyHello) -> None:
-        self.greeted += isinstance(message, messages.DriverHello)
-        self._joins[type(message)](link, message)
+        if link.number in self._links:
+            self.greeted += isinstance(message, messages.DriverHello)
+            self._joins[type(message)](link, message)
 
     def _past(self, task: ids.TaskId) -> inputs.Past | None:
         row = self._core.reader.task_row(task)

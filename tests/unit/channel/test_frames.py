@@ -1,14 +1,17 @@
 """Frames: whatever the pieces, the same messages come out; rubbish closes the link, never more."""
 
 import struct
+from collections.abc import Callable
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kilnwork.api import attempts, task
+from kilnwork.api import attempts, calls, task
 from kilnwork.channel import errors, frames, messages
 from kilnwork.kit import ids
+from support import spoken
 
 REF = attempts.AttemptRef(ids.TaskId(bytes(16)), 1, 2)
 OUTCOME = attempts.Outcome(
@@ -49,6 +52,75 @@ def test_what_a_worker_says_arrives_as_it_was(message: messages.FromWorker) -> N
 def test_what_a_dispatcher_says_arrives_as_it_was(message: messages.ToWorker) -> None:
     (body,) = frames.Cutter().feed(frames.encode(message))
     assert frames.decode_to_worker(body) == message
+
+
+@pytest.mark.parametrize(
+    ("decode", "said"),
+    [
+        (frames.decode_from_driver, spoken.FROM_DRIVER),
+        (frames.decode_from_slot, spoken.FROM_SLOT),
+        (frames.decode_to_driver, spoken.TO_DRIVER),
+        (frames.decode_to_slot, spoken.TO_SLOT),
+    ],
+)
+def test_drivers_and_slots_are_understood(
+    decode: Callable[[bytes], frames.Sent], said: list[frames.Sent]
+) -> None:
+    bodies = frames.Cutter().feed(b"".join(map(frames.encode, said)))
+    assert [decode(body) for body in bodies] == said
+
+
+def test_a_peer_may_only_say_what_its_kind_may() -> None:
+    report = frames.encode(spoken.OF_SLOTS[1])[4:]
+    with pytest.raises(errors.MalformedFrame, match="not a message of a driver"):
+        frames.decode_from_driver(report)
+    with pytest.raises(errors.MalformedFrame, match="not a message of a worker"):
+        frames.decode_from_worker(report)
+    with pytest.raises(errors.MalformedFrame, match="not a message of a new peer"):
+        frames.decode_hello(report)
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"started": float("nan")},
+        {"seconds": -1.0},
+        {"delegate": b"short"},
+        {"ref": attempts.AttemptRef(ids.TaskId(bytes(16)), -1, 1)},
+        {"ref": attempts.AttemptRef(ids.TaskId(bytes(16)), 2**60, 1)},
+        {"payload": attempts.Payload(attempts.JSON, b"", b"no digest", 1)},
+        {"payload": attempts.Payload(attempts.JSON, b"", None, 2**62)},
+        {"payload": attempts.Payload("x" * 2000, b"")},
+    ],
+    ids=str,
+)
+def test_what_would_not_fit_behind_a_frame_is_refused(field: dict[str, object]) -> None:
+    end = msgspec.structs.replace(spoken.END, **field)
+    body = frames.encode(messages.Done(1, (end,)))[4:]
+    with pytest.raises(errors.MalformedFrame):
+        frames.decode_from_slot(body)
+
+
+@pytest.mark.parametrize("size", [1, 1000, 60_000, 200_000])
+def test_a_batch_is_cut_into_frames_that_a_receiver_can_begin_with(size: int) -> None:
+    payload = attempts.Payload("application/json", bytes(size))
+    run = calls.CallRun(REF, 1, payload, "n")
+    plain = ((REF.task, REF.run, REF.attempt), 1, payload, "n")
+    made = list(frames.encode_batch(messages.Calls, [plain] * 40))
+    assert len(made) >= 40 * size // frames.BATCH_BYTES
+    assert all(len(frame) <= frames.BATCH_BYTES + size for frame in made)
+    bodies = frames.Cutter().feed(b"".join(made))
+    messages_read = [frames.decode_to_slot(body) for body in bodies]
+    runs = [read for m in messages_read if isinstance(m, messages.Calls) for read in m.runs]
+    assert runs == [run] * 40
+
+
+def test_an_item_that_fits_no_frame_is_refused() -> None:
+    payload = attempts.Payload("application/json", bytes(messages.MAX_FRAME_BYTES))
+    good = attempts.Payload("application/json", b"1")
+    items = [(1, "Success", "", "", payload) for payload in (good, payload)]
+    with pytest.raises(errors.FrameTooLarge, match="one item of Results"):
+        list(frames.encode_batch(messages.Results, items))
 
 
 @given(st.lists(st.sampled_from(FROM_WORKER), max_size=8), st.data())

@@ -1,0 +1,183 @@
+"""A dispatcher that starts anew from its journal takes up calls where they were."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from kilnwork.api import attempts, calls
+from kilnwork.api import task as api_task
+from kilnwork.channel import messages
+from kilnwork.dispatch import hub, journal
+from kilnwork.kit import clock as clocks
+from kilnwork.kit import ids
+from support import raw_calls, raw_worker
+
+ONE = attempts.Payload(attempts.JSON, b"1")
+
+
+class OneSecret:
+    """Every cluster and every namespace has the same token."""
+
+    async def verify(self, namespace: str, cluster: str, credential: str) -> bool:
+        return credential == "secret"
+
+    async def verify_driver(self, namespace: str, credential: str) -> bool:
+        return credential == "secret"
+
+
+@asynccontextmanager
+async def running(folder: Path) -> AsyncIterator[hub.Hub]:
+    dispatcher = hub.Hub(
+        journal.Journal(folder / "journal.db"),
+        clock=clocks.SystemClock(),
+        verifier=OneSecret(),
+        logs_dir=folder / "logs",
+        entropy=ids.system_entropy(),
+    )
+    await dispatcher.start(folder / "run" / "channel.sock")
+    try:
+        yield dispatcher
+    finally:
+        await dispatcher.stop()
+
+
+class Peers:
+    """A worker, its one slot and a driver, who outlive dispatchers."""
+
+    def __init__(self, folder: Path) -> None:
+        socket = folder / "run" / "channel.sock"
+        self.worker = raw_worker.RawWorker(socket, slots=1)
+        self.driver = raw_calls.RawDriver(socket)
+        self.slot = raw_calls.RawSlot(socket, b"")
+
+    async def meet(self) -> None:
+        """Worker and driver connect."""
+        await self.worker.connect()
+        await self.worker.expect(messages.Welcome)
+        await self.driver.connect()
+        await self.driver.expect(messages.Attached)
+        self.driver.template()
+
+    async def open(self) -> None:
+        """The slot opens."""
+        self.slot = await raw_calls.open_slot(self.worker)
+
+    async def leave(self) -> None:
+        """All links are closed."""
+        for peer in (self.slot, self.driver, self.worker):
+            await peer.disconnect()
+
+
+async def test_what_runs_goes_on_and_what_waits_runs_later(tmp_path: Path) -> None:
+    peers = Peers(tmp_path)
+    driver = peers.driver
+    async with running(tmp_path):
+        await peers.meet()
+        first, second = driver.item(), driver.item(b"[[2],{}]", name="second")
+        driver.submit(first, second)
+        await driver.accepted(2)
+        await peers.open()
+        run = await peers.slot.run()
+        await peers.leave()
+    async with running(tmp_path) as again:
+        view = again.view(second.task)
+        assert view is not None
+        assert (view.state, view.name, view.function) == ("Pending", "second", "sums:add")
+        peers.worker.processes = (peers.slot.opening,)
+        peers.slot.running = [run.ref]
+        await peers.meet()
+        driver.submit(first, second, again=True)
+        await raw_calls.connect(peers.slot)
+        peers.slot.succeed(run, b"1")
+        assert (await driver.results(1))[1].payload == ONE
+        later = await peers.slot.run()
+        assert later.ref == attempts.AttemptRef(second.task, 1, 1)
+        assert (later.name, later.arguments) == ("second", second.arguments)
+        peers.slot.succeed(later, b"1")
+        assert (await driver.results(1))[2].payload == ONE
+        await peers.leave()
+
+
+async def test_results_that_others_need_are_found_again(tmp_path: Path) -> None:
+    peers = Peers(tmp_path)
+    driver = peers.driver
+    async with running(tmp_path):
+        await peers.meet()
+        over, going = driver.item(), driver.item()
+        waiting = driver.item(needs=(over.task, going.task))
+        driver.submit(over, going, waiting)
+        await peers.open()
+        await peers.slot.acknowledged(peers.slot.succeed(await peers.slot.run(), b"1", seconds=1))
+        run = await peers.slot.run()
+        assert run.ref.task == going.task
+        peers.slot.running = [run.ref]
+        await peers.leave()
+    async with running(tmp_path) as again:
+        view = again.view(waiting.task)
+        assert view is not None
+        assert (view.state, view.reason) == ("Pending", "WaitingForInput")
+        peers.worker.processes = (peers.slot.opening,)
+        await peers.meet()
+        await raw_calls.connect(peers.slot)
+        peers.slot.succeed(run, b"1")
+        run = await peers.slot.run()
+        value = (api_task.State.SUCCESS, "Succeeded", "", ONE)
+        assert run.ref.task == waiting.task
+        assert set(run.values) == {calls.Value(i.task, *value) for i in (over, going)}
+        await peers.leave()
+
+
+async def test_a_call_that_delegated_takes_the_outcome_of_its_task(tmp_path: Path) -> None:
+    peers = Peers(tmp_path)
+    driver = peers.driver
+    async with running(tmp_path):
+        await peers.meet()
+        item = driver.item()
+        driver.submit(item)
+        await peers.open()
+        run = await peers.slot.run()
+        child = calls.CallItem(1, ids.new_task_id(), 1, ONE, ordinal=1, parent=run.ref)
+        end = calls.CallEnd(
+            run.ref, attempts.Ending.SUCCEEDED, "Succeeded", "", None, 1.0, 0.1,
+            delegate=child.task,
+        )  # fmt: skip
+        peers.slot.say(messages.Template(1, raw_calls.ADD), messages.Submit((child,)))
+        await peers.slot.acknowledged(peers.slot.done(end))
+        run = await peers.slot.run()
+        assert run.ref.task == child.task
+        peers.slot.running = [run.ref]
+        await peers.leave()
+    async with running(tmp_path) as again:
+        view = again.view(item.task)
+        assert view is not None
+        assert (view.state, view.reason) == ("Running", "Delegated")
+        peers.worker.processes = (peers.slot.opening,)
+        await peers.meet()
+        driver.say(messages.Watch((calls.Watched(9, item.task),)))
+        await raw_calls.connect(peers.slot)
+        peers.slot.succeed(run, b"1")
+        assert (await driver.results(1))[9].payload == ONE
+        await peers.leave()
+
+
+async def test_a_key_is_remembered(tmp_path: Path) -> None:
+    peers = Peers(tmp_path)
+    driver = peers.driver
+    async with running(tmp_path):
+        await peers.meet()
+        pending, done = driver.item(key="pending"), driver.item(key="done")
+        driver.submit(done)
+        await peers.open()
+        await peers.slot.acknowledged(peers.slot.succeed(await peers.slot.run(), b"1"))
+        driver.submit(pending)
+        await driver.accepted(pending.number)
+        await peers.leave()
+    async with running(tmp_path):
+        await driver.connect()
+        await driver.expect(messages.Attached)
+        driver.template()
+        driver.submit(driver.item(key="pending"), driver.item(key="done"))
+        found = {(await driver.expect(messages.FoundCall)).task for _ in range(2)}
+        assert found == {pending.task, done.task}
+        assert (await driver.results(1))[4].payload == ONE
+        await driver.disconnect()
