@@ -137,7 +137,7 @@ def test_a_server_that_does_not_answer_is_named(server: up_support.Up, tmp_path:
     known = endpoints(server)
     stopped = {**known, "http": "http://127.0.0.1:1", "kubernetes": "https://127.0.0.1:2"}
     (tmp_path / "endpoints.json").write_text(json.dumps(stopped))
-    with pytest.raises(errors.ConfigurationError, match="you may not read .*token"):
+    with pytest.raises(errors.ConfigurationError, match=r"you may not read .*token"):
         kiln.connect(tmp_path)
     (tmp_path / "token").write_text("x")
     with pytest.raises(errors.ConfigurationError, match=r"127.0.0.1:1 does not answer .*`kiln up`"):

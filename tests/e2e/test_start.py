@@ -218,6 +218,77 @@ def test_everything_ends_with_a_driver_that_is_killed(program: homes.Program) ->
     program.wait_gone(timeout_s=5)
 
 
+FORKED = """
+    import multiprocessing, time, kilnwork as kiln
+
+    @kiln.task
+    def one():
+        return 1
+
+    def copy(queue):
+        try:
+            one.submit()
+        except kiln.KilnError as error:
+            queue.put(f"{type(error).__name__}: {error}")
+        time.sleep(60)
+
+    if __name__ == "__main__":
+        kiln.start(slots=1)
+        assert one.submit().result(20) == 1
+        context = multiprocessing.get_context("fork")
+        queue = context.Queue()
+        context.Process(target=copy, args=(queue,)).start()
+        print(queue.get(timeout=20), flush=True)
+        assert one.submit().result(20) == 1
+        print("ready", flush=True)
+        time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("program", [FORKED], indirect=True)
+def test_a_copy_of_the_driver_cannot_use_the_session_nor_keep_it_alive(
+    program: homes.Program,
+) -> None:
+    program.start()
+    assert program.line().startswith("NoSession: this process was forked")
+    assert program.line() == "ready"
+    program.kill()
+    waiting.wait_until(
+        lambda: not program.alive("kilnwork."), what="dispatcher and worker have ended", timeout_s=5
+    )
+    assert program.alive("program.py"), "the copy goes on"
+
+
+LEFT_OPEN = """
+    import kilnwork as kiln
+
+    @kiln.task
+    def one():
+        return 1
+
+    if __name__ == "__main__":
+        session = kiln.start(slots=1)
+        print(one.submit().result(20))
+"""
+
+
+@pytest.mark.parametrize("program", [LEFT_OPEN], indirect=True)
+def test_a_session_that_nobody_closes_ends_with_the_program(program: homes.Program) -> None:
+    assert program.run() == "1\n"
+    program.wait_gone(timeout_s=1)
+
+
+@pytest.mark.parametrize("program", [KILLED], indirect=True)
+def test_ctrl_c_reaches_the_driver_which_ends_the_rest(program: homes.Program) -> None:
+    program.start()
+    assert program.line() == "ready"
+    assert program.process is not None
+    program.process.send_signal(signal.SIGINT)
+    _, err = program.process.communicate(timeout=10)
+    assert err.rstrip().endswith("KeyboardInterrupt")
+    program.wait_gone(timeout_s=1)
+
+
 NESTED = """
     import kilnwork as kiln
 

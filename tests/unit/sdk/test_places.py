@@ -1,0 +1,95 @@
+"""Which place a user means, without any server: files and words. `tests/e2e/test_connect.py` has
+the rest."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kilnwork.kit import errors
+from kilnwork.sdk import places
+
+
+@pytest.fixture(autouse=True)
+def nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The environment names no server."""
+    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "share"))
+
+
+def served(folder: Path, **members: Any) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    found = {"version": "1", "pid": 1, "channel": {"unix": "/run/x.sock"}, **members}
+    (folder / "endpoints.json").write_text(json.dumps(found))
+    (folder / "token").write_text("secret\n")
+    return folder
+
+
+UP = {"kubernetes": "https://127.0.0.1:7443", "http": "http://127.0.0.1:7444"}
+
+
+def test_a_folder_of_start(tmp_path: Path) -> None:
+    place = places.find(served(tmp_path / "home"))
+    assert isinstance(place, places.Home)
+    assert (place.socket(), place.credential()) == ("/run/x.sock", "secret")
+    assert place.namespace == "default"
+
+
+def test_a_data_directory(tmp_path: Path) -> None:
+    place = places.find(str(served(tmp_path / "data", **UP)))
+    assert isinstance(place, places.Server)
+    assert (place.settings.server, place.credential()) == ("http://127.0.0.1:7444", "secret")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://127.0.0.1:7443",
+        "https://localhost:7443/",
+        "http://127.0.0.1:7444",
+        "http://[::1]:7444",
+    ],
+)
+def test_a_url_of_the_default_data_directory(tmp_path: Path, url: str) -> None:
+    served(tmp_path / "share" / "kilnwork", **UP)
+    assert isinstance(places.find(url), places.Server)
+
+
+@pytest.mark.parametrize(
+    "url", ["https://127.0.0.1:7444", "http://127.0.0.1:7443", "https://other:7443", "https://x:y"]
+)
+def test_a_url_of_another_server_is_not_taken_for_it(tmp_path: Path, url: str) -> None:
+    served(tmp_path / "share" / "kilnwork", **UP)
+    with pytest.raises(errors.ConfigurationError, match="is not the server of KUBECONFIG"):
+        places.find(url)
+
+
+def test_a_kubeconfig_without_a_token(tmp_path: Path) -> None:
+    document = {
+        "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:7443"}}],
+        "users": [{"name": "u", "user": {}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u", "namespace": "ns"}}],
+        "current-context": "x",
+    }
+    path = tmp_path / "config"
+    path.write_text(json.dumps(document))
+    place = places.find(path)
+    assert place.namespace == "ns"
+    with pytest.raises(errors.ConfigurationError, match="`kiln token ACCOUNT` makes one"):
+        place.credential()
+    document["users"] = [{"name": "u", "user": {"token": "new"}}]
+    path.write_text(json.dumps(document))
+    assert place.credential() == "new", "tokens are renewed"
+
+
+@pytest.mark.parametrize("where", [None, "https://127.0.0.1:7443"])
+def test_nothing_known_is_answered_with_what_to_do(where: str | None) -> None:
+    with pytest.raises(errors.ConfigurationError, match=r"`kiln up`.* kiln\.start\(\)"):
+        places.find(where)
+
+
+def test_an_empty_folder(tmp_path: Path) -> None:
+    with pytest.raises(errors.ConfigurationError, match="nobody has served"):
+        places.find(tmp_path)
