@@ -10,6 +10,7 @@ then; who adds a callback adds it first and looks at `_end` then; each callback 
 them, since `list.pop` is atomic.
 """
 
+import os
 import threading
 from collections.abc import Callable, Generator, Iterable, Sequence
 from itertools import chain, islice
@@ -235,6 +236,14 @@ class Future(Generic[T_co]):
 
 
 _adding = threading.Lock()
+
+
+def _after_fork() -> None:
+    global _adding
+    _adding = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 class CallFuture(Future[T_co]):

@@ -12,8 +12,7 @@ Locks: `_lock` orders what is sent; reading takes none, because only one thread 
 import secrets
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -28,19 +27,12 @@ from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
 from kilnwork.sdk import active, callbacks, futures
 
-BATCH_CALLS = 256
-BATCH_BYTES = 128 * 1024
-"""A Submit is sent when it has so many calls or bytes."""
-
-MAX_CALL_BYTES = messages.MAX_FRAME_BYTES - BATCH_BYTES - 16 * 1024
-"""So that a Submit is never larger than a frame: about 40,000 futures in one call."""
-
 UNACCEPTED_CALLS = 16_384
-UNSENT_BYTES = 32 << 20
-"""`submit` blocks above either: the dispatcher says so by accepting later, and memory is finite."""
+UNACCEPTED_BYTES = 64 << 20
+"""`submit` blocks at either: the dispatcher says so by accepting later, and memory is finite."""
 
-IDS_IN_A_FRAME = 8192
-"""Of watches and cancels."""
+HEAVY_BYTES = 4096
+"""Calls from this size on are weighed; lighter ones are only counted."""
 
 KNOWN_SPECS = 1024
 
@@ -100,6 +92,8 @@ class Session:
         self._batch_bytes = 0
         self._watching: list[calls.Watched] = []
         self._unaccepted: deque[calls.CallItem] = deque()
+        self._heavy: deque[tuple[int, int]] = deque()
+        self._heavy_bytes = 0
         self._open: dict[int, futures.CallFuture[Any]] = {}
         self._unconfirmed: dict[int, futures.CallFuture[Any]] = {}
         self._streams: dict[int, futures.CallFuture[Any]] = {}
@@ -112,6 +106,8 @@ class Session:
         known = self._known_specs.get(id(spec))
         if known is not None:
             return known[1]
+        if self.link.failure is not None:
+            raise futures.lost(self.link.failure)
         encoded = _encode(spec)
         with self._lock:
             number = self._template_numbers.get(encoded)
@@ -149,15 +145,10 @@ class Session:
         """
         if self.link.failure is not None:
             raise futures.lost(self.link.failure)
-        if (
-            len(self._unaccepted) >= UNACCEPTED_CALLS
-            or self.link.outbox.waiting_bytes > UNSENT_BYTES
-        ):
+        if not self._has_room():
             self._wait_for_room()
-        size = len(arguments.data) + 20 * len(needs) + 36 * len(arguments.blobs) + 100
-        if name is not None or key is not None:
-            size += 4 * (len(name or "") + len(key or ""))
-        if size > MAX_CALL_BYTES:
+        size = batches.size(arguments, needs, name, key)
+        if size > batches.MAX_CALL_BYTES:
             raise ValueError(
                 f"one call takes {len(needs)} futures and {len(arguments.blobs)} references to "
                 "values, more than a message holds: put tasks between that take some of them each"
@@ -179,7 +170,10 @@ class Session:
             if make.streams:
                 self._streams[number] = future
             self._batch_bytes += size
-            if len(batch) >= BATCH_CALLS or self._batch_bytes >= BATCH_BYTES:
+            if size >= HEAVY_BYTES:
+                self._heavy.append((number, size))
+                self._heavy_bytes += size
+            if len(batch) >= batches.CALLS or self._batch_bytes >= batches.BYTES:
                 self._send_batch()
         self.link.soon()
         return future
@@ -211,7 +205,7 @@ class Session:
             wanted = tuple(tasks)
             self._cancelling.update(dict.fromkeys(wanted, recursive))
             self._send_batch()
-            for message in _cancels(wanted, recursive=recursive):
+            for message in batches.cancels(wanted, recursive=recursive):
                 self._send(message)
             if self.link.socket is not None and len(self._cancelling) > 2 * len(self._open) + 1000:
                 self._keep_open_cancels()
@@ -272,7 +266,7 @@ class Session:
         with self._lock:
             said: list[frames.Sent] = [*self._templates]
             unaccepted = list(self._unaccepted)
-            said.extend(messages.Submit(batch, again=True) for batch in _batches(unaccepted))
+            said.extend(batches.submits(unaccepted))
             known = {item.number for item in unaccepted}
             known.update(item.number for item in self._batch)
             known.update(watched.number for watched in self._watching)
@@ -281,11 +275,10 @@ class Session:
                 for number, future in list(self._open.items())
                 if number not in known
             )
-            while some := tuple(islice(watched, IDS_IN_A_FRAME)):
-                said.append(messages.Watch(some))
+            said.extend(batches.watches(watched))
             for recursive in (True, False):
                 wanted = tuple(t for t, each in self._cancelling.items() if each is recursive)
-                said.extend(_cancels(wanted, recursive=recursive))
+                said.extend(batches.cancels(wanted, recursive=recursive))
             self._keep_open_cancels()
         return said
 
@@ -298,7 +291,7 @@ class Session:
                 if future is not None:
                     payload = item.payload
                     if payload is not None and (payload.digest or payload.blobs):
-                        holding.hold(future, _digests(payload))
+                        holding.hold(future, batches.digests(payload))
                     future.settle(item)
                     if self._cancelling:
                         self._cancelling.pop(future.known_task, None)
@@ -336,6 +329,8 @@ class Session:
         self._unconfirmed.clear()
         self._streams.clear()
         self._unaccepted.clear()
+        self._heavy.clear()
+        self._heavy_bytes = 0
         self._cancelling.clear()
 
     # private; `_send…` under the lock
@@ -344,6 +339,11 @@ class Session:
         unaccepted = self._unaccepted
         while unaccepted and unaccepted[0].number <= number:
             unaccepted.popleft()
+        heavy = self._heavy
+        while heavy and heavy[0][0] <= number:
+            self._heavy_bytes -= heavy.popleft()[1]
+        if not heavy:
+            self._heavy_bytes = 0
         if self._unconfirmed:
             for each in [each for each in self._unconfirmed if each <= number]:
                 del self._unconfirmed[each]
@@ -360,9 +360,8 @@ class Session:
             self._batch.clear()
             self._batch_bytes = 0
         if self._watching:
-            watching = tuple(self._watching)
-            for start in range(0, len(watching), IDS_IN_A_FRAME):
-                self._send(messages.Watch(watching[start : start + IDS_IN_A_FRAME]))
+            for message in batches.watches(self._watching):
+                self._send(message)
             self._watching.clear()
 
     def _keep_open_cancels(self) -> None:
@@ -374,45 +373,15 @@ class Session:
     def _send(self, message: frames.Sent) -> None:
         self.link.send(message)
 
-    def _wait_for_room(self) -> None:
-        def room() -> bool:
-            few = len(self._unaccepted) < UNACCEPTED_CALLS
-            return few and self.link.outbox.waiting_bytes <= UNSENT_BYTES
+    def _has_room(self) -> bool:
+        few = len(self._unaccepted) < UNACCEPTED_CALLS
+        return few and self._heavy_bytes < UNACCEPTED_BYTES
 
+    def _wait_for_room(self) -> None:
         try:
-            self.block(room, None, ())
+            self.block(self._has_room, None, ())
         except channel_errors.ChannelError as error:
             raise futures.lost(error) from error
-
-
-def _size(item: calls.CallItem) -> int:
-    payload = item.arguments
-    text = 4 * (len(item.name or "") + len(item.key or ""))
-    return len(payload.data) + 20 * len(item.needs) + 36 * len(payload.blobs) + 100 + text
-
-
-def _batches(items: Iterable[calls.CallItem]) -> Iterator[tuple[calls.CallItem, ...]]:
-    """As few Submits as hold them, none larger than a frame."""
-    some: list[calls.CallItem] = []
-    size = 0
-    for item in items:
-        more = _size(item)
-        if some and (len(some) >= BATCH_CALLS or size + more > MAX_CALL_BYTES):
-            yield tuple(some)
-            some, size = [], 0
-        some.append(item)
-        size += more
-    if some:
-        yield tuple(some)
-
-
-def _cancels(tasks: Sequence[ids.TaskId], *, recursive: bool) -> Iterator[messages.Cancel]:
-    for start in range(0, len(tasks), IDS_IN_A_FRAME):
-        yield messages.Cancel(tuple(tasks[start : start + IDS_IN_A_FRAME]), recursive)
-
-
-def _digests(payload: attempts.Payload) -> tuple[bytes, ...]:
-    return payload.blobs if payload.digest is None else (payload.digest, *payload.blobs)
 
 
 def current() -> Session:

@@ -1,6 +1,7 @@
 """Tidings for event loops: together in one wake-up, none for a loop that is closed."""
 
 import asyncio
+import functools
 import gc
 import threading
 
@@ -22,9 +23,12 @@ async def test_what_comes_together_takes_one_wake_up() -> None:
         return call_soon(call, *more, **options)  # type: ignore[arg-type]
 
     loop.call_soon_threadsafe = count  # type: ignore[method-assign, assignment]
-    thread = threading.Thread(
-        target=lambda: [bell.ring(lambda n=n: woken.append(n)) for n in range(100)]  # type: ignore[misc]
-    )
+
+    def ring() -> None:
+        for number in range(100):
+            bell.ring(functools.partial(woken.append, number))
+
+    thread = threading.Thread(target=ring)
     thread.start()
     thread.join()
     assert woken == []

@@ -146,6 +146,30 @@ def test_too_many_calls_that_are_not_accepted_block_submit(
     until(session.all_accepted, "all is accepted")
 
 
+def test_heavy_calls_block_submit_before_there_are_many(
+    dispatcher: Dispatcher, session: driver.Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kilnwork.sdk.session.UNACCEPTED_BYTES", 1_000_000)
+    dispatcher.stop()
+    text = '"' + "x" * 50_000 + '"'
+    count = []
+
+    def work() -> None:
+        for number in range(60):
+            submit(session, text)
+            count.append(number)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    until(lambda: len(count) == 20, "submit waits")
+    assert session._heavy_bytes >= 1_000_000
+    dispatcher.start()
+    thread.join(timeout=20)
+    assert len(count) == 60
+    until(session.all_accepted, "all is accepted")
+    assert session._heavy_bytes == 0
+
+
 # ids
 
 

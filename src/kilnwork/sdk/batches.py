@@ -1,0 +1,66 @@
+"""Many calls, watches or cancels in few frames, none of them too large.
+
+Used by `sdk.session`. Sizes are upper bounds, made of what is long in a call.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+
+from kilnwork.api import attempts, calls
+from kilnwork.channel import messages
+from kilnwork.kit import ids
+
+CALLS = 256
+BYTES = 128 * 1024
+"""A Submit is sent when it has so many calls or bytes."""
+
+MAX_CALL_BYTES = messages.MAX_FRAME_BYTES - BYTES - 16 * 1024
+"""So that a Submit is never larger than a frame: about 40,000 futures in one call."""
+
+_IDS_IN_A_FRAME = 8192
+
+
+def size(
+    arguments: attempts.Payload,
+    needs: tuple[ids.TaskId, ...],
+    name: str | None,
+    key: str | None,
+) -> int:
+    """Bytes that a call takes in a frame, at most."""
+    found = len(arguments.data) + 20 * len(needs) + 36 * len(arguments.blobs) + 100
+    if name is not None or key is not None:
+        found += 4 * (len(name or "") + len(key or ""))
+    return found
+
+
+def submits(items: Iterable[calls.CallItem]) -> Iterator[messages.Submit]:
+    """Calls that were sent before, again."""
+    some: list[calls.CallItem] = []
+    together = 0
+    for item in items:
+        more = size(item.arguments, item.needs, item.name, item.key)
+        if some and (len(some) >= CALLS or together + more > MAX_CALL_BYTES):
+            yield messages.Submit(tuple(some), again=True)
+            some, together = [], 0
+        some.append(item)
+        together += more
+    if some:
+        yield messages.Submit(tuple(some), again=True)
+
+
+def watches(items: Iterable[calls.Watched]) -> Iterator[messages.Watch]:
+    """All of them."""
+    left = iter(items)
+    while some := tuple(islice(left, _IDS_IN_A_FRAME)):
+        yield messages.Watch(some)
+
+
+def cancels(tasks: Sequence[ids.TaskId], *, recursive: bool) -> Iterator[messages.Cancel]:
+    """All of them."""
+    for start in range(0, len(tasks), _IDS_IN_A_FRAME):
+        yield messages.Cancel(tuple(tasks[start : start + _IDS_IN_A_FRAME]), recursive)
+
+
+def digests(payload: attempts.Payload) -> tuple[bytes, ...]:
+    """Of the blobs that a value is or refers to."""
+    return payload.blobs if payload.digest is None else (payload.digest, *payload.blobs)
