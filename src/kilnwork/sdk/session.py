@@ -25,7 +25,7 @@ from kilnwork.data import blobs as blob_store
 from kilnwork.data import holding
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
-from kilnwork.sdk import active, callbacks, futures
+from kilnwork.sdk import active, batches, callbacks, futures
 
 UNACCEPTED_CALLS = 16_384
 UNACCEPTED_BYTES = 64 << 20
