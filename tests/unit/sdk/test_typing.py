@@ -1,0 +1,73 @@
+"""What mypy and pyright make of programs that use kilnwork."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAM = Path(__file__).parents[2] / "support" / "typed_program.py"
+ROOT = Path(__file__).parents[3]
+
+WRONG = """\
+import kilnwork as kiln
+
+@kiln.task(retries=3)
+def count(shard: str) -> int:
+    return len(shard)
+
+@kiln.task(retries="many")  # wrong
+def first() -> None: ...
+
+@kiln.task(retry=3)  # wrong
+def second() -> None: ...
+
+def main() -> None:
+    count(3)  # wrong
+    number: str = count.submit("a").result()  # wrong
+    count.options(keys="k")  # wrong
+    count.map("ab", max_in_flight="2")  # wrong
+    count.submitt("a")  # wrong
+    fine: int = count.submit(count.submit("a")).result()
+"""
+
+
+def marked() -> list[int]:
+    return [n for n, line in enumerate(WRONG.splitlines(), 1) if line.endswith("# wrong")]
+
+
+def mypy(file: Path) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--no-error-summary", str(file)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return [line for line in done.stdout.splitlines() if ": error:" in line]
+
+
+def lines(errors: list[str], file: Path) -> list[int]:
+    own = [line for line in errors if line.strip().startswith(str(file))]
+    return sorted({int(line.strip().removeprefix(f"{file}:").split(":")[0]) for line in own})
+
+
+@pytest.mark.timeout(300)
+def test_mypy_finds_what_is_wrong_and_nothing_else(tmp_path: Path) -> None:
+    file = tmp_path / "wrong.py"
+    file.write_text(WRONG)
+    found = mypy(file)
+    assert lines(found, file) == marked(), found
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(not shutil.which("pyright"), reason="pyright is not on PATH")
+def test_pyright_agrees(tmp_path: Path) -> None:
+    file = tmp_path / "wrong.py"
+    file.write_text(WRONG)
+    command = ["pyright", "--pythonpath", sys.executable, str(PROGRAM), str(file)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    errors = [line for line in done.stdout.splitlines() if " - error:" in line]
+    assert [line for line in errors if PROGRAM.name in line] == []
+    assert lines(errors, file) == marked(), done.stdout
