@@ -6,9 +6,11 @@ that its reports are acknowledged.
 """
 
 import asyncio
+import functools
 import hashlib
 import os
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,25 +19,30 @@ import msgspec
 from kilnwork.api import attempts, calls, task
 from kilnwork.channel import frames, messages
 from kilnwork.kit import ids
-from kilnwork.sdk import pickling
+from kilnwork.sdk import futures, pickling
 from support import scripted_hub, waiting
 
 M = TypeVar("M")
+T = TypeVar("T")
 
 
 class Slot:
     """One slot: its link, if it has one, and all that it has said."""
 
-    def __init__(self, name: bytes) -> None:
+    def __init__(
+        self, name: bytes, logs: defaultdict[attempts.AttemptRef, bytearray] | None = None
+    ) -> None:
         self.name = name
         self.hellos: list[messages.SlotHello] = []
         self.seen: list[Any] = []
-        self.logs: defaultdict[attempts.AttemptRef, bytearray] = defaultdict(bytearray)
+        self.logs = defaultdict(bytearray) if logs is None else logs
         self.order: list[tuple[str, Any]] = []
         self.ends: dict[attempts.AttemptRef, calls.CallEnd] = {}
         self.writer: asyncio.StreamWriter | None = None
         self.templates: dict[str, int] = {}
         self.unknown: tuple[attempts.AttemptRef, ...] = ()
+        self.watched: dict[ids.TaskId, int] = {}
+        self._news = asyncio.Event()
 
     def send(self, *sent: frames.Sent) -> None:
         """Say something to it."""
@@ -47,6 +54,21 @@ class Slot:
         if self.writer is not None:
             self.writer.transport.abort()
             self.writer = None
+
+    def heard(self) -> None:
+        """It has said something: whoever waits looks again."""
+        self._news.set()
+
+    async def until(self, look: Callable[[], T], *, what: str, timeout_s: float = 10.0) -> T:
+        """The first truthy answer of `look`, which is asked whenever it has said something."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not (answer := look()):
+                    self._news.clear()
+                    await self._news.wait()
+                return answer
+        except TimeoutError:
+            raise AssertionError(f"{what}: not within {timeout_s} s; {self.seen[-3:]}") from None
 
     def all_of(self, kind: type[M]) -> list[M]:
         """Everything of one kind that it has said."""
@@ -65,7 +87,7 @@ class SlotHub(scripted_hub.ScriptedHub):
 
     async def open(self) -> Slot:
         """Have a slot opened; it has joined."""
-        slot = Slot(os.urandom(16))
+        slot = Slot(os.urandom(16), self.logs)
         self.slots[slot.name] = slot
         self.send(messages.OpenSlot(slot.name))
         await waiting.wait_until_async(lambda: slot.hellos, what="the slot joins")
@@ -101,20 +123,22 @@ class SlotHub(scripted_hub.ScriptedHub):
         fields = {"name": "", **fields}
         return calls.CallRun(ref, slot.templates[known], payload, **fields)
 
+    def arguments_with_futures(self, *tasks: ids.TaskId) -> attempts.Payload:
+        """Positional arguments that are the results of these tasks."""
+        args = tuple(_Taken(each) for each in tasks)
+        return pickling.pack_arguments(args, {}, None)[0]  # type: ignore[arg-type]
+
     async def end(
         self, slot: Slot, ref: attempts.AttemptRef, *, timeout_s: float = 10.0
     ) -> calls.CallEnd:
         """How the attempt ended."""
-        await waiting.wait_until_async(
-            lambda: ref in slot.ends, what=f"the end of {ref}", timeout_s=timeout_s
-        )
+        await slot.until(lambda: ref in slot.ends, what=f"the end of {ref}", timeout_s=timeout_s)
         return slot.ends[ref]
 
     async def said(self, slot: Slot, kind: type[M], *, timeout_s: float = 10.0) -> list[M]:
         """What it has said of one kind, at least one."""
-        return await waiting.wait_until_async(
-            lambda: slot.all_of(kind), what=f"a {kind.__name__}", timeout_s=timeout_s
-        )
+        look = functools.partial(slot.all_of, kind)
+        return await slot.until(look, what=f"a {kind.__name__}", timeout_s=timeout_s)
 
     async def result(self, slot: Slot, ref: attempts.AttemptRef) -> Any:
         """The value of a success."""
@@ -196,6 +220,7 @@ class SlotHub(scripted_hub.ScriptedHub):
             while True:
                 for body in bodies:
                     self._slot_says(slot, frames.decode_from_slot(body))
+                slot.heard()
                 data = await reader.read(1 << 18)
                 if not data:
                     break
@@ -216,6 +241,8 @@ class SlotHub(scripted_hub.ScriptedHub):
             slot.order.append(("log", message.ref))
             return
         slot.seen.append(message)
+        if isinstance(message, messages.Watch):
+            slot.watched.update((item.task, item.number) for item in message.items)
         if isinstance(message, messages.Done):
             for end in message.ends:
                 slot.ends[end.ref] = end
@@ -223,6 +250,17 @@ class SlotHub(scripted_hub.ScriptedHub):
         if isinstance(message, messages.Done | messages.Started) and self.answers_slots:
             slot.send(messages.Acknowledged(message.serial))
 
-    def payload(self, value: Any) -> attempts.Payload:
-        """A value as a result holds it."""
-        return attempts.Payload(attempts.JSON, msgspec.json.encode(value))
+
+class _Taken:
+    """What a future is once it is pickled."""
+
+    def __init__(self, task_id: ids.TaskId) -> None:
+        self._task = task_id
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return futures.rebuild, (self._task, None)
+
+
+def payload(value: Any) -> attempts.Payload:
+    """A value as a result holds it."""
+    return attempts.Payload(attempts.JSON, msgspec.json.encode(value))

@@ -28,3 +28,8 @@ async def sleep_later(seconds: float, sign: str) -> str:
 
 async def await_for(task: str) -> Any:
     return await session.current().future(ids.task_id(task))
+
+
+async def block_in_loop(task: str) -> Any:
+    """As nobody should: blocks its event loop."""
+    return session.current().future(ids.task_id(task)).result()

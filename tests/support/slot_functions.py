@@ -1,6 +1,7 @@
 """Functions that tests have real slots run, by name: well-behaved ones and others."""
 
 import ctypes
+import io
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from kilnwork.api import attempts, task
 from kilnwork.kit import ids
 from kilnwork.sdk import context, errors, session
 
@@ -77,21 +79,10 @@ def who() -> dict[str, Any]:
         "sid": os.getsid(0),
         "cwd": str(Path.cwd()),
         "environ": dict(os.environ),
-        "fds": sorted(
-            os.readlink(entry) for entry in Path("/proc/self/fd").iterdir() if _is(entry)
-        ),
         "threads": threading.active_count(),
         "modules": sorted(sys.modules),
         "path": sys.path,
     }
-
-
-def _is(entry: Path) -> bool:
-    try:
-        os.readlink(entry)
-    except OSError:
-        return False
-    return True
 
 
 def sleep(seconds: float, sign: str = "") -> str:
@@ -223,7 +214,7 @@ def misbehave(way: str) -> None:
         sys.stdout.close()
         sys.stderr.close()
     elif way == "replace":
-        sys.stdout = sys.stderr = open(os.devnull, "w")
+        sys.stdout = sys.stderr = io.StringIO()
     elif way == "redirect":
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, 1)
@@ -250,28 +241,28 @@ def remember(key: str, value: Any = None) -> Any:
     return before
 
 
-def wait_for(task: str, timeout: float | None = None) -> Any:
+def wait_for(awaited: str, timeout: float | None = None) -> Any:
     """Waits for another task and returns its value."""
-    return session.current().future(ids.task_id(task)).result(timeout)
+    return session.current().future(ids.task_id(awaited)).result(timeout)
 
 
-def wait_in_thread(task: str) -> Any:
+def wait_in_thread(awaited: str) -> Any:
     found: list[Any] = []
-    waiter = threading.Thread(target=lambda: found.append(wait_for(task)))
+    waiter = threading.Thread(target=lambda: found.append(wait_for(awaited)))
     waiter.start()
     waiter.join()
     return found[0]
 
 
-def wait_and_say(task: str, before: str, after: str) -> Any:
+def wait_and_say(awaited: str, before: str, after: str) -> Any:
     print(before)
-    value = wait_for(task)
+    value = wait_for(awaited)
     print(after)
     return value
 
 
-def delegate(task: str) -> Any:
-    return session.current().future(ids.task_id(task))
+def delegate(awaited: str) -> Any:
+    return session.current().future(ids.task_id(awaited))
 
 
 def depth() -> int:
@@ -280,3 +271,30 @@ def depth() -> int:
         return 1 + depth()
     except RecursionError:
         return 0
+
+
+def say_and_return(text: str, value: Any) -> Any:
+    print(text)
+    return value
+
+
+def submit_some(count: int) -> None:
+    """Submits calls to nobody in particular, and does not wait for them."""
+    here = session.current()
+    number = here.template(task.TaskSpec(call=task.Call(function="operator:add")))
+    arguments = attempts.Payload(attempts.JSON, b"[[1,2],{}]")
+    for _ in range(count):
+        here.submit(number, function="operator:add", arguments=arguments)
+    here.submit(number, function="operator:add", arguments=arguments, key="mine")
+
+
+def wait_and_sleep(awaited: str, seconds: float, sign: str) -> str:
+    wait_for(awaited)
+    return sleep(seconds, sign)
+
+
+def say_and_die(before: str, seconds: float, after: str) -> None:
+    print(before)
+    time.sleep(seconds)
+    print(after)
+    os._exit(3)

@@ -207,7 +207,12 @@ class SlotSession(session.Session):
     # waiting, in whichever thread
 
     def block(
-        self, done: Callable[[], bool], timeout_s: float | None, tasks: Sequence[ids.TaskId]
+        self,
+        done: Callable[[], bool],
+        timeout_s: float | None,
+        tasks: Sequence[ids.TaskId],
+        *,
+        first: bool = False,
     ) -> bool:
         """Wait until `done()`: without the slot, and in the main thread perhaps running what is
         waited for on top of the task that waits.
@@ -221,13 +226,16 @@ class SlotSession(session.Session):
             return self.link.wait(done, timeout_s)
         main = threading.get_ident() == self._main
         in_place = main and timeout_s is None and self._undivided()
-        self._lets_go(level, tasks, in_place=in_place)
+        self._lets_go(level, tasks, in_place=in_place, first=first)
+        user = main and self._guard.user
         try:
             if main:
                 return self._wait(level, done, timeout_s)
             return self.link.wait(done, timeout_s)
         finally:
             self._goes_on(level)
+            if main:
+                self._guard.user = user
 
     def suspended(self, tasks: Sequence[ids.TaskId]) -> None:
         """A coroutine of the task awaits others; more of them may run."""
@@ -267,13 +275,20 @@ class SlotSession(session.Session):
         return not looping and threading.active_count() <= self._threads
 
     def _lets_go(
-        self, level: holdings.Level, tasks: Sequence[ids.TaskId], *, in_place: bool
+        self,
+        level: holdings.Level,
+        tasks: Sequence[ids.TaskId],
+        *,
+        in_place: bool,
+        first: bool = False,
     ) -> None:
         self.gather()
         with self._held.lock:
             level.waits += 1
             returned = self._held.return_all()
-            level.announced = message = messages.Waiting(level.ref, tuple(tasks), in_place)
+            level.announced = message = messages.Waiting(
+                level.ref, tuple(tasks), in_place, first
+            )
         if returned:
             self.link.send(messages.Returned(tuple(returned)))
         self.link.send(message)
