@@ -37,15 +37,15 @@ class WorkerProcess:
         }
         self.process: subprocess.Popen[bytes] | None = None
 
-    def start(self, *, keep: tuple[int, ...] = ()) -> None:
-        """Start it; returns at once. `keep`: descriptors that it inherits."""
+    def start(self, *, keep: tuple[int, ...] = (), output: int | None = None) -> None:
+        """Start it; returns at once. `keep`: descriptors that it inherits; `output`: its own."""
         with self.log.open("ab") as log, self.out.open("ab") as out:
             os.set_inheritable(log.fileno(), True)
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "kilnwork.worker"],
                 env=self.environment,
                 stdin=subprocess.DEVNULL,
-                stdout=out,
+                stdout=out if output is None else output,
                 stderr=log,
                 cwd=self.folder,
                 pass_fds=(log.fileno(), *keep),  # a careless parent: tasks must not see it

@@ -16,6 +16,7 @@ from kilnwork.kit import coroutines
 from kilnwork.worker import births, leftovers, reaper
 
 _MARKER = "zygote"
+_BROKEN = "the process that starts slots ended with code {}: the worker's log says why"
 
 Gone = Callable[[births.Gone], None]
 _Packet = tuple[births.Bear | births.Kill, tuple[int, ...]]
@@ -93,7 +94,7 @@ class Nursery:
         self, zygote: births.Zygote, ended: asyncio.Future[int], root: leftovers.Root
     ) -> None:
         """Until it is gone: then so are its slots, and we are the heir of what they left."""
-        await ended
+        code = await ended
         self._read_all(zygote)
         loop = asyncio.get_running_loop()
         loop.remove_reader(zygote.link)
@@ -104,8 +105,9 @@ class Nursery:
             _close(self._unsent.popleft()[1])
         heirless, self._alive = self._alive, set()
         proof = await self._leftovers.clear(root)
+        message = "" if code < 0 or self._closing else _BROKEN.format(code)
         for slot in heirless:
-            self._gone(births.Gone(slot, -signal.SIGKILL, "", proof))
+            self._gone(births.Gone(slot, -signal.SIGKILL, message, proof))
         self._over.set()
 
     def _readable(self, zygote: births.Zygote) -> None:

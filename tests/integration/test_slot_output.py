@@ -1,0 +1,114 @@
+"""What calls print in real slots: whose it is, when it arrives, that nothing of it is lost."""
+
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from kilnwork.channel import messages
+from support import scripted_slots, short, waiting, worker_process
+
+F = "support.slot_functions"
+
+
+@pytest.fixture
+async def hub() -> AsyncIterator[scripted_slots.SlotHub]:
+    folder = short.folder()
+    found = scripted_slots.SlotHub(folder / "channel.sock")
+    await found.start()
+    yield found
+    await found.stop()
+    folder.rmdir()
+
+
+@pytest.fixture
+async def worker(
+    hub: scripted_slots.SlotHub, tmp_path: Path
+) -> AsyncIterator[worker_process.WorkerProcess]:
+    process = worker_process.WorkerProcess(
+        tmp_path, channel=hub.path, KILN_PYTHONPATH=str(Path(__file__).parent.parent)
+    )
+    process.start()
+    try:
+        await hub.first(messages.Hello)
+        yield process
+    finally:
+        process.destroy()
+
+
+async def test_each_call_has_its_own_output_before_its_end(
+    hub: scripted_slots.SlotHub, worker: worker_process.WorkerProcess
+) -> None:
+    slot = await hub.open()
+    ways = ["print", "partial", "error", "write", "process"] * 20
+    runs = [hub.run_of(slot, f"{F}:say", f"{n} {way}", way) for n, way in enumerate(ways)]
+    silent = [hub.run_of(slot, f"{F}:add", 1) for _ in runs]
+    both = [run for pair in zip(runs, silent, strict=True) for run in pair]
+    slot.send(messages.Calls(tuple(both)))
+    await hub.end(slot, both[-1].ref)
+    for n, (run, way) in enumerate(zip(runs, ways, strict=True)):
+        end = b"" if way == "partial" else b"\n"
+        assert bytes(slot.logs[run.ref]) == f"{n} {way}".encode() + end
+        assert slot.order.index(("log", run.ref)) < slot.order.index(("end", run.ref))
+    assert not {run.ref for run in silent} & set(slot.logs)
+    assert worker.out.read_text().splitlines() == [f"{n} {way}" for n, way in enumerate(ways)]
+
+
+@pytest.mark.usefixtures("worker")
+async def test_output_arrives_while_a_call_runs(hub: scripted_slots.SlotHub) -> None:
+    slot = await hub.open()
+    ref = hub.call(slot, f"{F}:say_and_sleep", "working", 30)
+    await waiting.wait_until_async(lambda: slot.logs[ref] == b"working\n", what="it is there")
+    assert ref not in slot.ends
+    slot.send(messages.StopCall(ref, "Killed"))
+    await hub.end(slot, ref)
+
+
+async def test_much_output_arrives_whole_and_takes_no_memory(
+    hub: scripted_slots.SlotHub, worker: worker_process.WorkerProcess
+) -> None:
+    slot = await hub.open()
+    size = 10_000_000
+    ref = hub.call(slot, f"{F}:say_much", size)
+    await hub.end(slot, ref, timeout_s=30)
+    assert len(slot.logs[ref]) == size
+    assert worker.out.stat().st_size == size
+    pid = (await hub.result(slot, hub.call(slot, f"{F}:who")))["pid"]
+    peak = next(
+        int(line.split()[1])
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+        if line.startswith("VmHWM:")
+    )
+    assert peak < 60_000
+
+
+async def test_the_last_words_of_a_slot_come_before_its_end(
+    hub: scripted_slots.SlotHub, worker: worker_process.WorkerProcess
+) -> None:
+    slot = await hub.open()
+    ref = hub.call(slot, f"{F}:say_and_die", "one", 0.2, "two")
+    await hub.gone(slot)
+    assert bytes(hub.logs[ref]) == b"one\ntwo\n"
+    assert worker.out.read_text() == "one\ntwo\n"
+
+
+async def test_a_worker_whose_output_nobody_reads_any_more_goes_on(
+    hub: scripted_slots.SlotHub, tmp_path: Path
+) -> None:
+    reading, writing = os.pipe()
+    worker = worker_process.WorkerProcess(
+        tmp_path, channel=hub.path, KILN_PYTHONPATH=str(Path(__file__).parent.parent)
+    )
+    worker.start(output=writing)
+    os.close(writing)
+    os.close(reading)
+    try:
+        await hub.first(messages.Hello)
+        slot = await hub.open()
+        for _ in range(2):
+            ref = hub.call(slot, f"{F}:say", "hello")
+            assert await hub.result(slot, ref) is None
+            assert bytes(slot.logs[ref]) == b"hello\n"
+    finally:
+        worker.destroy()
