@@ -92,8 +92,7 @@ async def calls() -> None:
     """Calling a task is calling its function."""
     assert_type(count("a"), int)
     assert_type(hop(1), int | kiln.Future[int])
-    coroutine = later(1)
-    assert_type(coroutine, Coroutine[Any, Any, str])
+    coroutine: Coroutine[Any, Any, str] = later(1)
     assert_type(await coroutine, str)
     assert_type(up_to(1), Iterator[int])
     assert_type(slowly(1), AsyncIterator[str])
