@@ -1,0 +1,114 @@
+"""Lists of the journal: filters, pages, and a bound on what one page looks at."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kilnwork.api import attempts
+from kilnwork.api import task as api_task
+from kilnwork.dispatch import instructions, journal, model, queries, records
+from kilnwork.kit import ids
+
+NS = records.Cluster(("ns", "default"))
+OTHER = records.Cluster(("other", "default"))
+PARENT = ids.TaskId(b"p" * 16)
+S = api_task.State
+
+
+def an_id(number: int) -> ids.TaskId:
+    return ids.TaskId(number.to_bytes(16, "big"))
+
+
+def template(row: int, function: str, cluster: records.Cluster = NS) -> records.Template:
+    spec = api_task.TaskSpec(call=api_task.Call(function=function))
+    return records.Template(row, cluster, spec)
+
+
+def call(number: int, of: records.Template, **facts: Any) -> records.Task:
+    return records.Task(
+        number, an_id(number), 1, of.cluster.key[0], "", of.cluster, False, of.spec,
+        template=of, arguments=attempts.Payload(attempts.JSON, b"[[],{}]"), created=1.0,
+        pending_since=1.0, **facts,
+    )  # fmt: skip
+
+
+def declared(number: int, **spec: Any) -> records.Task:
+    submission = model.Submission(
+        task=an_id(number), namespace="ns", name=f"t{number}", spec=api_task.TaskSpec(**spec)
+    )
+    task = records.of_submission(number, submission, NS)
+    task.created = task.pending_since = 1.0
+    return task
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> Iterator[queries.Queries]:
+    """Rows 1 to 6: see the first lines."""
+    add, sub, far = template(1, "m:add"), template(2, "m:sub"), template(3, "m:add", OTHER)
+    parent = attempts.AttemptRef(PARENT, 1, 1)
+    tasks = [
+        call(1, add),
+        call(2, sub, parent=parent, child_key="m:sub#1"),
+        call(3, far),
+        declared(4, command=("true",)),
+        declared(5, call=api_task.Call(function="m:add")),
+        call(6, add, state=S.FAILED, finished=2.0),
+    ]
+    kept = journal.Journal(tmp_path / "journal.db")
+    kept.open()
+    kept.start(lambda call: call(), on_failure=lambda error: None)
+    ended = threading.Event()
+    batch = instructions.Batch(dirty=dict.fromkeys(tasks), templates=[add, sub, far])
+    kept.write(batch, ended.set)
+    assert ended.wait(10)
+    made = queries.Queries(tmp_path / "journal.db")
+    yield made
+    made.close()
+    kept.close()
+
+
+def numbers(views: list[model.TaskView]) -> list[int]:
+    return [int.from_bytes(view.task, "big") for view in views]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        ({}, [6, 5, 4, 2, 1]),
+        ({"state": S.FAILED}, [6]),
+        ({"declared": True}, [5, 4]),
+        ({"declared": False}, [6, 2, 1]),
+        ({"parent": PARENT}, [2]),
+        ({"function": "m:add"}, [6, 5, 1]),
+        ({"function": "m:add", "declared": False, "state": S.PENDING}, [1]),
+        ({"function": "m:nothing"}, []),
+    ],
+)
+def test_filters(reader: queries.Queries, wanted: dict[str, Any], found: list[int]) -> None:
+    views, more = reader.tasks("ns", wanted=model.Wanted(**wanted))
+    assert (numbers(views), more) == (found, None)
+    assert all(view.function == wanted.get("function", view.function) for view in views)
+
+
+def test_pages_end_where_the_rows_end(reader: queries.Queries) -> None:
+    first, more = reader.tasks("ns", limit=2)
+    assert (numbers(first), more) == ([6, 5], 5)
+    rest, more = reader.tasks("ns", limit=3, below=more)
+    assert (numbers(rest), more) == ([4, 2, 1], None)
+    assert reader.tasks("ns", below=1) == ([], None)
+
+
+def test_a_page_looks_at_so_many_rows_and_no_more(
+    reader: queries.Queries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queries, "PAGE_ROWS", 2)
+    wanted, pages, below = model.Wanted(parent=PARENT), [], None
+    while True:
+        views, below = reader.tasks("ns", wanted=wanted, below=below)
+        pages.append(numbers(views))
+        if below is None:
+            break
+    assert pages == [[], [], [2]]
