@@ -92,6 +92,20 @@ def test_a_task_goes_on_without_its_driver(folder: Path, tmp_path: Path) -> None
         assert kiln.future(future.id).result(20) == "went on"
 
 
+def test_all_ends_when_what_was_left_running_has_ended(
+    folder: Path, tmp_path: Path, mark: str
+) -> None:
+    gate = tmp_path / "gate"
+    with kiln.start(folder, slots=1):
+        future = until.submit(str(gate))
+        waiting.wait_until(Path(f"{gate}.begun").exists, what="it runs")
+    assert processes.marked(mark), "the task goes on"
+    gate.touch()
+    waiting.wait_until(lambda: not processes.marked(mark), what="all have ended", timeout_s=3)
+    with kiln.start(folder, slots=1):
+        assert kiln.future(future.id).result(20) == "went on"
+
+
 def test_a_dispatcher_that_is_killed_is_started_again(folder: Path, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     with kiln.start(folder, slots=1):
