@@ -6,9 +6,8 @@ what is listed here it writes down with the row, so that the collector knows. A 
 blobs has no list of its own: whoever refers to it names those too.
 """
 
-import contextlib
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 
 class _Collecting(threading.local):
@@ -24,11 +23,21 @@ def note(digests: Iterable[bytes]) -> None:
         _collecting.digests.extend(digests)
 
 
-@contextlib.contextmanager
-def noting() -> Iterator[list[bytes]]:
+class Noting:
+    """See `noting`. A class, since a generator would take as long as pickling a small value."""
+
+    __slots__ = ("_outer",)
+
+    def __enter__(self) -> list[bytes]:
+        self._outer = _collecting.digests
+        inner: list[bytes] = []
+        _collecting.digests = inner
+        return inner
+
+    def __exit__(self, *_: object) -> None:
+        _collecting.digests = self._outer
+
+
+def noting() -> Noting:
     """Collect what is noted in this thread until the end of the block; may be nested."""
-    outer, _collecting.digests = _collecting.digests, []
-    try:
-        yield _collecting.digests
-    finally:
-        _collecting.digests = outer
+    return Noting()

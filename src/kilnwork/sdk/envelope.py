@@ -181,7 +181,10 @@ def _by_value_wanted() -> bool:
 
 def _names_main(parts: Sequence[Part]) -> bool:
     """Plain pickle names what `__main__` holds; in a worker that is another module."""
-    return any(b"__main__" in part for part in parts if len(part) <= _LONGEST_FRAME)
+    for part in parts:  # noqa: SIM110 - twice as fast as any()
+        if len(part) <= _LONGEST_FRAME and b"__main__" in part:
+            return True
+    return False
 
 
 def _enveloped(parts: list[Part], buffers: list[memoryview]) -> Sequence[Part]:
@@ -217,11 +220,10 @@ def load(data: Part) -> Any:
     return pickle.loads(pickled, buffers=buffers)  # noqa: S301 - as above
 
 
-@contextmanager
-def resolving(resolve: Resolve, blobs: Blobs) -> Iterator[None]:
-    """Futures that are unpickled inside become what `resolve` gives.
+def load_resolving(data: Part, resolve: Resolve, blobs: Blobs) -> Any:
+    """As `load`; futures in it become what `resolve` gives.
 
-    What it loads meanwhile is none of its business: futures in there stay futures.
+    What `resolve` loads meanwhile is none of its business: futures in there stay futures.
     """
 
     def alone(task: ids.TaskId, index: int | None) -> Any:
@@ -234,7 +236,7 @@ def resolving(resolve: Resolve, blobs: Blobs) -> Iterator[None]:
     before = _around.resolve, _around.blobs
     _around.resolve, _around.blobs = alone, blobs
     try:
-        yield
+        return load(data)
     finally:
         _around.resolve, _around.blobs = before
 

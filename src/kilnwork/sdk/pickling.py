@@ -50,7 +50,7 @@ def pack_arguments(
     needs: list[ids.TaskId] = []
     whole = args, dict(kwargs)
     dumped = envelope.dump(whole, named=lambda: _arguments(*whole), needs=needs)
-    return _packed(attempts.PICKLE, dumped, blobs), tuple(dict.fromkeys(needs))
+    return _packed(attempts.PICKLE, dumped, blobs), tuple(dict.fromkeys(needs)) if needs else ()
 
 
 def _arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -69,8 +69,7 @@ def unpack_arguments(
     if payload.media_type == attempts.JSON:
         args, kwargs = _decode(_bytes(payload, blobs))
         return tuple(args), kwargs
-    with envelope.resolving(resolve, blobs):
-        args, kwargs = envelope.load(_bytes(payload, blobs))
+    args, kwargs = envelope.load_resolving(_bytes(payload, blobs), resolve, blobs)
     return args, kwargs
 
 
@@ -112,8 +111,11 @@ def _bytes(payload: Payload, blobs: envelope.Blobs) -> envelope.Part:
 
 
 def _packed(media_type: str, dumped: envelope.Dumped, blobs: envelope.Blobs) -> Payload:
-    if sum(map(len, dumped.parts)) <= attempts.MAX_INLINE_BYTES:
-        return Payload(media_type, b"".join(dumped.parts), blobs=dumped.blobs)
+    parts = dumped.parts
+    if len(parts) == 1 and len(parts[0]) <= attempts.MAX_INLINE_BYTES:
+        return Payload(media_type, bytes(parts[0]), blobs=dumped.blobs)
+    if sum(map(len, parts)) <= attempts.MAX_INLINE_BYTES:
+        return Payload(media_type, b"".join(parts), blobs=dumped.blobs)
     return _stored(media_type, dumped, blobs)
 
 

@@ -5,7 +5,6 @@ NaN, integers beyond 2 ** 53, keys that are no strings, subclasses, a list that 
 left to pickle.
 """
 
-import math
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -20,11 +19,19 @@ _FREE = frozenset({str, bool, type(None)})
 _ALLOWED = _FREE | {int, float, list, dict}
 _NESTED = frozenset({list, dict})
 _INTEGERS = frozenset({int})
+_STRINGS = frozenset({str})
+_FEW = 32
+"""Of more values, their types are collected first: most lists have one, and that is soon known."""
 
 
 def encode(value: Any) -> bytes | None:
     """The JSON of one value, None if JSON does not carry it exactly."""
-    return _written(value) if _exact(value) else None
+    kind = type(value)
+    if kind is int:
+        return _encode(value) if -MAX_INTEGER <= value <= MAX_INTEGER else None
+    if kind in _FREE or (kind in _ALLOWED and _all_exact((value,), set(), 0)):
+        return _written(value)
+    return None
 
 
 def encode_call(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes | None:
@@ -55,39 +62,39 @@ def _written(value: Any) -> bytes | None:
         return None
 
 
-def _exact(value: Any) -> bool:
-    kind = type(value)
-    if kind in _FREE:
-        return True
-    return _all_exact((value,), set(), 0)
-
-
 def _all_exact(values: Collection[Any], seen: set[int], depth: int) -> bool:
-    """Whether JSON carries each of `values`, which a container at `depth` holds."""
-    kinds = set(map(type, values))
-    if kinds <= _FREE:
-        return True
-    if depth > MAX_DEPTH or not kinds <= _ALLOWED:
-        return False
-    if kinds == _INTEGERS:
-        return bool(min(values) >= -MAX_INTEGER and max(values) <= MAX_INTEGER)
-    if int in kinds and any(not -MAX_INTEGER <= v <= MAX_INTEGER for v in values if type(v) is int):
-        return False
-    if float in kinds and not all(math.isfinite(v) for v in values if type(v) is float):
-        return False
-    if not kinds.isdisjoint(_NESTED):
-        nested = (v for v in values if type(v) in _NESTED)
-        return all(_exact_container(v, seen, depth + 1) for v in nested)
+    """Whether JSON carries each of `values`, which a container at `depth` holds.
+
+    Containers that appear twice go to pickle, which keeps that they are one.
+    """
+    if len(values) > _FEW:
+        kinds = set(map(type, values))
+        if kinds == _INTEGERS:
+            return bool(min(values) >= -MAX_INTEGER and max(values) <= MAX_INTEGER)
+        if kinds <= _FREE or not kinds <= _ALLOWED:
+            return kinds <= _FREE
+    for value in values:
+        kind = type(value)
+        if kind in _FREE:
+            continue
+        if kind is int:
+            if not -MAX_INTEGER <= value <= MAX_INTEGER:
+                return False
+        elif kind is float:
+            if value - value != 0:  # infinite, or not a number
+                return False
+        elif kind not in _NESTED or not _exact_nested(value, seen, depth):
+            return False
     return True
 
 
-def _exact_container(value: Any, seen: set[int], depth: int) -> bool:
-    """Containers that appear twice go to pickle, which keeps that they are one."""
-    if id(value) in seen:
+def _exact_nested(value: Any, seen: set[int], depth: int) -> bool:
+    """As `_all_exact`, of one list or dict that is held at `depth`."""
+    if depth == MAX_DEPTH or id(value) in seen:
         return False
     seen.add(id(value))
     if type(value) is dict:
-        if set(map(type, value)) - {str}:
+        if set(map(type, value)) - _STRINGS:
             return False
         value = value.values()
-    return _all_exact(value, seen, depth)
+    return _all_exact(value, seen, depth + 1)

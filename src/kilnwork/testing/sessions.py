@@ -106,7 +106,12 @@ class InlineSession(session.Session):
                 self._runs.kill(record, reasons.Reason.KILLED, recursive=recursive)
 
     def block(
-        self, done: Callable[[], bool], timeout_s: float | None, tasks: Sequence[ids.TaskId]
+        self,
+        done: Callable[[], bool],
+        timeout_s: float | None,
+        tasks: Sequence[ids.TaskId],
+        *,
+        first: bool = False,
     ) -> bool:
         return self._runs.until(done, timeout_s)
 
