@@ -95,5 +95,6 @@ class Driver(session.Session):
         if self.link.failure is None:
             with contextlib.suppress(channel_errors.ChannelError, kit_errors.KilnError):
                 self.link.wait(self.all_accepted, ACCEPTED_S)
-        self.link.close()
         self.gone(channel_errors.LinkClosed("the session was closed"))
+        self.link.close()
+        self.gone(channel_errors.LinkClosed("the session was closed"))  # what came meanwhile

@@ -42,7 +42,12 @@ class Owner(Protocol):
     in_slot: bool
 
     def block(
-        self, done: Callable[[], bool], timeout_s: float | None, tasks: Sequence[ids.TaskId]
+        self,
+        done: Callable[[], bool],
+        timeout_s: float | None,
+        tasks: Sequence[ids.TaskId],
+        *,
+        first: bool = False,
     ) -> bool: ...
     def confirm(self, number: int) -> None: ...
     def cancel(self, tasks: Iterable[ids.TaskId]) -> None: ...
@@ -279,7 +284,12 @@ class CallFuture(Future[T_co]):
         if self._end is not None:
             return False
         self._value = cause
-        self._session.cancel((self.task,))
+        try:
+            self._session.cancel((self.task,))
+        except errors.DispatcherLost:
+            if self.done():  # by that: the session was closed under us
+                return False
+            raise
         return True
 
     def parts(self, count: int) -> "tuple[Future[Any], ...]":
@@ -390,6 +400,22 @@ class Futures(Sequence[Future[T]]):
     def __getitem__(self, index: slice) -> "Futures[T]": ...
     def __getitem__(self, index: int | slice) -> "Future[T] | Futures[T]":
         return Futures(self._items[index]) if isinstance(index, slice) else self._items[index]
+
+    def follow(
+        self,
+        found: "Callable[[Future[T]], object]",
+        ended: Callable[[BaseException | None], object],
+    ) -> None:
+        """Tell `found` of each future, now or once it is there, then `ended` why there are no more.
+
+        A map with limits grows, and may tell in any thread.
+        """
+        for each in self._items:
+            found(each)
+        ended(None)
+
+    def advance(self) -> None:
+        """Submit what there is room for now, if it grows."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return list, (self._items,)

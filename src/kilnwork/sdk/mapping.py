@@ -53,6 +53,9 @@ def run(
     return fed
 
 
+_Follower = tuple[Callable[[futures.Future[T]], object], Callable[[BaseException | None], object]]
+
+
 class Fed(futures.Futures[T]):
     """The futures of a map with limits, in order; it may still grow.
 
@@ -74,6 +77,7 @@ class Fed(futures.Futures[T]):
         self._failed = 0
         self._feeding = False
         self._ended = False
+        self._followers: list[_Follower[T]] = []
 
     def __len__(self) -> int:
         self._grow(None)
@@ -95,6 +99,26 @@ class Fed(futures.Futures[T]):
         else:
             self._grow(index + 1)
         return super().__getitem__(index)
+
+    def follow(
+        self,
+        found: Callable[[futures.Future[T]], object],
+        ended: Callable[[BaseException | None], object],
+    ) -> None:
+        with self._changed:
+            known, over = list(self._items), self._ended
+            if not over:
+                self._followers.append((found, ended))
+        for each in known:
+            found(each)
+        if over:
+            ended(self.broken)
+
+    def advance(self) -> None:
+        for index, future in list(self._open.items()):
+            if future.done():
+                self._over(index)
+        self.feed()
 
     def __reduce__(self) -> tuple[Any, ...]:
         self._grow(None)
@@ -133,7 +157,10 @@ class Fed(futures.Futures[T]):
             index = len(self._items)
             self._open[index] = future
             self._items.append(future)
+            followers = list(self._followers)
             self._changed.notify_all()
+        for found, _ in followers:
+            found(future)
         future.add_done_callback(lambda _: self._over(index))
 
     def _over(self, index: int) -> None:
@@ -169,9 +196,13 @@ class Fed(futures.Futures[T]):
 
     def _end(self, error: BaseException | None) -> None:
         with self._changed:
-            if not self._ended:
-                self._ended, self.broken = True, error
-                self._changed.notify_all()
+            if self._ended:
+                return
+            self._ended, self.broken = True, error
+            followers = list(self._followers)
+            self._changed.notify_all()
+        for _, ended in followers:
+            ended(error)
 
     def _grow(self, wanted: int | None) -> bool:
         """Wait until there are so many (None: all); False if there never will be.

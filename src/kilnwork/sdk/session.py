@@ -212,11 +212,17 @@ class Session:
         self.link.flush()
 
     def block(
-        self, done: Callable[[], bool], timeout_s: float | None, tasks: Sequence[ids.TaskId]
+        self,
+        done: Callable[[], bool],
+        timeout_s: float | None,
+        tasks: Sequence[ids.TaskId],
+        *,
+        first: bool = False,
     ) -> bool:
         """Wait until `done()`, which becomes true by what the link reads; False after `timeout_s`.
 
-        `tasks`: some of those that are waited for. Every wait of a thread comes through here.
+        `tasks`: some of those that are waited for; `first`: any of them may be enough. Every wait
+        of a thread comes through here.
         """
         return self.link.wait(done, timeout_s)
 

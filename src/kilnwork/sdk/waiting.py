@@ -59,7 +59,7 @@ def wait(
         return len(arrivals.ready) >= need or (first_exception and arrivals.failures > 0)
 
     try:
-        arrivals.block(enough, timeout)
+        arrivals.block(enough, timeout, first=return_when != ALL_COMPLETED)
     finally:
         arrivals.close()
     done = {each for each in wanted if each.done()}
@@ -153,22 +153,23 @@ class Completions(Generic[T]):
 
     def __iter__(self) -> Iterator[futures.Future[T]]:
         arrivals = self._arrivals
-        ready = arrivals.ready
         try:
-            while arrivals.left:
-                if not ready and not arrivals.block(lambda: bool(ready), self._left_s()):
+            while arrivals.more():
+                if not arrivals.block(arrivals.news, self._left_s(), first=True):
                     raise self._late()
-                yield arrivals.take()
+                if arrivals.ready:
+                    yield arrivals.take()
         finally:
             arrivals.close()
 
     async def __aiter__(self) -> AsyncIterator[futures.Future[T]]:
         arrivals = self._arrivals
         try:
-            while arrivals.left:
-                if not arrivals.ready and not await arrivals.suspend(self._left_s()):
+            while arrivals.more():
+                if not arrivals.news() and not await arrivals.suspend(self._left_s()):
                     raise self._late()
-                yield arrivals.take()
+                if arrivals.ready:
+                    yield arrivals.take()
         finally:
             arrivals.close()
 
@@ -180,21 +181,40 @@ class Completions(Generic[T]):
 
 
 class _Arrivals(Generic[T]):
-    """Futures as they end: `ready` have and were not taken. `left`: not taken yet."""
+    """Futures as they end: `ready` have and were not taken. `left`: not taken yet.
+
+    Those of a map with limits come one by one, in any thread; `_growing` until it has ended.
+    """
 
     def __init__(self, items: Iterable[futures.Future[T]]) -> None:
         self.ready: deque[futures.Future[T]] = deque()
         self.failures = 0
         self._waiter: loops.Waiter | None = None
-        self._pending = dict.fromkeys(items)
+        self._pending: dict[futures.Future[T], None] = {}
         self._seen: set[futures.Future[T]] = set()
-        self._owner = next((owner for owner in _owners(self._pending)), None)
-        for each in list(self._pending):
-            each.when_done(self._arrived)
+        self._owner: futures.Owner | None = None
+        self._growing = True
+        self._broken: BaseException | None = None
+        self._map = items if isinstance(items, futures.Futures) else futures.Futures(items)
+        self._map.follow(self._found, self._ended)
 
     @property
     def left(self) -> int:
         return len(self._pending)
+
+    def more(self) -> bool:
+        """True while there is one to take, now or later. Raises what has broken a map."""
+        if not self.ready:
+            self._map.advance()
+        if self._pending or self._growing:
+            return True
+        if self._broken is not None:
+            raise self._broken
+        return False
+
+    def news(self) -> bool:
+        """True when `take` or `more` have something to say."""
+        return bool(self.ready) or not (self._pending or self._growing)
 
     def take(self) -> futures.Future[T]:
         """The next that has ended."""
@@ -202,27 +222,28 @@ class _Arrivals(Generic[T]):
         del self._pending[future]
         return future
 
-    def block(self, enough: Callable[[], bool], timeout_s: float | None) -> bool:
-        """Until `enough()`; False after `timeout_s`."""
+    def block(self, enough: Callable[[], bool], timeout_s: float | None, *, first: bool) -> bool:
+        """Until `enough()`; False after `timeout_s`. `first`: one more may be enough."""
         owner = self._owner
         if owner is None or enough():
             return enough()
         try:
-            return owner.block(enough, timeout_s, futures.named(owner, self._pending))
+            tasks = futures.named(owner, list(self._pending) if owner.in_slot else ())
+            return owner.block(enough, timeout_s, tasks, first=first)
         except channel_errors.ChannelError as error:
             raise futures.lost(error) from error
 
     async def suspend(self, timeout_s: float | None) -> bool:
-        """Until one is ready; False after `timeout_s`."""
+        """Until there is news; False after `timeout_s`."""
         owner = self._owner
         waiter = self._waiter = loops.Waiter()
         timer = None
         if timeout_s is not None:
             timer = loops.running().call_later(timeout_s, waiter.wake)
         try:
-            if owner is not None and not self.ready:
+            if owner is not None and not self.news():
                 owner.link.flush()
-                owner.suspended(futures.named(owner, self._pending))
+                owner.suspended(futures.named(owner, list(self._pending)))
                 try:
                     await waiter
                 finally:
@@ -231,12 +252,26 @@ class _Arrivals(Generic[T]):
             self._waiter = None
             if timer is not None:
                 timer.cancel()
-        return bool(self.ready)
+        return self.news()
 
     def close(self) -> None:
         """Nobody waits any more."""
-        for each in self._pending:
+        for each in list(self._pending):
             each.forget(self._arrived)
+
+    def _found(self, future: futures.Future[T]) -> None:
+        if future in self._pending or future in self._seen:
+            return
+        self._pending[future] = None
+        if self._owner is None and not (future.done() and isinstance(future, Gathered)):
+            self._owner = future.owner()
+        future.when_done(self._arrived)
+
+    def _ended(self, error: BaseException | None) -> None:
+        self._growing, self._broken = False, error
+        self._tell()
+        if self._owner is not None:
+            self._owner.link.wake()
 
     def _arrived(self, future: futures.Future[T]) -> None:
         if future in self._seen:
@@ -245,11 +280,14 @@ class _Arrivals(Generic[T]):
         self.ready.append(future)
         if future.failed():
             self.failures += 1
-        waiter, owner = self._waiter, self._owner
+        self._tell()
+        if self._owner is not None and self._owner is not future.owner():
+            self._owner.link.wake()
+
+    def _tell(self) -> None:
+        waiter = self._waiter
         if waiter is not None:
             waiter.wake()
-        if owner is not None and owner is not future.owner():
-            owner.link.wake()
 
 
 def _owners(items: Iterable[futures.Future[Any]]) -> Iterator[futures.Owner]:

@@ -45,7 +45,7 @@ class Scripted:
     def end(self, state: api_task.State, reason: str, payload: attempts.Payload) -> None:
         self.stream.settle(calls.CallResult(1, state, reason, "", payload))
 
-    def block(self, done: Any, timeout_s: float | None, tasks: Any) -> bool:
+    def block(self, done: Any, timeout_s: Any, tasks: Any, *, first: bool = False) -> bool:
         self.waits += 1
         while not done():
             self.happen()

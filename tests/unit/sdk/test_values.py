@@ -29,7 +29,7 @@ class Here:
         self.shares_files = True
         self.link = SimpleNamespace(wake=lambda: None, gather=lambda: None)
 
-    def block(self, done: Any, timeout_s: float | None, tasks: Any) -> bool:
+    def block(self, done: Any, timeout_s: Any, tasks: Any, *, first: bool = False) -> bool:
         return bool(done())
 
 

@@ -1,9 +1,11 @@
 """gather, wait, as_completed: order, failures, deadlines, cost."""
 
 import asyncio
+import itertools
 import pickle
 import threading
 import time
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ import pytest
 from kilnwork.api import calls, task
 from kilnwork.channel import messages
 from kilnwork.kit import ids
-from kilnwork.sdk import driver, errors, futures, pickling
+from kilnwork.sdk import driver, errors, futures, mapping, pickling
 from kilnwork.sdk import waiting as kiln
 from support import scripted_dispatcher, waiting
 from support.scripted_session import ended, failed, opened, submit
@@ -287,15 +289,15 @@ def test_each_completion_costs_the_same_however_many_wait(session: driver.Driver
 def test_slots_are_told_what_is_waited_for(
     silent: Dispatcher, session: driver.Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[tuple[ids.TaskId, ...]] = []
+    told: list[tuple[tuple[ids.TaskId, ...], bool]] = []
     block = session.block
 
-    def tell(done: Any, timeout_s: float | None, tasks: Any) -> bool:
-        told.append(tuple(tasks))
+    def tell(done: Any, timeout_s: float | None, tasks: Any, *, first: bool = False) -> bool:
+        told.append((tuple(tasks), first))
         return block(done, timeout_s, tasks)
 
     monkeypatch.setattr(session, "in_slot", True, raising=False)
-    monkeypatch.setattr(session, "suspended", lambda tasks: told.append(tuple(tasks)))
+    monkeypatch.setattr(session, "suspended", lambda tasks: told.append((tuple(tasks), False)))
     monkeypatch.setattr(session, "block", tell)
     items = three(silent, session)
     names = tuple(each.task for each in items)
@@ -308,8 +310,78 @@ def test_slots_are_told_what_is_waited_for(
     ):
         with pytest.raises(TimeoutError):
             wait()
-    assert told == [names[:1], names, names, names]
+    kiln.wait(items, 0.001)
+    kiln.wait(items, 0.001, return_when=kiln.FIRST_COMPLETED)
+    assert told == [
+        (names[:1], False),
+        (names, False),
+        (names, True),
+        (names, False),
+        (names, False),
+        (names, True),
+    ]
 
 
 async def _awaited(future: futures.Future[Any]) -> Any:
     return await future
+
+
+# maps that grow
+
+
+def grown(
+    session: driver.Driver, rows: Iterable[int], *, by_itself: bool = True, **limits: Any
+) -> futures.Futures[Any]:
+    """A map with limits whose calls answer with their row."""
+    limits = {"max_in_flight": None, "max_failed": None} | limits
+    return mapping.run(
+        (((row,), {}) for row in rows),
+        lambda row: submit(session, str(row[0][0])),
+        mapping.Limits(of="tests:nothing", **limits),
+        by_itself=by_itself,
+    )
+
+
+@pytest.mark.parametrize("by_itself", [True, False])
+def test_as_completed_of_a_map_without_end(session: driver.Driver, *, by_itself: bool) -> None:
+    many = grown(session, itertools.count(), by_itself=by_itself, max_in_flight=3)
+    seen = [each.result() for each in itertools.islice(kiln.as_completed(many, timeout=30), 200)]
+    assert len(set(seen)) == 200
+    assert max(seen) < 210
+
+
+@pytest.mark.parametrize("by_itself", [True, False])
+def test_as_completed_of_a_map_with_limits(session: driver.Driver, *, by_itself: bool) -> None:
+    many = grown(session, range(100), by_itself=by_itself, max_in_flight=7)
+    assert sorted(each.result() for each in kiln.as_completed(many, 30)) == list(range(100))
+    assert sorted(each.result() for each in kiln.as_completed(many, 30)) == list(range(100))
+
+
+async def test_as_completed_of_a_map_with_limits_in_a_loop(session: driver.Driver) -> None:
+    many = grown(session, range(100), max_in_flight=7)
+    seen = [each.result() async for each in kiln.as_completed(many, 30)]
+    assert sorted(seen) == list(range(100))
+
+
+def test_one_slow_call_does_not_hide_the_others(
+    dispatcher: Dispatcher, session: driver.Driver
+) -> None:
+    dispatcher.answer = lambda item: (
+        None if item.number == 1 else scripted_dispatcher.succeeded(item)
+    )
+    many = grown(session, range(50), max_in_flight=2)
+    completed = iter(kiln.as_completed(many, timeout=30))
+    assert [next(completed).result() for _ in range(49)] == list(range(1, 50))
+    dispatcher.results(success(1, "0"))
+    assert [each.result() for each in completed] == [0]
+
+
+def test_a_map_that_was_stopped_says_so_at_the_end(
+    dispatcher: Dispatcher, session: driver.Driver
+) -> None:
+    dispatcher.answer = lambda item: failed(item.number, ERROR)
+    many = grown(session, itertools.count(), max_in_flight=2, max_failed=5)
+    seen: list[futures.Future[Any]] = []
+    with pytest.raises(errors.TooManyFailed):
+        seen.extend(kiln.as_completed(many, timeout=30))
+    assert len(seen) >= 6
