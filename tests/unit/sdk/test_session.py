@@ -446,6 +446,7 @@ def test_close_sends_what_was_submitted_and_waits_until_it_is_kept(
     assert len(dispatcher.items()) == 1
     made.close()
     assert closed == [1]
+    assert not future.cancel()
     with pytest.raises(errors.DispatcherLost, match="closed"):
         future.result()
 
