@@ -27,6 +27,8 @@ HERE = Path(__file__).resolve().parent
 MARK = "KILN_BENCH_MARK"
 RIVALS = ("ray", "dask")
 """Those that kilnwork must be ahead of."""
+ASIDE = {"version", "others %", "idle processes"}
+"""What is told of a system and is no figure of its speed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,12 +126,20 @@ class Run:
         return "\n".join(self._log.read().splitlines()[-15:])
 
 
-def measured(run: Run, calls: int, repeat: int) -> dict[str, Any]:
-    """All figures of one system; the first start only warms the disk's cache."""
+def measured(run: Run, calls: int) -> dict[str, Any]:
+    """All figures of one system, once; the first start only warms the disk's cache."""
     run.first_result()
-    starts = [run.first_result() for _ in range(repeat)]
-    taken = run.figures("--calls", str(calls), "--repeat", str(repeat))
-    return {"first result s": machine.median(starts), **taken}
+    return {"first result s": run.first_result(), **run.figures("--calls", str(calls))}
+
+
+def medians(rounds: list[dict[str, Any]]) -> dict[str, Any]:
+    """One figure for each shape, of those that were taken in different rounds."""
+    return {
+        shape: value
+        if isinstance(value, str)
+        else machine.median([taken[shape] for taken in rounds if shape in taken])
+        for shape, value in rounds[0].items()
+    }
 
 
 def lacking(name: str) -> str | None:
@@ -157,8 +167,8 @@ def behind(taken: dict[str, dict[str, Any]]) -> list[str]:
         for rival in RIVALS
         for own in ("kilnwork", "kilnwork durable")
         for shape, theirs in taken.get(rival, {}).items()
-        if shape in taken.get(own, {})
-        and shape not in {"version", "others %"}
+        if shape not in ASIDE
+        and shape in taken.get(own, {})
         and _worse(shape, taken[own][shape], theirs)
     ]
 
@@ -178,24 +188,34 @@ def table(taken: dict[str, dict[str, Any]]) -> str:
     return figures.aligned(rows)
 
 
-def measure(options: argparse.Namespace, names: list[str], scratch: Path) -> dict[str, Any]:
-    """Figures of kilnwork, then of each system that can be had here."""
-    taken: dict[str, dict[str, Any]] = {}
-    for name, run in ours(scratch).items():
-        print(f"measuring {name} …", flush=True)
-        taken[name] = measured(run, options.calls, options.repeat)
+def runs(options: argparse.Namespace, names: list[str], scratch: Path) -> dict[str, Run]:
+    """kilnwork, and each system that can be had here."""
+    found = ours(scratch)
     for name in names:
         if reason := lacking(name):
             print(f"skipping {name}: {reason}", flush=True)
             continue
         try:
             python = environment(name, options.keep or scratch)
-            run = Run(name, python, HERE / "peer" / f"on_{name}.py")
-            print(f"measuring {name} …", flush=True)
-            taken[name] = measured(run, SYSTEMS[name].calls or options.calls, options.repeat)
-        except (RuntimeError, subprocess.SubprocessError) as error:
+        except subprocess.SubprocessError as error:
             print(f"leaving {name} out: {error}", flush=True)
-    return taken
+            continue
+        found[name] = Run(name, python, HERE / "peer" / f"on_{name}.py")
+    return found
+
+
+def measure(options: argparse.Namespace, found: dict[str, Run]) -> dict[str, dict[str, Any]]:
+    """All in turn, several rounds: what the machine does meanwhile meets everybody alike."""
+    rounds: dict[str, list[dict[str, Any]]] = {name: [] for name in found}
+    for number in range(options.repeat):
+        for name, run in found.items():
+            print(f"round {number + 1}: {name} …", flush=True)
+            calls = (SYSTEMS[name].calls if name in SYSTEMS else None) or options.calls
+            try:
+                rounds[name].append(measured(run, calls))
+            except (RuntimeError, subprocess.SubprocessError) as error:
+                print(f"leaving {name} out of this round: {error}", flush=True)
+    return {name: medians(taken) for name, taken in rounds.items() if taken}
 
 
 def main() -> int:
@@ -203,7 +223,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--peers", default=",".join(SYSTEMS), help=f"of {', '.join(SYSTEMS)}")
     parser.add_argument("--calls", type=int, default=10_000, help="calls in a burst")
-    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--repeat", type=int, default=3, help="rounds; medians are shown")
     parser.add_argument("--keep", type=Path, help="keep the scratch environments here")
     parser.add_argument("--wait", type=float, default=120, help="seconds to wait for quiet")
     parser.add_argument("--no-gates", action="store_true", help="end with 0 whatever was measured")
@@ -213,9 +233,10 @@ def main() -> int:
     if unknown := set(names) - SYSTEMS.keys():
         parser.error(f"no such peer: {', '.join(sorted(unknown))}; there are {', '.join(SYSTEMS)}")
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    quiet = machine.Strangers().wait_until_quiet(limit_s=options.wait)
     with tempfile.TemporaryDirectory(prefix="kiln-peers.") as scratch:
-        taken = measure(options, names, Path(scratch))
+        found = runs(options, names, Path(scratch))
+        quiet = machine.Strangers().wait_until_quiet(limit_s=options.wait)
+        taken = measure(options, found)
     facts = {**machine.facts(), "quiet": quiet}
     print(f"\n{facts['cpu']}, {facts['cores']} cores, Python {facts['python']}")
     print(table(taken))

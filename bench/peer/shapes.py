@@ -65,17 +65,15 @@ class Report:
             return
 
 
-def bursts(peer: Peer, count: int, repeat: int) -> dict[str, float]:
+def bursts(peer: Peer, count: int) -> dict[str, float]:
     """Calls a second over that many, each size of argument coming back every SIZES calls."""
-    rates = []
-    for _ in range(repeat):
-        calls = [(number, "x" * (number % SIZES)) for number in range(count)]
-        began = time.perf_counter()
-        results = peer.burst(calls)
-        rates.append(count / (time.perf_counter() - began))
-        if list(results) != list(range(count)):
-            raise AssertionError("a burst came back wrong")
-    return {"burst /s": machine.median(rates)}
+    calls = [(number, "x" * (number % SIZES)) for number in range(count)]
+    began = time.perf_counter()
+    results = peer.burst(calls)
+    seconds = time.perf_counter() - began
+    if list(results) != list(range(count)):
+        raise AssertionError("a burst came back wrong")
+    return {"burst /s": count / seconds}
 
 
 def rounds(peer: Peer, count: int) -> dict[str, float]:
@@ -94,10 +92,9 @@ def rounds(peer: Peer, count: int) -> dict[str, float]:
     }
 
 
-def chains(peer: Peer, length: int, repeat: int) -> dict[str, float]:
+def chains(peer: Peer, length: int) -> dict[str, float]:
     """Time of one hop of a chain that nobody waits in."""
-    hops = [machine.timed(lambda: peer.chain(length)) / length for _ in range(repeat)]
-    return {"chain hop µs": machine.median(hops) * 1e6}
+    return {"chain hop µs": machine.timed(lambda: peer.chain(length)) / length * 1e6}
 
 
 def descents(peer: Peer, depth: int, repeat: int) -> dict[str, float]:
@@ -137,26 +134,25 @@ def main(peer: Peer) -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--all", action="store_true", help="not only the first result")
     parser.add_argument("--calls", type=int, default=10_000)
-    parser.add_argument("--repeat", type=int, default=3)
     options, _ = parser.parse_known_args()
     peer.start()
     try:
         peer.call(0, "")
         print("first", flush=True)
         if options.all:
-            print(json.dumps(measure(peer, options.calls, options.repeat)), flush=True)
+            print(json.dumps(measure(peer, options.calls)), flush=True)
     finally:
         peer.stop()
 
 
-def measure(peer: Peer, calls: int, repeat: int) -> dict[str, Any]:
+def measure(peer: Peer, calls: int) -> dict[str, Any]:
     """Everything, lightest first, so that memory at rest is not memory after load."""
     report, strangers = Report(), machine.Strangers()
     report.take(lambda: idle(peer))
     peer.burst([(number, "") for number in range(100)])
     strangers.start()
-    report.take(lambda: bursts(peer, calls, repeat))
+    report.take(lambda: bursts(peer, calls))
     report.take(lambda: rounds(peer, ROUNDS))
-    report.take(lambda: chains(peer, HOPS, repeat))
-    report.take(lambda: descents(peer, DEPTH, repeat))
+    report.take(lambda: chains(peer, HOPS))
+    report.take(lambda: descents(peer, DEPTH, 3))
     return {"version": peer.version, "others %": strangers.percent(), **report.figures}
