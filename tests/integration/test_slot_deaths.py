@@ -320,6 +320,7 @@ async def test_slots_are_killed_before_the_lease_ends(
     await until(tmp_path / "sign")
     hub.renews = False
     gone = await hub.gone(slot)
+    assert gone.reason == "WorkerLost"
     assert (gone.running, gone.code, gone.asked, gone.proof) == (ref, 137, False, True)
     assert slots_of(worker) == set()
 
@@ -332,6 +333,7 @@ async def test_sigterm_ends_slots_and_reports_them(
     await until(tmp_path / "sign")
     assert await asyncio.to_thread(worker.stop) == 0
     gone = await hub.gone(slot)
+    assert gone.reason == "WorkerStopping"
     assert (gone.running, gone.code, gone.asked, gone.proof) == (ref, 137, False, True)
     assert worker.alive() == set()
 

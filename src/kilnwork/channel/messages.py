@@ -268,7 +268,8 @@ class SlotGone(_Message, frozen=True, tag="slotgone"):
     """The slot's process is over. `running`: the attempt on top of its stack, by the shared page.
 
     `code`: as a shell would say it (128 + N for signal N), None when it never started. `asked`: we
-    were told to kill it. `proof`: nothing of it is left.
+    were told to kill it. `proof`: nothing of it is left. `reason`: why the agent ended it by itself
+    (`WorkerLost`: its lease was over; `WorkerStopping`), else empty.
     """
 
     serial: attempts.Count
@@ -278,6 +279,7 @@ class SlotGone(_Message, frozen=True, tag="slotgone"):
     asked: bool
     message: str
     proof: bool
+    reason: attempts.Label = ""
 
 
 # submitters (drivers, and slots for the tasks they run) and dispatcher

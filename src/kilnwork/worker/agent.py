@@ -187,7 +187,7 @@ class Agent:
         """Others may soon start what runs here."""
         for current in self._attempts.values():
             current.halt(_LEASE_ENDED, grace_s=0)
-        self._slots.kill_all()
+        self._slots.kill_all(reasons.Reason.WORKER_LOST)
 
     # orders
 
@@ -261,6 +261,7 @@ class Agent:
         for current in self._attempts.values():
             grace_s = 0.0 if self._at_once else min(current.grace_s, SHUTDOWN_GRACE_S)
             current.halt(_STOPPING, grace_s=grace_s)
+        self._slots.kill_all(reasons.Reason.WORKER_STOPPING)
         await self._nursery.close(timeout_s=leftovers.PATIENCE_S)
         try:
             async with asyncio.timeout(SHUTDOWN_GRACE_S + leftovers.PATIENCE_S):

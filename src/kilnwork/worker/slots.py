@@ -13,6 +13,7 @@ import os
 import secrets
 from dataclasses import dataclass
 
+from kilnwork.api import reasons
 from kilnwork.channel import messages, peer
 from kilnwork.worker import births, lines, mirror, nursery, outcomes, output, page
 
@@ -29,6 +30,7 @@ class _Slot:
     """One slot that was asked for.
 
     `reading`: the end of its pipe for output that is kept here. `opened`: the loop's clock.
+    `asked`, `reason`: see `messages.SlotGone`.
     """
 
     opening: messages.SlotOpening
@@ -36,6 +38,7 @@ class _Slot:
     reading: int
     opened: float
     asked: bool = False
+    reason: str = ""
 
 
 class Slots:
@@ -86,9 +89,10 @@ class Slots:
         slot.asked = True
         self._nursery.kill(name)
 
-    def kill_all(self) -> None:
-        """Nothing may run here any more."""
-        for name in self._slots:
+    def kill_all(self, reason: reasons.Reason) -> None:
+        """Nothing may run here any more; `reason` says why."""
+        for name, slot in self._slots.items():
+            slot.reason = slot.reason or str(reason)
             self._nursery.kill(name)
 
     def refuse(self, name: bytes, message: str, *, asked: bool = False) -> None:
@@ -116,14 +120,16 @@ class Slots:
             timer.cancel()
 
     def _tell(self, slot: _Slot, report: births.Gone, top: page.Top | None) -> None:
-        name, asked = report.slot, slot.asked
+        name, asked, reason = report.slot, slot.asked, slot.reason
         self._slots.pop(name, None)
         slot.page.close()
         message = report.message or outcomes.end_of_slot(report.code)
         code = None if report.code is None else outcomes.shell_code(report.code)
         ref = None if top is None else top.ref
         self._link.report(
-            lambda serial: messages.SlotGone(serial, name, ref, code, asked, message, report.proof)
+            lambda serial: messages.SlotGone(
+                serial, name, ref, code, asked, message, report.proof, reason
+            )
         )
         log.debug("slot over", extra={"slot": name.hex(), "code": code, "proof": report.proof})
 
