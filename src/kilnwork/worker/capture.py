@@ -80,7 +80,7 @@ class Capture:
                 return
 
     def repair(self) -> None:
-        """Whatever a call has done to them: 1 and 2, and `sys.stdout` and `sys.stderr`, are ours."""
+        """Whatever a call has done to 1 and 2, `sys.stdout` and `sys.stderr`: they are ours."""
         if sys.stdout is not self._out or sys.stderr is not self._err:
             sys.stdout, sys.stderr = self._out, self._err
         try:

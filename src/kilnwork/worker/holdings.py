@@ -20,10 +20,10 @@ class Level:
     """One attempt that has begun, and may have others on top that it waits for.
 
     `started`: wall clock, seconds; `began`: the same by the monotonic clock, once its arguments are
-    there; `seconds`: how long its function took. `stop`: why it is to end, "" as long as it may run. `raised`: Cancelled was raised in it.
-    `waits`: how often it waits: its main thread, coroutines and threads of its own.
-    `announced`: what the dispatcher was told of that. The defaults are of the class: one is made
-    for every call.
+    there; `seconds`: how long its function took. `stop`: why it is to end, "" as long as it may
+    run. `raised`: Cancelled was raised in it. `waits`: how often it waits: its main thread,
+    coroutines and threads of its own. `announced`: what the dispatcher was told of that. `inner`:
+    what user code sees of it. The defaults are of the class: one is made for every call.
     """
 
     began = 0.0

@@ -286,9 +286,7 @@ class SlotSession(session.Session):
         with self._held.lock:
             level.waits += 1
             returned = self._held.return_all()
-            level.announced = message = messages.Waiting(
-                level.ref, tuple(tasks), in_place, first
-            )
+            level.announced = message = messages.Waiting(level.ref, tuple(tasks), in_place, first)
         if returned:
             self.link.send(messages.Returned(tuple(returned)))
         self.link.send(message)

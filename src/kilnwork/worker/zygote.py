@@ -8,8 +8,10 @@ so nothing gets here from one that lives. Without an agent it kills all slots, a
 the zygote dies its slots die with it (PR_SET_PDEATHSIG), and the agent clears what they leave.
 """
 
+import contextlib
 import functools
 import gc
+import importlib
 import logging
 import os
 import select
@@ -31,6 +33,12 @@ PATIENCE_S = 10.0
 
 FAILED_BIRTH = 70
 """Exit code of a slot that could not begin (EX_SOFTWARE, sysexits.h)."""
+
+COMMON = ("cloudpickle",)
+"""Functions of a script or notebook are sent with it: 25 ms and 2 MiB."""
+
+LULL_MS = 50.0
+"""With nothing to do for so long, the zygote learns what may come in useful."""
 
 _FIRST_PAUSE_S = 0.0005
 _LONGEST_PAUSE_S = 0.05
@@ -60,6 +68,7 @@ class Zygote:
         self._given_up: set[processes.ProcessId] = set()
         self._pause_s = _FIRST_PAUSE_S
         self._orphaned = False
+        self._learned = False
         self._woken, self._waker = socket.socketpair()
 
     def serve(self) -> None:
@@ -73,7 +82,9 @@ class Zygote:
         poll.register(self._woken, select.POLLIN)
         poll.register(self._link, select.POLLIN)
         while self._slots or self._ended or not self._orphaned:
-            ready = dict(poll.poll(self._pause_s * 1000 if self._ended else None))
+            ready = dict(poll.poll(self._patience_ms()))
+            if not ready and not self._ended:
+                self._use_the_lull()
             if self._woken.fileno() in ready:
                 self._calm()
             if self._link.fileno() in ready and not self._obey():
@@ -81,6 +92,19 @@ class Zygote:
                 self._orphaned = True
                 processes.send(self._slots, signal.SIGKILL)
             self._sweep()
+
+    def _patience_ms(self) -> float | None:
+        if self._ended:
+            return self._pause_s * 1000
+        return None if self._learned else LULL_MS
+
+    def _use_the_lull(self) -> None:
+        """Import what most slots will need, so that they share it and need not wait for it."""
+        self._learned = True
+        for module in COMMON:
+            with contextlib.suppress(ImportError):
+                importlib.import_module(module)
+        gc.freeze()
 
     def _calm(self) -> None:
         try:
