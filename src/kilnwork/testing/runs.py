@@ -6,8 +6,6 @@ for one task at a time and without losses.
 
 import contextlib
 import functools
-import heapq
-import itertools
 import sys
 import threading
 from collections.abc import Callable, Iterable
@@ -20,6 +18,7 @@ from kilnwork.api import task as api_task
 from kilnwork.data import blobs as blob_store
 from kilnwork.kit import backoff, ids
 from kilnwork.sdk import context, errors, failures, futures, pickling, running, task
+from kilnwork.testing import agenda
 from kilnwork.testing import clock as clocks
 from kilnwork.testing import record as records
 
@@ -38,11 +37,9 @@ class Runs:
 
     def __init__(self, clock: clocks.VirtualClock, blobs: blob_store.Blobs) -> None:
         self.known: dict[ids.TaskId, Record] = {}
+        self._agenda = agenda.Agenda(clock)
         self._clock = clock
         self._blobs = blobs
-        self._order = itertools.count()
-        self._ready: list[tuple[int, int, Record]] = []
-        self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._stack: list[Record] = []
         self._keyed: dict[str, Record] = {}
         self._thread = 0
@@ -118,20 +115,17 @@ class Runs:
                 attempts.Payload(attempts.ERROR, msgspec.msgpack.encode(info)),
             )
             return
-        self._queue(record)
-
-    def _queue(self, record: Record) -> None:
-        heapq.heappush(self._ready, (-record.spec.priority, next(self._order), record))
+        self._agenda.queue(record)
 
     # time
 
     def sleep(self, seconds: float) -> None:
         """A running task sleeps: time goes on to the end of that, or of the task's time."""
-        until = self._clock.monotonic() + max(0.0, seconds)
+        until = self._agenda.now + max(0.0, seconds)
         record = self.innermost
         if record is not None and record.deadline is not None:
             until = min(until, record.deadline)
-        self._pass(until)
+        self._agenda.go_on_until(until)
         self.check()
 
     def check(self) -> None:
@@ -139,7 +133,7 @@ class Runs:
         record = self.innermost
         if record is None:
             return
-        if record.deadline is not None and self._clock.monotonic() >= record.deadline:
+        if record.deadline is not None and self._agenda.now >= record.deadline:
             record.timed_out = True
         if record.timed_out or record.killing:
             if record.context is not None:
@@ -154,39 +148,27 @@ class Runs:
 
         Raises RuntimeError when it would wait for ever.
         """
-        limit = None if timeout_s is None else self._clock.monotonic() + timeout_s
+        limit = None if timeout_s is None else self._agenda.now + timeout_s
         while not done():
             self.check()
             if self.step():
                 continue
             record = self.innermost
-            ends = [limit] if limit is not None else []
-            if record is not None and record.deadline is not None:
-                ends.append(record.deadline)
-            if self._timers:
-                ends.append(self._timers[0][0])
+            deadline = record.deadline if record is not None else None
+            ends = [
+                each for each in (limit, deadline, self._agenda.next_time()) if each is not None
+            ]
             if not ends:
                 waiting = [each for each in self.known.values() if not each.final]
                 raise RuntimeError(
                     f"this would wait for ever: nothing is ready to run, and {waiting} wait for "
                     "each other"
                 )
-            self._pass(min(ends))
-            if limit is not None and self._clock.monotonic() >= limit and not done():
+            self._agenda.go_on_until(min(ends))
+            if limit is not None and self._agenda.now >= limit and not done():
                 return False
         self.check()
         return True
-
-    def _pass(self, until: float) -> None:
-        """Let time go on; what is due meanwhile is done at its time."""
-        while self._timers and self._timers[0][0] <= until:
-            at, _, act = heapq.heappop(self._timers)
-            self._clock.advance(max(0.0, at - self._clock.monotonic()))
-            act()
-        self._clock.advance(max(0.0, until - self._clock.monotonic()))
-
-    def _at(self, delay_s: float, act: Callable[[], None]) -> None:
-        heapq.heappush(self._timers, (self._clock.monotonic() + delay_s, next(self._order), act))
 
     def _limit(self, record: Record, seconds: float | None, reason: Reason) -> None:
         if seconds is None:
@@ -201,22 +183,20 @@ class Runs:
                 return
             self._settle(record, State.FAILED, reason, message)
 
-        self._at(seconds, over)
+        self._agenda.at(seconds, over)
 
     # running
 
     def step(self) -> bool:
         """Run what is first in the queue, a generator up to its next value; False if none is."""
-        while self._ready:
-            run = functools.partial(self._run, heapq.heappop(self._ready)[-1])
-            if run.args[0].final:
-                continue
-            if len(self._stack) % STACKED == STACKED - 1 or _loop_runs():
-                clocks.in_new_thread(run)
-            else:
-                run()
-            return True
-        return False
+        record = self._agenda.take()
+        if record is None:
+            return False
+        if len(self._stack) % STACKED == STACKED - 1 or _loop_runs():
+            clocks.in_new_thread(functools.partial(self._run, record))
+        else:
+            self._run(record)
+        return True
 
     def _run(self, record: Record) -> None:
         if record.steps is None:
@@ -247,7 +227,7 @@ class Runs:
         record.ordinals, record.asked, record.yielded = {}, set(), []
         record.timed_out, record.gave_up = False, ""
         seconds = record.spec.timeouts.running_seconds
-        record.deadline = None if seconds is None else self._clock.monotonic() + seconds
+        record.deadline = None if seconds is None else self._agenda.now + seconds
 
         def report(fraction: float | None, message: str) -> None:
             record.progress = fraction, message
@@ -305,7 +285,7 @@ class Runs:
 
     def _after(self, record: Record, value: Any, error: BaseException | None) -> None:
         if value is _MORE and error is None and not record.killing and not record.timed_out:
-            self._queue(record)
+            self._agenda.queue(record)
             return
         self._close(record)
         if record.killing:
@@ -351,7 +331,7 @@ class Runs:
         delay = backoff.Backoff(
             base_s=retry.delay_seconds, max_s=retry.max_delay_seconds, factor=retry.factor
         )
-        self._at(delay.delay_s(record.attempts), lambda: self._queue(record))
+        self._agenda.at(delay.delay_s(record.attempts), lambda: self._agenda.queue(record))
 
     def _succeeded(self, record: Record, payload: attempts.Payload) -> None:
         for child, each in record.children.items():

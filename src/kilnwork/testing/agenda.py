@@ -1,0 +1,54 @@
+"""What an inline session does next: tasks that are ready, and what is due at which time.
+
+Used by `testing.runs`. Holds no rules about tasks.
+"""
+
+import heapq
+import itertools
+from collections.abc import Callable
+
+from kilnwork.testing import clock as clocks
+from kilnwork.testing import record as records
+
+
+class Agenda:
+    """Ready tasks by priority, then in order; timers by time, then in order."""
+
+    def __init__(self, clock: clocks.VirtualClock) -> None:
+        self._clock = clock
+        self._order = itertools.count()
+        self._ready: list[tuple[int, int, records.Record]] = []
+        self._timers: list[tuple[float, int, Callable[[], None]]] = []
+
+    @property
+    def now(self) -> float:
+        """Seconds on the session's clock."""
+        return self._clock.monotonic()
+
+    def queue(self, record: records.Record) -> None:
+        """It is ready to run."""
+        heapq.heappush(self._ready, (-record.spec.priority, next(self._order), record))
+
+    def take(self) -> records.Record | None:
+        """The task to run next; None if none is ready."""
+        while self._ready:
+            record = heapq.heappop(self._ready)[-1]
+            if not record.final:
+                return record
+        return None
+
+    def at(self, delay_s: float, act: Callable[[], None]) -> None:
+        """Do this in so many seconds."""
+        heapq.heappush(self._timers, (self.now + delay_s, next(self._order), act))
+
+    def next_time(self) -> float | None:
+        """When something is due; None if nothing ever is."""
+        return self._timers[0][0] if self._timers else None
+
+    def go_on_until(self, until: float) -> None:
+        """Let time pass; what is due meanwhile is done at its time."""
+        while self._timers and self._timers[0][0] <= until:
+            at, _, act = heapq.heappop(self._timers)
+            self._clock.sleep(at - self.now)
+            act()
+        self._clock.sleep(until - self.now)
