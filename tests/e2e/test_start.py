@@ -289,6 +289,40 @@ def test_ctrl_c_reaches_the_driver_which_ends_the_rest(program: homes.Program) -
     program.wait_gone(timeout_s=1)
 
 
+CLOSED = """
+    import os, sys
+    for number in (0, 1, 2):
+        os.close(number)
+    import kilnwork as kiln
+
+    @kiln.task
+    def one():
+        print("to nobody")
+        return 1
+
+    if __name__ == "__main__":
+        with kiln.start(slots=1):
+            found = one.submit().result(20)
+        with open(sys.argv[1], "w") as file:
+            file.write(str(found))
+"""
+
+
+@pytest.mark.parametrize("program", [CLOSED], indirect=True)
+def test_a_driver_without_standard_streams(program: homes.Program, tmp_path: Path) -> None:
+    program.run(str(tmp_path / "found"))
+    assert (tmp_path / "found").read_text() == "1"
+    program.wait_gone(timeout_s=1)
+
+
+def test_a_folder_that_cannot_be_written_is_named(
+    monkeypatch: pytest.MonkeyPatch, scratch: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch / "gone"))
+    with pytest.raises(errors.ConfigurationError, match=r"No such file or directory .*gone"):
+        kiln.start()
+
+
 NESTED = """
     import kilnwork as kiln
 

@@ -7,6 +7,7 @@ time, and safe in a program with threads.
 """
 
 import contextlib
+import fcntl
 import os
 import select
 import signal
@@ -24,8 +25,9 @@ _LAST_LINES = 4096
 class Launch:
     """How to start a process: `python -P -m MODULE ARGUMENTS`.
 
-    `keep`: descriptors that it inherits under their own numbers. `output`: descriptor that becomes
-    its standard output; None: the log. Standard error goes to `log`, standard input is empty.
+    `keep`: descriptors that it inherits under their own numbers, 3 or more. `output`: descriptor
+    that becomes its standard output; None: the log. Standard error goes to `log`, standard input is
+    empty.
     """
 
     module: str
@@ -100,7 +102,7 @@ def start(launch: Launch) -> Child:
             "sys.executable is empty: kilnwork starts its processes with the Python that runs it"
         )
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-    log = os.open(launch.log, flags, 0o600)
+    log = above_streams(os.open(launch.log, flags, 0o600))
     actions: list[tuple[int, int, int] | tuple[int, int, str, int, int]] = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
         (os.POSIX_SPAWN_DUP2, log if launch.output is None else launch.output, 1),
@@ -127,6 +129,17 @@ def start(launch: Launch) -> Child:
     if identity is None:  # cannot be: a child is there until it is waited for
         raise errors.ConfigurationError(f"process {pid} was gone at once")
     return Child(identity, log=launch.log)
+
+
+def above_streams(descriptor: int) -> int:
+    """The same under another number if it is 0, 1 or 2, which programs may have closed: a child
+    has its standard streams there."""
+    if descriptor > 2:
+        return descriptor
+    try:
+        return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
+    finally:
+        os.close(descriptor)
 
 
 def _open(identity: processes.ProcessId) -> int | None:

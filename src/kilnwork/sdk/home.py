@@ -130,7 +130,8 @@ class Home:
     def _listen(self) -> socket.socket:
         """Make the socket anew."""
         self._socket.unlink(missing_ok=True)
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener = socket.socket(fileno=children.above_streams(made.detach()))
         listener.bind(str(self._socket))
         self._socket.chmod(0o600)
         listener.listen(128)

@@ -5,7 +5,6 @@ Used by `home`, in the thread of its own.
 
 import codecs
 import contextlib
-import fcntl
 import os
 import sys
 
@@ -22,11 +21,8 @@ LOCKED = 3
 
 def pipe() -> tuple[int, int]:
     """A pipe whose ends are not 0, 1 or 2, also when the driver has closed those."""
-    made = os.pipe()
-    ends = [fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 3) for end in made]
-    for end in made:
-        os.close(end)
-    return ends[0], ends[1]
+    start, end = os.pipe()
+    return children.above_streams(start), children.above_streams(end)
 
 
 class Kept:

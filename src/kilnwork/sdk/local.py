@@ -46,19 +46,33 @@ def start(
     """
     _refuse_inside_a_task()
     wanted = home.Wanted(slots=_slots(slots), workdir=_workdir(working_dir))
-    if folder is None:
-        made = volatile.Volatile(wanted)
-        return _opened(made, made.start, durable=False)
-    for _ in range(_TRIES - 1):
-        try:
-            return _durable(Path(folder), wanted)
-        except channel_errors.LinkRefused as error:
-            if error.reason != _LEAVING:  # the dispatcher that we found was just about to end
-                raise
-    return _durable(Path(folder), wanted)
+    try:
+        return _volatile(wanted) if folder is None else _durable(Path(folder), wanted)
+    except OSError as error:
+        if isinstance(error, kit_errors.KilnError):
+            raise
+        where = f" ({error.filename})" if error.filename else ""
+        raise kit_errors.ConfigurationError(
+            f"a session cannot be started here: {error.strerror or error}{where}"
+        ) from error
+
+
+def _volatile(wanted: home.Wanted) -> driver.Driver:
+    made = volatile.Volatile(wanted)
+    return _opened(made, made.start, durable=False)
 
 
 def _durable(folder: Path, wanted: home.Wanted) -> driver.Driver:
+    for _ in range(_TRIES - 1):
+        try:
+            return _in_folder(folder, wanted)
+        except channel_errors.LinkRefused as error:
+            if error.reason != _LEAVING:  # the dispatcher that we found was just about to end
+                raise
+    return _in_folder(folder, wanted)
+
+
+def _in_folder(folder: Path, wanted: home.Wanted) -> driver.Driver:
     made = durable.Durable(folder, wanted)
     return _opened(made, lambda: made.start(patience_s=START_S), durable=True)
 
