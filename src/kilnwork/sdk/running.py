@@ -43,11 +43,13 @@ def iterate(
 
 def check_returns(value: Any, count: int) -> None:
     """Raise ValueError unless `value` can be taken apart into so many (`returns=`)."""
-    if count > 1 and not (isinstance(value, tuple | list) and len(value) == count):
-        size = f" of {len(value)}" if isinstance(value, tuple | list) else ""
+    several = isinstance(value, tuple | list)
+    if count > 1 and not (several and len(value) == count):
+        kind = type(value).__name__
+        got = f"a {kind} of {len(value)}" if several else kind
         raise ValueError(
-            f"the task has returns={count}, but its function returned a {type(value).__name__}"
-            f"{size}: return a tuple of {count}"
+            f"the task has returns={count}, but its function returned {got}: return a tuple of "
+            f"{count}"
         )
 
 

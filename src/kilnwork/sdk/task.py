@@ -257,9 +257,9 @@ class Task(Generic[P, R_co]):
     def _named(self, wanted: Any) -> bool:
         """Whether a worker finds this task, or its function, by name, and shall."""
         function = self._function
-        if pickling.taken_along(function.__module__):
-            return False
         found = pickling.located(function)
+        if found is None or pickling.taken_along(function.__module__):
+            return False
         return wanted is found or wanted is function_of(found)
 
     def _state(self) -> dict[str, Any]:

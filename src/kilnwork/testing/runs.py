@@ -406,9 +406,13 @@ def _same(known: Record, record: Record) -> bool:
 
 
 def _info(failed: Record) -> attempts.ErrorInfo:
-    if failed.payload is not None and failed.payload.media_type == attempts.ERROR:
-        return msgspec.msgpack.decode(failed.payload.data, type=attempts.ErrorInfo)
-    return failed.error_info()
+    """Its error; of a chain of inputs that failed for one another, that of the first."""
+    if failed.payload is None or failed.payload.media_type != attempts.ERROR:
+        return failed.error_info()
+    info = msgspec.msgpack.decode(failed.payload.data, type=attempts.ErrorInfo)
+    if failed.reason == Reason.INPUT_FAILED and info.cause is not None:
+        return info.cause
+    return info
 
 
 def _loop_runs() -> bool:

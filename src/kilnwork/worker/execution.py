@@ -241,8 +241,7 @@ class Execution:
             return None, value.task
         if isinstance(value, futures.Future):
             value = value.result()
-        if template.call.returns > 1:
-            _check_returns(value, template.call.returns)
+        running.check_returns(value, template.call.returns)
         return self._packed(value), None
 
     def _packed(self, value: Any) -> attempts.Payload:
@@ -270,13 +269,6 @@ class Execution:
 
 def _itself(value: Any) -> Any:
     return value
-
-
-def _check_returns(value: Any, count: int) -> None:
-    if not isinstance(value, tuple | list):
-        raise TypeError(f"it returned {type(value).__name__}, not the {count} results that it has")
-    if len(value) != count:
-        raise ValueError(f"it returned {len(value)} results, not the {count} that it has")
 
 
 def _sentence(error: BaseException) -> str:

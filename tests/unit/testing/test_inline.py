@@ -192,8 +192,7 @@ def test_result_may_time_out_while_the_task_goes_on(session: InlineSession) -> N
 def test_a_failed_input_fails_what_needs_it_with_the_cause(session: InlineSession) -> None:
     error = add.submit(1, add.submit(fails.submit(), 1)).exception()
     assert isinstance(error, kiln.InputFailed)
-    assert isinstance(error.__cause__, kiln.InputFailed)
-    assert isinstance(error.__cause__.__cause__, ZeroDivisionError)
+    assert isinstance(error.__cause__, ZeroDivisionError)
 
     @kiln.task(accept_failures=True)
     def judge(value: Any) -> str:
