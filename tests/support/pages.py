@@ -1,7 +1,7 @@
 """The documentation as tests read it: pages, links, tables, and the commands in console blocks.
 
 In a ```console block every line from `$ ` to the next `$ ` is one command: pages show no output in
-them, so that a test may run what a reader would type.
+them, so that a test may run what a reader would type. What it prints may follow in a ```text block.
 """
 
 import re
@@ -60,6 +60,12 @@ def kiln_lines(command: str) -> Iterator[list[str]]:
 def blocks(text: str, language: str) -> list[str]:
     """The code blocks of a page that are in one language."""
     return [body for marked, body in _FENCE.findall(text) if marked == language]
+
+
+def steps(text: str) -> Iterator[tuple[str, str]]:
+    """All code blocks of a page in order, each as (language, body)."""
+    for found in _FENCE.finditer(text):
+        yield found[1], found[2]
 
 
 def links(text: str) -> list[str]:
