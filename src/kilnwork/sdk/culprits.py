@@ -49,10 +49,22 @@ def is_depth(error: Exception) -> bool:
 
 
 def describe(error: Exception) -> str:
-    """The error as one would read it at the end of a traceback; what is too deep says so."""
+    """What is wrong, as at the end of a traceback, and what to do about it."""
+    kind = type(error).__name__
     if is_depth(error):
-        return f"{type(error).__name__}: it is nested too deeply, or refers to itself without end"
-    return f"{type(error).__name__}: {error}"
+        return (
+            f"{kind}: it is nested too deeply, or refers to itself without end. It cannot be sent "
+            "to another process: send it flatter, say, as a list with indexes instead of links"
+        )
+    if "generator'" in str(error):
+        return (
+            f"{kind}: {error}. It cannot be sent to another process: send a list of its values; a "
+            "task that yields must be a generator function itself"
+        )
+    return (
+        f"{kind}: {error}. It cannot be sent to another process: send what it is made from, and "
+        "make it in the task"
+    )
 
 
 _NEVER_FAIL = (str, bytes, bytearray, int, float, complex, bool, type(None))

@@ -138,11 +138,7 @@ def dump_by_value(value: Any, *, named: culprits.Named) -> Sequence[Part]:
         path, cause = culprits.find(
             named(), error, attempt=lambda part: _attempt(cloudpickle.Pickler, part)
         )
-        raise errors.NotPicklable(
-            f"{path}: {culprits.describe(cause)}. It cannot be sent to another process: send what "
-            "it is made from, and make it in the task",
-            path=path,
-        ) from cause
+        raise errors.NotPicklable(f"{path}: {culprits.describe(cause)}", path=path) from cause
 
 
 def _attempt(pickler: Any, value: Any) -> Exception | None:

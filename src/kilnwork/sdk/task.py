@@ -13,7 +13,7 @@ import functools
 import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from importlib import import_module
-from typing import Any, Generic, ParamSpec, Self, TypeVar, Unpack, overload
+from typing import Any, Generic, NamedTuple, ParamSpec, Self, TypeVar, Unpack, overload
 
 from kilnwork.data import blobs, holding
 from kilnwork.sdk import errors, futures, mapping, options, pickling, session, shipping, streams
@@ -38,18 +38,24 @@ class _Code:
         self.data: bytes | None = None
 
 
-class _Bound:
+class _Bound(NamedTuple):
     """The number of a task's template in the session that it was last used in.
 
     `environment`: of the session then; that of a slot is its call's.
     """
 
-    __slots__ = ("environment", "number", "session")
+    session: Callable[[], session.Session | None]
+    environment: str | None
+    number: int
+
+
+class _Binding:
+    """Where a task, and its copies that differ only in name or key, are bound."""
+
+    __slots__ = ("now",)
 
     def __init__(self) -> None:
-        self.session: Callable[[], session.Session | None] = lambda: None
-        self.environment: str | None = None
-        self.number = 0
+        self.now = _Bound(lambda: None, None, 0)  # replaced as a whole: any thread may submit
 
 
 class Task(Generic[P, R_co]):
@@ -67,7 +73,7 @@ class Task(Generic[P, R_co]):
         self._name: str | None = None
         self._key: str | None = None
         self._code = _Code(pickling.function_name(function))
-        self._bound = _Bound()
+        self._binding = _Binding()
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Run the function here, in this process, as if it were no task."""
@@ -176,7 +182,7 @@ class Task(Generic[P, R_co]):
             )
         if changed:
             copy._options = options.changed(self._options, changed, of=self._code.name)
-            copy._bound = _Bound()
+            copy._binding = _Binding()
             if copy._options.retry_on != self._options.retry_on:
                 copy._code = _Code(self._code.name)
         return copy
@@ -189,9 +195,9 @@ class Task(Generic[P, R_co]):
     def _send(
         self, here: session.Session, args: tuple[Any, ...], kwargs: dict[str, Any], key: str | None
     ) -> futures.CallFuture[Any]:
-        bound = self._bound
+        bound = self._binding.now
         if bound.session() is not here or bound.environment != here.environment:
-            self._bind(here)
+            bound = self._bind(here)
         arguments, needs = pickling.pack_arguments(args, kwargs, here.blobs)
         return here.submit(
             bound.number,
@@ -203,23 +209,24 @@ class Task(Generic[P, R_co]):
             make=self._future,
         )
 
-    def _bind(self, here: session.Session) -> None:
+    def _bind(self, here: session.Session) -> _Bound:
         """Make the template of this task known to a session."""
         given = self._options
         if given.cluster is None:
             given = options.changed(given, {"cluster": here.cluster}, of=self._code.name)
+        environment = here.environment
         number = here.template(
             options.spec(
                 given,
                 function=self._code.name,
                 code=self._shipped(here),
-                environment=here.environment,
+                environment=environment,
                 stream=isinstance(self, StreamTask),
             )
         )
         here.remember(number, self)
-        self._bound.number, self._bound.session = number, weakref.ref(here)
-        self._bound.environment = here.environment
+        bound = self._binding.now = _Bound(weakref.ref(here), environment, number)
+        return bound
 
     def _shipped(self, here: session.Session) -> str | None:
         """The digest of the blob with this task; None if the workers there can import it."""

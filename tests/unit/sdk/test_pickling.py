@@ -282,6 +282,11 @@ def test_what_is_nested_too_deeply_says_so(blobs: blob_store.Blobs) -> None:
         pickling.pack_value(deep, blobs)
 
 
+def test_a_generator_is_refused_with_what_to_do(blobs: blob_store.Blobs) -> None:
+    with pytest.raises(errors.NotPicklable, match="send a list of its values; a task that yields"):
+        pickling.pack_value((n for n in range(3)), blobs)
+
+
 def test_looking_for_the_culprit_ends_in_values_without_end(blobs: blob_store.Blobs) -> None:
     endless: list[Any] = [threading.Lock()]
     endless.insert(0, endless)
