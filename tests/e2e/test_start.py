@@ -218,6 +218,24 @@ def test_everything_ends_with_a_driver_that_is_killed(program: homes.Program) ->
     program.wait_gone(timeout_s=5)
 
 
+@pytest.mark.parametrize("program", [KILLED], indirect=True)
+def test_what_all_killed_at_once_have_left_is_swept_by_the_next(
+    program: homes.Program, scratch: Path
+) -> None:
+    program.start()
+    assert program.line() == "ready"
+    [dispatcher] = program.alive("kilnwork.dispatch")
+    os.kill(dispatcher, signal.SIGSTOP)  # or it would tidy up
+    program.kill()
+    os.kill(dispatcher, signal.SIGKILL)
+    program.wait_gone(timeout_s=5)
+    [left] = scratch.glob(f"kiln-{os.getuid()}-*")
+    os.utime(left, (0, 0))
+    with kiln.start(slots=1):
+        assert double.submit(1).result(20) == 2
+        waiting.wait_until(lambda: not left.exists(), what="it is swept")
+
+
 FORKED = """
     import multiprocessing, time, kilnwork as kiln
 

@@ -11,7 +11,7 @@ import pytest
 
 import kilnwork as kiln
 from kilnwork.dispatch import journal
-from kilnwork.kit import errors, ids, processes
+from kilnwork.kit import errors, ids, paths, processes
 from kilnwork.sdk import durable, home
 from support import homes, waiting
 
@@ -30,10 +30,12 @@ def mark(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, mark: str) -> Path:
-    """For a journal; whatever is started for it has `mark`."""
-    assert mark
-    return tmp_path / "home"
+def folder(tmp_path: Path, mark: str) -> Iterator[Path]:
+    """For a journal; whatever is started for it has `mark`. Its sockets go when all have ended."""
+    path = tmp_path / "home"
+    yield path
+    waiting.wait_until(lambda: not processes.marked(mark), what="nothing is left", timeout_s=5)
+    assert not paths.runtime_dir(path).exists()
 
 
 @kiln.task

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from kilnwork.kit import errors as kit_errors
 from kilnwork.kit import paths
-from kilnwork.sdk import children, endpoints, errors, home, keeping
+from kilnwork.sdk import children, endpoints, errors, home, keeping, sweeping
 from kilnwork.version import __version__
 
 TAKE_OVER_S = 1.0
@@ -64,7 +64,6 @@ class Durable(home.Home):
 
     def _own(self) -> None:
         """Mind the processes of this folder; those that live go on."""
-        paths.make_private(self._run_dir)
         (self._folder / "blobs").mkdir(mode=0o700, exist_ok=True)
         if not endpoints.token(self._folder):
             home.write_token(self._token_file)
@@ -113,7 +112,7 @@ class Durable(home.Home):
     def _dispatcher_launch(self, listener: socket.socket) -> children.Launch:
         arguments = ["--listen-fd", str(listener.fileno()), "--folder", str(self._folder)]
         arguments += ["--token-file", str(self._token_file)]
-        arguments += ["--idle-seconds", str(home.IDLE_S)]
+        arguments += ["--idle-seconds", str(home.IDLE_S), "--scratch", str(self._run_dir)]
         return children.Launch(
             module="kilnwork.dispatch",
             arguments=[*arguments, "--blobs", str(self._folder / "blobs")],
@@ -121,6 +120,10 @@ class Durable(home.Home):
             keep=(listener.fileno(),),
             log=self._logs / "dispatcher.log",
         )
+
+    def _run(self) -> None:
+        sweeping.socket_folders(sweeping.SOCKETS_IN, now=self._clock.wall())
+        super()._run()
 
     def _dispatcher_ended(self, _: keeping.Kept) -> None:
         self._start_dispatcher()
@@ -139,13 +142,14 @@ class Durable(home.Home):
 
     def _end(self) -> None:
         """Leave running what runs; a dispatcher with nothing to do leaves at once."""
+        self._drop_listener()
         if self._lock.held and self._dispatcher is not None and self._worker is not None:
             self._dispatcher.child.kill(signal.SIGUSR1)
             if self._dispatcher.child.ended(LEAVE_WITHIN_S):
                 self._end_worker(self._worker.child)
+                sweeping.sockets(self._run_dir)
             self._dispatcher.child.forget()
             self._worker.child.forget()
-        self._drop_listener()
         self._lock.release()
 
     def _end_worker(self, worker: children.Child) -> None:

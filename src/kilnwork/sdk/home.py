@@ -128,7 +128,8 @@ class Home:
         return ()
 
     def _listen(self) -> socket.socket:
-        """Make the socket anew."""
+        """Make the socket anew, and its folder: the last dispatcher may have removed it."""
+        paths.make_private(self._run_dir)
         self._socket.unlink(missing_ok=True)
         made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listener = socket.socket(fileno=children.above_streams(made.detach()))

@@ -4,7 +4,6 @@ Used by `local`. A pipe that only the driver holds open tells dispatcher and wor
 even by SIGKILL.
 """
 
-import contextlib
 import fcntl
 import os
 import shutil
@@ -14,12 +13,10 @@ import tempfile
 from pathlib import Path
 
 from kilnwork.kit import paths
-from kilnwork.sdk import children, endpoints, errors, home, keeping
+from kilnwork.sdk import children, endpoints, errors, home, keeping, sweeping
 
 END_WITHIN_S = 0.6
 """How long dispatcher and worker may take to end before they are killed."""
-
-_OLD_S = 60.0
 
 
 class Volatile(home.Home):
@@ -60,7 +57,7 @@ class Volatile(home.Home):
         return (self._owner_read,)
 
     def _run(self) -> None:
-        sweep(self._run_dir.parent, now=self._clock.wall())
+        sweeping.temporary_folders(self._run_dir.parent, now=self._clock.wall())
         super()._run()
 
     def _dispatcher_ended(self, kept: keeping.Kept) -> None:
@@ -108,30 +105,6 @@ def _temporary() -> Path:
     base = tempfile.gettempdir()
     if len(os.fsencode(base)) > paths.MAX_SOCKET_FOLDER - 30:
         base = "/tmp"  # noqa: S108  0700, made by us
-    folder = Path(base) / f"{_prefix()}{os.urandom(6).hex()}"
+    folder = Path(base) / f"{sweeping.prefix()}{os.urandom(6).hex()}"
     folder.mkdir(mode=0o700)
     return folder
-
-
-def _prefix() -> str:
-    return f"kiln-{os.getuid()}-"
-
-
-def sweep(folder: Path, *, now: float) -> None:
-    """Remove what homes have left that were killed with all their processes, or by a reboot."""
-    with contextlib.suppress(OSError):
-        for entry in list(os.scandir(folder)):
-            if entry.name.startswith(_prefix()) and entry.is_dir(follow_symlinks=False):
-                _remove_unused(Path(entry.path), now=now)
-
-
-def _remove_unused(folder: Path, *, now: float) -> None:
-    with contextlib.suppress(OSError):
-        if now - folder.stat().st_mtime < _OLD_S:
-            return
-        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder, ignore_errors=True)
-        finally:
-            os.close(lock)

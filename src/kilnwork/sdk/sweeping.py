@@ -1,0 +1,82 @@
+"""What homes leave that were killed with all their processes, or by a reboot: the next one removes.
+
+Used by `volatile` and `durable`, in the thread of a home, so that no start waits for it. Whatever
+is young, belongs to somebody else, is in use or is not known is left alone.
+"""
+
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+import socket
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+OLD_S = 60.0
+"""A folder that is younger may be of a home that is just starting."""
+
+SOCKETS_IN = Path("/tmp")  # noqa: S108  where `kit.paths.runtime_dir` puts them
+_SOCKETS = re.compile("kiln-[0-9a-f]{16}")
+
+
+def prefix() -> str:
+    """With which the names of our temporary folders begin."""
+    return f"kiln-{os.getuid()}-"
+
+
+def temporary_folders(folder: Path, *, now: float) -> None:
+    """Remove folders of volatile homes that nobody holds a lock on."""
+    for found in _old(folder, lambda name: name.startswith(prefix()), now):
+        with contextlib.suppress(OSError):
+            _remove_unlocked(found)
+
+
+def socket_folders(folder: Path, *, now: float) -> None:
+    """Remove folders with nothing but sockets in them on which nobody listens."""
+    for found in _old(folder, lambda name: bool(_SOCKETS.fullmatch(name)), now):
+        sockets(found)
+
+
+def sockets(folder: Path) -> None:
+    """Remove a folder if there is nothing in it but sockets on which nobody listens."""
+    with contextlib.suppress(OSError):
+        entries = list(folder.iterdir())
+        if not any(map(_in_use, entries)):
+            for entry in entries:
+                entry.unlink(missing_ok=True)
+            folder.rmdir()
+
+
+def _old(folder: Path, ours: Callable[[str], bool], now: float) -> Iterator[Path]:
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if ours(entry.name) and entry.is_dir(follow_symlinks=False):
+                found = entry.stat(follow_symlinks=False)
+                if found.st_uid == os.getuid() and now - found.st_mtime > OLD_S:
+                    yield Path(entry.path)
+
+
+def _remove_unlocked(folder: Path) -> None:
+    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        os.close(lock)
+
+
+def _in_use(path: Path) -> bool:
+    """True of a socket that takes connections, and of everything that is no socket."""
+    if not stat.S_ISSOCK(path.lstat().st_mode):
+        return True
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as trying:
+        trying.setblocking(False)
+        try:
+            trying.connect(str(path))
+        except ConnectionRefusedError:
+            return False
+        except OSError:
+            return True
+    return True

@@ -1,0 +1,71 @@
+"""What homes left that were killed with all their processes: removed if nobody can want it."""
+
+import fcntl
+import os
+import shutil
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kilnwork.sdk import sweeping
+from support import short
+
+PREFIX = f"kiln-{os.getuid()}-"
+FOREIGN = f"kiln-{(1 << 30)}-x"
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    made = short.folder()
+    yield made
+    shutil.rmtree(made)
+
+
+def age(path: Path) -> float:
+    """Make it look an hour old; gives now."""
+    now = path.stat().st_mtime
+    os.utime(path, (now - 3600, now - 3600))
+    return now
+
+
+def test_old_temporary_folders_that_nobody_holds_are_removed(tmp_path: Path) -> None:
+    names = (f"{PREFIX}old", f"{PREFIX}held", f"{PREFIX}young", "kiln-w-x", FOREIGN)
+    for name in names:
+        (tmp_path / name / "blobs").mkdir(parents=True)
+    (tmp_path / f"{PREFIX}link").symlink_to(tmp_path / "kiln-w-x")
+    for name in names:
+        if not name.endswith("young"):
+            now = age(tmp_path / name)
+    held = os.open(tmp_path / f"{PREFIX}held", os.O_RDONLY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        sweeping.temporary_folders(tmp_path, now=now)
+    finally:
+        os.close(held)
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {*names, f"{PREFIX}link"} - {f"{PREFIX}old"}
+    sweeping.temporary_folders(tmp_path / "gone", now=now)
+
+
+def test_old_folders_of_sockets_without_a_listener_are_removed(folder: Path) -> None:
+    dead, live, young, odd, empty = (folder / f"kiln-{number:016x}" for number in range(5))
+    kept = []
+    for path in (dead, live, young, odd, empty):
+        path.mkdir()
+    for path in (dead, live, young, odd):
+        made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        made.bind(str(path / "channel.sock"))
+        made.listen()
+        if path == live:
+            kept.append(made)
+        else:
+            made.close()
+    (odd / "file").touch()
+    now = [age(path) for path in (dead, live, odd, empty)][-1]
+    sweeping.socket_folders(folder, now=now)
+    assert {path.name for path in folder.iterdir()} == {live.name, young.name, odd.name}
+    assert (odd / "channel.sock").is_socket(), "nothing of it is touched"
+    for made in kept:
+        made.close()
