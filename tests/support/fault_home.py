@@ -4,6 +4,7 @@ import collections
 import contextlib
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -12,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from kilnwork.kit import ids, processes
+from kilnwork.kit import ids, paths, processes
 from support import waiting
 
 TESTS = Path(__file__).parent.parent
@@ -140,6 +141,7 @@ class FaultHome:
         while processes.belonging(None, marker=self.mark) and time.monotonic() < deadline:
             processes.kill_belonging(None, marker=self.mark)
             time.sleep(0.05)
+        shutil.rmtree(paths.runtime_dir(self.folder / "home"), ignore_errors=True)
 
     def assert_sound(self, *, tasks: int, losses: int, failures: int = 0) -> None:
         """The journal's invariants, and that what the tasks noted agrees with it.
