@@ -1,0 +1,73 @@
+"""docs/explanation/semantics.md names tests that exist, and the numbers that the code has."""
+
+import re
+
+import pytest
+
+from kilnwork.api import attempts
+from kilnwork.dispatch import (
+    feeding,
+    hub,
+    memory,
+    retention,
+    retrying,
+    settings,
+    volatile,
+)
+from kilnwork.sdk import driver, failures, options, plain, session
+from kilnwork.worker import slot_session
+from support import pages
+
+PAGE = (pages.DOCS / "explanation" / "semantics.md").read_text()
+FLOWING = " ".join(PAGE.split())
+SECTIONS = pages.sections(PAGE, 2)
+PROOF = pages.table(SECTIONS["Proof"])
+NAMED = [
+    pytest.param(*found.split("::"), id=found.partition("::")[2])
+    for row in PROOF
+    for found in re.findall(r"[\w/]+\.py::\w+", row.cells[2])
+]
+
+
+@pytest.mark.parametrize(("file", "name"), NAMED)
+def test_what_is_named_as_proof_is_a_test(file: str, name: str) -> None:
+    source = (pages.ROOT / file).read_text()
+    assert re.search(rf"^(async )?def {name}\(", source, re.MULTILINE)
+
+
+def test_every_invariant_has_a_proof() -> None:
+    numbers = [int(row.key) for row in PROOF if row.key]
+    assert numbers == [*range(1, 10)]
+    assert all("::" in row.cells[2] for row in PROOF)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        f"leaves {settings.IDLE_S:g} s after the last",
+        f"limited to {retrying.MAX_EXCUSED};",
+        f"for acceptance, {driver.ACCEPTED_S:g} s at most",
+        f"ended less than {slot_session.FLUSH_S * 1000:g} ms before",
+        f"its lease ({hub.Options().lease_s:g} s)",
+        f"remembered ({retention.KEEP_S / 86_400:g} days after",
+        f"keeps {volatile.KEEP_BYTES >> 20} MiB of what is over",
+        f"After `kill_grace` ({options.KILL_GRACE_S:g} s)",
+        f"short (under {feeding.SHORT_S * 1000:g} ms on average)",
+        f"some {feeding.AHEAD_S * 1000:g} ms of work, at most {feeding.MOST_AHEAD} calls",
+        f"{session.UNACCEPTED_CALLS:,} calls or {session.UNACCEPTED_BYTES >> 20} MiB of one",
+        f"while {memory.CROWD:,} calls of a cluster",
+        f"Up to {attempts.MAX_INLINE_BYTES >> 10} KiB a value is in the journal",
+    ],
+)
+def test_numbers_are_those_of_the_code(told: str) -> None:
+    assert told in FLOWING
+
+
+def test_other_numbers_are_those_of_the_code() -> None:
+    assert feeding.PROCESSES_A_SEAT == 8
+    assert "up to eight for each slot" in FLOWING
+    assert plain.MAX_INTEGER == 2**53
+    kept = failures.MAX_TRACEBACK + failures.MAX_TEXT + failures.MAX_NOTES + failures.MAX_PICKLED
+    assert kept < attempts.MAX_INLINE_BYTES == 64 << 10
+    made = options.Options()
+    assert (made.retries, made.max_losses) == (0, 3)
