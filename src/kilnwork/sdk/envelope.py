@@ -199,10 +199,23 @@ def _enveloped(parts: list[Part], buffers: list[memoryview]) -> Sequence[Part]:
 
 
 def load(data: Part) -> Any:
-    """The value of what `dump` gave, joined. Arrays in it are views of `data`."""
-    if bytes(data[:4]) != _MAGIC:
+    """The value of what `dump` gave, joined. Arrays in it are views of `data`.
+
+    Raises whatever unpickling raises; a missing module says what to do.
+    """
+    try:
+        if bytes(data[:4]) == _MAGIC:
+            return _load_with_buffers(memoryview(data))
         return pickle.loads(data)  # noqa: S301 - from our own trust domain: one cluster
-    view = memoryview(data)
+    except ModuleNotFoundError as error:
+        error.add_note(
+            f"The process that needs this value cannot import {error.name!r}. If that is a worker: "
+            "install it there, or ship it, kiln.connect(…, working_dir='.') or modules=[…]"
+        )
+        raise
+
+
+def _load_with_buffers(view: memoryview) -> Any:
     _, count, stream = _HEAD.unpack_from(view)
     sizes = struct.unpack_from(f"<{count}Q", view, _HEAD.size)
     at = _HEAD.size + 8 * count

@@ -352,6 +352,15 @@ def test_modules_that_no_worker_can_import_are_taken_along(tmp_path: Path) -> No
     assert called_elsewhere(tmp_path, data, "7") == "35"
 
 
+def test_a_module_that_is_missing_says_what_to_do(blobs: blob_store.Blobs) -> None:
+    payload = attempts.Payload(attempts.PICKLE, b"cnot_here\nThing\n.")
+    with pytest.raises(ModuleNotFoundError) as caught:
+        pickling.unpack_value(payload, blobs)
+    (note,) = caught.value.__notes__
+    assert "cannot import 'not_here'" in note
+    assert "modules=[…]" in note
+
+
 def called_elsewhere(folder: Path, data: bytes | None, argument: str) -> str:
     assert data is not None
     (folder / "code").write_bytes(data)
