@@ -6,8 +6,10 @@ print; `…` stands for anything, and what takes a moment to be so is looked at 
 
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from itertools import takewhile
+from pathlib import Path
 
 import pytest
 
@@ -92,6 +94,17 @@ def test_every_program_and_command_does_what_the_page_says(up: up_support.Up) ->
     waiting.wait_until(
         lambda: not processes.belonging(None, marker=mark), what="all processes have ended"
     )
+
+
+def test_the_program_of_the_readme_counts_the_words_of_the_readme(tmp_path: Path) -> None:
+    readme = pages.ROOT / "README.md"
+    (program,) = pages.blocks(readme.read_text(), "python")
+    script = tmp_path / "words.py"
+    script.write_text(program)
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, cwd=pages.ROOT, check=True
+    )
+    assert done.stdout == f"{len(readme.read_text().split())}\n"
 
 
 def test_what_a_reader_does_beforehand_is_on_the_page() -> None:
