@@ -213,6 +213,9 @@ def test_cancel_ends_a_call(server: up_support.Up, tmp_path: Path) -> None:
         waiting.wait_until(note.exists, what="it runs")
         assert "not over" in server.kiln("retry", future.id, check=False).stderr
         server.kiln("cancel", "--wait", future.id)
+        assert server.kiln("wait", future.id).stdout == f"{future.id} condition met\n"
+        assert server.kiln("wait", future.id, "--for=state=Success", check=False).returncode == 6
+        assert server.kiln("wait", future.id, "--for=delete", check=False).returncode == 2
         assert isinstance(future.exception(20), kiln.Cancelled)
 
 

@@ -23,7 +23,12 @@ from kilnwork.kube import transport
 def command(tasks: tuple[str, ...], wait: bool, timeout: float | None) -> None:  # noqa: FBT001
     """Stop tasks: SIGTERM, their grace period, SIGKILL to all they started.
 
-    Children are stopped with their parent. A task that is over already stays as it is.
+    \b
+    kiln cancel hello
+    kiln tasks --state Running --function train:fit -o name | xargs kiln cancel --wait
+
+    A Python function gets kiln.Cancelled raised in it instead of SIGTERM. Children are stopped with
+    their parent. A task that is over already stays as it is.
     """
     names = [kinds.task_name(word) for word in tasks]
 

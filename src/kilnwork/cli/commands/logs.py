@@ -29,6 +29,10 @@ def command(
 ) -> None:
     """Print what a task printed, standard output and error in one.
 
+    \b
+    kiln logs -f hello
+    kiln logs --tail 20 0199a0d2-7c1e-7d35-8a51-0d4c5c1f2a10
+
     With -f and no --attempt the next attempts follow, until the task is over.
     """
     asked = {"run": run, "attempt": attempt, "tail": tail}

@@ -1,11 +1,13 @@
 """`kiln wait`: wait until objects have a state or condition, or are gone."""
 
+import contextlib
 from collections.abc import Callable
 
 import click
 
 from kilnwork.api import meta, resource, task
 from kilnwork.cli import completing, errors, options, render, session, waiting
+from kilnwork.kube import errors as kube_errors
 
 _IN_WORDS = {"delete": "gone", "final": "over"}
 _STATES = {state.lower(): state for state in task.State}
@@ -36,7 +38,10 @@ def command(words: tuple[str, ...], wanted: str, timeout: float | None) -> None:
 
     \b
     kiln wait task-0 --for=state=Success --timeout=60s
+    kiln wait 0199a0d2-7c1e-7d35-8a51-0d4c5c1f2a10
     kiln wait taskcluster/default --for=condition=Available
+
+    A task that is no object, named by its id, can be waited for until it is over.
 
     Ends with 5 when the time is over, with 6 when a task ends in another state than the one that
     is waited for.
@@ -44,6 +49,9 @@ def command(words: tuple[str, ...], wanted: str, timeout: float | None) -> None:
 
     async def work(s: session.Session) -> None:
         for word in words:
+            if "/" not in word and await _spawned(s, word):
+                await _until_over(s, word, wanted, timeout_s=timeout)
+                continue
             subject = await _subject(s, word)
             name = render.full_name(subject.resource, subject.name)
             check_kind(wanted, subject.resource)
@@ -53,6 +61,33 @@ def command(words: tuple[str, ...], wanted: str, timeout: float | None) -> None:
             click.echo(f"{name} {'deleted' if wanted == 'delete' else 'condition met'}")
 
     session.run(work)
+
+
+async def _spawned(s: session.Session, name: str) -> bool:
+    """True of a task that only the journal has."""
+    path = s.path(resource.TASKS, name, namespace=s.one_namespace())
+    try:
+        await s.ask("GET", path)
+    except kube_errors.NotFound:
+        with contextlib.suppress(kube_errors.NotFound):
+            return not (await s.get_json(s.tasks_path(name)))["declared"]
+    return False
+
+
+async def _until_over(
+    s: session.Session, name: str, wanted: str, *, timeout_s: float | None
+) -> None:
+    state = _state_of(wanted)
+    if state is None and wanted != "final":
+        raise errors.Unusable(
+            f"{name} is no object: only --for=final and --for=state=NAME are known"
+        )
+    if state is not None and not task.State(state).final:
+        raise errors.Unusable(f"{name} is no object: only its end can be waited for")
+    ended = await waiting.for_final(s, name, timeout_s=timeout_s)
+    if state not in (None, ended):
+        raise errors.TaskFailed(f"task {name} will not be {state}: it is {ended}")
+    click.echo(f"{name} condition met")
 
 
 async def _subject(s: session.Session, word: str) -> waiting.Subject:
@@ -80,13 +115,19 @@ def test_of(wanted: str, name: str) -> waiting.Test:
     what, _, value = wanted.partition("=")
     if what == "condition" and value:
         return _existing(_condition(value), name)
-    state = _STATES.get((value if what == "state" else wanted).lower())
+    state = _state_of(wanted)
     if state is None:
         states = ", ".join(task.State)
         raise errors.Unusable(
             f"--for={wanted}: write state=NAME ({states}), condition=TYPE, delete or final"
         )
     return _existing(_state(state, name), name)
+
+
+def _state_of(wanted: str) -> task.State | None:
+    """The state in `state=NAME` or `NAME`."""
+    what, _, value = wanted.partition("=")
+    return _STATES.get((value if what == "state" else wanted).lower())
 
 
 def _existing(test: Callable[[meta.JsonObject], bool], name: str) -> waiting.Test:
