@@ -93,6 +93,17 @@ async def test_the_last_words_of_a_slot_come_before_its_end(
     assert worker.out.read_text() == "one\ntwo\n"
 
 
+@pytest.mark.usefixtures("worker")
+async def test_native_code_that_never_lets_go_can_print_any_amount(
+    hub: scripted_slots.SlotHub,
+) -> None:
+    slot = await hub.open()
+    size = 2 << 20
+    ref = hub.call(slot, f"{F}:print_natively", size)
+    assert await hub.result(slot, ref) == size
+    assert bytes(slot.logs[ref]) == b"x" * size + b"done\n"
+
+
 async def test_a_worker_whose_output_nobody_reads_any_more_goes_on(
     hub: scripted_slots.SlotHub, tmp_path: Path
 ) -> None:

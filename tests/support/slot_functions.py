@@ -298,3 +298,13 @@ def say_and_die(before: str, seconds: float, after: str) -> None:
     time.sleep(seconds)
     print(after)
     os._exit(3)
+
+
+def print_natively(size: int) -> int:
+    """Holds the interpreter lock while it writes, as a C extension may."""
+    write = ctypes.PyDLL(None).write
+    data, written = b"x" * size, 0
+    while written < size:
+        written += write(1, data[written:], size - written)
+    print("done")
+    return written

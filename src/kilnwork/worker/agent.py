@@ -108,6 +108,7 @@ class Agent:
         self._nursery.adopt(zygote)
         self._reaper.start()
         self._crew.start("link", self._hold_link())
+        self._crew.start("relief", self._slots.relieve())
         try:
             await self._stopping.wait()
             await self._end_all()

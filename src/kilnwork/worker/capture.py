@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import TextIO
 
 from kilnwork.channel import messages
-from kilnwork.worker import holdings, lines
+from kilnwork.worker import holdings, lines, page
 
 READ_BYTES = 1 << 16
 PIPE_BYTES = 1 << 20
@@ -28,16 +28,34 @@ PIPE_BYTES = 1 << 20
 KEPT_BYTES = 1 << 20
 """Of what was sent last, to be sent again on a new connection."""
 
+AWAY_BYTES = KEPT_BYTES // 2
+"""So much is read while nobody can be told of it."""
+
+MOST_READS = 64
+"""At once: a process may print faster than we read."""
+
 _STDOUT, _STDERR = 1, 2
 
 
 class Capture:
-    """See the module; `attach` makes it this process's output. All of it under `Holdings.lock`."""
+    """See the module; all of it under `Holdings.lock`. `pipe`: both ends, which it owns.
 
-    def __init__(self, reading: int, writing: int, *, send: Callable[[messages.Log], None]) -> None:
-        self._reading = reading
-        self._writing = writing
+    `send` passes output on, `room` says whether it will arrive soon.
+    """
+
+    def __init__(
+        self,
+        pipe: tuple[int, int],
+        sheet: page.Page,
+        *,
+        send: Callable[[messages.Log], None],
+        room: Callable[[], bool],
+    ) -> None:
+        self._reading, self._writing = reading, writing = pipe
+        self._page = sheet
         self._send = send
+        self._room = room
+        self._away_bytes = 0
         self._shared = Shared(os.dup(_STDOUT))
         self._lines = lines.Lines(self._shared)
         self._kept: collections.deque[messages.Log] = collections.deque()
@@ -58,26 +76,41 @@ class Capture:
         except (OSError, ValueError):
             self._attach()
         fcntl.ioctl(self._reading, termios.FIONREAD, self._count)
-        if not self._count[0]:
+        if not self._count[0] and not self._page.is_spilt:
             return False
-        self.drain(level)
+        self._drain(level)
         self._lines.close()
         return True
 
-    def drain(self, level: holdings.Level) -> None:
-        """Pass on what is in the pipe."""
-        while True:
-            try:
-                data = os.read(self._reading, READ_BYTES)
-            except BlockingIOError:
-                return
-            message = messages.Log(level.ref, level.printed, data)
-            level.printed += len(data)
-            self._keep(message)
-            self._send(message)
-            self._lines.write(data)
-            if len(data) < READ_BYTES:
-                return
+    def drain_some(self, level: holdings.Level) -> None:
+        """The same while it runs: it may have to wait, with the pipe full, until we have room."""
+        if self._room():
+            self._away_bytes = 0
+        elif self._away_bytes >= AWAY_BYTES:
+            return
+        self._drain(level)
+
+    def _drain(self, level: holdings.Level) -> None:
+        """Pass on what the agent has read for us and what is in the pipe, but not for ever."""
+        with self._page.locked():
+            while data := self._page.fetch(READ_BYTES):
+                self._pass_on(level, data)
+            for _ in range(MOST_READS):
+                try:
+                    data = os.read(self._reading, READ_BYTES)
+                except BlockingIOError:
+                    return
+                self._pass_on(level, data)
+                if len(data) < READ_BYTES:
+                    return
+
+    def _pass_on(self, level: holdings.Level, data: bytes) -> None:
+        message = messages.Log(level.ref, level.printed, data)
+        level.printed += len(data)
+        self._away_bytes += len(data)
+        self._keep(message)
+        self._send(message)
+        self._lines.write(data)
 
     def repair(self) -> None:
         """Whatever a call has done to 1 and 2, `sys.stdout` and `sys.stderr`: they are ours."""

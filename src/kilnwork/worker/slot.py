@@ -59,7 +59,6 @@ def live(here: Surroundings, birth: Birth) -> None:
     _widen_stack()
     _quieten_logs()
     sheet = page.Page(birth.page)
-    os.close(birth.page)
     held = slot_session.SlotSession(
         slot=birth.slot,
         secret=birth.secret,

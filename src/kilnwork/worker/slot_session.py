@@ -78,7 +78,7 @@ class SlotSession(session.Session):
         self._execution = execution.Execution(self, clock=clock)
         self._guard = interrupts.Interrupts(self._stack, doors=execution.DOORS)
         self._execution.guard = self._guard
-        self._capture = capture.Capture(*pipe, send=self._send_soon)
+        self._capture = capture.Capture(pipe, sheet, send=self._send, room=self._has_room)
         self._main = threading.get_ident()
         self._threads = 0
         self._ended_bytes = 0
@@ -406,7 +406,7 @@ class SlotSession(session.Session):
         with self._held.lock:
             level = self._stack[-1] if self._stack else None
             if level is not None:
-                self._capture.drain(level)
+                self._capture.drain_some(level)
                 self._page.write(level.ref, level.started, level.printed)
                 if not level.reported and self._wall() - level.started >= STARTED_S:
                     self.link.send(self._held.started(level))
@@ -447,8 +447,10 @@ class SlotSession(session.Session):
             self._guard.ask()
             self.link.wake()
 
-    def _send_soon(self, message: messages.Log) -> None:
-        self.link.send(message)
+    def _has_room(self) -> bool:
+        """The dispatcher reads what we say."""
+        outbox = self.link.outbox
+        return self.link.socket is not None and outbox.waiting_bytes < FLUSH_BYTES
 
 
 _RUN = execution.Execution.run.__code__

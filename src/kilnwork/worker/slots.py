@@ -5,12 +5,16 @@ on which the slot keeps what is on top, and the end of the pipe for output, in w
 died may have left its last words.
 """
 
+import array
 import asyncio
 import contextlib
+import fcntl
 import hashlib
 import logging
 import os
 import secrets
+import termios
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kilnwork.api import reasons
@@ -22,6 +26,9 @@ log = logging.getLogger(__name__)
 PAUSE_S = 1.0
 """A slot that ended before it ran anything is reported so much later: no storm of openings."""
 
+RELIEF_S = 1.0
+RELIEF_BYTES = 1 << 20
+
 LONGEST_LAST_WORDS = 1 << 20
 
 
@@ -29,16 +36,18 @@ LONGEST_LAST_WORDS = 1 << 20
 class _Slot:
     """One slot that was asked for.
 
-    `reading`: the end of its pipe for output that is kept here. `opened`: the loop's clock.
-    `asked`, `reason`: see `messages.SlotGone`.
+    `reading`: the end of its pipe for output that is kept here, -1 once all is read. `opened`: the
+    loop's clock. `asked`, `reason`: see `messages.SlotGone`. `stuck`: what was on top when its pipe
+    was last seen full.
     """
 
     opening: messages.SlotOpening
-    page: page.Page
+    sheet: page.Page
     reading: int
     opened: float
     asked: bool = False
     reason: str = ""
+    stuck: page.Top | None = None
 
 
 class Slots:
@@ -67,12 +76,12 @@ class Slots:
         secret = secrets.token_hex(32)
         opening = messages.SlotOpening(name, hashlib.sha256(secret.encode()).digest())
         try:
-            sheet, reading, writing, ours = _descriptors()
+            sheet, reading, writing, *ours = _descriptors()
         except OSError as error:
             self.refuse(name, f"the worker cannot open a slot: {error.strerror}")
             return
         opened = asyncio.get_running_loop().time()
-        self._slots[name] = _Slot(opening, page.Page(sheet), ours, opened)
+        self._slots[name] = _Slot(opening, page.Page(ours[0]), ours[1], opened)
         self._link.send(opening)
         try:
             self._nursery.bear(name, secret, (sheet, reading, writing))
@@ -104,7 +113,7 @@ class Slots:
     def gone(self, report: births.Gone) -> None:
         """A slot has ended; what runs in no slot any more is told after its last words."""
         slot = self._slots[report.slot]
-        top = slot.page.read()
+        top = slot.sheet.read()
         self._pass_on_last_words(slot, top)
         loop = asyncio.get_running_loop()
         early = loop.time() - slot.opened < PAUSE_S and top is None and not slot.asked
@@ -114,6 +123,32 @@ class Slots:
         else:
             self._tell(slot, report, top)
 
+    async def relieve(self) -> None:
+        """Now and then take the output of slots that do not read it themselves, for ever.
+
+        A slot reads its own output, but cannot while native code prints without ever letting go of
+        the interpreter, and that code waits until somebody has read.
+        """
+        while True:
+            await asyncio.sleep(RELIEF_S)
+            for slot in self._slots.values():
+                if slot.reading >= 0:
+                    self._relieve(slot)
+
+    def _relieve(self, slot: _Slot) -> None:
+        sheet, pipe = slot.sheet, slot.reading
+        before, slot.stuck = slot.stuck, sheet.read() if _is_full(pipe) else None
+        if slot.stuck is None or before != slot.stuck or not sheet.has_room:
+            return
+        if sheet.try_lock():
+            try:
+                if _is_full(pipe):
+                    sheet.spill(pipe, RELIEF_BYTES)
+            except OSError as error:
+                log.warning("output cannot be taken", extra={"why": str(error)})
+            finally:
+                sheet.unlock()
+
     def close(self) -> None:
         """Nothing is reported any more."""
         for timer in self._late:
@@ -122,7 +157,7 @@ class Slots:
     def _tell(self, slot: _Slot, report: births.Gone, top: page.Top | None) -> None:
         name, asked, reason = report.slot, slot.asked, slot.reason
         self._slots.pop(name, None)
-        slot.page.close()
+        slot.sheet.close()
         message = report.message or outcomes.end_of_slot(report.code)
         code = None if report.code is None else outcomes.shell_code(report.code)
         ref = None if top is None else top.ref
@@ -137,28 +172,44 @@ class Slots:
         """What nobody has read from the pipe belongs to what ran last."""
         copied = lines.Lines(self._mirror)
         offset = 0 if top is None else top.printed
-        end = offset + LONGEST_LAST_WORDS
-        with contextlib.suppress(BlockingIOError):
-            while offset < end and (data := os.read(slot.reading, output.READ_BYTES)):
-                copied.write(data)
-                if top is not None:
-                    self._link.send(messages.Log(top.ref, offset, data))
-                offset += len(data)
+        for data in _last_words(slot):
+            copied.write(data)
+            if top is not None:
+                self._link.send(messages.Log(top.ref, offset, data))
+            offset += len(data)
         copied.close()
         os.close(slot.reading)
+        slot.reading = -1
 
 
-def _descriptors() -> tuple[int, int, int, int]:
-    """Page, both ends of the pipe for output, and its read end once more, for us."""
+def _last_words(slot: _Slot) -> Iterator[bytes]:
+    left = LONGEST_LAST_WORDS
+    while left > 0 and (data := slot.sheet.fetch(output.READ_BYTES)):
+        left -= len(data)
+        yield data
+    with contextlib.suppress(BlockingIOError):
+        while left > 0 and (data := os.read(slot.reading, output.READ_BYTES)):
+            left -= len(data)
+            yield data
+
+
+def _is_full(pipe: int) -> bool:
+    """As good as: what does not fit at once makes the writer wait."""
+    waiting = array.array("i", [0])
+    fcntl.ioctl(pipe, termios.FIONREAD, waiting)
+    return waiting[0] + output.READ_BYTES > fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ)
+
+
+def _descriptors() -> list[int]:
+    """Page, both ends of the pipe for output; and the page and the read end once more, for us."""
     made: list[int] = []
     try:
         made.append(page.create())
         made += os.pipe()
-        made.append(os.dup(made[1]))
+        made += os.dup(made[0]), os.dup(made[1])
     except OSError:
         for descriptor in made:
             os.close(descriptor)
         raise
     os.set_blocking(made[1], False)
-    sheet, reading, writing, ours = made
-    return sheet, reading, writing, ours
+    return made
