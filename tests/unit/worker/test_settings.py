@@ -48,3 +48,24 @@ def test_slots_that_are_no_number(slots: str) -> None:
 def test_a_channel_of_another_kind() -> None:
     with pytest.raises(errors.ConfigurationError, match="unix:/PATH"):
         settings.from_environment({**GIVEN, "KILN_CHANNEL": "tcp:host:7445"})
+
+
+def test_where_slots_run_and_import(tmp_path: Path) -> None:
+    found = settings.from_environment(GIVEN)
+    assert (found.workdir, found.pythonpath, found.owner) == (None, (), None)
+    given = {**GIVEN, "KILN_WORKDIR": str(tmp_path), "KILN_PYTHONPATH": "/a::/b"}
+    found = settings.from_environment(given)
+    assert (found.workdir, found.pythonpath) == (tmp_path, ("/a", "/b"))
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "message"),
+    [
+        ("KILN_WORKDIR", "/no/such/folder", "which is no folder here"),
+        ("KILN_OWNER_FD", "9999", "must be the number of an open descriptor"),
+        ("KILN_OWNER_FD", "x", "must be the number of an open descriptor"),
+    ],
+)
+def test_what_cannot_be_used_says_so(variable: str, value: str, message: str) -> None:
+    with pytest.raises(errors.ConfigurationError, match=message):
+        settings.from_environment({**GIVEN, variable: value})
