@@ -13,17 +13,7 @@ from kilnwork.channel import messages
 from kilnwork.dispatch import hub, journal, store, volatile
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
-from support import raw_calls, raw_worker
-
-
-class OneSecret:
-    """Every cluster and every namespace has the same token."""
-
-    async def verify(self, namespace: str, cluster: str, credential: str) -> bool:
-        return credential == "secret"
-
-    async def verify_driver(self, namespace: str, credential: str) -> bool:
-        return credential == "secret"
+from support import raw_calls, raw_worker, verifiers
 
 
 @asynccontextmanager
@@ -33,7 +23,7 @@ async def running(
     dispatcher = hub.Hub(
         kept,
         clock=clocks.SystemClock(),
-        verifier=OneSecret(),
+        verifier=verifiers.OneSecret(),
         logs_dir=folder / "logs",
         entropy=ids.system_entropy(),
         options=options or hub.Options(blobs_dir=folder / "blobs"),

@@ -10,19 +10,9 @@ from kilnwork.channel import messages
 from kilnwork.dispatch import hub, journal
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
-from support import raw_calls, raw_worker
+from support import raw_calls, raw_worker, verifiers
 
 ONE = attempts.Payload(attempts.JSON, b"1")
-
-
-class OneSecret:
-    """Every cluster and every namespace has the same token."""
-
-    async def verify(self, namespace: str, cluster: str, credential: str) -> bool:
-        return credential == "secret"
-
-    async def verify_driver(self, namespace: str, credential: str) -> bool:
-        return credential == "secret"
 
 
 @asynccontextmanager
@@ -30,7 +20,7 @@ async def running(folder: Path) -> AsyncIterator[hub.Hub]:
     dispatcher = hub.Hub(
         journal.Journal(folder / "journal.db"),
         clock=clocks.SystemClock(),
-        verifier=OneSecret(),
+        verifier=verifiers.OneSecret(),
         logs_dir=folder / "logs",
         entropy=ids.system_entropy(),
     )

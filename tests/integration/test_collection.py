@@ -14,20 +14,10 @@ from kilnwork.data import blobs
 from kilnwork.dispatch import collection, hub, journal, volatile
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
-from support import raw_calls, raw_worker
+from support import raw_calls, raw_worker, verifiers
 
 HOUR = 3600.0
 WEEK = 7 * 24 * HOUR
-
-
-class OneSecret:
-    """Every cluster and every namespace has the same token."""
-
-    async def verify(self, namespace: str, cluster: str, credential: str) -> bool:
-        return credential == "secret"
-
-    async def verify_driver(self, namespace: str, credential: str) -> bool:
-        return credential == "secret"
 
 
 @pytest.fixture
@@ -39,7 +29,7 @@ def a_hub(folder: Path, clock: clocks.ManualClock, *, durable: bool) -> hub.Hub:
     return hub.Hub(
         journal.Journal(folder / "journal.db") if durable else volatile.Volatile(),
         clock=clock,
-        verifier=OneSecret(),
+        verifier=verifiers.OneSecret(),
         logs_dir=folder / "logs",
         entropy=ids.system_entropy(),
         options=hub.Options(blobs_dir=folder / "blobs", lease_s=1e9),

@@ -11,14 +11,7 @@ import pytest
 from kilnwork.api import task
 from kilnwork.dispatch import hub, journal, model
 from kilnwork.kit import clock, ids
-from support import short, waiting, worker_process
-
-
-class AnyToken:
-    """Knows one token."""
-
-    async def verify(self, namespace: str, cluster: str, credential: str) -> bool:
-        return (namespace, cluster, credential) == ("default", "counter", "opensesame")
+from support import short, verifiers, waiting, worker_process
 
 
 class House:
@@ -34,7 +27,7 @@ class House:
         return hub.Hub(
             journal.Journal(self.folder / "journal.db"),
             clock=clock.SystemClock(),
-            verifier=AnyToken(),
+            verifier=verifiers.OneSecret("opensesame"),
             logs_dir=self.folder / "logs",
             entropy=ids.system_entropy(),
         )

@@ -15,17 +15,10 @@ from kilnwork.channel import messages
 from kilnwork.dispatch import errors, hub, journal, model
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
-from support import raw_worker, waiting
+from support import raw_worker, verifiers, waiting
 
 FAILED = attempts.Outcome(attempts.Ending.FAILED, "NonZeroExit", "exit 1", exit_code=1)
 STOPPED = attempts.Outcome(attempts.Ending.STOPPED, "Killed", exit_code=143)
-
-
-class OneSecret:
-    """Every cluster has the same token."""
-
-    async def verify(self, namespace: str, cluster: str, credential: str) -> bool:
-        return credential == "secret"
 
 
 @pytest.fixture
@@ -43,7 +36,7 @@ async def running(
     dispatcher = hub.Hub(
         journal.Journal(folder / "journal.db"),
         clock=clock or clocks.SystemClock(),
-        verifier=OneSecret(),
+        verifier=verifiers.OneSecret(),
         logs_dir=folder / "logs",
         entropy=ids.system_entropy(),
         options=options or hub.Options(),

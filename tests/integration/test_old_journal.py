@@ -13,16 +13,9 @@ from kilnwork.channel import messages
 from kilnwork.dispatch import errors, hub, journal, model, statements
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
-from support import raw_worker
+from support import raw_worker, verifiers
 
 SPEC = api_task.TaskSpec(command=("true",))
-
-
-class OneSecret:
-    """Every cluster has the same token."""
-
-    async def verify(self, namespace: str, cluster: str, credential: str) -> bool:
-        return credential == "secret"
 
 
 @asynccontextmanager
@@ -30,7 +23,7 @@ async def running(folder: Path) -> AsyncIterator[hub.Hub]:
     dispatcher = hub.Hub(
         journal.Journal(folder / "journal.db"),
         clock=clocks.SystemClock(),
-        verifier=OneSecret(),
+        verifier=verifiers.OneSecret(),
         logs_dir=folder / "logs",
         entropy=ids.system_entropy(),
     )

@@ -11,16 +11,9 @@ from kilnwork.channel import messages
 from kilnwork.dispatch import hub, journal, model, retention
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
-from support import raw_worker
+from support import raw_worker, verifiers
 
 WEEK_S = 7 * 86_400.0
-
-
-class OneSecret:
-    """Every cluster has the same token."""
-
-    async def verify(self, namespace: str, cluster: str, credential: str) -> bool:
-        return credential == "secret"
 
 
 @pytest.fixture
@@ -33,7 +26,7 @@ async def dispatcher(tmp_path: Path, clock: clocks.ManualClock) -> AsyncIterator
     made = hub.Hub(
         journal.Journal(tmp_path / "journal.db"),
         clock=clock,
-        verifier=OneSecret(),
+        verifier=verifiers.OneSecret(),
         logs_dir=tmp_path / "logs",
         entropy=ids.system_entropy(),
         options=hub.Options(lease_s=1e9),

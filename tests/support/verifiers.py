@@ -1,0 +1,35 @@
+"""Who may connect to a hub in a test: one secret for all, or whoever another verifier believes."""
+
+from typing import Protocol
+
+
+class OneSecret:
+    """Every cluster and every namespace has the same token."""
+
+    def __init__(self, secret: str = "secret") -> None:
+        self._secret = secret
+
+    async def verify(self, namespace: str, cluster: str, credential: str) -> bool:
+        return credential == self._secret
+
+    async def verify_driver(self, namespace: str, credential: str) -> bool:
+        return credential == self._secret
+
+
+class Workers(Protocol):
+    """Says whether a credential belongs to a worker."""
+
+    async def verify(self, namespace: str, cluster: str, credential: str) -> bool: ...
+
+
+class NoDrivers:
+    """Workers as another verifier says, and nobody else."""
+
+    def __init__(self, workers: Workers) -> None:
+        self._workers = workers
+
+    async def verify(self, namespace: str, cluster: str, credential: str) -> bool:
+        return await self._workers.verify(namespace, cluster, credential)
+
+    async def verify_driver(self, namespace: str, credential: str) -> bool:
+        return False
