@@ -20,6 +20,7 @@ import floors
 import home as homes
 import machine
 import work
+from figures import Figure, Gate
 
 HERE = Path(__file__).resolve().parent
 SIZES = 1_000
@@ -27,8 +28,6 @@ SIZES = 1_000
 PADDING = ["x" * size for size in range(SIZES)]
 ROUNDS = 500
 HOPS = 1_000
-
-Figure, Gate = figures.Figure, figures.Gate
 
 
 def submit_and_collect(count: int) -> tuple[float, list[float]]:
@@ -173,7 +172,7 @@ def finish(process: subprocess.Popen[str]) -> None:
     """Let it end, and see that it ends well."""
     process.communicate(timeout=30)
     if process.returncode:
-        raise AssertionError(f"{process.args} ended with {process.returncode}")
+        raise AssertionError(f"{process.args!r} ended with {process.returncode}")
 
 
 def first_result(repeat: int) -> Iterator[Figure]:
