@@ -41,6 +41,10 @@ class Owner(Protocol):
     blobs: Any
     shares_files: bool
 
+    def loaded(self) -> None:
+        """A function has come, and with it perhaps a library."""
+        ...
+
     def needed(self, task_id: ids.TaskId) -> futures.CallFuture[Any]:
         """A task whose result was not sent along; waits for it."""
         ...
@@ -179,6 +183,7 @@ class Execution:
             except BaseException as error:
                 raise _Refused(reasons.Reason.FUNCTION_NOT_FOUND, error) from error
             self._loaded[known] = held
+            self._owner.loaded()
         template.held = held
         function: Callable[..., Any] = task_functions.function_of(held)
         template.function = function

@@ -32,6 +32,7 @@ class Level:
     stop = ""
     raised = False
     reported = False
+    over = False
     waits = 0
     announced: messages.Waiting | None = None
     ordinals: dict[str, int] | None = None
@@ -44,11 +45,12 @@ class Level:
 
 
 class Holdings:
-    """See the module. `stack`: the innermost last."""
+    """See the module. `stack`: the innermost last. `stops`: those of it that are to end."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.stack: list[Level] = []
+        self.stops: set[Level] = set()
         self.queue: deque[calls.CallRun] = deque()
         self.placed: deque[calls.CallRun] = deque()
         self.ends: list[calls.CallEnd] = []
@@ -95,6 +97,20 @@ class Holdings:
     def level(self, ref: attempts.AttemptRef) -> Level | None:
         """The one that runs, or waits below others."""
         return next((level for level in self.stack if level.ref == ref), None)
+
+    def stop(self, level: Level, reason: str) -> None:
+        """It is to end."""
+        level.stop = reason
+        self.stops.add(level)
+        if level.inner is not None:
+            level.inner.stop(reason)
+
+    def pop(self, end: calls.CallEnd) -> None:
+        """The innermost has ended."""
+        level = self.stack.pop()
+        level.over = True
+        self.stops.discard(level)
+        self.ends.append(end)
 
     def refs(self) -> tuple[attempts.AttemptRef, ...]:
         """Everything that the dispatcher should know is here."""

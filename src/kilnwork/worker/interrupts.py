@@ -25,13 +25,14 @@ class Interrupts:
     `doors`: the functions that call user code; what is above one is not ours.
     """
 
-    __slots__ = ("_doors", "_main", "_stack", "user")
+    __slots__ = ("_doors", "_main", "_stack", "_stops", "user")
 
     def __init__(
-        self, stack: list[holdings.Level], *, doors: tuple[Callable[..., object], ...]
+        self, held: holdings.Holdings, *, doors: tuple[Callable[..., object], ...]
     ) -> None:
         self.user = False
-        self._stack = stack
+        self._stack = held.stack
+        self._stops = held.stops
         self._doors: frozenset[CodeType] = frozenset(door.__code__ for door in doors)
         self._main = threading.get_ident()
         signal.signal(SIGNAL, self._raise)
@@ -43,11 +44,7 @@ class Interrupts:
 
     def due(self) -> bool:
         """True when what is on top is to end, itself or because of what waits for it."""
-        return bool(self._stack) and not self._stack[-1].raised and self.wanted()
-
-    def wanted(self) -> bool:
-        """True when anything that has begun is to end."""
-        return any(level.stop for level in self._stack)
+        return bool(self._stops) and bool(self._stack) and not self._stack[-1].raised
 
     def ask(self) -> None:
         """From any thread, as often as one likes."""

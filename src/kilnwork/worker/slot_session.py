@@ -6,14 +6,12 @@ read by whichever thread waits, or by that of the link while user code runs. A t
 others lets go of its slot, and may run those others on top of itself, in place.
 """
 
-import contextlib
 import os
 import signal
 import socket
 import sys
-import threading
+from collections import deque
 from collections.abc import Callable, Sequence
-from types import FrameType
 from typing import Any
 
 from kilnwork.api import attempts, calls
@@ -22,7 +20,7 @@ from kilnwork.channel import frames, messages
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
 from kilnwork.sdk import errors, futures, session
-from kilnwork.worker import capture, execution, holdings, interrupts, page
+from kilnwork.worker import capture, execution, holdings, interrupts, page, waits
 
 FLUSH_ENDS = 64
 FLUSH_BYTES = 256 * 1024
@@ -33,14 +31,8 @@ and whenever there is nothing to run."""
 STARTED_S = 0.05
 """A call that runs longer is reported as started."""
 
-LOOK_S = 0.5
-"""A task that waits looks so often for output of processes and threads that it has started."""
-
 TIDY_S = 500e-9
 """A function that took less has made no system call, so it has left nothing to clear away."""
-
-HIDDEN_FRAMES = 40
-"""What C functions on the way count against the recursion limit, for each call on the stack."""
 
 HOME = "KILN_HOME_ID"
 """In the environment of what `kiln.start` has started: there all slots see the same files."""
@@ -76,15 +68,21 @@ class SlotSession(session.Session):
         self._stack = self._held.stack
         self._call_templates: dict[int, execution.Template] = {}
         self._execution = execution.Execution(self, clock=clock)
-        self._guard = interrupts.Interrupts(self._stack, doors=execution.DOORS)
+        self._guard = interrupts.Interrupts(self._held, doors=execution.DOORS)
         self._execution.guard = self._guard
         self._capture = capture.Capture(pipe, sheet, send=self._send, room=self._has_room)
-        self._main = threading.get_ident()
-        self._threads = 0
         self._ended_bytes = 0
         self._flush_at = 0.0
         self._forked = False
         self._home = os.open(".", os.O_RDONLY | os.O_DIRECTORY)
+        self._waits = waits.Waits(
+            self,
+            self._held,
+            self._guard,
+            clock=clock,
+            home=self._home,
+            base=execution.Execution.run,
+        )
         self._recursion = sys.getrecursionlimit()
         os.register_at_fork(after_in_child=self._after_fork)
 
@@ -93,35 +91,36 @@ class SlotSession(session.Session):
     def work(self) -> None:
         """Run what comes until the link is over."""
         session.activate(self)
-        self._threads = threading.active_count()
+        self._waits.count_threads()
         held = self._held
         while True:
-            level = self._begin(held.queue)
+            level = self.begin(held.queue)
             if level is not None:
-                self._run(level)
+                self.run(level, self._home)
             else:
                 self._page.clear()
                 self.link.wait(lambda: bool(held.queue))
 
-    def _begin(self, waiting: Any) -> holdings.Level | None:
+    def begin(self, waiting: deque[calls.CallRun]) -> holdings.Level | None:
+        """The first of those that wait is on top from now on; None when none waits."""
         held = self._held
         with held.lock:
             if not waiting:
                 return None
             if self._stack:
-                self._settle(self._stack[-1])
+                self.settle(self._stack[-1])
             level = holdings.Level(waiting.popleft(), self._wall())
             self._page.write(level.ref, level.started)
             self._stack.append(level)
         return level
 
-    def _run(self, level: holdings.Level) -> None:
-        """Run a call to its end, and keep what is to be said of it."""
+    def run(self, level: holdings.Level, where: int) -> None:
+        """Run a call to its end, and keep what is to be said of it.
+
+        `where`: the working directory for what goes on afterwards, as a descriptor.
+        """
         template = self._call_templates.get(level.run.template)
-        before, where = self.environment, self._home
-        if len(self._stack) > 1:
-            with contextlib.suppress(OSError):  # somebody has removed it
-                where = os.open(".", os.O_RDONLY | os.O_DIRECTORY)
+        before = self.environment
         try:
             if template is None:
                 raise errors.KilnError("a call came before its template")
@@ -135,22 +134,19 @@ class SlotSession(session.Session):
             self._leave_fork(end)
         if level.seconds > TIDY_S:
             self._tidy(where)
-        if where != self._home:
-            os.close(where)
         if level.raised:
             self._look_for_children()
         held = self._held
         with held.lock:
-            self._settle(level)
-            self._stack.pop()
-            held.ends.append(end)
+            self.settle(level)
+            held.pop(end)
             if self._stack:
                 below = self._stack[-1]
                 self._page.write(below.ref, below.started, below.printed)
         self._report(end)
 
-    def _settle(self, level: holdings.Level) -> None:
-        """What was printed until now is of this one."""
+    def settle(self, level: holdings.Level) -> None:
+        """What was printed until now is of this one; under the lock."""
         if self._capture.settle(level):
             self._page.write(level.ref, level.started, level.printed)
 
@@ -174,6 +170,7 @@ class SlotSession(session.Session):
         os.fchdir(where)
         self._capture.repair()
         self._guard.repair()
+        self._waits.count_threads()
         if sys.getrecursionlimit() < self._recursion:
             sys.setrecursionlimit(self._recursion)
 
@@ -191,7 +188,7 @@ class SlotSession(session.Session):
         """End, with everything below; the agent says that this attempt ran."""
         with self._held.lock:
             if self._stack:
-                self._settle(self._stack[-1])
+                self.settle(self._stack[-1])
         self.link.flush()
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -204,7 +201,7 @@ class SlotSession(session.Session):
         sys.stderr.flush()
         os._exit(0 if end.ending is execution.SUCCEEDED else 1)
 
-    # waiting, in whichever thread
+    # what tasks ask of their session, in any thread
 
     def block(
         self,
@@ -221,31 +218,19 @@ class SlotSession(session.Session):
         """
         if done():
             return True
-        level = self._stack[-1] if self._stack else None
-        if level is None:
+        if not self._stack:
             return self.link.wait(done, timeout_s)
-        main = threading.get_ident() == self._main
-        in_place = main and timeout_s is None and self._undivided()
-        self._lets_go(level, tasks, in_place=in_place, first=first)
-        user = main and self._guard.user
-        try:
-            if main:
-                return self._wait(level, done, timeout_s)
-            return self.link.wait(done, timeout_s)
-        finally:
-            self._goes_on(level)
-            if main:
-                self._guard.user = user
+        return self._waits.block(done, timeout_s, tasks, first=first)
 
     def suspended(self, tasks: Sequence[ids.TaskId]) -> None:
         """A coroutine of the task awaits others; more of them may run."""
         if self._stack:
-            self._lets_go(self._stack[-1], tasks, in_place=False)
+            self._waits.let_go(self._stack[-1], tasks, in_place=False)
 
     def resumed(self) -> None:
         """It goes on."""
         if self._stack:
-            self._goes_on(self._stack[-1])
+            self._waits.go_on(self._stack[-1])
 
     def parent(self, function: str, *, keyed: bool) -> tuple[attempts.AttemptRef | None, int]:
         """The running attempt, and which call of this function it asks for."""
@@ -262,90 +247,15 @@ class SlotSession(session.Session):
         level.ordinals[function] = ordinal
         return level.ref, ordinal
 
+    def loaded(self) -> None:
+        """A function has come, and with it perhaps a library that has threads."""
+        self._waits.count_threads()
+
     def needed(self, task_id: ids.TaskId) -> futures.CallFuture[Any]:
         """A task whose result was not sent along with the call that takes it; waits for it."""
         found = self.future(task_id)
         self.block(found.done, None, (task_id,))
         return found
-
-    def _undivided(self) -> bool:
-        """True when the whole task waits: no thread of it, no event loop runs something else."""
-        events = sys.modules.get("asyncio.events")
-        looping = events is not None and events._get_running_loop() is not None
-        return not looping and threading.active_count() <= self._threads
-
-    def _lets_go(
-        self,
-        level: holdings.Level,
-        tasks: Sequence[ids.TaskId],
-        *,
-        in_place: bool,
-        first: bool = False,
-    ) -> None:
-        self.gather()
-        with self._held.lock:
-            level.waits += 1
-            returned = self._held.return_all()
-            level.announced = message = messages.Waiting(level.ref, tuple(tasks), in_place, first)
-        if returned:
-            self.link.send(messages.Returned(tuple(returned)))
-        self.link.send(message)
-        if threading.get_ident() != self._main:
-            self.link.flush()
-
-    def _goes_on(self, level: holdings.Level) -> None:
-        with self._held.lock:
-            level.waits -= 1
-            if level.waits:
-                return
-            level.announced = None
-            returned = self._held.return_all()
-        if returned:
-            self.link.send(messages.Returned(tuple(returned)))
-        self.link.send(messages.Resumed(level.ref))
-
-    def _wait(
-        self, level: holdings.Level, done: Callable[[], bool], timeout_s: float | None
-    ) -> bool:
-        placed, due = self._held.placed, self._guard.due
-        until = None if timeout_s is None else self._monotonic() + timeout_s
-
-        def look() -> bool:
-            return done() or bool(placed) or due()
-
-        while True:
-            left_s = LOOK_S if until is None else min(LOOK_S, until - self._monotonic())
-            self.link.wait(look, left_s)
-            if due():
-                raise self._guard.cancelled()
-            if done():
-                return True
-            above = self._begin(placed)
-            if above is not None:
-                self._run_above(above)
-            elif until is not None and self._monotonic() >= until:
-                return False
-            else:
-                with self._held.lock:
-                    self._settle(level)
-
-    def _run_above(self, above: holdings.Level) -> None:
-        """As `_run`, with as much room for its own calls as any other has."""
-        before = sys.getrecursionlimit()
-        sys.setrecursionlimit(before + self._frames() + HIDDEN_FRAMES)
-        try:
-            self._run(above)
-        finally:
-            sys.setrecursionlimit(before)
-
-    def _frames(self) -> int:
-        """How many frames the call below takes."""
-        count = 0
-        frame: FrameType | None = sys._getframe()
-        while frame is not None and (frame.f_code is not _RUN or not count):
-            count += 1
-            frame = frame.f_back
-        return count
 
     # the link; in whichever thread reads
 
@@ -440,9 +350,7 @@ class SlotSession(session.Session):
             level = self._held.level(order.ref)
             if level is None:
                 return
-            level.stop = order.reason
-            if level.inner is not None:
-                level.inner.stop(order.reason)
+            self._held.stop(level, order.reason)
         if self._guard.due():
             self._guard.ask()
             self.link.wake()
@@ -451,6 +359,3 @@ class SlotSession(session.Session):
         """The dispatcher reads what we say."""
         outbox = self.link.outbox
         return self.link.socket is not None and outbox.waiting_bytes < FLUSH_BYTES
-
-
-_RUN = execution.Execution.run.__code__
