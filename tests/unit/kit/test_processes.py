@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 from kilnwork.kit import processes
 from support import waiting
@@ -77,3 +78,42 @@ def test_descendants_are_found_through_several_parents() -> None:
             )
         finally:
             assert processes.kill_belonging(shell.pid, marker=f"{MARKER}=none")
+
+
+CHILD = """
+import os, sys, time
+from kilnwork.kit import processes
+parent = os.getpid()
+if processes.fork() == 0:
+    if sys.argv[1] == "late":
+        os.close(1)
+        while os.getppid() == parent:
+            time.sleep(0.001)
+    processes.rename("kiln-" + sys.argv[2])
+    processes.die_with_parent(parent)
+    print(os.getpid(), flush=True)
+    time.sleep(60)
+if sys.argv[1] == "early":
+    time.sleep(60)
+"""
+
+
+def test_a_child_dies_with_its_parent_under_a_name_of_its_own() -> None:
+    argv = [sys.executable, "-c", CHILD, "early", "test"]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        child = processes.identify(int(parent.stdout.readline()))
+        assert child is not None
+        assert child.alive()
+        assert Path(f"/proc/{child.pid}/comm").read_text() == "kiln-test\n"
+        parent.kill()
+    waiting.wait_until(lambda: not child.alive(), what="the child is gone")
+
+
+def test_a_child_whose_parent_is_gone_already_dies_at_once() -> None:
+    marker = f"{MARKER}=late-{os.getpid()}"
+    name, value = marker.split("=")
+    environment = {**os.environ, name: value}
+    argv = [sys.executable, "-c", CHILD, "late", "test"]
+    subprocess.run(argv, env=environment, check=True)
+    waiting.wait_until(lambda: processes.marked(marker) == set(), what="the child is gone")
