@@ -40,7 +40,7 @@ def play(home: fault_home.FaultHome, chance: random.Random, tasks: int) -> list[
             every_s=0.002,
         )
         time.sleep(chance.uniform(0, 0.03))
-        kind, pick = chance.choice(fault_home.KINDS), chance.randrange(8)
+        kind, pick = chance.choice([*fault_home.KINDS, fault_home.ALL]), chance.randrange(8)
         if ended(home):
             break
         blows.append(kind if home.strike(kind, pick=pick) else f"{kind} (none)")

@@ -11,7 +11,7 @@ import pytest
 import kilnwork as kiln
 from kilnwork.data import errors as data_errors
 from kilnwork.kit import processes
-from support import odd_tasks, waiting
+from support import fault_home, odd_tasks, waiting
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(90)]
 
@@ -172,3 +172,16 @@ def test_a_volatile_dispatcher_that_is_killed_is_said(tmp_path: Path) -> None:
             future.result(timeout=30)
     for word in (tmp_path / "pids").read_text().split():
         waiting.wait_until(lambda pid=int(word): gone(pid), what="what ran is gone")  # type: ignore[misc]
+
+
+def test_nothing_is_left_of_a_volatile_home_whose_driver_is_killed(tmp_path: Path) -> None:
+    home = fault_home.FaultHome(tmp_path)
+    home.start(str(tmp_path), "slow", "volatile")
+    try:
+        waiting.wait_until(lambda: len(home.noted()) == 2, what="both run")
+        assert home.driver is not None
+        home.driver.kill()
+        home.driver.wait()
+        home.wait_until_gone(timeout_s=10)
+    finally:
+        home.destroy()

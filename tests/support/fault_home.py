@@ -1,7 +1,6 @@
 """A driver, its home on this machine, the blows they get, and what must hold afterwards."""
 
 import collections
-import contextlib
 import json
 import os
 import shutil
@@ -18,6 +17,8 @@ from support import waiting
 
 TESTS = Path(__file__).parent.parent
 KINDS = ("driver", "dispatcher", "agent", "zygote", "slot")
+ALL = "all"
+"""Everything at once, as when the machine is switched off."""
 
 
 class FaultHome:
@@ -82,14 +83,15 @@ class FaultHome:
                 found["slot" if grandparent in workers else "zygote"].append(pid)
         return found[kind]
 
-    def strike(self, kind: str, number: int = signal.SIGKILL, *, pick: int = 0) -> bool:
-        """Signal one process of that kind; False when there is none. A killed driver comes back."""
-        found = self.pids(kind)
-        if not found:
+    def strike(self, kind: str, *, pick: int = 0) -> bool:
+        """SIGKILL one process of that kind, False if there is none; a killed driver comes back."""
+        if kind == ALL:
+            processes.send(processes.belonging(None, marker=self.mark), signal.SIGKILL)
+        elif found := self.pids(kind):
+            processes.send([found[pick % len(found)]], signal.SIGKILL)
+        else:
             return False
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(found[pick % len(found)], number)
-        if kind == "driver" and number == signal.SIGKILL:
+        if kind in ("driver", ALL):
             assert self.driver is not None
             self.driver.wait()
             self._start()
