@@ -93,6 +93,18 @@ async def test_the_last_words_of_a_slot_come_before_its_end(
     assert worker.out.read_text() == "one\ntwo\n"
 
 
+@pytest.mark.parametrize("configuration", ["", "%(name)s %(message)s"])
+async def test_what_a_task_logs_is_its_output(
+    hub: scripted_slots.SlotHub, worker: worker_process.WorkerProcess, configuration: str
+) -> None:
+    slot = await hub.open()
+    ref = hub.call(slot, f"{F}:log_something", configuration)
+    assert await hub.result(slot, ref) is None
+    lines = bytes(slot.logs[ref]).decode().splitlines()
+    assert [line.rpartition(" ")[2] for line in lines] == ["careful", "information"]
+    assert "careful" not in worker.log.read_text()
+
+
 @pytest.mark.usefixtures("worker")
 async def test_native_code_that_never_lets_go_can_print_any_amount(
     hub: scripted_slots.SlotHub,

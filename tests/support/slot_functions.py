@@ -2,6 +2,7 @@
 
 import ctypes
 import io
+import logging
 import os
 import signal
 import subprocess
@@ -308,3 +309,12 @@ def print_natively(size: int) -> int:
         written += write(1, data[written:], size - written)
     print("done")
     return written
+
+
+def log_something(configuration: str) -> None:
+    """By a logger of its own, and by the one that tasks are given."""
+    if configuration:
+        logging.basicConfig(format=configuration)
+    logging.getLogger("mine").warning("careful")
+    context.context().logger.setLevel(logging.INFO)
+    context.context().logger.info("information")

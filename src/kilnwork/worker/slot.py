@@ -9,7 +9,6 @@ import logging
 import os
 import resource
 import socket
-import sys
 from dataclasses import dataclass
 
 from kilnwork.channel import errors as channel_errors
@@ -25,6 +24,9 @@ STACK_BYTES = 120 << 20
 starts, whatever the limit is then (mmap_base in arch/x86/mm/mmap.c)."""
 
 CONNECT_S = 60.0
+
+_OURS = ("kilnwork.channel", "kilnwork.data", "kilnwork.worker")
+"""Loggers of what goes on beneath a task; all others are the task's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +97,14 @@ def _widen_stack() -> None:
 def _quieten_logs() -> None:
     """User code finds logging as any program does; what we say goes where the agent's does."""
     root = logging.getLogger()
-    ours = logging.getLogger("kilnwork")
-    descriptor = os.dup(2)
-    stream = open(descriptor, "w", buffering=1, errors="replace")  # noqa: SIM115, PTH123
+    stream = open(os.dup(2), "w", buffering=1, errors="replace")  # noqa: SIM115, PTH123
     for handler in root.handlers:
         if isinstance(handler, logging.StreamHandler):
             handler.setStream(stream)
-            ours.addHandler(handler)
-    ours.propagate = False
-    ours.setLevel(logging.WARNING)
+    for name in _OURS:
+        ours = logging.getLogger(name)
+        ours.handlers[:] = root.handlers
+        ours.propagate = False
+        ours.setLevel(logging.WARNING)
     root.handlers.clear()
     root.setLevel(logging.WARNING)
-    sys.stdout.flush()

@@ -240,6 +240,7 @@ def run(link: socket.socket, given: settings.Settings) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     processes.rename(births.ZYGOTE)
+    _empty_stdin()
     prepare(given)
     gc.disable()
     gc.freeze()
@@ -247,13 +248,16 @@ def run(link: socket.socket, given: settings.Settings) -> None:
     Zygote(link, clock=here.clock, live=functools.partial(slot.live, here)).serve()
 
 
+def _empty_stdin() -> None:
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+
+
 def main() -> None:
     """A zygote that was executed because an older one died."""
     logs.setup()
     link = socket.socket(fileno=os.dup(0))
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
     os.environ.pop("KILN_OWNER_FD", None)  # was not inherited
     run(link, settings.from_environment(os.environ))
 
