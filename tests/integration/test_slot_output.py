@@ -7,34 +7,23 @@ from pathlib import Path
 import pytest
 
 from kilnwork.channel import messages
-from support import scripted_slots, short, waiting, worker_process
+from support import scripted_slots, waiting, worker_process
 
 F = "support.slot_functions"
 
 
 @pytest.fixture
 async def hub() -> AsyncIterator[scripted_slots.SlotHub]:
-    folder = short.folder()
-    found = scripted_slots.SlotHub(folder / "channel.sock")
-    await found.start()
-    yield found
-    await found.stop()
-    folder.rmdir()
+    async with scripted_slots.serving() as found:
+        yield found
 
 
 @pytest.fixture
 async def worker(
     hub: scripted_slots.SlotHub, tmp_path: Path
 ) -> AsyncIterator[worker_process.WorkerProcess]:
-    process = worker_process.WorkerProcess(
-        tmp_path, channel=hub.path, KILN_PYTHONPATH=str(Path(__file__).parent.parent)
-    )
-    process.start()
-    try:
-        await hub.first(messages.Hello)
-        yield process
-    finally:
-        process.destroy()
+    async with scripted_slots.working(hub, tmp_path) as found:
+        yield found
 
 
 async def test_each_call_has_its_own_output_before_its_end(

@@ -9,7 +9,7 @@ import pytest
 from kilnwork.api import attempts, calls, task
 from kilnwork.channel import messages
 from kilnwork.kit import ids
-from support import scripted_slots, short, waiting, worker_process
+from support import scripted_slots, waiting
 
 SUCCEEDED, FAILED = attempts.Ending.SUCCEEDED, attempts.Ending.FAILED
 LOST, STOPPED = attempts.Ending.LOST, attempts.Ending.STOPPED
@@ -19,25 +19,14 @@ C = "support.slot_coroutines"
 
 @pytest.fixture
 async def hub() -> AsyncIterator[scripted_slots.SlotHub]:
-    folder = short.folder()
-    found = scripted_slots.SlotHub(folder / "channel.sock")
-    await found.start()
-    yield found
-    await found.stop()
-    folder.rmdir()
+    async with scripted_slots.serving() as found:
+        yield found
 
 
 @pytest.fixture
 async def slot(hub: scripted_slots.SlotHub, tmp_path: Path) -> AsyncIterator[scripted_slots.Slot]:
-    process = worker_process.WorkerProcess(
-        tmp_path, channel=hub.path, KILN_PYTHONPATH=str(Path(__file__).parent.parent)
-    )
-    process.start()
-    try:
-        await hub.first(messages.Hello)
+    async with scripted_slots.working(hub, tmp_path):
         yield await hub.open()
-    finally:
-        process.destroy()
 
 
 def new_ref() -> attempts.AttemptRef:

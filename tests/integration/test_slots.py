@@ -10,7 +10,7 @@ from kilnwork.api import attempts, calls
 from kilnwork.channel import messages
 from kilnwork.kit import ids
 from kilnwork.worker import settings
-from support import scripted_slots, short, waiting, worker_process
+from support import scripted_slots, waiting, worker_process
 
 SUCCEEDED, FAILED = attempts.Ending.SUCCEEDED, attempts.Ending.FAILED
 F = "support.slot_functions"
@@ -19,27 +19,16 @@ C = "support.slot_coroutines"
 
 @pytest.fixture
 async def hub() -> AsyncIterator[scripted_slots.SlotHub]:
-    folder = short.folder()
-    found = scripted_slots.SlotHub(folder / "channel.sock")
-    await found.start()
-    yield found
-    await found.stop()
-    folder.rmdir()
+    async with scripted_slots.serving() as found:
+        yield found
 
 
 @pytest.fixture
 async def worker(
     hub: scripted_slots.SlotHub, tmp_path: Path
 ) -> AsyncIterator[worker_process.WorkerProcess]:
-    process = worker_process.WorkerProcess(
-        tmp_path, channel=hub.path, KILN_PYTHONPATH=str(Path(__file__).parent.parent)
-    )
-    process.start()
-    try:
-        await hub.first(messages.Hello)
-        yield process
-    finally:
-        process.destroy()
+    async with scripted_slots.working(hub, tmp_path) as found:
+        yield found
 
 
 @pytest.mark.usefixtures("worker")

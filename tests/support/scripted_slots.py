@@ -6,11 +6,12 @@ that its reports are acknowledged.
 """
 
 import asyncio
+import contextlib
 import functools
 import hashlib
 import os
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,7 +21,7 @@ from kilnwork.api import attempts, calls, task
 from kilnwork.channel import frames, messages
 from kilnwork.kit import ids
 from kilnwork.sdk import futures, pickling
-from support import scripted_hub, waiting
+from support import scripted_hub, short, waiting, worker_process
 
 M = TypeVar("M")
 T = TypeVar("T")
@@ -264,3 +265,29 @@ class _Taken:
 def payload(value: Any) -> attempts.Payload:
     """A value as a result holds it."""
     return attempts.Payload(attempts.JSON, msgspec.json.encode(value))
+
+
+@contextlib.asynccontextmanager
+async def serving() -> AsyncIterator[SlotHub]:
+    """A hub that listens; afterwards nothing of it is left."""
+    folder = short.folder()
+    hub = SlotHub(folder / "channel.sock")
+    await hub.start()
+    try:
+        yield hub
+    finally:
+        await hub.stop()
+        folder.rmdir()
+
+
+@contextlib.asynccontextmanager
+async def working(hub: SlotHub, folder: Path) -> AsyncIterator[worker_process.WorkerProcess]:
+    """A worker of it, whose slots can import `support`."""
+    tests = str(Path(__file__).parent.parent)
+    worker = worker_process.WorkerProcess(folder, channel=hub.path, KILN_PYTHONPATH=tests)
+    worker.start()
+    try:
+        await hub.first(messages.Hello)
+        yield worker
+    finally:
+        worker.destroy()
