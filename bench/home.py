@@ -3,6 +3,7 @@
 Used by `tasks.py`. What it says of the journal is read from the files, never asked of kilnwork.
 """
 
+import contextlib
 import os
 import signal
 import sqlite3
@@ -61,6 +62,9 @@ class Home:
         deadline = time.monotonic() + 10
         while any(self._is_ours(pid) for pid in ours) and time.monotonic() < deadline:
             time.sleep(0.01)
+        for pid in ours:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
 
     def _is_ours(self, pid: int) -> bool:
         """Whether this process lives and has the mark of this home."""

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 TICKS = os.sysconf("SC_CLK_TCK")
+QUIET_PERCENT = 12.0
+"""Of one core, used by others: more spoils a figure; disk write-back alone takes a few."""
 
 
 def facts() -> dict[str, Any]:
@@ -121,19 +123,6 @@ class Strangers:
         ticks = (now_busy - busy) - (now_own - own)
         return round(max(0.0, 100 * ticks / TICKS / seconds), 1) if seconds > 0 else 0.0
 
-    def wait_until_quiet(
-        self, *, limit_s: float, percent: float = 10.0, for_s: float = 3.0
-    ) -> bool:
-        """True once others have used less than `percent` for `for_s`; False after `limit_s`."""
-        end = time.monotonic() + limit_s
-        while True:
-            self.start()
-            time.sleep(for_s)
-            if self.percent() < percent:
-                return True
-            if time.monotonic() > end:
-                return False
-
     @staticmethod
     def _used() -> tuple[float, float]:
         """Ticks of the whole machine, and of our tree with the children it has waited for."""
@@ -143,3 +132,24 @@ class Strangers:
             if fields := _stat(pid):
                 own += sum(int(x) for x in fields[11:15])
         return sum(ticks) - ticks[3] - ticks[4], own
+
+
+class Patience:
+    """Waiting for a quiet machine, for so many seconds in all."""
+
+    def __init__(self, seconds: float) -> None:
+        self._end = time.monotonic() + seconds
+
+    @property
+    def over(self) -> bool:
+        """True when all of it is used up."""
+        return time.monotonic() > self._end
+
+    def wait_until_quiet(self, *, for_s: float = 2.0) -> bool:
+        """True once others have used next to nothing for `for_s`; False when it is over."""
+        while not self.over:
+            strangers = Strangers()
+            time.sleep(for_s)
+            if strangers.percent() < QUIET_PERCENT:
+                return True
+        return False

@@ -235,7 +235,7 @@ def main() -> int:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     with tempfile.TemporaryDirectory(prefix="kiln-peers.") as scratch:
         found = runs(options, names, Path(scratch))
-        quiet = machine.Strangers().wait_until_quiet(limit_s=options.wait)
+        quiet = machine.Patience(options.wait).wait_until_quiet()
         taken = measure(options, found)
     facts = {**machine.facts(), "quiet": quiet}
     print(f"\n{facts['cpu']}, {facts['cores']} cores, Python {facts['python']}")
