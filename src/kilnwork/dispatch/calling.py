@@ -7,6 +7,7 @@ late is acknowledged and changes nothing.
 from kilnwork.api import attempts, calls, reasons
 from kilnwork.api import task as api_task
 from kilnwork.dispatch import (
+    dependents,
     ending,
     fleet,
     inputs,
@@ -51,7 +52,8 @@ def ended(mem: memory.Memory, item: inputs.CallsEnded, now: inputs.Moment) -> No
             _learn(task, end)
             ending.conclude(mem, task, _outcome(end), now)
             if end.delegate is not None and task in mem.delegating:
-                mem.delegating[task] = item.values.get(end.delegate)
+                known = dependents.outcome(mem, task, end.delegate)
+                mem.delegating[task] = known or item.values.get(end.delegate)
     if len(held) <= len(slot.stack):
         seats.weigh(mem, slot)
     mem.touch(slot.worker.cluster)
@@ -110,7 +112,10 @@ def _outcome(end: calls.CallEnd) -> attempts.Outcome:
 
 
 def returned(mem: memory.Memory, item: inputs.CallsReturned, now: inputs.Moment) -> None:
-    """A slot gives back what it has not started: it waits again, before all others."""
+    """A slot gives back what it has not started: it waits again, before all others.
+
+    Nothing given back changes nothing, so that nobody is asked again just for that.
+    """
     slot = mem.slot_links.get(item.link)
     if slot is None:
         return
@@ -119,7 +124,6 @@ def returned(mem: memory.Memory, item: inputs.CallsReturned, now: inputs.Moment)
         task = slot.held.get(ref.task)
         if task is not None and task.ref == ref and task.attempt_state is _A.RESERVED:
             ending.take_back(mem, task, now)
-    mem.touch(slot.worker.cluster)
 
 
 def yielded(mem: memory.Memory, item: inputs.Yielded, now: inputs.Moment) -> None:

@@ -52,6 +52,17 @@ def value(task: records.Task) -> calls.Value:
     return calls.Value(task.id, task.state, task.reason, task.message, task.result)
 
 
+def outcome(mem: memory.Memory, task: records.Task, name: ids.TaskId) -> calls.Value | None:
+    """How a task that `task` has just delegated to has ended, if it is final and in memory.
+
+    It may be forgotten before `settle` looks for it.
+    """
+    target = mem.tasks.get(name)
+    if target is None or not target.state.final or target.namespace != task.namespace:
+        return None
+    return value(target)
+
+
 def _missing(task: ids.TaskId) -> calls.Value:
     message = "there is no such task in this namespace, or it was forgotten"
     return calls.Value(task, _S.PENDING, "", message)

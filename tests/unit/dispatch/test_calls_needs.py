@@ -290,6 +290,24 @@ def test_delegating_to_what_only_the_journal_has() -> None:
     assert said(world.task(parent)) == ("Success", "Succeeded")
 
 
+def test_delegating_to_what_is_forgotten_a_moment_later() -> None:
+    world = world_of()
+    world.forgets = False
+    (parent,) = world.submit()
+    child = spawn(world, parent)
+    world.end(child)
+    ref, now = world.task(parent).ref, world.now.wall
+    done = attempts.Ending.SUCCEEDED
+    end = calls.CallEnd(ref, done, "Succeeded", "", None, now, 0.1, delegate=child)
+    item = inputs.CallsEnded(world.holder(parent).link, 9, (end,))
+    assert world.machine.lookups(item) is None
+    world.machine.handle(item, world.now)
+    world.machine.forget([world.task(child)])  # its end has just come to the disk
+    world.settle()
+    assert said(world.task(parent)) == ("Success", "Succeeded")
+    assert world.task(parent).result == told_calls.RESULT
+
+
 def test_delegating_to_an_unknown_task_fails() -> None:
     world = world_of()
     (parent,) = world.submit()
