@@ -18,7 +18,7 @@ Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
 Label = Annotated[str, msgspec.Meta(max_length=1024)]
 
 
-class AttemptRef(msgspec.Struct, frozen=True, array_like=True):
+class AttemptRef(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Identity of an attempt: task id (16 bytes), run and attempt, both counted from 1."""
 
     task: Id

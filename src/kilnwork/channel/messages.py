@@ -378,13 +378,15 @@ class Waiting(_Message, frozen=True, tag="waiting"):
     """The attempt waits for these tasks and lets go of its slot.
 
     `in_place`: the slot could run what it waits for on top of it. `first`: it goes on when any of
-    them is over, not only when all are.
+    them is over, not only when all are. `more`: it waits for others besides, so that it may go on
+    waiting when these are over.
     """
 
     ref: attempts.AttemptRef
     tasks: tuple[attempts.Id, ...]
     in_place: bool
     first: bool = False
+    more: bool = False
 
 
 class Resumed(_Message, frozen=True, tag="resumed"):

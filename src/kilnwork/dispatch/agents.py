@@ -150,6 +150,7 @@ class Agents:
                 message.asked,
                 message.message[:MAX_MESSAGE_LENGTH],
                 message.proof,
+                message.reason,
             )
         )
         if message.slot not in self._core.machine.memory.slots:

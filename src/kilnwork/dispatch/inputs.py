@@ -281,6 +281,7 @@ class SlotGone(msgspec.Struct, frozen=True):
     asked: bool
     message: str
     proof: bool
+    reason: str = ""
 
 
 class CallsEnded(msgspec.Struct, frozen=True):
@@ -302,7 +303,8 @@ class CallsReturned(msgspec.Struct, frozen=True):
 class Waiting(msgspec.Struct, frozen=True):
     """An attempt waits for other tasks, and its slot is free for others meanwhile.
 
-    `first`: it goes on when any of them is over, not only when all are.
+    `first`: it goes on when any of them is over, not only when all are. `more`: it waits for others
+    besides, so nobody can tell when it goes on.
     """
 
     link: int
@@ -310,6 +312,7 @@ class Waiting(msgspec.Struct, frozen=True):
     tasks: tuple[ids.TaskId, ...]
     in_place: bool
     first: bool = False
+    more: bool = False
 
 
 class Resumed(msgspec.Struct, frozen=True):

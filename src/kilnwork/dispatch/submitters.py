@@ -120,9 +120,16 @@ class Submitters:
         self._core.tell(inputs.CallsReturned(link.number, message.refs))
 
     def _waiting(self, link: links.Link, message: messages.Waiting) -> None:
-        self._core.tell(inputs.Waiting(
-                link.number, message.ref, message.tasks, message.in_place, message.first
-            ))
+        self._core.tell(
+            inputs.Waiting(
+                link=link.number,
+                ref=message.ref,
+                tasks=message.tasks,
+                in_place=message.in_place,
+                first=message.first,
+                more=message.more,
+            )
+        )
 
     def _resumed(self, link: links.Link, message: messages.Resumed) -> None:
         self._core.tell(inputs.Resumed(link.number, message.ref))
