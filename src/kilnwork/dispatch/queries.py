@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 
 _SQL = statements.QUERIES
 _NEWEST = 1 << 62
+ANYTHING = model.Wanted()
 PAGE_ROWS = 10_000
 """Rows that one page of a list looks at: some ten milliseconds."""
 
@@ -64,7 +65,7 @@ class Queries:
         self,
         namespace: str,
         *,
-        wanted: model.Wanted = model.Wanted(),
+        wanted: model.Wanted = ANYTHING,
         limit: int = 500,
         below: int | None = None,
     ) -> tuple[list[model.TaskView], int | None]:

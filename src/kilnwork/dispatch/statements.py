@@ -23,7 +23,8 @@ def parse(text: str) -> dict[str, str]:
 def compact(statement: str) -> tuple[int, str]:
     """How many values its last row of `?` has, and the statement with `{}` for that row.
 
-    Without comments and white space, so that as many rows as possible fit a statement that is kept prepared.
+    Without comments and white space, so that as many rows as possible fit a statement that is kept
+    prepared.
     """
     statement = _COMMENT.sub("", statement)
     last = list(_ROW.finditer(statement))[-1]
