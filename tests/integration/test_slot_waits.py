@@ -75,6 +75,18 @@ async def test_a_task_that_waits_lets_go_and_goes_on(
     assert await hub.result(slot, hub.call(slot, f"{F}:add", 1)) == 2
 
 
+async def test_a_task_that_waits_for_very_many_does_not_name_them_all(
+    hub: scripted_slots.SlotHub, slot: scripted_slots.Slot
+) -> None:
+    children = [ids.new_task_id() for _ in range(1500)]
+    ref = hub.call(slot, f"{F}:wait_for_all", [ids.task_text(child) for child in children])
+    announced = await waits(slot, ref)
+    assert announced == messages.Waiting(ref, tuple(children[:1000]), in_place=True, more=True)
+    for child in children:
+        settle(slot, child, 1)
+    assert await hub.result(slot, ref) == 1500
+
+
 async def test_what_it_waits_for_runs_on_top_of_it(
     hub: scripted_slots.SlotHub, slot: scripted_slots.Slot
 ) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from kilnwork.api import attempts, task
 from kilnwork.kit import ids
-from kilnwork.sdk import context, errors, session
+from kilnwork.sdk import context, errors, session, waiting
 
 memory: dict[str, Any] = {}
 """What one call leaves for the next in the same process."""
@@ -245,6 +245,11 @@ def remember(key: str, value: Any = None) -> Any:
 def wait_for(awaited: str, timeout: float | None = None) -> Any:
     """Waits for another task and returns its value."""
     return session.current().future(ids.task_id(awaited)).result(timeout)
+
+
+def wait_for_all(awaited: list[str]) -> int:
+    here = session.current()
+    return sum(waiting.gather(*(here.future(ids.task_id(each)) for each in awaited)).result())
 
 
 def wait_in_thread(awaited: str) -> Any:

@@ -117,7 +117,8 @@ class Wait:
 
     Of a wait in place only: `ready`: tasks that the slot could run on top of it, as far as they are
     queued (some may have left the queue since); `wants`: all that it would run if they were, and
-    whether it waits for them itself; `left`: how many of these must end before it goes on.
+    whether it waits for them itself; `left`: how many of these must end before it goes on. Never too
+    few: what seems to go on gets nothing to run in place, and takes a seat.
     """
 
     __slots__ = ("left", "ready", "task", "wants")

@@ -10,6 +10,9 @@ from collections.abc import Iterable
 from kilnwork.dispatch import feeding, inputs, lifecycle, memory, records, seats
 from kilnwork.kit import ids
 
+UNKNOWN = 1 << 40
+"""How many must end before a wait is over, if nobody can tell."""
+
 
 def begin(mem: memory.Memory, item: inputs.Waiting, now: inputs.Moment) -> None:
     """An attempt waits: others may have its seat."""
@@ -25,7 +28,7 @@ def begin(mem: memory.Memory, item: inputs.Waiting, now: inputs.Moment) -> None:
         awaited = [name for name in names if name in wait.wants]
         wait.wants.update(dict.fromkeys(awaited, True))
         over = len(names) - len(awaited)
-        wait.left = (1 if item.first else len(names)) - over
+        wait.left = UNKNOWN if item.more else (1 if item.first else len(names)) - over
     seats.weigh(mem, slot)
 
 

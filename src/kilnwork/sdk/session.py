@@ -221,8 +221,8 @@ class Session:
     ) -> bool:
         """Wait until `done()`, which becomes true by what the link reads; False after `timeout_s`.
 
-        `tasks`: some of those that are waited for; `first`: any of them may be enough. Every wait
-        of a thread comes through here.
+        `tasks`: those that are waited for, the first TASKS_NAMED of them; `first`: any of them is
+        enough, not only all. Every wait of a thread comes through here.
         """
         return self.link.wait(done, timeout_s)
 

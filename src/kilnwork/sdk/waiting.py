@@ -59,7 +59,7 @@ def wait(
         return len(arrivals.ready) >= need or (first_exception and arrivals.failures > 0)
 
     try:
-        arrivals.block(enough, timeout, first=return_when != ALL_COMPLETED)
+        arrivals.block(enough, timeout, first=return_when == FIRST_COMPLETED)
     finally:
         arrivals.close()
     done = {each for each in wanted if each.done()}
@@ -223,13 +223,15 @@ class _Arrivals(Generic[T]):
         return future
 
     def block(self, enough: Callable[[], bool], timeout_s: float | None, *, first: bool) -> bool:
-        """Until `enough()`; False after `timeout_s`. `first`: one more may be enough."""
+        """Until `enough()`; False after `timeout_s`. `first`: any other future is enough."""
         owner = self._owner
         if owner is None or enough():
             return enough()
         try:
-            tasks = futures.named(owner, list(self._pending) if owner.in_slot else ())
-            return owner.block(enough, timeout_s, tasks, first=first)
+            waited = list(self._pending) if owner.in_slot else []
+            any_task = first and not any(isinstance(each, Gathered) for each in waited)
+            tasks = futures.named(owner, waited)
+            return owner.block(enough, timeout_s, tasks, first=any_task)
         except channel_errors.ChannelError as error:
             raise futures.lost(error) from error
 

@@ -19,6 +19,7 @@ from kilnwork.api import calls
 from kilnwork.channel import messages
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
+from kilnwork.sdk import futures
 from kilnwork.worker import holdings, interrupts
 
 LOOK_S = 0.5
@@ -107,7 +108,9 @@ class Waits:
         with self._held.lock:
             level.waits += 1
             returned = self._held.return_all()
-            level.announced = message = messages.Waiting(level.ref, tuple(tasks), in_place, first)
+            level.announced = message = messages.Waiting(
+                level.ref, tuple(tasks), in_place, first, more=_not_all(tasks)
+            )
         if returned:
             runner.link.send(messages.Returned(tuple(returned)))
         runner.link.send(message)
@@ -181,3 +184,8 @@ class Waits:
             count += 1
             frame = frame.f_back
         return count
+
+
+def _not_all(tasks: Sequence[ids.TaskId]) -> bool:
+    """Whether it may wait for others besides these."""
+    return not tasks or len(tasks) >= futures.TASKS_NAMED

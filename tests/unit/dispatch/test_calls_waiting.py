@@ -272,6 +272,17 @@ def test_a_parent_that_waits_for_any_gets_no_other_child_when_one_is_over() -> N
     assert runs_in_place(world, second)
 
 
+def test_a_parent_that_waits_for_others_besides_may_go_on_waiting() -> None:
+    world = world_of()
+    (parent,) = world.submit()
+    player, ref = world.holder(parent), world.task(parent).ref
+    named, other = (spawn(world, parent, ordinal=number) for number in (1, 2))
+    world.tell(inputs.Waiting(player.link, ref, (named,), in_place=True, more=True))
+    assert runs_in_place(world, named)
+    world.end(named)
+    assert len(world.sent_of(instructions.OpenSlot)) == 2, "the other one gets a slot of its own"
+
+
 def test_a_wait_for_what_is_over_keeps_the_seat() -> None:
     world = world_of()
     (parent,) = world.submit()

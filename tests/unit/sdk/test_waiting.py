@@ -312,6 +312,8 @@ def test_slots_are_told_what_is_waited_for(
             wait()
     kiln.wait(items, 0.001)
     kiln.wait(items, 0.001, return_when=kiln.FIRST_COMPLETED)
+    kiln.wait(items, 0.001, return_when=kiln.FIRST_EXCEPTION)
+    kiln.wait([whole, items[0]], 0.001, return_when=kiln.FIRST_COMPLETED)
     assert told == [
         (names[:1], False),
         (names, False),
@@ -319,6 +321,8 @@ def test_slots_are_told_what_is_waited_for(
         (names, False),
         (names, False),
         (names, True),
+        (names, False),  # one is enough only if it fails
+        ((*names, names[0]), False),  # a gather needs more than one
     ]
 
 
