@@ -10,7 +10,7 @@ import pytest
 from kilnwork.api import attempts, calls
 from kilnwork.api import task as api_task
 from kilnwork.channel import messages
-from kilnwork.dispatch import hub, journal, store, volatile
+from kilnwork.dispatch import hub, journal, links, store, volatile
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
 from support import raw_calls, raw_worker, verifiers
@@ -340,6 +340,28 @@ async def test_large_results_come_in_frames_that_a_receiver_can_begin_with(
         results = await driver.results(41)
         assert sum(len(r.payload.data) for r in results.values() if r.payload) > 40 * 60_000
         assert driver.largest_frame < 400_000
+        await slot.disconnect()
+
+
+async def test_a_driver_that_does_not_read_loses_its_link_and_nothing_else(
+    dispatcher: hub.Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(links, "MOST_UNREAD_BYTES", 100_000)
+    async with a_worker(tmp_path) as worker, a_driver(tmp_path) as driver:
+        slot, run = await a_slot_at_work(tmp_path, worker, driver)
+        slot.succeed(run, seconds=1e-6)
+        items = [driver.item() for _ in range(40)]
+        driver.submit(*items)
+        large = b'"' + b"x" * 60_000 + b'"'
+        for _ in items:
+            last = slot.succeed(await slot.run(), large)
+        await slot.acknowledged(last)
+        await driver.closed()
+        await driver.connect()
+        await driver.expect(messages.Attached)
+        for at, item in enumerate(items, start=100):
+            driver.say(messages.Watch((calls.Watched(at, item.task),)))
+            assert (await driver.results(1))[at].payload == attempts.Payload(attempts.JSON, large)
         await slot.disconnect()
 
 

@@ -1,0 +1,174 @@
+"""`python -m kilnwork.dispatch`: how it ends, what it says then, what it leaves."""
+
+import os
+import select
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kilnwork.channel import frames, messages
+from support import short
+
+
+class Process:
+    """A dispatcher of a folder, or of a pipe whose other end is `owner`."""
+
+    def __init__(self, folder: Path, *arguments: str, volatile: bool = False) -> None:
+        self.folder = folder
+        listener = socket.socket(socket.AF_UNIX)
+        self.path = folder / f"s{len(list(folder.iterdir()))}"
+        listener.bind(str(self.path))
+        listener.listen()
+        token = folder / "token"
+        token.write_text("secret\n")
+        theirs, self.owner = os.pipe()
+        home = ["--volatile", "--owner-fd", str(theirs)]
+        home = home if volatile else ["--folder", str(folder / "home")]
+        argv = [
+            sys.executable, "-P", "-m", "kilnwork.dispatch", "--listen-fd", str(listener.fileno()),
+            "--token-file", str(token), "--blobs", str(folder / "blobs"), *home, *arguments,
+        ]  # fmt: skip
+        self.child = subprocess.Popen(
+            argv, stderr=subprocess.PIPE, pass_fds=[listener.fileno(), theirs], text=True
+        )
+        os.close(theirs)
+        listener.close()
+
+    def driver(self) -> socket.socket:
+        """A driver that was let in."""
+        link = socket.socket(socket.AF_UNIX)
+        link.settimeout(10)
+        link.connect(str(self.path))
+        hello = messages.DriverHello(messages.VERSION, os.urandom(16), "secret", "default", 0)
+        link.sendall(frames.encode(hello))
+        attached = read(link)
+        assert isinstance(attached, messages.Attached), attached
+        assert attached.blobs == str(self.folder / "blobs" / "default")
+        return link
+
+    def end(self) -> tuple[int, str]:
+        """Its exit code and what it said last."""
+        _, said = self.child.communicate(timeout=10)
+        return self.child.returncode, said
+
+    def clear(self) -> None:
+        """Whatever happened, nothing is left."""
+        self.child.kill()
+        self.child.communicate()
+        os.close(self.owner)
+
+
+def read(link: socket.socket) -> messages.ToDriver:
+    """One message."""
+    cutter = frames.Cutter()
+    while True:
+        bodies = cutter.feed(link.recv(1 << 16))
+        if bodies:
+            return frames.decode_to_driver(bodies[0])
+
+
+@pytest.fixture
+def short_tmp() -> Iterator[Path]:
+    folder = short.folder()
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def started(short_tmp: Path) -> Iterator[list[Process]]:
+    processes: list[Process] = []
+    yield processes
+    for process in processes:
+        process.clear()
+
+
+def test_it_leaves_when_told_and_says_so(short_tmp: Path, started: list[Process]) -> None:
+    process = Process(short_tmp)
+    started.append(process)
+    with process.driver() as link:
+        process.child.send_signal(signal.SIGINT)  # Ctrl-C is for the driver
+        process.child.send_signal(signal.SIGTERM)
+        last = read(link)
+        assert isinstance(last, messages.Refused)
+        assert (last.reason, last.retry) == ("Leaving", False)
+    assert process.end() == (0, "")
+    journal = short_tmp / "home" / "journal.db"
+    assert stat.S_IMODE(journal.stat().st_mode) == 0o600
+
+
+def test_a_second_one_names_the_first(short_tmp: Path, started: list[Process]) -> None:
+    started.append(Process(short_tmp))
+    started[0].driver().close()
+    started.append(Process(short_tmp))
+    code, said = started[1].end()
+    assert code == 3
+    assert f"in use by process {started[0].child.pid}" in said.splitlines()[-1]
+
+
+def test_bad_arguments_are_named(short_tmp: Path, started: list[Process]) -> None:
+    process = Process(short_tmp, "--idle-seconds", "soon")
+    started.append(process)
+    assert process.end() == (2, "--idle-seconds: 'soon' is no number of seconds\n")
+
+
+def test_a_volatile_one_ends_with_its_owner(short_tmp: Path, started: list[Process]) -> None:
+    scratch = short_tmp / "scratch"
+    scratch.mkdir()
+    (scratch / "file").write_text("x")
+    process = Process(short_tmp, "--scratch", str(scratch), volatile=True)
+    started.append(process)
+    process.driver().close()
+    before = process.owner
+    process.owner = os.dup(0)
+    os.close(before)
+    assert process.end() == (0, "")
+    assert not scratch.exists()
+
+
+def test_an_idle_one_leaves_after_its_time(short_tmp: Path, started: list[Process]) -> None:
+    process = Process(short_tmp, "--idle-seconds", "0.2")
+    started.append(process)
+    with process.driver() as link:
+        assert not select.select([link], [], [], 0.6)[0], "it left though a driver was connected"
+    assert process.end() == (0, "")
+
+
+def test_a_hurried_one_leaves_as_soon_as_its_driver_has(
+    short_tmp: Path, started: list[Process]
+) -> None:
+    process = Process(short_tmp, "--idle-seconds", "3600")
+    started.append(process)
+    with process.driver():
+        process.child.send_signal(signal.SIGUSR1)
+        assert process.child.poll() is None
+    assert process.end() == (0, "")
+
+
+def test_a_hurried_one_stays_for_a_later_driver(short_tmp: Path, started: list[Process]) -> None:
+    process = Process(short_tmp, "--idle-seconds", "3600")
+    started.append(process)
+    first, second = process.driver(), process.driver()
+    process.child.send_signal(signal.SIGUSR1)
+    with process.driver():
+        first.close()
+        second.close()
+    with process.driver():
+        assert process.child.poll() is None
+
+
+def test_a_damaged_journal_is_named(short_tmp: Path, started: list[Process]) -> None:
+    home = short_tmp / "home"
+    home.mkdir()
+    (home / "journal.db").write_bytes(b"no database at all, but long enough" * 100)
+    process = Process(short_tmp)
+    started.append(process)
+    code, said = process.end()
+    assert (code, said.count("\n")) == (1, 1)
+    assert "journal.db is no journal of kilnwork" in said

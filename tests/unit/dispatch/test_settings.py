@@ -1,0 +1,55 @@
+"""Arguments of `python -m kilnwork.dispatch`: what is wrong is named."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from kilnwork.dispatch import settings
+from kilnwork.kit import errors
+
+COMMON = ["--listen-fd", "0", "--token-file", "/t", "--blobs", "/b"]
+
+
+def test_a_durable_one_is_told_its_folder() -> None:
+    given = settings.from_arguments(
+        [*COMMON, "--folder", "/f", "--idle-seconds", "2.5"], {settings.SYNC_DELAY: "0.005"}
+    )
+    assert (given.folder, given.blobs, given.token_file) == (Path("/f"), Path("/b"), Path("/t"))
+    assert (given.listener, given.owner, given.scratch) == (0, None, None)
+    assert (given.idle_s, given.sync_delay_s) == (2.5, 0.005)
+
+
+def test_a_volatile_one_is_told_its_owner() -> None:
+    given = settings.from_arguments(
+        [*COMMON, "--volatile", "--owner-fd", "1", "--scratch", "/s"], {}
+    )
+    assert (given.folder, given.owner, given.scratch) == (None, 1, Path("/s"))
+    assert given.idle_s == settings.IDLE_S
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ([*COMMON], "either --folder DIR or --volatile"),
+        ([*COMMON, "--folder", "/f", "--volatile"], "either --folder DIR or --volatile"),
+        ([*COMMON, "--volatile"], "needs --owner-fd"),
+        (["--token-file", "/t", "--blobs", "/b", "--folder", "/f"], "--listen-fd is missing"),
+        ([*COMMON, "--folder"], "--folder needs a value"),
+        ([*COMMON, "--folder", "/f", "--port", "1"], "unknown argument --port"),
+        ([*COMMON, "--folder", "/f", "--idle-seconds", "soon"], "--idle-seconds: 'soon'"),
+        ([*COMMON, "--folder", "/f", "--idle-seconds", "nan"], "--idle-seconds: 'nan'"),
+        ([*COMMON, "--folder", "/f", "--owner-fd", "x"], "--owner-fd: 'x' is no open descriptor"),
+    ],
+)
+def test_what_is_wrong_is_named(arguments: list[str], problem: str) -> None:
+    with pytest.raises(errors.ConfigurationError, match=problem):
+        settings.from_arguments(arguments, {})
+
+
+def test_a_descriptor_that_is_closed_is_named() -> None:
+    ours, theirs = os.pipe()
+    os.close(ours)
+    os.close(theirs)
+    with pytest.raises(errors.ConfigurationError, match="--owner-fd"):
+        settings.from_arguments([*COMMON, "--volatile", "--owner-fd", str(theirs)], {})
