@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import msgspec
 
 from kilnwork.api import attempts, calls
-from kilnwork.api import task as api_task
 from kilnwork.dispatch import inputs, instructions, model, records, store, task_rows
 from kilnwork.kit import ids
 
@@ -23,7 +22,6 @@ OVERHEAD = 512
 """Bytes that a call which is over takes beside its values, a little more than measured."""
 
 _encode = msgspec.json.Encoder().encode
-_S = api_task.State
 
 
 class _Ended(msgspec.Struct, frozen=True, gc=False):
