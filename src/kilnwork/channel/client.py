@@ -69,8 +69,7 @@ class Link(Generic[M]):
     """See the module.
 
     `connect` returns a connected socket; an OSError means try again, a KilnError never. `failure`:
-    why the link is over. `pumping`: a thread is handling what was read. `patience_s`: give up when
-    there was no dispatcher for so long.
+    why the link is over. `patience_s`: give up when there was no dispatcher for so long.
     """
 
     def __init__(
@@ -84,7 +83,6 @@ class Link(Generic[M]):
         patience_s: float = 60.0,
     ) -> None:
         self.failure: Exception | None = None
-        self.pumping = False
         self.clock = clock
         self.handler = handler
         self.turns = turns.Turns()
@@ -305,15 +303,11 @@ class Link(Generic[M]):
 
     def _handle(self, bodies: list[bytes]) -> None:
         received, decode = self.handler.received, self._decode
-        self.pumping = True
-        try:
-            for body in bodies:
-                message = decode(body)
-                if isinstance(message, messages.Refused):
-                    raise errors.LinkRefused(message.reason, message.message, retry=message.retry)
-                received(message)
-        finally:
-            self.pumping = False
+        for body in bodies:
+            message = decode(body)
+            if isinstance(message, messages.Refused):
+                raise errors.LinkRefused(message.reason, message.message, retry=message.retry)
+            received(message)
 
     def _lead(self, done: Callable[[], bool], until: float | None) -> None:
         """Read for all until `done()` or the time is up, or there is nothing to read from."""
