@@ -131,6 +131,10 @@ class Reason(_Explained):
     INPUT_PATH_MISSING = "InputPathMissing", "The `path` of an input matches nothing in that input."
     INPUT_TOO_LARGE = "InputTooLarge", "Its inputs together are larger than 512 KiB."
     INVALID_SPEC = "InvalidSpec", "Its spec cannot be carried out as written."
+    DEADLOCK = (
+        "Deadlock",
+        "It waited for a task that waits for it; neither would ever have ended.",
+    )
     CLUSTER_DELETED = "ClusterDeleted", "Its TaskCluster was deleted before it ended."
     KEY_TAKEN = (
         "KeyTaken",

@@ -12,7 +12,7 @@ import msgspec
 
 from kilnwork.api import attempts, calls, reasons
 from kilnwork.api import task as api_task
-from kilnwork.dispatch import ending, inputs, lifecycle, memory, records, waiting
+from kilnwork.dispatch import circles, ending, inputs, lifecycle, memory, records, waiting
 from kilnwork.kit import ids
 
 _S = api_task.State
@@ -158,7 +158,7 @@ def _link(
         target = known = None
     if target is None:
         _adopt(mem, task, known or _missing(name), now)
-    elif _follows(mem, target, task):
+    elif circles.closing(mem, task, (name,)) is not None:
         message = "it returned a future that depends on its own outcome"
         ending.finish(mem, task, now, state=_S.FAILED, reason=_R.INPUT_FAILED, message=message)
     elif target.state.final:
@@ -166,16 +166,6 @@ def _link(
     else:
         _depend(target, task)
         waiting.follow(mem, task, name)
-
-
-def _follows(mem: memory.Memory, target: records.Task, task: records.Task) -> bool:
-    """True when `target` is `task`, or has delegated to it, however far."""
-    step: records.Task | None = target
-    while step is not None:
-        if step is task:
-            return True
-        step = None if step.delegate is None else mem.tasks.get(step.delegate)
-    return False
 
 
 def _pass_on(

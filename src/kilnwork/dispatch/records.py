@@ -24,8 +24,9 @@ class Intent(IntEnum):
     NONE = 0
     TIMEOUT = 1
     TOTAL_TIMEOUT = 2
-    CLUSTER = 3
-    KILL = 4
+    DEADLOCK = 3
+    CLUSTER = 4
+    KILL = 5
 
 
 class PastAttempt(NamedTuple):
@@ -113,18 +114,20 @@ class Submitter:
 
 
 class Wait:
-    """An attempt in a slot that waits for other tasks.
+    """An attempt in a slot that waits for other tasks. `all_of`: it waits until all these are over,
+    and for nothing else.
 
     Of a wait in place only: `ready`: tasks that the slot could run on top of it, as far as they are
     queued (some may have left the queue since); `wants`: all that it would run if they were, and
-    whether it waits for them itself; `left`: how many of these must end before it goes on. Never too
-    few: what seems to go on gets nothing to run in place, and takes a seat.
+    whether it waits for them itself; `left`: how many of these must end before it goes on. Never
+    too few: what seems to go on gets nothing to run in place, and takes a seat.
     """
 
-    __slots__ = ("left", "ready", "task", "wants")
+    __slots__ = ("all_of", "left", "ready", "task", "wants")
 
     def __init__(self, task: "Task") -> None:
         self.task = task
+        self.all_of: tuple[ids.TaskId, ...] = ()
         self.ready: dict[ids.TaskId, Task] = {}
         self.wants: dict[ids.TaskId, bool] = {}
         self.left = 1

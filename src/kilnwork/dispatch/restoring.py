@@ -35,6 +35,7 @@ _R = reasons.Reason
 _INTENTS: dict[str, records.Intent] = {
     _R.TIMED_OUT: records.Intent.TIMEOUT,
     _R.TOTAL_TIMED_OUT: records.Intent.TOTAL_TIMEOUT,
+    _R.DEADLOCK: records.Intent.DEADLOCK,
     _R.CLUSTER_DELETED: records.Intent.CLUSTER,
 }
 

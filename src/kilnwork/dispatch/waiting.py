@@ -7,8 +7,20 @@ that they need) is queued in the same cluster, before the queue does. Pure.
 
 from collections.abc import Iterable
 
-from kilnwork.dispatch import feeding, inputs, lifecycle, memory, records, seats
+from kilnwork.api import reasons
+from kilnwork.dispatch import (
+    circles,
+    ending,
+    feeding,
+    inputs,
+    lifecycle,
+    memory,
+    records,
+    seats,
+)
 from kilnwork.kit import ids
+
+_R = reasons.Reason
 
 UNKNOWN = 1 << 40
 """How many must end before a wait is over, if nobody can tell."""
@@ -22,6 +34,8 @@ def begin(mem: memory.Memory, item: inputs.Waiting, now: inputs.Moment) -> None:
         return
     lifecycle.start(mem, task, now, at=now.wall)
     wait = _wait_of(mem, slot, task)
+    whole = item.in_place and not item.more and (not item.first or len(item.tasks) == 1)
+    wait.all_of = item.tasks if whole else ()
     if item.in_place and not task.alone:
         names = dict.fromkeys(item.tasks)
         _want(mem, wait, names)
@@ -30,6 +44,20 @@ def begin(mem: memory.Memory, item: inputs.Waiting, now: inputs.Moment) -> None:
         over = len(names) - len(awaited)
         wait.left = UNKNOWN if item.more else (1 if item.first else len(names)) - over
     seats.weigh(mem, slot)
+    _refuse_circle(mem, task, wait, now)
+
+
+def _refuse_circle(
+    mem: memory.Memory, task: records.Task, wait: records.Wait, now: inputs.Moment
+) -> None:
+    """End the task if what it waits for waits for it."""
+    name = circles.closing(mem, task, wait.all_of)
+    if name is None:
+        return
+    message = f"it waits for {ids.task_text(name)}, which waits for its outcome"
+    if name == task.id:
+        message = "it waits for itself"
+    ending.stop(mem, task, now, intent=records.Intent.DEADLOCK, reason=_R.DEADLOCK, message=message)
 
 
 def _wait_of(mem: memory.Memory, slot: records.Slot, task: records.Task) -> records.Wait:
