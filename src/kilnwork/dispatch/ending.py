@@ -72,6 +72,7 @@ def send_stop(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> Non
         if task.slot.link:
             mem.send(instructions.StopCall(task.slot.link, task.ref, reason))
         mem.alarm(now.mono + grace, memory.Alarm.GRACE, task, attempt=task.attempt)
+        mem.touch(task.cluster)  # what is queued behind it had better run elsewhere
     elif task.template is None and task.worker is not None and task.worker.link:
         mem.send(instructions.StopAttempt(task.worker.link, task.ref, grace, reason))
     due = now.mono + grace + mem.lease_s

@@ -185,7 +185,10 @@ def _is_brisk(slot: records.Slot) -> bool:
         return False
     first = next(iter(slot.held.values()))
     return (
-        first.attempt_state is _A.RESERVED and first.template is not None and short(first.template)
+        first.attempt_state is _A.RESERVED
+        and first.intent is records.Intent.NONE
+        and first.template is not None
+        and short(first.template)
     )
 
 
@@ -231,29 +234,31 @@ def _take_back(mem: memory.Memory, workers: Sequence[records.Worker], now: input
     idle = any(worker.idle for worker in free)
     if not idle and not any(_may_open(worker, workers, now) for worker in free):
         return
-    longest, most = None, 1
+    longest, most = None, 0
     for worker in workers:
         for slot in worker.processes.values():
-            if len(slot.held) <= most or not slot.link or slot.asked_back:
+            queued = len(slot.held) - len(slot.stack) - 1
+            if queued <= most or not slot.link or slot.asked_back:
                 continue
-            if _is_stuck(slot) or (idle and _is_worth(slot)):
-                longest, most = slot, len(slot.held)
+            if _is_stuck(slot) or (idle and _is_worth(slot, queued)):
+                longest, most = slot, queued
     if longest is not None:
         longest.asked_back = True
-        mem.send(instructions.TakeBack(longest.link, most // 2))
+        mem.send(instructions.TakeBack(longest.link, (most + 1) // 2))
 
 
 def _is_stuck(slot: records.Slot) -> bool:
-    """Calls wait behind one that runs for long already, and does not wait itself."""
+    """Calls wait behind one that runs for long already or is to end, and does not wait itself."""
     first = next(iter(slot.held.values()))
-    return first.attempt_state is _A.STARTED and not slot.stack
+    slow = first.attempt_state is _A.STARTED or first.intent is not records.Intent.NONE
+    return slow and not slot.stack
 
 
-def _is_worth(slot: records.Slot) -> bool:
+def _is_worth(slot: records.Slot, queued: int) -> bool:
     """Its calls would wait long enough to be worth moving."""
     first = next(iter(slot.held.values()))
     seconds = None if first.template is None else first.template.seconds
-    return seconds is None or seconds * (len(slot.held) - 1) > WORTH_S
+    return seconds is None or seconds * queued > WORTH_S
 
 
 def end_spares(mem: memory.Memory, worker: records.Worker) -> None:

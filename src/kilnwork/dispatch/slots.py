@@ -43,7 +43,7 @@ def joined(mem: memory.Memory, item: inputs.SlotJoined, now: inputs.Moment) -> N
     slot.link = item.link
     slot.terms += 1
     slot.asked_back = False
-    worker.misses = 0
+    worker.misses, worker.opens_at = 0, 0.0
     mem.slot_links[item.link] = slot
     namespace, cluster = worker.cluster.key
     submitter = records.Submitter(slot.id, namespace, item.link)
@@ -59,6 +59,7 @@ def joined(mem: memory.Memory, item: inputs.SlotJoined, now: inputs.Moment) -> N
     seats.opened(mem, slot)
     seats.weigh(mem, slot)
     mem.touch(worker.cluster)
+    _settle_rest(mem, worker, now)
 
 
 def _claims(
@@ -138,6 +139,13 @@ def gone(mem: memory.Memory, item: inputs.SlotGone, now: inputs.Moment) -> None:
             _settle_unclaimed(mem, worker, item, now)
             _pause(mem, worker, now)
         _settle(mem, slot, item, now)
+    _settle_rest(mem, worker, now)
+
+
+def _settle_rest(mem: memory.Memory, worker: records.Worker, now: inputs.Moment) -> None:
+    """When every slot of an earlier dispatcher's time is here or over, nobody has the rest."""
+    if worker.unclaimed and not any(slot.opening for slot in worker.processes.values()):
+        fleet.claim_alarm(mem, worker, now)
 
 
 def _pause(mem: memory.Memory, worker: records.Worker, now: inputs.Moment) -> None:
@@ -210,18 +218,21 @@ def _end_stopped(
 def _end_running(
     mem: memory.Memory, task: records.Task, item: inputs.SlotGone, now: inputs.Moment
 ) -> None:
-    """It ran when its process ended: lost if somebody else killed it, else its own doing."""
+    """It ran when its process ended: lost if somebody else killed it, else its own doing.
+
+    WorkerLost as the reason: the agent could not renew its lease, so it was us who were away.
+    """
     if task.intent is not _I.NONE:
         _end_stopped(mem, task, item, now)
         return
     lifecycle.start(mem, task, now, at=now.wall)
-    if item.asked:
+    if item.asked or item.reason == _R.WORKER_LOST:
         _end_innocent(mem, task, item, now)
         return
-    if item.code == _SIGKILLED or item.code is None:
-        kind, reason = attempts.Ending.LOST, _R.PROCESS_KILLED
+    if item.reason or item.code == _SIGKILLED or item.code is None:
+        kind, reason = attempts.Ending.LOST, item.reason or _R.PROCESS_KILLED.value
     else:
-        kind, reason = attempts.Ending.FAILED, _R.SLOT_DIED
+        kind, reason = attempts.Ending.FAILED, _R.SLOT_DIED.value
     outcome = attempts.Outcome(kind, reason, item.message, item.code, proof=item.proof)
     ending.conclude(mem, task, outcome, now)
 

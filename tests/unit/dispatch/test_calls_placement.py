@@ -109,9 +109,23 @@ def test_a_slot_is_asked_back_once_until_it_answers() -> None:
     for task in [t for t in tasks if world.holder(t) is first]:
         world.end(task, seconds=0.001)
     assert len(world.sent_of(instructions.TakeBack)) == 1
-    world.tell(inputs.Tick())
+    world.end(second.has[0].task)
+    assert len(world.sent_of(instructions.TakeBack)) == 1, "it has not answered"
     world.give_back(second, [])
+    assert len(world.sent_of(instructions.TakeBack)) == 1, "nothing has changed"
+    world.end(second.has[0].task)
     assert len(world.sent_of(instructions.TakeBack)) == 2
+
+
+def test_nobody_is_asked_for_calls_that_run_in_place() -> None:
+    world = world_of(slots=2)
+    (parent, other) = world.submit(2)
+    player = world.holder(parent)
+    world.define(spec("m:child"), link=player.link)
+    (child,) = world.submit(link=player.link, parent=world.task(parent).ref, ordinal=1)
+    world.wait(parent, child, in_place=True)
+    world.end(other, seconds=1)
+    assert not world.sent_of(instructions.TakeBack)
 
 
 def test_little_work_is_not_worth_moving() -> None:
@@ -302,3 +316,25 @@ def test_work_behind_a_long_call_is_worth_a_new_slot() -> None:
     world.give_back(player, player.has[-2:])
     assert held(world) == [2, 3]
     assert len(world.slots) == 2
+
+
+def test_nothing_is_sent_ahead_behind_a_call_that_is_to_end() -> None:
+    world = short_world()
+    (stopped,) = world.submit()
+    world.tell(inputs.Kill(stopped, "Killed"))
+    world.submit(2)
+    assert held(world) == [1]
+
+
+def test_what_waits_behind_a_call_that_is_to_end_goes_elsewhere() -> None:
+    world = short_world(slots=2)
+    (stopped, *_) = world.submit(2)
+    player = world.holder(stopped)
+    more = world.submit(2)
+    world.tell(inputs.Kill(stopped, "Killed"))
+    for task in [ref.task for p in world.slots.values() if p is not player for ref in p.has]:
+        world.end(task)
+    (asked,) = world.sent_of(instructions.TakeBack)
+    assert (asked.link, asked.count) == (player.link, 1)
+    world.give_back(player, player.has[1:])
+    assert not any(world.holds(task) and world.holder(task) is player for task in more)

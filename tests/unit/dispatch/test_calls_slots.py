@@ -275,3 +275,22 @@ def test_gone_is_acknowledged_even_of_an_unknown_slot(asked: bool) -> None:  # n
     world = world_of()
     world.gone(told_calls.SlotPlayer(b"?" * 16), code=1, asked=asked)
     assert instructions.Acknowledge(1, 1) in world.sent
+
+
+def test_what_ran_when_the_agent_lost_its_lease_is_excused() -> None:
+    world = world_of()
+    (task,) = world.submit()
+    player, ref = world.holder(task), world.task(task).ref
+    world.tell(inputs.LinkClosed(player.link))
+    world.tell(inputs.SlotGone(1, 9, player.name, ref, 137, False, "", True, "WorkerLost"))
+    assert counts(world, task) == (0, 0, 1)
+    assert world.task(task).attempt == 2
+
+
+def test_what_ran_when_the_agent_was_asked_to_stop_is_lost() -> None:
+    world = world_of()
+    (task,) = world.submit()
+    player, ref = world.holder(task), world.task(task).ref
+    world.tell(inputs.LinkClosed(player.link))
+    world.tell(inputs.SlotGone(1, 9, player.name, ref, 143, False, "", True, "WorkerStopping"))
+    assert counts(world, task) == (0, 1, 0)

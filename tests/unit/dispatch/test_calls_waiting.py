@@ -276,7 +276,7 @@ def test_a_parent_that_waits_for_others_besides_may_go_on_waiting() -> None:
     world = world_of()
     (parent,) = world.submit()
     player, ref = world.holder(parent), world.task(parent).ref
-    named, other = (spawn(world, parent, ordinal=number) for number in (1, 2))
+    named, _ = (spawn(world, parent, ordinal=number) for number in (1, 2))
     world.tell(inputs.Waiting(player.link, ref, (named,), in_place=True, more=True))
     assert runs_in_place(world, named)
     world.end(named)

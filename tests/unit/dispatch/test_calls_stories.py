@@ -1,0 +1,337 @@
+"""Random stories about calls: whatever slots, agents, drivers and people do, nothing is lost.
+
+As `test_machine_invariants`, for calls: the world is made of players (`support.call_world`) who
+keep to the channel's rules and may fail at any moment. `work` does what happens all the time,
+many things in one step; the other rules are what goes wrong.
+"""
+
+import random
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from kilnwork.api import attempts, calls, reasons
+from kilnwork.dispatch import inputs, instructions, journal, rows, store, volatile
+from support import call_checks, call_world
+
+SEEDS = st.integers(0, 2**16)
+
+
+class CallStories(RuleBasedStateMachine):
+    """Rules are what can happen; invariants are what must never."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = self.make_world()
+        self.world.agent_comes()
+
+    def make_world(self) -> call_world.World:
+        return call_world.World(volatile.Volatile)
+
+    @rule(seed=SEEDS, steps=st.integers(1, 12))
+    def work(self, *, seed: int, steps: int) -> None:
+        """What happens all the time."""
+        dice = random.Random(seed)
+        acts: list[Callable[[random.Random], None]] = [
+            self.submit, self.open_slot, self.open_slot, self.end, self.end, self.end,
+            self.have_child, self.have_child, self.go_on, self.go_on, self.bounce, self.report,
+        ]  # fmt: skip
+        for _ in range(steps):
+            dice.choice(acts)(dice)
+
+    def submit(self, dice: random.Random) -> None:
+        world, items = self.world, []
+        for _ in range(dice.randint(1, 5)):
+            number, task = world.new_id()
+            needs = (dice.choice(world.order[-6:]),) if world.order and dice.random() < 0.3 else ()
+            key = f"k{number}" if dice.random() < 0.2 else None
+            template = dice.randrange(3)
+            items.append(calls.CallItem(number, task, template, call_world.PAYLOAD, needs, key=key))
+            world.order.append(task)
+            world.asked[number] = task
+        world.look_up_and_tell(inputs.SubmitCalls(world.driver, tuple(items)))
+        world.accepted |= {item.task for item in items}
+
+    def open_slot(self, dice: random.Random) -> None:
+        agents = [agent for agent in self.world.connected() if agent.wanted]
+        if agents:
+            self.world.opens(dice.choice(agents), fails=dice.random() < 0.05)
+
+    def a_running_slot(self, dice: random.Random) -> call_world.SlotPlayer | None:
+        slots = [slot for slot in self.world.linked() if slot.running is not None]
+        return dice.choice(slots) if slots else None
+
+    def end(self, dice: random.Random) -> None:
+        slot = self.a_running_slot(dice)
+        if slot is None or slot.running is None:
+            return
+        failed = dice.random() < 0.2
+        children = slot.children.get(slot.running, [])
+        delegate = dice.choice(children) if children and dice.random() < 0.4 else None
+        ending = attempts.Ending.FAILED if failed else attempts.Ending.SUCCEEDED
+        seconds = dice.choice([0.001, 0.001, 1.0])
+        self.world.end(slot, ending, seconds=seconds, delegate=None if failed else delegate)
+
+    def have_child(self, dice: random.Random) -> None:
+        world, slot = self.world, self.a_running_slot(dice)
+        if slot is None or slot.running is None:
+            return
+        number, task = world.new_id()
+        ref, keyed = slot.running, dice.random() < 0.3
+        children = slot.children.setdefault(ref, [])
+        item = calls.CallItem(
+            number, task, dice.randrange(3), call_world.PAYLOAD, parent=ref,
+            needs=(children[-1],) if children and dice.random() < 0.3 else (),
+            key="child" if keyed else None, ordinal=0 if keyed else len(children) + 1,
+        )  # fmt: skip
+        world.look_up_and_tell(inputs.SubmitCalls(slot.link, (item,)))
+        if task in world.memory.tasks:
+            world.order.append(task)
+            children.append(task)
+            world.accepted.add(task)
+        if slot.running == ref and slot.link and children and dice.random() < 0.7:
+            world.wait(slot, tuple(children[-2:]), in_place=dice.random() < 0.7)
+
+    def go_on(self, dice: random.Random) -> None:
+        slots = [slot for slot in self.world.linked() if slot.waiting]
+        if slots:
+            self.world.go_on(dice.choice(slots))
+
+    def bounce(self, dice: random.Random) -> None:
+        """Calls that came while the slot waits go back."""
+        for slot in self.world.linked():
+            if slot.waiting and slot.queue:
+                self.world.give_back(slot, list(slot.queue))
+
+    def report(self, dice: random.Random) -> None:
+        slot = self.a_running_slot(dice)
+        if slot is not None and slot.running is not None:
+            slot.serial += 1
+            self.world.tell(inputs.Started(slot.link, slot.serial, slot.running, self.world.wall))
+
+    @precondition(lambda self: self.world.order)
+    @rule(seed=SEEDS)
+    def submit_again(self, seed: int) -> None:
+        world, task = self.world, random.Random(seed).choice(self.world.order)
+        before = len(world.memory.tasks)
+        number, _ = world.new_id()
+        world.asked[number] = task
+        item = calls.CallItem(number, task, 0, call_world.PAYLOAD)
+        world.look_up_and_tell(inputs.SubmitCalls(world.driver, (item,)), again=True)
+        assert len(world.memory.tasks) <= before
+
+    @precondition(lambda self: self.world.order)
+    @rule(seed=SEEDS, recursive=st.booleans())
+    def cancel(self, *, seed: int, recursive: bool) -> None:
+        task = random.Random(seed).choice(self.world.order)
+        self.world.tell(inputs.CancelTasks(self.world.driver, (task,), recursive))
+
+    @precondition(lambda self: self.world.order)
+    @rule(seed=SEEDS, suspended=st.booleans())
+    def hold_back_or_let_go(self, *, seed: int, suspended: bool) -> None:
+        task = random.Random(seed).choice(self.world.order)
+        self.world.tell(inputs.Suspend(task, suspended))
+
+    @rule()
+    def driver_comes_back(self) -> None:
+        self.world.tell(inputs.LinkClosed(self.world.driver))
+        self.world.attach()
+
+    @precondition(lambda self: len(self.world.agents) < 3)
+    @rule()
+    def agent_comes(self) -> None:
+        self.world.agent_comes()
+
+    @precondition(lambda self: self.world.connected())
+    @rule(seed=SEEDS, returns=st.booleans())
+    def agent_is_cut_off(self, *, seed: int, returns: bool) -> None:
+        agent = random.Random(seed).choice(self.world.connected())
+        link, agent.link = agent.link, 0
+        self.world.tell(inputs.LinkClosed(link))
+        if returns:
+            self.world.join(agent)
+
+    @precondition(lambda self: len(self.world.connected()) < len(self.world.agents))
+    @rule()
+    def agents_return(self) -> None:
+        for agent in self.world.agents:
+            if not agent.link:
+                self.world.join(agent)
+
+    @precondition(lambda self: self.world.agents)
+    @rule(seed=SEEDS, vanishes=st.booleans())
+    def agent_dies(self, *, seed: int, vanishes: bool) -> None:
+        world = self.world
+        agent = world.agents.pop(random.Random(seed).randrange(len(world.agents)))
+        links = [agent.link, *(slot.link for slot in agent.slots.values())]
+        if vanishes:
+            world.tell(inputs.WorkerGone(agent.pod_uid))
+        for link in links:
+            if link:
+                world.tell(inputs.LinkClosed(link))
+        if not vanishes:
+            world.agent_comes(agent.pod_uid)
+
+    @precondition(lambda self: self.world.linked())
+    @rule(seed=SEEDS, returns=st.booleans())
+    def slot_is_cut_off(self, *, seed: int, returns: bool) -> None:
+        slot = random.Random(seed).choice(self.world.linked())
+        link, slot.link = slot.link, 0
+        self.world.tell(inputs.LinkClosed(link))
+        if returns and slot.agent.link:
+            self.world.slot_joins(slot)
+
+    @precondition(lambda self: any(not slot.link for slot in self.world.slots()))
+    @rule()
+    def slots_return(self) -> None:
+        for slot in self.world.slots():
+            if not slot.link and slot.agent.link:
+                self.world.slot_joins(slot)
+
+    @precondition(lambda self: any(slot.agent.link for slot in self.world.slots()))
+    @rule(seed=SEEDS, code=st.sampled_from([0, 1, 137]), late=st.booleans())
+    def slot_dies(self, *, seed: int, code: int, late: bool) -> None:
+        slots = [slot for slot in self.world.slots() if slot.agent.link]
+        self.world.exits(random.Random(seed).choice(slots), code=code, late=late)
+
+    @precondition(lambda self: any(agent.kills for agent in self.world.connected()))
+    @rule()
+    def slots_are_killed(self) -> None:
+        for agent in self.world.connected():
+            for name in sorted(agent.kills):
+                agent.kills.discard(name)
+                if name in agent.slots:
+                    self.world.exits(agent.slots[name], code=137, asked=True)
+
+    @precondition(lambda self: self.world.late)
+    @rule(seed=SEEDS)
+    def a_report_comes_twice(self, seed: int) -> None:
+        before = dict(self.world.finals)
+        self.world.tell(random.Random(seed).choice(self.world.late))
+        assert before == self.world.finals
+
+    @rule(seconds=st.sampled_from([0.1, 1.0, 4.0, 11.0]), renews=st.booleans())
+    def time_passes(self, *, seconds: float, renews: bool) -> None:
+        self.world.passes(seconds, renews=renews)
+
+    @invariant()
+    def it_holds(self) -> None:
+        """Everything that must."""
+        mem = self.world.memory
+        call_checks.every_task_is_somewhere(mem)
+        call_checks.seats_are_counted_right(mem)
+        call_checks.nothing_waits_beside_an_idle_slot(mem)
+        call_checks.slots_open_where_calls_wait(mem)
+        call_checks.who_is_served_in_place_waits_there(mem)
+        call_checks.no_task_runs_twice_at_once(self.world)
+        call_checks.no_accepted_task_is_lost(self.world)
+
+    def teardown(self) -> None:
+        """In the end everything ends: good agents, enough time, and every result arrives."""
+        world = self.world
+        for task in list(world.memory.tasks):
+            world.tell(inputs.Suspend(task, False))
+        for _ in range(400):
+            if not world.memory.tasks:
+                break
+            self.step_to_the_end()
+        assert not world.memory.tasks, [str(task.ref) for task in world.memory.tasks.values()]
+        assert not world.memory.wanted
+        assert not world.memory.keys
+        assert {task for task in world.asked.values() if task in world.accepted} <= set(
+            world.results
+        )
+
+    def step_to_the_end(self) -> None:
+        world = self.world
+        if not world.agents:
+            world.agent_comes()
+        for agent in world.agents:
+            if not agent.link:
+                world.join(agent)
+        self.slots_return()
+        self.slots_are_killed()
+        self.bounce(random.Random(0))
+        for agent in world.connected():
+            while agent.wanted and agent.link:
+                world.opens(agent)
+        for slot in world.linked():
+            world.go_on(slot)
+            if slot.link and slot.running is not None:
+                world.end(slot, attempts.Ending.SUCCEEDED)
+        world.passes(1.0, renews=True)
+
+
+class JournalWorld(call_world.World):
+    """A world whose dispatcher keeps a journal."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "journal.db"
+        super().__init__(self.open_journal)
+
+    def open_journal(self) -> store.Store:
+        self.journal = journal.Journal(self.path)
+        return self.journal
+
+    def commit(self, batch: instructions.Batch) -> None:
+        self.journal._commit(rows.of_batch(batch))
+
+
+class CallCrashStories(CallStories):
+    """The same with a real journal, from which the dispatcher starts anew after a SIGKILL."""
+
+    def make_world(self) -> call_world.World:
+        self.folder = tempfile.TemporaryDirectory()
+        self.kept = JournalWorld(Path(self.folder.name))
+        return self.kept
+
+    @rule(lost=st.sampled_from(["nothing", "submit", "kill", "tick"]))
+    def sigkill(self, lost: str) -> None:
+        """Whatever the machine had decided and the journal had not is gone; links are too."""
+        world = self.world
+        item: inputs.Input | None = None
+        if lost == "submit":
+            number, task = world.new_id()
+            call = calls.CallItem(number, task, 0, call_world.PAYLOAD)
+            item = inputs.SubmitCalls(world.driver, (call,))
+        elif lost == "kill" and world.order:
+            item = inputs.Kill(world.order[-1], reasons.Reason.KILLED)
+        elif lost == "tick":
+            world.wall += 3.0
+            world.mono += 3.0
+            item = inputs.Tick()
+        world.die(item)
+
+    @invariant()
+    def disk_and_memory_agree(self) -> None:
+        unfinished = {row.task: row for row in self.kept.journal.reader.unfinished()}
+        assert unfinished.keys() == self.world.memory.tasks.keys()
+        for task in self.world.memory.tasks.values():
+            row = unfinished[task.id]
+            assert (row.state, row.attempt) == (task.state.value, task.attempt)
+            assert (row.failures, row.losses) == (task.failures, task.losses)
+            assert (row.needed, row.delegate) == (task.needs, task.delegate)
+
+    @invariant()
+    def what_ended_stays_ended(self) -> None:
+        for task, state in self.world.finals.items():
+            row = self.kept.journal.reader.task_row(task)
+            assert row is not None
+            assert row.state == state.value
+
+    def teardown(self) -> None:
+        try:
+            super().teardown()
+        finally:
+            self.kept.journal.close()
+            self.folder.cleanup()
+
+
+TestCallStories = CallStories.TestCase
+TestCallStories.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestCallCrashStories = CallCrashStories.TestCase
+TestCallCrashStories.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
