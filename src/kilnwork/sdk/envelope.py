@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Protocol
 from kilnwork.api import attempts
 from kilnwork.data import references
 from kilnwork.kit import ids
-from kilnwork.sdk import culprits, errors
+from kilnwork.sdk import by_value, culprits, errors
 
 PROTOCOL = 5
 OUT_OF_BAND_BYTES = attempts.MAX_INLINE_BYTES
@@ -128,16 +128,13 @@ def _dump(value: Any, named: culprits.Named) -> Sequence[Part]:
 
 def dump_by_value(value: Any, *, named: culprits.Named) -> Sequence[Part]:
     """As `dump`, with what cannot be imported elsewhere taken along."""
-    import cloudpickle  # noqa: PLC0415 - 25 ms that few programs need
-
+    pickler = by_value.pickler()
     try:
-        return _enveloped(*_pickled(cloudpickle.Pickler, value))
+        return _enveloped(*_pickled(pickler, value))
     except _NOT_OURS:
         raise
     except Exception as error:  # noqa: BLE001 - anybody's __reduce__
-        path, cause = culprits.find(
-            named(), error, attempt=lambda part: _attempt(cloudpickle.Pickler, part)
-        )
+        path, cause = culprits.find(named(), error, attempt=lambda part: _attempt(pickler, part))
         raise errors.NotPicklable(f"{path}: {culprits.describe(cause)}", path=path) from cause
 
 

@@ -1,0 +1,56 @@
+"""cloudpickle, and what it does not take along by itself: functions and properties with a cache.
+
+Used by `sdk.envelope`. Pickle names a `functools.cache` or `lru_cache` function by its module, even
+if that is `__main__`, which is another module in a worker. It is made anew there, with an empty
+cache of the same size. The same goes for a `cached_property`, which has a lock up to Python 3.11.
+"""
+
+import collections
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+_Cached: TypeAlias = "functools._lru_cache_wrapper[Any]"
+_Property: TypeAlias = "functools.cached_property[Any]"
+
+
+@functools.cache
+def pickler() -> Any:
+    """The class that pickles what no other process can import, as it is here."""
+    import cloudpickle  # noqa: PLC0415 - 25 ms that few programs need
+
+    ours = {
+        functools._lru_cache_wrapper: _cached_function,
+        functools.cached_property: _cached_property,
+    }
+    table = collections.ChainMap(ours, cloudpickle.Pickler.dispatch_table)
+    return type("Pickler", (cloudpickle.Pickler,), {"dispatch_table": table})
+
+
+def _cached_function(function: _Cached) -> str | tuple[Any, ...]:
+    if _found_by_name(function):
+        return function.__qualname__
+    size = function.cache_parameters()
+    return _cached_again, (function.__wrapped__, size["maxsize"], size["typed"])
+
+
+def _cached_again(function: Callable[..., Any], maxsize: int | None, typed: bool) -> Any:  # noqa: FBT001 - called by pickle
+    return functools.lru_cache(maxsize, typed)(function)
+
+
+def _cached_property(found: _Property) -> tuple[Any, ...]:
+    state = {name: value for name, value in vars(found).items() if name != "lock"}
+    return functools.cached_property, (found.func,), state
+
+
+def _found_by_name(function: _Cached) -> bool:
+    """Whether another process finds it where it says that it is; not in what is taken along."""
+    module = function.__module__
+    along = {"__main__", "__mp_main__", *sys.modules["cloudpickle"].list_registry_pickle_by_value()}
+    if any(module == each or module.startswith(f"{each}.") for each in along):
+        return False
+    found: Any = sys.modules.get(module)
+    for step in function.__qualname__.split("."):
+        found = getattr(found, step, None)
+    return found is function
