@@ -1,6 +1,6 @@
 """The processes of a home, dispatcher and worker: started, adopted, watched and ended by pid.
 
-Used by `local`. They run in sessions of their own, so that Ctrl-C at the terminal reaches the
+Used by `home`. They run in sessions of their own, so that Ctrl-C at the terminal reaches the
 driver only. A pidfd says when one has ended, also when it is not our child: a home whose driver was
 killed is taken over by the next one. posix_spawn(3) instead of `subprocess`: half the start-up
 time, and safe in a program with threads.

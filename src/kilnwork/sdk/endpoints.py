@@ -1,7 +1,8 @@
 """DIR/endpoints.json: who serves a folder, and where to reach it.
 
 `kiln up` writes one into its data directory (`controlplane.cluster`), `kiln.start(DIR)` writes one
-with more members into its own. Read by `local` and `remote`; holds no secret, the token is a file.
+with more members into its own. Read by `durable` and `places`. It holds no secret: the token is a
+file of its own.
 """
 
 from pathlib import Path

@@ -1,6 +1,6 @@
 """A home: dispatcher and worker on this machine, kept alive for one driver or more.
 
-Used by `local`. A thread of its own sleeps until a process ends or the worker prints: it starts
+Opened by `local`. A thread of its own sleeps until a process ends or the worker prints: it starts
 again what should live, copies what tasks print to the driver's `sys.stdout`, and ends the home. Two
 kinds: `volatile.Volatile`, which lives and dies with its driver, and `durable.Durable`.
 

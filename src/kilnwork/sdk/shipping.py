@@ -1,10 +1,10 @@
 """What was shipped, in the worker: unpacked once, and in place while a call runs.
 
-Used by the worker's slots around each call (`enter`), and by `pickling` (`installed`). What
-`packing` has packed is unpacked into a folder that all slots of a worker share, under the name of
-its digest. A slot stays in the environment of its last call; a call of another one puts the modules
-of the one before aside. Tasks may read their working directory; what they write there, other tasks
-see, and nobody keeps.
+Used by the worker's slots around each call (`enter`), and by `task` (`installed`). What `packing`
+has packed is unpacked into a folder that all slots of a worker share, under the name of its digest.
+A slot stays in the environment of its last call; a call of another one puts the modules of the one
+before aside. Tasks may read their working directory; what they write there, other tasks see, and
+nobody keeps.
 """
 
 import contextlib

@@ -26,7 +26,7 @@ class Volatile(home.Home):
         folder = _temporary()
         super().__init__(wanted, run_dir=folder, logs=folder, token_file=folder / endpoints.TOKEN)
         self._lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)  # says to `sweep` that it is in use
+        fcntl.flock(self._lock, fcntl.LOCK_EX)  # says to `sweeping` that it is in use
         self._owner_read, self._owner_write = keeping.pipe()
 
     def start(self) -> None:

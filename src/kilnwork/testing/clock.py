@@ -1,7 +1,7 @@
 """Time for inline sessions: it stands still until somebody sleeps or has to wait.
 
-Used by `testing.inline`, which makes `time.sleep` and the event loops of async tasks use it while
-their tasks run. Other threads keep the machine's time.
+Used by `testing.sessions` and `runs`, which make `time.sleep` and the event loops of async tasks
+use it while their tasks run. Other threads keep the machine's time.
 """
 
 import asyncio
