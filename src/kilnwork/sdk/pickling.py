@@ -127,22 +127,11 @@ def _stored(media_type: str, dumped: envelope.Dumped, blobs: envelope.Blobs) -> 
 # functions
 
 
-def pack_function(function: Callable[..., Any]) -> tuple[str, bytes | None]:
-    """`module:name` of a function, and its bytes unless a worker can import it by that name.
-
-    Raises NotPicklable, which names the global or closure variable that fails.
-    """
-    name = function_name(function)
-    if located(function) is function:
-        return name, None
-    return name, pack_by_value(function, function, along=not findable(function))
-
-
 def pack_by_value(held: Any, function: Callable[..., Any], *, along: bool) -> bytes:
     """The bytes of `held`, which is or has `function`.
 
     `along`: workers cannot import its module, so whatever is pickled of it is taken along, from now
-    on. Raises NotPicklable.
+    on. Raises NotPicklable, which names the global or closure variable that fails.
     """
     module = sys.modules.get(getattr(function, "__module__", None) or "__main__")
     if along and module is not None and module.__name__ != "__main__":
@@ -160,7 +149,7 @@ def taken_along(module: str) -> bool:
 
 
 def load_function(data: envelope.Part) -> Any:
-    """What `pack_function` has packed."""
+    """What `pack_by_value` has packed."""
     return envelope.load(data)
 
 

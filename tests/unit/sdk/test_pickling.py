@@ -6,6 +6,7 @@ import json
 import sys
 import threading
 import types
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -311,18 +312,19 @@ lock = threading.Lock()
 
 def test_a_function_names_the_global_or_closure_variable_that_fails() -> None:
     with pytest.raises(errors.NotPicklable) as caught:
-        pickling.pack_function(lambda: lock)
+        packed(lambda: lock)
     assert caught.value.path.endswith("<lambda>.__globals__['lock']")
     inner = threading.Lock()
     with pytest.raises(errors.NotPicklable) as caught:
-        pickling.pack_function(lambda: inner)
+        packed(lambda: inner)
     assert caught.value.path.endswith("<lambda>.__closure__['inner']")
 
 
 def test_functions_of_installed_modules_go_by_name() -> None:
-    assert pickling.pack_function(json.dumps) == ("json:dumps", None)
-    assert pickling.pack_function(np.linalg.norm)[1] is None
-    assert pickling.pack_function(ids.task_text) == ("kilnwork.kit.ids:task_text", None)
+    assert pickling.located(json.dumps) is json.dumps
+    assert pickling.located(np.linalg.norm) is np.linalg.norm
+    assert pickling.located(ids.task_text) is ids.task_text
+    assert pickling.function_name(ids.task_text) == "kilnwork.kit.ids:task_text"
 
 
 def test_local_functions_go_by_value(tmp_path: Path) -> None:
@@ -331,9 +333,9 @@ def test_local_functions_go_by_value(tmp_path: Path) -> None:
     def scaled(text: str) -> int:
         return int(json.loads(text)) * factor
 
-    name, data = pickling.pack_function(scaled)
-    assert name == f"{__name__}:{scaled.__qualname__}"
-    assert called_elsewhere(tmp_path, data, "'7'") == "21"
+    assert pickling.located(scaled) is None
+    assert pickling.function_name(scaled) == f"{__name__}:{scaled.__qualname__}"
+    assert called_elsewhere(tmp_path, packed(scaled), "'7'") == "21"
 
 
 def test_modules_that_no_worker_can_import_are_taken_along(tmp_path: Path) -> None:
@@ -342,10 +344,9 @@ def test_modules_that_no_worker_can_import_are_taken_along(tmp_path: Path) -> No
     try:
         exec("class Box:\n    n = 5\ndef unbox(n):\n    return Box().n * n", made.__dict__)  # noqa: S102
         assert not pickling.taken_along("made_here")
-        name, data = pickling.pack_function(made.unbox)
-        assert name == "made_here:unbox"
+        data = packed(made.unbox)
         assert pickling.taken_along("made_here")
-        assert not pickling.taken_along(__name__)
+        assert not pickling.taken_along("json")
     finally:
         cloudpickle.unregister_pickle_by_value(made)
         del sys.modules["made_here"]
@@ -361,8 +362,11 @@ def test_a_module_that_is_missing_says_what_to_do(blobs: blob_store.Blobs) -> No
     assert "modules=[…]" in note
 
 
-def called_elsewhere(folder: Path, data: bytes | None, argument: str) -> str:
-    assert data is not None
+def packed(function: Callable[..., Any]) -> bytes:
+    return pickling.pack_by_value(function, function, along=not pickling.findable(function))
+
+
+def called_elsewhere(folder: Path, data: bytes, argument: str) -> str:
     (folder / "code").write_bytes(data)
     return other_process.run(
         "import sys, pathlib\n"
@@ -388,8 +392,8 @@ def double(point):
 folder, worker = pathlib.Path(sys.argv[1]), sys.argv[2]
 store = blobs.Blobs(folder, durable=False)
 payload, _ = pickling.pack_arguments((Point(4),), {}, store)
-name, code = pickling.pack_function(double)
-(folder / "code").write_bytes(code)
+name = pickling.function_name(double)
+(folder / "code").write_bytes(pickling.pack_by_value(double, double, along=True))
 (folder / "data").write_bytes(payload.data)
 subprocess.run([sys.executable, "-c", worker, folder], check=True)
 reply = pickling.Payload(payload.media_type, (folder / "reply").read_bytes())
@@ -423,7 +427,7 @@ def test_plain_values_need_no_cloudpickle() -> None:
         "import sys\n"
         "from kilnwork.sdk import pickling\n"
         "payload, _ = pickling.pack_arguments(((1, 2), {3}), {}, None)\n"
-        "pickling.pack_function(sys.exit)\n"
+        "assert pickling.located(sys.exit) is sys.exit\n"
         "print(pickling.unpack_arguments(payload, None, None)[0], 'cloudpickle' in sys.modules)"
     )
     assert printed == "((1, 2), {3}) False"
