@@ -167,7 +167,7 @@ def _pickled(pickler: Any, value: Any) -> tuple[list[Part], list[memoryview]]:
 
 
 def _by_value_wanted() -> bool:
-    """The user (or `pack_function`) has told cloudpickle of modules that no worker can import."""
+    """The user (or `pack_by_value`) has told cloudpickle of modules that no worker can import."""
     cloudpickle = sys.modules.get("cloudpickle")
     return cloudpickle is not None and bool(cloudpickle.list_registry_pickle_by_value())
 
