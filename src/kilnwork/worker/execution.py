@@ -12,6 +12,7 @@ from types import CoroutineType
 from typing import Any, Protocol
 
 from kilnwork.api import attempts, calls, reasons, task
+from kilnwork.data import blobs
 from kilnwork.data import errors as data_errors
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
@@ -191,7 +192,7 @@ class Execution:
 
     def _find(self, call: task.Call) -> Any:
         if call.code is not None:
-            digest = bytes.fromhex(call.code.removeprefix("sha256:"))
+            digest = blobs.parse(call.code)
             return task_functions.load(self._owner.blobs.get(digest), call.code)
         module, _, name = call.function.partition(":")
         found: Any = importlib.import_module(module)
