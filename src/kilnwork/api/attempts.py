@@ -51,6 +51,11 @@ class Payload(msgspec.Struct, frozen=True, array_like=True, gc=False):
     size: Count = 0
     blobs: tuple[Digest, ...] = ()
 
+    @property
+    def digests(self) -> tuple[bytes, ...]:
+        """Of all blobs that it is or refers to."""
+        return self.blobs if self.digest is None else (self.digest, *self.blobs)
+
 
 JSON = "application/json"
 PICKLE = "application/vnd.kilnwork.pickle"

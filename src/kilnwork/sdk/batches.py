@@ -59,8 +59,3 @@ def cancels(tasks: Sequence[ids.TaskId], *, recursive: bool) -> Iterator[message
     """All of them."""
     for start in range(0, len(tasks), _IDS_IN_A_FRAME):
         yield messages.Cancel(tuple(tasks[start : start + _IDS_IN_A_FRAME]), recursive)
-
-
-def digests(payload: attempts.Payload) -> tuple[bytes, ...]:
-    """Of the blobs that a value is or refers to."""
-    return payload.blobs if payload.digest is None else (payload.digest, *payload.blobs)

@@ -99,7 +99,7 @@ def unpack_value(payload: Payload, blobs: envelope.Blobs) -> Any:
 
 def pack_stream(payloads: Sequence[Payload], blobs: envelope.Blobs) -> Payload:
     """The result of a generator: all that it has yielded, each packed already."""
-    held = [digest for each in payloads for digest in (each.digest, *each.blobs) if digest]
+    held = [digest for each in payloads for digest in each.digests]
     dumped = envelope.Dumped((_encode(payloads),), tuple(dict.fromkeys(held)))
     return _packed(attempts.STREAM, dumped, blobs)
 

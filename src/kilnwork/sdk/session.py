@@ -297,7 +297,7 @@ class Session:
                 if future is not None:
                     payload = item.payload
                     if payload is not None and (payload.digest or payload.blobs):
-                        holding.hold(future, batches.digests(payload))
+                        holding.hold(future, payload.digests)
                     future.settle(item)
                     if self._cancelling:
                         self._cancelling.pop(future.known_task, None)

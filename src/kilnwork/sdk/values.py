@@ -29,9 +29,8 @@ class Ref(Generic[T]):
 
     def __init__(self, payload: attempts.Payload) -> None:
         self._payload = payload
-        digests = _digests(payload)
-        if digests:
-            holding.hold(self, digests)
+        if payload.digests:
+            holding.hold(self, payload.digests)
 
     @property
     def size(self) -> int:
@@ -39,7 +38,7 @@ class Ref(Generic[T]):
         return self._payload.size or len(self._payload.data)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        references.note(_digests(self._payload))
+        references.note(self._payload.digests)
         it = self._payload
         return rebuild, (it.media_type, it.data, it.digest, it.size, it.blobs)
 
@@ -151,10 +150,6 @@ def _elsewhere() -> bool:
         return not session.current().shares_files
     except sdk_errors.NoSession:
         return False
-
-
-def _digests(payload: attempts.Payload) -> tuple[bytes, ...]:
-    return payload.blobs if payload.digest is None else (payload.digest, *payload.blobs)
 
 
 def _unpacked(payload: attempts.Payload) -> Any:
