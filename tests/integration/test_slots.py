@@ -239,6 +239,7 @@ async def test_what_a_call_does_to_its_process_does_not_harm_the_next(
         assert (await hub.end(slot, ref)).ending is SUCCEEDED
         assert slot.logs[ref] == b"here\n"
     assert (await hub.result(slot, hub.call(slot, f"{F}:who")))["cwd"] == str(tmp_path)
+    assert await hub.result(slot, hub.call(slot, "subprocess:call", ["false"])) == 1
 
 
 @pytest.mark.usefixtures("worker")

@@ -38,9 +38,13 @@ class Interrupts:
         signal.signal(SIGNAL, self._raise)
 
     def repair(self) -> None:
-        """A call may have set another handler."""
+        """A call may have set other handlers. Where SIGCHLD is ignored, every command seems to
+        succeed.
+        """
         if signal.getsignal(SIGNAL) != self._raise:
             signal.signal(SIGNAL, self._raise)
+        if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
     def due(self) -> bool:
         """True when what is on top is to end, itself or because of what waits for it."""
