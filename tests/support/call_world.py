@@ -7,7 +7,7 @@ compare (`call_checks`).
 
 import random
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from kilnwork.api import attempts, calls
 from kilnwork.api import task as api_task
@@ -28,6 +28,14 @@ TEMPLATES = [
 _FIRST = (instructions.AttachPeer, instructions.CloseLink)
 
 
+class Waited(NamedTuple):
+    """What an attempt waits for: all of these, or any if `first`."""
+
+    tasks: tuple[ids.TaskId, ...]
+    in_place: bool
+    first: bool
+
+
 class SlotPlayer:
     """A slot process. `stack`: what has begun, bottom first; those of `waits` wait for others."""
 
@@ -38,7 +46,7 @@ class SlotPlayer:
         self.serial = 0
         self.queue: list[attempts.AttemptRef] = []
         self.stack: list[attempts.AttemptRef] = []
-        self.waits: dict[attempts.AttemptRef, tuple[tuple[ids.TaskId, ...], bool]] = {}
+        self.waits: dict[attempts.AttemptRef, Waited] = {}
         self.children: dict[attempts.AttemptRef, list[ids.TaskId]] = {}
 
     @property
@@ -315,9 +323,9 @@ class World:
         self.tell(inputs.SlotJoined(slot.link, slot.name, (*slot.stack, *slot.queue)))
         if slot.link:
             self.define(slot.link)
-        for ref, (tasks, in_place) in list(slot.waits.items()):
+        for ref, waited in list(slot.waits.items()):
             if slot.link:
-                self.tell(inputs.Waiting(slot.link, ref, tasks, in_place))
+                self.tell(inputs.Waiting(slot.link, ref, *waited))
 
     def exits(
         self, slot: SlotPlayer, *, code: int, asked: bool = False, late: bool = False
@@ -356,20 +364,22 @@ class World:
         self.late.append(item)
         self.look_up_and_tell(item)
 
-    def wait(self, slot: SlotPlayer, tasks: tuple[ids.TaskId, ...], *, in_place: bool) -> None:
+    def wait(self, slot: SlotPlayer, waited: Waited) -> None:
         """What runs waits; what was queued goes back first."""
         ref = slot.running
         self.give_back(slot, list(slot.queue))
         if ref is not None and slot.running == ref and slot.link and not slot.queue:
-            slot.waits[ref] = (tasks, in_place)
-            self.tell(inputs.Waiting(slot.link, ref, tasks, in_place))
+            slot.waits[ref] = waited
+            self.tell(inputs.Waiting(slot.link, ref, *waited))
 
     def go_on(self, slot: SlotPlayer) -> bool:
         """What waits on top goes on, if what it waits for is over."""
         ref = slot.top
         if ref is None or ref not in slot.waits:
             return False
-        if not all(task in self.finals for task in slot.waits[ref][0]):
+        waited = slot.waits[ref]
+        enough = any if waited.first else all
+        if not enough(task in self.finals for task in waited.tasks):
             return False
         del slot.waits[ref]
         self.tell(inputs.Resumed(slot.link, ref))

@@ -94,7 +94,8 @@ class CallStories(RuleBasedStateMachine):
             children.append(task)
             world.accepted.add(task)
         if slot.running == ref and slot.link and children and dice.random() < 0.7:
-            world.wait(slot, tuple(children[-2:]), in_place=dice.random() < 0.7)
+            in_place, first = dice.random() < 0.7, dice.random() < 0.3
+            world.wait(slot, call_world.Waited(tuple(children[-2:]), in_place, first))
 
     def go_on(self, dice: random.Random) -> None:
         slots = [slot for slot in self.world.linked() if slot.waiting]
