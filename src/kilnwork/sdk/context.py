@@ -34,7 +34,7 @@ class Context:
         self.attempt = attempt
         self._name = name
         self._report = report
-        self._stopped = ""
+        self._stopped = False
 
     @property
     def task_id(self) -> str:
@@ -49,7 +49,7 @@ class Context:
     @property
     def cancelled(self) -> bool:
         """True once it is asked to stop: `kiln.Cancelled` is raised in it, SIGKILL follows."""
-        return bool(self._stopped)
+        return self._stopped
 
     def progress(self, fraction: float | None = None, message: str = "") -> None:
         """Tell whoever looks how far it is: `fraction` from 0 to 1. Cheap; only the last counts."""
@@ -72,9 +72,9 @@ class Context:
 
     # for whoever runs it
 
-    def stop(self, reason: str) -> None:
+    def stop(self) -> None:
         """It is asked to stop; from any thread."""
-        self._stopped = reason or "Killed"
+        self._stopped = True
 
 
 _running: list[Context] = []

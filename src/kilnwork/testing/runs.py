@@ -137,7 +137,7 @@ class Runs:
             record.timed_out = True
         if record.timed_out or record.killing:
             if record.context is not None:
-                record.context.stop(record.killing or Reason.TIMED_OUT)
+                record.context.stop()
             raise errors.Cancelled(
                 "the task is to stop: " + ("it ran too long" if record.timed_out else "cancelled"),
                 task=record.id,

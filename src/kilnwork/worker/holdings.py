@@ -103,7 +103,7 @@ class Holdings:
         level.stop = reason
         self.stops.add(level)
         if level.inner is not None:
-            level.inner.stop(reason)
+            level.inner.stop()
 
     def pop(self, end: calls.CallEnd) -> None:
         """The innermost has ended."""

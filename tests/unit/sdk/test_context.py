@@ -54,7 +54,7 @@ def test_progress_is_reported_and_checked() -> None:
 
 def test_it_is_cancelled_once_it_is_told_to_stop(inner: context.Context) -> None:
     assert not inner.cancelled
-    inner.stop("Killed")
+    inner.stop()
     assert inner.cancelled
 
 
