@@ -227,7 +227,8 @@ async def test_ends_before_a_long_call_are_reported_meanwhile(hub: scripted_slot
 
 @pytest.mark.usefixtures("worker")
 @pytest.mark.parametrize(
-    "way", ["close", "close python", "replace", "redirect", "thread", "chdir", "recursion"]
+    "way",
+    ["close", "close python", "replace", "redirect", "thread", "chdir", "recursion", "signals"],
 )
 async def test_what_a_call_does_to_its_process_does_not_harm_the_next(
     hub: scripted_slots.SlotHub, way: str, tmp_path: Path
