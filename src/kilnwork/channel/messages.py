@@ -129,6 +129,10 @@ class Welcome(_Message, frozen=True, tag="welcome"):
     decisions: tuple[Decision, ...]
 
 
+LEAVING = "Leaving"
+"""Reason of the last word of a dispatcher that ends for good: its peers need not wait for one."""
+
+
 class Refused(_Message, frozen=True, tag="refused"):
     """The link does not stand; `retry` says whether to try again later."""
 

@@ -170,7 +170,7 @@ class Hub:
             self._server = None
         if leaving:
             for link in list(self._links.values()):
-                link.refuse(links.LEAVING, leaving, retry=False)
+                link.refuse(messages.LEAVING, leaving, retry=False)
         self._disconnect(errors.HubStopped())
         await self._crew.stop()
         self._core.close()

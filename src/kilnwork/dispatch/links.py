@@ -21,9 +21,6 @@ CLOSE_WITHIN_S = 5.0
 """A peer that has not read our last words by then does not get them."""
 
 
-LEAVING = "Leaving"
-"""Reason of the last word of a dispatcher that ends for good: its peers need not wait for one."""
-
 UNREAD_BYTES = 8 << 20
 """What may wait for a peer to read it before we stop reading what it sends."""
 
@@ -150,7 +147,7 @@ class Link(asyncio.Protocol):
         """Close, and say why."""
         if self._transport is None:
             return
-        level = logging.INFO if reason == LEAVING else logging.WARNING
+        level = logging.INFO if reason == messages.LEAVING else logging.WARNING
         facts = {"link": self.number, "reason": reason, "why": message}
         log.log(level, "link closed", extra=facts)
         self.write(frames.encode(messages.Refused(reason, message[:4096], retry)))

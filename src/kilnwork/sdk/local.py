@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kilnwork.channel import errors as channel_errors
+from kilnwork.channel import messages
 from kilnwork.kit import errors as kit_errors
 from kilnwork.sdk import driver, durable, errors, home, session, volatile
 
@@ -17,7 +18,6 @@ START_S = 30.0
 """How long dispatcher and worker may take to start: a slow or busy machine."""
 
 MAX_SLOTS = 1000
-_LEAVING = "Leaving"
 _TRIES = 5
 
 
@@ -67,7 +67,7 @@ def _durable(folder: Path, wanted: home.Wanted) -> driver.Driver:
         try:
             return _in_folder(folder, wanted)
         except channel_errors.LinkRefused as error:
-            if error.reason != _LEAVING:  # the dispatcher that we found was just about to end
+            if error.reason != messages.LEAVING:  # that dispatcher was just about to end
                 raise
     return _in_folder(folder, wanted)
 

@@ -6,13 +6,11 @@ import os
 import secrets
 
 from kilnwork.channel import errors as channel_errors
+from kilnwork.channel import messages
 from kilnwork.kit import clock, errors, ids
 from kilnwork.worker import agent, births, settings
 
 log = logging.getLogger(__name__)
-
-LEAVING = "Leaving"
-"""The dispatcher's word for: it ends for good, and so should we."""
 
 
 def serve(given: settings.Settings, zygote: births.Zygote) -> int:
@@ -21,7 +19,7 @@ def serve(given: settings.Settings, zygote: births.Zygote) -> int:
         asyncio.run(_run(given, zygote))
     except errors.KilnError as error:
         refused = isinstance(error, channel_errors.LinkRefused) and not error.retry
-        if isinstance(error, channel_errors.LinkRefused) and error.reason == LEAVING:
+        if isinstance(error, channel_errors.LinkRefused) and error.reason == messages.LEAVING:
             return 0
         log.error("worker leaves", extra={"why": str(error)})  # noqa: TRY400
         return 3 if refused else 1
