@@ -1,6 +1,7 @@
 """The journal's SQL, read from the `.sql` files next to this module.
 
-Used by `journal`, `sqlite` and `queries`. `QUERIES` holds statements by name, `MIGRATIONS` scripts in order.
+Used by `journal`, `sqlite` and `queries`. `QUERIES` holds statements by name, `MIGRATIONS` scripts
+in order.
 """
 
 import re
