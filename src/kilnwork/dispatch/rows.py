@@ -1,13 +1,15 @@
 """Rows of the journal: what a batch writes, as SQL values. Pure.
 
 Used by the journal, which makes the rows of a batch on its owner's thread, since records change
-under it. The order of values is that of `sql/queries.sql`.
+under it; `volatile` asks it which blobs a template needs. The order of values
+is that of `sql/queries.sql`.
 
 A call whose row is new, that is reserved for the first time or that ends well has a narrow
 statement of its own: that is all that happens to nearly every one of them.
 """
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import msgspec
@@ -83,10 +85,15 @@ def _worker(worker: records.Worker) -> tuple[Value, ...]:
 
 def _add_template(rows: Rows, template: records.Template) -> None:
     rows.templates.append((template.row, template.cluster.key[0], _encode(template.spec)))
-    call = template.spec.call
-    for shipped in () if call is None else (call.code, call.environment):
-        if found := _SHIPPED.fullmatch(shipped or ""):
-            rows.blobs.append((bytes.fromhex(found[1]), -template.row))
+    rows.blobs += [(digest, -template.row) for digest in shipped(template.spec)]
+
+
+def shipped(spec: api_task.TaskSpec) -> Iterator[bytes]:
+    """Digests of the blobs that hold the function and the environment of calls."""
+    call = spec.call
+    for name in () if call is None else (call.code, call.environment):
+        if found := _SHIPPED.fullmatch(name or ""):
+            yield bytes.fromhex(found[1])
 
 
 def _use(rows: Rows, row: int, payload: attempts.Payload | None) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import msgspec
 
 from kilnwork.api import attempts, calls
-from kilnwork.dispatch import inputs, instructions, model, records, store, task_rows
+from kilnwork.dispatch import inputs, instructions, model, records, rows, store, task_rows
 from kilnwork.kit import ids
 
 KEEP_BYTES = 256 << 20
@@ -153,9 +153,8 @@ class Volatile:
         for ended in list(self._ended.values()):
             _use(used, ended.value.payload)
             templates.add(ended.template)
-        for call in (template.spec.call for template in templates):
-            if call is not None:
-                used.update(_shipped(call.code), _shipped(call.environment))
+        for template in templates:
+            used.update(rows.shipped(template.spec))
         return used.intersection(digests)
 
     def _add(self, task: records.Task) -> None:
@@ -227,17 +226,7 @@ def _value(task: records.Task) -> calls.Value:
 
 def _use(used: set[bytes], payload: attempts.Payload | None) -> None:
     if payload is not None:
-        used.update(payload.blobs)
-        if payload.digest is not None:
-            used.add(payload.digest)
-
-
-def _shipped(digest: str | None) -> tuple[bytes, ...]:
-    kind, _, hexadecimal = (digest or "").partition(":")
-    try:
-        return (bytes.fromhex(hexadecimal),) if kind == "sha256" else ()
-    except ValueError:
-        return ()
+        used.update(payload.digests)
 
 
 def _record(ended: _Ended) -> records.Task:
