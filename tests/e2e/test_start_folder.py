@@ -252,6 +252,26 @@ def test_what_a_killed_driver_has_left_running_is_adopted(
     program.wait_gone(timeout_s=5)
 
 
+def test_a_dispatcher_that_nobody_wrote_down_is_adopted(
+    program: homes.Program, folder: Path, tmp_path: Path
+) -> None:
+    """Its driver was killed just after it had started it in place of another that had ended."""
+    gate = tmp_path / "gate"
+    program.start(str(folder), str(gate))
+    task = program.line()
+    waiting.wait_until(Path(f"{gate}.begun").exists, what="it runs")
+    pid, file = dispatcher(folder), folder / "endpoints.json"
+    program.kill()
+    written = json.loads(file.read_text())
+    written["dispatcher"]["started"] -= 1
+    file.write_text(json.dumps(written))
+    with kiln.start(folder, slots=2):
+        assert dispatcher(folder) == pid
+        gate.touch()
+        assert kiln.future(task).result(20) == "went on"
+    program.wait_gone(timeout_s=5)
+
+
 def test_a_dispatcher_without_driver_and_work_leaves_by_itself(
     program: homes.Program, folder: Path, tmp_path: Path
 ) -> None:

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from kilnwork.kit import errors as kit_errors
-from kilnwork.kit import paths
+from kilnwork.kit import paths, processes
 from kilnwork.sdk import children, endpoints, errors, home, keeping, sweeping
 from kilnwork.version import __version__
 
@@ -70,7 +70,7 @@ class Durable(home.Home):
         found = endpoints.read(self._folder)
         if found is not None and found.home:
             self._id = found.home
-            self._dispatcher = self._adopted(found.dispatcher, "dispatcher")
+            self._dispatcher = self._adopted(found.dispatcher, "dispatcher") or self._orphan()
             self._worker = self._adopted(found.worker, "worker")
             if self._worker is None:
                 self._kill_leftovers()
@@ -89,6 +89,14 @@ class Durable(home.Home):
                 f"{self._folder} is in use by process {_text(self._folder / 'journal.lock')}: end "
                 "that one, or choose another folder"
             )
+
+    def _orphan(self) -> keeping.Kept | None:
+        """A dispatcher of this home whose driver was killed before it could write down its pid."""
+        holder = _text(self._folder / "journal.lock")
+        identity = processes.identify(int(holder)) if holder.isdecimal() else None
+        if identity is None or not _dispatches(identity.pid, self._folder):
+            return None
+        return self._adopted(endpoints.Process(*identity), "dispatcher")
 
     def _adopted(self, known: endpoints.Process | None, name: str) -> keeping.Kept | None:
         if known is None:
@@ -206,6 +214,14 @@ class _Lock:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
+
+
+def _dispatches(pid: int, folder: Path) -> bool:
+    """True for a dispatcher that `kiln.start` has started for this folder."""
+    with contextlib.suppress(OSError):
+        arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        return b"kilnwork.dispatch" in arguments and os.fsencode(folder) in arguments
+    return False
 
 
 def _text(lock: Path) -> str:
