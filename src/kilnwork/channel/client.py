@@ -355,6 +355,17 @@ class Link(Generic[M]):
             self.socket = None
 
 
+def unix(path: str) -> socket.socket:
+    """A fresh connection to the dispatcher that listens there. Raises OSError."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.connect(path)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
 _links: "weakref.WeakSet[Link[Any]]" = weakref.WeakSet()
 
 

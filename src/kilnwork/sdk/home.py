@@ -20,6 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from kilnwork.channel import client
 from kilnwork.kit import clock, paths, processes
 from kilnwork.sdk import children, endpoints, errors, keeping
 
@@ -71,13 +72,7 @@ class Home:
         """A fresh connection to the dispatcher."""
         if self.failure is not None:
             raise self.failure
-        made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            made.connect(str(self._socket))
-        except BaseException:
-            made.close()
-            raise
-        return made
+        return client.unix(str(self._socket))
 
     def credential(self) -> str:
         """What a driver shows the dispatcher."""

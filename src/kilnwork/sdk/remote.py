@@ -5,12 +5,12 @@ machine for now; what is not there is answered with what is.
 """
 
 import os
-import socket
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from urllib import parse
 
+from kilnwork.channel import client
 from kilnwork.data import blobs, holding
 from kilnwork.kit import errors
 from kilnwork.sdk import driver, home, packing, places
@@ -47,7 +47,7 @@ def connect(
         _check_home(place, wanted, cluster)
     path = place.socket()
     opened = driver.Driver(
-        connect=lambda: _connection(path),
+        connect=lambda: client.unix(path),
         credential=place.credential,
         namespace=wanted,
         cluster=cluster,
@@ -75,16 +75,6 @@ def _ship(
             holding.hold(opened, (blobs.parse(shipped.digest),))
 
 
-def _connection(path: str) -> socket.socket:
-    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        made.connect(path)
-    except BaseException:
-        made.close()
-        raise
-    return made
-
-
 def _check_home(place: places.Home, namespace: str, cluster: str) -> None:
     if (namespace, cluster) != (home.NAMESPACE, home.CLUSTER):
         raise errors.ConfigurationError(
@@ -92,7 +82,7 @@ def _check_home(place: places.Home, namespace: str, cluster: str) -> None:
             f"{home.CLUSTER} and no other"
         )
     try:
-        _connection(place.socket()).close()
+        client.unix(place.socket()).close()
     except OSError as error:
         raise errors.ConfigurationError(
             f"nobody serves {place.folder} any more: kiln.start({str(place.folder)!r}) does"

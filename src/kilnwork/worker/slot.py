@@ -8,9 +8,9 @@ stack for a thousand calls on top of each other. What it does then is `slot_sess
 import logging
 import os
 import resource
-import socket
 from dataclasses import dataclass
 
+from kilnwork.channel import client
 from kilnwork.channel import errors as channel_errors
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import processes
@@ -64,7 +64,7 @@ def live(here: Surroundings, birth: Birth) -> None:
     held = slot_session.SlotSession(
         slot=birth.slot,
         secret=birth.secret,
-        connect=lambda: _connect(here.channel),
+        connect=lambda: client.unix(here.channel),
         clock=here.clock,
         sheet=sheet,
         pipe=(birth.reading, birth.writing),
@@ -74,16 +74,6 @@ def live(here: Surroundings, birth: Birth) -> None:
         held.work()
     except channel_errors.ChannelError:
         return
-
-
-def _connect(path: str) -> socket.socket:
-    connection = socket.socket(socket.AF_UNIX)
-    try:
-        connection.connect(path)
-    except BaseException:
-        connection.close()
-        raise
-    return connection
 
 
 def _widen_stack() -> None:
