@@ -18,8 +18,8 @@ class CallItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     `number`: of the submitter's session, from 1, rising by one; results come back under it.
     `task`: the id, chosen by the submitter (UUIDv7), so that it is known at once. `template`: the
     number of a Template sent before on this link. `needs`: tasks whose results the arguments hold
-    as futures; the call waits until all are final. `key`: names the call for ever (invariant 6 for
-    children, idempotent submits for drivers). `ordinal`: without a key, the how-manieth call of
+    as futures; the call waits until all are final. `key`: names the call for ever (for
+    children, within the run of their parent). `ordinal`: without a key, the how-manieth call of
     this function the attempt asks for, from 1; 0 for drivers. `parent`: slots only.
     """
 

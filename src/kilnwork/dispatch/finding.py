@@ -1,7 +1,7 @@
 """Which calls exist already: found by id, by a driver's key, by their parent's run and key. Pure.
 
-Used by `submitting`. Whatever is known is found and not made again (invariants 1 and 6); JSON
-arguments are compared, pickled ones cannot be, since equal values may pickle differently.
+Used by `submitting`. Whatever is known is found and not made again; JSON arguments are compared,
+pickled ones cannot be, since equal values may pickle differently.
 """
 
 import msgspec
@@ -130,7 +130,7 @@ def _submit_child(
     item: inputs.SubmitCalls,
     now: inputs.Moment,
 ) -> None:
-    """A child is found by its parent's run and its key, or made (invariant 6)."""
+    """A child is found by its parent's run and its key, or made."""
     parent = _parent(mem, submitter, call)
     key = key_of(call, template)
     if parent is None or key is None or call.parent is None:

@@ -1,7 +1,7 @@
 """Children: asked for by a running attempt, found again by the next one. Pure.
 
 Used by `machine`. A child is known by the parent's run and its key, so that a parent that runs
-again finds the children of the attempt before (design: invariant 6).
+again finds the children of the attempt before.
 """
 
 from kilnwork.api import attempts, reasons
