@@ -1,8 +1,8 @@
 """Whether another attempt follows, and when. Pure.
 
-Used by the machine. Two budgets (design: states and invariants): failures of user code against
-`retry.maxAttempts`, losses that are not its fault against `retry.maxLosses`; being taken back
-unstarted, or lost while the dispatcher was away, counts as neither, up to `MAX_EXCUSED`.
+Used by `ending` and `restoring`. Two budgets: failures of user code against `retry.maxAttempts`,
+losses that are not its fault against `retry.maxLosses`; being taken back unstarted, or lost while
+the dispatcher was away, counts as neither, up to `MAX_EXCUSED`.
 """
 
 from kilnwork.api import reasons
