@@ -22,8 +22,7 @@ class Terms:
 
     lease_s: float
     renew_s: float
-    default_cluster: str = "default"
-    blobs: Path | None = None
+    blobs: Path | None
 
 
 @dataclass(slots=True)
@@ -153,7 +152,7 @@ class Delivery:
             send.unknown,
             "" if blobs is None else str(blobs / send.namespace),
             send.namespace,
-            send.cluster or self._terms.default_cluster,
+            send.cluster,
         )
 
 

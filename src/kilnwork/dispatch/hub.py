@@ -59,9 +59,8 @@ class Options:
     `lease_s`: how long a worker may be silent; `renew_s`: how often it renews (three tries fit one
     lease). `keep_s`: how long tasks that are over and have no object are kept, with their output
     (7 days: over a weekend and some). `crowd`: see `CROWD`. `blobs_dir`: where the folders of blobs
-    are, by namespace; `default_cluster`: where a driver's tasks run unless they say otherwise.
-    `on_failure` is called when the store cannot go on (another dispatcher took over, the file is
-    broken): the process should end, and the next one start from the journal.
+    are, by namespace. `on_failure` is called when the store cannot go on (another dispatcher took
+    over, the file is broken): the process should end, and the next one start from the journal.
     """
 
     lease_s: float = 10.0
@@ -69,7 +68,6 @@ class Options:
     keep_s: float = retention.KEEP_S
     crowd: int = CROWD
     blobs_dir: Path | None = None
-    default_cluster: str = "default"
     on_failure: Callable[[BaseException], None] = lambda error: None
 
 
@@ -98,10 +96,7 @@ class Hub:
         self._links: dict[int, links.Link] = {}
         self._link_numbers = 0
         terms = delivery.Terms(
-            lease_s=options.lease_s,
-            renew_s=options.renew_s,
-            default_cluster=options.default_cluster,
-            blobs=options.blobs_dir,
+            lease_s=options.lease_s, renew_s=options.renew_s, blobs=options.blobs_dir
         )
         self._delivery = delivery.Delivery(self._links, self.logs, terms)
         self._crew = coroutines.Crew("hub")

@@ -17,6 +17,7 @@ from kilnwork.dispatch import (
 _R = reasons.Reason
 
 DEFAULT_CLUSTER = "default"
+"""Where tasks of a driver run unless they say otherwise."""
 
 
 def attach(mem: memory.Memory, item: inputs.Attach) -> None:
