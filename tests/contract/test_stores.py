@@ -266,17 +266,17 @@ def test_blobs_are_referenced_while_their_task_is_kept(kept: store.Store) -> Non
     task = a_call(1, template, arguments=arguments, parent=parent, child_key="=k")
     write(kept, tasks=[task], templates=[template], workers=[WORKER])
     every = [CODE, DATA, RESULT, INNER, b"x" * 32]
-    assert kept.reader.referenced("ns", every) == {CODE, DATA}
+    assert kept.reader.referenced(every) == {CODE, DATA}
     reserve(task)
     write(kept, tasks=[task])
     succeed(task, b"", digest=RESULT, size=70_000, blobs=(INNER,))
     write(kept, tasks=[task])
-    assert kept.reader.referenced("ns", every) == {CODE, DATA, RESULT, INNER}
+    assert kept.reader.referenced(every) == {CODE, DATA, RESULT, INNER}
     row = kept.reader.task_row(task.id)
     assert row is not None
     assert (row.payload, row.argument_payload) == (task.result, arguments)
     write(kept, forgotten=[task.id])
-    assert kept.reader.referenced("ns", [DATA, RESULT, INNER]) == set()
+    assert kept.reader.referenced([DATA, RESULT, INNER]) == set()
     assert kept.reader.task_row(task.id) is None
 
 

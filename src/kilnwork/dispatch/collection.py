@@ -26,8 +26,8 @@ SECOND_LOOK_S = 1.5 * holding.RENEW_S
 BATCH = 500
 """Digests asked about in one go: some milliseconds."""
 
-Referenced = Callable[[str, Sequence[bytes]], set[bytes]]
-"""Those of the digests that some row or template of the namespace refers to. Called in a thread."""
+Referenced = Callable[[Sequence[bytes]], set[bytes]]
+"""Those of the digests that some row or template refers to. Called in a thread."""
 
 
 class _Look(NamedTuple):
@@ -64,7 +64,7 @@ class Collector:
         old = (entry for entry in kept.entries() if entry.modified < before)
         removed = 0
         while batch := list(itertools.islice(old, BATCH)):
-            used = self._referenced(folder.name, [entry.digest for entry in batch])
+            used = self._referenced([entry.digest for entry in batch])
             for entry in batch:
                 if entry.digest in used:
                     if entry.aside:

@@ -163,8 +163,8 @@ class Queries:
                 found[task] = row.value
         return found
 
-    def referenced(self, namespace: str, digests: Sequence[bytes]) -> set[bytes]:
-        """Which of these blobs some task refers to, in this namespace or another.
+    def referenced(self, digests: Sequence[bytes]) -> set[bytes]:
+        """Which of these blobs some task refers to, in whatever namespace.
 
         Over a connection of its own, so that it may run in a thread beside the others.
         """

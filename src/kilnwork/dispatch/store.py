@@ -86,8 +86,8 @@ class Aging(Protocol):
         """(row, task, may be forgotten) of runs created before a moment, in order of age."""
         ...
 
-    def referenced(self, namespace: str, digests: Sequence[bytes]) -> set[bytes]:
-        """Which of these blobs some task refers to, or may refer to."""
+    def referenced(self, digests: Sequence[bytes]) -> set[bytes]:
+        """Which of these blobs some task refers to, in whatever namespace."""
         ...
 
 

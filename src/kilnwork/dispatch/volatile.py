@@ -141,7 +141,7 @@ class Volatile:
         """Nothing: what is old goes by itself."""
         return []
 
-    def referenced(self, namespace: str, digests: Sequence[bytes]) -> set[bytes]:
+    def referenced(self, digests: Sequence[bytes]) -> set[bytes]:
         """Which of these blobs some task refers to; a look at all of them."""
         used = set[bytes]()
         templates = set[records.Template]()
