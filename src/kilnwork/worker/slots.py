@@ -28,8 +28,10 @@ PAUSE_S = 1.0
 
 RELIEF_S = 1.0
 RELIEF_BYTES = 1 << 20
+"""How often a full pipe is looked at, and how much is taken of it then; see `relieve`."""
 
 LONGEST_LAST_WORDS = 1 << 20
+"""Bytes that are read of the output of a slot that died: as many as its pipe holds."""
 
 
 @dataclass(slots=True)
@@ -58,7 +60,7 @@ class Slots:
         self._mirror = shared
         self._slots: dict[bytes, _Slot] = {}
         self._nursery: nursery.Nursery
-        self._late: set[asyncio.TimerHandle] = set()
+        self._late: dict[bytes, asyncio.TimerHandle] = {}
 
     def use(self, births_by: nursery.Nursery) -> None:
         """Have slots born here; before anything else."""
@@ -118,8 +120,7 @@ class Slots:
         loop = asyncio.get_running_loop()
         early = loop.time() - slot.opened < PAUSE_S and top is None and not slot.asked
         if early and not self._nursery.closing:
-            timer = loop.call_later(PAUSE_S, self._tell, slot, report, None)
-            self._late.add(timer)
+            self._late[report.slot] = loop.call_later(PAUSE_S, self._tell, slot, report, None)
         else:
             self._tell(slot, report, top)
 
@@ -151,12 +152,13 @@ class Slots:
 
     def close(self) -> None:
         """Nothing is reported any more."""
-        for timer in self._late:
+        for timer in self._late.values():
             timer.cancel()
 
     def _tell(self, slot: _Slot, report: births.Gone, top: page.Top | None) -> None:
         name, asked, reason = report.slot, slot.asked, slot.reason
         self._slots.pop(name, None)
+        self._late.pop(name, None)
         slot.sheet.close()
         message = report.message or outcomes.end_of_slot(report.code)
         code = None if report.code is None else outcomes.shell_code(report.code)
