@@ -13,6 +13,8 @@ from kilnwork.sdk import children
 
 _SHORT_LIFE_S = 10.0
 _TRIES = 5
+"""A process that ended so often in a row within so long of its start does not stay alive."""
+
 _AGAIN = backoff.Backoff(base_s=0.2, max_s=5.0)
 _OUTPUT_BYTES = 1 << 16
 LOCKED = 3

@@ -18,7 +18,10 @@ START_S = 30.0
 """How long dispatcher and worker may take to start: a slow or busy machine."""
 
 MAX_SLOTS = 1000
+"""More than machines have cores: a larger number is a slip, and each slot is a process."""
+
 _TRIES = 5
+"""So often in a row the dispatcher that we find may be about to end."""
 
 
 def start(

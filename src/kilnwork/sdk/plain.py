@@ -13,6 +13,7 @@ import msgspec
 MAX_INTEGER = 2**53
 """Largest integer that every JSON reader keeps (RFC 8259 §6), so that canonical forms compare."""
 MAX_DEPTH = 50
+"""Values that are nested deeper are left to pickle: looking at them takes a frame per level."""
 
 _encode = msgspec.json.Encoder().encode
 _FREE = frozenset({str, bool, type(None)})

@@ -35,6 +35,7 @@ HEAVY_BYTES = 4096
 """Calls from this size on are weighed; lighter ones are only counted."""
 
 KNOWN_SPECS = 1024
+"""Specs known by identity, which saves encoding them; beyond, the memory starts anew."""
 
 _encode = msgspec.msgpack.Encoder().encode
 

@@ -24,6 +24,7 @@ STACK_BYTES = 120 << 20
 starts, whatever the limit is then (mmap_base in arch/x86/mm/mmap.c)."""
 
 CONNECT_S = 60.0
+"""Patience with a dispatcher that restarts: as much as a link has that stood once."""
 
 _OURS = ("kilnwork.channel", "kilnwork.data", "kilnwork.worker")
 """Loggers of what goes on beneath a task; all others are the task's."""
