@@ -37,7 +37,7 @@ def gather(*items: futures.Future[T], return_exceptions: bool = False) -> future
     is its error, as soon as it is known, and the others go on; with `return_exceptions` errors
     are items of the list.
     """
-    return Gathered(items, return_exceptions=return_exceptions)
+    return Gathered(_futures_only(items, "gather"), return_exceptions=return_exceptions)
 
 
 def wait(
@@ -50,7 +50,12 @@ def wait(
 
     `return_when`: FIRST_COMPLETED, FIRST_EXCEPTION (or all are done) or ALL_COMPLETED.
     """
-    wanted = dict.fromkeys(items)
+    if return_when not in (ALL_COMPLETED, FIRST_COMPLETED, FIRST_EXCEPTION):
+        raise ValueError(
+            f"return_when={return_when!r}: must be kiln.ALL_COMPLETED, kiln.FIRST_COMPLETED or "
+            "kiln.FIRST_EXCEPTION"
+        )
+    wanted = dict.fromkeys(_futures_only(_several(items, "wait"), "wait"))
     arrivals = _Arrivals(wanted)
     need = 1 if return_when == FIRST_COMPLETED else len(wanted)
     first_exception = return_when == FIRST_EXCEPTION
@@ -73,7 +78,7 @@ def as_completed(
 
     Raises TimeoutError when they are not all there `timeout` seconds from now.
     """
-    return Completions(items, timeout)
+    return Completions(_several(items, "as_completed"), timeout)
 
 
 class Gathered(futures.Future[list[T]]):
@@ -262,6 +267,8 @@ class _Arrivals(Generic[T]):
             each.forget(self._arrived)
 
     def _found(self, future: futures.Future[T]) -> None:
+        if not isinstance(future, futures.Future):
+            raise _no_future(future, "as_completed")
         if future in self._pending or future in self._seen:
             return
         self._pending[future] = None
@@ -294,3 +301,28 @@ class _Arrivals(Generic[T]):
 
 def _owners(items: Iterable[futures.Future[Any]]) -> Iterator[futures.Owner]:
     return (each.owner() for each in items if not each.done())
+
+
+def _several(items: Iterable[futures.Future[T]], of: str) -> Iterable[futures.Future[T]]:
+    if isinstance(items, futures.Future):
+        raise TypeError(f"{of} takes futures in a list, not one: write {of}([future])")
+    return items
+
+
+def _futures_only(items: Iterable[futures.Future[T]], of: str) -> Iterator[futures.Future[T]]:
+    for each in items:
+        if not isinstance(each, futures.Future):
+            raise _no_future(each, of)
+        yield each
+
+
+def _no_future(item: object, of: str) -> TypeError:
+    kind = type(item).__name__
+    advice = ""
+    if hasattr(item, "submit"):
+        advice = ": submit it, and give what that returns"
+    elif isinstance(item, Iterable) and of == "gather":
+        advice = ": write gather(*…) with a star, which takes it apart"
+    return TypeError(
+        f"{of} takes futures, not {'an' if kind[0] in 'aeiou' else 'a'} {kind}{advice}"
+    )
