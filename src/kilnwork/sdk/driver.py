@@ -69,6 +69,10 @@ class Driver(session.Session):
                 if self._on_close is not None:
                     self._on_close()
 
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "open" if self.link.failure is None else "lost"
+        return f"<Session {state}: namespace {self.namespace}, cluster {self.cluster}>"
+
     def __enter__(self) -> Self:
         return self
 

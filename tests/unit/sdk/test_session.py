@@ -442,6 +442,8 @@ def test_close_sends_what_was_submitted_and_waits_until_it_is_kept(
     closed: list[int] = []
     with opened(dispatcher, on_close=lambda: closed.append(1)) as made:
         future = submit(made)
+        assert repr(made) == "<Session open: namespace default, cluster default>"
+    assert repr(made) == "<Session closed: namespace default, cluster default>"
     assert len(dispatcher.items()) == 1
     made.close()
     assert closed == [1]
