@@ -133,10 +133,6 @@ class Blobs:
         self.get(digest)
         return self._open(digest)
 
-    def has(self, digest: bytes) -> bool:
-        """Whether there is such a blob; says nothing about its content."""
-        return self.path(digest).exists() or self._aside(digest).exists()
-
     def touch(self, digest: bytes) -> bool:
         """Renew it: the collector leaves it alone for another hour. False if there is none."""
         path = self.path(digest)

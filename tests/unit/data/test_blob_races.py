@@ -74,7 +74,7 @@ def test_renewing_wins_or_knows(tmp_path: Path, place: str) -> None:
         assert isinstance(renewed, bool)
         assert isinstance(discarded, bool)
         assert renewed != discarded
-        assert kept.has(digest) == renewed
+        assert kept.path(digest).exists() == renewed
         if renewed:
             entry = next(kept.entries())
             assert entry == (digest, entry.modified, False)
