@@ -17,6 +17,7 @@ def new(
     call: calls.CallItem,
     now: inputs.Moment,
 ) -> records.Task:
+    """The task of a call; nothing knows it yet."""
     wall = now.wall
     return records.Task(
         next(mem.task_rows),
@@ -44,6 +45,7 @@ def admit(
     values: Mapping[ids.TaskId, calls.Value],
     now: inputs.Moment,
 ) -> None:
+    """It is there: it waits for its turn, or for what it needs. `values`: how those have ended."""
     mem.tasks[task.id] = task
     mem.batch.dirty[task] = None
     template = task.template
@@ -73,15 +75,18 @@ def subscribe(
 
 
 def tell(mem: memory.Memory, submitter: records.Submitter, result: calls.CallResult) -> None:
+    """Push a result, once what it says is kept."""
     mem.batch.results.setdefault(submitter.link, []).append(result)
 
 
 def report_unknown(mem: memory.Memory, submitter: records.Submitter, number: int) -> None:
+    """Not final and no reason: so a submitter knows that there is no such task."""
     tell(mem, submitter, calls.CallResult(number, _S.PENDING, "", "there is no such task"))
 
 
 def report_known(
     mem: memory.Memory, submitter: records.Submitter, number: int, known: calls.Value
 ) -> None:
+    """Say how a task has ended that memory has let go of."""
     result = calls.CallResult(number, known.state, known.reason, known.message, known.payload)
     tell(mem, submitter, result)

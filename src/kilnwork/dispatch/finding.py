@@ -108,18 +108,8 @@ def _found(
 
 def _refuse_key(mem: memory.Memory, submitter: records.Submitter, call: calls.CallItem) -> None:
     message = f"key {call.key!r} already names a call of another function or other arguments"
-    _refuse(mem, submitter, call.number, _S.FAILED, _R.KEY_TAKEN, message)
-
-
-def _refuse(
-    mem: memory.Memory,
-    submitter: records.Submitter,
-    number: int,
-    state: api_task.State,
-    reason: str,
-    message: str,
-) -> None:
-    admitting.tell(mem, submitter, calls.CallResult(number, state, reason, message))
+    refusal = calls.CallResult(call.number, _S.FAILED, _R.KEY_TAKEN, message)
+    admitting.tell(mem, submitter, refusal)
 
 
 def _submit_child(
@@ -135,7 +125,8 @@ def _submit_child(
     key = key_of(call, template)
     if parent is None or key is None or call.parent is None:
         message = f"attempt {call.parent} is over, or is being stopped"
-        _refuse(mem, submitter, call.number, _S.KILLED, _R.PARENT_KILLED, message)
+        refusal = calls.CallResult(call.number, _S.KILLED, _R.PARENT_KILLED, message)
+        admitting.tell(mem, submitter, refusal)
         return
     lifecycle.start(mem, parent, now, at=now.wall)
     family = spawning.family_of(parent)
