@@ -55,7 +55,13 @@ class Keeper(Protocol):
 
 
 class StandIn:
-    """See the module. `is_due`: something waits to be written."""
+    """See the module. `is_due`: something waits to be written.
+
+    What the thread does, for others to know whether to ring: `_awake`: it looks up by itself in a
+    moment; `_watching`: it reads, and `_beside` turns have begun to read meanwhile; `_asleep`: it
+    waits for the leader to leave. `_begun`, `_naps`: the turns when it looked last, and how often
+    it has napped beside the same leader since.
+    """
 
     def __init__(self, link: Keeper, entropy: ids.Entropy, *, patience_s: float) -> None:
         self._link = link

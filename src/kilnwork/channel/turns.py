@@ -13,7 +13,8 @@ from collections.abc import Callable
 
 
 class Turn:
-    """One wait of one thread."""
+    """One wait of one thread. `gate`: what it sleeps on while it follows. `below`: the turn that
+    led in this thread before, which a signal handler has interrupted."""
 
     __slots__ = ("below", "done", "gate", "thread")
 

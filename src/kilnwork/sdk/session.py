@@ -45,6 +45,11 @@ class Session:
 
     `connect`: a fresh connected socket (see `channel.client.Link`). `credential` is read for each
     Hello. `cluster`: None for the dispatcher's default. `decode`: by whom the link is held.
+
+    `in_slot`: what is submitted are children of a running task. `shares_files`: workers see our
+    files. `imports_ours`: they import from where we do. `environment`: the blob of the folder and
+    modules that go along with each call, as text; `shipped`: what can be imported from it.
+    `tick_s`: see `channel.client.Handler`.
     """
 
     in_slot = False
