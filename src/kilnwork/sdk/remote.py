@@ -37,7 +37,8 @@ def connect(
     have neither the driver's folder nor its import path.
 
     Raises ConfigurationError when there is no such server, namespace or cluster (it lists those
-    that there are), or the token may not make tasks there.
+    that there are), or the token may not make tasks there; `NotShippable` (a DataError) or OSError
+    for a folder or module that cannot be sent.
     """
     place = places.find(where)
     wanted = namespace or place.namespace
