@@ -167,7 +167,9 @@ def test_get_in_every_form(kiln: Kiln, tmp_path: Path) -> None:
     listed = yaml.safe_load(kiln("get", "taskobjects", "-l", "of=apply", "-o", "yaml").out)
     assert "seen" in [item["metadata"]["name"] for item in listed["items"]]
     assert "taskobject.kilnwork.dev/seen" in kiln("get", "all").out
-    assert "nothing found in namespace nowhere" in kiln("-n", "nowhere", "get", "tasks").err
+    nothing = kiln("-n", "nowhere", "get", "tasks").err
+    assert nothing.startswith("nothing found in namespace nowhere; `kiln tasks` lists those of ")
+    assert kiln("-n", "nowhere", "get", "ktobj").err == "nothing found in namespace nowhere\n"
 
 
 def test_run_shows_output_and_ends_as_the_task_ends(kiln: Kiln) -> None:

@@ -132,7 +132,8 @@ async def _tables(s: session.Session, refs: Sequence[kinds.Ref], wanted: Wanted)
         raise missing[-1]
     if not shown:
         where = "" if s.target.all_namespaces else f" in namespace {s.namespace}"
-        click.echo(f"nothing found{where}", err=True)
+        others = list(by_kind) == [resource.TASKS] and "; `kiln tasks` lists those of programs too"
+        click.echo(f"nothing found{where}{others or ''}", err=True)
 
 
 async def _pages(

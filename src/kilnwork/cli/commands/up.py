@@ -176,7 +176,7 @@ def _say_ready(server: wiring.Server, settings: wiring.Settings) -> None:
     click.echo()
     click.echo("In another terminal, with that line first:")
     click.echo("  kiln run --watch -- echo hello     run something")
-    click.echo("  kiln get tasks                     see tasks (kubectl works as well)")
+    click.echo("  kiln tasks                         see tasks, those of Python programs too")
     click.echo("  kiln status                        see workers and counts")
     click.echo("Ctrl-C here, or `kiln down`, stops everything.")
     sys.stdout.flush()
