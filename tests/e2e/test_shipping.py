@@ -91,4 +91,5 @@ def test_without_it_the_error_says_what_to_do(server: up_support.Up, project: Pa
     with kiln.connect(server.data), pytest.raises(ModuleNotFoundError) as told:
         ours.count.submit(["x"]).result(20)
     assert "lib_of_ours" in str(told.value)
-    assert "kiln.connect(…, working_dir='.')" in "".join(told.value.__notes__)
+    (note,) = told.value.__notes__
+    assert "kiln.connect(…, working_dir='.')" in note

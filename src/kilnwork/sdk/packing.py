@@ -95,7 +95,7 @@ def _paths_in(root: Path) -> Iterator[str]:
 
 def _folder(root: Path) -> list[_File]:
     if not root.is_dir():
-        raise NotADirectoryError(f"working_dir {root} is no folder")
+        raise errors.NotShippable(f"working_dir={str(root)!r} is no directory")
     patterns = list(EXCLUDED)
     ignored = root / IGNORE_FILE
     if ignored.is_file():

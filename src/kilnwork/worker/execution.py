@@ -164,7 +164,9 @@ class Execution:
                 reason, error = str(error.reason), error.error
             elif template is not None:
                 may_retry = task_functions.may_retry(template.held, error)
-            if isinstance(error, ModuleNotFoundError) and not self._owner.shares_files:
+            advised = bool(getattr(error, "__notes__", ()))
+            missing = isinstance(error, ModuleNotFoundError) and not advised
+            if missing and not self._owner.shares_files:
                 error.add_note(_NOT_HERE)
             payload = pickling.pack_error(error)
             message = _sentence(error)

@@ -56,13 +56,13 @@ def unpacked(kept: blobs.Blobs, cache: Path, digest: str | None) -> dict[str, st
 def test_a_folder_is_where_the_call_runs(tmp_path: Path, kept: blobs.Blobs, cache: Path) -> None:
     files = {"shipped_a.py": "X = 1", "data/in.txt": "hello", "Ümlaut x.txt": ""}
     shipped = packing.pack(folder(tmp_path / "project", files), kept)
+    assert unpacked(kept, cache, shipped.digest) == files
     before = Path.cwd()
     with shipping.enter(shipped.digest, kept, cache):
         assert Path("data/in.txt").read_text() == "hello"
         assert importlib.import_module("shipped_a").X == 1
         assert importlib.import_module("shipped_a").__file__ == os.path.abspath("shipped_a.py")  # noqa: PTH100
     assert Path.cwd() == before
-    assert unpacked(kept, cache, shipped.digest) == files
     assert shipped.modules == {"shipped_a"}
 
 
@@ -150,7 +150,7 @@ def test_strange_files_are_left_out(tmp_path: Path, kept: blobs.Blobs, cache: Pa
 
 
 def test_no_folder_is_told(tmp_path: Path, kept: blobs.Blobs) -> None:
-    with pytest.raises(NotADirectoryError, match="nothing is no folder"):
+    with pytest.raises(errors.NotShippable, match="nothing' is no directory"):
         packing.pack(tmp_path / "nothing", kept)
 
 
