@@ -30,11 +30,8 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(ErrorInfo).decode
 
 
-def pack_error(error: BaseException, *, cause: ErrorInfo | None = None) -> attempts.Payload:
-    """An exception as a payload of at most 64 KiB. Never raises for anything about `error`.
-
-    `cause`: the error of an input, for chaining; left out from the far end on if it is too long.
-    """
+def pack_error(error: BaseException) -> attempts.Payload:
+    """An exception as a payload of at most 64 KiB. Never raises for anything about `error`."""
     info = ErrorInfo(
         type=_type_name(type(error)),
         text=_cut(_text(error), MAX_TEXT),
@@ -42,31 +39,7 @@ def pack_error(error: BaseException, *, cause: ErrorInfo | None = None) -> attem
         pickled=_pickled(error),
         notes=_notes(error),
     )
-    data = _encode(info)
-    if cause is not None:
-        data = _chained(info, cause, attempts.MAX_INLINE_BYTES, len(data))
-    return attempts.Payload(attempts.ERROR, data)
-
-
-def _chained(info: ErrorInfo, cause: ErrorInfo, room: int, taken: int) -> bytes:
-    """As many causes as there is room for; the pickled form of a cause goes first."""
-    causes: list[ErrorInfo] = []
-    at: ErrorInfo | None = cause
-    while at is not None:
-        alone = msgspec.structs.replace(at, cause=None)
-        size = len(_encode(alone))
-        if taken + size > room:
-            alone = msgspec.structs.replace(alone, pickled=None)
-            size = len(_encode(alone))
-        if taken + size > room:
-            break
-        taken += size
-        causes.append(alone)
-        at = at.cause
-    chain: ErrorInfo | None = None
-    for link in reversed(causes):
-        chain = msgspec.structs.replace(link, cause=chain)
-    return _encode(msgspec.structs.replace(info, cause=chain))
+    return attempts.Payload(attempts.ERROR, _encode(info))
 
 
 def unpack_error(payload: attempts.Payload) -> BaseException:
