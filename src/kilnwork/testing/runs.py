@@ -8,6 +8,7 @@ import contextlib
 import functools
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -43,6 +44,8 @@ class Runs:
         self._stack: list[Record] = []
         self._keyed: dict[str, Record] = {}
         self._thread = 0
+        self._ended: deque[Record] = deque()
+        self._passing_on = False
 
     @property
     def innermost(self) -> Record | None:
@@ -378,11 +381,23 @@ class Runs:
         for number, future in record.futures.items():
             future.settle(record.result(number))
         record.futures.clear()
-        for each in record.delegators:
-            self._take_over(each, record)
-        for each in record.dependents:
-            each.missing -= 1
-            self._queue_if_complete(each)
+        self._ended.append(record)
+        if not self._passing_on:
+            self._pass_on()
+
+    def _pass_on(self) -> None:
+        """What has ended concerns others, whose end may concern others: in a loop, however many."""
+        self._passing_on = True
+        try:
+            while self._ended:
+                record = self._ended.popleft()
+                for each in record.delegators:
+                    self._take_over(each, record)
+                for each in record.dependents:
+                    each.missing -= 1
+                    self._queue_if_complete(each)
+        finally:
+            self._passing_on = False
 
     def abandon(self, error: Exception) -> None:
         """Nothing runs any more: the futures of what is open fail with this."""

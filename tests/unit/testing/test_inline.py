@@ -224,6 +224,17 @@ def test_a_thousand_levels_of_waiting(session: InlineSession) -> None:
     assert depth.submit(1000).result() == 1000
 
 
+def test_long_chains_of_delegations_and_of_inputs(session: InlineSession) -> None:
+    @kiln.task
+    def pass_on(left: int) -> Any:
+        return pass_on.submit(left - 1) if left else fails.submit()
+
+    one = add.submit(pass_on.submit(1000))
+    for _ in range(1000):
+        one = add.submit(one)
+    assert isinstance(one.exception(), kiln.InputFailed)
+
+
 def test_a_repeated_parent_finds_its_children(session: InlineSession) -> None:
     runs: list[int] = []
 
