@@ -47,14 +47,15 @@ class Session:
     Hello. `cluster`: None for the dispatcher's default. `decode`: by whom the link is held.
 
     `in_slot`: what is submitted are children of a running task. `shares_files`: workers see our
-    files. `imports_ours`: they import from where we do. `environment`: the blob of the folder and
-    modules that go along with each call, as text; `shipped`: what can be imported from it.
-    `tick_s`: see `channel.client.Handler`.
+    files. `imports_ours`: they import from where we do. `one_cluster`: there is no other than ours.
+    `environment`: the blob of the folder and modules that go along with each call, as text;
+    `shipped`: what can be imported from it. `tick_s`: see `channel.client.Handler`.
     """
 
     in_slot = False
     shares_files = True
     imports_ours = True
+    one_cluster = False
     environment: str | None = None
     shipped: frozenset[str] = frozenset()
     tick_s: float | None = 30.0
@@ -184,20 +185,13 @@ class Session:
         self.link.soon()
         return future
 
-    def future(
-        self,
-        task_id: ids.TaskId,
-        *,
-        make: type[futures.CallFuture[Any]] = futures.CallFuture,
-    ) -> futures.CallFuture[Any]:
+    def future(self, task_id: ids.TaskId) -> futures.CallFuture[Any]:
         """The future of a task that exists, whoever submitted it."""
         if self.link.failure is not None:
             raise futures.lost(self.link.failure)
         with self._lock:
             number = self._number = self._number + 1
-            future = make(self, number, task_id)
-            if make.streams:
-                self._streams[number] = future
+            future: futures.CallFuture[Any] = futures.CallFuture(self, number, task_id)
             self._watching.append(calls.Watched(number, task_id))
             self._open[number] = future
         self.link.soon()

@@ -86,16 +86,11 @@ class InlineSession(session.Session):
             return self._refused(record, str(error), make)
         return self._attached(known, make)
 
-    def future(
-        self,
-        task_id: ids.TaskId,
-        *,
-        make: type[futures.CallFuture[Any]] = futures.CallFuture,
-    ) -> futures.CallFuture[Any]:
+    def future(self, task_id: ids.TaskId) -> futures.CallFuture[Any]:
         record = self._runs.known.get(task_id)
         if record is not None:
-            return self._attached(record, make)
-        future = make(self, self._next_number(), task_id)
+            return self._attached(record, futures.CallFuture)
+        future: futures.CallFuture[Any] = futures.CallFuture(self, self._next_number(), task_id)
         future.settle(calls.CallResult(0, api_task.State.PENDING, "", ""))
         return future
 
