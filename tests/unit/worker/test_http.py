@@ -18,9 +18,11 @@ class Site:
     """Echoes method, target and the length of the body; `/slow` never answers."""
 
     path: Path
+    asked: asyncio.Event = field(default_factory=asyncio.Event)
     cancelled: list[str] = field(default_factory=list)
 
     async def answer(self, request: http.Request) -> http.Reply:
+        self.asked.set()
         if request.target == "/slow":
             try:
                 await asyncio.Event().wait()
@@ -110,7 +112,7 @@ async def test_what_is_refused(site: Site, data: bytes, status: bytes) -> None:
 async def test_a_client_that_leaves_is_not_waited_for(site: Site) -> None:
     _, writer = await asyncio.open_unix_connection(str(site.path))
     writer.write(b"GET /slow HTTP/1.1\r\n\r\n")
-    await asyncio.sleep(0.05)
+    await site.asked.wait()
     await hang_up(writer)
     async with asyncio.timeout(5):
         while not site.cancelled:
