@@ -1,4 +1,7 @@
-"""Tasks that wait for many children on a single slot: none of the ways to wait keeps it."""
+"""Tasks that wait for many children on a single slot: none of the ways to wait keeps it.
+
+And what a home with a single TaskCluster says of others.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -54,3 +57,16 @@ def by_gathers_as_completed(made: Sequence[kiln.Future[int]]) -> int:
 )
 def test_a_parent_gets_all_of_its_children(count: int, wait: Wait) -> None:
     assert parent.submit(count, wait).result(timeout=30) == sum(range(count))
+
+
+@kiln.task
+def elsewhere() -> int:
+    return child.options(cluster="gpu").submit(1).result()
+
+
+def test_a_cluster_that_a_home_cannot_have_is_refused() -> None:
+    with pytest.raises(kiln.BadOption, match=r"cluster='gpu': .* kiln.connect\(\)"):
+        child.options(cluster="gpu").submit(1)
+    with pytest.raises(kiln.BadOption, match="cluster='gpu'"):
+        elsewhere.submit().result(timeout=10)
+    assert child.options(cluster="default").submit(1).result(timeout=10) == 1

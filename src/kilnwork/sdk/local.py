@@ -89,6 +89,7 @@ def _opened(made: home.Home, begin: Callable[[], None], *, durable: bool) -> dri
         on_close=made.close,
         durable=durable,
     )
+    opened.one_cluster = True
     made.on_lost = opened.lost
     try:
         begin()

@@ -53,7 +53,8 @@ def connect(
         namespace=wanted,
         cluster=cluster,
     )
-    opened.shares_files = opened.imports_ours = isinstance(place, places.Home)
+    at_home = isinstance(place, places.Home)
+    opened.shares_files = opened.imports_ours = opened.one_cluster = at_home
     try:
         opened.open(timeout_s=OPEN_S)
         _ship(opened, working_dir, modules)

@@ -214,6 +214,11 @@ class Task(Generic[P, R_co]):
         given = self._options
         if given.cluster is None:
             given = options.changed(given, {"cluster": here.cluster}, of=self._code.name)
+        elif here.one_cluster and given.cluster != here.cluster:
+            raise errors.BadOption(
+                f"{self._code.name}: cluster={given.cluster!r}: a kiln.start() has only "
+                f"{here.cluster!r}; the clusters of a server are reached with kiln.connect()"
+            )
         environment = here.environment
         number = here.template(
             options.spec(

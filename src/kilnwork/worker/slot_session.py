@@ -60,7 +60,7 @@ class SlotSession(session.Session):
             decode=frames.decode_to_slot,
             clock=clock,
         )
-        self.shares_files = HOME in os.environ
+        self.shares_files = self.one_cluster = HOME in os.environ
         self._slot = slot
         self._page = sheet
         self._wall, self._monotonic = clock.wall, clock.monotonic
