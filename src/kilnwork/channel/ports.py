@@ -1,4 +1,7 @@
-"""What the channel needs from rooms above it. Implemented in `controllers`, handed in by wiring."""
+"""What the dispatcher's end of a link needs from others, handed in by whoever makes a hub.
+
+Implemented by `cli.adapters` (with `controllers`) and, for a home, by `dispatch.home`.
+"""
 
 from typing import Protocol
 

@@ -15,6 +15,8 @@ from kilnwork.dispatch import links
 from kilnwork.kit import coroutines, errors
 
 MAX_SLOTS = 10_000
+"""Of one worker. After so many new secrets, those of slots that are gone are dropped."""
+
 Believed = Callable[[links.Link, messages.AnyHello], None]
 
 

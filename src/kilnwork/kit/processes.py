@@ -1,8 +1,8 @@
 """Processes on this machine: who they are, what belongs together, proof that all of it is gone.
 
-Used by the local node (containers) and the worker (tasks and slots). Linux only: reads /proc and
-makes the caller a child subreaper (prctl(2), PR_SET_CHILD_SUBREAPER), so that what daemonises comes
-back.
+Used by the local node (containers), the worker (tasks and slots) and homes (what they start). Linux
+only: reads /proc and makes the caller a child subreaper (prctl(2), PR_SET_CHILD_SUBREAPER), so that
+what daemonises comes back.
 
 A pid alone names nothing, since pids are reused: a `ProcessId` adds the start time. What belongs to
 one container or attempt is found three ways, so that neither a double fork nor setsid(2) escapes:
