@@ -137,7 +137,9 @@ class ScriptedHub:
                 return self.greeting or self._welcome(message)
             case messages.Renew() if self.renews:
                 return messages.Renewed(message.number)
-            case messages.Started() | messages.Finished() | messages.SlotGone() if self.acknowledges:
+            case messages.Started() | messages.Finished() | messages.SlotGone() if (
+                self.acknowledges
+            ):
                 return messages.Acknowledged(message.serial)
             case messages.Log() if self.keeps_logs:
                 return messages.LogKept(message.ref, message.offset + len(message.data))
