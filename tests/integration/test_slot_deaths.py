@@ -218,14 +218,16 @@ async def test_a_function_can_see_that_it_is_cancelled(
 
 
 @pytest.mark.usefixtures("worker")
-async def test_a_function_that_catches_cancelled_has_its_result_reported(
+async def test_a_function_that_catches_cancelled_and_returns_has_stopped(
     hub: scripted_slots.SlotHub, tmp_path: Path
 ) -> None:
     slot = await hub.open()
     ref = hub.call(slot, f"{F}:swallow", 0.5, str(tmp_path / "sign"))
     await until(tmp_path / "sign")
     slot.send(messages.StopCall(ref, "Killed"))
-    assert await hub.result(slot, ref) == "never mind"
+    end = await hub.end(slot, ref)
+    assert (end.ending, end.reason) == (STOPPED, "Killed")
+    assert await hub.result(slot, hub.call(slot, f"{F}:add", 1)) == 2
 
 
 @pytest.mark.usefixtures("worker")

@@ -94,7 +94,10 @@ class Execution:
         self.guard: interrupts.Interrupts
 
     def run(self, level: holdings.Level, template: Template) -> calls.CallEnd:
-        """Run it to its end. May raise Cancelled, in which case `failed` says what became of it."""
+        """Run it to its end. May raise Cancelled, in which case `failed` says what became of it.
+
+        What was told to stop has stopped, even if its function caught Cancelled and returned.
+        """
         ref, guard = level.ref, self.guard
         level.inner = inner = context.Context(
             ref.task,
@@ -106,9 +109,11 @@ class Execution:
         context.begin(inner)
         try:
             if template.call.environment == shipping.slot.environment is None:
-                return self._called(level, template)
-            with self._entered(template.call):
-                return self._called(level, template)
+                end = self._called(level, template)
+            else:
+                with self._entered(template.call):
+                    end = self._called(level, template)
+            return self.failed(level, guard.cancelled(), template) if level.stop else end
         except BaseException as error:  # noqa: BLE001  anything a user's function raises
             guard.user = False
             return self.failed(level, error, template)
