@@ -143,7 +143,7 @@ async def kube(folder: Path) -> AsyncIterator[client.Client]:
         yield found
 
 
-def http(plane: cluster.ControlPlane, *, token: str | None = "admin") -> Http:  # noqa: S107
+def http(plane: cluster.ControlPlane, *, token: str | None = "admin") -> Http:
     """A client of it: the administrator's unless a token is given, nobody's for None."""
     if token == "admin":
         token = (plane.data_dir / "token").read_text().strip()
