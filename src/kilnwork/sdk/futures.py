@@ -50,7 +50,7 @@ class Owner(Protocol):
         first: bool = False,
     ) -> bool: ...
     def confirm(self, number: int) -> None: ...
-    def cancel(self, tasks: Iterable[ids.TaskId]) -> None: ...
+    def cancel(self, tasks: Iterable[ids.TaskId], *, recursive: bool) -> None: ...
     def suspended(self, tasks: Sequence[ids.TaskId]) -> None: ...
     def resumed(self) -> None: ...
     def call_back(self, callback: Callable[[Any], object], future: Any) -> None: ...
@@ -122,10 +122,11 @@ class Future(Generic[T_co]):
             return end.state is task.State.KILLED
         return end == CANCELLED
 
-    def cancel(self) -> bool:
-        """Kill the task, wherever it is, and all that it has spawned; False when it is over.
+    def cancel(self, *, recursive: bool = True) -> bool:
+        """Kill the task, wherever it is; False when it is over.
 
-        It is over when `done()` says so: when everything that it started has ended.
+        `recursive`: also all tasks that it has spawned (default: nobody else asks for them).
+        It is over when `done()` says so: when every process that it started has ended.
         """
         raise NotImplementedError
 
@@ -279,13 +280,13 @@ class CallFuture(Future[T_co]):
     def yielded(self, index: int, payload: attempts.Payload) -> None:
         """A value of the generator, from index 0 on; perhaps again. In whichever thread reads."""
 
-    def cancel(self, cause: BaseException | None = None) -> bool:
+    def cancel(self, *, recursive: bool = True, cause: BaseException | None = None) -> bool:
         """As `Future.cancel`. `cause`: of the Cancelled that `result` raises then."""
         if self._end is not None:
             return False
         self._value = cause
         try:
-            self._session.cancel((self.task,))
+            self._session.cancel((self.task,), recursive=recursive)
         except errors.DispatcherLost:
             if self.done():  # by that: the session was closed under us
                 return False
@@ -354,8 +355,8 @@ class PartFuture(Future[T_co]):
     def task(self) -> ids.TaskId:
         return self._whole.task
 
-    def cancel(self) -> bool:
-        return self._whole.cancel()
+    def cancel(self, *, recursive: bool = True) -> bool:
+        return self._whole.cancel(recursive=recursive)
 
     def cancelled(self) -> bool:
         return self._whole.cancelled()

@@ -102,8 +102,8 @@ class Gathered(futures.Future[list[T]]):
         for each in list(self._waited):
             each.when_done(self._arrived)
 
-    def cancel(self) -> bool:
-        asked = [each.cancel() for each in self._items]
+    def cancel(self, *, recursive: bool = True) -> bool:
+        asked = [each.cancel(recursive=recursive) for each in self._items]
         return True in asked
 
     def pending(self) -> Iterable[ids.TaskId]:
