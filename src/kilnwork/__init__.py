@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         BlobNotWritten,
         DataError,
         FileChanged,
+        NotShippable,
         NotSplittable,
     )
     from kilnwork.data.parts import Part
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from kilnwork.sdk.errors import (
         BadOption,
         Cancelled,
+        ConfigurationError,
         DispatcherLost,
         InputFailed,
         KeyTaken,
@@ -63,6 +65,7 @@ _HOMES = {
         "BlobNotWritten",
         "DataError",
         "FileChanged",
+        "NotShippable",
         "NotSplittable",
     ),
     "kilnwork.data.parts": ("Part",),
@@ -74,6 +77,7 @@ _HOMES = {
     "kilnwork.sdk.errors": (
         "BadOption",
         "Cancelled",
+        "ConfigurationError",
         "DispatcherLost",
         "InputFailed",
         "KeyTaken",
@@ -124,6 +128,7 @@ __all__ = [
     "BlobMissing",
     "BlobNotWritten",
     "Cancelled",
+    "ConfigurationError",
     "Context",
     "DataError",
     "DispatcherLost",
@@ -136,6 +141,7 @@ __all__ = [
     "NoSession",
     "NotInTask",
     "NotPicklable",
+    "NotShippable",
     "NotSplittable",
     "Part",
     "Ref",

@@ -10,9 +10,10 @@ from support import other_process
 
 NAMES = sorted(
     """
-ALL_COMPLETED BadOption BlobDamaged BlobMissing BlobNotWritten Cancelled Context DataError
-DispatcherLost FIRST_COMPLETED FIRST_EXCEPTION FileChanged Future Futures InputFailed KeyTaken
-KilnError NoSession NotInTask NotPicklable NotSplittable Part Ref RemoteTraceback Session Stream
+ALL_COMPLETED BadOption BlobDamaged BlobMissing BlobNotWritten Cancelled ConfigurationError Context
+DataError DispatcherLost FIRST_COMPLETED FIRST_EXCEPTION FileChanged Future Futures InputFailed
+KeyTaken KilnError NoSession NotInTask NotPicklable NotShippable NotSplittable Part Ref
+RemoteTraceback Session Stream
 Task TaskError TaskFailed TaskLost TaskTimedOut TooManyFailed __version__ as_completed connect
 context future gather get put split start task testing wait
 """.split()  # noqa: SIM905 - a list of one name a line is no easier to read

@@ -8,6 +8,7 @@ comes back as `TaskFailed`.
 from kilnwork.kit import errors
 
 KilnError = errors.KilnError
+ConfigurationError = errors.ConfigurationError
 
 
 class NoSession(KilnError, RuntimeError):
@@ -117,6 +118,7 @@ PUBLIC: tuple[type[Exception], ...] = (
     TaskLost,
     TaskTimedOut,
     Cancelled,
+    ConfigurationError,
     KeyTaken,
     RemoteTraceback,
 )
