@@ -189,7 +189,7 @@ class Machine:
 
     def _close_cluster(self, item: inputs.CloseCluster, now: inputs.Moment) -> None:
         key = (item.namespace, item.cluster)
-        message = f"TaskCluster {item.cluster} was deleted"
+        message = f"there is no TaskCluster {item.cluster}"
         for task in [t for t in self.memory.tasks.values() if t.cluster.key == key]:
             ending.stop(
                 self.memory, task, now,
