@@ -92,4 +92,8 @@ def test_nothing_is_left_75_seconds_after_a_crash(counter: up_support.Up) -> Non
         lambda: any("sleep 600" in c for c in counter.leftovers().values()), what="the task runs"
     )
     counter.kill()
-    waiting.wait_until(lambda: not counter.leftovers(), what="all processes gone", timeout_s=75)
+    try:
+        waiting.wait_until(lambda: not counter.leftovers(), what="all processes gone", timeout_s=75)
+    except AssertionError:
+        assert counter.leftovers() == {}
+        raise
