@@ -14,6 +14,8 @@ import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from kilnwork.sdk import endpoints
+
 OLD_S = 60.0
 """A folder that is younger may be of a home that is just starting."""
 
@@ -34,13 +36,13 @@ def temporary_folders(folder: Path, *, now: float) -> None:
 
 
 def socket_folders(folder: Path, *, now: float) -> None:
-    """Remove folders with nothing but sockets in them on which nobody listens."""
+    """Remove folders with nothing but a dispatcher's socket in them on which nobody listens."""
     for found in _old(folder, lambda name: bool(_SOCKETS.fullmatch(name)), now):
         sockets(found)
 
 
 def sockets(folder: Path) -> None:
-    """Remove a folder if there is nothing in it but sockets on which nobody listens."""
+    """Remove a folder if there is nothing in it but such a socket."""
     with contextlib.suppress(OSError):
         entries = list(folder.iterdir())
         if not any(map(_in_use, entries)):
@@ -68,8 +70,12 @@ def _remove_unlocked(folder: Path) -> None:
 
 
 def _in_use(path: Path) -> bool:
-    """True of a socket that takes connections, and of everything that is no socket."""
-    if not stat.S_ISSOCK(path.lstat().st_mode):
+    """True of a dispatcher's socket that takes connections, and of everything else.
+
+    Only a dispatcher does not mind a connection that says nothing; the shim of a `kiln up`, which
+    may have its socket in the same folder, would take it for the node of a new server.
+    """
+    if path.name != endpoints.SOCKET or not stat.S_ISSOCK(path.lstat().st_mode):
         return True
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as trying:
         trying.setblocking(False)

@@ -69,3 +69,18 @@ def test_old_folders_of_sockets_without_a_listener_are_removed(folder: Path) -> 
     assert (odd / "channel.sock").is_socket(), "nothing of it is touched"
     for made in kept:
         made.close()
+
+
+def test_a_socket_of_somebody_else_is_not_even_connected_to(folder: Path) -> None:
+    """The shim of a `kiln up` takes whoever connects for the node of a new server."""
+    theirs = folder / f"kiln-{7:016x}"
+    theirs.mkdir()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(str(theirs / "shim.sock"))
+        listener.listen()
+        listener.setblocking(False)
+        sweeping.socket_folders(folder, now=age(theirs))
+        with pytest.raises(BlockingIOError):
+            listener.accept()
+    sweeping.socket_folders(folder, now=age(theirs))
+    assert (theirs / "shim.sock").is_socket()
