@@ -254,12 +254,7 @@ async def test_a_function_that_returns_in_a_fork_returns_once(
 
 
 @pytest.mark.usefixtures("worker")
-async def test_slots_share_what_the_zygote_has_learned_meanwhile(
-    hub: scripted_slots.SlotHub,
-) -> None:
-    async def learned() -> bool:
-        slot = await hub.open()
-        found = await hub.result(slot, hub.call(slot, f"{F}:who"))
-        return "cloudpickle" in found["modules"]
-
-    await waiting.wait_until_async(learned, what="a slot knows it before it needs it")
+async def test_slots_share_what_most_of_them_need(hub: scripted_slots.SlotHub) -> None:
+    slot = await hub.open()
+    found = await hub.result(slot, hub.call(slot, f"{F}:who"))
+    assert "cloudpickle" in found["modules"]

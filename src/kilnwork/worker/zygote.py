@@ -35,10 +35,9 @@ FAILED_BIRTH = 70
 """Exit code of a slot that could not begin (EX_SOFTWARE, sysexits.h)."""
 
 COMMON = ("cloudpickle",)
-"""Functions of a script or notebook are sent with it: 25 ms and 2 MiB."""
-
-LULL_MS = 50.0
-"""With nothing to do for so long, the zygote learns what may come in useful."""
+"""What most slots need, so that they share it: functions of a script or notebook come by it. A slot
+that imports it for itself takes 1 MiB more, and starts no sooner.
+"""
 
 _FIRST_PAUSE_S = 0.0005
 _LONGEST_PAUSE_S = 0.05
@@ -68,7 +67,6 @@ class Zygote:
         self._given_up: set[processes.ProcessId] = set()
         self._pause_s = _FIRST_PAUSE_S
         self._orphaned = False
-        self._learned = False
         self._woken, self._waker = socket.socketpair()
 
     def serve(self) -> None:
@@ -82,9 +80,7 @@ class Zygote:
         poll.register(self._woken, select.POLLIN)
         poll.register(self._link, select.POLLIN)
         while self._slots or self._ended or not self._orphaned:
-            ready = dict(poll.poll(self._patience_ms()))
-            if not ready and not self._ended:
-                self._use_the_lull()
+            ready = dict(poll.poll(self._pause_s * 1000 if self._ended else None))
             if self._woken.fileno() in ready:
                 self._calm()
             if self._link.fileno() in ready and not self._obey():
@@ -92,19 +88,6 @@ class Zygote:
                 self._orphaned = True
                 processes.send(self._slots, signal.SIGKILL)
             self._sweep()
-
-    def _patience_ms(self) -> float | None:
-        if self._ended:
-            return self._pause_s * 1000
-        return None if self._learned else LULL_MS
-
-    def _use_the_lull(self) -> None:
-        """Import what most slots will need, so that they share it and need not wait for it."""
-        self._learned = True
-        for module in COMMON:
-            with contextlib.suppress(ImportError):
-                importlib.import_module(module)
-        gc.freeze()
 
     def _calm(self) -> None:
         try:
@@ -243,6 +226,9 @@ def run(link: socket.socket, given: settings.Settings) -> None:
     _empty_stdin()
     prepare(given)
     gc.disable()
+    for module in COMMON:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(module)
     gc.freeze()
     here = slot.Surroundings(given.channel, clock.SystemClock())
     Zygote(link, clock=here.clock, live=functools.partial(slot.live, here)).serve()
