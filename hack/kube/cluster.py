@@ -1,0 +1,301 @@
+"""etcd and the control plane: started in a folder, stopped, broken for a while, removed.
+
+Used by the fixtures of the tests and by `python -m hack.kube up`. Flags and why they are there:
+each is needed, or makes a test faster, or makes it like production where a test looks.
+"""
+
+import json
+import shutil
+import socket
+import ssl
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hack.kube import binary, pki, processes
+
+READY_S = 60.0
+"""Three seconds on an idle machine of two cores."""
+
+SERVICE_RANGE = "10.96.0.0/16"
+KUBERNETES_SERVICE = "10.96.0.1"
+CONTROLLERS = ("kube-controller-manager", "kube-scheduler")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """`folder`: all state; removed by `remove`. `address`: where the API server listens; Pods on
+    a real node need one that they can reach. `extra`: more flags by component. `controllers`:
+    those of `CONTROLLERS` to run. `crds`: manifests applied before the controller manager starts,
+    since its garbage collector sees kinds that come later only at a resync of 30 s.
+    """
+
+    folder: Path
+    address: str = "127.0.0.1"
+    extra: dict[str, Sequence[str]] = field(default_factory=dict)
+    controllers: Sequence[str] = CONTROLLERS
+    crds: Sequence[Path] = ()
+
+
+class Cluster:
+    """One control plane. `start`, use `kubeconfig`, `stop`, `remove`."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.folder = settings.folder
+        self.pki = self.folder / "pki"
+        self.processes = processes.Processes(self.folder / "log")
+        self.kubeconfig = self.folder / "admin.kubeconfig"
+        self._bin = binary.folder()
+        self._ports: list[int] = []
+
+    @property
+    def server(self) -> str:
+        """URL of the API server."""
+        return f"https://{self.settings.address}:{self._ports[0]}"
+
+    @property
+    def port(self) -> int:
+        """Of the API server."""
+        return self._ports[0]
+
+    @property
+    def etcd_url(self) -> str:
+        """Where etcd answers clients, without TLS, on loopback."""
+        return f"http://127.0.0.1:{self._ports[1]}"
+
+    def start(self) -> None:
+        """Ready for Pods when this returns. Raises Died or TimeoutError, with logs in `folder`."""
+        self._bin = binary.ensure()
+        if not self._ports:
+            self._prepare()
+        self.start_part("etcd")
+        self.start_part("kube-apiserver")
+        self._apply_crds()
+        for part in self.settings.controllers:
+            self.start_part(part)
+        if "kube-controller-manager" in self.settings.controllers:
+            path = "/api/v1/namespaces/default/serviceaccounts/default"
+            self._until(lambda: self.answers(path), "the default service account is there")
+
+    def start_part(self, name: str) -> None:
+        """Start one component; the API server answers /readyz when this returns."""
+        arguments: dict[str, Callable[[], list[str]]] = {
+            "etcd": self._etcd,
+            "kube-apiserver": self._apiserver,
+            "kube-controller-manager": self._controller_manager,
+            "kube-scheduler": self._scheduler,
+        }
+        argv = [str(self._bin / name), *arguments[name](), *self.settings.extra.get(name, ())]
+        self.processes.start(name, argv, cwd=self.folder)
+        if name == "kube-apiserver":
+            self._until(lambda: self.answers("/readyz"), "the API server is ready")
+
+    def stop_part(self, name: str) -> None:
+        """SIGTERM and wait."""
+        self.processes.stop(name)
+
+    def stop(self) -> None:
+        """End every component, newest first."""
+        self.processes.stop_all()
+
+    def remove(self) -> None:
+        """Stop, and remove the folder."""
+        self.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def answers(self, path: str) -> bool:
+        """True when an administrator's GET is answered with 200."""
+        context = ssl.create_default_context(cafile=str(self.pki / "ca.crt"))
+        context.load_cert_chain(self.pki / "admin.crt", self.pki / "admin.key")
+        opener = urllib.request.build_opener(
+            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
+        )
+        try:
+            with opener.open(self.server + path, timeout=5) as answer:
+                return bool(answer.status == 200)
+        except (urllib.error.URLError, OSError):
+            return False
+
+    def kubeconfig_for(self, user: str, *, groups: Sequence[str] = ()) -> Path:
+        """A kubeconfig with a client certificate of that user, made anew each time."""
+        name = user.replace(":", "-").replace("/", "-")
+        self._ca.client(name, user=user, groups=groups)
+        return self._write_kubeconfig(name)
+
+    def token_kubeconfig(self, name: str, token: str) -> Path:
+        """A kubeconfig that shows a bearer token."""
+        return self._write_kubeconfig(name, user={"token": token})
+
+    def _prepare(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.pki.mkdir(parents=True, mode=0o700)
+        self._ports = _free_ports(self.settings.address, 5)
+        self._ca = pki.Authority(self.pki, "ca")
+        front = pki.Authority(self.pki, "front-proxy-ca")
+        names = (
+            "kubernetes",
+            "kubernetes.default",
+            "kubernetes.default.svc",
+            "localhost",
+            *dict.fromkeys(("127.0.0.1", self.settings.address, KUBERNETES_SERVICE)),
+        )
+        self._ca.server("apiserver", names)
+        self._ca.client(
+            "kubelet-client", user="kube-apiserver-kubelet-client", groups=["system:masters"]
+        )
+        front.client("front-proxy", user="front-proxy")
+        pki.service_account_keys(self.pki)
+        self._ca.client("admin", user="admin", groups=["system:masters"])
+        self._write_kubeconfig("admin")
+        for component in CONTROLLERS:
+            self._ca.client(component, user=f"system:{component}")
+            self._write_kubeconfig(component)
+
+    def _write_kubeconfig(self, name: str, user: dict[str, str] | None = None) -> Path:
+        """JSON is YAML; the paths are absolute."""
+        files = {
+            "client-certificate": str(self.pki / f"{name}.crt"),
+            "client-key": str(self.pki / f"{name}.key"),
+        }
+        cluster = {"server": self.server, "certificate-authority": str(self.pki / "ca.crt")}
+        document = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "kube", "cluster": cluster}],
+            "users": [{"name": name, "user": user or files}],
+            "contexts": [{"name": "kube", "context": {"cluster": "kube", "user": name}}],
+            "current-context": "kube",
+        }
+        path = self.folder / f"{name}.kubeconfig"
+        path.touch(mode=0o600)
+        path.write_text(json.dumps(document))
+        return path
+
+    def kubectl(self, *arguments: str, stdin: str = "", timeout_s: float = 60.0) -> str:
+        """What `kubectl ARGUMENTS` prints as administrator. Raises CalledProcessError."""
+        done = subprocess.run(
+            [str(self._bin / "kubectl"), f"--kubeconfig={self.kubeconfig}", *arguments],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+        if done.returncode:
+            raise subprocess.CalledProcessError(
+                done.returncode, " ".join(arguments), done.stdout, done.stderr
+            )
+        return done.stdout
+
+    def _apply_crds(self) -> None:
+        for manifest in self.settings.crds:
+            self.kubectl("apply", "-f", str(manifest))
+        if self.settings.crds:
+            self.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=20s")
+
+    def _until(self, done: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + READY_S
+        while not done():
+            self.processes.check()
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{what}: not within {READY_S:.0f} s; logs are in {self.folder}")
+            time.sleep(0.05)
+
+    def _etcd(self) -> list[str]:
+        peer = f"http://127.0.0.1:{self._ports[2]}"
+        return [
+            "--name=kube",
+            f"--data-dir={self.folder / 'etcd'}",
+            "--unsafe-no-fsync",
+            "--log-level=warn",
+            "--snapshot-count=1000000",
+            f"--quota-backend-bytes={4 << 30}",
+            f"--listen-client-urls={self.etcd_url}",
+            f"--advertise-client-urls={self.etcd_url}",
+            f"--listen-peer-urls={peer}",
+            f"--initial-advertise-peer-urls={peer}",
+            f"--initial-cluster=kube={peer}",
+        ]
+
+    def _apiserver(self) -> list[str]:
+        address = self.settings.address
+        flags = [
+            f"--etcd-servers={self.etcd_url}",
+            f"--bind-address={address}",
+            f"--advertise-address={address}",
+            f"--secure-port={self.port}",
+            f"--service-cluster-ip-range={SERVICE_RANGE}",
+            f"--tls-cert-file={self.pki / 'apiserver.crt'}",
+            f"--tls-private-key-file={self.pki / 'apiserver.key'}",
+            f"--client-ca-file={self.pki / 'ca.crt'}",
+            "--authorization-mode=Node,RBAC",
+            "--enable-admission-plugins=NodeRestriction",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--service-account-key-file={self.pki / 'sa.pub'}",
+            f"--service-account-signing-key-file={self.pki / 'sa.key'}",
+            "--allow-privileged=true",
+            f"--kubelet-client-certificate={self.pki / 'kubelet-client.crt'}",
+            f"--kubelet-client-key={self.pki / 'kubelet-client.key'}",
+            "--kubelet-preferred-address-types=InternalIP,Hostname",
+            f"--requestheader-client-ca-file={self.pki / 'front-proxy-ca.crt'}",
+            "--requestheader-allowed-names=front-proxy",
+            "--requestheader-username-headers=X-Remote-User",
+            "--requestheader-group-headers=X-Remote-Group",
+            "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+            f"--proxy-client-cert-file={self.pki / 'front-proxy.crt'}",
+            f"--proxy-client-key-file={self.pki / 'front-proxy.key'}",
+            "--shutdown-delay-duration=0s",
+            "--profiling=false",
+        ]
+        if address.startswith("127."):  # it refuses to publish loopback as an endpoint
+            flags.append("--endpoint-reconciler-type=none")
+        return flags
+
+    def _controller_manager(self) -> list[str]:
+        name = "kube-controller-manager"
+        return [
+            f"--kubeconfig={self.folder / name}.kubeconfig",
+            "--leader-elect=false",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={self._ports[3]}",
+            "--use-service-account-credentials",
+            f"--service-account-private-key-file={self.pki / 'sa.key'}",
+            f"--root-ca-file={self.pki / 'ca.crt'}",
+            f"--cluster-signing-cert-file={self.pki / 'ca.crt'}",
+            f"--cluster-signing-key-file={self.pki / 'ca.key'}",
+            "--controllers=*",
+            "--kube-api-qps=500",
+            "--kube-api-burst=1000",
+            "--profiling=false",
+        ]
+
+    def _scheduler(self) -> list[str]:
+        path = self.folder / "scheduler.json"
+        kubeconfig = str(self.folder / "kube-scheduler.kubeconfig")
+        document = {
+            "apiVersion": "kubescheduler.config.k8s.io/v1",
+            "kind": "KubeSchedulerConfiguration",
+            "clientConnection": {"kubeconfig": kubeconfig, "qps": 500, "burst": 1000},
+            "leaderElection": {"leaderElect": False},
+            "enableProfiling": False,
+        }
+        path.write_text(json.dumps(document))
+        return [
+            f"--config={path}",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={self._ports[4]}",
+        ]
+
+
+def _free_ports(address: str, count: int) -> list[int]:
+    """Free now; nobody else may take them before they are used, which in practice nobody does."""
+    sockets = [socket.create_server((address, 0)) for _ in range(count)]
+    ports = [int(found.getsockname()[1]) for found in sockets]
+    for found in sockets:
+        found.close()
+    return ports

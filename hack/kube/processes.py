@@ -1,0 +1,102 @@
+"""The components as processes: started with a log each, stopped, paused, killed; all end with us.
+
+Used by `cluster` and `node`.
+"""
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Died(Exception):
+    """A component ended that should run; the text has the end of its log."""
+
+
+class Processes:
+    """Named processes with their logs in `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(
+        self,
+        name: str,
+        argv: Sequence[str],
+        *,
+        environment: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+    ) -> None:
+        """Start it in a session of its own; it gets SIGTERM when this process dies."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        with self.log(name).open("ab") as log:
+            self._running[name] = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=None if environment is None else {**os.environ, **environment},
+                cwd=cwd,
+                start_new_session=True,
+                preexec_fn=_end_with_parent,  # noqa: PLW1509 - one system call, no lock
+            )
+
+    def log(self, name: str) -> Path:
+        """Where its output goes."""
+        return self._folder / f"{name}.log"
+
+    def pid(self, name: str) -> int:
+        """Of one that was started."""
+        return self._running[name].pid
+
+    def names(self) -> list[str]:
+        """All that were started and not stopped, oldest first."""
+        return list(self._running)
+
+    def check(self) -> None:
+        """Raises Died when one has ended by itself."""
+        for name, process in self._running.items():
+            code = process.poll()
+            if code is not None:
+                text = self.log(name).read_text(errors="replace")[-2000:]
+                raise Died(f"{name} ended with {code}:\n{text}")
+
+    def signal(self, name: str, number: int) -> None:
+        """Send a signal to the process alone."""
+        self._running[name].send_signal(number)
+
+    def stop(self, name: str, *, grace_s: float = 10.0) -> None:
+        """SIGTERM, then SIGKILL; nothing if it is not there."""
+        process = self._running.pop(name, None)
+        if process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(signal.SIGCONT)
+            process.terminate()
+        try:
+            process.wait(grace_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def kill(self, name: str) -> None:
+        """SIGKILL, and wait for its end."""
+        process = self._running.pop(name)
+        process.kill()
+        process.wait()
+
+    def stop_all(self) -> None:
+        """Newest first."""
+        for name in reversed(self.names()):
+            self.stop(name)
+
+
+def _end_with_parent() -> None:
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
