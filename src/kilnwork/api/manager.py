@@ -1,0 +1,41 @@
+"""How the manager is found in a Kubernetes cluster: names that its manifests and clients share.
+
+Used by `kiln install` and `kiln manager`, which make them so, and by the command line and the sdk,
+which reach the manager through the API server's service proxy with nothing but a kubeconfig.
+"""
+
+from urllib import parse
+
+NAMESPACE = "kilnwork-system"
+"""Where `kiln install` puts the manager unless told otherwise."""
+
+NAMESPACE_VARIABLE = "KILN_MANAGER_NAMESPACE"
+"""Environment variable of clients: the namespace of a manager that is somewhere else."""
+
+SERVICE = "kilnwork"
+PORT_NAME = "https"
+PORT = 7443
+"""One port for everything: `/v1`, `/blobs`, `/channel`, `/metrics`, health, all over TLS."""
+
+SERVER_NAME = "manager.kilnwork.dev"
+"""What workers expect in the manager's certificate, wherever they connect to: its CA is its own,
+and comes to them in the channel Secret."""
+
+CHANNEL_PATH = "/channel"
+CHANNEL_PROTOCOL = "kilnwork-channel"
+"""`Upgrade: kilnwork-channel` on `CHANNEL_PATH` (RFC 9110 §7.8): after 101 come frames."""
+
+TOKEN_HEADER = "X-Kiln-Token"  # noqa: S105 - the name of a header
+"""A bearer token for the manager: the API server's proxy keeps `Authorization` for itself."""
+
+CLUSTER_HEADER = "X-Kiln-Cluster"
+"""`NAMESPACE/NAME` of the TaskCluster whose channel token a worker shows in `TOKEN_HEADER`."""
+
+DRIVER_ACCOUNT = "kilnwork-driver"
+"""ServiceAccount whose tokens are asked for when a kubeconfig has no token of its own."""
+
+
+def proxy_path(namespace: str = NAMESPACE) -> str:
+    """Path prefix at the API server under which the manager's own paths are found."""
+    quoted = parse.quote(namespace, safe="")
+    return f"/api/v1/namespaces/{quoted}/services/https:{SERVICE}:{PORT_NAME}/proxy"
