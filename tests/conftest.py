@@ -15,6 +15,22 @@ hypothesis.settings.register_profile("kilnwork", deadline=None, derandomize="CI"
 hypothesis.settings.load_profile("kilnwork")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--server real` needs Go or a built `hack.kube`; everything else does not."""
+    parser.addoption(
+        "--server",
+        choices=("ours", "real"),
+        default="ours",
+        help="the API server of tests/conformance: our own (default) or the real one",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Start the real API server, but only for who asks for it."""
+    if config.getoption("--server") == "real":
+        config.pluginmanager.import_plugin("support.real_for_all")
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Tests that speak to a task's socket with curl need it; nothing else of kilnwork does."""
     if item.get_closest_marker("curl") and shutil.which("curl") is None:

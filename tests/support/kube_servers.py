@@ -1,0 +1,447 @@
+"""An API server to hold tests against, ours or the real one, and plain HTTP to it.
+
+`Server` is one of them, whoever started it; `Http` is one identity's way to it: synchronous, on
+`http.client`, one connection kept. Not a client of Kubernetes: it sends what a test says and
+returns what came back, to the letter.
+"""
+
+import asyncio
+import contextlib
+import http.client
+import json
+import os
+import secrets
+import ssl
+import subprocess
+import threading
+import urllib.parse
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, Self, TypeVar
+
+import uvloop
+
+from kilnwork.api import crd, resource
+from kilnwork.controlplane import cluster
+from kilnwork.kube import config
+from support import waiting
+
+Kind = Literal["ours", "real"]
+T = TypeVar("T")
+
+MERGE = "application/merge-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+APPLY = "application/apply-patch+yaml"
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+PARTIAL = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
+PARTIAL_LIST = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back. `headers`: names as sent, looked up in any case."""
+
+    status: int
+    headers: http.client.HTTPMessage
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        """The decoded body."""
+        return json.loads(self.body)
+
+    @property
+    def message(self) -> str:
+        """The text of a Status."""
+        return str(self.json["message"])
+
+    @property
+    def reason(self) -> str | None:
+        """The reason of a Status."""
+        found: str | None = self.json.get("reason")
+        return found
+
+    @property
+    def warnings(self) -> list[str]:
+        """The Warning headers, as sent."""
+        return self.headers.get_all("Warning", [])
+
+    def ok(self) -> Any:
+        """The decoded body of an answer that must be 2xx."""
+        assert 200 <= self.status < 300, f"{self.status}: {self.body[:2000]!r}"
+        return self.json
+
+
+class Change(dict[str, Any]):
+    """One item of a watch, `{"type": …, "object": …}`."""
+
+    @property
+    def type(self) -> str:
+        """ADDED, MODIFIED, DELETED, BOOKMARK or ERROR."""
+        return str(self["type"])
+
+    @property
+    def object(self) -> Any:
+        """What it is about."""
+        return self["object"]
+
+    @property
+    def name(self) -> str:
+        """Of the object."""
+        return str(self["object"]["metadata"]["name"])
+
+
+class Watch:
+    """The changes of an open watch, in order."""
+
+    def __init__(
+        self, answer: http.client.HTTPResponse, connection: http.client.HTTPConnection
+    ) -> None:
+        self.headers = answer.headers
+        self._answer = answer
+        self._connection = connection
+
+    def next(self, *, timeout_s: float = 10.0) -> Change:
+        """The next change; fails when the stream ends, or none comes in time."""
+        line = self._line(timeout_s)
+        assert line, "the watch has ended"
+        return Change(json.loads(line))
+
+    def take(self, count: int, *, timeout_s: float = 10.0) -> list[tuple[str, str]]:
+        """(type, name) of the next `count` changes."""
+        found = [self.next(timeout_s=timeout_s) for _ in range(count)]
+        return [(change.type, change.name) for change in found]
+
+    def until(self, wanted: Callable[[Change], bool], *, timeout_s: float = 10.0) -> Change:
+        """The first change that is wanted; others before it are passed over."""
+        while True:
+            change = self.next(timeout_s=timeout_s)
+            if wanted(change):
+                return change
+
+    def rest(self, *, timeout_s: float = 10.0) -> list[Change]:
+        """Everything until the server ends the stream."""
+        found = []
+        while line := self._line(timeout_s):
+            found.append(Change(json.loads(line)))
+        return found
+
+    def close(self) -> None:
+        """Leave."""
+        self._answer.close()
+        self._connection.close()
+
+    def _line(self, timeout_s: float) -> bytes:
+        assert self._connection.sock is not None
+        self._connection.sock.settimeout(timeout_s)
+        return self._answer.readline()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """What is shown to the server: a token, a client certificate, both or nothing."""
+
+    token: str | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+
+
+class Http:
+    """Requests of one identity. Connections are made when needed and kept."""
+
+    def __init__(
+        self, server: "Server", identity: Identity, *, headers: dict[str, str] | None = None
+    ) -> None:
+        self._kept: http.client.HTTPSConnection | None = None
+        self._server = server
+        self._identity = identity
+        self._headers = dict(headers or {})
+        if identity.token is not None:
+            self._headers.setdefault("Authorization", f"Bearer {identity.token}")
+        self._tls = ssl.create_default_context(cadata=server.ca)
+        if identity.certificate is not None:
+            self._tls.load_cert_chain(identity.certificate, identity.key)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Drop the connection; a later request opens another."""
+        if self._kept is not None:
+            self._kept.close()
+            self._kept = None
+
+    def acting(self, **headers: str) -> "Http":
+        """The same identity with more headers on each request, `_` in their names read as `-`."""
+        more = {name.replace("_", "-"): value for name, value in headers.items()}
+        return Http(self._server, self._identity, headers={**self._headers, **more})
+
+    def impersonating(self, user: str, *groups: str) -> "Impersonator":
+        """The same identity, acting as somebody else."""
+        return Impersonator(self._server, self._identity, user=user, groups=groups)
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        headers: dict[str, str] | None = None,
+        **query: object,
+    ) -> Answer:
+        """One request; a body that is neither bytes nor text is sent as JSON."""
+        target, data, sent = self._prepare(path, body, headers, query)
+        fresh = self._kept is None
+        connection = self._kept or self.connect()
+        try:
+            answer = self._once(connection, method, target, data=data, headers=sent)
+        except (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError):
+            connection.close()
+            if fresh:
+                raise
+            connection = self.connect()  # the kept one had been closed by the server
+            answer = self._once(connection, method, target, data=data, headers=sent)
+        self._kept = connection
+        return answer
+
+    def get(self, path: str, **more: Any) -> Answer:
+        """GET."""
+        return self.send("GET", path, **more)
+
+    def post(self, path: str, body: Any, **more: Any) -> Answer:
+        """POST."""
+        return self.send("POST", path, body, **more)
+
+    def put(self, path: str, body: Any, **more: Any) -> Answer:
+        """PUT."""
+        return self.send("PUT", path, body, **more)
+
+    def patch(self, path: str, body: Any, *, form: str = MERGE, **more: Any) -> Answer:
+        """PATCH; `form` is the media type."""
+        headers = {"Content-Type": form, **(more.pop("headers", None) or {})}
+        return self.send("PATCH", path, body, headers=headers, **more)
+
+    def delete(self, path: str, body: Any = None, **more: Any) -> Answer:
+        """DELETE."""
+        return self.send("DELETE", path, body, **more)
+
+    @contextlib.contextmanager
+    def watch(
+        self, path: str, *, headers: dict[str, str] | None = None, **query: object
+    ) -> Iterator[Watch]:
+        """An open watch, on a connection of its own."""
+        target, _, sent = self._prepare(path, None, headers, {"watch": "1", **query})
+        connection = self.connect()
+        try:
+            connection.request("GET", target, headers=sent)
+            answer = connection.getresponse()
+            assert answer.status == 200, answer.read()
+            watch = Watch(answer, connection)
+            try:
+                yield watch
+            finally:
+                answer.close()
+        finally:
+            connection.close()
+
+    def connect(self) -> http.client.HTTPSConnection:
+        """A new connection with this identity's certificate, for requests by hand."""
+        url = urllib.parse.urlsplit(self._server.url)
+        assert url.hostname is not None
+        return http.client.HTTPSConnection(url.hostname, url.port, context=self._tls, timeout=30)
+
+    def _prepare(
+        self, path: str, body: Any, headers: dict[str, str] | None, query: dict[str, object]
+    ) -> tuple[str, bytes | None, dict[str, str]]:
+        pairs = [
+            (name, one)
+            for name, value in query.items()
+            for one in (value if isinstance(value, list) else [value])
+        ]
+        mark = "&" if "?" in path else "?"
+        target = f"{path}{mark}{urllib.parse.urlencode(pairs)}" if pairs else path
+        data = body
+        if isinstance(body, str):
+            data = body.encode()
+        elif body is not None and not isinstance(body, bytes):
+            data = json.dumps(body).encode()
+        sent = {"Content-Type": "application/json"} if data is not None else {}
+        return target, data, {**sent, **self._headers, **(headers or {})}
+
+    def _once(
+        self,
+        connection: http.client.HTTPConnection,
+        method: str,
+        target: str,
+        *,
+        data: bytes | None,
+        headers: dict[str, str],
+    ) -> Answer:
+        connection.request(method, target, body=data, headers=headers)
+        answer = connection.getresponse()
+        return Answer(answer.status, answer.headers, answer.read())
+
+
+class Impersonator(Http):
+    """An identity that acts as a user in groups. Group headers repeat, so they are sent by hand."""
+
+    def __init__(
+        self, server: "Server", identity: Identity, *, user: str, groups: Sequence[str]
+    ) -> None:
+        super().__init__(server, identity, headers={"Impersonate-User": user})
+        self._groups = groups
+
+    def _once(
+        self,
+        connection: http.client.HTTPConnection,
+        method: str,
+        target: str,
+        *,
+        data: bytes | None,
+        headers: dict[str, str],
+    ) -> Answer:
+        connection.putrequest(method, target)
+        for name, value in headers.items():
+            connection.putheader(name, value)
+        for group in self._groups:
+            connection.putheader("Impersonate-Group", group)
+        if data is not None:
+            connection.putheader("Content-Length", str(len(data)))
+        connection.endheaders(data)
+        answer = connection.getresponse()
+        return Answer(answer.status, answer.headers, answer.read())
+
+
+class Kubectl:
+    """kubectl as administrator, in one namespace."""
+
+    def __init__(self, program: Path, kubeconfig: Path, *, home: Path, namespace: str) -> None:
+        self._argv = [str(program), f"--kubeconfig={kubeconfig}", f"--namespace={namespace}"]
+        self._environment = {"PATH": os.environ["PATH"], "HOME": str(home)}
+
+    def run(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        """Whatever the exit code."""
+        return subprocess.run(
+            [*self._argv, *arguments],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            env=self._environment,
+            timeout=40,
+            check=False,
+        )
+
+    def __call__(self, *arguments: str, stdin: str = "") -> str:
+        """Standard output; it must succeed."""
+        done = self.run(*arguments, stdin=stdin)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def refused(self, *arguments: str, stdin: str = "") -> str:
+        """Standard error; it must fail."""
+        done = self.run(*arguments, stdin=stdin)
+        assert done.returncode != 0, done.stdout + done.stderr
+        return done.stderr
+
+
+class Server:
+    """A running API server: ours or the real one, known by an administrator's kubeconfig."""
+
+    def __init__(self, kind: Kind, kubeconfig: Path) -> None:
+        self.kind: Kind = kind
+        self.kubeconfig = kubeconfig
+        found = config.load(kubeconfig)
+        self.url = found.server
+        self.ca = found.ca_data or (found.ca_file.read_text() if found.ca_file else "")
+        self._token = found.token
+        self._folder = kubeconfig.parent
+
+    def admin(self) -> Http:
+        """The administrator, member of `system:masters`."""
+        if self.kind == "ours":
+            return self.bearer(self._token)
+        pki = self._folder / "pki"
+        return Http(self, Identity(certificate=pki / "admin.crt", key=pki / "admin.key"))
+
+    def bearer(self, token: str | None) -> Http:
+        """Who shows this token; nobody for None."""
+        return Http(self, Identity(token=token))
+
+
+class Ours(Server):
+    """The embedded control plane, on an event loop in a thread of this process."""
+
+    def __init__(self, folder: Path) -> None:
+        self._loop = uvloop.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="control plane")
+        self._thread.start()
+        settings = cluster.Settings(data_dir=folder, port=0, workdir=folder, node_name="local")
+        self.plane = cluster.ControlPlane(settings)
+        self._node = False
+        try:
+            self.run(self.plane.start())
+        except BaseException:
+            self.stop()
+            raise
+        super().__init__("ours", self.plane.kubeconfig)
+
+    def run(self, work: Coroutine[Any, Any, T], *, timeout_s: float = 30.0) -> T:
+        """Await something on the loop of the control plane."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout_s)
+
+    def node(self) -> None:
+        """Start the local node, `local`, unless it runs."""
+        if not self._node:
+            self.run(self.plane.start_node())
+            self._node = True
+
+    def stop(self) -> None:
+        """Stop everything and end the thread."""
+        try:
+            self.run(self.plane.stop())
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(10)
+            self._loop.close()
+
+
+@contextlib.contextmanager
+def ours(folder: Path) -> Iterator[Server]:
+    """A new embedded control plane with its data in `folder`, without a node."""
+    made = Ours(folder)
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+def real(folder: Path) -> Server:
+    """The real control plane that somebody runs in `folder`, with our kinds installed."""
+    server = Server("real", folder / "admin.kubeconfig")
+    with server.admin() as admin:
+        for definition in crd.crds().values():
+            answer = admin.post(CRDS, definition)
+            assert answer.status in (201, 409), answer.body
+        for kind in resource.OURS:
+            path = f"/apis/{kind.api_version}/{kind.plural}"
+            waiting.wait_until(partial(_answers, admin, path), what=f"{kind.plural} are served")
+    return server
+
+
+def _answers(http_: Http, path: str) -> bool:
+    return http_.get(path).status == 200
+
+
+def fresh_name(prefix: str) -> str:
+    """A name that no other test has, on a server that others may use too."""
+    return f"{prefix}-{secrets.token_hex(4)}"

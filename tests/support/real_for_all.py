@@ -1,0 +1,31 @@
+"""A pytest plugin, loaded by `--server real`: one real control plane for all processes of a run.
+
+The process that pytest was started as makes it, before its xdist workers, and removes it at the
+end; $KILN_KUBE_FOLDER tells the workers. Where that is set already, somebody else's is used.
+"""
+
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+from hack.kube import cluster
+
+_made: list[cluster.Cluster] = []
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Start it."""
+    if "KILN_KUBE_FOLDER" in os.environ or hasattr(config, "workerinput"):
+        return
+    found = cluster.Cluster(cluster.Settings(folder=Path(tempfile.mkdtemp(prefix="kube-"))))
+    _made.append(found)
+    found.start()
+    os.environ["KILN_KUBE_FOLDER"] = str(found.folder)
+
+
+def pytest_unconfigure() -> None:
+    """Remove it."""
+    while _made:
+        _made.pop().remove()
+        os.environ.pop("KILN_KUBE_FOLDER")
