@@ -1,4 +1,4 @@
-"""`python -m hack.kube build|up|down`: the real Kubernetes by hand."""
+"""`python -m hack.kube build|run|up`: the real Kubernetes by hand, for tests, in CI."""
 
 import argparse
 import signal
@@ -6,7 +6,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from hack.kube import binary, cluster
+from hack.kube import binary, cluster, control, running, sandbox
 
 
 def main() -> int:
@@ -17,23 +17,35 @@ def main() -> int:
     up = commands.add_parser("up", help="run a control plane in the foreground until Ctrl-C")
     up.add_argument("--folder", type=Path, help="state; default a new one below /tmp")
     up.add_argument("--crd", type=Path, action="append", default=[], help="apply this first")
+    run = commands.add_parser(
+        "run", help="run COMMAND beside a cluster in a network of its own; needs root"
+    )
+    running.add_arguments(run)
     given = parser.parse_args()
     try:
         found = binary.ensure()
-    except binary.NotBuilt as error:
+        if given.command == "build":
+            print(found)
+            return 0
+        return running.run(given) if given.command == "run" else _up(given)
+    except (binary.NotBuilt, sandbox.Impossible) as error:
         print(error, file=sys.stderr)
         return 1
-    if given.command == "build":
-        print(found)
-        return 0
+
+
+def _up(given: argparse.Namespace) -> int:
     folder = given.folder or Path(tempfile.mkdtemp(prefix="kube-"))
-    running = cluster.Cluster(cluster.Settings(folder=folder, crds=given.crd))
+    made = cluster.Cluster(cluster.Settings(folder=folder, crds=given.crd))
+    server: control.Server | None = None
     try:
-        running.start()
-        print(f"export KUBECONFIG={running.kubeconfig}", flush=True)
+        made.start()
+        server = control.Server(folder, made)
+        print(f"export KUBECONFIG={made.kubeconfig}", flush=True)
         signal.sigwait({signal.SIGINT, signal.SIGTERM})
     finally:
-        running.remove()
+        made.remove()
+        if server is not None:
+            server.close()
     return 0
 
 

@@ -6,17 +6,14 @@ each is needed, or makes a test faster, or makes it like production where a test
 
 import json
 import shutil
+import signal
 import socket
-import ssl
-import subprocess
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hack.kube import binary, pki, processes
+from hack.kube import access, binary, pki, processes
 
 READY_S = 60.0
 """Three seconds on an idle machine of two cores."""
@@ -41,32 +38,14 @@ class Settings:
     crds: Sequence[Path] = ()
 
 
-class Cluster:
+class Cluster(access.Access):
     """One control plane. `start`, use `kubeconfig`, `stop`, `remove`."""
 
     def __init__(self, settings: Settings) -> None:
+        super().__init__(settings.folder, address=settings.address, ports=[])
         self.settings = settings
-        self.folder = settings.folder
-        self.pki = self.folder / "pki"
         self.processes = processes.Processes(self.folder / "log")
-        self.kubeconfig = self.folder / "admin.kubeconfig"
         self._bin = binary.folder()
-        self._ports: list[int] = []
-
-    @property
-    def server(self) -> str:
-        """URL of the API server."""
-        return f"https://{self.settings.address}:{self._ports[0]}"
-
-    @property
-    def port(self) -> int:
-        """Of the API server."""
-        return self._ports[0]
-
-    @property
-    def etcd_url(self) -> str:
-        """Where etcd answers clients, without TLS, on loopback."""
-        return f"http://127.0.0.1:{self._ports[1]}"
 
     def start(self) -> None:
         """Ready for Pods when this returns. Raises Died or TimeoutError, with logs in `folder`."""
@@ -99,6 +78,18 @@ class Cluster:
         """SIGTERM and wait."""
         self.processes.stop(name)
 
+    def kill_part(self, name: str) -> None:
+        """SIGKILL and wait."""
+        self.processes.kill(name)
+
+    def pause_part(self, name: str) -> None:
+        """SIGSTOP: it keeps its connections and answers nothing."""
+        self.processes.signal(name, signal.SIGSTOP)
+
+    def resume_part(self, name: str) -> None:
+        """SIGCONT."""
+        self.processes.signal(name, signal.SIGCONT)
+
     def stop(self) -> None:
         """End every component, newest first."""
         self.processes.stop_all()
@@ -108,33 +99,11 @@ class Cluster:
         self.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def answers(self, path: str) -> bool:
-        """True when an administrator's GET is answered with 200."""
-        context = ssl.create_default_context(cafile=str(self.pki / "ca.crt"))
-        context.load_cert_chain(self.pki / "admin.crt", self.pki / "admin.key")
-        opener = urllib.request.build_opener(
-            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
-        )
-        try:
-            with opener.open(self.server + path, timeout=5) as answer:
-                return bool(answer.status == 200)
-        except (urllib.error.URLError, OSError):
-            return False
-
-    def kubeconfig_for(self, user: str, *, groups: Sequence[str] = ()) -> Path:
-        """A kubeconfig with a client certificate of that user, made anew each time."""
-        name = user.replace(":", "-").replace("/", "-")
-        self._ca.client(name, user=user, groups=groups)
-        return self._write_kubeconfig(name)
-
-    def token_kubeconfig(self, name: str, token: str) -> Path:
-        """A kubeconfig that shows a bearer token."""
-        return self._write_kubeconfig(name, user={"token": token})
-
     def _prepare(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
         self.pki.mkdir(parents=True, mode=0o700)
         self._ports = _free_ports(self.settings.address, 5)
+        self._save()
         self._ca = pki.Authority(self.pki, "ca")
         front = pki.Authority(self.pki, "front-proxy-ca")
         names = (
@@ -155,42 +124,6 @@ class Cluster:
         for component in CONTROLLERS:
             self._ca.client(component, user=f"system:{component}")
             self._write_kubeconfig(component)
-
-    def _write_kubeconfig(self, name: str, user: dict[str, str] | None = None) -> Path:
-        """JSON is YAML; the paths are absolute."""
-        files = {
-            "client-certificate": str(self.pki / f"{name}.crt"),
-            "client-key": str(self.pki / f"{name}.key"),
-        }
-        cluster = {"server": self.server, "certificate-authority": str(self.pki / "ca.crt")}
-        document = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "kube", "cluster": cluster}],
-            "users": [{"name": name, "user": user or files}],
-            "contexts": [{"name": "kube", "context": {"cluster": "kube", "user": name}}],
-            "current-context": "kube",
-        }
-        path = self.folder / f"{name}.kubeconfig"
-        path.touch(mode=0o600)
-        path.write_text(json.dumps(document))
-        return path
-
-    def kubectl(self, *arguments: str, stdin: str = "", timeout_s: float = 60.0) -> str:
-        """What `kubectl ARGUMENTS` prints as administrator. Raises CalledProcessError."""
-        done = subprocess.run(
-            [str(self._bin / "kubectl"), f"--kubeconfig={self.kubeconfig}", *arguments],
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=timeout_s,
-            check=False,
-        )
-        if done.returncode:
-            raise subprocess.CalledProcessError(
-                done.returncode, " ".join(arguments), done.stdout, done.stderr
-            )
-        return done.stdout
 
     def _apply_crds(self) -> None:
         for manifest in self.settings.crds:

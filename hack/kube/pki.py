@@ -22,11 +22,7 @@ class Authority:
     """A CA in `folder`, whose files are NAME.crt and NAME.key; what it signs lies beside it."""
 
     def __init__(self, folder: Path, name: str) -> None:
-        self._folder = folder
-        self._name = x509.Name([x509.NameAttribute(oid.NameOID.COMMON_NAME, name)])
-        self._key = ec.generate_private_key(ec.SECP256R1())
-        self.certificate = folder / f"{name}.crt"
-        self.key = folder / f"{name}.key"
+        self._place(folder, name, ec.generate_private_key(ec.SECP256R1()))
         made = (
             _builder(self._name, self._name, self._key)
             .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
@@ -34,6 +30,22 @@ class Authority:
             .sign(self._key, hashes.SHA256())
         )
         _write(folder, name, self._key, made)
+
+    @classmethod
+    def load(cls, folder: Path, name: str) -> "Authority":
+        """One that was made before."""
+        key = serialization.load_pem_private_key((folder / f"{name}.key").read_bytes(), None)
+        assert isinstance(key, ec.EllipticCurvePrivateKey)
+        found = cls.__new__(cls)
+        found._place(folder, name, key)
+        return found
+
+    def _place(self, folder: Path, name: str, key: ec.EllipticCurvePrivateKey) -> None:
+        self._folder = folder
+        self._name = x509.Name([x509.NameAttribute(oid.NameOID.COMMON_NAME, name)])
+        self._key = key
+        self.certificate = folder / f"{name}.crt"
+        self.key = folder / f"{name}.key"
 
     def server(self, name: str, names: Sequence[str]) -> None:
         """NAME.crt and NAME.key for a server under host names and addresses."""

@@ -1,0 +1,155 @@
+"""A control plane as its users see it: addresses, identities, kubectl, what etcd keeps.
+
+Used by `cluster`, which runs one, and by tests in other processes, which find it by its folder.
+"""
+
+import json
+import ssl
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hack.kube import binary, control, pki
+
+
+class Access:
+    """What is in the `folder` of a cluster. `ports`: see `cluster`."""
+
+    def __init__(self, folder: Path, *, address: str, ports: list[int]) -> None:
+        self.folder = folder
+        self.address = address
+        self.pki = folder / "pki"
+        self.kubeconfig = folder / "admin.kubeconfig"
+        self._ports = ports
+
+    @property
+    def server(self) -> str:
+        """URL of the API server."""
+        return f"https://{self.address}:{self._ports[0]}"
+
+    @property
+    def port(self) -> int:
+        """Of the API server."""
+        return self._ports[0]
+
+    @property
+    def etcd_url(self) -> str:
+        """Where etcd answers clients, without TLS, on loopback."""
+        return f"http://127.0.0.1:{self._ports[1]}"
+
+    def answers(self, path: str) -> bool:
+        """True when an administrator's GET is answered with 200."""
+        context = ssl.create_default_context(cafile=str(self.pki / "ca.crt"))
+        context.load_cert_chain(self.pki / "admin.crt", self.pki / "admin.key")
+        opener = urllib.request.build_opener(
+            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
+        )
+        try:
+            with opener.open(self.server + path, timeout=5) as answer:
+                return bool(answer.status == 200)
+        except (urllib.error.URLError, OSError):
+            return False
+
+    def kubeconfig_for(self, user: str, *, groups: Sequence[str] = ()) -> Path:
+        """A kubeconfig with a client certificate of that user, made anew each time."""
+        name = user.replace(":", "-").replace("/", "-")
+        pki.Authority.load(self.pki, "ca").client(name, user=user, groups=groups)
+        return self._write_kubeconfig(name)
+
+    def token_kubeconfig(self, name: str, token: str) -> Path:
+        """A kubeconfig that shows a bearer token."""
+        return self._write_kubeconfig(name, user={"token": token})
+
+    def kubectl(self, *arguments: str, stdin: str = "", timeout_s: float = 60.0) -> str:
+        """What `kubectl ARGUMENTS` prints as administrator. Raises CalledProcessError."""
+        done = subprocess.run(
+            [str(binary.folder() / "kubectl"), f"--kubeconfig={self.kubeconfig}", *arguments],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+        if done.returncode:
+            raise subprocess.CalledProcessError(
+                done.returncode, " ".join(arguments), done.stdout, done.stderr
+            )
+        return done.stdout
+
+    def _write_kubeconfig(self, name: str, user: dict[str, str] | None = None) -> Path:
+        """JSON is YAML; the paths are absolute."""
+        files = {
+            "client-certificate": str(self.pki / f"{name}.crt"),
+            "client-key": str(self.pki / f"{name}.key"),
+        }
+        cluster = {"server": self.server, "certificate-authority": str(self.pki / "ca.crt")}
+        document = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "kube", "cluster": cluster}],
+            "users": [{"name": name, "user": user or files}],
+            "contexts": [{"name": "kube", "context": {"cluster": "kube", "user": name}}],
+            "current-context": "kube",
+        }
+        path = self.folder / f"{name}.kubeconfig"
+        path.touch(mode=0o600)
+        path.write_text(json.dumps(document))
+        return path
+
+    def compact(self) -> int:
+        """Drop etcd's history up to now, as happens every five minutes in production.
+
+        The revision that was kept: watches and continue tokens of an earlier one get 410.
+        """
+        answer = self._etcd_call("kv/range", {"key": "AA=="})
+        revision = int(answer["header"]["revision"])
+        self._etcd_call("kv/compaction", {"revision": revision, "physical": True})
+        return revision
+
+    def _etcd_call(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """By the JSON gateway of etcd 3.5."""
+        request = urllib.request.Request(f"{self.etcd_url}/v3/{path}", json.dumps(body).encode())
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(request, timeout=30) as answer:
+            found: dict[str, Any] = json.load(answer)
+        return found
+
+    def _save(self) -> None:
+        text = json.dumps({"address": self.address, "ports": self._ports})
+        (self.folder / "cluster.json").write_text(text)
+
+
+class Attached(Access):
+    """A cluster that another process runs (`python -m hack.kube run` or `up`), to use and to break.
+
+    A part is a component, such as `etcd`, or one of a node, such as `node-a/kubelet`. The methods
+    raise control.Refused.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        saved = json.loads((folder / "cluster.json").read_text())
+        super().__init__(folder, address=saved["address"], ports=saved["ports"])
+        self._control = control.Client(folder)
+
+    def start_part(self, name: str) -> None:
+        """Ready when this returns."""
+        self._control.call("start_part", name)
+
+    def stop_part(self, name: str) -> None:
+        """SIGTERM, and its end."""
+        self._control.call("stop_part", name)
+
+    def kill_part(self, name: str) -> None:
+        """SIGKILL, and its end."""
+        self._control.call("kill_part", name)
+
+    def pause_part(self, name: str) -> None:
+        """SIGSTOP."""
+        self._control.call("pause_part", name)
+
+    def resume_part(self, name: str) -> None:
+        """SIGCONT."""
+        self._control.call("resume_part", name)

@@ -1,0 +1,118 @@
+"""The cgroups that nodes work in: one root for each sandbox, removed when it has ended.
+
+Used by `sandbox` and `node`. The kernel keeps an empty cgroup until somebody removes it, and
+nothing inside the sandbox lives long enough: a process outside, the janitor, waits for its end.
+Should the janitor be killed too, the next sandbox sweeps. Version 1 (one tree for each controller,
+as on the machines this was tried on) and version 2, which was not tried.
+"""
+
+import contextlib
+import os
+import re
+import signal
+import time
+from pathlib import Path
+
+_TOP = Path("/sys/fs/cgroup")
+_NAME = re.compile(r"kilnwork-kube-(\d+)-(\d+)")
+_REMOVE_S = 20.0
+
+
+def name() -> str:
+    """Of the calling process: its pid and start time say later whether it still lives."""
+    return f"kilnwork-kube-{os.getpid()}-{_started(os.getpid())}"
+
+
+def trees() -> list[Path]:
+    """The root of every hierarchy that processes can be put into."""
+    if (_TOP / "cgroup.controllers").exists():
+        return [_TOP]
+    return sorted(found for found in _TOP.iterdir() if (found / "tasks").exists())
+
+
+def make(path: str) -> None:
+    """A cgroup in every hierarchy, fit for the kubelet's `cgroupRoot`.
+
+    A cpuset of version 1 takes no process before both its files are filled.
+    """
+    for tree in trees():
+        made = tree
+        for part in path.strip("/").split("/"):
+            before, made = made, made / part
+            _enable(before)
+            made.mkdir(exist_ok=True)
+            for file in ("cpuset.cpus", "cpuset.mems"):
+                if (before / "tasks").exists() and (before / file).exists():
+                    (made / file).write_text((before / file).read_text())
+
+
+def _enable(folder: Path) -> None:
+    """Version 2: children of `folder` get its controllers."""
+    controllers = folder / "cgroup.controllers"
+    if controllers.exists() and not (folder / "tasks").exists():
+        text = " ".join(f"+{found}" for found in controllers.read_text().split())
+        with contextlib.suppress(OSError):
+            (folder / "cgroup.subtree_control").write_text(text)
+
+
+def remove(root: str) -> bool:
+    """Remove it with all below it; True when nothing of it is left."""
+    left = False
+    for tree in trees():
+        top = tree / root
+        for folder in sorted(top.rglob("*/"), reverse=True) if top.exists() else []:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+        with contextlib.suppress(OSError):
+            top.rmdir()
+        left = left or top.exists()
+    return not left
+
+
+def sweep() -> None:
+    """Remove what sandboxes left whose every process was killed."""
+    for tree in trees():
+        for folder in tree.glob("kilnwork-kube-*"):
+            found = _NAME.fullmatch(folder.name)
+            if found and _started(int(found[1])) != int(found[2]):
+                remove(folder.name)
+
+
+class Janitor:
+    """A process that removes `root` as soon as every other holder of its pipe has ended."""
+
+    def __init__(self, root: str) -> None:
+        ends, self._held = os.pipe()
+        self._pid = os.fork()
+        if self._pid == 0:
+            with contextlib.suppress(BaseException):
+                self._wait_and_remove(ends, root)
+            os._exit(0)
+        os.close(ends)
+
+    def finish(self) -> None:
+        """Everybody else has ended: wait until it is done."""
+        os.close(self._held)
+        os.waitpid(self._pid, 0)
+
+    def _wait_and_remove(self, ends: int, root: str) -> None:
+        os.setsid()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+        os.close(self._held)
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for descriptor in range(3):  # whoever reads our output must not wait for us
+            os.dup2(nothing, descriptor)
+        os.read(ends, 1)
+        deadline = time.monotonic() + _REMOVE_S
+        while not remove(root) and time.monotonic() < deadline:
+            time.sleep(0.05)
+
+
+def _started(pid: int) -> int | None:
+    """In ticks since boot (proc(5)); None when there is no such process."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return int(fields[19])

@@ -1,0 +1,85 @@
+"""The parts of a running cluster, started and broken from another process.
+
+`Server` is the end that holds the processes: `python -m hack.kube run` and `up` serve it in the
+cluster's folder. `Client` is the same handful of methods for tests, which run in processes of their
+own. One JSON array a line, `[METHOD, ARGUMENT]`, answered by `[TEXT OF ERROR OR NULL]`.
+"""
+
+import json
+import socket
+import socketserver
+import threading
+from pathlib import Path
+from typing import Any, Protocol
+
+METHODS = ("start_part", "stop_part", "kill_part", "pause_part", "resume_part")
+_ANSWER_S = 120.0
+
+
+class Refused(Exception):
+    """The holder of the processes could not do it; the text is its error."""
+
+
+class Parts(Protocol):
+    """What can be done to a part: a component, `etcd`, or one of a node, `node-a/kubelet`."""
+
+    def start_part(self, name: str) -> None: ...
+    def stop_part(self, name: str) -> None: ...
+    def kill_part(self, name: str) -> None: ...
+    def pause_part(self, name: str) -> None: ...
+    def resume_part(self, name: str) -> None: ...
+
+
+def path(folder: Path) -> Path:
+    """Of the socket."""
+    return folder / "control.sock"
+
+
+class Server:
+    """Serves `parts` until closed, one request at a time."""
+
+    def __init__(self, folder: Path, parts: Parts) -> None:
+        class Handler(socketserver.StreamRequestHandler):
+            def handle(self) -> None:
+                for line in self.rfile:
+                    self.wfile.write(json.dumps([_do(parts, line)]).encode() + b"\n")
+
+        path(folder).unlink(missing_ok=True)
+        self._server = socketserver.UnixStreamServer(str(path(folder)), Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
+        self._thread.start()
+
+    def close(self) -> None:
+        """No request is served after this."""
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+def _do(parts: Parts, line: bytes) -> str | None:
+    try:
+        method, name = json.loads(line)
+        if method not in METHODS:
+            return f"{method} is none of {', '.join(METHODS)}"
+        getattr(parts, method)(name)
+    except Exception as error:  # noqa: BLE001 - it is the caller's, in another process
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+class Client:
+    """The parts of the cluster in `folder`. Raises Refused."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = path(folder)
+
+    def call(self, method: str, name: str) -> None:
+        """Any of METHODS."""
+        with socket.socket(socket.AF_UNIX) as link:
+            link.settimeout(_ANSWER_S)
+            link.connect(str(self._path))
+            link.sendall(json.dumps([method, name]).encode() + b"\n")
+            with link.makefile() as lines:
+                answer: list[Any] = json.loads(lines.readline())
+        if answer[0] is not None:
+            raise Refused(answer[0])

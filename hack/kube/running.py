@@ -1,0 +1,76 @@
+"""`python -m hack.kube run`: a cluster in a sandbox, and one command beside it.
+
+The command finds the cluster by KUBECONFIG and KILN_KUBE_FOLDER and has its kubectl on PATH. The
+cluster ends with the command.
+"""
+
+import argparse
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from hack.kube import binary, cluster, control, processes, sandbox
+
+FOLDER = Path("/run/kube")
+"""Within the sandbox, where /run is its own; sockets need short paths."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What `run` reads."""
+    parser.add_argument("--crd", type=Path, action="append", default=[], help="apply this first")
+    parser.add_argument("--logs", type=Path, help="copy the logs of the cluster here at the end")
+    parser.add_argument("command_line", nargs="+", metavar="COMMAND")
+
+
+def run(given: argparse.Namespace) -> int:
+    """The exit code of the command; 1 when the cluster does not start. Raises Impossible."""
+    return sandbox.run(lambda cgroup: _inside(given, cgroup))
+
+
+def _inside(given: argparse.Namespace, cgroup: str) -> int:
+    signal.signal(signal.SIGTERM, _end)
+    began = time.monotonic()
+    made = cluster.Cluster(cluster.Settings(folder=FOLDER, address=sandbox.ADDRESS, crds=given.crd))
+    server: control.Server | None = None
+    try:
+        made.start()
+        server = control.Server(FOLDER, made)
+        print(f"cluster ready after {time.monotonic() - began:.1f} s", file=sys.stderr)
+        return _command(given.command_line, made)
+    except (processes.Died, TimeoutError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    finally:
+        if given.logs is not None and (FOLDER / "log").exists():
+            shutil.copytree(FOLDER / "log", given.logs, dirs_exist_ok=True)
+        made.stop()
+        if server is not None:
+            server.close()
+
+
+def _command(command_line: list[str], made: cluster.Cluster) -> int:
+    environment = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")}
+    environment |= {
+        "KUBECONFIG": str(made.kubeconfig),
+        "KILN_KUBE_FOLDER": str(made.folder),
+        "PATH": f"{binary.folder()}:{os.environ['PATH']}",
+    }
+    command = subprocess.Popen(command_line, env=environment)
+    while True:
+        try:
+            code = command.wait()
+        except KeyboardInterrupt:  # the command got it too and decides what that means
+            continue
+        except SystemExit:
+            command.terminate()
+            command.wait()
+            raise
+        return code if code >= 0 else 128 - code
+
+
+def _end(*_: object) -> None:
+    sys.exit(128 + signal.SIGTERM)
