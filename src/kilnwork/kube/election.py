@@ -1,0 +1,345 @@
+"""Who of several may act: one holder of a Lease at a time, each term with an epoch of its own.
+
+Used by `kiln manager`, which acts only while its term holds. The rules are those of client-go's
+leaderelection, with which it may compete for the same Lease, and one more: every term raises
+`leaseTransitions`, and that is its epoch. Clocks of two machines are never compared: a candidate
+waits a whole lease after it has *seen* a renewal, and the holder counts from before it *sent* one,
+so a holder that cannot renew has given up `lease_s - renew_s` before anyone else may begin.
+Epochs, not this, keep a holder out that was stopped in between: show them where you write.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from kilnwork.api import meta
+from kilnwork.api import resource as resources
+from kilnwork.kit import clock, coroutines, ids
+from kilnwork.kit import errors as kit_errors
+from kilnwork.kube import client, errors
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Which Lease, as whom, and how patiently; the defaults are client-go's.
+
+    `identity` must be of this process alone: see `identity()`. `lease_s`: how long others leave a
+    silent holder alone. `renew_s`: how long after a renewal the holder trusts itself; the rest of
+    the lease is the margin for clocks that run unevenly. `retry_s`: between two looks or renewals.
+    `floor`: epochs begin above it, for a Lease that was deleted counts from nothing again; give the
+    highest epoch that was ever written down.
+    """
+
+    namespace: str
+    name: str
+    identity: str
+    lease_s: int = 15
+    renew_s: float = 10.0
+    retry_s: float = 2.0
+    floor: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.retry_s < self.renew_s < self.lease_s:
+            raise ValueError(
+                f"an election needs retry_s < renew_s < lease_s, not {self.retry_s:g}, "
+                f"{self.renew_s:g}, {self.lease_s}"
+            )
+
+
+def identity(host: str, *, new_uid: ids.NewUid = ids.new_uid) -> str:
+    """`HOST_UUID`, client-go's form: people see where, and no two processes share it."""
+    return f"{host}_{new_uid()}"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What a Lease says; all is empty when there is none. `renewed` is compared, never read."""
+
+    holder: str = ""
+    lease_s: int = 0
+    transitions: int = 0
+    renewed: str = ""
+
+
+def read(lease: meta.JsonObject) -> Record:
+    """The record in a Lease; fields that others left out count as nothing."""
+    spec = lease.get("spec") or {}
+    return Record(
+        spec.get("holderIdentity") or "",
+        spec.get("leaseDurationSeconds") or 0,
+        spec.get("leaseTransitions") or 0,
+        spec.get("renewTime") or "",
+    )
+
+
+class View:
+    """What a candidate has seen, and since when: decides how long it must still wait."""
+
+    def __init__(self, me: str, *, floor: int = 0) -> None:
+        self.record = Record()
+        self._me = me
+        self._since_s = 0.0
+        self._highest = floor
+
+    def see(self, record: Record, *, now_s: float) -> None:
+        """A Lease as it was read at `now_s` (monotonic)."""
+        if record != self.record:
+            self._since_s = now_s
+        self.record = record
+        self._highest = max(self._highest, record.transitions)
+
+    def wait_s(self, now_s: float) -> float:
+        """Seconds until it may be taken if nothing changes; 0: now."""
+        if self.record.holder in ("", self._me):
+            return 0.0
+        return max(0.0, self._since_s + self.record.lease_s - now_s)
+
+    def next_epoch(self) -> int:
+        """Above every epoch that was seen, also in Leases that are gone."""
+        return self._highest + 1
+
+
+class Term:
+    """One time of holding the Lease, under `epoch`.
+
+    Ask `holds()` right before acting: it looks at the clock, and so is right even in a process that
+    was stopped for a while and has not yet come to notice. `lost()` waits for the end.
+    """
+
+    def __init__(self, epoch: int, until_s: float, time: clock.Clock) -> None:
+        self.epoch = epoch
+        self._until_s = until_s
+        self._clock = time
+        self._over = asyncio.Event()
+        self._why = ""
+
+    def holds(self) -> bool:
+        """True while nobody else can have it."""
+        return not self._over.is_set() and self.left_s() > 0
+
+    def left_s(self) -> float:
+        """Seconds until it ends unless it is renewed."""
+        return self._until_s - self._clock.monotonic()
+
+    async def lost(self) -> str:
+        """Wait for the end; gives the reason, in words."""
+        await self._over.wait()
+        return self._why
+
+    def renewed(self, until_s: float) -> None:
+        """It holds until `until_s` (monotonic). For the elector only."""
+        self._until_s = until_s
+
+    def end(self, why: str) -> None:
+        """It is over, also if the clock would allow more. For the elector only."""
+        if not self._over.is_set():
+            self._why = why
+            self._over.set()
+
+
+class Elector:
+    """One candidate. `acquire` waits for a term and keeps renewing it; `stop` gives it up.
+
+    Give it a client of its own: a renewal must not stand in line behind other requests. `holder`
+    says who has the Lease, `problem` why it cannot be asked for; both for people.
+    """
+
+    def __init__(
+        self, kube: client.Client, settings: Settings, *, time: clock.Clock | None = None
+    ) -> None:
+        self.problem = ""
+        self._client = kube
+        self._settings = settings
+        self._clock = time or clock.SystemClock()
+        self._entropy = ids.system_entropy()
+        self._view = View(settings.identity, floor=settings.floor)
+        self._lease: meta.JsonObject | None = None
+        self._term: Term | None = None
+        self._answered = False
+        self._patience_s = settings.renew_s / 2  # leaves time for a second try, as client-go does
+        self._crew = coroutines.Crew(f"election {settings.name}", on_failure=self._broken)
+
+    @property
+    def holder(self) -> str:
+        """Identity of who holds the Lease, as last seen; empty: nobody."""
+        return self._view.record.holder
+
+    async def acquire(self) -> Term:
+        """Wait until the Lease is ours; the term is renewed in the background from then on.
+
+        Raises what the API server says if its first answer is that we may not, or that there is no
+        such namespace; afterwards such answers are waited out as `problem`.
+        """
+        if self._term is not None and self._term.holds():
+            return self._term
+        await self._crew.stop()
+        while True:
+            term = await self._try_once()
+            if term is not None:
+                self._term = term
+                self._crew.start("renew", self._renew(term))
+                return term
+            await asyncio.sleep(self._pause_s())
+
+    async def stop(self) -> None:
+        """End the term and say so in the Lease, so that the next one need not wait."""
+        await self._crew.stop()
+        term, self._term = self._term, None
+        if term is None:
+            return
+        held = term.holds()
+        term.end("it was given up")
+        if held:
+            await self._release()
+
+    async def _try_once(self) -> Term | None:
+        """Look, and take it if that is allowed; None: later."""
+        try:
+            await self._in_time(self._look(), self._patience_s)
+            if self._view.wait_s(self._clock.monotonic()) > 0:
+                return None
+            return await self._take()
+        except (errors.Conflict, errors.AlreadyExists) as error:
+            log.debug("another candidate was faster", extra=self._facts(error=str(error)))
+        except TimeoutError:
+            self._trouble("the API server does not answer")
+        except kit_errors.KilnError as error:
+            temporary = isinstance(error, errors.ApiError) and error.retry
+            if not (temporary or self._answered):
+                raise
+            self._trouble(str(error))
+        return None
+
+    async def _look(self) -> None:
+        place = self._settings
+        try:
+            self._lease = await self._client.get(resources.LEASES, place.name, place.namespace)
+        except errors.NotFound:
+            self._lease = None
+        else:
+            self._answered = True
+        record = Record() if self._lease is None else read(self._lease)
+        self._view.see(record, now_s=self._clock.monotonic())
+        self.problem = ""
+
+    async def _take(self) -> Term:
+        epoch = self._view.next_epoch()
+        sent = self._clock.monotonic()
+        await self._in_time(self._write(self._claim(epoch)), self._patience_s)
+        log.info("term begins", extra=self._facts(epoch=epoch))
+        return Term(epoch, sent + self._settings.renew_s, self._clock)
+
+    async def _renew(self, term: Term) -> None:
+        """Renew until it fails for too long or another has it."""
+        while term.holds():
+            await asyncio.sleep(min(self._settings.retry_s, max(0.0, term.left_s())))
+            if not term.holds():
+                break
+            try:
+                await self._in_time(self._renew_once(term), min(term.left_s(), self._patience_s))
+            except TimeoutError:
+                self._trouble("the API server does not answer")
+            except kit_errors.KilnError as error:
+                self._trouble(str(error))
+            if self._overtaken(term):
+                break
+        self._ended(term)
+
+    async def _renew_once(self, term: Term) -> None:
+        sent = self._clock.monotonic()
+        try:
+            await self._write({"renewTime": self._now()})
+        except errors.NotFound:
+            self._view.see(Record(), now_s=self._clock.monotonic())
+            return
+        except errors.Conflict:
+            await self._look()  # somebody else wrote: at once again if it still is ours
+            if self._overtaken(term):
+                return
+            sent = self._clock.monotonic()
+            await self._write({"renewTime": self._now()})
+        term.renewed(sent + self._settings.renew_s)
+        self.problem = ""
+
+    def _overtaken(self, term: Term) -> bool:
+        record = self._view.record
+        return record.holder != self._settings.identity or record.transitions != term.epoch
+
+    def _ended(self, term: Term) -> None:
+        record = self._view.record
+        if record == Record():
+            why = "the Lease was deleted"
+        elif self._overtaken(term):
+            why = f"{record.holder or 'nobody'} holds the Lease now"
+        else:
+            why = f"it could not be renewed in time: {self.problem or 'this process stood still'}"
+        log.warning("term is over", extra=self._facts(epoch=term.epoch, why=why))
+        term.end(why)
+
+    def _claim(self, epoch: int) -> dict[str, Any]:
+        now = self._now()
+        return {
+            "holderIdentity": self._settings.identity,
+            "leaseDurationSeconds": self._settings.lease_s,
+            "acquireTime": now,
+            "renewTime": now,
+            "leaseTransitions": epoch,
+        }
+
+    async def _write(self, changes: dict[str, Any]) -> None:
+        """Change the Lease as it was last seen, or make it; Conflict when it has changed since."""
+        place = self._settings
+        if self._lease is None:
+            metadata = {"name": place.name, "namespace": place.namespace}
+            made = {
+                "apiVersion": resources.LEASES.api_version,
+                "kind": resources.LEASES.kind,
+                "metadata": metadata,
+                "spec": changes,
+            }
+            stored = await self._client.create(resources.LEASES, made, place.namespace)
+        else:
+            spec = {**(self._lease.get("spec") or {}), **changes}
+            changed = {**self._lease, "spec": spec}
+            stored = await self._client.replace(resources.LEASES, changed, place.namespace)
+        self._lease = stored
+        self._view.see(read(stored), now_s=self._clock.monotonic())
+        self._answered = True
+
+    async def _release(self) -> None:
+        """As client-go does it: no holder, and a lease of one second."""
+        given_up = {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": self._now()}
+        with contextlib.suppress(errors.KubeError, TimeoutError):
+            await self._in_time(self._write(given_up), self._settings.retry_s)
+
+    async def _in_time(self, work: Awaitable[T], timeout_s: float) -> T:
+        async with asyncio.timeout(max(0.0, timeout_s)):
+            return await work
+
+    def _pause_s(self) -> float:
+        """Until the next look: sooner when the lease of a silent holder ends sooner, and spread."""
+        pause_s = self._settings.retry_s * (1 + 0.2 * self._entropy.random())
+        wait_s = self._view.wait_s(self._clock.monotonic())
+        return min(pause_s, wait_s) if wait_s > 0 else pause_s
+
+    def _now(self) -> str:
+        return clock.rfc3339_micro(self._clock.wall())
+
+    def _trouble(self, problem: str) -> None:
+        self.problem = problem
+        log.warning("cannot reach the Lease", extra=self._facts(error=problem))
+
+    def _broken(self, _: str, error: BaseException) -> None:
+        if self._term is not None:
+            self._term.end(f"renewing it failed: {error}")
+
+    def _facts(self, **more: object) -> dict[str, object]:
+        lease = f"{self._settings.namespace}/{self._settings.name}"
+        return {"lease": lease, "identity": self._settings.identity, **more}
