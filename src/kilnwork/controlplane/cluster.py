@@ -27,15 +27,15 @@ from kilnwork.controlplane.apiserver import (
     namespaces,
     pki,
     podlogs,
+    ports,
     requests,
-    serving,
     tokens,
     watching,
 )
 from kilnwork.controlplane.node import kubelet, local
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import errors as kit_errors
-from kilnwork.kit import ids, paths
+from kilnwork.kit import ids, paths, serving
 from kilnwork.kube import client as clients
 from kilnwork.kube import config
 from kilnwork.version import __version__
@@ -113,12 +113,12 @@ class ControlPlane:
     @property
     def address(self) -> str:
         """URL of everything, over TLS."""
-        return f"https://{serving.HOST}:{self.port}"
+        return f"https://{ports.HOST}:{self.port}"
 
     @property
     def http_address(self) -> str:
         """URL of all but Kubernetes, over plain http."""
-        return f"http://{serving.HOST}:{self.port + 1}"
+        return f"http://{ports.HOST}:{self.port + 1}"
 
     def mount(self, prefix: str, mounted: requests.App) -> None:
         """Serve an ASGI app under a path prefix on both ports."""
@@ -145,11 +145,11 @@ class ControlPlane:
 
     async def _start(self) -> None:
         self._open_directory()
-        ports = serving.bind(
+        pair = ports.bind(
             self._settings.port, preferred=self._last_port(), entropy=self._tools.entropy
         )
-        self._stops.append(("ports", _later(ports.close)))
-        self.port = ports.number
+        self._stops.append(("ports", _later(pair.close)))
+        self.port = pair.number
         self.certificates.prepare()
         token = self._admin_token()
         held = store.Store(self.data_dir / _DATABASE)
@@ -159,7 +159,7 @@ class ControlPlane:
             raise kit_errors.ConfigurationError(str(error)) from error
         self._stops.append(("store", held.stop))
         await self._start_keepers(held)
-        await self._listen(ports, self._parts(token))
+        await self._listen(pair, self._parts(token))
         paths.write_private(self.kubeconfig, self._kubeconfig_document(token))
         log.info("control plane serves", extra={"address": self.address})
 
@@ -310,16 +310,20 @@ class ControlPlane:
             minter=minter,
             logs=logs,
             entropy=tools.entropy,
-            address=f"{serving.HOST}:{self.port}",
+            address=f"{ports.HOST}:{self.port}",
         )
 
-    async def _listen(self, ports: serving.Ports, parts: app.Parts) -> None:
+    async def _listen(self, pair: ports.Ports, parts: app.Parts) -> None:
         secure = serving.Listener(
             app.build(parts, self._mounts),
-            ports.tls,
-            tls=serving.tls_context(self.certificates),
+            pair.tls,
+            tls=serving.tls_context(
+                self.certificates.server.certificate,
+                self.certificates.server.key,
+                client_ca=self.certificates.ca_certificate,
+            ),
         )
-        plain = serving.Listener(app.build(parts, self._mounts, kubernetes=False), ports.plain)
+        plain = serving.Listener(app.build(parts, self._mounts, kubernetes=False), pair.plain)
 
         async def stop() -> None:
             await self._hub.stop()

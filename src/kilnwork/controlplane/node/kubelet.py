@@ -4,26 +4,14 @@ The API server is the only client: it must show a certificate that DIR's CA has 
 checked who may read what. The port is in the Node's `status.daemonEndpoints`. No exec yet.
 """
 
-import asyncio
 import contextlib
-import logging
-import socket
-import ssl
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib import parse
 
-import uvicorn
-from uvicorn import server
-from uvicorn.protocols.http import httptools_impl
-
 from kilnwork.controlplane.node import log_reader
-from kilnwork.kit import clock, coroutines
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+from kilnwork.kit import clock, coroutines, serving
 
 _STOP_S = 2.0
 _TEXT = [(b"content-type", b"text/plain")]
@@ -56,7 +44,9 @@ class App:
         self.ending = False
         """Set when the server stops: followers then end as if the container had."""
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(
+        self, scope: serving.Scope, receive: serving.Receive, send: serving.Send
+    ) -> None:
         if scope["type"] != "http":
             return
         parts = [parse.unquote(p) for p in scope["raw_path"].decode("latin-1").split("/")[1:]]
@@ -69,7 +59,12 @@ class App:
             await _answer(send, 404, "404 page not found")
 
     async def _logs(
-        self, names: list[str], query: dict[str, str], *, receive: Receive, send: Send
+        self,
+        names: list[str],
+        query: dict[str, str],
+        *,
+        receive: serving.Receive,
+        send: serving.Send,
     ) -> None:
         try:
             options = read_options(query, now=self._now.wall())
@@ -99,12 +94,12 @@ class App:
         await send({"type": "http.response.body", "body": b""})
 
 
-async def _disconnected(receive: Receive) -> None:
+async def _disconnected(receive: serving.Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
-async def _answer(send: Send, status: int, text: str) -> None:
+async def _answer(send: serving.Send, status: int, text: str) -> None:
     await send({"type": "http.response.start", "status": status, "headers": _TEXT})
     await send({"type": "http.response.body", "body": text.encode()})
 
@@ -148,62 +143,26 @@ class Certificates(NamedTuple):
     ca: Path
 
 
-def tls_context(certificates: Certificates) -> ssl.SSLContext:
-    """TLS that demands a client certificate of the CA."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.load_cert_chain(certificates.certificate, certificates.key)
-    context.load_verify_locations(cafile=str(certificates.ca))
-    context.verify_mode = ssl.CERT_REQUIRED
-    return context
-
-
 class Server:
     """Serves an app over TLS on a free port of `address`, within the running event loop.
 
-    uvicorn's protocol without its server, which would take signals, tick and print.
+    Clients have to show a certificate of the CA.
     """
 
     def __init__(self, app: App, *, address: str, certificates: Certificates) -> None:
-        logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
-        self._socket = socket.create_server((address, 0), backlog=128)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # inherited
-        self.port: int = self._socket.getsockname()[1]
+        listening = serving.bind(address, 0)
+        self.port: int = listening.getsockname()[1]
         self._app = app
-        self._config = uvicorn.Config(
-            app,
-            http=httptools_impl.HttpToolsProtocol,
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            proxy_headers=False,
+        tls = serving.tls_context(
+            certificates.certificate, certificates.key, client_ca=certificates.ca, demanded=True
         )
-        self._tls = tls_context(certificates)
-        self._state = server.ServerState()
-        self._server: asyncio.Server | None = None
+        self._listener = serving.Listener(app, listening, tls=tls)
 
     async def start(self) -> None:
         """Accept connections."""
-        self._config.load()
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            lambda: httptools_impl.HttpToolsProtocol(self._config, self._state, {}, _loop=loop),
-            sock=self._socket,
-            ssl=self._tls,
-        )
+        await self._listener.start()
 
     async def stop(self) -> None:
         """Close the port and end running requests."""
         self._app.ending = True
-        if self._server is not None:
-            self._server.close()
-            self._server = None
-        self._socket.close()
-        running = tuple(self._state.tasks)
-        if running:
-            await asyncio.wait(running, timeout=_STOP_S)
-        for connection in tuple(self._state.connections):
-            transport = getattr(connection, "transport", None)
-            if transport is not None:
-                transport.abort()
+        await self._listener.stop(timeout_s=_STOP_S)

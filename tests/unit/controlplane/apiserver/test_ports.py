@@ -5,12 +5,12 @@ import socket
 
 import pytest
 
-from kilnwork.controlplane.apiserver import serving
+from kilnwork.controlplane.apiserver import ports as pairs
 from kilnwork.kit import errors
 
 
 def test_a_free_pair_is_next_to_each_other_and_local() -> None:
-    ports = serving.bind(0)
+    ports = pairs.bind(0)
     try:
         assert ports.plain.getsockname() == ("127.0.0.1", ports.number + 1)
         assert ports.tls.getsockname()[0] == "127.0.0.1"
@@ -19,27 +19,27 @@ def test_a_free_pair_is_next_to_each_other_and_local() -> None:
 
 
 def test_the_last_pair_is_preferred_while_it_is_free() -> None:
-    first = serving.bind(0)
+    first = pairs.bind(0)
     number = first.number
-    other = serving.bind(0, preferred=number)
+    other = pairs.bind(0, preferred=number)
     assert other.number != number
     other.close()
     first.close()
-    again = serving.bind(0, preferred=number)
+    again = pairs.bind(0, preferred=number)
     assert again.number == number
     again.close()
 
 
 def test_a_free_pair_is_none_that_outgoing_connections_get() -> None:
-    first, last = map(int, serving._EPHEMERAL.read_text().split())
-    ports = serving.bind(0)
+    first, last = map(int, pairs._EPHEMERAL.read_text().split())
+    ports = pairs.bind(0)
     pair = {ports.number, ports.number + 1}
     ports.close()
     assert not pair & set(range(first, last + 1))
 
 
 def test_small_answers_are_not_held_back() -> None:
-    ports = serving.bind(0)
+    ports = pairs.bind(0)
     client = socket.create_connection(ports.plain.getsockname())
     ports.plain.setblocking(True)
     accepted, _ = ports.plain.accept()
@@ -56,18 +56,18 @@ def test_a_port_in_use_names_its_holder() -> None:
         port = taken.getsockname()[1]
         holder = f"process {os.getpid()} "
         with pytest.raises(errors.ConfigurationError, match=holder):
-            serving.bind(port)
+            pairs.bind(port)
         with pytest.raises(errors.ConfigurationError, match=f"the port after {port - 1}"):
-            serving.bind(port - 1)
+            pairs.bind(port - 1)
 
 
 @pytest.mark.parametrize("port", [-1, 65535, 99999])
 def test_impossible_ports(port: int) -> None:
     with pytest.raises(errors.ConfigurationError, match="choose one"):
-        serving.bind(port)
+        pairs.bind(port)
 
 
 def test_nobody_holds_a_free_port() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    assert serving.port_holder(port) == ""
+    assert pairs.port_holder(port) == ""

@@ -1,47 +1,20 @@
-"""Listening: ASGI apps on two ports of 127.0.0.1, TLS on one and plain http on the next.
+"""Two ports of 127.0.0.1 next to each other: one for TLS, the next for plain http.
 
-Used by `cluster`. uvicorn's protocol without uvicorn's server: no signal handlers, no log lines, no
-ticking, and a stop that ends within the time it is given. Client certificates are asked for, not
-demanded, and reach the app as `scope["state"]["peer_certificate"]`.
+Used by `cluster`, which serves the app on both. Says who holds a port that is taken.
 """
 
-import asyncio
 import contextlib
-import logging
 import socket
-import ssl
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import uvicorn
-from uvicorn.protocols.http import httptools_impl
-from uvicorn.server import ServerState
-
-from kilnwork.controlplane.apiserver import pki, requests
-from kilnwork.kit import errors, ids
-
-log = logging.getLogger(__name__)
+from kilnwork.kit import errors, ids, serving
 
 HOST = "127.0.0.1"
-KEEP_ALIVE_S = 300
-"""Longer than clients keep idle connections, so that no request meets a closed one."""
-
 _FREE_PORT_TRIES = 100
 _LOWEST_FREE_PORT = 10240
 _LAST_PORT = 65535
 _EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
-_BACKLOG = 2048
-
-
-class _Protocol(httptools_impl.HttpToolsProtocol):
-    """uvicorn's HTTP protocol that also says who the TLS client is."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        tls = transport.get_extra_info("ssl_object")
-        self.app_state = {"peer_certificate": tls.getpeercert() if tls is not None else None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +70,13 @@ def _lasting_ports() -> range:
 def _try_pair(port: int) -> Ports | None:
     """The pair that begins with `port`, with any free one for 0; None if either is taken."""
     try:
-        first = _bind(port)
+        first = serving.bind(HOST, port)
     except OSError:
         return None
     number = int(first.getsockname()[1])
     try:
         if number < _LAST_PORT:
-            return Ports(first, _bind(number + 1))
+            return Ports(first, serving.bind(HOST, number + 1))
     except OSError:
         pass
     first.close()
@@ -116,27 +89,12 @@ def _bind_pair(port: int) -> Ports:
     bound: list[socket.socket] = []
     for number in (port, port + 1):
         try:
-            bound.append(_bind(number))
+            bound.append(serving.bind(HOST, number))
         except OSError as error:
             for earlier in bound:
                 earlier.close()
             raise errors.ConfigurationError(_in_use(number, port, error)) from error
     return Ports(*bound)
-
-
-def _bind(port: int) -> socket.socket:
-    found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    # Accepted connections inherit it. asyncio sets it only on sockets made with proto=IPPROTO_TCP.
-    found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    found.setblocking(False)
-    try:
-        found.bind((HOST, port))
-        found.listen(_BACKLOG)
-    except OSError:
-        found.close()
-        raise
-    return found
 
 
 def _in_use(number: int, port: int, error: OSError) -> str:
@@ -182,70 +140,3 @@ def _listening(port: int) -> set[str]:
             if fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port:
                 found.add(fields[9])
     return found
-
-
-def tls_context(certificates: pki.Pki) -> ssl.SSLContext:
-    """The server's TLS settings: its certificate, and clients may present one of the same CA."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.load_cert_chain(certificates.server.certificate, certificates.server.key)
-    context.load_verify_locations(cafile=str(certificates.ca_certificate))
-    context.verify_mode = ssl.CERT_OPTIONAL
-    context.set_alpn_protocols(["http/1.1"])
-    return context
-
-
-class Listener:
-    """One app on one socket."""
-
-    def __init__(
-        self, app: requests.App, listening: socket.socket, *, tls: ssl.SSLContext | None = None
-    ) -> None:
-        logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
-        self._config = uvicorn.Config(
-            app,
-            http=_Protocol,
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            timeout_keep_alive=KEEP_ALIVE_S,
-        )
-        self._socket = listening
-        self._tls = tls
-        self._state = ServerState()
-        self._server: asyncio.Server | None = None
-
-    async def start(self) -> None:
-        """Accept connections."""
-        self._config.load()
-        loop = asyncio.get_running_loop()
-
-        def protocol() -> asyncio.Protocol:
-            return _Protocol(self._config, self._state, {}, _loop=loop)
-
-        self._server = await loop.create_server(
-            protocol, sock=self._socket, ssl=self._tls, backlog=_BACKLOG
-        )
-
-    async def stop(self, *, timeout_s: float) -> None:
-        """Accept no more, let running requests end, cut those that do not end in time."""
-        if self._server is None:
-            self._socket.close()
-            return
-        self._server.close()
-        for connection in tuple(self._state.connections):
-            connection.shutdown()
-        running: Sequence[asyncio.Task[Any]] = tuple(self._state.tasks)
-        if running:
-            _, late = await asyncio.wait(running, timeout=timeout_s)
-            for task in late:
-                task.cancel()
-            if late:
-                log.warning("requests cut off", extra={"requests": len(late)})
-                await asyncio.wait(late, timeout=1.0)
-        for connection in tuple(self._state.connections):
-            transport = getattr(connection, "transport", None)
-            if transport is not None:
-                transport.abort()
-        self._server = None

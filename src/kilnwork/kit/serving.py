@@ -1,0 +1,259 @@
+"""Listening: one ASGI app on one bound socket, plain or over TLS.
+
+Used by the embedded API server, by the node for its kubelet paths and by the manager. uvicorn's
+protocol without uvicorn's server: no signal handlers, no log lines, no ticking, and a stop that
+ends within the time it is given. The app finds in its scope:
+
+- `scope["state"]["peer_certificate"]`: what the TLS client has shown (`ssl.getpeercert`), or None;
+- `scope["extensions"][HIJACK]`, only when the client asks for another protocol by
+  `Connection: Upgrade` (RFC 9110 §7.8): a function without arguments that gives the app the
+  connection itself. An app that does not call it answers as always, and the upgrade is ignored.
+"""
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httptools
+import uvicorn
+from uvicorn.protocols.http import httptools_impl
+from uvicorn.server import ServerState
+
+log = logging.getLogger(__name__)
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+HIJACK = "kiln.hijack"
+"""Key in `scope["extensions"]`; its value is a `Hijack`."""
+
+KEEP_ALIVE_S = 300
+"""Longer than clients keep idle connections, so that no request meets a closed one."""
+
+BACKLOG = 2048
+_EARLY_BYTES = 64 << 10
+"""What a client may send of the next protocol before the app has answered; then it waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hijacked:
+    """A connection that belongs to the app now: nobody else writes to it or closes it.
+
+    Nothing is read before `hand_over`. `early`: what the client had sent after its request.
+    """
+
+    transport: asyncio.Transport
+    early: bytes
+
+    def hand_over(self, protocol: asyncio.Protocol) -> None:
+        """Let `protocol` have the connection: made, then what came early, then all that follows.
+
+        The app writes its answer (`101`, or a refusal) to the transport before.
+        """
+        self.transport.set_protocol(protocol)
+        protocol.connection_made(self.transport)
+        if self.early:
+            protocol.data_received(self.early)
+        self.transport.resume_reading()
+
+
+Hijack = Callable[[], Hijacked]
+"""Takes the connection from HTTP; raises RuntimeError when an answer has begun. Call it once."""
+
+
+def switching(protocol: str) -> bytes:
+    """The head of an answer that agrees to `protocol` (RFC 9110 §15.2.2)."""
+    return (
+        f"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: {protocol}\r\n\r\n"
+    ).encode("ascii")
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A listening socket whose connections send small answers at once; raises OSError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    found = socket.socket(family, socket.SOCK_STREAM)
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    # Accepted connections inherit it. asyncio sets it only on sockets made with proto=IPPROTO_TCP.
+    found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    found.setblocking(False)
+    try:
+        found.bind((host, port))
+        found.listen(BACKLOG)
+    except OSError:
+        found.close()
+        raise
+    return found
+
+
+def tls_context(
+    certificate: Path,
+    key: Path,
+    *,
+    client_ca: Path | None = None,
+    demanded: bool = False,
+) -> ssl.SSLContext:
+    """A server's TLS settings: its PEM files, and the CA whose clients it can tell apart.
+
+    With `client_ca` clients may show a certificate of it; with `demanded` too they have to.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(certificate, key)
+    if client_ca is not None:
+        context.load_verify_locations(cafile=str(client_ca))
+        context.verify_mode = ssl.CERT_REQUIRED if demanded else ssl.CERT_OPTIONAL
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+class Listener:
+    """One app on one socket."""
+
+    def __init__(
+        self, app: App, listening: socket.socket, *, tls: ssl.SSLContext | None = None
+    ) -> None:
+        logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
+        self._config = uvicorn.Config(
+            app,
+            http=_Protocol,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            timeout_keep_alive=KEEP_ALIVE_S,
+        )
+        self._socket = listening
+        self._tls = tls
+        self._state = _State()
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> None:
+        """Accept connections."""
+        self._config.load()
+        loop = asyncio.get_running_loop()
+
+        def protocol() -> asyncio.Protocol:
+            return _Protocol(self._config, self._state, {}, _loop=loop)
+
+        self._server = await loop.create_server(
+            protocol, sock=self._socket, ssl=self._tls, backlog=BACKLOG
+        )
+
+    async def stop(self, *, timeout_s: float) -> None:
+        """Accept no more, let running requests end, cut those that do not end in time.
+
+        What apps have taken as their own is cut last.
+        """
+        if self._server is None:
+            self._socket.close()
+            return
+        self._server.close()
+        for connection in tuple(self._state.connections):
+            connection.shutdown()
+        running: Sequence[asyncio.Task[Any]] = tuple(self._state.tasks)
+        if running:
+            _, late = await asyncio.wait(running, timeout=timeout_s)
+            for task in late:
+                task.cancel()
+            if late:
+                log.warning("requests cut off", extra={"requests": len(late)})
+                await asyncio.wait(late, timeout=1.0)
+        for connection in tuple(self._state.connections):
+            transport = getattr(connection, "transport", None)
+            if transport is not None:
+                transport.abort()
+        for transport in self._state.taken:
+            transport.abort()
+        self._server = None
+
+
+class _State(ServerState):
+    """What the connections of one listener share."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.taken: list[asyncio.Transport] = []
+
+    def take(self, transport: asyncio.Transport) -> None:
+        """Remember a connection that an app has now, and forget those that are over."""
+        self.taken = [known for known in self.taken if not known.is_closing()]
+        self.taken.append(transport)
+
+
+class _Protocol(httptools_impl.HttpToolsProtocol):
+    """uvicorn's HTTP protocol that knows the TLS client, and gives connections away."""
+
+    server_state: _State
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        tls = transport.get_extra_info("ssl_object")
+        self.app_state = {"peer_certificate": tls.getpeercert() if tls is not None else None}
+        self._asking: httptools_impl.RequestResponseCycle | None = None
+        self._early = bytearray()
+
+    def on_headers_complete(self) -> None:
+        super().on_headers_complete()
+        if self.parser.should_upgrade() and self._may_upgrade():
+            cycle = self.cycle
+            extensions: dict[str, Any] = {HIJACK: lambda: self._give_away(cycle)}
+            self.scope["extensions"] = extensions
+
+    def _may_upgrade(self) -> bool:
+        """HTTP/1.0 knows no upgrade (RFC 9110 §7.8), and what has a body must be read as HTTP."""
+        if self.scope["http_version"] != "1.1" or self._get_upgrade() is None:
+            return False
+        lengths = [value for name, value in self.headers if name == b"content-length"]
+        chunked = any(name == b"transfer-encoding" for name, _ in self.headers)
+        return not chunked and lengths in ([], [b"0"])
+
+    def data_received(self, data: bytes) -> None:
+        if self._asking is not None:
+            self._keep(data)
+            return
+        self._unset_keepalive_if_required()
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            if not self.cycle.response_complete:
+                self._asking = self.cycle
+                self._keep(data[upgrade.args[0] :])
+        except httptools.HttpParserError:
+            self.send_400_response("Invalid HTTP request received.")
+
+    def _keep(self, data: bytes) -> None:
+        """What follows a request to switch protocols waits for the answer."""
+        self._early += data
+        if len(self._early) > _EARLY_BYTES:
+            self.flow.pause_reading()
+
+    def on_response_complete(self) -> None:
+        """An upgrade that was not taken up is over: what followed was HTTP after all."""
+        answered = self._asking is not None and self._asking.response_complete
+        early = bytes(self._early) if answered else b""
+        if answered:
+            self._asking = None
+            self._early.clear()
+        super().on_response_complete()
+        if early and not self.transport.is_closing():
+            self.data_received(early)
+
+    def _give_away(self, cycle: httptools_impl.RequestResponseCycle) -> Hijacked:
+        if cycle is not self._asking or cycle.response_started or cycle.disconnected:
+            raise RuntimeError("this connection is no longer there to be taken")
+        self._unset_keepalive_if_required()
+        # For uvicorn the request is answered: what the app returns or raises needs no answer.
+        cycle.response_started = cycle.response_complete = True
+        self.connections.discard(self)
+        self.server_state.take(self.transport)
+        self.transport.pause_reading()
+        early, self._early = bytes(self._early), bytearray()
+        return Hijacked(self.transport, early)

@@ -1,0 +1,227 @@
+"""One listener for ASGI apps: who the client is, and connections given away to the app."""
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Self, cast
+
+import pytest
+import uvloop
+
+from kilnwork.kit import serving
+from support import certificates
+
+
+class Echo(asyncio.Protocol):
+    """The other protocol of these tests: everything comes back in capitals."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        self.transport.write(data.upper())
+
+
+async def app(scope: serving.Scope, receive: serving.Receive, send: serving.Send) -> None:
+    """`/echo` switches when it is asked to, `/refuse` refuses, others answer plainly."""
+    hijack = scope.get("extensions", {}).get(serving.HIJACK)
+    if hijack is not None and scope["path"] in ("/echo", "/refuse"):
+        taken: serving.Hijacked = hijack()
+        if scope["path"] == "/refuse":
+            taken.transport.write(b"HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\n\r\n")
+            taken.transport.close()
+            return
+        await asyncio.sleep(0)
+        taken.transport.write(serving.switching("echo"))
+        taken.hand_over(Echo())
+        return
+    shown = scope["state"]["peer_certificate"]
+    name = dict(part[0] for part in shown["subject"])["commonName"] if shown else "nobody"
+    asked = "asked" if hijack is not None else "not asked"
+    while (await receive()).get("more_body"):
+        pass
+    body = f"{scope['path']} {name} {asked}".encode()
+    headers = [(b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Callable[[Awaitable[None]], None]:
+    """Run a coroutine to its end on either event loop."""
+
+    def in_loop(story: Awaitable[None]) -> None:
+        async def bounded() -> None:
+            await asyncio.wait_for(story, 10)
+
+        with asyncio.Runner(loop_factory=request.param) as runner:
+            runner.run(bounded())
+
+    return in_loop
+
+
+class World:
+    """A listener of `app`, plain or with TLS, and connections to it."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._sockets = serving.bind("127.0.0.1", 0)
+        self.port: int = self._sockets.getsockname()[1]
+        self.client_tls: ssl.SSLContext | None = None
+        tls = None
+        if folder is not None:
+            authority = certificates.Authority()
+            ca = folder / "ca.pem"
+            ca.write_text(authority.pem)
+            server = authority.issue_file("server", folder)
+            tls = serving.tls_context(server, server, client_ca=ca)
+            self.client_tls = ssl.create_default_context(cafile=str(ca))
+            self.client_tls.load_cert_chain(authority.issue_file("me", folder))
+        self.listener = serving.Listener(app, self._sockets, tls=tls)
+
+    async def __aenter__(self) -> Self:
+        await self.listener.start()
+        return self
+
+    async def __aexit__(self, *problem: object) -> None:
+        await self.listener.stop(timeout_s=1.0)
+
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection("127.0.0.1", self.port, ssl=self.client_tls)
+
+
+def asking(path: str, *, more: str = "", version: str = "1.1") -> bytes:
+    asked = "Connection: Upgrade\r\nUpgrade: echo\r\n"
+    return f"GET {path} HTTP/{version}\r\nHost: x\r\n{asked}{more}\r\n".encode()
+
+
+async def body_of(reader: asyncio.StreamReader) -> bytes:
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-len"))
+    return await reader.readexactly(int(length.split(b":")[1]))
+
+
+async def ended(reader: asyncio.StreamReader) -> bool:
+    """The connection is over, politely or not."""
+    try:
+        return await reader.read() == b""
+    except ConnectionError:
+        return True
+
+
+@pytest.fixture(params=[False, True], ids=["plain", "tls"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
+    return tmp_path if request.param else None
+
+
+Run = Callable[[Awaitable[None]], None]
+
+
+def test_an_app_takes_the_connection_with_what_came_early(run: Run, place: Path | None) -> None:
+    async def story() -> None:
+        async with World(place) as world:
+            reader, writer = await world.connect()
+            writer.write(asking("/echo") + b"early, ")
+            assert await reader.readuntil(b"\r\n\r\n") == serving.switching("echo")
+            writer.write(b"and late")
+            assert await reader.readexactly(15) == b"EARLY, AND LATE"
+            writer.close()
+
+    run(story())
+
+
+def test_what_an_app_has_taken_ends_with_the_listener(run: Run, place: Path | None) -> None:
+    async def story() -> None:
+        async with World(place) as world:
+            reader, writer = await world.connect()
+            writer.write(asking("/echo"))
+            await reader.readuntil(b"\r\n\r\n")
+        assert await ended(reader)
+        writer.close()
+
+    run(story())
+
+
+def test_an_app_may_refuse_with_bytes_of_its_own(run: Run) -> None:
+    async def story() -> None:
+        async with World() as world:
+            reader, writer = await world.connect()
+            writer.write(asking("/refuse"))
+            assert (await reader.read()).startswith(b"HTTP/1.1 403 Forbidden\r\n")
+            writer.close()
+
+    run(story())
+
+
+def test_an_upgrade_that_nobody_takes_is_a_plain_request(run: Run, place: Path | None) -> None:
+    async def story() -> None:
+        who = b"me" if place else b"nobody"
+        async with World(place) as world:
+            reader, writer = await world.connect()
+            writer.write(asking("/a") + b"GET /b HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert await body_of(reader) == b"/a " + who + b" asked"
+            assert await body_of(reader) == b"/b " + who + b" not asked"
+            writer.write(asking("/echo") + b"x")
+            assert await reader.readuntil(b"\r\n\r\n") == serving.switching("echo")
+            assert await reader.readexactly(1) == b"X"
+            writer.close()
+
+    run(story())
+
+
+def test_an_upgrade_waits_for_the_answers_before_it(run: Run) -> None:
+    async def story() -> None:
+        async with World() as world:
+            reader, writer = await world.connect()
+            writer.write(b"GET /first HTTP/1.1\r\nHost: x\r\n\r\n" + asking("/echo") + b"e")
+            assert await body_of(reader) == b"/first nobody not asked"
+            assert await reader.readuntil(b"\r\n\r\n") == serving.switching("echo")
+            assert await reader.readexactly(1) == b"E"
+            writer.close()
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        asking("/echo", version="1.0"),
+        asking("/echo", more="Content-Length: 3\r\n") + b"abc",
+        b"GET /echo HTTP/1.1\r\nHost: x\r\nUpgrade: echo\r\n\r\n",
+        b"GET /echo HTTP/1.1\r\nHost: x\r\nConnection: keep-alive\r\nUpgrade: echo\r\n\r\n",
+    ],
+    ids=["http 1.0", "with a body", "no connection header", "connection header without upgrade"],
+)
+def test_what_is_no_upgrade_is_answered_as_http(run: Run, request_bytes: bytes) -> None:
+    async def story() -> None:
+        async with World() as world:
+            reader, writer = await world.connect()
+            writer.write(request_bytes)
+            assert await body_of(reader) == b"/echo nobody not asked"
+            writer.close()
+
+    run(story())
+
+
+def test_much_that_comes_early_is_kept_whole(run: Run, place: Path | None) -> None:
+    async def story() -> None:
+        many = b"x" * 3_000_000
+        async with World(place) as world:
+            reader, writer = await world.connect()
+            writer.write(asking("/echo") + many)
+            await reader.readuntil(b"\r\n\r\n")
+            assert await reader.readexactly(len(many)) == many.upper()
+            writer.close()
+
+    run(story())
+
+
+def test_nonsense_is_refused(run: Run) -> None:
+    async def story() -> None:
+        async with World() as world:
+            reader, writer = await world.connect()
+            writer.write(b"\x16\x03\x01 hello\r\n\r\n")
+            assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
+            writer.close()
+
+    run(story())
