@@ -61,6 +61,17 @@ def _rbac(kind: str, plural: str) -> Resource:
     )
 
 
+def _review(group: str, kind: str) -> Resource:
+    return Resource(
+        group=group,
+        version="v1",
+        kind=kind,
+        plural=f"{kind.lower()}s",
+        singular=kind.lower(),
+        namespaced=False,
+    )
+
+
 def _ours(kind: str, plural: str, short: str) -> Resource:
     return Resource(
         group=GROUP,
@@ -85,6 +96,8 @@ LEASES = Resource(
 )
 ROLES = _rbac("Role", "roles")
 ROLE_BINDINGS = _rbac("RoleBinding", "rolebindings")
+TOKEN_REVIEWS = _review("authentication.k8s.io", "TokenReview")
+SUBJECT_ACCESS_REVIEWS = _review("authorization.k8s.io", "SubjectAccessReview")
 TASKS = _ours("Task", "tasks", "ktask")
 TASK_OBJECTS = _ours("TaskObject", "taskobjects", "ktobj")
 TASK_CLUSTERS = _ours("TaskCluster", "taskclusters", "ktc")

@@ -32,6 +32,7 @@ COMMANDS: dict[str, Entry] = {
     "status": Entry(
         "Server", "Show server, nodes, clusters and how many tasks are in which state."
     ),
+    "manager": Entry("Server", "Run the manager of a Kubernetes cluster."),
     "run": Entry("Tasks", "Run a command as a Task; --watch follows it to its end."),
     "tasks": Entry("Tasks", "List tasks, those of Python programs too."),
     "logs": Entry("Tasks", "Print what a task printed."),

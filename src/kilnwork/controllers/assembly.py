@@ -118,4 +118,5 @@ class Controllers:
                 known.accounts,
                 self._clusters.account_changed,
             ),
+            reflector.Reflector(kube, resource.NAMESPACES, meta.Partial, known.namespaces),
         ]

@@ -29,3 +29,4 @@ class Caches:
     pods: cache.Cache[pod.Pod] = field(default_factory=cache.Cache)
     secrets: cache.Cache[Secret] = field(default_factory=cache.Cache)
     accounts: cache.Cache[meta.Partial] = field(default_factory=cache.Cache)
+    namespaces: cache.Cache[meta.Partial] = field(default_factory=cache.Cache)

@@ -76,11 +76,15 @@ class Pki:
         """What the API server presents to the node (`system:masters`)."""
         self.service_account_key = directory / "sa.key"
 
-    def prepare(self) -> None:
-        """Make or renew everything; raises ConfigurationError when the CA cannot be used."""
+    def prepare_ca(self) -> None:
+        """Make or renew the CA alone; raises ConfigurationError when it cannot be used."""
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._directory.chmod(0o700)
         self._prepare_ca()
+
+    def prepare(self) -> None:
+        """Make or renew everything; raises ConfigurationError when the CA cannot be used."""
+        self.prepare_ca()
         self._prepare_leaf(
             self.server,
             _Wanted(common_name="kube-apiserver", names=SERVER_NAMES, usages=(_SERVER_AUTH,)),
@@ -110,6 +114,13 @@ class Pki:
             names=names,
             usages=(_SERVER_AUTH, _CLIENT_AUTH),
         )
+        self._prepare_leaf(pair, wanted)
+        return pair
+
+    def manager(self, names: Sequence[str]) -> KeyPair:
+        """Certificate of a manager in a cluster, which needs the CA and nothing else from here."""
+        pair = self._pair("manager")
+        wanted = _Wanted(common_name=names[0], names=tuple(names), usages=(_SERVER_AUTH,))
         self._prepare_leaf(pair, wanted)
         return pair
 

@@ -1,0 +1,128 @@
+"""`kiln manager`: dispatcher, controllers and REST API for a Kubernetes cluster, in the foreground.
+
+Only options and what is printed; the process around it is in `foreground`, what starts and stops,
+and in which order, in `manager_wiring`.
+"""
+
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from kilnwork import version
+from kilnwork.api import manager
+from kilnwork.cli import folders, foreground, manager_wiring, options, session
+from kilnwork.kit import logs
+
+_LEVELS = ("warning", "info", "debug")
+_DATA = Path("/var/lib/kilnwork")
+
+
+class Address(click.ParamType):  # type: ignore[type-arg]  # generic only since click 8.4
+    """HOST:PORT, with brackets around an IPv6 address. Gives the host and the port."""
+
+    name = "HOST:PORT"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, int]:
+        """The two parts."""
+        host, colon, port = str(value).rpartition(":")
+        if not (colon and port.isascii() and port.isdigit() and int(port) < 1 << 16):
+            self.fail(f"{value!r}: write HOST:PORT, such as 0.0.0.0:7443", param, ctx)
+        return host.strip("[]"), int(port)
+
+
+@click.command()
+@click.option("--kubeconfig", metavar="FILE", help="Kubeconfig; default $KUBECONFIG, then the Pod.")
+@click.option("--context", metavar="NAME", help="Context of the kubeconfig.")
+@click.option(
+    "-n",
+    "--namespace",
+    metavar="NS",
+    default=manager.NAMESPACE,
+    show_default=True,
+    help="Its own namespace: where the Lease and its Service are.",
+)
+@click.option(
+    "--data",
+    type=folders.Folder(),
+    default=_DATA,
+    show_default=True,
+    help="Journal, blobs, logs and the certificate authority; must outlive the process.",
+)
+@click.option(
+    "--listen",
+    type=Address(),
+    default=f"0.0.0.0:{manager.PORT}",
+    show_default=True,
+    help="Where to listen, over TLS; [::]:7443 where Pods have IPv6 only.",
+)
+@click.option(
+    "--advertise",
+    metavar="HOST:PORT",
+    help="Where workers connect; default the Service's name. `unix` for workers on this machine.",
+)
+@click.option(
+    "--worker-image",
+    metavar="IMAGE",
+    help="Image of worker Pods whose TaskCluster names none.",
+    default=f"localhost/kilnwork:{version.__version__}",
+    show_default=True,
+)
+@click.option(
+    "--worker-python",
+    metavar="PATH",
+    default="python3",
+    show_default=True,
+    help="The Python of that image that has kilnwork.",
+)
+@click.option("-v", "--verbose", count=True, help="Log more; twice for debugging.")
+@click.option("--log-json", is_flag=True, help="Log one JSON object a line.")
+def command(**given: Any) -> int:
+    """Run the manager of a Kubernetes cluster: dispatcher, controllers and REST API.
+
+    `kiln install` makes it a Pod, with all that it needs. By hand, against the cluster of a
+    kubeconfig:
+
+    \b
+    kiln install --rights-only | kubectl apply -f -
+    kiln manager --kubeconfig ~/.kube/config --data ./kilnwork --advertise 10.0.0.5:7443
+
+    One manager leads at a time, by Lease kilnwork-manager; others wait. It is not ready (/readyz)
+    until it leads. SIGTERM or Ctrl-C ends it: workers keep their tasks and wait for the next one.
+    """
+    level = _LEVELS[min(given["verbose"], len(_LEVELS) - 1)]
+    logs.setup(level=level, as_json=given["log_json"])
+    settings = _settings(**given)
+    return foreground.serve(
+        lambda fail: manager_wiring.Server(settings, on_failure=fail),
+        ready=lambda server: _say_ready(server, settings),
+    )
+
+
+def _settings(**given: Any) -> manager_wiring.Settings:
+    target = options.Target(kubeconfig=given["kubeconfig"], context=given["context"])
+    service = f"{manager.SERVICE}.{given['namespace']}.svc:{manager.PORT}"
+    host, port = given["listen"]
+    return manager_wiring.Settings(
+        data_dir=given["data"].absolute(),
+        kube=session.settings_of(target),
+        namespace=given["namespace"],
+        host=host,
+        port=port,
+        advertise=given["advertise"] or service,
+        worker_image=given["worker_image"],
+        worker_command=(given["worker_python"], "-m", "kilnwork.worker"),
+        machine=socket.gethostname(),
+    )
+
+
+def _say_ready(server: manager_wiring.Server, settings: manager_wiring.Settings) -> None:
+    click.echo(
+        f"kiln manager {version.__version__} leads on {settings.kube.server}, "
+        f"port {server.port} (data: {settings.data_dir})"
+    )
+    sys.stdout.flush()

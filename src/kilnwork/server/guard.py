@@ -1,0 +1,78 @@
+"""The front of the manager: which app answers a path, and who asks.
+
+An ASGI app over others, for a manager that stands by itself; in `kiln up` the API server does the
+same. The token comes in `X-Kiln-Token`, since the API server's service proxy keeps `Authorization`
+for itself, or as a bearer token from those who connect directly. Apps find the user in
+`scope["kiln.user"]`, None for nobody, and refuse by themselves.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from kilnwork.api import manager
+from kilnwork.kube import errors as kube_errors
+from kilnwork.server import asgi, errors, reviews
+
+_TOKEN_HEADER = manager.TOKEN_HEADER.lower().encode()
+_BEARER = b"bearer "
+
+
+class Authenticator(Protocol):
+    """Who has a token."""
+
+    async def user(self, token: str) -> reviews.User | None:
+        """The user, None when the token is not known. Raises KubeError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mount:
+    """An app and the path it is found under. `asks`: whether it wants to know who asks."""
+
+    prefix: str
+    app: asgi.App
+    asks: bool = True
+
+
+class Guard:
+    """The app. The first mount whose prefix fits answers."""
+
+    def __init__(self, people: Authenticator, mounts: Sequence[Mount]) -> None:
+        self._people = people
+        self._mounts = tuple(mounts)
+
+    async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
+        """Serve one request (ASGI)."""
+        if scope["type"] != "http":
+            return
+        found = self._mounted(scope["path"])
+        if found is None:
+            await asgi.problem(send, errors.NotFound(f"nothing is served at {scope['path']}"))
+            return
+        try:
+            scope["kiln.user"] = await self._user(scope) if found.asks else None
+            await found.app(scope, receive, send)
+        except kube_errors.KubeError as error:
+            await asgi.problem(send, errors.NotReady(f"the API server does not say: {error}"))
+
+    def _mounted(self, path: str) -> Mount | None:
+        for mount in self._mounts:
+            if path == mount.prefix or path.startswith(mount.prefix + "/"):
+                return mount
+        return None
+
+    async def _user(self, scope: asgi.Scope) -> reviews.User | None:
+        token = shown_token(scope)
+        return await self._people.user(token) if token else None
+
+
+def shown_token(scope: asgi.Scope) -> str:
+    """The token of a request, "" without one; that for the manager wins."""
+    headers = dict(reversed(scope["headers"]))
+    token: bytes = headers.get(_TOKEN_HEADER, b"")
+    if not token:
+        authorization: bytes = headers.get(b"authorization", b"")
+        if authorization[: len(_BEARER)].lower() == _BEARER:
+            token = authorization[len(_BEARER) :]
+    return token.strip().decode("latin-1")
