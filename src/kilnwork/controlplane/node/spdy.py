@@ -1,0 +1,283 @@
+"""SPDY/3.1 frames: bytes in, frames out, and back. Pure: no sockets, no streams.
+
+Kubernetes carries exec, attach and port-forward over SPDY, though no browser speaks it any more.
+Facts: https://www.chromium.org/spdy/spdy-protocol/spdy-protocol-draft3-1/ (frames, dictionary) and
+github.com/moby/spdystream, which is what the API server, kubectl and the kubelet use. Header blocks
+of one direction share one zlib stream, so that each must be read, also one that is refused.
+
+Used by `streams_spdy`. Flow control (WINDOW_UPDATE, SETTINGS) is read and dropped, as moby does:
+TCP alone holds a sender back.
+"""
+
+import struct
+import zlib
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from kilnwork.controlplane.node import streams
+
+MAX_CONTROL = 64 * 1024
+"""Bytes of one control frame. Those of Kubernetes stay below 1 KiB."""
+
+MAX_HEADERS = 64 * 1024
+"""Bytes of one header block when inflated, so that a small frame cannot grow without end."""
+
+MAX_DATA = 32 * 1024
+"""Bytes of one data frame that we send: the piece that Go's io.Copy makes too."""
+
+SYN_STREAM, SYN_REPLY, RST_STREAM, SETTINGS = 1, 2, 3, 4
+PING, GOAWAY, HEADERS, WINDOW_UPDATE = 6, 7, 8, 9
+
+PROTOCOL_ERROR, INVALID_STREAM, REFUSED_STREAM, CANCEL = 1, 2, 3, 5
+"""Why a stream is reset (draft 3.1, 2.6.3)."""
+
+FIN = 1
+_CONTROL = 0x8000
+_VERSION = 3
+_ID = 0x7FFFFFFF
+_HEAD = 8
+
+_WORDS = (
+    "options head post put delete trace accept accept-charset accept-encoding accept-language "
+    "accept-ranges age allow authorization cache-control connection content-base content-encoding "
+    "content-language content-length content-location content-md5 content-range content-type date "
+    "etag expect expires from host if-match if-modified-since if-none-match if-range "
+    "if-unmodified-since last-modified location max-forwards pragma proxy-authenticate "
+    "proxy-authorization range referer retry-after server te trailer transfer-encoding upgrade "
+    "user-agent vary via warning www-authenticate method get status 200_OK version HTTP/1.1 url "
+    "public set-cookie keep-alive origin"
+)
+_TAIL = (
+    "100101201202205206300302303304305306307402405406407408409410411412413414415416417502504505"
+    "203 Non-Authoritative Information204 No Content301 Moved Permanently400 Bad Request"
+    "401 Unauthorized403 Forbidden404 Not Found500 Internal Server Error501 Not Implemented"
+    "503 Service UnavailableJan Feb Mar Apr May Jun Jul Aug Sept Oct Nov Dec 00:00:00 Mon, Tue, "
+    "Wed, Thu, Fri, Sat, Sun, GMTchunked,text/html,image/png,image/jpg,image/gif,application/xml,"
+    "application/xhtml+xml,text/plain,text/javascript,publicprivatemax-age=gzip,deflate,sdch"
+    "charset=utf-8charset=iso-8859-1,utf-,*,enq=0."
+)
+DICTIONARY = (
+    b"".join(
+        struct.pack(">I", len(word)) + word.replace("_", " ").encode() for word in _WORDS.split()
+    )
+    + _TAIL.encode()
+)
+"""What both zlib streams begin with (draft 3.1, 2.6.10.1): 1,423 bytes."""
+
+Headers = Mapping[str, str]
+"""Names in lower case. Values that were sent several times are joined by NUL."""
+
+
+class SynStream(NamedTuple):
+    """The peer opens a stream; `fin`: it will send nothing on it."""
+
+    stream: int
+    headers: Headers
+    fin: bool = False
+
+
+class SynReply(NamedTuple):
+    """The peer accepts a stream that we opened."""
+
+    stream: int
+    headers: Headers
+    fin: bool = False
+
+
+class RstStream(NamedTuple):
+    """The peer is done with a stream, both ways."""
+
+    stream: int
+    status: int
+
+
+class Data(NamedTuple):
+    """A piece of a data frame, as it comes; `fin` with the last piece of the stream."""
+
+    stream: int
+    data: bytes
+    fin: bool = False
+
+
+class Ping(NamedTuple):
+    """To be sent back as it is, unless it is our own."""
+
+    number: int
+
+
+class GoAway(NamedTuple):
+    """The peer opens no more streams and accepts none."""
+
+    last: int
+    status: int
+
+
+class HeadersFrame(NamedTuple):
+    """More headers of a stream; nothing in Kubernetes uses them."""
+
+    stream: int
+    headers: Headers
+    fin: bool = False
+
+
+Frame = SynStream | SynReply | RstStream | Data | Ping | GoAway | HeadersFrame
+
+
+class Reader:
+    """Frames of one direction from its bytes."""
+
+    def __init__(self) -> None:
+        self._inflate = zlib.decompressobj(zdict=DICTIONARY)
+        self._buffer = bytearray()
+        self._data: tuple[int, int, bool] | None = None
+        """(stream, bytes still to come, fin) of the data frame that is being read."""
+
+    def feed(self, piece: bytes) -> Iterator[Frame]:
+        """All frames that `piece` completes. Raises `streams.ProtocolError`: give up then."""
+        self._buffer += piece
+        while True:
+            if self._data is not None:
+                yield from self._more_data()
+                if self._data is not None:
+                    return
+            if len(self._buffer) < _HEAD:
+                return
+            first, second = struct.unpack_from(">II", self._buffer)
+            flags, length = second >> 24, second & 0xFFFFFF
+            if not first >> 31:
+                del self._buffer[:_HEAD]
+                self._data = (_stream_id(first), length, bool(flags & FIN))
+                continue
+            if length > MAX_CONTROL:
+                raise streams.ProtocolError(f"control frame of {length} bytes")
+            if len(self._buffer) < _HEAD + length:
+                return
+            payload = bytes(self._buffer[_HEAD : _HEAD + length])
+            del self._buffer[: _HEAD + length]
+            frame = self._control(first, flags, payload)
+            if frame is not None:
+                yield frame
+
+    def _more_data(self) -> Iterator[Frame]:
+        assert self._data is not None  # noqa: S101 - for the type checker
+        stream, left, fin = self._data
+        piece = bytes(self._buffer[:left])
+        del self._buffer[: len(piece)]
+        left -= len(piece)
+        self._data = (stream, left, fin) if left else None
+        if piece or not left:
+            yield Data(stream, piece, fin and not left)
+
+    def _control(self, first: int, flags: int, payload: bytes) -> Frame | None:
+        version, kind = first >> 16 & 0x7FFF, first & 0xFFFF
+        if version != _VERSION:
+            raise streams.ProtocolError(f"SPDY version {version}")
+        try:
+            return self._parse(kind, flags, payload)
+        except struct.error as error:
+            raise streams.ProtocolError(f"control frame {kind} is too short") from error
+
+    def _parse(self, kind: int, flags: int, payload: bytes) -> Frame | None:
+        fin = bool(flags & FIN)
+        if kind == SYN_STREAM:
+            stream, _, _ = struct.unpack_from(">IIH", payload)
+            return SynStream(_stream_id(stream), self._headers(payload[10:]), fin)
+        if kind in (SYN_REPLY, HEADERS):
+            (stream,) = struct.unpack_from(">I", payload)
+            made = SynReply if kind == SYN_REPLY else HeadersFrame
+            return made(_stream_id(stream), self._headers(payload[4:]), fin)
+        if kind == RST_STREAM:
+            stream, status = struct.unpack_from(">II", payload)
+            return RstStream(_stream_id(stream), status)
+        if kind == PING:
+            return Ping(*struct.unpack_from(">I", payload))
+        if kind == GOAWAY:
+            last, status = struct.unpack_from(">II", payload)
+            return GoAway(last & _ID, status)
+        return None
+
+    def _headers(self, block: bytes) -> dict[str, str]:
+        try:
+            plain = self._inflate.decompress(block, MAX_HEADERS)
+        except zlib.error as error:
+            raise streams.ProtocolError(f"header block: {error}") from error
+        if self._inflate.unconsumed_tail:
+            raise streams.ProtocolError(f"header block of more than {MAX_HEADERS} bytes")
+        found: dict[str, str] = {}
+        words = _words(plain)
+        for name, value in zip(words, words, strict=True):
+            if name in found or name != name.lower():
+                raise streams.ProtocolError("header block: names must be lower case and unique")
+            found[name] = value
+        return found
+
+
+def _words(plain: bytes) -> Iterator[str]:
+    """Names and values in turn."""
+    (pairs,) = struct.unpack_from(">I", plain)
+    at = 4
+    for _ in range(2 * pairs):
+        (length,) = struct.unpack_from(">I", plain, at)
+        at += 4 + length
+        if at > len(plain):
+            raise streams.ProtocolError("header block is cut off")
+        yield plain[at - length : at].decode("latin-1")
+
+
+def _stream_id(word: int) -> int:
+    if not word & _ID:
+        raise streams.ProtocolError("stream 0")
+    return word & _ID
+
+
+class Writer:
+    """Bytes of one direction from its frames. To be sent in the order they were made."""
+
+    def __init__(self) -> None:
+        self._deflate = zlib.compressobj(zdict=DICTIONARY)
+
+    def syn_stream(self, stream: int, headers: Headers, *, fin: bool = False) -> bytes:
+        """Open a stream."""
+        payload = struct.pack(">IIH", stream, 0, 0) + self._block(headers)
+        return _control(SYN_STREAM, payload, flags=FIN if fin else 0)
+
+    def syn_reply(self, stream: int, headers: Headers) -> bytes:
+        """Accept a stream."""
+        return _control(SYN_REPLY, struct.pack(">I", stream) + self._block(headers))
+
+    def _block(self, headers: Headers) -> bytes:
+        plain = bytearray(struct.pack(">I", len(headers)))
+        for pair in headers.items():
+            for word in pair:
+                encoded = word.encode("latin-1")
+                plain += struct.pack(">I", len(encoded)) + encoded
+        return self._deflate.compress(plain) + self._deflate.flush(zlib.Z_SYNC_FLUSH)
+
+
+def data(stream: int, content: bytes, *, fin: bool = False) -> bytes:
+    """Data frames with all of `content`; an empty one for nothing but `fin`."""
+    pieces = [content[at : at + MAX_DATA] for at in range(0, len(content), MAX_DATA)] or [b""]
+    made = bytearray()
+    for number, piece in enumerate(pieces, 1):
+        flags = FIN if fin and number == len(pieces) else 0
+        made += struct.pack(">II", stream, flags << 24 | len(piece)) + piece
+    return bytes(made)
+
+
+def rst_stream(stream: int, status: int) -> bytes:
+    """End a stream, both ways."""
+    return _control(RST_STREAM, struct.pack(">II", stream, status))
+
+
+def ping(number: int) -> bytes:
+    """A ping, or the answer to one."""
+    return _control(PING, struct.pack(">I", number))
+
+
+def go_away(last: int, status: int = 0) -> bytes:
+    """No more streams after `last`, the newest that we accepted."""
+    return _control(GOAWAY, struct.pack(">II", last, status))
+
+
+def _control(kind: int, payload: bytes, *, flags: int = 0) -> bytes:
+    return struct.pack(">HHI", _CONTROL | _VERSION, kind, flags << 24 | len(payload)) + payload

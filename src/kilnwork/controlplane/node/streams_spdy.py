@@ -1,0 +1,124 @@
+"""The streams of one SPDY/3.1 connection, from the server's side. Pure: see `streams.Codec`.
+
+As github.com/moby/spdystream (connection.go): the peer opens streams with odd ids that only grow;
+each is answered by SYN_REPLY before anything is sent on it; data on an unknown stream is dropped,
+since a reset may cross it; pings are sent back. A header of a stream is read in lower case.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from kilnwork.controlplane.node import spdy, streams
+
+MAX_STREAMS = 1000
+"""Open at once on one connection; a port-forward needs two for each connection to the port."""
+
+
+@dataclass(slots=True)
+class _State:
+    """Which ways of a stream are still open."""
+
+    accepted: bool = False
+    sending: bool = True
+    receiving: bool = True
+
+
+class Session:
+    """All streams of a connection."""
+
+    def __init__(self) -> None:
+        self._reader = spdy.Reader()
+        self._writer = spdy.Writer()
+        self._open: dict[int, _State] = {}
+        self._newest = 0
+        self._out = bytearray()
+        self._leaving = False
+
+    def receive(self, piece: bytes) -> Iterable[streams.Event]:
+        """What these bytes mean; raises `ProtocolError`."""
+        for frame in self._reader.feed(piece):
+            match frame:
+                case spdy.SynStream():
+                    yield from self._syn(frame)
+                case spdy.Data():
+                    yield from self._data(frame)
+                case spdy.RstStream(stream) if self._open.pop(stream, None) is not None:
+                    yield streams.WasReset(stream)
+                case spdy.Ping(number) if number % 2:
+                    self._out += spdy.ping(number)
+                case spdy.GoAway():
+                    yield streams.Gone()
+                case _:
+                    pass
+
+    def _syn(self, frame: spdy.SynStream) -> Iterator[streams.Event]:
+        stream = frame.stream
+        if stream % 2 == 0 or stream <= self._newest:
+            self._out += spdy.rst_stream(stream, spdy.PROTOCOL_ERROR)
+            return
+        if self._leaving or len(self._open) >= MAX_STREAMS:
+            self._out += spdy.rst_stream(stream, spdy.REFUSED_STREAM)
+            return
+        self._newest = stream
+        self._open[stream] = _State(receiving=not frame.fin)
+        yield streams.Opened(stream, frame.headers)
+        if frame.fin:
+            yield streams.Finished(stream)
+
+    def _data(self, frame: spdy.Data) -> Iterator[streams.Event]:
+        state = self._open.get(frame.stream)
+        if state is None or not state.receiving:
+            return
+        if frame.data:
+            yield streams.Received(frame.stream, frame.data)
+        if frame.fin:
+            state.receiving = False
+            self._forget(frame.stream, state)
+            yield streams.Finished(frame.stream)
+
+    def _forget(self, stream: int, state: _State) -> None:
+        if not state.sending and not state.receiving:
+            self._open.pop(stream, None)
+
+    def accept(self, stream: int) -> None:
+        """Answer SYN_STREAM."""
+        state = self._open.get(stream)
+        if state is not None and not state.accepted:
+            state.accepted = True
+            self._out += self._writer.syn_reply(stream, {})
+
+    def send(self, stream: int, content: bytes) -> None:
+        """Data frames; dropped if the stream is over."""
+        state = self._open.get(stream)
+        if state is not None and state.sending and content:
+            self._out += spdy.data(stream, content)
+
+    def finish(self, stream: int) -> None:
+        """An empty data frame with FIN."""
+        state = self._open.get(stream)
+        if state is not None and state.sending:
+            state.sending = False
+            self._out += spdy.data(stream, b"", fin=True)
+            self._forget(stream, state)
+
+    def reset(self, stream: int) -> None:
+        """RST_STREAM, for one that was never accepted a refusal."""
+        state = self._open.pop(stream, None)
+        if state is not None:
+            status = spdy.CANCEL if state.accepted else spdy.REFUSED_STREAM
+            self._out += spdy.rst_stream(stream, status)
+
+    def close(self) -> None:
+        """GOAWAY, after a reset of everything still open."""
+        if self._leaving:
+            return
+        for stream in list(self._open):
+            self.reset(stream)
+        self._leaving = True
+        self._out += spdy.go_away(self._newest)
+
+    def take(self) -> bytes:
+        """Everything to be sent now, once."""
+        out = bytes(self._out)
+        self._out.clear()
+        return out
