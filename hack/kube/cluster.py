@@ -13,12 +13,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hack.kube import access, binary, pki, processes
+from hack.kube import access, binary, pki, processes, sandbox
 
 READY_S = 60.0
 """Three seconds on an idle machine of two cores."""
 
-SERVICE_RANGE = "10.96.0.0/16"
+SERVICE_RANGE = sandbox.SERVICES
 KUBERNETES_SERVICE = "10.96.0.1"
 CONTROLLERS = ("kube-controller-manager", "kube-scheduler")
 

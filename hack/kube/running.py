@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-from hack.kube import binary, cluster, control, processes, sandbox
+from hack.kube import binary, cluster, control, processes, sandbox, whole
 
 FOLDER = Path("/run/kube")
 """Within the sandbox, where /run is its own; sockets need short paths."""
@@ -34,13 +34,14 @@ def run(given: argparse.Namespace) -> int:
 def _inside(given: argparse.Namespace, cgroup: str) -> int:
     signal.signal(signal.SIGTERM, _end)
     began = time.monotonic()
-    made = cluster.Cluster(cluster.Settings(folder=FOLDER, address=sandbox.ADDRESS, crds=given.crd))
+    settings = cluster.Settings(folder=FOLDER, address=sandbox.ADDRESS, crds=given.crd)
+    made = whole.Whole(settings)
     server: control.Server | None = None
     try:
         made.start()
         server = control.Server(FOLDER, made)
         print(f"cluster ready after {time.monotonic() - began:.1f} s", file=sys.stderr)
-        return _command(given.command_line, made)
+        return _command(given.command_line, made.cluster)
     except (processes.Died, TimeoutError) as error:
         print(error, file=sys.stderr)
         return 1

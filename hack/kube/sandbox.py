@@ -20,6 +20,7 @@ ADDRESS = "10.88.0.1"
 """Of the bridge inside: what the API server, the nodes and the name server listen on."""
 
 BRIDGE = "kube0"
+SERVICES = "10.96.0.0/16"
 
 _CLONE_NEWNS, _CLONE_NEWPID, _CLONE_NEWNET = 0x00020000, 0x20000000, 0x40000000
 _MS_BIND, _MS_REC, _MS_PRIVATE = 0x1000, 0x4000, 0x40000
@@ -83,6 +84,8 @@ def _first_process(inside: Callable[[], int]) -> int:
         code = 1
         try:
             code = inside()
+        except SystemExit as error:  # by SIGTERM
+            code = int(error.code or 0)
         finally:
             os._exit(code)
     signal.signal(signal.SIGTERM, lambda *_: os.kill(main, signal.SIGTERM))
@@ -114,6 +117,7 @@ def _prepare() -> None:
         f"link add {BRIDGE} type bridge",
         f"address add {ADDRESS}/16 dev {BRIDGE}",
         f"link set {BRIDGE} up",
+        f"route add {SERVICES} dev {BRIDGE}",  # rewritten on its way out, but it needs a way
     ):
         subprocess.run(["ip", *command.split()], check=True)
 
