@@ -222,7 +222,8 @@ async def test_a_node_that_somebody_breaks_comes_back(world: World, deed: str) -
         broken = {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
         await world.kube.merge_patch(resource.NODES, "n1", broken, subresource="status")
     now = clock.SystemClock()
-    again = registration.Registration(world.kube, "n1", address="127.0.0.1", port=1, now=now)
+    identity = registration.Identity("n1", "127.0.0.1", 1)
+    again = registration.Registration(world.kube, identity, now=now)
     turn = asyncio.create_task(again.keep())  # as the node's own does within ten seconds
 
     async def ready() -> bool:

@@ -1,13 +1,11 @@
 """Service-account tokens of Pods: asked for by TokenRequest, bound to the Pod, renewed in time.
 
-Used by `local` before the first start of a container and then at 80 % of each token's life. The
-token goes to a file of mode 0600 and nowhere else.
+Used by the reconciler before the first start of a container and then at 80 % of each token's life.
+A token goes to a file in the private folder of its Pod and nowhere else.
 """
 
-from pathlib import Path
-
 from kilnwork.api import resource
-from kilnwork.controlplane.node import errors, pods, volumes
+from kilnwork.controlplane.node import errors, inputs, pods, volumes
 from kilnwork.kube import client
 from kilnwork.kube import errors as kube_errors
 
@@ -16,9 +14,9 @@ RENEW_AT = 0.8
 
 
 class Accounts:
-    """Gets tokens from the API server; `ca` is the file with its CA certificate."""
+    """Gets tokens from the API server; `ca` is the PEM of its CA, for Pods without a volume."""
 
-    def __init__(self, kube: client.Client, *, ca: Path) -> None:
+    def __init__(self, kube: client.Client, *, ca: bytes) -> None:
         self._client = kube
         self._ca = ca
 
@@ -27,22 +25,26 @@ class Accounts:
 
         Raises `NotYet` if there is no such account.
         """
+        token, renew_s = await self.token(pod, inputs.TokenWant("", LIFE_S))
+        folder.write_account(token=token, ca=self._ca, namespace=pod.metadata.namespace)
+        return renew_s
+
+    async def token(self, pod: pods.Pod, want: inputs.TokenWant) -> tuple[str, float]:
+        """A token bound to the Pod, and the seconds until it should be renewed. Raises `NotYet`."""
         bound = {"apiVersion": "v1", "kind": "Pod"}
         bound |= {"name": pod.metadata.name, "uid": pod.metadata.uid}
+        spec = {"expirationSeconds": want.seconds, "boundObjectRef": bound}
         request = {
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenRequest",
-            "spec": {"expirationSeconds": LIFE_S, "boundObjectRef": bound},
+            "spec": {**spec, "audiences": [want.audience]} if want.audience else spec,
         }
-        name, namespace = pod.spec.service_account_name, pod.metadata.namespace
+        name, namespace = pod.spec.service_account_name or "default", pod.metadata.namespace
         try:
             answer = await self._client.create_sub(
                 resource.SERVICE_ACCOUNTS, name, "token", request, namespace
             )
-        except kube_errors.NotFound as error:
-            raise errors.NotYet(str(error)) from error
-        folder.write_account(
-            token=answer["status"]["token"], ca=self._ca.read_bytes(), namespace=namespace
-        )
-        life_s = answer.get("spec", {}).get("expirationSeconds") or LIFE_S
-        return float(life_s) * RENEW_AT
+        except (kube_errors.NotFound, kube_errors.Forbidden) as error:
+            raise errors.NotYet(f"failed to fetch token: {error}") from error
+        life_s = answer.get("spec", {}).get("expirationSeconds") or want.seconds
+        return answer["status"]["token"], float(life_s) * RENEW_AT

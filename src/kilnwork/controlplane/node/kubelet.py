@@ -5,13 +5,14 @@ checked who may read what. The port is in the Node's `status.daemonEndpoints`. N
 """
 
 import contextlib
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 from urllib import parse
 
 from kilnwork.controlplane.node import log_reader
-from kilnwork.kit import clock, coroutines, serving
+from kilnwork.kit import clock, coroutines, errors, serving
 
 _STOP_S = 2.0
 _TEXT = [(b"content-type", b"text/plain")]
@@ -144,13 +145,15 @@ class Certificates(NamedTuple):
 
 
 class Server:
-    """Serves an app over TLS on a free port of `address`, within the running event loop.
+    """Serves an app over TLS on a port of `address` (0: a free one), in the running event loop.
 
     Clients have to show a certificate of the CA.
     """
 
-    def __init__(self, app: App, *, address: str, certificates: Certificates) -> None:
-        listening = serving.bind(address, 0)
+    def __init__(
+        self, app: App, *, address: str, certificates: Certificates, port: int = 0
+    ) -> None:
+        listening = _bind(address, port)
         self.port: int = listening.getsockname()[1]
         self._app = app
         tls = serving.tls_context(
@@ -166,3 +169,13 @@ class Server:
         """Close the port and end running requests."""
         self._app.ending = True
         await self._listener.stop(timeout_s=_STOP_S)
+
+
+def _bind(address: str, port: int) -> socket.socket:
+    try:
+        return serving.bind(address, port)
+    except OSError as error:
+        raise errors.ConfigurationError(
+            f"the node cannot listen on {address} port {port}: {error.strerror or error}; choose "
+            "an --address of this machine and a free --port"
+        ) from error

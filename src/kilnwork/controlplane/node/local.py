@@ -9,7 +9,8 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import Callable
+import types
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 from urllib import parse
@@ -18,9 +19,9 @@ from kilnwork.api import resource
 from kilnwork.controlplane.node import (
     account,
     container,
+    inputs,
     kubelet,
     pods,
-    recipe,
     reconciler,
     registration,
     shim,
@@ -46,7 +47,7 @@ class Settings(NamedTuple):
     `folder` (DIR) gets `pods` and `shim`; `run_dir` is the short private folder for `shim.sock`.
     `workdir` is where containers run that name no folder. `path`: PATH of containers, None for the
     bin folder of this Python before our own PATH. `patience_s`: how long containers go on without
-    a server.
+    a server. `labels` and `taints`: of the Node. `mounts_accounts`: see `inputs.Facts`.
     """
 
     name: str
@@ -58,6 +59,10 @@ class Settings(NamedTuple):
     path: str | None = None
     home: str | None = None
     patience_s: float = shim.PATIENCE_S
+    labels: Mapping[str, str] = types.MappingProxyType({})
+    taints: tuple[registration.Taint, ...] = ()
+    mounts_accounts: bool = True
+    port: int = 0
 
 
 class LocalNode:
@@ -84,15 +89,19 @@ class LocalNode:
         )
         app = kubelet.App(self._find_log, now=self._now)
         self._server = kubelet.Server(
-            app, address=settings.address, certificates=settings.certificates
-        )
-        self._registration = registration.Registration(
-            kube,
-            settings.name,
+            app,
             address=settings.address,
-            port=self._server.port,
-            now=self._now,
+            port=settings.port,
+            certificates=settings.certificates,
         )
+        identity = registration.Identity(
+            settings.name,
+            settings.address,
+            self._server.port,
+            labels=settings.labels,
+            taints=settings.taints,
+        )
+        self._registration = registration.Registration(kube, identity, now=self._now)
         self._manager = self._build_manager(kube)
         self._crew = coroutines.Crew("local node")
 
@@ -112,7 +121,7 @@ class LocalNode:
             cache=self._cache,
             queue=self._queue,
             link=lambda: self._shim.link,
-            accounts=account.Accounts(kube, ca=self._settings.certificates.ca),
+            accounts=account.Accounts(kube, ca=self._settings.certificates.ca.read_bytes()),
             recorder=self._recorder,
             facts=facts(self._settings, kube.config.server),
             folder=self._pods,
@@ -206,13 +215,13 @@ class LocalNode:
         return kubelet.Log(container.log_path(record), more)
 
 
-def facts(settings: Settings, server: str) -> recipe.Facts:
+def facts(settings: Settings, server: str) -> inputs.Facts:
     """What is the same for all containers of the node; nothing else is inherited from us."""
     own = os.environ.get("PATH", os.defpath)
     path = settings.path or f"{Path(sys.executable).parent}{os.pathsep}{own}"
     url = parse.urlsplit(server)
     port = url.port or (443 if url.scheme == "https" else 80)
-    return recipe.Facts(
+    return inputs.Facts(
         node=settings.name,
         address=settings.address,
         workdir=str(settings.workdir),
@@ -221,4 +230,6 @@ def facts(settings: Settings, server: str) -> recipe.Facts:
             "KUBERNETES_SERVICE_HOST": url.hostname or settings.address,
             "KUBERNETES_SERVICE_PORT": str(port),
         },
+        capacity=registration.capacity(),
+        mounts_accounts=settings.mounts_accounts,
     )

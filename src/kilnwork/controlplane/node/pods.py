@@ -21,7 +21,7 @@ class KeyReference(_Struct, frozen=True):
 
     name: str = ""
     key: str = ""
-    optional: bool = False
+    optional: bool | None = None
 
 
 class FieldReference(_Struct, frozen=True):
@@ -30,10 +30,19 @@ class FieldReference(_Struct, frozen=True):
     field_path: str
 
 
+class ResourceReference(_Struct, frozen=True):
+    """ResourceFieldSelector. The container is named in volumes only."""
+
+    resource: str
+    container_name: str = ""
+    divisor: str = "0"
+
+
 class EnvSource(_Struct, frozen=True):
     """EnvVarSource."""
 
     field_ref: FieldReference | None = None
+    resource_field_ref: ResourceReference | None = None
     secret_key_ref: KeyReference | None = None
     config_map_key_ref: KeyReference | None = None
 
@@ -50,7 +59,7 @@ class ObjectReference(_Struct, frozen=True):
     """SecretEnvSource, ConfigMapEnvSource."""
 
     name: str = ""
-    optional: bool = False
+    optional: bool | None = None
 
 
 class EnvFrom(_Struct, frozen=True):
@@ -81,6 +90,17 @@ class Container(_Struct, frozen=True):
     env_from: tuple[EnvFrom, ...] | None = None
     working_dir: str = ""
     volume_mounts: tuple[VolumeMount, ...] | None = None
+    resources: dict[str, Any] | None = None
+
+    @property
+    def limits(self) -> dict[str, str]:
+        """`resources.limits`, as quantities."""
+        return {k: str(v) for k, v in ((self.resources or {}).get("limits") or {}).items()}
+
+    @property
+    def requests(self) -> dict[str, str]:
+        """`resources.requests`, as quantities."""
+        return {k: str(v) for k, v in ((self.resources or {}).get("requests") or {}).items()}
 
 
 class KeyToPath(_Struct, frozen=True):
@@ -98,7 +118,37 @@ class ObjectVolume(_Struct, frozen=True):
     name: str = ""
     items: tuple[KeyToPath, ...] | None = None
     default_mode: int | None = None
-    optional: bool = False
+    optional: bool | None = None
+
+
+class DownwardItem(_Struct, frozen=True):
+    """DownwardAPIVolumeFile."""
+
+    path: str
+    field_ref: FieldReference | None = None
+    resource_field_ref: ResourceReference | None = None
+    mode: int | None = None
+
+
+class DownwardVolume(_Struct, frozen=True):
+    """DownwardAPIVolumeSource, DownwardAPIProjection."""
+
+    items: tuple[DownwardItem, ...] | None = None
+
+
+class TokenVolume(_Struct, frozen=True):
+    """ServiceAccountTokenProjection. `expiration_seconds` None: an hour."""
+
+    path: str
+    audience: str = ""
+    expiration_seconds: int | None = None
+
+
+class HostPath(_Struct, frozen=True):
+    """HostPathVolumeSource. An empty `type` asks for nothing."""
+
+    path: str
+    type: str | None = None
 
 
 class PodSpec(_Struct, frozen=True):
@@ -125,6 +175,18 @@ class Pod(_Struct, frozen=True):
     def container(self) -> Container:
         """The one container; check with `recipe.refusal` first."""
         return self.spec.containers[0]
+
+    @property
+    def all_containers(self) -> tuple[Container, ...]:
+        """Every container."""
+        return self.spec.containers
+
+    def mounts(self, path: str) -> bool:
+        """True if every container has a mount of its own there."""
+        return all(
+            any(m.mount_path.rstrip("/") == path for m in c.volume_mounts or ())
+            for c in self.all_containers
+        )
 
     @property
     def phase(self) -> str:

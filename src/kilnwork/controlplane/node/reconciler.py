@@ -7,7 +7,7 @@ repeatable at any time. `local` puts it together.
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,12 @@ from kilnwork.controlplane.node import (
     container,
     cri_log,
     errors,
+    inputs,
     lifecycle,
     pods,
     recipe,
     shim_link,
+    sources,
     statuses,
     volumes,
 )
@@ -35,6 +37,7 @@ NOT_YET_S = 0.5
 """How soon to look again for what a container waits for; nothing tells us when it appears."""
 
 TOKEN_AGAIN_S = 30.0
+_NEVER_S = 365 * 86_400.0
 
 _RESOURCES = {"Secret": resource.SECRETS, "ConfigMap": resource.CONFIG_MAPS}
 
@@ -69,7 +72,7 @@ class Tools:
     link: Callable[[], shim_link.Link]
     accounts: account.Accounts
     recorder: events.Recorder
-    facts: recipe.Facts
+    facts: inputs.Facts
     folder: Path
     now: clock.Clock
 
@@ -210,7 +213,7 @@ class Reconciler:
                 return seconds
             case lifecycle.Stop(grace_s):
                 await self._stop(held, grace_s)
-            case lifecycle.Rest() if held.view.running and pod.uses_account:
+            case lifecycle.Rest() if held.view.running and self._renews(pod):
                 return await self._renew(pod, held)
             case _:
                 pass
@@ -237,7 +240,7 @@ class Reconciler:
         if older is not None:
             await self._forget(older)
         if record.exit_code is None:
-            return 0.0 if pod.uses_account else None
+            return 0.0 if self._renews(pod) else None
         held.view = lifecycle.ended(held.view, record, now=self._tools.now.monotonic())
         if record.reason:
             self._emit(pod, events.WARNING, "Failed", f"Error: {record.message}")
@@ -245,12 +248,10 @@ class Reconciler:
 
     async def _prepare(self, pod: pods.Pod, held: Held, number: int) -> container.Order:
         """Everything on disk that the container needs, and the order to start it."""
-        found = await self._find(recipe.wanted(pod), pod.metadata.namespace)
-        done = recipe.make(pod, found, facts=self._tools.facts, root=held.folder.root)
-        if pod.uses_account:
-            life_s = await self._tools.accounts.write(pod, held.folder)
-            held.renew_at = self._tools.now.monotonic() + life_s
-        held.folder.prepare(done)
+        needs = await self._needs(pod, recipe.wanted(pod, pod.container), held)
+        name = pod.container.name
+        done = recipe.make(pod, pod.container, needs, root=held.folder.root(name))
+        held.folder.prepare(name, done)
         return container.Order(
             id=f"{held.uid}/{pod.container.name}/{number}",
             argv=done.argv,
@@ -259,16 +260,38 @@ class Reconciler:
             folder=str(held.folder.container(pod.container.name)),
         )
 
-    async def _find(self, wants: list[recipe.Want], namespace: str) -> recipe.Found:
+    async def _needs(self, pod: pods.Pod, wants: Iterable[inputs.Want], held: Held) -> recipe.Needs:
+        """Objects and fresh tokens; the account's files are written here."""
+        found = await self._find(wants, pod.metadata.namespace)
+        tokens, soonest_s = {}, _NEVER_S
+        for want in dict.fromkeys(sources.tokens(pod)):
+            tokens[want], renew_s = await self._tools.accounts.token(pod, want)
+            soonest_s = min(soonest_s, renew_s)
+        if self._gives_account(pod):
+            renew_s = await self._tools.accounts.write(pod, held.folder)
+            soonest_s = min(soonest_s, renew_s)
+        held.renew_at = self._tools.now.monotonic() + soonest_s
+        return recipe.Needs(found, self._tools.facts, tokens)
+
+    def _gives_account(self, pod: pods.Pod) -> bool:
+        return recipe.uses_account(pod, mounts_accounts=self._tools.facts.mounts_accounts)
+
+    def _renews(self, pod: pods.Pod) -> bool:
+        """True if something in its volumes ends with time."""
+        return self._gives_account(pod) or any(True for _ in sources.tokens(pod))
+
+    async def _find(self, wants: Iterable[inputs.Want], namespace: str) -> inputs.Found:
         keys = list(dict.fromkeys((want.kind, want.name) for want in wants))
         got = await asyncio.gather(*(self._get(kind, name, namespace) for kind, name in keys))
         return dict(zip(keys, got, strict=True))
 
-    async def _get(self, kind: recipe.Kind, name: str, namespace: str) -> meta.JsonObject | None:
+    async def _get(self, kind: inputs.Kind, name: str, namespace: str) -> meta.JsonObject | None:
         try:
             return await self._tools.kube.get(_RESOURCES[kind], name, namespace)
         except (kube_errors.NotFound, kube_errors.Invalid):
             return None
+        except kube_errors.Forbidden as error:  # the Node authorizer learns of a Pod a moment later
+            raise errors.NotYet(str(error)) from error
 
     async def _stop(self, held: Held, grace_s: float) -> None:
         if held.view.last is not None:
@@ -280,13 +303,14 @@ class Reconciler:
         if left_s > 0:
             return left_s
         try:
-            life_s = await self._tools.accounts.write(pod, held.folder)
+            needs = await self._needs(pod, sources.wanted(pod), held)
+            context = sources.Context(pod, needs.found, needs.tokens, needs.facts)
+            held.folder.fill(sources.volume(v, context) for v in pod.spec.volumes or ())
         except (errors.NotYet, kube_errors.KubeError, OSError) as error:
             facts = {"pod_namespace": held.key[0], "pod": held.key[1], "error": str(error)}
             log.warning("service account token not renewed", extra=facts)
             return TOKEN_AGAIN_S
-        held.renew_at = self._tools.now.monotonic() + life_s
-        return life_s
+        return max(0.0, held.renew_at - self._tools.now.monotonic())
 
     async def _end_orphan(self, held: Held) -> None:
         """Its object is gone: end the container, then forget everything about it."""

@@ -8,8 +8,10 @@ import asyncio
 import logging
 import os
 import platform
+import types
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from kilnwork import version
 from kilnwork.api import meta, resource
@@ -30,29 +32,49 @@ PODS = 500
 LABEL_LOCAL = "kilnwork.dev/local"
 
 
+class Taint(NamedTuple):
+    """core/v1 Taint: who does not tolerate it is not scheduled here, or is driven out."""
+
+    key: str
+    value: str
+    effect: str
+
+
+class Identity(NamedTuple):
+    """What the Node says of itself. `labels` are besides the well-known ones."""
+
+    name: str
+    address: str
+    port: int
+    labels: Mapping[str, str] = types.MappingProxyType({})
+    taints: tuple[Taint, ...] = ()
+
+
 class Registration:
     """Keeps Node and Lease of one name current; call `register`, then run `keep`."""
 
-    def __init__(
-        self, kube: client.Client, name: str, *, address: str, port: int, now: clock.Clock
-    ) -> None:
+    def __init__(self, kube: client.Client, identity: Identity, *, now: clock.Clock) -> None:
         self._client = kube
-        self._name = name
-        self._address = address
-        self._port = port
+        self._identity = identity
+        self._name = identity.name
         self._now = now
         self._ready_since = clock.rfc3339(now.wall())
 
     async def register(self) -> None:
         """Create the Node, or take over the one of this name."""
-        metadata = {"name": self._name, "labels": labels(self._name)}
-        node = {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": {}}
+        metadata = {"name": self._name, "labels": self._labels()}
+        taints = [taint._asdict() for taint in self._identity.taints]
+        spec = {"taints": taints} if taints else {}
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec}
         try:
             await self._client.create(resource.NODES, node)
         except errors.AlreadyExists:
-            patch = {"metadata": {"labels": labels(self._name)}}
+            patch = {"metadata": {"labels": self._labels()}}
             await self._client.merge_patch(resource.NODES, self._name, patch)
         await self._write_status()
+
+    def _labels(self) -> dict[str, str]:
+        return {**labels(self._name), **self._identity.labels}
 
     async def keep(self) -> None:
         """Renew until cancelled; a failure is logged and tried again at the next turn."""
@@ -82,13 +104,13 @@ class Registration:
     async def _write_status(self) -> None:
         status = {
             "addresses": [
-                {"type": "InternalIP", "address": self._address},
+                {"type": "InternalIP", "address": self._identity.address},
                 {"type": "Hostname", "address": self._name},
             ],
             "capacity": capacity(),
             "allocatable": capacity(),
             "conditions": [self._ready()],
-            "daemonEndpoints": {"kubeletEndpoint": {"Port": self._port}},
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": self._identity.port}},
             "nodeInfo": node_info(),
         }
         await self._client.merge_patch(

@@ -1,14 +1,17 @@
 """Volumes of a Pod on disk: folders, files of Secrets and ConfigMaps, and the links to them.
 
 Carries out a `recipe.Recipe` below `DIR/pods/UID` (mode 0700):
-`volumes/NAME` holds each volume, `account` the service account's files, `root` has a link for each
-mount, `containers/NAME` the logs. Files are replaced at once, so that a reader sees old or new.
+`volumes/NAME` holds each volume, `account` the service account's files, `containers/NAME` the logs
+of a container and `containers/NAME/root` a link for each of its mounts. Files are replaced at once,
+so that a reader sees old or new.
 """
 
 import shutil
+import stat
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from kilnwork.controlplane.node import errors, recipe
+from kilnwork.controlplane.node import errors, pods, recipe, sources
 from kilnwork.kit import paths
 
 
@@ -17,7 +20,6 @@ class PodFolder:
 
     def __init__(self, base: Path, uid: str) -> None:
         self.path = base / uid
-        self.root = self.path / "root"
         self.account = self.path / "account"
         self._volumes = self.path / "volumes"
 
@@ -25,15 +27,34 @@ class PodFolder:
         """Logs and output pipes of a container."""
         return self.path / "containers" / name
 
-    def prepare(self, done: recipe.Recipe) -> None:
-        """Make volumes and mounts as they should be; repeatable. Raises `NotYet` or OSError."""
-        for folder in (self.path, self.root, self._volumes):
+    def root(self, name: str) -> Path:
+        """The folder under which a container finds its mounts."""
+        return self.container(name) / "root"
+
+    def prepare(self, name: str, done: recipe.Recipe) -> None:
+        """Make volumes and mounts of a container as they should be; repeatable.
+
+        Raises `NotYet` or OSError.
+        """
+        for folder in (self.path, self._volumes, self.root(name)):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for volume in done.volumes:
-            self._fill(volume)
+        self.fill(done.volumes)
         keeps = {volume.name for volume in done.volumes if volume.files is None}
+        hosts = {v.name: Path(v.host.path) for v in done.volumes if v.host is not None}
         for link in done.links:
-            self._link(link, make=link.volume in keeps)
+            target = hosts.get(link.volume) or self._folder_of(link)
+            self._link(self.root(name) / link.path, link, target, make=link.volume in keeps)
+
+    def fill(self, volumes: Iterable[sources.Volume]) -> None:
+        """Make the files of volumes as they should be. Raises `NotYet` or OSError."""
+        for volume in volumes:
+            if volume.host is None:
+                self._fill(volume)
+            else:
+                _check_host(volume.name, volume.host)
+
+    def _folder_of(self, link: recipe.Link) -> Path:
+        return self._volumes / link.volume if link.volume else self.account
 
     def write_account(self, *, token: str, ca: bytes, namespace: str) -> None:
         """The service account's files, under the names that clients look for."""
@@ -46,7 +67,7 @@ class PodFolder:
         """Remove everything; what cannot be removed stays."""
         shutil.rmtree(self.path, ignore_errors=True)
 
-    def _fill(self, volume: recipe.Volume) -> None:
+    def _fill(self, volume: sources.Volume) -> None:
         folder = self._volumes / volume.name
         folder.mkdir(mode=0o777, exist_ok=True)
         if volume.files is None:
@@ -61,8 +82,7 @@ class PodFolder:
             paths.write_private(path, file.content)
             path.chmod(file.mode)
 
-    def _link(self, link: recipe.Link, *, make: bool) -> None:
-        folder = self._volumes / link.volume if link.volume else self.account
+    def _link(self, path: Path, link: recipe.Link, folder: Path, *, make: bool) -> None:
         target = folder / link.sub if link.sub else folder
         if link.sub:
             if not target.resolve().is_relative_to(folder.resolve()):
@@ -71,13 +91,38 @@ class PodFolder:
                 target.mkdir(parents=True, exist_ok=True)
             elif not target.exists():
                 raise errors.NotYet(f'subPath "{link.sub}" is not in volume "{link.volume}"')
-        path = self.root / link.path
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_symlink():
             if path.readlink() == target:
                 return
             path.unlink()
         path.symlink_to(target)
+
+
+_HOST_CHECKS: Mapping[str, tuple[Callable[[int], bool], str]] = {
+    "Directory": (stat.S_ISDIR, "a directory"),
+    "DirectoryOrCreate": (stat.S_ISDIR, "a directory"),
+    "File": (stat.S_ISREG, "a file"),
+    "FileOrCreate": (stat.S_ISREG, "a file"),
+    "Socket": (stat.S_ISSOCK, "a socket"),
+    "CharDevice": (stat.S_ISCHR, "a character device"),
+    "BlockDevice": (stat.S_ISBLK, "a block device"),
+}
+
+
+def _check_host(name: str, host: pods.HostPath) -> None:
+    """What is there is of the type that was asked for; the texts are the kubelet's."""
+    path, kind = Path(host.path), host.type or ""
+    if kind == "DirectoryOrCreate":
+        path.mkdir(mode=0o755, parents=True, exist_ok=True)
+    elif kind == "FileOrCreate" and not path.exists():
+        path.touch(mode=0o644)
+    if kind not in _HOST_CHECKS:
+        return
+    is_kind, what = _HOST_CHECKS[kind]
+    if not (path.exists() and is_kind(path.stat().st_mode)):
+        text = f"hostPath type check failed: {path} is not {what}"
+        raise errors.NotYet(f'MountVolume.SetUp failed for volume "{name}" : {text}')
 
 
 def _discard(path: Path) -> None:

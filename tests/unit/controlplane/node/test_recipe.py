@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from kilnwork.controlplane.node import errors, pods, recipe
+from kilnwork.controlplane.node import errors, inputs, pods, recipe, sources
 
 ROOT = Path("/pods/uid/root")
-FACTS = recipe.Facts(
+FACTS = inputs.Facts(
     node="n1",
     address="127.0.0.1",
     workdir="/work",
@@ -36,11 +36,14 @@ def secret(**data: bytes) -> dict[str, Any]:
     return {"data": {k: base64.b64encode(v).decode() for k, v in data.items()}}
 
 
-def make(of: pods.Pod, found: recipe.Found | None = None) -> recipe.Recipe:
-    return recipe.make(of, found or {}, facts=FACTS, root=ROOT)
+def make(
+    of: pods.Pod, found: inputs.Found | None = None, *, tokens: inputs.Tokens | None = None
+) -> recipe.Recipe:
+    needs = recipe.Needs(found or {}, FACTS, tokens or {})
+    return recipe.make(of, of.container, needs, root=ROOT)
 
 
-def variables(env: list[dict[str, Any]], found: recipe.Found | None = None) -> dict[str, str]:
+def variables(env: list[dict[str, Any]], found: inputs.Found | None = None) -> dict[str, str]:
     return make(pod({"env": env}), found).env
 
 
@@ -98,7 +101,7 @@ def test_keys_of_objects_become_variables() -> None:
         {"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
         {"name": "B", "valueFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}},
     ]
-    found: recipe.Found = {
+    found: inputs.Found = {
         ("Secret", "s"): secret(k=b"\xff!"),
         ("ConfigMap", "c"): {"data": {"k": "v"}},
     }
@@ -127,7 +130,7 @@ def test_whole_objects_come_first_and_can_be_overruled() -> None:
         "envFrom": [{"prefix": "P_", "configMapRef": {"name": "c"}}],
         "env": [{"name": "P_b", "value": "mine"}],
     }
-    found: recipe.Found = {("ConfigMap", "c"): {"data": {"a": "1", "b": "2", "c=d": "3"}}}
+    found: inputs.Found = {("ConfigMap", "c"): {"data": {"a": "1", "b": "2", "c=d": "3"}}}
     env = make(pod(container), found).env
     assert (env["P_a"], env["P_b"]) == ("1", "mine")
     assert not any("=" in name for name in env)
@@ -143,7 +146,8 @@ def test_wanted_names_every_object_once_per_use() -> None:
         {"name": "v2", "configMap": {"name": "c2"}},
         {"name": "v3", "emptyDir": {}},
     ]
-    assert recipe.wanted(pod(container, volumes=volumes)) == [
+    of = pod(container, volumes=volumes)
+    assert recipe.wanted(of, of.container) == [
         ("Secret", "s1", False),
         ("ConfigMap", "c1", False),
         ("Secret", "s2", True),
@@ -173,13 +177,13 @@ def test_volumes_hold_keys_or_chosen_items() -> None:
             "configMap": {"name": "c", "items": [{"key": "k", "path": "x/y", "mode": 0o600}]},
         },
     ]
-    found: recipe.Found = {
+    found: inputs.Found = {
         ("Secret", "s"): secret(a=b"1"),
         ("ConfigMap", "c"): {"data": {"k": "v", "z": ""}, "binaryData": {"b": "AA=="}},
     }
     assert make(pod(volumes=volumes), found).volumes == (
-        ("all", (("a", b"1", 0o400),)),
-        ("some", (("x/y", b"v", 0o600),)),
+        ("all", (("a", b"1", 0o400),), None),
+        ("some", (("x/y", b"v", 0o600),), None),
     )
 
 
@@ -193,7 +197,7 @@ def test_a_missing_object_of_a_volume_names_both() -> None:
 @pytest.mark.parametrize("path", ["../x", "/x", "a/../../x", "", ".", "a\0b", "a/.."])
 def test_a_path_that_leaves_its_folder_is_refused(path: str) -> None:
     with pytest.raises(errors.Unsupported):
-        recipe.inside(path)
+        sources.inside(path)
 
 
 @pytest.mark.parametrize("key", ["..", "../../etc/passwd", "a/b", ".", "..data"])
@@ -238,3 +242,92 @@ def test_outer_mounts_come_before_inner_ones() -> None:
     mounts = [{"name": "v", "mountPath": "/a/b/c"}, {"name": "v", "mountPath": "/a/b/"}]
     links = make(pod({"volumeMounts": mounts}, volumes=[{"name": "v", "emptyDir": {}}])).links
     assert [link.path for link in links] == ["a/b", "a/b/c"]
+
+
+PROJECTED = {
+    "name": "kube-api-access-x",
+    "projected": {
+        "defaultMode": 0o444,
+        "sources": [
+            {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
+            {
+                "configMap": {
+                    "name": "kube-root-ca.crt",
+                    "items": [{"key": "ca.crt", "path": "ca.crt"}],
+                }
+            },
+            {
+                "downwardAPI": {
+                    "items": [
+                        {"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}
+                    ]
+                }
+            },
+        ],
+    },
+}
+"""What the ServiceAccount admission of kube-apiserver adds to a Pod."""
+
+
+def test_a_projected_volume_holds_token_ca_and_namespace() -> None:
+    mount = {"name": "kube-api-access-x", "mountPath": recipe.ACCOUNT_PATH}
+    of = pod({"volumeMounts": [mount]}, volumes=[PROJECTED], serviceAccountName="default")
+    [want] = sources.tokens(of)
+    assert want == ("", 3607)
+    found: inputs.Found = {("ConfigMap", "kube-root-ca.crt"): {"data": {"ca.crt": "pem"}}}
+    done = make(of, found, tokens={want: "secret"})
+    assert done.volumes[0].files == (
+        ("token", b"secret", 0o444),
+        ("ca.crt", b"pem", 0o444),
+        ("namespace", b"ns", 0o444),
+    )
+    assert [link.volume for link in done.links] == ["kube-api-access-x"]
+    assert not recipe.uses_account(of, mounts_accounts=True)
+
+
+def test_a_downward_volume_holds_labels_and_resources() -> None:
+    items = [
+        {"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}},
+        {
+            "path": "cpu",
+            "resourceFieldRef": {
+                "containerName": "main",
+                "resource": "limits.cpu",
+                "divisor": "1m",
+            },
+        },
+    ]
+    container = {"resources": {"limits": {"cpu": "1500m"}}}
+    done = make(pod(container, volumes=[{"name": "v", "downwardAPI": {"items": items}}]))
+    assert done.volumes[0].files == (
+        ("labels", b'a/b="c"', 0o644),
+        ("cpu", b"1500", 0o644),
+    )
+
+
+@pytest.mark.parametrize(
+    ("resource", "divisor", "value"),
+    [
+        ("limits.memory", "1Mi", "64"),
+        ("requests.memory", "1", "67108864"),
+        ("limits.cpu", "0", "4"),
+        ("requests.cpu", "0", "0"),
+    ],
+)
+def test_resources_become_variables(resource: str, divisor: str, value: str) -> None:
+    source = {"resourceFieldRef": {"resource": resource, "divisor": divisor}}
+    container = {
+        "resources": {"limits": {"memory": "64Mi"}},
+        "env": [{"name": "A", "valueFrom": source}],
+    }
+    of = pod(container)
+    facts = FACTS._replace(capacity={"cpu": "4"})
+    needs = recipe.Needs({}, facts)
+    assert recipe.make(of, of.container, needs, root=ROOT).env["A"] == value
+
+
+def test_a_sub_path_is_expanded_from_the_environment() -> None:
+    mount = {"name": "v", "mountPath": "/a", "subPathExpr": "x/$(POD)"}
+    env = [{"name": "POD", "value": "p-1"}]
+    of = pod({"env": env, "volumeMounts": [mount]}, volumes=[{"name": "v", "emptyDir": {}}])
+    assert make(of).links[0].sub == "x/p-1"

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from kilnwork.controlplane.node import errors, recipe, volumes
+from kilnwork.controlplane.node import errors, pods, recipe, sources, volumes
 
 
 def done(
-    *links: recipe.Link, files: tuple[recipe.File, ...] = (), empty: str = "data"
+    *links: recipe.Link, files: tuple[sources.File, ...] = (), empty: str = "data"
 ) -> recipe.Recipe:
-    both = (recipe.Volume("conf", files), recipe.Volume(empty, None))
+    both = (sources.Volume("conf", files), sources.Volume(empty, None))
     return recipe.Recipe(["x"], {}, "/", both, links)
 
 
@@ -20,9 +20,9 @@ def folder(tmp_path: Path) -> volumes.PodFolder:
 
 
 def test_files_have_their_modes_in_a_private_folder(folder: volumes.PodFolder) -> None:
-    files = (recipe.File("a", b"1", 0o644), recipe.File("x/b", b"2", 0o600))
-    folder.prepare(done(recipe.Link("etc/conf", "conf", ""), files=files))
-    mounted = folder.root / "etc/conf"
+    files = (sources.File("a", b"1", 0o644), sources.File("x/b", b"2", 0o600))
+    folder.prepare("main", done(recipe.Link("etc/conf", "conf", ""), files=files))
+    mounted = folder.root("main") / "etc/conf"
     assert (mounted / "a").read_bytes() == b"1"
     assert (mounted / "a").stat().st_mode & 0o777 == 0o644
     assert (mounted / "x/b").stat().st_mode & 0o777 == 0o600
@@ -31,37 +31,39 @@ def test_files_have_their_modes_in_a_private_folder(folder: volumes.PodFolder) -
 
 def test_a_second_start_renews_files_and_keeps_empty_dirs(folder: volumes.PodFolder) -> None:
     link = (recipe.Link("conf", "conf", ""), recipe.Link("data", "data", ""))
-    folder.prepare(done(*link, files=(recipe.File("old", b"1", 0o644),)))
-    (folder.root / "data" / "kept").write_text("x")
-    folder.prepare(done(*link, files=(recipe.File("new", b"2", 0o644),)))
-    assert [p.name for p in (folder.root / "conf").iterdir()] == ["new"]
-    assert (folder.root / "data" / "kept").read_text() == "x"
+    folder.prepare("main", done(*link, files=(sources.File("old", b"1", 0o644),)))
+    (folder.root("main") / "data" / "kept").write_text("x")
+    folder.prepare("main", done(*link, files=(sources.File("new", b"2", 0o644),)))
+    assert [p.name for p in (folder.root("main") / "conf").iterdir()] == ["new"]
+    assert (folder.root("main") / "data" / "kept").read_text() == "x"
 
 
 def test_a_sub_path_of_an_empty_dir_is_made(folder: volumes.PodFolder) -> None:
-    folder.prepare(done(recipe.Link("a", "data", "x/y")))
-    (folder.root / "a" / "f").write_text("1")
+    folder.prepare("main", done(recipe.Link("a", "data", "x/y")))
+    (folder.root("main") / "a" / "f").write_text("1")
     assert (folder.path / "volumes/data/x/y/f").read_text() == "1"
 
 
 def test_a_sub_path_that_is_not_there_waits(folder: volumes.PodFolder) -> None:
     with pytest.raises(errors.NotYet, match='subPath "nope" is not in volume "conf"'):
-        folder.prepare(done(recipe.Link("a", "conf", "nope")))
+        folder.prepare("main", done(recipe.Link("a", "conf", "nope")))
 
 
 def test_a_sub_path_through_a_link_out_of_the_volume_is_refused(
     folder: volumes.PodFolder, tmp_path: Path
 ) -> None:
-    folder.prepare(done(recipe.Link("data", "data", "")))
-    (folder.root / "data" / "out").symlink_to(tmp_path)
+    folder.prepare("main", done(recipe.Link("data", "data", "")))
+    (folder.root("main") / "data" / "out").symlink_to(tmp_path)
     with pytest.raises(errors.NotYet, match="leaves volume"):
-        folder.prepare(done(recipe.Link("a", "data", "out/x")))
+        folder.prepare("main", done(recipe.Link("a", "data", "out/x")))
     assert not (tmp_path / "x").exists()
 
 
 def test_mounts_nest(folder: volumes.PodFolder) -> None:
-    folder.prepare(done(recipe.Link("a", "data", ""), recipe.Link("a/b", "conf", ""), files=()))
-    assert (folder.root / "a/b").resolve() == folder.path / "volumes/conf"
+    folder.prepare(
+        "main", done(recipe.Link("a", "data", ""), recipe.Link("a/b", "conf", ""), files=())
+    )
+    assert (folder.root("main") / "a/b").resolve() == folder.path / "volumes/conf"
 
 
 def test_account_files_are_private(folder: volumes.PodFolder) -> None:
@@ -75,6 +77,24 @@ def test_account_files_are_private(folder: volumes.PodFolder) -> None:
 
 
 def test_removing_leaves_nothing(folder: volumes.PodFolder) -> None:
-    folder.prepare(done(recipe.Link("a", "data", "")))
+    folder.prepare("main", done(recipe.Link("a", "data", "")))
     folder.remove()
     assert not folder.path.exists()
+
+
+def test_a_host_path_is_the_machines_own(folder: volumes.PodFolder, tmp_path: Path) -> None:
+    host = pods.HostPath(str(tmp_path / "host"), "DirectoryOrCreate")
+    made = recipe.Recipe(
+        ["x"], {}, "/", (sources.Volume("h", None, host),), (recipe.Link("a", "h", ""),)
+    )
+    folder.prepare("main", made)
+    (folder.root("main") / "a" / "f").write_text("1")
+    assert (tmp_path / "host" / "f").read_text() == "1"
+    folder.remove()
+    assert (tmp_path / "host" / "f").exists()
+
+
+def test_a_host_path_of_another_type_waits(folder: volumes.PodFolder, tmp_path: Path) -> None:
+    volume = sources.Volume("h", None, pods.HostPath(str(tmp_path), "File"))
+    with pytest.raises(errors.NotYet, match=r"hostPath type check failed: .* is not a file"):
+        folder.fill([volume])
