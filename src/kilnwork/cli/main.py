@@ -33,6 +33,7 @@ COMMANDS: dict[str, Entry] = {
         "Server", "Show server, nodes, clusters and how many tasks are in which state."
     ),
     "manager": Entry("Server", "Run the manager of a Kubernetes cluster."),
+    "node": Entry("Server", "Attach this machine to a Kubernetes cluster as a node."),
     "run": Entry("Tasks", "Run a command as a Task; --watch follows it to its end."),
     "tasks": Entry("Tasks", "List tasks, those of Python programs too."),
     "logs": Entry("Tasks", "Print what a task printed."),

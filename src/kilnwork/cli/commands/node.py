@@ -1,0 +1,150 @@
+"""`kiln node`: this machine as a node of a cluster, in the foreground.
+
+Only the process around it: options, signals, what is printed. The node is `controlplane.node`.
+"""
+
+import socket
+import sys
+from pathlib import Path
+from urllib import parse
+
+import click
+
+from kilnwork.api import names
+from kilnwork.cli import folders, foreground, options
+from kilnwork.controlplane.node import registration, virtual
+from kilnwork.kit import logs, paths
+from kilnwork.kube import config
+
+_LEVELS = ("warning", "info", "debug")
+_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+
+
+class Taint(click.ParamType):  # type: ignore[type-arg]  # generic only since click 8.4
+    """KEY=VALUE:EFFECT or KEY:EFFECT, as kubectl takes it."""
+
+    name = "taint"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> registration.Taint:
+        if isinstance(value, registration.Taint):
+            return value
+        left, _, effect = str(value).rpartition(":")
+        key, _, content = left.partition("=")
+        if not key or effect not in _EFFECTS:
+            self.fail(
+                f"{value!r} is no taint: write KEY=VALUE:EFFECT with one of {', '.join(_EFFECTS)}",
+                param,
+                ctx,
+            )
+        return registration.Taint(key, content, effect)
+
+
+@click.command()
+@click.option("--name", metavar="NAME", help="Of the Node; default the host's name.")
+@click.option(
+    "--address",
+    metavar="IP",
+    help="Where the API server reaches this node; default the address that faces it.",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    help="Port for logs and exec; default a free one.",
+)
+@click.option(
+    "--data", type=folders.Folder(), help="Data directory; default one for each node's name."
+)
+@click.option(
+    "--workdir",
+    type=folders.Folder(exists=True),
+    help="Where containers run that name no folder; default the current directory.",
+)
+@click.option(
+    "--taint",
+    "taints",
+    multiple=True,
+    type=Taint(),
+    help="KEY=VALUE:EFFECT; may be repeated. "
+    "Default virtual-kubelet.io/provider=kilnwork:NoSchedule.",
+)
+@click.option("--no-taint", is_flag=True, help="Take any Pod that is scheduled here.")
+@click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Of the Node.")
+@click.option(
+    "--client-ca-file",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="CA of the client certificates that may ask for logs and exec.",
+)
+@click.option(
+    "--keep-pods",
+    is_flag=True,
+    help="Leave Pods running when this ends; the next start within a minute takes them over.",
+)
+@click.option("-v", "--verbose", count=True, help="Log more; twice for debugging.")
+@click.option("--log-json", is_flag=True, help="Log one JSON object a line.")
+def command(  # noqa: PLR0913 - one for each option
+    *,
+    name: str | None,
+    address: str | None,
+    port: int,
+    data: Path | None,
+    workdir: Path | None,
+    taints: tuple[registration.Taint, ...],
+    no_taint: bool,
+    labels: tuple[str, ...],
+    client_ca_file: Path | None,
+    keep_pods: bool,
+    verbose: int,
+    log_json: bool,
+) -> int:
+    """Attach this machine to a cluster as a node that runs Pods as processes, in the foreground.
+
+    Images are labels on such a node: programs come from this machine, so only Pods that tolerate
+    its taint are scheduled here. Ctrl-C ends the node's Pods and leaves the Node object NotReady.
+    """
+    logs.setup(level=_LEVELS[min(verbose, len(_LEVELS) - 1)], as_json=log_json)
+    target = options.current()
+    kube = config.load(
+        Path(target.kubeconfig) if target.kubeconfig else None, context=target.context
+    )
+    chosen = name or names.dns_label(socket.gethostname())
+    settings = virtual.Settings(
+        name=chosen,
+        folder=(data or paths.data_dir() / "nodes" / chosen).absolute(),
+        workdir=(workdir or Path.cwd()).absolute(),
+        address=address or facing(kube.server),
+        port=port,
+        taints=() if no_taint else taints or (virtual.PROVIDER,),
+        labels=read_labels(labels),
+        client_ca=client_ca_file,
+        keeps_pods=keep_pods,
+    )
+
+    def ready(node: virtual.VirtualNode) -> None:
+        click.echo(f"node {chosen} is ready, port {node.port} (data: {settings.folder})")
+        sys.stdout.flush()
+
+    return foreground.serve(lambda _: virtual.VirtualNode(kube, settings), ready=ready)
+
+
+def read_labels(given: tuple[str, ...]) -> dict[str, str]:
+    """KEY=VALUE, each; a usage error for anything else."""
+    for label in given:
+        if "=" not in label or label.startswith("="):
+            raise click.BadParameter(f"{label!r} is no label: write KEY=VALUE")
+    return dict(label.split("=", 1) for label in given)
+
+
+def facing(server: str) -> str:
+    """Our address on the way to the API server; no packet is sent."""
+    url = parse.urlsplit(server)
+    host, port = url.hostname or "127.0.0.1", url.port or 443
+    try:
+        family, kind, *_, place = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.connect(place)
+            return str(probe.getsockname()[0])
+    except OSError:
+        return "127.0.0.1"
