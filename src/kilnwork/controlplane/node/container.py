@@ -16,6 +16,7 @@ import os
 import re
 import signal
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -142,6 +143,7 @@ class Container:
         self._drain_until: float | None = None
         self._again_at: float | None = None
         self._again_s = _AGAIN_S
+        self._surroundings: tuple[dict[str, str], str] | None = None
         self._log = cri_log.LogWriter(log_path(record), now=now)
         self.pipes: dict[int, str] = {}
         """Reading ends of the output pipes with the stream's name; the shim closes them."""
@@ -166,8 +168,10 @@ class Container:
         try:
             pid = self._execute(order)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
-            self._end(START_ERROR, reason="StartError", message=explain(order, error))
+            text = explain(order.argv, order.env, order.cwd, error=error)
+            self._end(START_ERROR, reason="StartError", message=text)
             return
+        self._surroundings = (order.env, order.cwd)
         self._root = processes.identify(pid)
         self.record = self.record._replace(
             pid=pid,
@@ -196,6 +200,18 @@ class Container:
                 os.close(end)
         child.returncode = 0  # the shim waits for all its children; keep Popen from trying
         return child.pid
+
+    def surroundings(self) -> tuple[dict[str, str], str]:
+        """Environment and folder for more processes in it; raises OSError once it has ended.
+
+        Of one that was adopted they are read from its first process (proc(5)).
+        """
+        if self._surroundings is not None:
+            return dict(self._surroundings[0]), self._surroundings[1]
+        process = Path(f"/proc/{self.record.pid}")
+        pairs = os.fsdecode((process / "environ").read_bytes()).split("\0")
+        env = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+        return env, str((process / "cwd").readlink())
 
     def adopt(self) -> None:
         """Take over what an earlier shim started: from now on its end is seen, its code is not."""
@@ -315,15 +331,14 @@ class Container:
         return os.open(path, os.O_RDWR | os.O_CLOEXEC)
 
 
-def explain(order: Order, error: Exception) -> str:
+def explain(argv: list[str], env: Mapping[str, str], cwd: str, *, error: Exception) -> str:
     """Why a program could not be executed, naming the file and where it was looked for."""
-    program = order.argv[0] if order.argv else ""
+    program = argv[0] if argv else ""
     if not isinstance(error, OSError):
         return f'exec: "{program}": {error}'
-    if error.filename == order.cwd and not os.path.isdir(order.cwd):  # noqa: PTH112 - a str
-        return f'working directory "{order.cwd}" is not a folder on this node'
+    if error.filename == cwd and not os.path.isdir(cwd):  # noqa: PTH112 - a str
+        return f'working directory "{cwd}" is not a folder on this node'
     if error.errno == errno.ENOENT and "/" not in program:
-        where = order.env.get("PATH", "")
-        return f'exec: "{program}": executable file not found in PATH "{where}"'
+        return f'exec: "{program}": executable file not found in PATH "{env.get("PATH", "")}"'
     text = f'exec: "{program}": {os.strerror(error.errno or 0).lower()}'
     return text if error.filename in (None, program) else f"{text}: {error.filename}"

@@ -4,7 +4,8 @@ Started by `shim_link.launch` as `python -S -P -m …shim` with the package's fo
 site-packages: it stays small and starts in milliseconds), in a session of its own. One a data
 folder, which a lock ensures. It serves one node at a time on a Unix socket: a request is one JSON
 object a line, `{"n": 1, "do": "start", …}`, answered by `{"n": 1, …}`; between answers it says
-`{"event": "ended", "container": {…}}`.
+`{"event": "ended", "container": {…}}`. A connection becomes the node's when it says `hello`; one
+that begins with `exec` is of its own (`exec_shim`), any other is closed.
 
 Without a node for `patience` seconds it ends all containers and leaves. If it is killed itself, the
 next one adopts what it finds by pid and start time (`container.Record`). Containers receive their
@@ -26,9 +27,10 @@ from pathlib import Path
 from typing import Any
 
 from kilnwork.controlplane.node import container as containers
+from kilnwork.controlplane.node import exec_shim
 from kilnwork.kit import clock, processes
 
-PROTOCOL = 1
+PROTOCOL = 2
 PATIENCE_S = 65.0
 """Longer than a worker waits for a server (60 s), so that workers leave by themselves first."""
 
@@ -53,6 +55,7 @@ class Shim:
         self._now = now
         self._selector = selectors.DefaultSelector()
         self._held: dict[str, containers.Container] = {}
+        self._execs = exec_shim.Execs()
         self._connection: socket.socket | None = None
         self._received = b""
         self._unsent = b""
@@ -83,6 +86,8 @@ class Shim:
                     self._talk()
                 elif isinstance(key.data, containers.Container):
                     self._pump(key.fd, key.data)
+                elif isinstance(key.data, exec_shim.Guest):
+                    self._hear(key.data)
             self._tick()
         self._flush()
         self._socket_path.unlink(missing_ok=True)
@@ -119,12 +124,45 @@ class Shim:
     # What comes in
 
     def _accept(self, listener: socket.socket) -> None:
-        """The newest node counts: an older connection is that of a server that is gone."""
         connection, _ = listener.accept()
+        guest = exec_shim.Guest(connection)
+        self._selector.register(connection, selectors.EVENT_READ, guest)
+
+    def _hear(self, guest: exec_shim.Guest) -> None:
+        """Whoever connects says first what they are; until then they are nobody."""
+        alive = guest.read()
+        said = guest.take() if alive else None
+        if said is None:
+            if not alive:
+                self._execs.left(guest)
+                self._part(guest)
+            return
+        try:
+            request = json.loads(said[0])
+            do, _ = request["do"], request["n"]
+            held = self._held.get(request["container"]) if do == "exec" else None
+        except (ValueError, KeyError, TypeError):
+            do = ""
+        if do == "hello":
+            self._take_over(guest, said)
+            return
+        if do != "exec" or not self._execs.start(guest, request, held):
+            self._part(guest)
+
+    def _take_over(self, guest: exec_shim.Guest, said: tuple[bytes, bytes]) -> None:
+        """The newest node counts: an older connection is that of a server that is gone."""
         self._disconnect()
-        connection.setblocking(False)
-        self._connection = connection
-        self._selector.register(connection, selectors.EVENT_READ)
+        for descriptor in guest.take_descriptors():
+            os.close(descriptor)
+        self._connection = guest.connection
+        self._selector.modify(guest.connection, selectors.EVENT_READ)
+        line, self._received = said
+        self._ask(line)
+        self._flush()
+
+    def _part(self, guest: exec_shim.Guest) -> None:
+        self._selector.unregister(guest.connection)
+        guest.close()
 
     def _disconnect(self) -> None:
         if self._connection is not None:
@@ -260,6 +298,8 @@ class Shim:
                 return
             if pid in roots:
                 roots[pid].exited(status)
+            elif (guest := self._execs.exited(pid, status)) is not None:
+                self._part(guest)
 
     def _childless(self) -> bool:
         try:

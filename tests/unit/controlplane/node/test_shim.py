@@ -319,3 +319,22 @@ async def test_rubbish_on_the_socket_ends_only_that_connection(bench: Bench) -> 
 async def test_the_socket_is_private(bench: Bench) -> None:
     assert (bench.base / "s").stat().st_mode & 0o077 == 0
     assert bench.base.stat().st_mode & 0o077 == 0
+
+
+async def test_a_connection_that_says_nothing_does_not_take_the_nodes_place(bench: Bench) -> None:
+    strangers = [await asyncio.open_unix_connection(str(bench.base / "s")) for _ in range(2)]
+    strangers[0][1].write(b"GET / HTTP/1.1\r\n\r\n")
+    assert await strangers[0][0].read() == b""
+    record = await bench.end(await bench.shell("exit 7"))
+    assert record.exit_code == 7
+    for _, writer in strangers:
+        writer.close()
+
+
+async def test_a_connection_that_says_hello_takes_the_nodes_place(bench: Bench) -> None:
+    assert bench.link is not None
+    first = bench.link
+    record = await bench.shell("exec sleep 300")
+    assert [known.id for known in await bench.open()] == [record.id]
+    await asyncio.wait_for(first.closed.wait(), 5)
+    await first.close()

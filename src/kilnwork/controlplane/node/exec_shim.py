@@ -1,0 +1,161 @@
+"""The shim's part of exec: one more process in a container that runs, on descriptors of the caller.
+
+Used by `shim`. The caller (`exec_link`) connects to the shim's socket and sends one line with three
+descriptors (SCM_RIGHTS), which become standard input, output and error; so the shim copies
+no bytes. The answer is `{"n": 1, "pid": …}` or `{"n": 1, "error": …, "running": …}`; when the
+process has ended, `{"event": "ended", "code": …}` follows and the connection closes. A caller
+that closes it first hangs up: the process group gets SIGHUP, as on a terminal that goes away.
+
+The process has the environment and the folder of the container, and its marker: it ends with it.
+Standard library only, as all of the shim.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import socket
+import subprocess
+import termios
+from typing import Any
+
+from kilnwork.controlplane.node import container as containers
+
+MAX_LINE = 4 * 1024 * 1024
+"""Bytes of the request; Linux allows 2 MiB of arguments."""
+
+DESCRIPTORS = 3
+_RECEIVE = 64 * 1024
+_TERM = "xterm"
+"""What containerd sets on a terminal for a container that names no TERM."""
+
+
+class Guest:
+    """A connection to the shim that has not said yet what it wants, or that has asked for exec."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        self.connection = connection
+        self.pid = 0
+        self._received = b""
+        self._descriptors: list[int] = []
+
+    def read(self) -> bool:
+        """Take what has come; False when the other side is gone or sends too much."""
+        try:
+            piece, descriptors, _, _ = socket.recv_fds(
+                self.connection, _RECEIVE, DESCRIPTORS, socket.MSG_CMSG_CLOEXEC
+            )
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        self._descriptors += descriptors
+        self._received += piece
+        enough = len(self._received) > MAX_LINE or len(self._descriptors) > DESCRIPTORS
+        return bool(piece) and not enough and not self.pid
+
+    def take(self) -> tuple[bytes, bytes] | None:
+        """The first line once it is there, and what came after it."""
+        line, newline, rest = self._received.partition(b"\n")
+        if not newline:
+            return None
+        self._received = b""
+        return line, rest
+
+    def take_descriptors(self) -> list[int]:
+        """What came with the line; to be closed by the caller."""
+        taken, self._descriptors = self._descriptors, []
+        return taken
+
+    def say(self, message: dict[str, Any]) -> None:
+        """Send one line; too little is ever sent for the socket to be full."""
+        with contextlib.suppress(OSError):
+            self.connection.send(json.dumps(message).encode() + b"\n")
+
+    def close(self) -> None:
+        """Let go of it and of descriptors that nobody took."""
+        for descriptor in self.take_descriptors():
+            os.close(descriptor)
+        self.connection.close()
+
+
+class Execs:
+    """The processes that guests have asked for."""
+
+    def __init__(self) -> None:
+        self._running: dict[int, Guest] = {}
+
+    def start(
+        self, guest: Guest, request: dict[str, Any], held: containers.Container | None
+    ) -> bool:
+        """Run what the guest asks for in this container; False: nothing to wait for."""
+        descriptors = guest.take_descriptors()
+        try:
+            if held is None or held.root is None:
+                guest.say({"n": request["n"], "error": "the container is not running"})
+                return False
+            if len(descriptors) != DESCRIPTORS:
+                guest.say({"n": request["n"], "error": f"needs {DESCRIPTORS} descriptors"})
+                return False
+            guest.pid = _execute(request, held, descriptors)
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            argv = [str(word) for word in request.get("argv") or ()]
+            text = containers.explain(argv, *_surroundings(held), error=error)
+            guest.say({"n": request["n"], "error": text, "running": True})
+            return False
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+        self._running[guest.pid] = guest
+        guest.say({"n": request["n"], "pid": guest.pid})
+        return True
+
+    def exited(self, pid: int, status: int) -> Guest | None:
+        """A child has been waited for: the guest that asked for it, who has been told."""
+        guest = self._running.pop(pid, None)
+        if guest is not None:
+            code = os.waitstatus_to_exitcode(status)
+            guest.say({"event": "ended", "code": code if code >= 0 else 128 - code})
+        return guest
+
+    def left(self, guest: Guest) -> None:
+        """The guest is gone: hang up."""
+        if self._running.pop(guest.pid, None) is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(guest.pid, signal.SIGHUP)
+
+
+def _surroundings(held: containers.Container | None) -> tuple[dict[str, str], str]:
+    try:
+        return ({}, "") if held is None else held.surroundings()
+    except OSError:
+        return {}, ""
+
+
+def _execute(request: dict[str, Any], held: containers.Container, descriptors: list[int]) -> int:
+    argv = request["argv"]
+    if not argv or not all(isinstance(word, str) for word in argv):
+        raise ValueError("a command is needed")
+    env, cwd = held.surroundings()
+    if request.get("tty"):
+        env.setdefault("TERM", _TERM)
+    child = subprocess.Popen(
+        argv,
+        stdin=descriptors[0],
+        stdout=descriptors[1],
+        stderr=descriptors[2],
+        cwd=cwd,
+        env={**env, containers.MARKER: held.record.id},
+        start_new_session=True,
+        preexec_fn=_own_terminal if request.get("tty") else None,  # noqa: PLW1509 - one thread
+        umask=0o022,
+    )
+    child.returncode = 0  # the shim waits for all its children; keep Popen from trying
+    return child.pid
+
+
+def _own_terminal() -> None:
+    """Make standard input the terminal that controls the new session (tty_ioctl(4))."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
