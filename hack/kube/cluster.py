@@ -95,8 +95,8 @@ class Cluster(access.Access):
         self.processes.stop_all()
 
     def remove(self) -> None:
-        """Stop, and remove the folder."""
-        self.stop()
+        """Kill every component, since nothing of it is kept, and remove the folder."""
+        self.processes.kill_all()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _prepare(self) -> None:
@@ -184,6 +184,8 @@ class Cluster(access.Access):
             f"--proxy-client-key-file={self.pki / 'front-proxy.key'}",
             "--shutdown-delay-duration=0s",
             "--profiling=false",
+            # off by default in 1.33 alone; our server has it, and client-go of 1.34 uses it
+            "--feature-gates=WatchList=true",
         ]
         if address.startswith("127."):  # it refuses to publish loopback as an endpoint
             flags.append("--endpoint-reconciler-type=none")

@@ -70,13 +70,11 @@ class Processes:
 
     def signal(self, name: str, number: int) -> None:
         """Send a signal to the process alone."""
-        self._running[name].send_signal(number)
+        self._find(name).send_signal(number)
 
     def stop(self, name: str, *, grace_s: float = 10.0) -> None:
-        """SIGTERM, then SIGKILL; nothing if it is not there."""
-        process = self._running.pop(name, None)
-        if process is None:
-            return
+        """SIGTERM, then SIGKILL, and wait for its end."""
+        process = self._find(name)
         with contextlib.suppress(ProcessLookupError):
             process.send_signal(signal.SIGCONT)
             process.terminate()
@@ -85,17 +83,29 @@ class Processes:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+        del self._running[name]
 
     def kill(self, name: str) -> None:
         """SIGKILL, and wait for its end."""
-        process = self._running.pop(name)
+        process = self._find(name)
         process.kill()
         process.wait()
+        del self._running[name]
+
+    def _find(self, name: str) -> subprocess.Popen[bytes]:
+        if name not in self._running:
+            raise KeyError(f"{name} does not run; these do: {', '.join(self._running)}")
+        return self._running[name]
 
     def stop_all(self) -> None:
         """Newest first."""
         for name in reversed(self.names()):
             self.stop(name)
+
+    def kill_all(self) -> None:
+        """SIGKILL, newest first."""
+        for name in reversed(self.names()):
+            self.kill(name)
 
 
 def _end_with_parent() -> None:

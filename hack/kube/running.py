@@ -48,7 +48,7 @@ def _inside(given: argparse.Namespace, cgroup: str) -> int:
     finally:
         if given.logs is not None and (FOLDER / "log").exists():
             shutil.copytree(FOLDER / "log", given.logs, dirs_exist_ok=True)
-        made.stop()
+        made.remove()
         if server is not None:
             server.close()
 

@@ -18,9 +18,9 @@ class Whole:
         self.cluster.start()
         self.services.start()
 
-    def stop(self) -> None:
-        """Everything, newest first."""
-        self.cluster.stop()
+    def remove(self) -> None:
+        """Kill everything and remove the folder."""
+        self.cluster.remove()
 
     def start_part(self, name: str) -> None:
         """Ready when this returns."""

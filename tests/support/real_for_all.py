@@ -9,9 +9,9 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hack.kube import cluster
+from hack.kube import cluster, control
 
-_made: list[cluster.Cluster] = []
+_made: list[tuple[cluster.Cluster, control.Server]] = []
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -19,13 +19,19 @@ def pytest_configure(config: pytest.Config) -> None:
     if "KILN_KUBE_FOLDER" in os.environ or hasattr(config, "workerinput"):
         return
     found = cluster.Cluster(cluster.Settings(folder=Path(tempfile.mkdtemp(prefix="kube-"))))
-    _made.append(found)
-    found.start()
+    try:
+        found.start()
+    except BaseException:
+        found.remove()
+        raise
+    _made.append((found, control.Server(found.folder, found)))
     os.environ["KILN_KUBE_FOLDER"] = str(found.folder)
 
 
 def pytest_unconfigure() -> None:
     """Remove it."""
     while _made:
-        _made.pop().remove()
+        made, server = _made.pop()
+        made.remove()
+        server.close()
         os.environ.pop("KILN_KUBE_FOLDER")

@@ -1,0 +1,66 @@
+"""Fixtures of the end-to-end tests on the real cluster; collected with `--server real` only.
+
+`make test-cluster` runs them in the sandbox of hack/kube, with a node that has a real kubelet. By
+hand: `python -m hack.kube run --node -- pytest --server real tests/cluster/test_….py`.
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support import kube_cluster, kube_servers, waiting
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Nothing here can run on our own server alone."""
+    if collection_path.name.startswith("test_") and config.getoption("--server") != "real":
+        return True
+    return None
+
+
+@pytest.fixture(scope="session")
+def kube() -> Iterator[kube_cluster.Kube]:
+    """The real cluster, with our kinds installed. Who breaks a part mends it before the end."""
+    found = kube_cluster.Kube(Path(os.environ["KILN_KUBE_FOLDER"]))
+    yield found
+    found.http.close()
+
+
+@pytest.fixture
+def namespace(kube: kube_cluster.Kube) -> Iterator[str]:
+    """A new namespace with its `default` ServiceAccount; deleted afterwards, not waited for."""
+    name = kube_servers.fresh_name("test")
+    kube.http.post("/api/v1/namespaces", {"metadata": {"name": name}}).ok()
+    account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
+    waiting.wait_until(
+        lambda: kube.http.get(account).status == 200, what="the default account is made"
+    )
+    yield name
+    kube.http.delete(f"/api/v1/namespaces/{name}")
+
+
+@pytest.fixture
+def virtual_node(
+    kube: kube_cluster.Kube, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[kube_cluster.VirtualNode]:
+    """A `kiln node` of this test, Ready; its Node object is deleted afterwards."""
+    name = kube_servers.fresh_name("virtual")
+    node = kube_cluster.VirtualNode(kube, tmp_path_factory.mktemp("node"), name=name)
+    try:
+        node.start()
+        yield node
+    finally:
+        node.stop()
+        kube.http.delete(f"/api/v1/nodes/{name}")
+
+
+@pytest.fixture(scope="session")
+def real_node(kube: kube_cluster.Kube) -> str:
+    """The name of a Ready node with containerd and a kubelet."""
+    names = kube.real_nodes()
+    if not names:
+        pytest.skip("no node with a kubelet: use `python -m hack.kube run --node -- pytest …`")
+    waiting.wait_until(lambda: kube.node_is_ready(names[0]), what=f"{names[0]} is Ready")
+    return names[0]

@@ -1,0 +1,129 @@
+"""A running real cluster for tests/cluster: used, broken and mended; nodes attached to it.
+
+`Kube` is the cluster of $KILN_KUBE_FOLDER, which `python -m hack.kube` runs. `VirtualNode` is
+`kiln node` in a subprocess.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from hack.kube import access, binary
+
+from support import kube_servers, waiting
+
+KILN = str(Path(sys.executable).parent / "kiln")
+
+
+class Kube(access.Attached):
+    """All of `access.Attached` (kubectl, identities, parts to stop and start), and objects."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.http = kube_servers.real(folder).admin()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """For `kiln` and kubectl as the administrator."""
+        return {
+            "PATH": f"{Path(sys.executable).parent}:{binary.folder()}:{os.environ['PATH']}",
+            "HOME": os.environ.get("HOME", "/"),
+            "KUBECONFIG": str(self.kubeconfig),
+            "TERM": "dumb",
+        }
+
+    def kiln(
+        self, *arguments: str, check: bool = True, stdin: str = "", timeout_s: float = 60.0
+    ) -> subprocess.CompletedProcess[str]:
+        """`kiln ARGUMENTS` as the administrator."""
+        done = subprocess.run(
+            [KILN, *arguments],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            env=self.environment,
+            timeout=timeout_s,
+            check=False,
+        )
+        if check and done.returncode:
+            said = f"{done.stdout}{done.stderr}"
+            raise AssertionError(f"kiln {' '.join(arguments)}: {done.returncode}\n{said}")
+        return done
+
+    def get(self, *arguments: str) -> Any:
+        """`kubectl get ARGUMENTS -o json`, decoded."""
+        return json.loads(self.kubectl("get", *arguments, "-o", "json"))
+
+    def apply(self, *objects: dict[str, Any], namespace: str | None = None) -> None:
+        """`kubectl apply` of them all."""
+        where = () if namespace is None else (f"--namespace={namespace}",)
+        document = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
+        self.kubectl("apply", *where, "-f", "-", stdin=json.dumps(document))
+
+    def real_nodes(self) -> list[str]:
+        """Names of the nodes with a kubelet, which `python -m hack.kube run --node` starts."""
+        path = self.folder / "nodes.json"
+        return list(json.loads(path.read_text())) if path.exists() else []
+
+    def node_is_ready(self, name: str) -> bool:
+        """True when the Node is there and its condition Ready is True."""
+        answer = self.http.get(f"/api/v1/nodes/{name}")
+        if answer.status != 200:
+            return False
+        conditions = answer.json["status"].get("conditions", ())
+        return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
+class VirtualNode:
+    """`kiln node` as the administrator, on the address of the API server; kill, stop, start again.
+
+    `more`: further options of the command.
+    """
+
+    def __init__(self, kube: Kube, folder: Path, *, name: str, more: tuple[str, ...] = ()) -> None:
+        self.name = name
+        self.folder = folder
+        self.log = folder / "node.log"
+        self.process: subprocess.Popen[bytes] | None = None
+        self._kube = kube
+        self._more = more
+
+    def start(self, *, timeout_s: float = 30.0) -> None:
+        """Start it and wait until its Node is Ready."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        argv = [KILN, "node", "--name", self.name, "--address", self._kube.address]
+        argv += ["--data", str(self.folder / "data"), "--workdir", str(self.folder), *self._more]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                argv, stdout=log, stderr=log, env=self._kube.environment, cwd=self.folder
+            )
+        waiting.wait_until(self._ready, what=f"{self.name} is Ready", timeout_s=timeout_s)
+
+    def _ready(self) -> bool:
+        assert self.process is not None
+        code = self.process.poll()
+        if code is not None:
+            text = self.log.read_text()[-4000:]
+            raise AssertionError(f"kiln node ended with {code}:\n{text}")
+        return self._kube.node_is_ready(self.name)
+
+    def kill(self) -> None:
+        """SIGKILL; its Pods' processes live on."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self, *, timeout_s: float = 25.0) -> int:
+        """SIGTERM; its exit code."""
+        assert self.process is not None
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise
