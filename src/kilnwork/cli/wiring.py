@@ -10,17 +10,19 @@ dispatcher, which until then hears how tasks ended → API server.
 
 import logging
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from kilnwork import controllers, version
-from kilnwork.cli import adapters
+from kilnwork.api import manager
+from kilnwork.cli import adapters, steps
 from kilnwork.controlplane import cluster
 from kilnwork.dispatch import hub, journal
 from kilnwork.kit import clock, ids
 from kilnwork.kube import client
-from kilnwork.server import api, gate, health, metrics
+from kilnwork.server import api, channel, gate, health, metrics
+from kilnwork.server import blobs as blob_server
 
 log = logging.getLogger(__name__)
 
@@ -30,9 +32,6 @@ WORKER_IMAGE = f"kilnwork/worker:{version.__version__}"
 
 NODE_GRACE_S = 10.0
 """Between SIGTERM and SIGKILL for Pods when the server stops: all must be over within 20 s."""
-
-Say = Callable[[str], None]
-Step = Callable[[], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +50,7 @@ class Server:
     `on_failure(text)` is called when a part ends that never should: then the process should stop.
     """
 
-    def __init__(self, settings: Settings, *, on_failure: Say) -> None:
+    def __init__(self, settings: Settings, *, on_failure: steps.Say) -> None:
         self._settings = settings
         self._on_failure = on_failure
         self._clock = clock.SystemClock()
@@ -62,18 +61,20 @@ class Server:
         )
         self._api = gate.Gate()
         self._metrics = gate.Gate()
+        self._channel = gate.Gate()
+        self._blobs = gate.Gate()
         self._client: client.Client
         self._controllers: controllers.Controllers
         self._hub: hub.Hub
-        self._starts: tuple[tuple[str, Step], ...] = (
-            ("API server", self._start_plane),
-            ("dispatcher", self._start_dispatcher),
-            ("node", self._start_node),
-            ("controllers", self._start_controllers),
-            ("TaskCluster default", self._make_default),
+        self._steps = steps.Steps(
+            (
+                ("API server", self._start_plane),
+                ("dispatcher", self._start_dispatcher),
+                ("node", self._start_node),
+                ("controllers", self._start_controllers),
+                ("TaskCluster default", self._make_default),
+            )
         )
-        self._stops: list[tuple[str, Step]] = []
-        self._waiting_for: dict[str, str | None] = {n: "has not started" for n, _ in self._starts}
         self._mount()
 
     @property
@@ -92,36 +93,27 @@ class Server:
             self._plane.mount(path, checks)
         self._plane.mount("/v1", self._api)
         self._plane.mount("/metrics", self._metrics)
+        self._plane.mount(manager.CHANNEL_PATH, self._channel, asks=False)
+        self._plane.mount("/blobs", self._blobs, asks=False)
 
     def _checks(self) -> dict[str, str | None]:
         """By name of each part, what it waits for; an unwritable journal is not ready."""
-        checks = dict(self._waiting_for)
+        checks = dict(self._steps.waiting_for)
         if checks["dispatcher"] is None and self._hub.trouble is not None:
             checks["dispatcher"] = f"cannot write its journal: {self._hub.trouble}"
         return checks
 
-    async def start(self, *, say: Say) -> None:
+    async def start(self, *, say: steps.Say) -> None:
         """Be ready when this returns; whatever happens, call `stop` afterwards.
 
         Raises KilnError that a person can act on: folder or port in use, journal unreadable.
         """
-        for name, start in self._starts:
-            say(f"starting: {name}")
-            self._waiting_for[name] = "is starting"
-            await start()
-            self._waiting_for[name] = None
+        await self._steps.start(say=say)
         self._plane.publish(epoch=self._hub.epoch, channel=cluster.Channel(unix=str(self._socket)))
 
-    async def stop(self, *, say: Say) -> None:
+    async def stop(self, *, say: steps.Say) -> None:
         """Stop what has started, last first; a part that fails does not keep the others."""
-        self._waiting_for |= dict.fromkeys(self._waiting_for, "is stopping")
-        while self._stops:
-            name, stop = self._stops.pop()
-            say(f"stopping: {name}")
-            try:
-                await stop()
-            except Exception:
-                log.exception("part did not stop", extra={"part": name})
+        await self._steps.stop(say=say)
 
     @property
     def _socket(self) -> Path:
@@ -129,14 +121,14 @@ class Server:
 
     async def _start_plane(self) -> None:
         await self._plane.start()
-        self._stops.append(("API server", self._plane.stop))
+        self._steps.then("API server", self._plane.stop)
 
     async def _start_dispatcher(self) -> None:
         self._client = client.Client(
             self._plane.admin_config(), user_agent="kiln-manager", time=self._clock
         )
         await self._client.__aenter__()
-        self._stops.append(("client", lambda: self._client.__aexit__(None, None, None)))
+        self._steps.then("client", lambda: self._client.__aexit__(None, None, None))
         self._controllers = controllers.Controllers(
             self._client,
             controllers.Settings(
@@ -155,10 +147,11 @@ class Server:
         blobs = data / "blobs"
         blobs.mkdir(mode=0o700, exist_ok=True)
         store = journal.Journal(data / "journal.db")
+        verifier = adapters.ChannelVerifier(self._controllers.verifier, self._plane)
         self._hub = hub.Hub(
             store,
             clock=self._clock,
-            verifier=adapters.ChannelVerifier(self._controllers.verifier, self._plane),
+            verifier=verifier,
             logs_dir=data / "logs",
             entropy=ids.system_entropy(),
             options=hub.Options(
@@ -166,7 +159,7 @@ class Server:
             ),
         )
         await self._hub.start(self._socket)
-        self._stops.append(("dispatcher", self._hub.stop))
+        self._steps.then("dispatcher", self._hub.stop)
         reader = adapters.HubJournal(self._hub, store.path)
         rights = adapters.RbacRights(self._plane.authorizer)
         clusters = adapters.KnownClusters(self._hub, self._plane)
@@ -174,15 +167,17 @@ class Server:
             reader, rights, clusters, channel=str(self._socket), time=self._clock
         )
         self._metrics.app = metrics.app(self._samples)
+        self._channel.app = channel.Channel(self._hub.new_link)
+        self._blobs.app = blob_server.Blobs(blobs, verifier)
 
         async def close() -> None:
-            self._api.app = self._metrics.app = None
+            self._api.app = self._metrics.app = self._channel.app = self._blobs.app = None
             reader.close()
 
-        self._stops.append(("REST API", close))
+        self._steps.then("REST API", close)
 
     async def _start_node(self) -> None:
-        self._stops.append(("node and its Pods", self._stop_node))
+        self._steps.then("node and its Pods", self._stop_node)
         await self._plane.start_node()
 
     async def _stop_node(self) -> None:
@@ -191,13 +186,13 @@ class Server:
 
     async def _start_controllers(self) -> None:
         await self._controllers.start(self._hub)
-        self._stops.append(("controllers", self._controllers.stop))
+        self._steps.then("controllers", self._controllers.stop)
 
     async def _make_default(self) -> None:
         await controllers.ensure_default(self._client, slots=self._settings.slots)
 
     def _fail(self, name: str, error: BaseException) -> None:
-        self._waiting_for[name] = f"has failed: {error}"
+        self._steps.failed(name, error)
         self._on_failure(f"{name}: {error}")
 
     def _samples(self) -> Iterator[metrics.Sample]:

@@ -107,7 +107,7 @@ class ControlPlane:
         self.node: local.LocalNode | None = None
         self.port = 0
         self._lock = lock.DirectoryLock(self.data_dir)
-        self._mounts: list[tuple[str, requests.App]] = []
+        self._mounts: list[app.Mount] = []
         self._stops: list[tuple[str, Callable[[], Awaitable[None]]]] = []
 
     @property
@@ -120,9 +120,9 @@ class ControlPlane:
         """URL of all but Kubernetes, over plain http."""
         return f"http://{ports.HOST}:{self.port + 1}"
 
-    def mount(self, prefix: str, mounted: requests.App) -> None:
-        """Serve an ASGI app under a path prefix on both ports."""
-        self._mounts.append((prefix, mounted))
+    def mount(self, prefix: str, mounted: requests.App, *, asks: bool = True) -> None:
+        """Serve an ASGI app under a path prefix on both ports; `asks`: see `app.Mount`."""
+        self._mounts.append(app.Mount(prefix, mounted, asks))
 
     async def start(self) -> None:
         """Serve Kubernetes: clients may come when this returns; there is no node yet.

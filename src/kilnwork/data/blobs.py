@@ -131,7 +131,19 @@ class Blobs:
     def open(self, digest: bytes) -> int:
         """A descriptor of its file, for reading some of it; checked and raising as `get`."""
         self.get(digest)
-        return self._open(digest)
+        return self.descriptor(digest)
+
+    def descriptor(self, digest: bytes) -> int:
+        """As `open`, unchecked: for those who pass the content on to somebody who checks it."""
+        path = self.path(digest)
+        for place in (path, self._aside(digest), path):
+            with contextlib.suppress(FileNotFoundError):
+                return os.open(place, os.O_RDONLY | os.O_CLOEXEC)
+        raise errors.BlobMissing(
+            f"blob {text(digest)} is not in {self.folder}: nothing referred to it for an hour, or "
+            "somebody removed it. Make the value again, and keep its Ref, or a task that uses it, "
+            "for as long as it is needed"
+        )
 
     def touch(self, digest: bytes) -> bool:
         """Renew it: the collector leaves it alone for another hour. False if there is none."""
@@ -213,19 +225,8 @@ class Blobs:
         path = self.path(digest)
         return path.with_name(path.name + _ASIDE)
 
-    def _open(self, digest: bytes) -> int:
-        path = self.path(digest)
-        for place in (path, self._aside(digest), path):
-            with contextlib.suppress(FileNotFoundError):
-                return os.open(place, os.O_RDONLY | os.O_CLOEXEC)
-        raise errors.BlobMissing(
-            f"blob {text(digest)} is not in {self.folder}: nothing referred to it for an hour, or "
-            "somebody removed it. Make the value again, and keep its Ref, or a task that uses it, "
-            "for as long as it is needed"
-        )
-
     def _read(self, digest: bytes, *, private: bool) -> tuple[memoryview, _Seen]:
-        descriptor = self._open(digest)
+        descriptor = self.descriptor(digest)
         try:
             stat = os.fstat(descriptor)
             seen = _Seen(stat.st_ino, stat.st_size, stat.st_mtime_ns)
@@ -276,6 +277,11 @@ class Writer:
         view = _flat(part)
         self._hash.update(view)
         self.write_unhashed(view)
+
+    @property
+    def digest(self) -> bytes:
+        """Of what was written so far."""
+        return self._hash.digest()
 
     def commit(self) -> tuple[bytes, int]:
         """The blob is there now; returns its digest and size. Raises `BlobNotWritten`."""

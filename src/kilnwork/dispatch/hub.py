@@ -1,6 +1,7 @@
 """The hub: where controllers, server, workers and drivers meet the dispatcher.
 
-Controllers submit, kill and follow changes; agents, slots and drivers connect over a Unix socket.
+Controllers submit, kill and follow changes; agents, slots and drivers connect over a Unix socket,
+or by whatever else listens and gives each connection a `new_link`.
 The hub does the I/O and decides nothing: `machine` does, and `core` keeps machine and store in
 step. Everything a caller is told is kept: on disk, if the store is a journal.
 """
@@ -145,11 +146,11 @@ class Hub:
             loop = asyncio.get_running_loop()
             if isinstance(where, Path):
                 _make_room(where)
-                self._server = await loop.create_unix_server(self._new_link, str(where))
+                self._server = await loop.create_unix_server(self.new_link, str(where))
                 _seal(where)
                 self._socket = where
             else:
-                self._server = await loop.create_unix_server(self._new_link, sock=where)
+                self._server = await loop.create_unix_server(self.new_link, sock=where)
             self._crew.start("retention", self._retention.run())
         except BaseException:
             self._core.close()
@@ -337,6 +338,13 @@ class Hub:
         mem = self._core.machine.memory
         return bool(mem.tasks) and any(worker.ready for worker in mem.workers.values())
 
+    def new_link(self) -> links.Link:
+        """The protocol of one more connection, from wherever it comes."""
+        self._link_numbers += 1
+        link = links.Link(self, self._link_numbers)
+        self._links[link.number] = link
+        return link
+
     def hello(self, link: links.Link, message: messages.AnyHello) -> None:
         """`links.Owner`: check who it is, then let the machine decide what it keeps."""
         self._gate.check(link, message)
@@ -392,12 +400,6 @@ class Hub:
         """`core.Carrier`: the store cannot go on."""
         self._disconnect(errors.HubStopped(f"the dispatcher failed: {error}"))
         self._on_failure(error)
-
-    def _new_link(self) -> links.Link:
-        self._link_numbers += 1
-        link = links.Link(self, self._link_numbers)
-        self._links[link.number] = link
-        return link
 
     def _believed(self, link: links.Link, message: messages.AnyHello) -> None:
         if link.number in self._links:

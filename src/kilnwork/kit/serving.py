@@ -59,9 +59,9 @@ class Hijacked:
         """
         self.transport.set_protocol(protocol)
         protocol.connection_made(self.transport)
+        self.transport.resume_reading()  # nothing is read before this turn of the loop is over
         if self.early:
             protocol.data_received(self.early)
-        self.transport.resume_reading()
 
 
 Hijack = Callable[[], Hijacked]

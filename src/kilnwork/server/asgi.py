@@ -4,7 +4,7 @@ Used by every module of this room; no routing and no knowledge of tasks.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 from urllib import parse
@@ -69,12 +69,19 @@ def request(scope: Scope, receive: Receive) -> Request:
     return Request(scope["method"], scope["path"], query, scope.get("kiln.user"), receive)
 
 
-async def start(send: Send, status: int, content_type: str, *, length: int | None = None) -> None:
-    """Send status and headers; never cached, never guessed at by a browser.
+async def start(
+    send: Send,
+    status: int,
+    content_type: str,
+    *,
+    length: int | None = None,
+    more: Iterable[tuple[bytes, bytes]] = (),
+) -> None:
+    """Send status and headers, `more` among them; never cached, never guessed at by a browser.
 
     `length` of the body, None when it comes bit by bit.
     """
-    headers = [] if length is None else [(b"content-length", str(length).encode())]
+    headers = [*more] if length is None else [*more, (b"content-length", str(length).encode())]
     await send(
         {
             "type": "http.response.start",
@@ -94,9 +101,16 @@ async def body(send: Send, data: bytes, *, more: bool = False) -> None:
     await send({"type": "http.response.body", "body": data, "more_body": more})
 
 
-async def whole(send: Send, status: int, content_type: str, data: bytes) -> None:
-    """Send a whole answer."""
-    await start(send, status, content_type, length=len(data))
+async def whole(
+    send: Send,
+    status: int,
+    content_type: str,
+    data: bytes,
+    *,
+    more: Iterable[tuple[bytes, bytes]] = (),
+) -> None:
+    """Send a whole answer; `more` headers with it."""
+    await start(send, status, content_type, length=len(data), more=more)
     await body(send, data)
 
 
@@ -121,4 +135,4 @@ async def problem(send: Send, error: errors.HttpError) -> None:
         "message": str(error),
     }
     data = msgspec.json.encode(document) + b"\n"
-    await whole(send, error.status, "application/problem+json", data)
+    await whole(send, error.status, "application/problem+json", data, more=error.headers)

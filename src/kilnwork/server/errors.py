@@ -11,6 +11,7 @@ class HttpError(errors.KilnError):
 
     status = 500
     reason = "InternalError"
+    headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
 class BadRequest(HttpError):
@@ -53,6 +54,21 @@ class Conflict(HttpError):
 
     status = 409
     reason = "Conflict"
+
+
+class TooLarge(HttpError):
+    """There is no room for this."""
+
+    status = 507
+    reason = "InsufficientStorage"
+
+
+class UpgradeRequired(HttpError):
+    """This path speaks kilnwork-channel: send `Connection: Upgrade, Upgrade: kilnwork-channel`."""
+
+    status = 426
+    reason = "UpgradeRequired"
+    headers = ((b"connection", b"Upgrade"), (b"upgrade", b"kilnwork-channel"))
 
 
 class NotReady(HttpError):

@@ -8,6 +8,7 @@ routes; what happens is in `crud`, `deletion`, `lists`, `watching` and `subresou
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import msgspec
 
@@ -45,10 +46,21 @@ OPEN_PATHS = ("/healthz", "/readyz", "/livez", "/version")
 
 _NEED_A_NAME = ("update", "patch")
 
-Mounts = Sequence[tuple[str, requests.App]]
-"""(path prefix, ASGI app), first match wins; read at each request, so that it may grow.
 
-The app sees the whole path, and the user in `scope["kiln.user"]`."""
+class Mount(NamedTuple):
+    """An ASGI app under a path prefix; it sees the whole path.
+
+    `asks`: only users with a credential get there, who are in `scope["kiln.user"]`; without, the
+    app checks by itself who comes.
+    """
+
+    prefix: str
+    app: requests.App
+    asks: bool = True
+
+
+Mounts = Sequence[Mount]
+"""First match wins; read at each request, so that it may grow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,14 +113,14 @@ class _App:
     ) -> None:
         path: str = scope["path"]
         mounted = self._mounted(path)
-        if _is_open(path):
+        if _is_open(path) or (mounted is not None and not mounted.asks):
             scope["kiln.user"] = authn.ANONYMOUS
-            await (mounted or _open_path)(scope, receive, send)
+            await (mounted.app if mounted is not None else _open_path)(scope, receive, send)
             return
         user = await self._authenticate(scope)
         if mounted is not None:
             scope["kiln.user"] = user
-            await mounted(scope, receive, send)
+            await mounted.app(scope, receive, send)
             return
         if not self._kubernetes:
             raise statuses.unknown_path()
@@ -123,10 +135,10 @@ class _App:
         else:
             await _Resources(self._parts, request, send).answer()
 
-    def _mounted(self, path: str) -> requests.App | None:
-        for prefix, app in self._mounts:
-            if path == prefix or path.startswith(prefix.rstrip("/") + "/"):
-                return app
+    def _mounted(self, path: str) -> Mount | None:
+        for mount in self._mounts:
+            if path == mount.prefix or path.startswith(mount.prefix.rstrip("/") + "/"):
+                return mount
         return None
 
     async def _authenticate(self, scope: requests.Scope) -> authn.User:

@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509 import oid
 
+from kilnwork.api import manager
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import errors, paths
 
@@ -35,6 +36,7 @@ SERVER_NAMES = (
     "kubernetes.default.svc",
     "127.0.0.1",
     "::1",
+    manager.SERVER_NAME,
 )
 
 

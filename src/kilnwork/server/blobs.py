@@ -1,0 +1,187 @@
+"""`/blobs/NAMESPACE/sha256:DIGEST`: large values, for workers and drivers that share no folder.
+
+Mounted by the composition roots; `data.remote` is the client. GET and HEAD read, PUT keeps what has
+that digest (201 when it is on disk), POST renews (204; see `data.blobs`: the time of a blob is its
+pin). Who comes is checked here: a worker shows its cluster and the token of that, a driver a token
+with which it may submit calls in the namespace; both then read and write that namespace, no other.
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from kilnwork.api import manager, names
+from kilnwork.channel import errors as channel_errors
+from kilnwork.channel import ports
+from kilnwork.data import blobs
+from kilnwork.data import errors as data_errors
+from kilnwork.kit import errors as kit_errors
+from kilnwork.server import asgi, errors
+
+PIECE_BYTES = 256 << 10
+"""Read, written and hashed at once, in a thread: less would cost more to hand over than to do."""
+
+STALL_S = 60.0
+"""A caller that neither sends nor reads for so long is cut off."""
+
+_TOKEN = manager.TOKEN_HEADER.lower().encode()
+_CLUSTER = manager.CLUSTER_HEADER.lower().encode()
+_TYPE = "application/octet-stream"
+
+
+class _Call(NamedTuple):
+    """One request for a blob."""
+
+    kept: blobs.Blobs
+    digest: bytes
+    receive: asgi.Receive
+    send: asgi.Send
+
+
+class Blobs:
+    """The app. `root`: the folders of blobs by namespace, those of the hub."""
+
+    def __init__(self, root: Path, verifier: ports.TokenVerifier) -> None:
+        self._root = root
+        self._verifier = verifier
+        self._kept: dict[str, blobs.Blobs] = {}
+        self._methods: dict[str, Callable[[_Call], Awaitable[None]]] = {
+            "GET": _read,
+            "HEAD": _head,
+            "PUT": _write,
+            "POST": _renew,
+        }
+
+    async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            return
+        try:
+            namespace, digest = _address(scope["path"])
+            answer = self._methods.get(scope["method"])
+            if answer is None:
+                raise errors.MethodNotAllowed
+            await self._check(dict(scope["headers"]), namespace)
+            await answer(_Call(self._of(namespace), digest, receive, send))
+        except errors.HttpError as error:
+            await asgi.problem(send, error)
+        except data_errors.BlobNotWritten as error:
+            await asgi.problem(send, errors.TooLarge(str(error)))
+
+    def _of(self, namespace: str) -> blobs.Blobs:
+        return self._kept.setdefault(namespace, blobs.Blobs(self._root / namespace, durable=True))
+
+    async def _check(self, headers: dict[bytes, bytes], namespace: str) -> None:
+        """Raises what to answer to somebody who may not."""
+        token = _token(headers)
+        cluster = headers.get(_CLUSTER, b"").decode("latin-1")
+        try:
+            if not cluster:
+                good = await self._verifier.verify_driver(namespace, token)
+            else:
+                of, _, name = cluster.partition("/")
+                good = of == namespace and await self._verifier.verify(of, name, token)
+        except channel_errors.LinkRefused as error:
+            raise errors.Forbidden(error.message) from error
+        except kit_errors.KilnError as error:
+            raise errors.NotReady(str(error)) from error
+        if not good:
+            raise errors.Unauthorized
+
+
+def _token(headers: dict[bytes, bytes]) -> str:
+    token = headers.get(_TOKEN)
+    if token is None:
+        scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
+        token = token if scheme.lower() == b"bearer" else b""
+    if not token.strip():
+        raise errors.Unauthorized
+    return token.strip().decode("latin-1")
+
+
+def _address(path: str) -> tuple[str, bytes]:
+    parts = path.strip("/").split("/")
+    if len(parts) != 3 or not names.is_dns_label(parts[1]):
+        raise errors.NotFound("blobs are at /blobs/NAMESPACE/sha256:DIGEST")
+    try:
+        return parts[1], blobs.parse(parts[2])
+    except ValueError as error:
+        raise errors.BadRequest(str(error)) from error
+
+
+def _open(call: _Call) -> int:
+    try:
+        return call.kept.descriptor(call.digest)
+    except data_errors.BlobMissing as error:
+        raise errors.NotFound(
+            f"there is no blob {blobs.text(call.digest)}: nothing referred to it for an hour, or "
+            "it was never put here"
+        ) from error
+
+
+async def _head(call: _Call) -> None:
+    descriptor = _open(call)
+    size = os.fstat(descriptor).st_size
+    os.close(descriptor)
+    await asgi.start(call.send, 200, _TYPE, length=size)
+    await asgi.body(call.send, b"")
+
+
+async def _read(call: _Call) -> None:
+    """The digest is checked by whoever reads it."""
+    descriptor = _open(call)
+    try:
+        size, at = os.fstat(descriptor).st_size, 0
+        await asgi.start(call.send, 200, _TYPE, length=size)
+        while at < size:
+            piece = await asyncio.to_thread(os.pread, descriptor, PIECE_BYTES, at)
+            if not piece:
+                raise errors.HttpError(f"blob {blobs.text(call.digest)} was cut short")
+            at += len(piece)
+            async with asyncio.timeout(STALL_S):
+                await asgi.body(call.send, piece, more=at < size)
+        if not size:
+            await asgi.body(call.send, b"")
+    finally:
+        os.close(descriptor)
+
+
+async def _write(call: _Call) -> None:
+    """Nobody sees anything of it until all is there, is what the path says, and is on disk."""
+    with call.kept.writer() as new:
+        async for piece in _pieces(call.receive):
+            await asyncio.to_thread(new.write, piece)
+        if new.digest != call.digest:
+            raise errors.BadRequest(
+                f"the content is {blobs.text(new.digest)}, not {blobs.text(call.digest)}"
+            )
+        await asyncio.to_thread(new.commit)
+    await asgi.whole(call.send, 201, _TYPE, b"")
+
+
+async def _renew(call: _Call) -> None:
+    if not call.kept.touch(call.digest):
+        raise errors.NotFound(f"there is no blob {blobs.text(call.digest)}")
+    await asgi.start(call.send, 204, _TYPE)
+    await asgi.body(call.send, b"")
+
+
+async def _pieces(receive: asgi.Receive) -> AsyncIterator[bytes]:
+    """The body in pieces worth the trouble. Raises BadRequest when the caller leaves or stalls."""
+    waiting = bytearray()
+    more = True
+    while more:
+        try:
+            async with asyncio.timeout(STALL_S):
+                message = await receive()
+        except TimeoutError as error:
+            raise errors.BadRequest(f"nothing came for {STALL_S:g} s") from error
+        if message["type"] == "http.disconnect":
+            raise errors.BadRequest("the caller has hung up")
+        waiting += message.get("body", b"")
+        more = message.get("more_body", False)
+        if len(waiting) >= PIECE_BYTES or not more:
+            yield bytes(waiting)
+            waiting.clear()
