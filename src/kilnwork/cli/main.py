@@ -32,6 +32,7 @@ COMMANDS: dict[str, Entry] = {
     "status": Entry(
         "Server", "Show server, nodes, clusters and how many tasks are in which state."
     ),
+    "install": Entry("Server", "Print the manifests of a manager for a Kubernetes cluster."),
     "manager": Entry("Server", "Run the manager of a Kubernetes cluster."),
     "node": Entry("Server", "Attach this machine to a Kubernetes cluster as a node."),
     "run": Entry("Tasks", "Run a command as a Task; --watch follows it to its end."),

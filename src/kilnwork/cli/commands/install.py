@@ -1,0 +1,242 @@
+"""`kiln install`: print the manifests of a manager for a Kubernetes cluster.
+
+Only options and their checks; the objects are made in `installing`. Talks to no server.
+"""
+
+import re
+from typing import Any
+
+import click
+import msgspec
+import yaml
+
+from kilnwork.api import manager, names
+from kilnwork.cli import render
+from kilnwork.cli.installing import everything, settings
+
+_QUANTITY = re.compile(r"[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?")
+_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+
+
+class Quantity(click.ParamType):  # type: ignore[type-arg]  # generic only since click 8.4
+    """A quantity of Kubernetes, such as 10Gi."""
+
+    name = "QUANTITY"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
+        """The text."""
+        if not _QUANTITY.fullmatch(str(value)):
+            self.fail(f"{value!r} is no quantity: write 500m, 2, 512Mi or 10Gi", param, ctx)
+        return str(value)
+
+
+class Pair(click.ParamType):  # type: ignore[type-arg]  # generic only since click 8.4
+    """KEY=VALUE."""
+
+    name = "KEY=VALUE"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        """The two."""
+        key, equals, text = str(value).partition("=")
+        if not key or not equals:
+            self.fail(f"{value!r}: write KEY=VALUE", param, ctx)
+        return key, text
+
+
+class Toleration(click.ParamType):  # type: ignore[type-arg]  # generic only since click 8.4
+    """KEY[=VALUE][:EFFECT], as kubectl writes a taint."""
+
+    name = "KEY[=VALUE][:EFFECT]"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> settings.Toleration:
+        """The toleration."""
+        pair, _, effect = str(value).partition(":")
+        key, _, text = pair.partition("=")
+        if not key or (effect and effect not in _EFFECTS):
+            known = ", ".join(_EFFECTS)
+            self.fail(f"{value!r}: write KEY[=VALUE][:EFFECT]; effects are {known}", param, ctx)
+        return settings.Toleration(key=key, value=text, effect=effect)
+
+
+def _label(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
+    """A namespace's name, or several."""
+    for name in (value,) if isinstance(value, str) else value:
+        if name != names.dns_label(name):
+            raise click.BadParameter(f"{name!r} cannot be the name of a namespace", ctx, param)
+    return value
+
+
+@click.command()
+@click.option(
+    "-n",
+    "--namespace",
+    metavar="NS",
+    default=manager.NAMESPACE,
+    show_default=True,
+    callback=_label,
+    help="Namespace of the manager; clients find another one by KILN_MANAGER_NAMESPACE.",
+)
+@click.option(
+    "--image",
+    default=settings.IMAGE,
+    show_default=True,
+    help="Image of the manager.",
+    metavar="IMAGE",
+)
+@click.option(
+    "--worker-image",
+    metavar="IMAGE",
+    help="Image of worker Pods whose TaskCluster names none; default that of the manager.",
+)
+@click.option(
+    "--worker-python",
+    metavar="PATH",
+    default="python3",
+    show_default=True,
+    help="The Python of the worker image that has kilnwork.",
+)
+@click.option(
+    "--pull-policy",
+    type=click.Choice(["Always", "IfNotPresent", "Never"]),
+    help="imagePullPolicy of the manager; default what Kubernetes makes of the tag.",
+)
+@click.option(
+    "--pull-secret",
+    "pull_secrets",
+    multiple=True,
+    metavar="NAME",
+    help="A Secret for the registry.",
+)
+@click.option(
+    "--advertise",
+    metavar="HOST:PORT",
+    help="Where workers connect; default the Service's DNS name and port.",
+)
+@click.option(
+    "--storage",
+    type=click.Choice(settings.STORAGES),
+    default="pvc",
+    show_default=True,
+    help="Where the journal is: a claim, a folder that ends with the Pod, a folder of the node.",
+)
+@click.option(
+    "--storage-size", type=Quantity(), default="10Gi", show_default=True, help="Size of the claim."
+)
+@click.option(
+    "--storage-class", metavar="NAME", help="Class of the claim; default that of the cluster."
+)
+@click.option("--host-path", metavar="DIR", help="The folder for --storage hostPath.")
+@click.option(
+    "--node-selector", type=Pair(), multiple=True, help="A label that its node must have."
+)
+@click.option(
+    "--toleration", "tolerations", type=Toleration(), multiple=True, help="A taint to put up with."
+)
+@click.option("--priority-class", metavar="NAME", help="PriorityClass of its Pod.")
+@click.option(
+    "--cpu", type=Quantity(), default="250m", show_default=True, help="CPU that it requests."
+)
+@click.option(
+    "--memory",
+    type=Quantity(),
+    default="512Mi",
+    show_default=True,
+    help="Memory that it requests, and may use at most.",
+)
+@click.option(
+    "--drivers-in",
+    multiple=True,
+    metavar="NS",
+    callback=_label,
+    help="A namespace whose Python programs get tokens of ServiceAccount kilnwork-driver.",
+)
+@click.option(
+    "--only",
+    "parts",
+    type=click.Choice(settings.PARTS),
+    multiple=True,
+    help="Print only this part; may be given more than once.",
+)
+@click.option("--log-text", is_flag=True, help="Let it log for people instead of as JSON.")
+@click.option("-v", "--verbose", count=True, help="Let it log more.")
+@click.option(
+    "-o",
+    "--output",
+    "form",
+    type=click.Choice(["yaml", "json"]),
+    default="yaml",
+    show_default=True,
+    help="Form of the output.",
+)
+def command(form: str, **given: Any) -> None:
+    """Print everything that a Kubernetes cluster needs to run tasks; nothing is changed by this.
+
+    \b
+    kiln install --image registry.example/kilnwork:0.1.0 | kubectl apply -f -
+    kiln install --image registry.example/kilnwork:0.1.0 | kubectl diff -f -
+    kubectl -n kilnwork-system rollout status statefulset/kilnwork-manager
+
+    The same options print the same text: keep it in a repository. Three parts: `crds` has the kinds
+    and the policy that keeps TaskObjects as they are, `rights` the accounts and roles
+    (docs/reference/rights.md says what each is for), `manager` its Service and StatefulSet.
+
+    \b
+    Upgrade:   the same line with the new image. Workers keep their tasks meanwhile.
+    Uninstall: kiln install --only manager --only rights | kubectl delete -f -
+               kiln install --only crds | kubectl delete -f -   deletes all Tasks too
+    """
+    click.echo(text(everything.objects(_settings(given)), form), nl=False)
+
+
+def text(objects: list[dict[str, Any]], form: str) -> str:
+    """Several YAML documents, or one List in JSON."""
+    if form == "json":
+        return render.json_text({"apiVersion": "v1", "kind": "List", "items": objects})
+    return "---\n".join(_yaml(one) for one in objects)
+
+
+def _yaml(value: dict[str, Any]) -> str:
+    """In the order in which people write objects: apiVersion, kind, metadata, the rest."""
+    plain = msgspec.to_builtins(value)
+    found: str = yaml.safe_dump(plain, sort_keys=False, default_flow_style=False, width=100)
+    return found
+
+
+def _settings(given: dict[str, Any]) -> settings.Settings:
+    if (given["storage"] == "hostPath") != bool(given["host_path"]):
+        raise click.UsageError("--storage hostPath and --host-path DIR belong together")
+    if given["host_path"] and not given["host_path"].startswith("/"):
+        raise click.UsageError("--host-path must begin with /")
+    parts = tuple(part for part in settings.PARTS if part in (given["parts"] or settings.PARTS))
+    return settings.Settings(
+        namespace=given["namespace"],
+        image=given["image"],
+        worker_image=given["worker_image"],
+        worker_python=given["worker_python"],
+        pull_policy=given["pull_policy"],
+        pull_secrets=given["pull_secrets"],
+        advertise=given["advertise"],
+        volume=settings.Volume(
+            storage=given["storage"],
+            size=given["storage_size"],
+            class_name=given["storage_class"],
+            host_path=given["host_path"] or "",
+        ),
+        place=settings.Place(
+            node_selector=dict(sorted(given["node_selector"])),
+            tolerations=given["tolerations"],
+            priority_class=given["priority_class"],
+        ),
+        requests={"cpu": given["cpu"], "memory": given["memory"]},
+        limits={"memory": given["memory"]},
+        log_json=not given["log_text"],
+        verbosity=1 + given["verbose"],
+        drivers_in=given["drivers_in"],
+        parts=parts,
+    )

@@ -1,0 +1,43 @@
+"""All objects of an installation, in an order in which each may be applied."""
+
+from collections.abc import Iterator
+
+import yaml
+
+from kilnwork.api import crd, meta
+from kilnwork.cli.installing import policy, rights, settings, workload
+
+_RESTRICTED = "pod-security.kubernetes.io/enforce"
+
+
+def objects(chosen: settings.Settings) -> list[meta.JsonObject]:
+    """Namespace first, the manager last."""
+    return list(_objects(chosen))
+
+
+def _objects(chosen: settings.Settings) -> Iterator[meta.JsonObject]:
+    if chosen.parts != ("crds",):
+        yield _namespace(chosen)
+    if "crds" in chosen.parts:
+        for path in sorted(crd.DIRECTORY.glob("*.yaml")):
+            yield yaml.safe_load(path.read_text("utf-8"))
+        yield from policy.objects()
+    if "rights" in chosen.parts:
+        yield from rights.manager_account(chosen.namespace)
+        yield from rights.users(chosen.namespace)
+        for namespace in chosen.drivers_in:
+            yield from rights.drivers(namespace)
+    if "manager" in chosen.parts:
+        yield workload.service(chosen)
+        yield workload.stateful_set(chosen)
+
+
+def _namespace(chosen: settings.Settings) -> meta.JsonObject:
+    labels = rights.labels()
+    if chosen.volume.storage != "hostPath":  # the standards below `privileged` forbid that
+        labels[_RESTRICTED] = "restricted"
+    return {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": chosen.namespace, "labels": labels},
+    }

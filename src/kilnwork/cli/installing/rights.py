@@ -1,0 +1,340 @@
+"""Who may do what in a cluster, and why: the manager, and people and programs that use it.
+
+One table makes the roles of `kiln install` and, run as a program, docs/reference/rights.md
+(`make docs`). A verb is here because the code asks it; a test runs the manager under exactly these
+rights and expects no refusal.
+"""
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from kilnwork.api import manager, meta, resource
+
+RBAC = "rbac.authorization.k8s.io"
+MANAGER = "kilnwork-manager"
+"""Name of the manager's ServiceAccount and of its roles."""
+
+DRIVER = manager.DRIVER_ACCOUNT
+PROXY = "kilnwork-proxy"
+_AGGREGATE = "rbac.authorization.k8s.io/aggregate-to-"
+_OURS = resource.GROUP
+
+
+class Right(msgspec.Struct, frozen=True, kw_only=True):
+    """One rule of a role, and what it is for."""
+
+    group: str = ""
+    resources: tuple[str, ...]
+    verbs: tuple[str, ...]
+    why: str
+    names: tuple[str, ...] = ()
+
+    def rule(self) -> meta.JsonObject:
+        """rbac/v1 PolicyRule."""
+        rule: meta.JsonObject = {
+            "apiGroups": [self.group],
+            "resources": list(self.resources),
+            "verbs": list(self.verbs),
+        }
+        if self.names:
+            rule["resourceNames"] = list(self.names)
+        return rule
+
+
+_FOLLOW = ("list", "watch")
+
+EVERYWHERE: tuple[Right, ...] = (
+    Right(
+        group=_OURS,
+        resources=("tasks", "taskobjects", "taskclusters"),
+        verbs=_FOLLOW,
+        why="Follows what users declare.",
+    ),
+    Right(
+        group=_OURS,
+        resources=("tasks/status", "taskclusters/status"),
+        verbs=("update",),
+        why="Writes state, reason and counts; nobody else does.",
+    ),
+    Right(
+        group=_OURS,
+        resources=("tasks",),
+        verbs=("delete",),
+        why="Removes Tasks whose `ttlSecondsAfterFinished` is over.",
+    ),
+    Right(
+        group=_OURS,
+        resources=("taskobjects",),
+        verbs=("create", "get", "delete"),
+        why="Makes the `outputObject` of a Task; a new run replaces that of the run before.",
+    ),
+    Right(
+        group=_OURS,
+        resources=("taskclusters/finalizers",),
+        verbs=("update",),
+        why=(
+            "Owns Pods and Secrets in the name of a TaskCluster with `blockOwnerDeletion`, where "
+            "the admission plugin OwnerReferencesPermissionEnforcement is on."
+        ),
+    ),
+    Right(
+        resources=("pods",),
+        verbs=(*_FOLLOW, "create", "get", "delete"),
+        why=(
+            "Makes and ends worker Pods. Follows only those labelled "
+            "`app.kubernetes.io/managed-by=kilnwork`; asks for one by name before it gives its "
+            "worker up."
+        ),
+    ),
+    Right(
+        resources=("secrets",),
+        verbs=(*_FOLLOW, "create", "get", "update"),
+        why=(
+            "Makes the Secret `CLUSTER-channel` of each TaskCluster, which only its worker Pods "
+            "mount, and compares what workers show with it. Follows only those labelled "
+            "`app.kubernetes.io/managed-by=kilnwork`."
+        ),
+    ),
+    Right(
+        resources=("serviceaccounts", "namespaces"),
+        verbs=_FOLLOW,
+        why=(
+            "Says what is missing before a Pod is refused, and makes Pods as soon as it is there; "
+            "tells drivers which namespaces there are."
+        ),
+    ),
+    Right(
+        resources=("events",),
+        verbs=("create", "patch"),
+        why="Tells of failures, retries, kills and long waits in `kubectl describe`.",
+    ),
+    Right(
+        group="authentication.k8s.io",
+        resources=("tokenreviews",),
+        verbs=("create",),
+        why="Asks whose token it is that a driver or a caller of the REST API shows.",
+    ),
+    Right(
+        group="authorization.k8s.io",
+        resources=("subjectaccessreviews",),
+        verbs=("create",),
+        why="Asks whether they may do to Tasks what they ask for.",
+    ),
+)
+"""The manager's, in every namespace."""
+
+AT_HOME: tuple[Right, ...] = (
+    Right(
+        group="coordination.k8s.io",
+        resources=("leases",),
+        verbs=("create",),
+        why="Makes the Lease by which one manager leads; a `create` cannot be bound to a name.",
+    ),
+    Right(
+        group="coordination.k8s.io",
+        resources=("leases",),
+        verbs=("get", "update"),
+        why="Takes, renews and gives up that Lease.",
+        names=(MANAGER,),
+    ),
+)
+"""The manager's, in its own namespace."""
+
+VIEW: tuple[Right, ...] = (
+    Right(
+        group=_OURS,
+        resources=("tasks", "tasks/log", "taskobjects", "taskclusters"),
+        verbs=("get", "list", "watch"),
+        why="See Tasks, their output and results: `kiln get`, `tasks`, `logs`, `why`, `wait`.",
+    ),
+)
+EDIT: tuple[Right, ...] = (
+    Right(
+        group=_OURS,
+        resources=("tasks", "taskobjects", "taskclusters"),
+        verbs=("create", "update", "patch", "delete", "deletecollection"),
+        why="Make, cancel, retry and delete them. Who may create Tasks may submit from Python.",
+    ),
+)
+DRIVE: tuple[Right, ...] = (
+    Right(
+        group=_OURS,
+        resources=("tasks",),
+        verbs=("create", "get", "list", "watch", "patch"),
+        why="Submit from Python, follow, cancel.",
+    ),
+    Right(
+        group=_OURS,
+        resources=("tasks/log", "taskclusters"),
+        verbs=("get", "list"),
+        why="Read output, find a TaskCluster.",
+    ),
+)
+PASS: tuple[Right, ...] = (
+    Right(
+        resources=("services/proxy",),
+        verbs=("get", "create", "update", "delete"),
+        why=(
+            "Reach the manager through the API server. The manager itself asks for a token and "
+            "for the rights above."
+        ),
+        names=(f"https:{manager.SERVICE}:{manager.PORT_NAME}",),
+    ),
+)
+
+
+def manager_account(namespace: str) -> Iterator[meta.JsonObject]:
+    """ServiceAccount of the manager, its roles, and their bindings."""
+    yield _object("v1", "ServiceAccount", MANAGER, namespace)
+    yield cluster_role(MANAGER, EVERYWHERE)
+    yield _binding("ClusterRoleBinding", MANAGER, "ClusterRole", (_account(MANAGER, namespace),))
+    yield _role(MANAGER, namespace, AT_HOME)
+    yield _binding(
+        "RoleBinding", MANAGER, "Role", (_account(MANAGER, namespace),), namespace=namespace
+    )
+
+
+def users(namespace: str) -> Iterator[meta.JsonObject]:
+    """Roles that Kubernetes adds to its own view, edit and admin, and the way to the manager."""
+    yield cluster_role("kilnwork-view", VIEW, aggregate=("view", "edit", "admin"))
+    yield cluster_role("kilnwork-edit", EDIT, aggregate=("edit", "admin"))
+    yield cluster_role(DRIVER, DRIVE)
+    yield _role(PROXY, namespace, PASS)
+    everybody = {"kind": "Group", "apiGroup": RBAC, "name": "system:authenticated"}
+    yield _binding("RoleBinding", PROXY, "Role", (everybody,), namespace=namespace)
+
+
+def drivers(namespace: str) -> Iterator[meta.JsonObject]:
+    """The account whose tokens drivers ask for in a namespace, and what it may do there."""
+    yield _object("v1", "ServiceAccount", DRIVER, namespace)
+    yield _binding(
+        "RoleBinding", DRIVER, "ClusterRole", (_account(DRIVER, namespace),), namespace=namespace
+    )
+
+
+def cluster_role(
+    name: str, rights: Iterable[Right], *, aggregate: Sequence[str] = ()
+) -> meta.JsonObject:
+    """A ClusterRole with these rights, added to those of Kubernetes that `aggregate` names."""
+    role = _object(f"{RBAC}/v1", "ClusterRole", name)
+    role["metadata"]["labels"] |= {f"{_AGGREGATE}{to}": "true" for to in aggregate}
+    role["rules"] = [right.rule() for right in rights]
+    return role
+
+
+def labels() -> dict[str, str]:
+    """Of every object that `kiln install` makes. Not `managed-by`: that is the manager's own."""
+    return {"app.kubernetes.io/name": "kilnwork", "app.kubernetes.io/part-of": "kilnwork"}
+
+
+def _object(version: str, kind: str, name: str, namespace: str = "") -> meta.JsonObject:
+    metadata = {"name": name, "labels": labels()}
+    if namespace:
+        metadata["namespace"] = namespace
+    return {"apiVersion": version, "kind": kind, "metadata": metadata}
+
+
+def _role(name: str, namespace: str, rights: Iterable[Right]) -> meta.JsonObject:
+    role = _object(f"{RBAC}/v1", "Role", name, namespace)
+    role["rules"] = [right.rule() for right in rights]
+    return role
+
+
+def _binding(
+    kind: str,
+    name: str,
+    role: str,
+    subjects: Sequence[meta.JsonObject],
+    *,
+    namespace: str = "",
+) -> meta.JsonObject:
+    binding = _object(f"{RBAC}/v1", kind, name, namespace)
+    binding["roleRef"] = {"apiGroup": RBAC, "kind": role, "name": name}
+    binding["subjects"] = list(subjects)
+    return binding
+
+
+def _account(name: str, namespace: str) -> meta.JsonObject:
+    return {"kind": "ServiceAccount", "name": name, "namespace": namespace}
+
+
+_INTRODUCTION = """\
+# Rights
+
+<!-- Written by `make docs` from kilnwork.cli.installing.rights. -->
+
+What the roles of [`kiln install`](commands.md#kiln-install) allow, and why. The manager runs under
+exactly these; a test on a real API server fails if it is ever refused.
+"""
+
+_MANAGER = f"""\
+## The manager
+
+ServiceAccount `{MANAGER}` in the manager's namespace.
+
+In every namespace (ClusterRole `{MANAGER}`):
+"""
+
+_NOTE = """\
+RBAC cannot select by label, so `list` on `secrets` covers more than the manager asks for: its
+requests name the label, and it keeps nothing else. Who may create Pods in a namespace, as the
+manager must, can mount that namespace's Secrets anyway: treat the manager's namespace as you treat
+`kube-system`.
+
+Worker Pods have no rights at all: no token is mounted, unless their TaskCluster names a
+`serviceAccountName`; then they have exactly that account's.
+
+In its own namespace (Role `kilnwork-manager`):
+"""
+
+_USERS = """\
+## Users
+
+| role | allows | for |
+|---|---|---|"""
+
+
+def page() -> str:
+    """The text of docs/reference/rights.md."""
+    lines = [_INTRODUCTION, _MANAGER, *_table(EVERYWHERE), "", _NOTE, *_table(AT_HOME), "", _USERS]
+    roles = (
+        ("`kilnwork-view`, part of `view`", VIEW),
+        ("`kilnwork-edit`, part of `edit` and `admin`", EDIT),
+        (f"`{DRIVER}`, bound by `--drivers-in NS`", DRIVE),
+        (f"`{PROXY}`, bound to `system:authenticated`", PASS),
+    )
+    lines += [
+        f"| {name} | {_verbs(right)} {_things(right)} | {right.why} |"
+        for name, rights in roles
+        for right in rights
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _table(rights: Iterable[Right]) -> Iterator[str]:
+    yield "| resources | verbs | why |"
+    yield "|---|---|---|"
+    for right in rights:
+        yield f"| {_things(right)} | {_verbs(right)} | {right.why} |"
+
+
+def _things(right: Right) -> str:
+    group = f".{right.group}" if right.group else ""
+    names = f" named `{'`, `'.join(right.names)}`" if right.names else ""
+    return ", ".join(f"`{_qualified(one, group)}`" for one in right.resources) + names
+
+
+def _qualified(plural: str, group: str) -> str:
+    """`tasks.kilnwork.dev/status`, as kubectl writes a subresource."""
+    name, slash, sub = plural.partition("/")
+    return f"{name}{group}{slash}{sub}"
+
+
+def _verbs(right: Right) -> str:
+    return ", ".join(right.verbs)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())

@@ -1,0 +1,64 @@
+"""What the operator of a cluster chooses; each value is checked where it is made."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from kilnwork import version
+from kilnwork.api import manager
+
+Part = Literal["crds", "rights", "manager"]
+PARTS: tuple[Part, ...] = ("crds", "rights", "manager")
+
+Storage = Literal["pvc", "emptyDir", "hostPath"]
+STORAGES: tuple[Storage, ...] = ("pvc", "emptyDir", "hostPath")
+
+IMAGE = f"localhost/kilnwork:{version.__version__}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Volume:
+    """Where journal, blobs and logs are. `class_name`: None leaves it to the cluster's default."""
+
+    storage: Storage = "pvc"
+    size: str = "10Gi"
+    class_name: str | None = None
+    host_path: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Toleration:
+    """core/v1 Toleration; an empty `value` tolerates any, an empty `effect` every one."""
+
+    key: str
+    value: str = ""
+    effect: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """On which nodes the manager may run."""
+
+    node_selector: dict[str, str] = field(default_factory=dict)
+    tolerations: tuple[Toleration, ...] = ()
+    priority_class: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """See the options of `kiln install`. `drivers_in`: namespaces that get a `kilnwork-driver`."""
+
+    namespace: str = manager.NAMESPACE
+    image: str = IMAGE
+    worker_image: str | None = None
+    worker_python: str = "python3"
+    pull_policy: str | None = None
+    pull_secrets: tuple[str, ...] = ()
+    advertise: str | None = None
+    volume: Volume = Volume()
+    place: Place = Place()
+    requests: dict[str, str] = field(default_factory=dict)
+    limits: dict[str, str] = field(default_factory=dict)
+    log_json: bool = True
+    verbosity: int = 1
+    drivers_in: tuple[str, ...] = ()
+    parts: tuple[Part, ...] = PARTS

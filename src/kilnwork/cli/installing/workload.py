@@ -1,0 +1,150 @@
+"""The manager as a workload: its Service, and a StatefulSet of one with a volume.
+
+One, because the journal is a file; the Pod that comes next gets the same volume. The Pod fulfils
+the Pod Security Standard `restricted`, except for a hostPath volume.
+"""
+
+from typing import Any
+
+from kilnwork.api import manager, meta
+from kilnwork.cli.installing import rights, settings
+
+DATA = "/var/lib/kilnwork"
+_VOLUME = "data"
+_UID = 65532
+"""As in distroless images: no user of any distribution."""
+
+_GRACE_S = 30
+"""SIGTERM ends the manager within 20 s."""
+
+_SELECTOR = {"app.kubernetes.io/name": "kilnwork", "app.kubernetes.io/component": "manager"}
+
+
+def service(chosen: settings.Settings) -> meta.JsonObject:
+    """Where workers, drivers and commands find the leader: only that one is ready."""
+    port = {"name": manager.PORT_NAME, "port": manager.PORT, "targetPort": manager.PORT_NAME}
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": _metadata(manager.SERVICE, chosen.namespace),
+        "spec": {"selector": _SELECTOR, "ports": [port]},
+    }
+
+
+def stateful_set(chosen: settings.Settings) -> meta.JsonObject:
+    """The manager's Pod and its volume."""
+    pod = {"metadata": {"labels": {**rights.labels(), **_SELECTOR}}, "spec": _pod(chosen)}
+    spec: dict[str, Any] = {
+        "replicas": 1,
+        "serviceName": manager.SERVICE,
+        "selector": {"matchLabels": _SELECTOR},
+        "template": pod,
+    }
+    if chosen.volume.storage == "pvc":
+        spec["volumeClaimTemplates"] = [_claim(chosen.volume)]
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": _metadata(rights.MANAGER, chosen.namespace),
+        "spec": spec,
+    }
+
+
+def _metadata(name: str, namespace: str) -> meta.JsonObject:
+    return {"name": name, "namespace": namespace, "labels": {**rights.labels(), **_SELECTOR}}
+
+
+def _pod(chosen: settings.Settings) -> meta.JsonObject:
+    volumes: list[meta.JsonObject] = [{"name": "tmp", "emptyDir": {}}]
+    if chosen.volume.storage == "emptyDir":
+        volumes.append({"name": _VOLUME, "emptyDir": {}})
+    elif chosen.volume.storage == "hostPath":
+        where = {"path": chosen.volume.host_path, "type": "DirectoryOrCreate"}
+        volumes.append({"name": _VOLUME, "hostPath": where})
+    pod: dict[str, Any] = {
+        "serviceAccountName": rights.MANAGER,
+        "terminationGracePeriodSeconds": _GRACE_S,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": _UID,
+            "runAsGroup": _UID,
+            "fsGroup": _UID,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [_container(chosen)],
+        "volumes": volumes,
+    }
+    pod |= _place(chosen.place)
+    if chosen.pull_secrets:
+        pod["imagePullSecrets"] = [{"name": name} for name in chosen.pull_secrets]
+    return pod
+
+
+def _place(place: settings.Place) -> meta.JsonObject:
+    found: dict[str, Any] = {}
+    if place.node_selector:
+        found["nodeSelector"] = place.node_selector
+    if place.tolerations:
+        found["tolerations"] = [_toleration(one) for one in place.tolerations]
+    if place.priority_class:
+        found["priorityClassName"] = place.priority_class
+    return found
+
+
+def _toleration(given: settings.Toleration) -> meta.JsonObject:
+    found = {"key": given.key, "operator": "Equal" if given.value else "Exists"}
+    if given.value:
+        found["value"] = given.value
+    if given.effect:
+        found["effect"] = given.effect
+    return found
+
+
+def _container(chosen: settings.Settings) -> meta.JsonObject:
+    container: dict[str, Any] = {
+        "name": "manager",
+        "image": chosen.image,
+        "command": ["kiln", "manager"],
+        "args": _arguments(chosen),
+        "ports": [{"name": manager.PORT_NAME, "containerPort": manager.PORT}],
+        "readinessProbe": {**_probe("/readyz"), "periodSeconds": 2},
+        "livenessProbe": {**_probe("/livez"), "periodSeconds": 10, "initialDelaySeconds": 20},
+        "resources": {"requests": chosen.requests, "limits": chosen.limits},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": [
+            {"name": _VOLUME, "mountPath": DATA},
+            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - a path in the container
+        ],
+    }
+    if chosen.pull_policy:
+        container["imagePullPolicy"] = chosen.pull_policy
+    return container
+
+
+def _arguments(chosen: settings.Settings) -> list[str]:
+    arguments = [f"--namespace={chosen.namespace}", f"--data={DATA}"]
+    if chosen.advertise:
+        arguments.append(f"--advertise={chosen.advertise}")
+    arguments.append(f"--worker-image={chosen.worker_image or chosen.image}")
+    arguments.append(f"--worker-python={chosen.worker_python}")
+    arguments += ["--verbose"] * chosen.verbosity
+    return [*arguments, "--log-json"] if chosen.log_json else arguments
+
+
+def _probe(path: str) -> meta.JsonObject:
+    where = {"path": path, "port": manager.PORT_NAME, "scheme": "HTTPS"}
+    return {"httpGet": where, "timeoutSeconds": 5}
+
+
+def _claim(volume: settings.Volume) -> meta.JsonObject:
+    spec: dict[str, Any] = {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": volume.size}},
+    }
+    if volume.class_name is not None:
+        spec["storageClassName"] = volume.class_name
+    return {"metadata": {"name": _VOLUME}, "spec": spec}
