@@ -4,7 +4,8 @@ Used by `shim`. The caller (`exec_link`) connects to the shim's socket and sends
 descriptors (SCM_RIGHTS), which become standard input, output and error; so the shim copies
 no bytes. The answer is `{"n": 1, "pid": …}` or `{"n": 1, "error": …, "running": …}`; when the
 process has ended, `{"event": "ended", "code": …}` follows and the connection closes. A caller
-that closes it first hangs up: the process group gets SIGHUP, as on a terminal that goes away.
+that closes it first hangs up: the process group gets the signal that `hangup` names, SIGHUP
+for a person, as on a terminal that goes away.
 
 The process has the environment and the folder of the container, and its marker: it ends with it.
 Standard library only, as all of the shim.
@@ -38,6 +39,7 @@ class Guest:
         connection.setblocking(False)
         self.connection = connection
         self.pid = 0
+        self.hangup = int(signal.SIGHUP)
         self._received = b""
         self._descriptors: list[int] = []
 
@@ -99,6 +101,7 @@ class Execs:
             if len(descriptors) != DESCRIPTORS:
                 guest.say({"n": request["n"], "error": f"needs {DESCRIPTORS} descriptors"})
                 return False
+            guest.hangup = int(request.get("hangup", guest.hangup))
             guest.pid = _execute(request, held, descriptors)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             argv = [str(word) for word in request.get("argv") or ()]
@@ -124,7 +127,7 @@ class Execs:
         """The guest is gone: hang up."""
         if self._running.pop(guest.pid, None) is not None:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(guest.pid, signal.SIGHUP)
+                os.killpg(guest.pid, guest.hangup)
 
 
 def _surroundings(held: containers.Container | None) -> tuple[dict[str, str], str]:

@@ -1,0 +1,148 @@
+"""One more process in a container: asks the shim for it and waits for its end.
+
+Used by `execs` (kubectl exec) and by probes. Each process has a connection to the shim of its own
+(`exec_shim` has the protocol); its input and output are descriptors that the caller keeps the
+other ends of (`exec_io`).
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from kilnwork.controlplane.node import errors, exec_io, exec_shim
+
+OUTPUT = 10 * 1024
+"""Bytes that `run` keeps, as the kubelet does of a probe."""
+
+_LINE = 64 * 1024
+
+
+class CannotStart(errors.NodeError):
+    """The program could not be executed; the text says why."""
+
+
+class NotRunning(errors.NodeError):
+    """The container does not run (any more)."""
+
+
+class Command(NamedTuple):
+    """What to run where; with `tty`, standard input becomes the controlling terminal.
+
+    `hangup`: the signal that its process group gets when `Process.close` comes before its end.
+    """
+
+    container: str
+    argv: Sequence[str]
+    tty: bool = False
+    hangup: int = signal.SIGHUP
+
+
+class Process:
+    """A process that runs. `close` it in any case: one that still runs is hung up on."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self.pid = 0
+
+    @classmethod
+    async def start(cls, shim: Path, command: Command, descriptors: Sequence[int]) -> Self:
+        """Run it on copies of three descriptors; the caller closes its own.
+
+        Raises `ShimAway`, `NotRunning`, `CannotStart`.
+        """
+        request = {"n": 1, "do": "exec", **command._asdict()}
+        line = json.dumps(request).encode() + b"\n"
+        if len(line) > exec_shim.MAX_LINE:
+            raise CannotStart("the command is too long")
+        try:
+            reader, writer = await _connect(shim, line, descriptors)
+        except OSError as error:
+            raise errors.ShimAway(f"no shim listens on {shim}") from error
+        process = cls(reader, writer)
+        try:
+            answer = await process._hear()
+            if "error" in answer:
+                kind = CannotStart if answer.get("running") else NotRunning
+                raise kind(answer["error"])
+        except errors.NodeError:
+            await process.close()
+            raise
+        process.pid = answer["pid"]
+        return process
+
+    async def wait(self) -> int:
+        """Its exit code, 128 + n after signal n. Raises `ShimAway`: nobody knows then."""
+        return int((await self._hear())["code"])
+
+    async def _hear(self) -> dict[str, Any]:
+        try:
+            line = await self._reader.readline()
+        except OSError:
+            line = b""
+        if not line.endswith(b"\n"):
+            raise errors.ShimAway
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    async def close(self) -> None:
+        """Let go of it."""
+        self._writer.close()
+        with contextlib.suppress(OSError):
+            await self._writer.wait_closed()
+
+
+async def _connect(
+    shim: Path, line: bytes, descriptors: Sequence[int]
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    loop = asyncio.get_running_loop()
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.setblocking(False)
+        await loop.sock_connect(connection, str(shim))
+        sent = socket.send_fds(connection, [line], list(descriptors))
+        await loop.sock_sendall(connection, line[sent:])
+        return await asyncio.open_unix_connection(sock=connection, limit=_LINE)
+    except BaseException:
+        connection.close()
+        raise
+
+
+async def run(
+    shim: Path, container: str, argv: Sequence[str], *, timeout_s: float
+) -> tuple[int, bytes]:
+    """Exit code and the first `OUTPUT` bytes it wrote, both streams mixed.
+
+    Raises TimeoutError after SIGKILL to its process group, and as `Process.start`.
+    """
+    ours, theirs = exec_io.pipe_from()
+    with open(os.devnull, "rb") as nothing:  # noqa: PTH123, ASYNC230 - a device
+        try:
+            given = [nothing.fileno(), theirs, theirs]
+            command = Command(container, argv, hangup=signal.SIGKILL)
+            process = await Process.start(shim, command, given)
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            os.close(theirs)
+    try:
+        async with asyncio.timeout(timeout_s):
+            output = await _first(ours)
+            return await process.wait(), output
+    finally:
+        ours.close()
+        await process.close()
+
+
+async def _first(output: exec_io.Output) -> bytes:
+    kept = bytearray()
+    while piece := await output.read():
+        kept += piece[: OUTPUT - len(kept)]
+    return bytes(kept)
