@@ -27,6 +27,8 @@ CONTAINER = "worker"
 TOKEN_FOLDER = "/var/run/secrets/kilnwork.dev/channel"  # noqa: S105 - a path
 TOKEN_KEY = "token"  # noqa: S105 - a key
 TOKEN_FILE = f"{TOKEN_FOLDER}/{TOKEN_KEY}"
+CA_KEY = "ca.crt"
+CA_FILE = f"{TOKEN_FOLDER}/{CA_KEY}"
 _VOLUME = "kiln-channel"
 _ORDINAL_LENGTH = len("-999")
 
@@ -34,15 +36,17 @@ _ORDINAL_LENGTH = len("-999")
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What the manager puts into worker Pods.
 
-    `channel`: where workers connect (`unix:/path` or `tcp:host:port`). `worker_image`: used when a
-    template names none; on a local node it is only a label. `worker_dir`: where commands run unless
-    a template says so; None leaves it to the node.
+    `channel`: where workers connect (`unix:/path` or `tls://HOST:PORT`); `ca`: the PEM that its
+    certificate is checked against, None for a Unix socket. `worker_image`: used when a template
+    names none; on a local node it is only a label. `worker_dir`: where commands run unless a
+    template says so; None leaves it to the node.
     """
 
     channel: str
     worker_command: tuple[str, ...]
     worker_image: str
     worker_dir: str | None = None
+    ca: bytes | None = None
 
 
 def secret_name(cluster: str) -> str:
@@ -81,15 +85,22 @@ def owner(cluster: task_cluster.TaskCluster) -> meta.JsonObject:
     }
 
 
-def secret(cluster: task_cluster.TaskCluster, token: str) -> meta.JsonObject:
+def secret(
+    cluster: task_cluster.TaskCluster, token: str, *, ca: bytes | None = None
+) -> meta.JsonObject:
     """The channel Secret."""
     return {
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": _metadata(cluster, secret_name(cluster.metadata.name)),
         "type": "Opaque",
-        "data": {TOKEN_KEY: base64.b64encode(token.encode()).decode()},
+        "data": {TOKEN_KEY: base64.b64encode(token.encode()).decode(), **ca_data(ca)},
     }
+
+
+def ca_data(ca: bytes | None) -> dict[str, str]:
+    """What a channel Secret says of the CA, which may change: a manager may lose its folder."""
+    return {} if ca is None else {CA_KEY: base64.b64encode(ca).decode()}
 
 
 def template(
@@ -185,6 +196,7 @@ def _env(cluster: task_cluster.TaskCluster, settings: Settings) -> list[dict[str
     return [
         {"name": "KILN_CHANNEL", "value": settings.channel},
         {"name": "KILN_TOKEN_FILE", "value": TOKEN_FILE},
+        *([] if settings.ca is None else [{"name": "KILN_CA_FILE", "value": CA_FILE}]),
         {"name": "KILN_CLUSTER", "value": cluster.metadata.name},
         {"name": "KILN_SLOTS", "value": str(cluster.spec.slots_per_worker)},
         _from_field("KILN_NAMESPACE", "metadata.namespace"),

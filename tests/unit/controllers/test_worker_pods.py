@@ -3,6 +3,7 @@
 import base64
 from typing import Any
 
+import msgspec
 import pytest
 
 from kilnwork.api import meta, names, task_cluster
@@ -160,3 +161,18 @@ def test_digest_tells_what_a_pod_was_made_from() -> None:
     assert first != worker_pods.digest_of(_template(service_account_name="a"))
     assert first != worker_pods.digest_of(_template(made_with="s-2"))
     assert first == worker_pods.digest_of(_template(replicas=7))
+
+
+def test_workers_over_the_network_get_the_ca() -> None:
+    settings = msgspec.structs.replace(SETTINGS, channel="tls://m:7443", ca=b"PEM")
+    made = worker_pods.template(_cluster(), settings, secret_uid="s-1")
+    env = {e["name"]: e.get("value") for e in made["spec"]["containers"][0]["env"]}
+    assert env["KILN_CHANNEL"] == "tls://m:7443"
+    assert env["KILN_CA_FILE"] == "/var/run/secrets/kilnwork.dev/channel/ca.crt"
+    assert worker_pods.secret(_cluster(), "sesame", ca=b"PEM")["data"]["ca.crt"] == "UEVN"
+
+
+def test_workers_on_the_same_machine_need_no_ca() -> None:
+    env = {e["name"] for e in _template()["spec"]["containers"][0]["env"]}
+    assert "KILN_CA_FILE" not in env
+    assert "ca.crt" not in worker_pods.secret(_cluster(), "sesame")["data"]

@@ -1,4 +1,4 @@
-"""Makes the Secret and the Pods of a TaskCluster, and says what stands in the way.
+"""Makes and mends the Secret and the Pods of a TaskCluster, and says what stands in the way.
 
 Used by `reconciler`. A name that is taken by what a deleted cluster of the same name left behind is
 waited for; one that is taken by somebody else is an obstacle that people must clear.
@@ -32,6 +32,16 @@ async def make(
     except (errors.Forbidden, errors.Invalid) as error:
         return status.Refusal(_refused(error), error.message), LATER_S
     return None, None
+
+
+async def mend(
+    kube: client.Client, name: str, data: dict[str, str], *, cluster: task_cluster.TaskCluster
+) -> None:
+    """Change some of the data of a Secret; one that has gone is made anew by the next pass."""
+    try:
+        await kube.merge_patch(resource.SECRETS, name, {"data": data}, cluster.metadata.namespace)
+    except errors.NotFound:
+        return
 
 
 async def _taken(

@@ -26,7 +26,8 @@ class Removal(msgspec.Struct, frozen=True):
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """All that is known about one TaskCluster.
 
-    `pods`: those it controls. `secret_uid`: of the channel Secret it controls, "" if there is none.
+    `pods`: those it controls. `secret_uid`: of the channel Secret it controls, "" if there is none;
+    `secret_ca`: what that says of the CA, "" if nothing.
     `account_exists`: whether the ServiceAccount that the Pods will use is there. `refusal`: what
     stood in the way of the last Pod or Secret, None when nothing did. `view`: the dispatcher's.
     """
@@ -34,6 +35,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     cluster: task_cluster.TaskCluster | None
     pods: tuple[pod.Pod, ...] = ()
     secret_uid: str = ""
+    secret_ca: str = ""
     account_exists: bool = True
     refusal: status.Refusal | None = None
     view: model.ClusterView | None = None
@@ -43,12 +45,14 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What should happen, in this order; repeating it changes nothing.
 
-    `close`: the cluster is gone, so the dispatcher must end its tasks. `missing`: workers whose
+    `close`: the cluster is gone, so the dispatcher must end its tasks. `mend_secret`: what the
+    channel Secret should say of the CA; empty when it does. `missing`: workers whose
     Pods are not among the known ones; the API server is asked before they are given up.
     """
 
     close: bool = False
     make_secret: bool = False
+    mend_secret: dict[str, str] = {}
     remove: tuple[Removal, ...] = ()
     create: tuple[meta.JsonObject, ...] = ()
     missing: tuple[model.WorkerView, ...] = ()
@@ -72,6 +76,8 @@ def decide(facts: Facts, settings: worker_pods.Settings) -> Plan:
     base = Plan(status=told, missing=_missing(facts), gone=_gone(facts))
     if not facts.secret_uid:
         return msgspec.structs.replace(base, make_secret=True)
+    ca = worker_pods.ca_data(settings.ca)
+    mend = {} if facts.secret_ca == ca.get(worker_pods.CA_KEY, facts.secret_ca) else ca
     made_from = worker_pods.template(cluster, settings, secret_uid=facts.secret_uid)
     wanted = [worker_pods.pod_name(cluster, n) for n in range(cluster.spec.replicas)]
     create: tuple[meta.JsonObject, ...] = ()
@@ -79,7 +85,7 @@ def decide(facts: Facts, settings: worker_pods.Settings) -> Plan:
         taken = {p.metadata.name for p in facts.pods}
         create = tuple(worker_pods.named(made_from, n) for n in wanted if n not in taken)
     remove = _remove(facts, frozenset(wanted), worker_pods.digest_of(made_from))
-    return msgspec.structs.replace(base, create=create, remove=remove)
+    return msgspec.structs.replace(base, create=create, remove=remove, mend_secret=mend)
 
 
 def account(cluster: task_cluster.TaskCluster) -> str:

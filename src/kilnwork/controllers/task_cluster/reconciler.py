@@ -121,6 +121,7 @@ class Reconciler:
             cluster=cluster,
             pods=tuple(sorted(owned, key=_name)),
             secret_uid=secret.metadata.uid if secret else "",
+            secret_ca=secret.data.get(worker_pods.CA_KEY, "") if secret else "",
             account_exists=(key[0], plan.account(cluster)) in self._caches.accounts,
             refusal=self._refusals.get(key),
             view=view,
@@ -166,8 +167,11 @@ class Reconciler:
         self, cluster: task_cluster.TaskCluster, decided: plan.Plan
     ) -> tuple[status.Refusal | None, float | None]:
         if decided.make_secret:
-            body = worker_pods.secret(cluster, self._new_token())
+            body = worker_pods.secret(cluster, self._new_token(), ca=self._settings.ca)
             return await making.make(self._client, resource.SECRETS, body, cluster=cluster)
+        if decided.mend_secret:
+            name = worker_pods.secret_name(cluster.metadata.name)
+            await making.mend(self._client, name, decided.mend_secret, cluster=cluster)
         wait_s = None
         for body in decided.create:
             refusal, again_s = await making.make(self._client, resource.PODS, body, cluster=cluster)

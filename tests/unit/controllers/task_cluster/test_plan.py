@@ -156,3 +156,12 @@ def test_status_counts_pods_workers_and_slots() -> None:
     assert told.slots == task_cluster.Slots(total=2, busy=1)
     assert _condition(decided, "Available").status == "True"
     assert _condition(decided, "Ready").status == "False"
+
+
+def test_a_secret_of_another_ca_is_mended() -> None:
+    settings = msgspec.structs.replace(SETTINGS, channel="tls://m:7443", ca=b"PEM")
+    facts = plan.Facts(cluster=_cluster(replicas=0), secret_uid="s-1", secret_ca="b3RoZXI=")
+    assert plan.decide(facts, settings).mend_secret == {"ca.crt": "UEVN"}
+    mended = msgspec.structs.replace(facts, secret_ca="UEVN")
+    assert plan.decide(mended, settings).mend_secret == {}
+    assert plan.decide(facts, SETTINGS).mend_secret == {}
