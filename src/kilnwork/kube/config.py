@@ -1,26 +1,57 @@
 """Where the API server is and what to show it: kubeconfig files and in-cluster service accounts.
 
-Used by whoever makes a `client.Client`. Every way to fail says what to do about it. Exec plugins
-and auth providers are not supported; client certificates, tokens and token files are.
+Used by whoever makes a `client.Client`. Every way to fail says what to do about it. This names
+tokens, certificates and programs that log in; `credentials` reads and runs them.
 """
 
 import base64
 import binascii
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Literal, cast, get_args
 from urllib import parse
 
 import msgspec
 
 from kilnwork.kit import errors, paths
+from kilnwork.kube import kubeconfig
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where Kubernetes mounts a Pod's token, ca.crt and namespace."""
 
-_Entry = TypeVar("_Entry")
+EXEC_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
+"""Protocols of exec plugins that we speak, as client-go since 1.24 does."""
+
+InteractiveMode = Literal["Never", "IfAvailable", "Always"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exec:
+    """A program that logs in and prints what to show the server (KEP-541).
+
+    `cluster` is what it is told about the server: JSON of the Cluster of that API, empty for
+    nothing. `install_hint` is for people who lack the program.
+    """
+
+    command: str
+    api_version: str
+    args: tuple[str, ...] = ()
+    env: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    interactive: InteractiveMode = "IfAvailable"
+    install_hint: str = ""
+    cluster: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Impersonation:
+    """Whom to act as; the server asks RBAC whether one may (verb `impersonate`)."""
+
+    user: str
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,8 +59,11 @@ class Config:
     """One server and one identity.
 
     `server`: URL without a slash at its end. CA: PEM in `ca_data`, else `ca_file`, else the system.
-    `token` wins over `token_file`, which is read again as it changes. `namespace`: what a
-    namespaced request without one means. Secrets are kept out of `repr`.
+    `token_file` is read again as it changes and wins over `token` where it can be read. The client
+    certificate is PEM in `client_cert` and `client_key`, else in the two files, which are read
+    again too. `exec` is asked only where there is none of these. `namespace`: what a namespaced
+    request without one means. `proxy_url`: http(s)://… to go through. Secrets are kept out of
+    `repr`.
     """
 
     server: str
@@ -38,10 +72,16 @@ class Config:
     ca_file: Path | None = None
     verify: bool = True
     tls_server_name: str | None = None
+    proxy_url: str | None = field(default=None, repr=False)
+    compression: bool = True
     token: str | None = field(default=None, repr=False)
     token_file: Path | None = None
     client_cert: str | None = field(default=None, repr=False)
     client_key: str | None = field(default=None, repr=False)
+    client_cert_file: Path | None = None
+    client_key_file: Path | None = None
+    exec: Exec | None = None
+    impersonate: Impersonation | None = None
 
 
 def load(
@@ -62,7 +102,7 @@ def load(
     if environ.get("KUBERNETES_SERVICE_HOST"):
         return in_cluster(environ)
     default = paths.data_dir() / "kubeconfig"
-    if _there(default):
+    if kubeconfig.there(default):
         return from_files([default], context=context)
     raise errors.ConfigurationError(
         f"no Kubernetes API server is configured: KUBECONFIG is not set and there is no {default}. "
@@ -96,172 +136,43 @@ def in_cluster(environ: Mapping[str, str] = os.environ) -> Config:
     )
 
 
-class _Kebab(msgspec.Struct, frozen=True, rename="kebab", kw_only=True):
-    """Kubeconfig spells its fields in kebab case; unknown ones are for others."""
-
-
-class _Cluster(_Kebab, frozen=True):
-    server: str = ""
-    certificate_authority: str = ""
-    certificate_authority_data: str = ""
-    insecure_skip_tls_verify: bool = False
-    tls_server_name: str = ""
-
-
-class _User(_Kebab, frozen=True):
-    token: str = ""
-    token_file: str = msgspec.field(default="", name="tokenFile")
-    client_certificate: str = ""
-    client_certificate_data: str = ""
-    client_key: str = ""
-    client_key_data: str = ""
-    exec: dict[str, Any] | None = None
-    auth_provider: dict[str, Any] | None = None
-    username: str = ""
-
-
-class _Context(_Kebab, frozen=True):
-    cluster: str = ""
-    user: str = ""
-    namespace: str = ""
-
-
-class _NamedCluster(_Kebab, frozen=True):
-    name: str
-    cluster: _Cluster = _Cluster()
-
-
-class _NamedUser(_Kebab, frozen=True):
-    name: str
-    user: _User = _User()
-
-
-class _NamedContext(_Kebab, frozen=True):
-    name: str
-    context: _Context = _Context()
-
-
-class _File(_Kebab, frozen=True):
-    clusters: list[_NamedCluster] | None = None
-    users: list[_NamedUser] | None = None
-    contexts: list[_NamedContext] | None = None
-    current_context: str = ""
-
-
-@dataclass(slots=True)
-class _Merged:
-    """Several files as one: the first to name a thing wins; its folder is kept."""
-
-    names: str
-    clusters: dict[str, tuple[_Cluster, Path]] = field(default_factory=dict)
-    users: dict[str, tuple[_User, Path]] = field(default_factory=dict)
-    contexts: dict[str, _Context] = field(default_factory=dict)
-    current: str = ""
-
-    def add(self, file: _File, folder: Path) -> None:
-        for c in file.clusters or ():
-            self.clusters.setdefault(c.name, (c.cluster, folder))
-        for u in file.users or ():
-            self.users.setdefault(u.name, (u.user, folder))
-        for x in file.contexts or ():
-            self.contexts.setdefault(x.name, x.context)
-        self.current = self.current or file.current_context
-
-
 def from_files(files: Sequence[Path], *, context: str | None = None) -> Config:
     """The configuration of kubeconfig files in YAML or JSON, merged as kubectl merges them.
 
     Files that do not exist are passed over as long as one does. Raises ConfigurationError.
     """
-    present = [f for f in files if _there(f)]
-    if not present:
-        names = ", ".join(str(f) for f in files)
-        raise errors.ConfigurationError(
-            f"kubeconfig {names} does not exist: start a server with `kiln up`, "
-            "or correct KUBECONFIG"
-        )
-    merged = _Merged(names=", ".join(str(f) for f in present))
-    for path in present:
-        merged.add(_read(path), path.absolute().parent)
-    return _resolve(merged, context)
-
-
-def _there(path: Path) -> bool:
-    """Whether it is a file; True when we may not look, so that reading it says why."""
-    try:
-        return path.is_file()
-    except PermissionError:
-        return True
-
-
-def _read(path: Path) -> _File:
-    try:
-        raw = path.read_bytes()
-    except OSError as error:
-        raise errors.ConfigurationError(
-            f"cannot read kubeconfig {path}: {error.strerror}. Point KUBECONFIG at one that you "
-            "may read"
-        ) from error
-    if not raw.strip():
-        return _File()
-    try:
-        if raw.lstrip().startswith(b"{"):
-            return msgspec.json.decode(raw, type=_File)
-        return msgspec.yaml.decode(raw, type=_File)
-    except msgspec.MsgspecError as error:
-        raise errors.ConfigurationError(f"{path} is not a kubeconfig: {error}") from error
-
-
-def _resolve(merged: _Merged, wanted: str | None) -> Config:
-    name = wanted or merged.current
-    known = ", ".join(sorted(merged.contexts)) or "none"
-    if not name:
-        raise errors.ConfigurationError(
-            f"kubeconfig {merged.names} has no current-context (contexts: {known}): choose one "
-            "with `kubectl config use-context NAME`"
-        )
-    context = merged.contexts.get(name)
-    if context is None:
-        raise errors.ConfigurationError(
-            f'kubeconfig {merged.names} has no context "{name}" (contexts: {known})'
-        )
-    where = f"kubeconfig {merged.names}"
-    of = f'context "{name}" of {where}'
-    cluster, cluster_folder = _named(merged.clusters, context.cluster, kind="cluster", of=of)
-    user, user_folder = _User(), cluster_folder
-    if context.user:
-        user, user_folder = _named(merged.users, context.user, kind="user", of=of)
-    _check_user(user, f'user "{context.user}" of {where}')
-    return Config(
+    chosen = kubeconfig.read(files, context=context)
+    cluster, where = chosen.cluster, chosen.where
+    user, folder = chosen.user, chosen.user_folder
+    _check_user(user, chosen.user_name)
+    settings = Config(
         server=_server(cluster.server, where),
-        namespace=context.namespace or "default",
+        namespace=chosen.namespace,
         ca_data=_pem(cluster.certificate_authority_data, "certificate-authority-data", where),
-        ca_file=_existing(cluster.certificate_authority, cluster_folder, where),
+        ca_file=_existing(cluster.certificate_authority, chosen.cluster_folder, where),
         verify=not cluster.insecure_skip_tls_verify,
         tls_server_name=cluster.tls_server_name or None,
+        proxy_url=_proxy(cluster.proxy_url, where),
+        compression=not cluster.disable_compression,
         token=user.token or None,
-        token_file=_existing(user.token_file, user_folder, where),
-        client_cert=_pem(user.client_certificate_data, "client-certificate-data", where)
-        or _text(_existing(user.client_certificate, user_folder, where)),
-        client_key=_pem(user.client_key_data, "client-key-data", where)
-        or _text(_existing(user.client_key, user_folder, where)),
+        token_file=_existing(user.token_file, folder, where),
+        client_cert=_pem(user.client_certificate_data, "client-certificate-data", where),
+        client_key=_pem(user.client_key_data, "client-key-data", where),
+        client_cert_file=_existing(user.client_certificate, folder, where),
+        client_key_file=_existing(user.client_key, folder, where),
+        impersonate=_impersonation(user, chosen.user_name),
     )
+    if user.exec is None:
+        return settings
+    return replace(settings, exec=_exec(user.exec, chosen, settings))
 
 
-def _named(entries: Mapping[str, _Entry], name: str, *, kind: str, of: str) -> _Entry:
-    found = entries.get(name)
-    if found is None:
-        known = ", ".join(sorted(entries)) or "none"
+def _check_user(user: kubeconfig.User, what: str) -> None:
+    remedy = "use a token, a tokenFile, a client certificate or an exec plugin instead"
+    if user.auth_provider is not None:
         raise errors.ConfigurationError(
-            f'{of} names {kind} "{name}", which is not there ({kind}s: {known})'
+            f"{what} has an auth-provider, which Kubernetes 1.26 dropped: {remedy}"
         )
-    return found
-
-
-def _check_user(user: _User, what: str) -> None:
-    remedy = "use a token, a tokenFile or a client certificate instead"
-    if user.exec is not None or user.auth_provider is not None:
-        raise errors.ConfigurationError(f"{what} needs a program to log in: {remedy}")
     if user.username:
         raise errors.ConfigurationError(f"{what} has a user name and password: {remedy}")
     has_cert = bool(user.client_certificate or user.client_certificate_data)
@@ -269,6 +180,66 @@ def _check_user(user: _User, what: str) -> None:
         raise errors.ConfigurationError(
             f"{what} has only one half of client certificate and client key: give both or neither"
         )
+
+
+def _impersonation(user: kubeconfig.User, what: str) -> Impersonation | None:
+    if not user.as_:
+        if user.as_uid or user.as_groups or user.as_user_extra:
+            raise errors.ConfigurationError(
+                f"{what} has as-uid, as-groups or as-user-extra without `as`: name the user too"
+            )
+        return None
+    return Impersonation(
+        user=user.as_,
+        uid=user.as_uid,
+        groups=tuple(user.as_groups or ()),
+        extra=tuple((key, tuple(values)) for key, values in (user.as_user_extra or {}).items()),
+    )
+
+
+def _exec(given: kubeconfig.Exec, chosen: kubeconfig.Chosen, settings: Config) -> Exec:
+    what = f"the exec plugin of {chosen.user_name}"
+    if not given.command:
+        raise errors.ConfigurationError(f"{what} has no command: name the program that logs in")
+    if given.api_version not in EXEC_VERSIONS:
+        raise errors.ConfigurationError(
+            f'{what} has apiVersion "{given.api_version}": it must be {EXEC_VERSIONS[0]}, or '
+            f"{EXEC_VERSIONS[1]} for older plugins"
+        )
+    mode = given.interactive_mode
+    if not mode and given.api_version == EXEC_VERSIONS[1]:
+        mode = "IfAvailable"
+    if mode not in get_args(InteractiveMode):
+        raise errors.ConfigurationError(
+            f'{what} has interactiveMode "{mode}": write Never, IfAvailable or Always'
+        )
+    command = given.command
+    if "/" in command:  # else it is looked for in PATH
+        command = str(chosen.user_folder / command)
+    return Exec(
+        command=command,
+        api_version=given.api_version,
+        args=tuple(given.args or ()),
+        env=tuple((v.name, v.value) for v in given.env or ()),
+        interactive=cast(InteractiveMode, mode),
+        install_hint=given.install_hint,
+        cluster=_told(chosen, settings) if given.provide_cluster_info else b"",
+    )
+
+
+def _told(chosen: kubeconfig.Chosen, settings: Config) -> bytes:
+    """The Cluster of client.authentication.k8s.io: the CA always as data."""
+    ca = settings.ca_data or _text(settings.ca_file) or ""
+    facts = {
+        "server": settings.server,
+        "tls-server-name": settings.tls_server_name,
+        "insecure-skip-tls-verify": not settings.verify,
+        "certificate-authority-data": base64.b64encode(ca.encode()).decode(),
+        "proxy-url": settings.proxy_url,
+        "disable-compression": not settings.compression,
+    }
+    known = {name: fact for name, fact in facts.items() if fact}
+    return msgspec.json.encode({**known, "config": chosen.cluster.exec_config()})
 
 
 def _server(url: str, where: str) -> str:
@@ -282,6 +253,16 @@ def _server(url: str, where: str) -> str:
             f'{where} has server "{url}": write it as https://HOST:PORT'
         )
     return url.rstrip("/")
+
+
+def _proxy(url: str, where: str) -> str | None:
+    if not url:
+        return None
+    if parse.urlsplit(url).scheme not in ("http", "https"):
+        raise errors.ConfigurationError(
+            f'{where} has proxy-url "{url}": only http:// and https:// proxies are supported'
+        )
+    return url
 
 
 def _pem(data: str, name: str, where: str) -> str | None:

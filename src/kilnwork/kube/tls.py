@@ -7,18 +7,26 @@ import ssl
 import tempfile
 
 from kilnwork.kit import errors
-from kilnwork.kube import config
+from kilnwork.kube import config, credentials
 
 
-def context(settings: config.Config) -> ssl.SSLContext:
-    """CA, host name and client certificate. Raises ConfigurationError for what is no PEM."""
+def context(
+    settings: config.Config, credential: credentials.Credential | None = None
+) -> ssl.SSLContext:
+    """CA, host name and the client certificate of `credential`, else of the configuration.
+
+    Raises ConfigurationError for what is no PEM.
+    """
+    if credential is None:
+        own = settings.client_cert_file or settings.client_cert
+        credential = credentials.Credentials(settings).get() if own else credentials.Credential()
     try:
         context = ssl.create_default_context(
             cafile=str(settings.ca_file) if settings.ca_file and not settings.ca_data else None,
             cadata=settings.ca_data,
         )
-        if settings.client_cert and settings.client_key:
-            _load_pair(context, settings.client_cert, settings.client_key)
+        if credential.cert and credential.key:
+            _load_pair(context, credential.cert, credential.key)
     except (ssl.SSLError, OSError, ValueError) as error:
         raise errors.ConfigurationError(
             f"the CA or client certificate for {settings.server} is not usable PEM: {error}"

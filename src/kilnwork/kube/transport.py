@@ -1,12 +1,15 @@
 """HTTP to one API server: connections, TLS, credential, time limits, and errors by reaction.
 
-Used by `client`; it knows URLs and bytes, but no resource and no object. It never asks twice by
-itself: whether to is in the error's type, and when is the caller's matter.
+Used by `client`; it knows URLs and bytes, but no resource and no object. It asks again by itself
+only where the first request has certainly done nothing: when the credential was too old (401) and
+when the server was too busy to begin (429 with Retry-After). Everything else is the caller's
+matter: whether to is in the error's type.
 """
 
 import asyncio
 import contextlib
 import logging
+import ssl
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from email import utils
@@ -14,23 +17,29 @@ from typing import Any, Self
 
 import aiohttp
 import msgspec
+import multidict
 import yarl
 
-from kilnwork.kit import clock
+from kilnwork.kit import clock, ids
 from kilnwork.kit import errors as kit_errors
-from kilnwork.kube import config, errors, tls
+from kilnwork.kube import config, credentials, errors, tls
 
 log = logging.getLogger(__name__)
 
 JSON = "application/json"
+JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+APPLY = "application/apply-patch+yaml"
 
 CONNECT_S = 10.0
 """A server that does not take a connection in this time is down or behind a wrong address."""
 IN_FLIGHT = 64
 """Requests at once, streams not counted: enough to keep a server busy without burying it."""
-TOKEN_AGE_S = 60.0
-"""How long a token file's content is used before it is read again; kubelets rotate it hourly."""
+BUSY_TRIES = 10
+"""Requests in all when the server is too busy, as client-go counts."""
+BUSY_S = 30.0
+"""And no longer than this: then whoever asked shall hear of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,16 +100,21 @@ class Transport:
         self._clock = time
         self._user_agent = user_agent
         self._on_warning = on_warning or _log_warning
-        self._tls = tls.context(settings) if settings.server.startswith("https:") else None
+        self._credentials = credentials.Credentials(settings, time=time)
+        self._tls: tuple[credentials.Credential, ssl.SSLContext] | None = None
+        if settings.server.startswith("https:") and self._credentials.at_hand:
+            self._context(self._credentials.get())  # bad PEM is a matter of the configuration
         self._gate = asyncio.Semaphore(IN_FLIGHT)
+        self._entropy = ids.system_entropy()
         self._session: aiohttp.ClientSession | None = None
-        self._token = settings.token
-        self._token_read: float | None = None
 
     async def __aenter__(self) -> Self:
+        headers = {"User-Agent": self._user_agent}
+        if not self._settings.compression:
+            headers["Accept-Encoding"] = "identity"
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, ssl=self._tls or False),
-            headers={"User-Agent": self._user_agent},
+            connector=aiohttp.TCPConnector(limit=0),
+            headers=headers,
             cookie_jar=aiohttp.DummyCookieJar(),
         )
         return self
@@ -111,7 +125,11 @@ class Transport:
             self._session = None
 
     async def send(self, request: Request) -> Answer:
-        """Send and read the whole answer; raises a `KubeError` when it is an error or none came."""
+        """Send and read the whole answer; raises a `KubeError` when it is an error or none came.
+
+        Those who wait for a busy server keep their place among `IN_FLIGHT`: fewer requests are
+        what it needs.
+        """
         async with self._gate, self.open(request) as response:
             with self.failures():
                 body = await response.read()
@@ -120,10 +138,7 @@ class Transport:
     @contextlib.asynccontextmanager
     async def open(self, request: Request) -> AsyncIterator[aiohttp.ClientResponse]:
         """Send and give the answer once its head is here, for bodies that come bit by bit."""
-        response = await self._start(request)
-        if response.status == 401 and self._token_file_changed():
-            response.release()
-            response = await self._start(request)
+        response = await self._begin(request)
         try:
             for value in response.headers.getall("Warning", ()):
                 self._on_warning(_warning_text(value))
@@ -134,15 +149,47 @@ class Transport:
             # Ends a stream left early; an answer read whole has given its connection back already.
             response.close()
 
-    async def _start(self, request: Request) -> aiohttp.ClientResponse:
+    async def _begin(self, request: Request) -> aiohttp.ClientResponse:
+        """Send, and again while the answer is one that asks for it and may be obeyed."""
+        shown = await self._credential()
+        patience_s = BUSY_S if request.timeout_s is None else min(BUSY_S, request.timeout_s)
+        renewed = False
+        for tries in range(1, BUSY_TRIES + 1):
+            response = await self._start(request, shown)
+            if response.status == 401 and not renewed:
+                renewed = True
+                fresh = await self._renewed(shown)
+                if fresh == shown:
+                    return response
+                shown = fresh
+            elif response.status == 429 and tries < BUSY_TRIES:
+                wait_s = self._busy_s(response)
+                if wait_s is None or wait_s > patience_s:
+                    return response
+                response.release()
+                patience_s -= wait_s
+                await asyncio.sleep(wait_s)
+                continue
+            else:
+                return response
+            response.release()
+        return response
+
+    def _busy_s(self, response: aiohttp.ClientResponse) -> float | None:
+        """How long to wait, spread so that those who were refused together do not come together."""
+        asked_s = self._retry_after_s(response.headers.get("Retry-After"))
+        return None if asked_s is None else asked_s * (1 + 0.2 * self._entropy.random())
+
+    async def _start(
+        self, request: Request, shown: credentials.Credential
+    ) -> aiohttp.ClientResponse:
         if self._session is None:
             raise errors.KubeError("the client is not open: use it in `async with`")
-        headers = {"Accept": request.accept}
+        headers = multidict.CIMultiDict(credentials.headers(self._settings, shown))
+        headers["Accept"] = request.accept
         if request.body is not None:
             headers["Content-Type"] = request.content_type
-        token = self._credential()
-        if token:
-            headers["Authorization"] = f"Bearer {token}"
+        https = self._settings.server.startswith("https:")
         with self.failures():
             async with asyncio.timeout(request.head_timeout_s):
                 return await self._session.request(
@@ -153,38 +200,38 @@ class Transport:
                     data=request.body,
                     headers=headers,
                     allow_redirects=False,
+                    ssl=self._context(shown) if https else True,
                     server_hostname=self._settings.tls_server_name,
+                    proxy=self._settings.proxy_url,
                     timeout=aiohttp.ClientTimeout(total=request.timeout_s, connect=CONNECT_S),
                 )
 
-    def _credential(self) -> str | None:
-        if self._settings.token or self._settings.token_file is None:
-            return self._token
-        now = self._clock.monotonic()
-        if self._token_read is None or now - self._token_read >= TOKEN_AGE_S:
-            self._read_token(now)
-        return self._token
+    async def _credential(self) -> credentials.Credential:
+        if self._credentials.at_hand:
+            return self._credentials.get()
+        return await asyncio.to_thread(self._credentials.get)
 
-    def _read_token(self, now: float) -> None:
-        path = self._settings.token_file
-        if path is None:
-            return
+    async def _renewed(self, refused: credentials.Credential) -> credentials.Credential:
+        return await asyncio.to_thread(self._credentials.renew, refused)
+
+    def _context(self, shown: credentials.Credential) -> ssl.SSLContext:
+        """One context for one client certificate: connections are kept apart by it."""
+        if self._tls is not None and (self._tls[0].cert, self._tls[0].key) == (
+            shown.cert,
+            shown.key,
+        ):
+            return self._tls[1]
         try:
-            self._token = path.read_text().strip()
-        except OSError as error:
-            if self._token is None:
-                raise kit_errors.ConfigurationError(
-                    f"cannot read the token file {path}: {error.strerror}"
-                ) from error
-            log.warning("token file is unreadable, old token kept", extra={"file": str(path)})
-        self._token_read = now
-
-    def _token_file_changed(self) -> bool:
-        if self._settings.token or self._settings.token_file is None:
-            return False
-        before = self._token
-        self._read_token(self._clock.monotonic())
-        return self._token != before
+            made = tls.context(self._settings, shown)
+        except kit_errors.ConfigurationError as error:
+            if self._tls is None:
+                raise
+            log.warning(  # read between two writes, it may be: the old pair until the next look
+                "client certificate is unusable, old one kept", extra={"error": str(error)}
+            )
+            return self._tls[1]
+        self._tls = shown, made
+        return made
 
     @contextlib.contextmanager
     def failures(self) -> Iterator[None]:

@@ -29,6 +29,16 @@ def _write(path: Path, content: Any) -> Path:
     return path
 
 
+def _exec(**changes: Any) -> dict[str, Any]:
+    plugin = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "command": "log-in",
+        "interactiveMode": "Never",
+        **changes,
+    }
+    return {"users": [{"name": "u", "user": {"exec": plugin}}]}
+
+
 @pytest.mark.parametrize("dump", [yaml.safe_dump, json.dumps])
 def test_token_and_ca_data_in_yaml_and_json(tmp_path: Path, dump: Any) -> None:
     pem = "-----BEGIN CERTIFICATE-----\n"
@@ -59,7 +69,68 @@ def test_files_are_relative_to_the_kubeconfig(tmp_path: Path) -> None:
     )
     found = config.load(file)
     assert (found.ca_file, found.token_file) == (tmp_path / "ca.crt", tmp_path / "token")
-    assert (found.client_cert, found.client_key) == ("cert", "key")
+    assert (found.client_cert_file, found.client_key_file) == (tmp_path / "cert", tmp_path / "key")
+
+
+def test_a_program_that_logs_in(tmp_path: Path) -> None:
+    (tmp_path / "ca.crt").write_text("PEM")
+    extensions = [{"name": "client.authentication.k8s.io/exec", "extension": {"audience": "a"}}]
+    cluster = {
+        "server": "https://h:1",
+        "certificate-authority": "ca.crt",
+        "proxy-url": "http://p:3128",
+        "disable-compression": True,
+        "extensions": extensions,
+    }
+    users = _exec(
+        command="./bin/log-in",
+        args=["-v"],
+        env=[{"name": "A", "value": "b"}],
+        provideClusterInfo=True,
+        installHint="brew it",
+    )
+    file = _write(
+        tmp_path / "k", _kubeconfig(clusters=[{"name": "c", "cluster": cluster}], **users)
+    )
+    found = config.load(file)
+    assert (found.proxy_url, found.compression) == ("http://p:3128", False)
+    assert found.exec == config.Exec(
+        command=str(tmp_path / "bin/log-in"),
+        api_version="client.authentication.k8s.io/v1",
+        args=("-v",),
+        env=(("A", "b"),),
+        interactive="Never",
+        install_hint="brew it",
+        cluster=found.exec.cluster if found.exec else b"",
+    )
+    assert json.loads(found.exec.cluster) == {
+        "server": "https://h:1",
+        "certificate-authority-data": base64.b64encode(b"PEM").decode(),
+        "proxy-url": "http://p:3128",
+        "disable-compression": True,
+        "config": {"audience": "a"},
+    }
+
+
+def test_older_plugins_may_ask_by_default(tmp_path: Path) -> None:
+    users = _exec(apiVersion="client.authentication.k8s.io/v1beta1", interactiveMode="")
+    found = config.load(_write(tmp_path / "k", _kubeconfig(**users))).exec
+    assert found is not None
+    assert (found.interactive, found.command, found.cluster) == ("IfAvailable", "log-in", b"")
+
+
+def test_whom_to_act_as(tmp_path: Path) -> None:
+    user = {
+        "token": "t",
+        "as": "jane",
+        "as-uid": "7",
+        "as-groups": ["a", "b"],
+        "as-user-extra": {"example.org/scopes": ["x", "y"]},
+    }
+    file = _write(tmp_path / "k", _kubeconfig(users=[{"name": "u", "user": user}]))
+    assert config.load(file).impersonate == config.Impersonation(
+        user="jane", uid="7", groups=("a", "b"), extra=(("example.org/scopes", ("x", "y")),)
+    )
 
 
 def test_several_files_are_merged_and_the_first_wins(tmp_path: Path) -> None:
@@ -108,7 +179,21 @@ def test_default_folder_is_the_last_place(tmp_path: Path, monkeypatch: pytest.Mo
             },
             "certificate-authority-data is not base64",
         ),
-        ({"users": [{"name": "u", "user": {"exec": {"command": "aws"}}}]}, "needs a program"),
+        ({"users": [{"name": "u", "user": {"auth-provider": {}}}]}, "has an auth-provider, which"),
+        (_exec(apiVersion=""), r'exec plugin of user "u" of .* has apiVersion "": it must be'),
+        (_exec(apiVersion="client.authentication.k8s.io/v1alpha1"), "v1beta1 for older plugins"),
+        (_exec(command=""), "has no command"),
+        (_exec(interactiveMode=""), 'has interactiveMode "": write Never'),
+        (_exec(interactiveMode="Sometimes"), 'has interactiveMode "Sometimes": write Never'),
+        ({"users": [{"name": "u", "user": {"as-groups": ["g"]}}]}, "without `as`"),
+        (
+            {
+                "clusters": [
+                    {"name": "c", "cluster": {"server": "https://h", "proxy-url": "socks5://p"}}
+                ]
+            },
+            "only http:// and https:// proxies",
+        ),
         ({"users": [{"name": "u", "user": {"username": "me"}}]}, "user name and password"),
         ({"users": [{"name": "u", "user": {"client-key-data": "aa=="}}]}, "only one half"),
         ({"users": [{"name": "u", "user": {"tokenFile": "gone"}}]}, "gone, which does not exist"),

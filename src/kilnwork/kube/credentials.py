@@ -1,0 +1,153 @@
+"""What to show an API server now: tokens, client certificates, programs that log in, headers.
+
+Used by `transport`, and by blocking clients; it blocks for as long as reading a small file or
+running a plugin takes, and may be asked from any thread. What it gives is kept until it changes or
+expires; who is refused (401) asks again by `renew`.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kilnwork.kit import clock, errors
+from kilnwork.kube import config, execplugin
+
+log = logging.getLogger(__name__)
+
+FILE_AGE_S = 60.0
+"""How long a file's content is used before it is read again; kubelets rotate tokens hourly."""
+
+_TOKEN_CHARACTERS = frozenset(range(0x21, 0x7F))
+"""Some systems' tokens go beyond RFC 6750 (Rancher's have a colon); none can hold a space."""
+_HEADER_CHARACTERS = frozenset(
+    b"!#$&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+)
+"""What a header's name may hold (RFC 9110 §5.6.2) but for the percent sign, which escapes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credential:
+    """A bearer token, or a client certificate and its key (PEM), or both, or neither."""
+
+    token: str | None = field(default=None, repr=False)
+    cert: str | None = field(default=None, repr=False)
+    key: str | None = field(default=None, repr=False)
+
+
+class Credentials:
+    """The credential of one `config.Config`, kept fresh."""
+
+    def __init__(self, settings: config.Config, *, time: clock.Clock | None = None) -> None:
+        self._settings = settings
+        self._clock = time or clock.SystemClock()
+        self._lock = threading.Lock()
+        self._current: Credential | None = None
+        self._fresh_until: float | None = None
+        self._files = tuple(
+            path
+            for path in (settings.token_file, settings.client_cert_file, settings.client_key_file)
+            if path is not None
+        )
+        own = settings.token or settings.client_cert or self._files
+        self._plugin = None if own or settings.exec is None else settings.exec
+
+    @property
+    def at_hand(self) -> bool:
+        """True when `get` would run no program, and so may be called on an event loop."""
+        return self._plugin is None or self._usable() is not None
+
+    def get(self) -> Credential:
+        """What to show now. Raises ConfigurationError when there is no way to get it."""
+        with self._lock:
+            return self._usable() or self._make()
+
+    def renew(self, refused: Credential) -> Credential:
+        """What to show instead of what the server refused; the same when there is nothing else."""
+        with self._lock:
+            known = self._current
+            if known is not None and known != refused:
+                return known  # another thread was faster
+            if not self._files and self._plugin is None:
+                return refused
+            return self._make()
+
+    def _usable(self) -> Credential | None:
+        if self._fresh_until is not None and self._now() >= self._fresh_until:
+            return None
+        return self._current
+
+    def _now(self) -> float:
+        """Files grow old by the monotonic clock, plugins say a time of day."""
+        return self._clock.wall() if self._plugin else self._clock.monotonic()
+
+    def _make(self) -> Credential:
+        if self._plugin is not None:
+            answer = execplugin.run(self._plugin)
+            self._fresh_until = answer.expires_s
+            self._current = Credential(token=answer.token, cert=answer.cert, key=answer.key)
+        else:
+            self._current = self._read()
+            self._fresh_until = self._now() + FILE_AGE_S if self._files else None
+        return self._current
+
+    def _read(self) -> Credential:
+        """What the files say, each over what the configuration says; unreadable ones: as before."""
+        settings, before = self._settings, self._current
+        try:
+            cert, key = settings.client_cert, settings.client_key
+            return Credential(
+                token=_content(settings.token_file, str.strip) or settings.token,
+                cert=cert or _content(settings.client_cert_file),
+                key=key or _content(settings.client_key_file),
+            )
+        except (OSError, UnicodeDecodeError) as error:
+            if before is None and settings.token is None:
+                reason = error.strerror if isinstance(error, OSError) else str(error)
+                name = getattr(error, "filename", None) or "one of the files"
+                raise errors.ConfigurationError(
+                    f"cannot read {name}, which the kubeconfig or Pod names as a credential: "
+                    f"{reason}"
+                ) from error
+            log.warning("credential file is unreadable", extra={"error": str(error)})
+            return before or Credential(token=settings.token)
+
+
+def _content(path: Path | None, clean: Callable[[str], str] = str) -> str | None:
+    return None if path is None else clean(path.read_text())
+
+
+def headers(settings: config.Config, credential: Credential) -> list[tuple[str, str]]:
+    """Authorization, and whom to act as; names may repeat.
+
+    Raises ConfigurationError for a token that no header can hold.
+    """
+    shown: list[tuple[str, str]] = []
+    if credential.token:
+        if not _TOKEN_CHARACTERS.issuperset(credential.token.encode()):
+            raise errors.ConfigurationError(
+                f"the token for {settings.server} has characters that no token may have: is it "
+                "one text on one line?"
+            )
+        shown.append(("Authorization", f"Bearer {credential.token}"))
+    if settings.impersonate is not None:
+        shown += _acting_as(settings.impersonate)
+    return shown
+
+
+def _acting_as(who: config.Impersonation) -> list[tuple[str, str]]:
+    shown = [("Impersonate-User", who.user)]
+    if who.uid:
+        shown.append(("Impersonate-Uid", who.uid))
+    shown += [("Impersonate-Group", group) for group in who.groups]
+    for key, values in who.extra:
+        shown += [(f"Impersonate-Extra-{_header_name(key)}", value) for value in values]
+    return shown
+
+
+def _header_name(text: str) -> str:
+    """Percent-encoded as client-go does it, since extra keys are often URLs."""
+    return "".join(
+        chr(byte) if byte in _HEADER_CHARACTERS else f"%{byte:02X}" for byte in text.encode()
+    )

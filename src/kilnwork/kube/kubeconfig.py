@@ -1,0 +1,232 @@
+"""Kubeconfig files as they are written: parsed, merged as kubectl merges them, one context picked.
+
+Used by `config`, which makes of a `Chosen` what a client needs. Nothing is opened here but the
+kubeconfigs themselves. Fields that only others use are passed over.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from kilnwork.kit import errors
+
+_Entry = TypeVar("_Entry")
+
+EXEC_EXTENSION = "client.authentication.k8s.io/exec"
+"""Name of the cluster's extension whose content exec plugins are given."""
+
+
+class _Kebab(msgspec.Struct, frozen=True, rename="kebab", kw_only=True):
+    """Kubeconfig spells most fields in kebab case; unknown ones are for others."""
+
+
+class Extension(msgspec.Struct, frozen=True):
+    """Anything under a name."""
+
+    name: str
+    extension: Any = None
+
+
+class Cluster(_Kebab, frozen=True):
+    """How to reach an API server."""
+
+    server: str = ""
+    certificate_authority: str = ""
+    certificate_authority_data: str = ""
+    insecure_skip_tls_verify: bool = False
+    tls_server_name: str = ""
+    proxy_url: str = ""
+    disable_compression: bool = False
+    extensions: list[Extension] | None = None
+
+    def exec_config(self) -> Any:
+        """What plugins are told about this cluster beyond its address; None: nothing."""
+        named = (e.extension for e in self.extensions or () if e.name == EXEC_EXTENSION)
+        return next(named, None)
+
+
+class Variable(msgspec.Struct, frozen=True):
+    """One environment variable of a plugin."""
+
+    name: str
+    value: str = ""
+
+
+class Exec(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """A program that logs in (ExecConfig)."""
+
+    command: str = ""
+    args: list[str] | None = None
+    env: list[Variable] | None = None
+    api_version: str = ""
+    install_hint: str = ""
+    provide_cluster_info: bool = False
+    interactive_mode: str = ""
+
+
+class User(_Kebab, frozen=True):
+    """Who one is (AuthInfo)."""
+
+    token: str = ""
+    token_file: str = msgspec.field(default="", name="tokenFile")
+    client_certificate: str = ""
+    client_certificate_data: str = ""
+    client_key: str = ""
+    client_key_data: str = ""
+    exec: Exec | None = None
+    auth_provider: dict[str, Any] | None = None
+    username: str = ""
+    as_: str = msgspec.field(default="", name="as")
+    as_uid: str = ""
+    as_groups: list[str] | None = None
+    as_user_extra: dict[str, list[str]] | None = None
+
+
+class _Context(_Kebab, frozen=True):
+    cluster: str = ""
+    user: str = ""
+    namespace: str = ""
+
+
+class _NamedCluster(_Kebab, frozen=True):
+    name: str
+    cluster: Cluster = Cluster()
+
+
+class _NamedUser(_Kebab, frozen=True):
+    name: str
+    user: User = User()
+
+
+class _NamedContext(_Kebab, frozen=True):
+    name: str
+    context: _Context = _Context()
+
+
+class _File(_Kebab, frozen=True):
+    clusters: list[_NamedCluster] | None = None
+    users: list[_NamedUser] | None = None
+    contexts: list[_NamedContext] | None = None
+    current_context: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """One context with what it names. `where` names the files, for messages; the folders are
+    those that relative paths in the entries mean.
+    """
+
+    where: str
+    namespace: str
+    cluster: Cluster
+    cluster_folder: Path
+    user: User
+    user_name: str
+    user_folder: Path
+
+
+@dataclass(slots=True)
+class _Merged:
+    """Several files as one: the first to name a thing wins; its folder is kept."""
+
+    names: str
+    clusters: dict[str, tuple[Cluster, Path]] = field(default_factory=dict)
+    users: dict[str, tuple[User, Path]] = field(default_factory=dict)
+    contexts: dict[str, _Context] = field(default_factory=dict)
+    current: str = ""
+
+    def add(self, file: _File, folder: Path) -> None:
+        for c in file.clusters or ():
+            self.clusters.setdefault(c.name, (c.cluster, folder))
+        for u in file.users or ():
+            self.users.setdefault(u.name, (u.user, folder))
+        for x in file.contexts or ():
+            self.contexts.setdefault(x.name, x.context)
+        self.current = self.current or file.current_context
+
+
+def read(files: Sequence[Path], *, context: str | None = None) -> Chosen:
+    """The context of that name, else the current one, of YAML or JSON files.
+
+    Files that do not exist are passed over as long as one does. Raises ConfigurationError.
+    """
+    present = [f for f in files if there(f)]
+    if not present:
+        names = ", ".join(str(f) for f in files)
+        raise errors.ConfigurationError(
+            f"kubeconfig {names} does not exist: start a server with `kiln up`, "
+            "or correct KUBECONFIG"
+        )
+    merged = _Merged(names=", ".join(str(f) for f in present))
+    for path in present:
+        merged.add(_read(path), path.absolute().parent)
+    return _choose(merged, context)
+
+
+def there(path: Path) -> bool:
+    """Whether it is a file; True when we may not look, so that reading it says why."""
+    try:
+        return path.is_file()
+    except PermissionError:
+        return True
+
+
+def _read(path: Path) -> _File:
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise errors.ConfigurationError(
+            f"cannot read kubeconfig {path}: {error.strerror}. Point KUBECONFIG at one that you "
+            "may read"
+        ) from error
+    if not raw.strip():
+        return _File()
+    try:
+        if raw.lstrip().startswith(b"{"):
+            return msgspec.json.decode(raw, type=_File)
+        return msgspec.yaml.decode(raw, type=_File)
+    except msgspec.MsgspecError as error:
+        raise errors.ConfigurationError(f"{path} is not a kubeconfig: {error}") from error
+
+
+def _choose(merged: _Merged, wanted: str | None) -> Chosen:
+    name = wanted or merged.current
+    known = ", ".join(sorted(merged.contexts)) or "none"
+    if not name:
+        raise errors.ConfigurationError(
+            f"kubeconfig {merged.names} has no current-context (contexts: {known}): choose one "
+            "with `kubectl config use-context NAME`"
+        )
+    context = merged.contexts.get(name)
+    if context is None:
+        raise errors.ConfigurationError(
+            f'kubeconfig {merged.names} has no context "{name}" (contexts: {known})'
+        )
+    where = f"kubeconfig {merged.names}"
+    of = f'context "{name}" of {where}'
+    cluster, cluster_folder = _named(merged.clusters, context.cluster, kind="cluster", of=of)
+    user, user_folder = User(), cluster_folder
+    if context.user:
+        user, user_folder = _named(merged.users, context.user, kind="user", of=of)
+    return Chosen(
+        where=where,
+        namespace=context.namespace or "default",
+        cluster=cluster,
+        cluster_folder=cluster_folder,
+        user=user,
+        user_name=f'user "{context.user}" of {where}',
+        user_folder=user_folder,
+    )
+
+
+def _named(entries: Mapping[str, _Entry], name: str, *, kind: str, of: str) -> _Entry:
+    found = entries.get(name)
+    if found is None:
+        known = ", ".join(sorted(entries)) or "none"
+        raise errors.ConfigurationError(
+            f'{of} names {kind} "{name}", which is not there ({kind}s: {known})'
+        )
+    return found

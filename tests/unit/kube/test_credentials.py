@@ -1,0 +1,236 @@
+"""What is shown to a server: tokens and certificates from files, programs that log in, headers."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import aiohttp.web
+import pytest
+
+from kilnwork.api import resource
+from kilnwork.kit import clock
+from kilnwork.kit import errors as kit_errors
+from kilnwork.kube import client, config, credentials, errors, execplugin
+from support import scripted
+
+V1, V1BETA1 = config.EXEC_VERSIONS
+
+_PLUGIN = """#!{python}
+import json, os, pathlib, sys
+folder = pathlib.Path(__file__).parent
+runs = folder / "runs"
+count = int(runs.read_text()) + 1 if runs.exists() else 1
+runs.write_text(str(count))
+(folder / "info").write_text(os.environ["KUBERNETES_EXEC_INFO"])
+(folder / "said").write_text(json.dumps([sys.argv[1:], os.environ.get("LOGIN"), sys.stdin.read()]))
+print((folder / "answer").read_text().replace("COUNT", str(count)))
+sys.exit(int((folder / "code").read_text()) if (folder / "code").exists() else 0)
+"""
+
+
+class Plugin:
+    """A program that prints what a test told it to, and counts its runs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.program = folder / "log-in"
+        self.program.write_text(_PLUGIN.format(python=sys.executable))
+        self.program.chmod(0o700)
+
+    def config(self, **more: Any) -> config.Exec:
+        """As a kubeconfig would have it."""
+        facts: dict[str, Any] = {"command": str(self.program), "api_version": V1, **more}
+        return config.Exec(**facts)
+
+    def prints(self, *, version: str = V1, kind: str = "ExecCredential", **status: Any) -> None:
+        """What comes next; COUNT in a text becomes the number of the run."""
+        document: dict[str, Any] = {"apiVersion": version, "kind": kind}
+        if status:
+            document["status"] = status
+        (self.folder / "answer").write_text(json.dumps(document))
+
+    @property
+    def runs(self) -> int:
+        file = self.folder / "runs"
+        return int(file.read_text()) if file.exists() else 0
+
+
+@pytest.fixture
+def plugin(tmp_path: Path) -> Plugin:
+    return Plugin(tmp_path)
+
+
+def _held(plugin: Plugin, time: clock.Clock | None = None, **more: Any) -> credentials.Credentials:
+    settings = config.Config(server="https://h", exec=plugin.config(**more))
+    return credentials.Credentials(settings, time=time)
+
+
+def test_a_plugin_is_told_what_it_needs(plugin: Plugin) -> None:
+    plugin.prints(token="t")
+    held = _held(plugin, args=("a", "b"), env=(("LOGIN", "me"),), cluster=b'{"server":"https://h"}')
+    before = held.at_hand
+    assert held.get() == credentials.Credential(token="t")
+    assert (before, held.at_hand) == (False, True)
+    assert json.loads((plugin.folder / "said").read_text()) == [["a", "b"], "me", ""]
+    assert json.loads((plugin.folder / "info").read_text()) == {
+        "kind": "ExecCredential",
+        "apiVersion": V1,
+        "spec": {"interactive": False, "cluster": {"server": "https://h"}},
+    }
+
+
+def test_a_plugin_runs_again_when_its_answer_expires(plugin: Plugin) -> None:
+    time = clock.ManualClock()
+    plugin.prints(token="t-COUNT", expirationTimestamp=clock.rfc3339(time.wall() + 60))
+    held = _held(plugin, time)
+    assert held.get().token == "t-1"
+    time.advance(59)
+    assert held.get().token == "t-1"
+    time.advance(1)
+    assert not held.at_hand
+    assert held.get().token == "t-2"
+
+
+def test_an_answer_without_an_end_is_kept_until_it_is_refused(plugin: Plugin) -> None:
+    time = clock.ManualClock()
+    plugin.prints(token="t-COUNT")
+    held = _held(plugin, time)
+    first = held.get()
+    time.advance(1e6)
+    assert held.get() == first
+    second = held.renew(first)
+    assert second.token == "t-2"
+    assert held.renew(first) == second  # somebody else was refused with the old one too
+    assert plugin.runs == 2
+
+
+def test_a_plugin_may_give_a_certificate(plugin: Plugin) -> None:
+    plugin.prints(clientCertificateData="CERT", clientKeyData="KEY", version=V1BETA1)
+    held = _held(plugin, api_version=V1BETA1)
+    assert held.get() == credentials.Credential(cert="CERT", key="KEY")
+    assert "KEY" not in repr(held.get())
+
+
+def test_other_credentials_come_before_a_plugin(plugin: Plugin) -> None:
+    settings = config.Config(server="https://h", token="own", exec=plugin.config())
+    held = credentials.Credentials(settings)
+    assert held.at_hand
+    assert held.get().token == "own"
+    assert plugin.runs == 0
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        ({"kind": "Credential", "token": "t"}, "printed Credential of client"),
+        ({"version": V1BETA1, "token": "t"}, f"is to speak {V1} and printed .*{V1BETA1}"),
+        ({}, "printed no status"),
+        ({"expirationTimestamp": "2026-01-01T00:00:00Z"}, "neither a token nor a client"),
+        ({"clientKeyData": "k", "token": "t"}, "only one half"),
+        ({"token": "t", "expirationTimestamp": "soon"}, "no RFC 3339 time"),
+    ],
+)
+def test_a_wrong_answer_is_named(plugin: Plugin, answer: dict[str, Any], text: str) -> None:
+    plugin.prints(**answer)
+    with pytest.raises(kit_errors.ConfigurationError, match=text):
+        _held(plugin).get()
+
+
+def test_a_plugin_that_fails_is_named(plugin: Plugin) -> None:
+    plugin.prints(token="t")
+    (plugin.folder / "code").write_text("3")
+    with pytest.raises(kit_errors.ConfigurationError, match=r"log-in, which .* exit code 3"):
+        _held(plugin).get()
+    (plugin.folder / "code").unlink()
+    (plugin.folder / "answer").write_text("hello s3cret")
+    with pytest.raises(kit_errors.ConfigurationError, match="did not print") as caught:
+        _held(plugin).get()
+    assert "s3cret" not in str(caught.value)
+
+
+def test_a_missing_plugin_says_how_to_get_it(plugin: Plugin) -> None:
+    absent = plugin.config(command="surely-not-there", install_hint="get it\x1b[31m from X")
+    with pytest.raises(kit_errors.ConfigurationError, match=r"(?s)not found.*get it\[31m from X"):
+        execplugin.run(absent)
+    plugin.program.chmod(0o600)
+    with pytest.raises(kit_errors.ConfigurationError, match="cannot be run"):
+        execplugin.run(plugin.config())
+
+
+def test_a_plugin_that_must_ask_needs_a_terminal(plugin: Plugin) -> None:
+    with pytest.raises(kit_errors.ConfigurationError, match="is not a terminal"):
+        execplugin.run(plugin.config(interactive="Always"))
+    assert plugin.runs == 0
+
+
+async def test_a_refused_token_is_renewed_once(plugin: Plugin, stand: scripted.Stand) -> None:
+    plugin.prints(token="t-COUNT")
+
+    async def handler(request: aiohttp.web.Request) -> aiohttp.web.Response:
+        good = request.headers["Authorization"] == "Bearer t-2"
+        return aiohttp.web.json_response({}, status=200 if good else 401)
+
+    stand.handler = handler
+    settings = config.Config(server=stand.url, exec=plugin.config())
+    async with client.Client(settings) as kube:
+        await kube.get(resource.PODS, "a", "x")
+        assert [h["Authorization"] for h in stand.headers] == ["Bearer t-1", "Bearer t-2"]
+        stand.answer({}, status=401)
+        with pytest.raises(errors.Unauthorized):
+            await kube.get(resource.PODS, "a", "x")
+        assert len(stand.asked) == 4
+        assert plugin.runs == 3
+
+
+def test_files_are_read_again_as_they_grow_old(tmp_path: Path) -> None:
+    time = clock.ManualClock()
+    for name in ("token", "cert", "key"):
+        (tmp_path / name).write_text(f"{name}-1\n")
+    settings = config.Config(
+        server="https://h",
+        token="first",
+        token_file=tmp_path / "token",
+        client_cert_file=tmp_path / "cert",
+        client_key_file=tmp_path / "key",
+    )
+    held = credentials.Credentials(settings, time=time)
+    first = credentials.Credential(token="token-1", cert="cert-1\n", key="key-1\n")
+    assert held.get() == first
+    for name in ("token", "cert", "key"):
+        (tmp_path / name).write_text(f"{name}-2\n")
+    time.advance(credentials.FILE_AGE_S - 1)
+    assert held.get() == first
+    assert held.renew(first).token == "token-2"
+    (tmp_path / "cert").unlink()
+    time.advance(credentials.FILE_AGE_S)
+    assert held.get() == credentials.Credential(token="token-2", cert="cert-2\n", key="key-2\n")
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    settings = config.Config(server="https://h", token_file=tmp_path / "token")
+    with pytest.raises(kit_errors.ConfigurationError, match=r"token, which .* names"):
+        credentials.Credentials(settings).get()
+
+
+def test_headers_of_one_who_acts_as_another() -> None:
+    who = config.Impersonation(
+        user="jane", uid="7", groups=("a", "b"), extra=(("example.org/ß%", ("x", "y")),)
+    )
+    settings = config.Config(server="https://h", impersonate=who)
+    assert credentials.headers(settings, credentials.Credential(token="t")) == [
+        ("Authorization", "Bearer t"),
+        ("Impersonate-User", "jane"),
+        ("Impersonate-Uid", "7"),
+        ("Impersonate-Group", "a"),
+        ("Impersonate-Group", "b"),
+        ("Impersonate-Extra-example.org%2F%C3%9F%25", "x"),
+        ("Impersonate-Extra-example.org%2F%C3%9F%25", "y"),
+    ]
+
+
+@pytest.mark.parametrize("token", ["a b", "a\nX-Other: 1", "tök"])
+def test_what_is_no_token_never_reaches_a_header(token: str) -> None:
+    settings = config.Config(server="https://h")
+    with pytest.raises(kit_errors.ConfigurationError, match="one text on one line"):
+        credentials.headers(settings, credentials.Credential(token=token))
