@@ -2,7 +2,7 @@
 
 Used by reflectors, controllers, the local node and the command line. Objects go in as anything that
 encodes to JSON and come out as JSON or as the struct asked for. Raises the family of `kube.errors`;
-it never repeats a request by itself.
+what it repeats by itself, `transport` says.
 """
 
 import builtins
@@ -166,11 +166,42 @@ class Client:
         subresource: str | None = None,
     ) -> meta.JsonObject:
         """JSON merge patch (RFC 7386); Conflict if it names an outdated resourceVersion."""
+        path = self._path(resource, name, namespace, subresource)
+        return await self._send("PATCH", path, patch, content_type=transport.MERGE_PATCH)
+
+    async def json_patch(
+        self,
+        resource: resources.Resource,
+        name: str,
+        operations: Sequence[Mapping[str, Any]],
+        namespace: str | None = None,
+        *,
+        subresource: str | None = None,
+    ) -> meta.JsonObject:
+        """JSON patch (RFC 6902); Invalid when a `test` fails or a path leads nowhere."""
+        path = self._path(resource, name, namespace, subresource)
+        return await self._send("PATCH", path, operations, content_type=transport.JSON_PATCH)
+
+    async def apply(
+        self,
+        resource: resources.Resource,
+        obj: meta.JsonObject,
+        *,
+        manager: str,
+        force: bool = False,
+        subresource: str | None = None,
+    ) -> meta.JsonObject:
+        """Server-side apply (KEP-555): `obj` is all that `manager` wants to own.
+
+        Makes the object if there is none. Conflict when another manager owns one of the fields,
+        unless `force` takes it.
+        """
+        namespace, name = objects.key(obj)
+        path = self._path(resource, name, namespace or None, subresource)
+        whole = {"apiVersion": resource.api_version, "kind": resource.kind, **obj}
+        query = {"fieldManager": manager, "force": "true" if force else ""}
         return await self._send(
-            "PATCH",
-            self._path(resource, name, namespace, subresource),
-            patch,
-            content_type=transport.MERGE_PATCH,
+            "PATCH", path, whole, content_type=transport.APPLY, query=_given(query)
         )
 
     async def delete(
@@ -272,9 +303,10 @@ class Client:
         body: Any,
         *,
         content_type: str = transport.JSON,
+        query: Mapping[str, str] | None = None,
     ) -> meta.JsonObject:
         answer = await self.raw(
-            method, path, body=msgspec.json.encode(body), content_type=content_type
+            method, path, query=query, body=msgspec.json.encode(body), content_type=content_type
         )
         return decoding.whole(answer.body, dict)
 
@@ -316,5 +348,8 @@ def _segment(text: str) -> str:
 
 
 def _selection(label_selector: str, field_selector: str, **more: str) -> dict[str, str]:
-    query = {"labelSelector": label_selector, "fieldSelector": field_selector, **more}
-    return {k: v for k, v in query.items() if v}
+    return _given({"labelSelector": label_selector, "fieldSelector": field_selector, **more})
+
+
+def _given(query: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in query.items() if value}

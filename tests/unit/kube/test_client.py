@@ -12,7 +12,7 @@ import pytest
 
 from kilnwork.api import meta, resource, task
 from kilnwork.kit import clock
-from kilnwork.kube import client, config, errors
+from kilnwork.kube import client, config, errors, transport
 from support import scripted
 
 
@@ -75,13 +75,45 @@ async def test_each_status_has_its_error(
     assert str(caught.value) == "the text"
 
 
-async def test_busy_server_says_how_long_to_wait(
+async def test_a_server_too_busy_for_long_says_how_long(
     kube: client.Client, stand: scripted.Stand
 ) -> None:
-    stand.answer(_status(429, "TooManyRequests", "busy"), status=429, headers={"Retry-After": "7"})
+    stand.answer(_status(429, "TooManyRequests", "busy"), status=429, headers={"Retry-After": "99"})
     with pytest.raises(errors.TooManyRequests) as caught:
         await kube.get(resource.PODS, "a", "x")
-    assert caught.value.retry_after_s == 7
+    assert caught.value.retry_after_s == 99
+    assert len(stand.asked) == 1
+
+
+@pytest.mark.parametrize("busy", [3, 99])
+async def test_what_a_busy_server_did_not_begin_is_asked_again(
+    kube: client.Client, stand: scripted.Stand, busy: int
+) -> None:
+    async def handler(_: aiohttp.web.Request) -> aiohttp.web.Response:
+        if len(stand.asked) <= busy:
+            return aiohttp.web.json_response({}, status=429, headers={"Retry-After": "0"})
+        return aiohttp.web.json_response({"metadata": {"name": "a"}}, status=201)
+
+    stand.handler = handler
+    pod = {"metadata": {"name": "a", "namespace": "x"}}
+    if busy < transport.BUSY_TRIES:
+        assert (await kube.create(resource.PODS, pod))["metadata"]["name"] == "a"
+    else:
+        with pytest.raises(errors.TooManyRequests):
+            await kube.create(resource.PODS, pod)
+    assert len(stand.asked) == min(busy + 1, transport.BUSY_TRIES)
+    assert len({body for _, _, _, body in stand.asked}) == 1
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+async def test_what_may_have_been_done_is_not_repeated(
+    kube: client.Client, stand: scripted.Stand, status: int
+) -> None:
+    headers = {"Retry-After": "0"} if status != 429 else {}
+    stand.answer({}, status=status, headers=headers)
+    with pytest.raises(errors.ApiError):
+        await kube.create(resource.PODS, {"metadata": {"name": "a", "namespace": "x"}})
+    assert len(stand.asked) == 1
 
 
 async def test_retry_after_may_be_a_date(stand: scripted.Stand) -> None:
@@ -191,19 +223,28 @@ async def test_writes_carry_their_options(kube: client.Client, stand: scripted.S
     await kube.merge_patch(resource.PODS, "a", {"status": {}}, "x", subresource="status")
     await kube.delete(resource.PODS, "a", "x", uid="u", grace_s=0, propagation="Orphan")
     await kube.create_sub(resource.SERVICE_ACCOUNTS, "sa", "token", {"spec": {}}, "x")
+    await kube.json_patch(resource.PODS, "a", [{"op": "remove", "path": "/spec/x"}], "x")
+    await kube.apply(resource.PODS, obj, manager="m")
+    await kube.apply(resource.PODS, obj, manager="m", force=True, subresource="status")
     pods = "/api/v1/namespaces/x/pods"
     options = (
         b'{"kind":"DeleteOptions","apiVersion":"v1","preconditions":{"uid":"u"},'
         b'"gracePeriodSeconds":0,"propagationPolicy":"Orphan"}'
     )
     plain = b'{"metadata":{"name":"a","namespace":"x"}}'
+    applied = b'{"apiVersion":"v1","kind":"Pod",' + plain[1:]
     assert stand.asked == [
         ("POST", pods, {}, plain),
         ("PUT", f"{pods}/a/status", {}, plain),
         ("PATCH", f"{pods}/a/status", {}, b'{"status":{}}'),
         ("DELETE", f"{pods}/a", {}, options),
         ("POST", "/api/v1/namespaces/x/serviceaccounts/sa/token", {}, b'{"spec":{}}'),
+        ("PATCH", f"{pods}/a", {}, b'[{"op":"remove","path":"/spec/x"}]'),
+        ("PATCH", f"{pods}/a", {"fieldManager": "m"}, applied),
+        ("PATCH", f"{pods}/a/status", {"fieldManager": "m", "force": "true"}, applied),
     ]
+    assert stand.headers[5]["Content-Type"] == "application/json-patch+json"
+    assert stand.headers[6]["Content-Type"] == "application/apply-patch+yaml"
     assert stand.headers[2]["Content-Type"] == "application/merge-patch+json"
 
 
