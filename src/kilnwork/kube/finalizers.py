@@ -1,0 +1,70 @@
+"""Finalizers: put on before something outside is made, taken off when that is gone.
+
+Used by controllers. An object with one stays, with a deletionTimestamp, until the last is removed.
+Whoever else writes the object meanwhile is not overwritten: it is read again.
+"""
+
+from typing import Any
+
+from kilnwork.api import meta
+from kilnwork.api import resource as resources
+from kilnwork.kube import client, errors, objects
+
+TRIES = 5
+"""How often others may be faster, as client-go's RetryOnConflict counts."""
+
+
+async def add(
+    kube: client.Client, resource: resources.Resource, obj: Any, *, finalizer: str
+) -> None:
+    """See that `obj` has it.
+
+    Raises Invalid for an object that is being deleted (the server's rule), NotFound for one that is
+    gone or was made anew.
+    """
+    await _change(kube, resource, obj, finalizer=finalizer, wanted=True)
+
+
+async def remove(
+    kube: client.Client, resource: resources.Resource, obj: Any, *, finalizer: str
+) -> None:
+    """See that `obj` no longer has it; an object that is gone has none."""
+    try:
+        await _change(kube, resource, obj, finalizer=finalizer, wanted=False)
+    except errors.NotFound:
+        return
+
+
+async def _change(
+    kube: client.Client, resource: resources.Resource, obj: Any, *, finalizer: str, wanted: bool
+) -> None:
+    namespace, name = objects.key(obj)
+    current = obj
+    for tries in range(1, TRIES + 1):
+        found = _of(current)
+        if (finalizer in found) is wanted:
+            return
+        others = [each for each in found if each != finalizer]
+        metadata = {
+            "finalizers": [*others, finalizer] if wanted else others,
+            "resourceVersion": objects.resource_version(current),
+        }
+        try:
+            await kube.merge_patch(resource, name, {"metadata": metadata}, namespace or None)
+        except errors.Conflict:
+            if tries == TRIES:
+                raise
+            current = await kube.get(resource, name, namespace or None)
+            if objects.uid(current) != objects.uid(obj):
+                raise errors.NotFound(
+                    404, "NotFound", f'{resource.qualified} "{name}" was deleted and made anew'
+                ) from None
+        else:
+            return
+
+
+def _of(obj: Any) -> list[str]:
+    metadata: meta.ObjectMeta | dict[str, Any] = objects.metadata(obj)
+    if isinstance(metadata, dict):
+        return list(metadata.get("finalizers") or ())
+    return list(metadata.finalizers)
