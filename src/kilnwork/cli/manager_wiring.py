@@ -20,7 +20,8 @@ from kilnwork.controlplane.apiserver import pki
 from kilnwork.dispatch import hub, journal
 from kilnwork.kit import clock, coroutines, errors, ids, paths, serving
 from kilnwork.kube import client, config, election
-from kilnwork.server import api, gate, guard, health, metrics, reviews
+from kilnwork.server import api, channel, gate, guard, health, metrics, reviews
+from kilnwork.server import blobs as blob_server
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +69,8 @@ class Server:
         self._clock = clock.SystemClock()
         self._api = gate.Gate()
         self._metrics = gate.Gate()
+        self._channel = gate.Gate()
+        self._blobs = gate.Gate()
         self._lock = lock.DirectoryLock(settings.data_dir)
         self._pki = pki.Pki(settings.data_dir / "pki", clock=self._clock)
         self._crew = coroutines.Crew("manager", on_failure=self._fail)
@@ -169,6 +172,8 @@ class Server:
             *(guard.Mount(prefix=path, app=checks, asks=False) for path in health.PATHS),
             guard.Mount(prefix="/v1", app=self._api),
             guard.Mount(prefix="/metrics", app=self._metrics),
+            guard.Mount(prefix=manager.CHANNEL_PATH, app=self._channel, asks=False),
+            guard.Mount(prefix="/blobs", app=self._blobs, asks=False),
         )
 
     async def _lead(self) -> None:
@@ -219,16 +224,20 @@ class Server:
             time=self._clock,
             on_failure=self._fail,
         )
+        await self._start_hub(socket)
+
+    async def _start_hub(self, socket: Path) -> None:
+        data = self._settings.data_dir
         blobs = data / "blobs"
         blobs.mkdir(mode=0o700, exist_ok=True)
         store = journal.Journal(data / "journal.db")
-        caches = self._controllers.caches
+        verifier = manager_adapters.ChannelVerifier(
+            self._controllers.verifier, self._reviews, self._controllers.caches
+        )
         running = hub.Hub(
             store,
             clock=self._clock,
-            verifier=manager_adapters.ChannelVerifier(
-                self._controllers.verifier, self._reviews, caches
-            ),
+            verifier=verifier,
             logs_dir=data / "logs",
             entropy=ids.system_entropy(),
             options=hub.Options(
@@ -238,17 +247,17 @@ class Server:
         await running.start(socket)
         self._hub = running
         self._steps.then("dispatcher", running.stop)
-        self._open_api(running, adapters.HubJournal(running, store.path), socket)
-
-    def _open_api(self, running: hub.Hub, reader: adapters.HubJournal, socket: Path) -> None:
+        reader = adapters.HubJournal(running, store.path)
         clusters = manager_adapters.KnownClusters(running, self._controllers.caches)
         self._api.app = api.Api(
             reader, self._reviews, clusters, channel=str(socket), time=self._clock
         )
         self._metrics.app = metrics.app(self._samples)
+        self._channel.app = channel.Channel(running.new_link)
+        self._blobs.app = blob_server.Blobs(blobs, verifier)
 
         async def close() -> None:
-            self._api.app = self._metrics.app = None
+            self._api.app = self._metrics.app = self._channel.app = self._blobs.app = None
             reader.close()
 
         self._steps.then("REST API", close)
