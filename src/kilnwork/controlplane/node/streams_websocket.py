@@ -1,0 +1,172 @@
+"""Streams over WebSocket messages, from the server's side. Pure: see `streams.Codec`.
+
+Two ways are in use. *Channels*: the first byte of a message says which stream it belongs to
+(k8s.io/apimachinery wsstream/conn.go; KEP-4006 for version 5, whose message `255, n` ends stream
+n); in the base64 forms it is a digit, and the rest base64. *Tunnel*: the messages are the bytes of
+an SPDY connection (`SPDY/3.1+portforward.k8s.io`, KEP-4006).
+
+The library `websockets` reads and writes the frames of RFC 6455; the HTTP part is in `upgrades`.
+"""
+
+import base64
+import binascii
+from collections.abc import Iterable, Iterator, Sequence
+
+from websockets import frames, protocol
+
+from kilnwork.controlplane.node import streams, streams_spdy
+
+MAX_MESSAGE = 16 * 1024 * 1024
+"""Bytes of one message of a peer. kubectl's have 32 KiB."""
+
+CLOSE_SIGNAL = 255
+_NORMAL_CLOSURE = 1000
+_PIECE = 32 * 1024
+
+
+class _Messages:
+    """Whole messages of one WebSocket. Pings are answered by the library."""
+
+    def __init__(self) -> None:
+        self._protocol = protocol.Protocol(protocol.Side.SERVER, max_size=MAX_MESSAGE)
+        self._parts: list[bytes] = []
+
+    def receive(self, piece: bytes) -> Iterator[bytes | None]:
+        """Messages that `piece` completes; None when the peer says goodbye."""
+        self._protocol.receive_data(piece)
+        for event in self._protocol.events_received():
+            assert isinstance(event, frames.Frame)  # noqa: S101 - a server gets nothing else
+            if event.opcode is frames.Opcode.CLOSE:
+                yield None
+            elif event.opcode in frames.DATA_OPCODES:
+                self._parts.append(bytes(event.data))
+                if event.fin:
+                    message, self._parts = b"".join(self._parts), []
+                    yield message
+        if self._protocol.parser_exc is not None:
+            raise streams.ProtocolError(f"WebSocket: {self._protocol.parser_exc}")
+
+    def send(self, message: bytes, *, text: bool = False) -> None:
+        """One message; dropped once either side has said goodbye."""
+        if self._protocol.state is protocol.State.OPEN:
+            send = self._protocol.send_text if text else self._protocol.send_binary
+            send(message)
+
+    def close(self) -> None:
+        """Say goodbye."""
+        if self._protocol.state is protocol.State.OPEN:
+            self._protocol.send_close(_NORMAL_CLOSURE)
+
+    def take(self) -> bytes:
+        """Everything to be sent now, once."""
+        return b"".join(self._protocol.data_to_send())
+
+
+class Channels:
+    """Streams by number. `headers`: those of stream 0, 1, …; None for a number not in use.
+
+    `subprotocol` is what the handshake has agreed on, empty for the oldest form. All streams are
+    open from the start: the first `receive` says so.
+    """
+
+    def __init__(self, subprotocol: str, headers: Sequence[dict[str, str] | None]) -> None:
+        self._messages = _Messages()
+        self._base64 = "base64." in subprotocol
+        self._half_closes = subprotocol.startswith("v5.")
+        self._receiving = {number for number, header in enumerate(headers) if header is not None}
+        self._sending = set(self._receiving)
+        self._fresh = [streams.Opened(n, h) for n, h in enumerate(headers) if h is not None]
+
+    def receive(self, piece: bytes) -> Iterable[streams.Event]:
+        """What these bytes mean; raises `ProtocolError`."""
+        fresh, self._fresh = self._fresh, []
+        yield from fresh
+        for message in self._messages.receive(piece):
+            if message is None:
+                yield streams.Gone()
+            elif message:
+                yield from self._message(message)
+
+    def _message(self, message: bytes) -> Iterator[streams.Event]:
+        if self._half_closes and message[0] == CLOSE_SIGNAL:
+            if len(message) != 2:
+                raise streams.ProtocolError("the close signal names one channel")
+            if message[1] in self._receiving:
+                self._receiving.discard(message[1])
+                yield streams.Finished(message[1])
+            return
+        number = message[0] - ord("0") if self._base64 else message[0]
+        if number not in self._receiving:
+            return
+        content = message[1:]
+        if self._base64:
+            try:
+                content = base64.b64decode(content, validate=True)
+            except binascii.Error as error:
+                raise streams.ProtocolError(f"base64: {error}") from error
+        if content:
+            yield streams.Received(number, content)
+
+    def accept(self, stream: int) -> None:
+        """Streams need no answer here."""
+
+    def send(self, stream: int, content: bytes) -> None:
+        """Messages with all of `content`; an empty one is sent too, as a sign of life."""
+        if stream not in self._sending:
+            return
+        for at in range(0, max(1, len(content)), _PIECE):
+            piece = content[at : at + _PIECE]
+            if self._base64:
+                text = str(stream).encode() + base64.b64encode(piece)
+                self._messages.send(text, text=True)
+            else:
+                self._messages.send(bytes([stream]) + piece)
+
+    def finish(self, stream: int) -> None:
+        """A server has no signal for this: the peer learns it when the connection ends."""
+        self._sending.discard(stream)
+
+    def reset(self, stream: int) -> None:
+        """Drop what comes, send nothing more."""
+        self._sending.discard(stream)
+        self._receiving.discard(stream)
+
+    def close(self) -> None:
+        """Say goodbye."""
+        self._messages.close()
+
+    def take(self) -> bytes:
+        """Everything to be sent now, once."""
+        return self._messages.take()
+
+
+class Tunnel(streams_spdy.Session):
+    """An SPDY connection whose bytes travel in binary messages."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._messages = _Messages()
+
+    def receive(self, piece: bytes) -> Iterable[streams.Event]:
+        """What these bytes mean; raises `ProtocolError`."""
+        for message in self._messages.receive(piece):
+            if message is None:
+                yield streams.Gone()
+            else:
+                yield from super().receive(message)
+
+    def close(self) -> None:
+        """GOAWAY, then the end of the WebSocket."""
+        super().close()
+        self._wrap()
+        self._messages.close()
+
+    def take(self) -> bytes:
+        """Everything to be sent now, once."""
+        self._wrap()
+        return self._messages.take()
+
+    def _wrap(self) -> None:
+        plain = super().take()
+        for at in range(0, len(plain), _PIECE):
+            self._messages.send(plain[at : at + _PIECE])
