@@ -17,7 +17,7 @@ import msgspec
 
 from kilnwork import version
 from kilnwork.api import meta, resource
-from kilnwork.cli import errors, kinds, options
+from kilnwork.cli import errors, kinds, options, reaching
 from kilnwork.kit import clock
 from kilnwork.kit import errors as kit_errors
 from kilnwork.kube import config, transport, watching
@@ -47,6 +47,7 @@ class Session:
         self.namespace = target.namespace or settings.namespace
         self.kinds = kinds.Kinds(self)
         self.clock = clock.SystemClock()
+        self._way: reaching.Way | None = None
 
     async def get_json(self, path: str) -> dict[str, Any]:
         """The JSON document at `path`."""
@@ -62,16 +63,21 @@ class Session:
         content_type: str = transport.JSON,
         accept: str = transport.JSON,
     ) -> dict[str, Any]:
-        """Send a request and decode the JSON object in the answer."""
+        """Send a request and decode the JSON object in the answer.
+
+        Paths below `/v1` are the manager's, wherever it is.
+        """
         encoded = None if body is None else msgspec.json.encode(body)
+        way = await self._way_of(path)
         answer = await self.http.send(
             transport.Request(
                 method=method,
-                path=path,
+                path=way.prefix + path,
                 query=query,
                 body=encoded,
                 content_type=content_type,
                 accept=accept,
+                headers=way.headers,
             )
         )
         try:
@@ -127,8 +133,14 @@ class Session:
 
         Leave it early only by `contextlib.aclosing`: a connection hangs on it.
         """
+        way = await self._way_of(path)
         asked = transport.Request(
-            method="GET", path=path, query=query, accept="*/*", timeout_s=None
+            method="GET",
+            path=way.prefix + path,
+            query=query,
+            accept="*/*",
+            timeout_s=None,
+            headers=way.headers,
         )
         async with self.http.open(asked) as response:
             watching.keep_alive(response)
@@ -137,6 +149,13 @@ class Session:
                     yield some
             finally:
                 _hang_up(response)
+
+    async def _way_of(self, path: str) -> reaching.Way:
+        if not path.startswith("/v1/"):
+            return reaching.Way()
+        if self._way is None:
+            self._way = await reaching.find(self.http, self.one_namespace())
+        return self._way
 
     async def changes(
         self, path: str, *, query: Mapping[str, str], accept: str = transport.JSON

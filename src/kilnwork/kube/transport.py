@@ -44,7 +44,7 @@ BUSY_S = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One HTTP request. `path` is already percent-encoded.
+    """One HTTP request. `path` is already percent-encoded; `headers` come on top of the usual ones.
 
     `timeout_s` bounds all of it, `head_timeout_s` the time until the answer begins; None: no limit.
     """
@@ -57,6 +57,7 @@ class Request:
     accept: str = JSON
     timeout_s: float | None = 30.0
     head_timeout_s: float | None = None
+    headers: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +152,7 @@ class Transport:
 
     async def _begin(self, request: Request) -> aiohttp.ClientResponse:
         """Send, and again while the answer is one that asks for it and may be obeyed."""
-        shown = await self._credential()
+        shown = await self.credential()
         patience_s = BUSY_S if request.timeout_s is None else min(BUSY_S, request.timeout_s)
         renewed = False
         for tries in range(1, BUSY_TRIES + 1):
@@ -186,6 +187,7 @@ class Transport:
         if self._session is None:
             raise errors.KubeError("the client is not open: use it in `async with`")
         headers = multidict.CIMultiDict(credentials.headers(self._settings, shown))
+        headers.update(request.headers or {})
         headers["Accept"] = request.accept
         if request.body is not None:
             headers["Content-Type"] = request.content_type
@@ -206,7 +208,8 @@ class Transport:
                     timeout=aiohttp.ClientTimeout(total=request.timeout_s, connect=CONNECT_S),
                 )
 
-    async def _credential(self) -> credentials.Credential:
+    async def credential(self) -> credentials.Credential:
+        """What is shown to the server now."""
         if self._credentials.at_hand:
             return self._credentials.get()
         return await asyncio.to_thread(self._credentials.get)

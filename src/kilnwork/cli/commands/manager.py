@@ -4,6 +4,7 @@ Only options and what is printed; the process around it is in `foreground`, what
 and in which order, in `manager_wiring`.
 """
 
+import os
 import socket
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ from kilnwork.cli import folders, foreground, manager_wiring, options, session
 from kilnwork.kit import logs
 
 _LEVELS = ("warning", "info", "debug")
+_MOUNTS = "CONTAINER_SANDBOX_MOUNT_POINT"
 _DATA = Path("/var/lib/kilnwork")
 
 
@@ -108,7 +110,7 @@ def _settings(**given: Any) -> manager_wiring.Settings:
     service = f"{manager.SERVICE}.{given['namespace']}.svc:{manager.PORT}"
     host, port = given["listen"]
     return manager_wiring.Settings(
-        data_dir=given["data"].absolute(),
+        data_dir=_mounted(given["data"].absolute()),
         kube=session.settings_of(target),
         namespace=given["namespace"],
         host=host,
@@ -118,6 +120,13 @@ def _settings(**given: Any) -> manager_wiring.Settings:
         worker_command=(given["worker_python"], "-m", "kilnwork.worker"),
         machine=socket.gethostname(),
     )
+
+
+def _mounted(data: Path) -> Path:
+    """On nodes whose containers see the host's file system, volumes are below another folder."""
+    root = os.environ.get(_MOUNTS)
+    inside = Path(root) / data.relative_to("/") if root else data
+    return inside if inside.is_dir() else data
 
 
 def _say_ready(server: manager_wiring.Server, settings: manager_wiring.Settings) -> None:

@@ -19,6 +19,7 @@ def objects() -> tuple[meta.JsonObject, meta.JsonObject]:
         "apiVersions": ["*"],
         "operations": ["UPDATE"],
         "resources": [resource.TASK_OBJECTS.plural],
+        "scope": "*",
     }
     policy = {
         "apiVersion": _VERSION,

@@ -143,8 +143,14 @@ def _probe(path: str) -> meta.JsonObject:
 def _claim(volume: settings.Volume) -> meta.JsonObject:
     spec: dict[str, Any] = {
         "accessModes": ["ReadWriteOnce"],
+        "volumeMode": "Filesystem",
         "resources": {"requests": {"storage": volume.size}},
     }
     if volume.class_name is not None:
         spec["storageClassName"] = volume.class_name
-    return {"metadata": {"name": _VOLUME}, "spec": spec}
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": _VOLUME},
+        "spec": spec,
+    }

@@ -1,0 +1,109 @@
+"""The way of a command to the manager: the server of a `kiln up` itself, else through a cluster.
+
+Used by `session` for paths below `/v1`. In a cluster the way leads through the API server's proxy
+of the manager's Service, so a kubeconfig is all that is needed. The proxy keeps the caller's own
+credential for itself: the manager is shown a token in a header of its own, that of the kubeconfig,
+or, where it has none, one of ServiceAccount `kilnwork-driver` of the namespace.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib import parse
+
+import msgspec
+
+from kilnwork.api import manager, resource
+from kilnwork.cli import errors
+from kilnwork.kube import errors as kube_errors
+from kilnwork.kube import transport
+
+_HERE = "/v1/endpoints"
+_TOKEN_S = 3600
+"""How long a token of the driver account is asked to hold: the least that is always granted, 10
+minutes, could be too short for `kiln logs -f`, whose rights are looked at only once anyway."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """What comes before a path of the manager, and the headers that go with it."""
+
+    prefix: str = ""
+    headers: Mapping[str, str] | None = None
+
+
+async def find(http: transport.Transport, namespace: str) -> Way:
+    """The way to the manager; `namespace`: whose driver account may be used.
+
+    Raises CommandError with what is missing, or a KubeError.
+    """
+    if await _is_manager(http):
+        return Way()
+    home = os.environ.get(manager.NAMESPACE_VARIABLE) or manager.NAMESPACE
+    token = (await http.credential()).token or await _driver_token(http, namespace)
+    way = Way(manager.proxy_path(home), {manager.TOKEN_HEADER: token})
+    try:
+        await http.send(_get(way.prefix + _HERE, way.headers))
+    except kube_errors.ApiError as error:
+        raise _in_words(error, home) from error
+    return way
+
+
+async def _is_manager(http: transport.Transport) -> bool:
+    """True for a `kiln up`; an API server has no such path, or allows it to nobody."""
+    try:
+        await http.send(_get(_HERE))
+    except (kube_errors.NotFound, kube_errors.Forbidden):
+        return False
+    return True
+
+
+def _get(path: str, headers: Mapping[str, str] | None = None) -> transport.Request:
+    return transport.Request(method="GET", path=path, headers=headers)
+
+
+async def _driver_token(http: transport.Transport, namespace: str) -> str:
+    accounts = resource.SERVICE_ACCOUNTS.base(parse.quote(namespace, safe=""))
+    body = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"expirationSeconds": _TOKEN_S},
+    }
+    request = transport.Request(
+        method="POST",
+        path=f"{accounts}/{manager.DRIVER_ACCOUNT}/token",
+        body=msgspec.json.encode(body),
+    )
+    try:
+        answer = await http.send(request)
+    except kube_errors.NotFound as error:
+        raise errors.Refused(
+            f"the kubeconfig has no token to show to the manager, and namespace {namespace} no "
+            f"ServiceAccount {manager.DRIVER_ACCOUNT} whose token could be used: `kiln install "
+            f"--only rights --drivers-in {namespace}` makes one"
+        ) from error
+    except kube_errors.Forbidden as error:
+        raise errors.Refused(
+            "the kubeconfig has no token to show to the manager, and you may not ask for one of "
+            f"ServiceAccount {manager.DRIVER_ACCOUNT}: {error}"
+        ) from error
+    review: dict[str, Any] = msgspec.json.decode(answer.body)
+    return str(review["status"]["token"])
+
+
+def _in_words(error: kube_errors.ApiError, home: str) -> Exception:
+    """What stands in the way, of the answers that the API server gives for the manager."""
+    where = f"namespace {home} ({manager.NAMESPACE_VARIABLE} names another)"
+    if isinstance(error, kube_errors.NotFound):
+        return errors.Unreachable(
+            f"no manager is installed in {where}: `kiln install | kubectl apply -f -` does that"
+        )
+    if isinstance(error, kube_errors.Unavailable) and error.status:
+        return errors.Unreachable(
+            f"the manager in {where} is not ready: {error}. `kubectl -n {home} get pods` and "
+            "`kubectl -n NS logs statefulset/kilnwork-manager` say more".replace("NS", home)
+        )
+    if isinstance(error, kube_errors.Forbidden):
+        return errors.Refused(f"the manager in {where} cannot be reached: {error}")
+    return error
