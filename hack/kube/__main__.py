@@ -6,7 +6,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from hack.kube import binary, cluster, control, running, sandbox
+from hack.kube import binary, cluster, control, node, running, sandbox
 
 
 def main() -> int:
@@ -28,7 +28,7 @@ def main() -> int:
             print(found)
             return 0
         return running.run(given) if given.command == "run" else _up(given)
-    except (binary.NotBuilt, sandbox.Impossible) as error:
+    except (binary.NotBuilt, sandbox.Impossible, node.Missing) as error:
         print(error, file=sys.stderr)
         return 1
 

@@ -75,6 +75,28 @@ def ensure(*, say: bool = True) -> Path:
     return wanted
 
 
+def pause() -> Path:
+    """The program of pause/main.go, built when it is not there: an instant. Raises NotBuilt."""
+    source = HERE / "pause" / "main.go"
+    wanted = folder().with_name(f"pause-{hashlib.sha256(source.read_bytes()).hexdigest()[:12]}")
+    if not wanted.is_file():
+        if shutil.which("go") is None:
+            raise NotBuilt("the program `pause` is built with Go, which is not on PATH")
+        wanted.parent.mkdir(parents=True, exist_ok=True)
+        new = wanted.with_suffix(f".{os.getpid()}")
+        argv = ["go", "build", "-buildvcs=false", "-trimpath", "-ldflags", "-s -w", "-o", str(new)]
+        done = subprocess.run(
+            [*argv, source.name],
+            cwd=source.parent,
+            env={**os.environ, "CGO_ENABLED": "0"},
+            check=False,
+        )
+        if done.returncode:
+            raise NotBuilt(f"go build of pause ended with {done.returncode}: see its output above")
+        new.rename(wanted)
+    return wanted
+
+
 def _build(wanted: Path, *, say: bool) -> None:
     began = time.monotonic()
     if say:

@@ -24,10 +24,10 @@ def name() -> str:
 
 
 def trees() -> list[Path]:
-    """The root of every hierarchy that processes can be put into."""
+    """The root of every hierarchy, also of an empty one of version 2 beside those of version 1."""
     if (_TOP / "cgroup.controllers").exists():
         return [_TOP]
-    return sorted(found for found in _TOP.iterdir() if (found / "tasks").exists())
+    return sorted(found for found in _TOP.iterdir() if (found / "cgroup.procs").exists())
 
 
 def make(path: str) -> None:

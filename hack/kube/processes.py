@@ -35,7 +35,7 @@ class Processes:
         cwd: Path | None = None,
     ) -> None:
         """Start it in a session of its own; it gets SIGTERM when this process dies."""
-        self._folder.mkdir(parents=True, exist_ok=True)
+        self.log(name).parent.mkdir(parents=True, exist_ok=True)
         with self.log(name).open("ab") as log:
             self._running[name] = subprocess.Popen(
                 argv,

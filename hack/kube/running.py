@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-from hack.kube import binary, cluster, control, processes, sandbox, whole
+from hack.kube import binary, cluster, control, node, processes, sandbox, whole
 
 FOLDER = Path("/run/kube")
 """Within the sandbox, where /run is its own; sockets need short paths."""
@@ -22,20 +22,34 @@ FOLDER = Path("/run/kube")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What `run` reads."""
     parser.add_argument("--crd", type=Path, action="append", default=[], help="apply this first")
+    parser.add_argument("--node", action="store_true", help="with a real kubelet")
+    parser.add_argument("--nodes", type=int, metavar="N", help="with so many of them")
+    parser.add_argument(
+        "--image", type=Path, action="append", default=[], help="image file for the nodes"
+    )
     parser.add_argument("--logs", type=Path, help="copy the logs of the cluster here at the end")
     parser.add_argument("command_line", nargs="+", metavar="COMMAND")
 
 
 def run(given: argparse.Namespace) -> int:
     """The exit code of the command; 1 when the cluster does not start. Raises Impossible."""
+    if _nodes(given):
+        node.check()
+        binary.pause()
     return sandbox.run(lambda cgroup: _inside(given, cgroup))
+
+
+def _nodes(given: argparse.Namespace) -> int:
+    return int(given.nodes or given.node)
 
 
 def _inside(given: argparse.Namespace, cgroup: str) -> int:
     signal.signal(signal.SIGTERM, _end)
     began = time.monotonic()
     settings = cluster.Settings(folder=FOLDER, address=sandbox.ADDRESS, crds=given.crd)
-    made = whole.Whole(settings)
+    made = whole.Whole(
+        settings, cgroup=cgroup, nodes=_nodes(given), images=[p.absolute() for p in given.image]
+    )
     server: control.Server | None = None
     try:
         made.start()

@@ -23,7 +23,7 @@ BRIDGE = "kube0"
 SERVICES = "10.96.0.0/16"
 
 _CLONE_NEWNS, _CLONE_NEWPID, _CLONE_NEWNET = 0x00020000, 0x20000000, 0x40000000
-_MS_BIND, _MS_REC, _MS_PRIVATE = 0x1000, 0x4000, 0x40000
+_MS_BIND, _MS_REC, _MS_PRIVATE, _MS_SHARED = 0x1000, 0x4000, 1 << 18, 1 << 20
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -98,6 +98,7 @@ def _first_process(inside: Callable[[], int]) -> int:
 
 def _prepare() -> None:
     _mount("none", "/", flags=_MS_REC | _MS_PRIVATE)
+    _mount("none", "/", flags=_MS_REC | _MS_SHARED)  # among ourselves: Pods may want propagation
     _mount("proc", "/proc", kind="proc")
     for folder in ("/run", "/var/log"):
         _mount("tmpfs", folder, kind="tmpfs")
@@ -115,7 +116,7 @@ def _prepare() -> None:
     for command in (
         "link set lo up",
         f"link add {BRIDGE} type bridge",
-        f"address add {ADDRESS}/16 dev {BRIDGE}",
+        f"address add {ADDRESS}/24 dev {BRIDGE}",
         f"link set {BRIDGE} up",
         f"route add {SERVICES} dev {BRIDGE}",  # rewritten on its way out, but it needs a way
     ):

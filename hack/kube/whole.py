@@ -3,20 +3,43 @@
 Used by `running`; `control` gives its parts to tests in other processes.
 """
 
-from hack.kube import cluster, services
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from hack.image import oci
+from hack.kube import binary, cluster, containerd, node, services
 
 
 class Whole:
-    """All of it. `start`, then the parts by name."""
+    """All of it. `start`, then the parts by name: a component, or NODE/kubelet, NODE/containerd.
 
-    def __init__(self, settings: cluster.Settings) -> None:
+    `nodes`: how many with a kubelet, each with `images`; they work in cgroups below `cgroup`.
+    """
+
+    def __init__(
+        self, settings: cluster.Settings, *, cgroup: str, nodes: int, images: Sequence[Path]
+    ) -> None:
         self.cluster = cluster.Cluster(settings)
         self.services = services.Services(self.cluster)
+        self.nodes = {
+            made.name: made
+            for made in (
+                node.Node(self.cluster, index=index, cgroup=cgroup) for index in range(nodes)
+            )
+        }
+        self._images = images
 
     def start(self) -> None:
         """Ready when this returns. Raises Died or TimeoutError."""
         self.cluster.start()
         self.services.start()
+        if self.nodes:
+            images = [_pause_image(self.cluster.folder), *self._images]
+            for made in self.nodes.values():
+                made.start(images)
+        names = json.dumps(list(self.nodes))
+        (self.cluster.folder / "nodes.json").write_text(names)
 
     def remove(self) -> None:
         """Kill everything and remove the folder."""
@@ -24,7 +47,10 @@ class Whole:
 
     def start_part(self, name: str) -> None:
         """Ready when this returns."""
-        if name in services.PARTS:
+        of_node, _, part = name.partition("/")
+        if of_node in self.nodes:
+            self.nodes[of_node].start_part(part)
+        elif name in services.PARTS:
             self.services.start_part(name)
         else:
             self.cluster.start_part(name)
@@ -44,3 +70,19 @@ class Whole:
     def resume_part(self, name: str) -> None:
         """SIGCONT."""
         self.cluster.resume_part(name)
+
+
+def _pause_image(folder: Path) -> Path:
+    root = folder / "pause"
+    root.mkdir()
+    (root / "pause").write_bytes(binary.pause().read_bytes())
+    (root / "pause").chmod(0o755)
+    layer = oci.pack(root, folder / "pause-layer.tar")
+    out = folder / "pause.tar"
+    oci.write(
+        out,
+        name=containerd.PAUSE,
+        layers=[layer],
+        settings=oci.Settings(entrypoint=["/pause"], environment={"PATH": "/"}),
+    )
+    return out

@@ -1,0 +1,31 @@
+"""`python -m hack.image`: write the worker image unless its sources are unchanged; print its file.
+
+`ctr --namespace k8s.io images import FILE` gives it to a node's containerd.
+"""
+
+import argparse
+import shutil
+import sys
+from pathlib import Path
+
+from hack.image import worker
+
+
+def main() -> int:
+    """See --help."""
+    parser = argparse.ArgumentParser(prog="python -m hack.image", description=__doc__)
+    parser.add_argument("--out", type=Path, metavar="FILE", help="copy it there")
+    given = parser.parse_args()
+    try:
+        made = worker.build()
+    except worker.NotBuilt as error:
+        print(error, file=sys.stderr)
+        return 1
+    if given.out is not None:
+        shutil.copyfile(made, given.out)
+    print(given.out or made)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

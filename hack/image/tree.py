@@ -1,0 +1,97 @@
+"""The files of an image, put together in a folder: programs with their libraries, an interpreter.
+
+Used by `worker`. Libraries are found by ldd at the paths where the loader looks for them; those
+that are opened by name at run time, such as the resolver's, are listed here.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Collection, Iterable
+from pathlib import Path
+
+_BY_NAME = ("libnss_files.so.2", "libnss_dns.so.2", "libresolv.so.2", "libgcc_s.so.1")
+_FOLDERS = ("proc", "sys", "dev", "etc", "root", "run", "usr/bin", "bin", "usr/local/bin")
+_ETC = {
+    "passwd": "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n",
+    "group": "root:x:0:\nnogroup:x:65534:\n",
+    "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
+}
+
+
+class Tree:
+    """A file system that grows in `root`."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        root.mkdir(parents=True)
+
+    def base(self) -> None:
+        """The folders and files that programs expect."""
+        for folder in _FOLDERS:
+            self.at(folder).mkdir(parents=True, exist_ok=True)
+        self.at("tmp").mkdir(mode=0o777)
+        self.at("tmp").chmod(0o1777)
+        for name, content in _ETC.items():
+            self.at(f"etc/{name}").write_text(content)
+
+    def at(self, path: str | Path) -> Path:
+        """Where a path of the image lies here."""
+        return self.root / str(path).lstrip("/")
+
+    def program(self, source: Path, target: str | Path) -> None:
+        """An ELF file with the libraries that it needs."""
+        self._copy(source, target)
+        self.libraries([source])
+
+    def libraries(self, files: Iterable[Path]) -> None:
+        """What these files need, under the names that the loader asks for."""
+        argv = ["ldd", *(str(file) for file in files)]
+        said = subprocess.run(argv, capture_output=True, text=True, check=False).stdout
+        found = set(re.findall(r"(?:=> |^\s+)(/\S+) \(0x", said, re.MULTILINE))
+        for library in sorted(found):
+            self._copy(Path(library), library)
+            for name in _BY_NAME:
+                beside = Path(library).parent / name
+                if beside.exists():
+                    self._copy(beside, beside)
+
+    def folder(self, source: Path, target: str | Path, *, without: Collection[str] = ()) -> None:
+        """All of a folder, but names in `without`, and what its shared objects need."""
+        ignore = shutil.ignore_patterns("__pycache__", *without)
+        shutil.copytree(source, self.at(target), symlinks=False, ignore=ignore, dirs_exist_ok=True)
+        self.shared(target)
+
+    def shared(self, target: str | Path) -> None:
+        """The libraries that the shared objects in a folder of the image need."""
+        found = [file for file in sorted(self.at(target).rglob("*.so*")) if file.is_file()]
+        if found:
+            self.libraries(found)
+
+    def link(self, path: str, target: str) -> None:
+        """A symbolic link, unless something is there."""
+        here = self.at(path)
+        here.parent.mkdir(parents=True, exist_ok=True)
+        if not os.path.lexists(here):
+            here.symlink_to(target)
+
+    def text(self, path: str, content: str, *, mode: int = 0o644) -> None:
+        """A file."""
+        here = self.at(path)
+        here.parent.mkdir(parents=True, exist_ok=True)
+        here.write_text(content)
+        here.chmod(mode)
+
+    def busybox(self, source: Path) -> None:
+        """A shell and the usual commands."""
+        self.program(source, "/bin/busybox")
+        said = subprocess.run([source, "--list"], capture_output=True, text=True, check=True).stdout
+        for name in said.split():
+            self.link(f"bin/{name}", "busybox")
+
+    def _copy(self, source: Path, target: str | Path) -> None:
+        here = self.at(target)
+        here.parent.mkdir(parents=True, exist_ok=True)
+        if not here.exists():
+            shutil.copy2(source.resolve(), here)

@@ -1,0 +1,156 @@
+"""A node with a real kubelet on this machine: containerd, runc, ptp networking, kubelet. Root.
+
+Used by `whole`, in the sandbox: what is left of Pods when the kubelet ends dies with it. Every node
+has an address of its own on the bridge, a range for its Pods and a root cgroup below the sandbox's.
+"""
+
+import json
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from hack.kube import binary, cgroups, cluster, containerd, sandbox
+
+KUBELET, CONTAINERD = "kubelet", "containerd"
+NEEDED = {
+    "containerd": "containerd",
+    "ctr": "containerd",
+    "runc": "runc",
+    "conntrack": "conntrack",
+    "mount": "mount",
+}
+"""Program → package of Debian."""
+
+_READY_S = 60.0
+_DISK = ("available", "inodesFree")
+
+
+class Missing(Exception):
+    """Something a node needs is not installed; the text says how to get it."""
+
+
+def check() -> None:
+    """Raises Missing."""
+    absent = {package for program, package in NEEDED.items() if shutil.which(program) is None}
+    if not (containerd.PLUGINS / "ptp").exists():
+        absent.add("containernetworking-plugins")
+    if absent:
+        names = " ".join(sorted(absent))
+        raise Missing(f"a node needs more: apt-get install --no-install-recommends {names}")
+
+
+class Node:
+    """Number `index` of a cluster, from 0; its name is node-a, node-b, …"""
+
+    def __init__(self, of: cluster.Cluster, *, index: int, cgroup: str) -> None:
+        self.name = f"node-{chr(ord('a') + index)}"
+        self.address = f"10.88.0.{10 + index}"
+        self.folder = of.folder / self.name
+        self.socket = self.folder / "c.sock"
+        self._cluster = of
+        self._pods = 1 + index
+        self._port = 10250 + 10 * index
+        self._cgroup = f"{cgroup}/{self.name}"
+
+    def start(self, images: Sequence[Path]) -> None:
+        """The Node is Ready when this returns. Raises Died or TimeoutError."""
+        self.folder.mkdir(parents=True)
+        subprocess.run(
+            ["ip", "address", "add", f"{self.address}/32", "dev", sandbox.BRIDGE], check=True
+        )
+        cgroups.make(self._cgroup)
+        self.start_part(CONTAINERD)
+        containerd.load(self.socket, images)
+        self.start_part(KUBELET)
+
+    def start_part(self, part: str) -> None:
+        """KUBELET or CONTAINERD, ready when this returns."""
+        if part == CONTAINERD:
+            self._start_containerd()
+        elif part == KUBELET:
+            self._start_kubelet()
+        else:
+            raise KeyError(f"{self.name} has no {part}, only {KUBELET} and {CONTAINERD}")
+
+    def _start_containerd(self) -> None:
+        pods = f"10.88.{self._pods}"
+        path = containerd.configure(
+            self.folder, socket=self.socket, pods=f"{pods}.0/24", host=f"{pods}.1"
+        )
+        self._cluster.processes.start(
+            f"{self.name}/{CONTAINERD}", ["containerd", f"--config={path}"], cwd=self.folder
+        )
+        self._until(lambda: containerd.answers(self.socket), "containerd answers")
+
+    def _start_kubelet(self) -> None:
+        """With the identity that the Node authorizer knows; it makes its serving certificate."""
+        made = self._cluster
+        user = f"system:node:{self.name}"
+        kubeconfig = made.kubeconfig_for(user, groups=["system:nodes"])
+        path = self.folder / "kubelet.json"
+        path.write_text(json.dumps(self._configuration()))
+        argv = [str(binary.folder() / "kubelet"), f"--config={path}", f"--kubeconfig={kubeconfig}"]
+        argv += [f"--root-dir={self.folder / 'kubelet'}", f"--cert-dir={self.folder / 'pki'}"]
+        argv += [f"--hostname-override={self.name}", f"--node-ip={self.address}", "-v=1"]
+        made.processes.start(f"{self.name}/{KUBELET}", argv, cwd=self.folder)
+        self._until(self._ready, f"{self.name} is Ready")
+
+    def _ready(self) -> bool:
+        path = "jsonpath={.status.conditions[?(@.type=='Ready')].status}"
+        try:
+            return self._cluster.kubectl("get", "node", self.name, "-o", path) == "True"
+        except subprocess.CalledProcessError:
+            return False
+
+    def _until(self, done: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + _READY_S
+        while not done():
+            self._cluster.processes.check()
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{what}: not within {_READY_S:.0f} s; see {self.folder.parent}")
+            time.sleep(0.05)
+
+    def _configuration(self) -> dict[str, object]:
+        """Nothing is evicted or collected: images here cannot be pulled again."""
+        resolver = self.folder / "resolv.conf"
+        resolver.write_text(f"nameserver {sandbox.ADDRESS}\n")
+        disk = [f"{fs}.{what}" for fs in ("nodefs", "imagefs") for what in _DISK]
+        limits = ["memory.available", "pid.available", *disk]
+        return {
+            "apiVersion": "kubelet.config.k8s.io/v1beta1",
+            "kind": "KubeletConfiguration",
+            "containerRuntimeEndpoint": f"unix://{self.socket}",
+            "cgroupDriver": "cgroupfs",
+            "cgroupRoot": f"/{self._cgroup}",
+            "failCgroupV1": False,
+            "failSwapOn": False,
+            "enforceNodeAllocatable": ["pods"],
+            "address": self.address,
+            "port": self._port,
+            "healthzBindAddress": "127.0.0.1",
+            "healthzPort": self._port + 1,
+            "authentication": {
+                "anonymous": {"enabled": False},
+                "webhook": {"enabled": True},
+                "x509": {"clientCAFile": str(self._cluster.pki / "ca.crt")},
+            },
+            "authorization": {"mode": "Webhook"},
+            "clusterDNS": [sandbox.ADDRESS],
+            "clusterDomain": "cluster.local",
+            "resolvConf": str(resolver),
+            "maxPods": 200,
+            "oomScoreAdj": 0,
+            "podLogsDir": str(self.folder / "logs"),
+            "volumePluginDir": str(self.folder / "volumeplugins"),
+            "evictionHard": dict.fromkeys(limits, "0%"),
+            "imageGCHighThresholdPercent": 100,
+            "serializeImagePulls": False,
+            "registryPullQPS": 0,
+            "eventRecordQPS": 0,
+            "kubeAPIQPS": 200,
+            "kubeAPIBurst": 400,
+            "nodeStatusUpdateFrequency": "2s",
+            "makeIPTablesUtilChains": False,
+        }
