@@ -13,8 +13,11 @@ import msgspec
 from kilnwork.api import names
 from kilnwork.kit import errors
 
-_TOKEN = re.compile(r"\s*(==|!=|=|!|\(|\)|,|<|>|[^\s=!(),<>]+)")
-_SYMBOLS = frozenset({"==", "!=", "=", "!", "(", ")", ",", "<", ">"})
+_TOKEN = re.compile(r"[ \t\r\n]*(==|!=|=|!|\(|\)|,|<|>|[^ \t\r\n=!(),<>]+)")
+_SYMBOLS = frozenset({"==", "!=", "=", "!", "(", ")", ",", "<", ">", ""})
+"""What is no identifier; the empty text is the end."""
+_BINARY = ("in", "notin", "=", "==", "!=", "gt", "lt")
+_INT64_DIGITS = 19
 
 
 class SelectorError(errors.KilnError):
@@ -113,119 +116,132 @@ def parse_labels(text: str) -> LabelSelector:
 def parse_fields(text: str) -> FieldSelector:
     """`metadata.name=x,status.phase!=Running`; raises SelectorError."""
     terms = []
-    for part in _split_fields(text):
-        path, mark, value = _cut_field(part)
-        if not mark:
-            raise SelectorError(
-                f"invalid selector: '{text}'; can't understand '{part}'",
-            )
-        terms.append(FieldTerm(path, _unescape(value), mark == "!="))
+    for part in sorted(_split_fields(text)):
+        found = re.search("!=|==|=", part)
+        if found is None:
+            raise SelectorError(f"invalid selector: '{text}'; can't understand '{part}'")
+        value = _unescape(part[found.end() :])
+        terms.append(FieldTerm(part[: found.start()], value, found.group() == "!="))
     return FieldSelector(tuple(terms)) if terms else EVERY_FIELD
 
 
 def _split_fields(text: str) -> list[str]:
-    return [part for part in re.split(r"(?<!\\),", text) if part.strip()]
-
-
-def _cut_field(part: str) -> tuple[str, str, str]:
-    found = re.search(r"!=|==|=", part)
-    if found is None:
-        return part, "", ""
-    return part[: found.start()].strip(), found.group(), part[found.end() :].strip()
+    return [part for part in re.findall(r"(?:\\.|[^,\\]|\\$)+", text, re.DOTALL) if part]
 
 
 def _unescape(text: str) -> str:
-    return re.sub(r"\\([\\,=])", r"\1", text)
+    """The value without its escapes: commas, equal signs and backslashes need one."""
+    for found in re.finditer(r"\\(.?)|([,=])", text, re.DOTALL):
+        if found[2]:
+            raise SelectorError(
+                f"invalid field selector: unescaped character in value: {ord(found[2])}"
+            )
+        if found[1] not in ("\\", ",", "="):
+            raise SelectorError(f"invalid field selector: invalid escape sequence: {found[0]}")
+    return re.sub(r"\\(.)", r"\1", text)
 
 
 class _Parser:
-    """Recursive descent over the tokens of a label selector."""
+    """Recursive descent over the tokens of a label selector, step by step as Go's Parser."""
 
     def __init__(self, text: str) -> None:
-        self._text = text
-        self._tokens = _TOKEN.findall(text)
+        self._tokens: list[str] = [*_TOKEN.findall(text), ""]
         self._position = 0
 
     def requirements(self) -> list[Requirement]:
-        terms = [self._requirement()]
-        while self._peek() == ",":
-            self._next()
-            terms.append(self._requirement())
-        if self._peek():
-            raise self._wrong(self._peek(), "',' or the end")
+        terms: list[Requirement] = []
+        while word := self._peek():
+            if word in _SYMBOLS and word != "!":
+                raise SelectorError(f"found '{word}', expected: !, identifier, or 'end of string'")
+            try:
+                terms.append(self._requirement())
+            except SelectorError as error:
+                raise SelectorError(f"unable to parse requirement: {error}") from error
+            self._separator()
         return terms
 
+    def _separator(self) -> None:
+        word = self._next()
+        if word not in ("", ","):
+            raise _unexpected(word, "',' or 'end of string'")
+        following = self._peek()
+        if word and following in _SYMBOLS and following != "!":
+            raise _unexpected(following, "identifier after ','")
+
     def _peek(self) -> str:
-        return self._tokens[self._position] if self._position < len(self._tokens) else ""
+        return self._tokens[min(self._position, len(self._tokens) - 1)]
 
     def _next(self) -> str:
-        token = self._peek()
+        word = self._peek()
         self._position += 1
-        return token
-
-    def _wrong(self, found: str, expected: str) -> SelectorError:
-        return SelectorError(
-            f"unable to parse requirement: found '{found}', expected: {expected}",
-        )
-
-    def _key(self) -> str:
-        key = self._next()
-        if not key or key in _SYMBOLS:
-            raise self._wrong(key, "identifier")
-        problem = names.qualified_problem(key)
-        if problem is not None:
-            raise SelectorError(
-                f'unable to parse requirement: <nil>: Invalid value: "{key}": {problem}'
-            )
-        return key
+        return word
 
     def _requirement(self) -> Requirement:
-        if self._peek() == "!":
+        absent = self._peek() == "!"
+        if absent:
             self._next()
-            return Requirement(self._key(), "absent")
-        key, operator = self._key(), self._peek()
-        if operator in ("", ","):
+        key = self._next()
+        if key in _SYMBOLS:
+            raise _unexpected(key, "identifier")
+        problem = names.qualified_problem(key)
+        if problem is not None:
+            raise SelectorError(f'<nil>: Invalid value: "{key}": {problem}')
+        if absent:
+            return Requirement(key, "absent")
+        if self._peek() in ("", ","):
             return Requirement(key, "exists")
-        self._next()
-        if operator in ("=", "=="):
-            return Requirement(key, "in", (self._value(key),))
-        if operator == "!=":
-            return Requirement(key, "notin", (self._value(key),))
-        if operator in ("in", "notin"):
-            return Requirement(key, operator, self._values(key))
-        if operator in (">", "<"):
-            return Requirement(key, "gt" if operator == ">" else "lt", (self._number(key),))
-        raise self._wrong(operator, "in, notin, =, ==, !=, gt, lt")
+        return self._comparison(key, self._next())
 
-    def _value(self, key: str) -> str:
-        value = "" if self._peek() in ("", ",", ")") else self._next()
-        if value in _SYMBOLS:
-            raise self._wrong(value, "identifier")
+    def _comparison(self, key: str, operator: str) -> Requirement:
+        if operator in ("in", "notin"):
+            return Requirement(key, operator, _checked(key, sorted(self._values())))
+        names_ = {"=": "in", "==": "in", "!=": "notin", ">": "gt", "<": "lt"}
+        if operator not in names_:
+            raise _unexpected(operator, ", ".join(_BINARY))
+        value = "" if self._peek() in ("", ",") else self._next()
+        if value and value in _SYMBOLS:
+            raise _unexpected(value, "identifier")
+        if operator in "<>":
+            _check_number(value)
+        return Requirement(key, names_[operator], _checked(key, [value]))
+
+    def _values(self) -> set[str]:
+        word = self._next()
+        if word != "(":
+            raise SelectorError(f"found '{word}' expected: '('")
+        found: set[str] = set()
+        while (word := self._next()) != ")":
+            if word != "," and word in _SYMBOLS:
+                raise _unexpected(word, "',', ')' or identifier")
+            found.add("" if word == "," else word)
+            if word != ",":
+                self._after_value()
+        return found or {""}
+
+    def _after_value(self) -> None:
+        """A comma is passed, unless the list ends behind it: then an empty value stands there."""
+        word = self._peek()
+        if word not in (",", ")"):
+            raise _unexpected(word, "',' or ')'")
+        if word == "," and self._tokens[self._position + 1] != ")":
+            self._next()
+
+
+def _unexpected(found: str, expected: str) -> SelectorError:
+    return SelectorError(f"found '{found}', expected: {expected}")
+
+
+def _check_number(value: str) -> None:
+    if not re.fullmatch("[+-]?[0-9]+", value) or len(value) > _INT64_DIGITS + 1:
+        raise SelectorError(
+            f'values[0]: Invalid value: "{value}": '
+            "for 'Gt', 'Lt' operators, the value must be an integer"
+        )
+
+
+def _checked(key: str, values: list[str]) -> tuple[str, ...]:
+    for position, value in enumerate(values):
         problem = names.label_value_problem(value)
         if problem is not None:
-            raise SelectorError(
-                "unable to parse requirement: values[0][" + key + "]: "
-                f'Invalid value: "{value}": {problem}'
-            )
-        return value
-
-    def _number(self, key: str) -> str:
-        value = self._value(key)
-        if not re.fullmatch("-?[0-9]+", value):
-            raise SelectorError(
-                f'unable to parse requirement: values[0][{key}]: Invalid value: "{value}": '
-                "for 'Gt', 'Lt' operators, the value must be an integer"
-            )
-        return value
-
-    def _values(self, key: str) -> tuple[str, ...]:
-        if self._next() != "(":
-            raise self._wrong(key, "'('")
-        values = [self._value(key)]
-        while self._peek() == ",":
-            self._next()
-            values.append(self._value(key))
-        closing = self._next()
-        if closing != ")":
-            raise self._wrong(closing, "',' or ')'")
-        return tuple(values)
+            raise SelectorError(f'values[{position}][{key}]: Invalid value: "{value}": {problem}')
+    return tuple(values)

@@ -25,6 +25,7 @@ from kilnwork.controlplane.apiserver import (
     crud,
     deletion,
     namespaces,
+    parts,
     pki,
     podlogs,
     ports,
@@ -290,7 +291,7 @@ class ControlPlane:
         pod_binder.start()
         self._stops.append(("binder", pod_binder.stop))
 
-    def _parts(self, admin_token: str) -> app.Parts:
+    def _parts(self, admin_token: str) -> parts.Parts:
         tools = self._tools
         minter = tokens.Tokens(
             self.certificates.signing_key(), clock=tools.clock, new_uid=tools.new_uid
@@ -300,7 +301,7 @@ class ControlPlane:
         )
         logs = podlogs.PodLogs(self.certificates)
         self._stops.append(("pod logs", logs.close))
-        return app.Parts(
+        return parts.Parts(
             writer=self.writer,
             deleter=self._deleter,
             hub=self._hub,
@@ -313,9 +314,9 @@ class ControlPlane:
             address=f"{ports.HOST}:{self.port}",
         )
 
-    async def _listen(self, pair: ports.Ports, parts: app.Parts) -> None:
+    async def _listen(self, pair: ports.Ports, found: parts.Parts) -> None:
         secure = serving.Listener(
-            app.build(parts, self._mounts),
+            app.build(found, self._mounts),
             pair.tls,
             tls=serving.tls_context(
                 self.certificates.server.certificate,
@@ -323,7 +324,7 @@ class ControlPlane:
                 client_ca=self.certificates.ca_certificate,
             ),
         )
-        plain = serving.Listener(app.build(parts, self._mounts, kubernetes=False), pair.plain)
+        plain = serving.Listener(app.build(found, self._mounts, kubernetes=False), pair.plain)
 
         async def stop() -> None:
             await self._hub.stop()

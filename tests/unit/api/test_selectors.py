@@ -37,7 +37,7 @@ def test_label_selector(text: str, *, matches: bool) -> None:
     "text", ["a=b=c", "a b", "a in x", "=", "a,", "a in (b", "-=b", "a=-", "n>x", "a,,b"]
 )
 def test_bad_label_selector_says_where(text: str) -> None:
-    with pytest.raises(selectors.SelectorError, match="unable to parse requirement"):
+    with pytest.raises(selectors.SelectorError, match=r"found |Invalid value"):
         selectors.parse_labels(text)
 
 

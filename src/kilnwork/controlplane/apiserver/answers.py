@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.controlplane.apiserver import builtin, lists, requests, statuses, tables
+from kilnwork.controlplane.apiserver import builtin, forms, lists, requests, statuses, tables
 
 JSON = "application/json"
 _FIXED = ((b"cache-control", b"no-cache, private"),)
@@ -49,7 +49,10 @@ async def text(send: requests.Send, value: str, *, code: int = 200) -> None:
 
 
 async def refusal(send: requests.Send, error: statuses.StatusError) -> None:
-    """Send a Status."""
+    """Send a Status, or Go's own text for a path that nobody serves."""
+    if isinstance(error, statuses.NoPage):
+        await text(send, f"{error.message}\n", code=error.code)
+        return
     headers = [(k.lower().encode(), v.encode("latin-1")) for k, v in error.headers.items()]
     await raw(send, error.body(), code=error.code, headers=headers)
 
@@ -66,13 +69,13 @@ def _quotable(text: str) -> str:
 
 def one(served: builtin.Served, body: bytes, request: requests.Request, *, now: float) -> bytes:
     """One object in the form that the client accepts."""
-    form = lists.accepted(request.accept)
+    form = forms.accepted(request.accept, custom=served.custom)
     if form == "table":
         include = request.query.text("includeObject", "Metadata")
         shown = tables.render(served, [msgspec.json.decode(body)], now=now, include=include)
         return msgspec.json.encode(shown)
     if form == "partial":
-        return msgspec.json.encode(lists.partial(msgspec.json.decode(body)))
+        return msgspec.json.encode(forms.partial(msgspec.json.decode(body)))
     return body
 
 
@@ -80,7 +83,7 @@ def many(
     served: builtin.Served, page: lists.Page, request: requests.Request, *, now: float
 ) -> bytes:
     """A page of objects in the form that the client accepts."""
-    form = lists.accepted(request.accept)
+    form = forms.accepted(request.accept, custom=served.custom)
     if form == "table":
         shown = tables.render(
             served,

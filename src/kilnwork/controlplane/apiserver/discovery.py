@@ -103,6 +103,13 @@ def groups_served() -> dict[str, str]:
     return found
 
 
+def is_built_in(group: str, version_: str) -> bool:
+    """True for a group and version that no CustomResourceDefinition has brought."""
+    return any(
+        (s.resource.group, s.resource.version) == (group, version_) for s in builtin.BUILT_IN
+    )
+
+
 def _group(group: str) -> meta.JsonObject:
     version_ = groups_served()[group]
     named = {"groupVersion": f"{group}/{version_}", "version": version_}

@@ -1,21 +1,19 @@
 """Lists: selectors, pages, consistent snapshots, and the forms in which objects are sent.
 
 Used by `app` (list, deletecollection) and by `watching` (selectors and forms). Objects stay encoded
-wherever nobody has to look inside. Continue tokens are opaque to clients: base64 of the sequence
-number of the first page and the last name, so that all pages show the same moment.
+wherever nobody has to look inside. All pages of a list show the moment of the first: see
+`continuing`.
 """
 
-import base64
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from kilnwork.api import meta, selectors
+from kilnwork.api import meta, resource, selectors
 from kilnwork.controlplane import errors, objects, store
-from kilnwork.controlplane.apiserver import builtin, requests, statuses
+from kilnwork.controlplane.apiserver import builtin, continuing, forms, options, requests, statuses
 
 _FIELD_PATHS = {"source": "source.component"}
 """Field selectors whose name is not the path in the object."""
@@ -26,11 +24,6 @@ _FIELD_DEFAULTS = {"spec.unschedulable": "false", "spec.hostNetwork": "false"}
 
 _MAX_DIGITS = 19
 """Digits of the largest sequence number, 2^63 - 1."""
-
-_PAGES_EXPIRED = (
-    "The provided continue parameter is too old to display a consistent list result. "
-    "You must start a new list without the continue parameter."
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +74,17 @@ def selection(request: requests.Request, served: builtin.Served) -> Selection:
     known = {"metadata.name", "metadata.namespace", *served.selectable}
     for term in fields.terms:
         if term.path not in known:
-            raise statuses.bad_request(f"field label not supported: {term.path}")
+            raise statuses.bad_request(_unknown_field(served, term.path))
     namespace = request.namespace if request.namespace and served.resource.namespaced else None
     return Selection(namespace, labels, fields)
+
+
+def _unknown_field(served: builtin.Served, path: str) -> str:
+    """Kinds with fields of their own say it in other words than those with a name only."""
+    if served.selectable or served.custom:
+        return f"field label not supported: {path}"
+    known = '"metadata.name", "metadata.namespace"'
+    return f'"{path}" is not a known field selector: only {known}'
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,24 +107,30 @@ class Page:
 
 
 def page(
-    held: store.Store, served: builtin.Served, chosen: Selection, query: requests.Query
+    held: store.Store,
+    served: builtin.Served,
+    chosen: Selection,
+    asked: options.ListOptions,
 ) -> Page:
     """The objects that a list request asks for, by namespace and name."""
-    limit = query.number("limit") or 0
-    if limit < 0:
-        raise statuses.bad_request("limit must not be negative")
-    token = query.text("continue")
-    sequence, after = _decode_token(token) if token else (_moment(held, query), None)
-    if sequence > held.sequence:
-        raise statuses.expired(_PAGES_EXPIRED)
+    if asked.continue_:
+        if asked.version not in ("", "0"):
+            raise statuses.bad_request(
+                "specifying resource version is not allowed when using continue"
+            )
+        place = continuing.decode(asked.continue_)
+        sequence, after = place.sequence or held.sequence, place.after
+    else:
+        sequence, after = _moment(held, asked), None
     candidates = _candidates(held, served, chosen, sequence, after)
     found: list[objects.Stored] = []
     for position, stored in enumerate(candidates):
         if not chosen.matches(stored.key, stored.decode):
             continue
-        if limit and len(found) == limit:
+        if asked.limit and len(found) == asked.limit:
             remaining = len(candidates) - position if chosen.everything else None
-            return Page(found, sequence, _encode_token(sequence, found[-1].key), remaining)
+            token = continuing.encode(sequence, found[-1].key)
+            return Page(found, sequence, token, remaining)
         found.append(stored)
     return Page(found, sequence)
 
@@ -139,40 +146,35 @@ def _candidates(
     if sequence == held.sequence:
         return list(held.select(qualified, chosen.namespace, after=after))
     try:
+        if sequence > held.sequence:
+            raise errors.TooOld("of another data directory")
         former = held.select_at(qualified, sequence, chosen.namespace)
     except errors.TooOld as error:
-        raise statuses.expired(_PAGES_EXPIRED if after is not None else str(error)) from error
+        if after is not None:
+            raise continuing.expired(after) from error
+        message = "The resourceVersion for the provided list is too old."
+        raise statuses.expired(message) from error
     if after is None:
         return former
     return [s for s in former if (s.key.namespace, s.key.name) > after]
 
 
-def _moment(held: store.Store, query: requests.Query) -> int:
-    """The sequence number that the list shall show (KEP-365, resourceVersionMatch)."""
-    version, match = query.text("resourceVersion"), query.text("resourceVersionMatch")
-    if match and not version:
-        raise statuses.bad_request(
-            "resourceVersionMatch is forbidden unless resourceVersion is provided"
-        )
-    if match not in ("", "Exact", "NotOlderThan"):
-        raise statuses.bad_request(
-            f'resourceVersionMatch: Unsupported value: "{match}": '
-            'supported values: "Exact", "NotOlderThan"'
-        )
-    wanted = sequence_number(version)
+def _moment(held: store.Store, asked: options.ListOptions) -> int:
+    """The sequence number that the list shall show (KEP-365).
+
+    With a limit and without a match a resourceVersion means exactly that one.
+    """
+    wanted = sequence_number(asked.version)
     if wanted > held.sequence:
+        cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
         raise statuses.StatusError(
             504,
             "Timeout",
-            f"Too large resource version: {wanted}, current: {held.sequence}",
-            details={
-                "causes": [
-                    {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
-                ],
-                "retryAfterSeconds": 1,
-            },
+            f"Timeout: Too large resource version: {wanted}, current: {held.sequence}",
+            details={"causes": [cause], "retryAfterSeconds": 1},
         )
-    return wanted if match == "Exact" and wanted else held.sequence
+    exactly = asked.match == options.EXACT or (asked.limit and not asked.match)
+    return wanted if exactly and wanted else held.sequence
 
 
 def sequence_number(version: str) -> int:
@@ -181,26 +183,11 @@ def sequence_number(version: str) -> int:
         return 0
     if not version.isascii() or not version.isdigit() or len(version) > _MAX_DIGITS:
         shown = version[: 2 * _MAX_DIGITS]
-        raise statuses.bad_request(f'Invalid value: "{shown}": invalid resource version')
+        raise statuses.bad_request(
+            f'invalid resource version: resourceVersion: Invalid value: "{shown}": '
+            f'strconv.ParseUint: parsing "{shown}": invalid syntax'
+        )
     return int(version)
-
-
-def _encode_token(sequence: int, key: objects.Key) -> str:
-    document = msgspec.json.encode({"rv": sequence, "start": [key.namespace, key.name]})
-    return base64.urlsafe_b64encode(document).decode()
-
-
-class _Token(msgspec.Struct, frozen=True):
-    rv: int
-    start: tuple[str, str]
-
-
-def _decode_token(token: str) -> tuple[int, tuple[str, str]]:
-    try:
-        decoded = msgspec.json.decode(base64.urlsafe_b64decode(token), type=_Token)
-    except (ValueError, msgspec.MsgspecError) as error:
-        raise statuses.bad_request(f"continue key is not valid: {error}") from error
-    return decoded.rv, decoded.start
 
 
 def encode(served: builtin.Served, shown: Page) -> bytes:
@@ -214,47 +201,24 @@ def encode_deleted(served: builtin.Served, items: Sequence[bytes], sequence: int
 
 
 def _encode(served: builtin.Served, items: Sequence[bytes], metadata: dict[str, Any]) -> bytes:
+    """Items of built-in kinds come without their type, those of custom kinds with it."""
     kind = served.resource
+    if served.custom:
+        metadata.setdefault("continue", "")
+    else:
+        items = [_untyped(raw, kind) for raw in items]
     head = {"kind": f"{kind.kind}List", "apiVersion": kind.api_version, "metadata": metadata}
     return msgspec.json.encode(head)[:-1] + b',"items":[' + b",".join(items) + b"]}"
 
 
-@functools.lru_cache(maxsize=512)
-def accepted(accept: str) -> str:
-    """The form to answer in: `object`, `table`, `partial` or `partial-list`; 406 when none fits.
-
-    Clients list what they take in order (`application/json;as=Table;v=v1;g=meta.k8s.io,…`).
-    """
-    for part in accept.split(","):
-        media, *parameters = (p.strip() for p in part.split(";"))
-        if media.lower() not in ("application/json", "*/*", "application/*", "text/*"):
-            continue
-        facts = dict(p.partition("=")[::2] for p in parameters)
-        form = facts.get("as", "")
-        if form and (facts.get("g") != "meta.k8s.io" or facts.get("v") != "v1"):
-            continue
-        found = {
-            "": "object",
-            "Table": "table",
-            "PartialObjectMetadata": "partial",
-            "PartialObjectMetadataList": "partial-list",
-        }.get(form)
-        if found is not None:
-            return found
-    raise statuses.not_acceptable(
-        "only the following media types are accepted: application/json, "
-        "application/json;as=Table;v=v1;g=meta.k8s.io, "
-        "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
+def _untyped(raw: bytes, kind: resource.Resource) -> bytes:
+    head = f'{{"apiVersion":"{kind.api_version}","kind":"{kind.kind}",'.encode()
+    if raw.startswith(head):
+        return b"{" + raw[len(head) :]
+    decoded = msgspec.json.decode(raw)
+    return msgspec.json.encode(
+        {k: v for k, v in decoded.items() if k not in ("kind", "apiVersion")}
     )
-
-
-def partial(obj: meta.JsonObject) -> meta.JsonObject:
-    """metav1.PartialObjectMetadata of an object."""
-    return {
-        "kind": "PartialObjectMetadata",
-        "apiVersion": "meta.k8s.io/v1",
-        "metadata": obj["metadata"],
-    }
 
 
 def partial_list(shown: Page) -> meta.JsonObject:
@@ -263,5 +227,5 @@ def partial_list(shown: Page) -> meta.JsonObject:
         "kind": "PartialObjectMetadataList",
         "apiVersion": "meta.k8s.io/v1",
         "metadata": shown.metadata(),
-        "items": [partial(stored.decode()) for stored in shown.items],
+        "items": [forms.partial(stored.decode()) for stored in shown.items],
     }

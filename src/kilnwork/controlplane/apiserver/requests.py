@@ -60,27 +60,6 @@ class Query:
             raise statuses.bad_request(f'strconv.ParseInt: parsing "{shown}": invalid syntax')
         return int(value)
 
-    @property
-    def dry_run(self) -> bool:
-        """True for `dryRun=All`; any other value but the empty one is refused with 400."""
-        value = self.values.get("dryRun", "")
-        if value not in ("", "All"):
-            raise statuses.bad_request(
-                f'dryRun: Unsupported value: "{value}": supported values: "All"'
-            )
-        return value == "All"
-
-    @property
-    def field_validation(self) -> str:
-        """`Strict`, `Warn` (default) or `Ignore`; anything else is refused with 400."""
-        value = self.values.get("fieldValidation", "") or "Warn"
-        if value not in ("Strict", "Warn", "Ignore"):
-            raise statuses.bad_request(
-                f'fieldValidation: Unsupported value: "{value}": '
-                'supported values: "Ignore", "Strict", "Warn"'
-            )
-        return value
-
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -202,13 +181,15 @@ def split(path: str, find: Find) -> Target | None:
     if found is None or (namespace and not found.namespaced):
         raise statuses.unknown_path()
     name = rest[1] if len(rest) > 1 else ""
+    if name and found.namespaced and not namespace:
+        raise statuses.unknown_path()
     if rest[0] == "namespaces":
         namespace = name
     return Target(found, namespace, name, "/".join(rest[2:]))
 
 
 def _verb(method: str, target: Target, query: Query) -> str:
-    if method in ("GET", "HEAD"):
+    if method == "GET":
         if target.name:
             return "get"
         return "watch" if query.flag("watch") else "list"

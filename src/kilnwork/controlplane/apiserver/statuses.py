@@ -34,7 +34,10 @@ class Cause(msgspec.Struct, frozen=True):
 
 
 class StatusError(errors.ControlPlaneError):
-    """An answer other than success: HTTP `code`, metav1 `reason`, and what a person reads."""
+    """An answer other than success: HTTP `code`, metav1 `reason`, and what a person reads.
+
+    `details` None: the Status has none; empty ones are sent, as Kubernetes does.
+    """
 
     def __init__(
         self,
@@ -43,6 +46,7 @@ class StatusError(errors.ControlPlaneError):
         message: str,
         *,
         details: Mapping[str, Any] | None = None,
+        metadata: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(message)
@@ -50,6 +54,8 @@ class StatusError(errors.ControlPlaneError):
         self.reason = reason
         self.message = message
         self.details = dict(details or {})
+        self._detailed = details is not None
+        self.metadata = dict(metadata or {})
         self.headers = dict(headers or {})
 
     def document(self) -> dict[str, Any]:
@@ -57,12 +63,12 @@ class StatusError(errors.ControlPlaneError):
         status: dict[str, Any] = {
             "kind": "Status",
             "apiVersion": "v1",
-            "metadata": {},
+            "metadata": self.metadata,
             "status": "Failure",
             "message": self.message,
             "reason": self.reason,
         }
-        if self.details:
+        if self.details or self._detailed:
             status["details"] = self.details
         status["code"] = self.code
         return status
@@ -101,13 +107,23 @@ def not_found(what: resource.Resource, name: str) -> StatusError:
 
 
 def unknown_path() -> StatusError:
-    """404: no such resource or path."""
-    return StatusError(404, "NotFound", "the server could not find the requested resource")
+    """404: no such resource in a group that is there."""
+    message = "the server could not find the requested resource"
+    return StatusError(404, "NotFound", message, details={})
 
 
-def already_exists(what: resource.Resource, name: str) -> StatusError:
-    """409: the name is taken."""
+class NoPage(StatusError):
+    """404 of a path that no API claims: plain text, as Go's own not-found handler sends."""
+
+    def __init__(self) -> None:
+        super().__init__(404, "NotFound", "404 page not found")
+
+
+def already_exists(what: resource.Resource, name: str, *, going: bool = False) -> StatusError:
+    """409: the name is taken; `going`: by an object that waits for its finalizers."""
     message = f'{what.qualified} "{name}" already exists'
+    if going:
+        message = f"object is being deleted: {message}"
     return StatusError(409, "AlreadyExists", message, details=_details(what, name))
 
 
@@ -135,6 +151,49 @@ def invalid(what: resource.Resource, name: str, causes: Sequence[Cause]) -> Stat
         {"reason": c.reason, "message": c.message, "field": c.field} for c in causes
     ]
     return StatusError(422, "Invalid", f'{kind} "{name}" is invalid: {listed}', details=details)
+
+
+def invalid_options(kind: str, causes: Sequence[Cause]) -> StatusError:
+    """422: the options in the query, of a kind such as ListOptions, make no sense."""
+    group = "meta.k8s.io"
+    options = resource.Resource(group=group, version="v1", kind=kind, plural="", singular="")
+    return invalid(options, "", causes)
+
+
+def version_required(what: resource.Resource, name: str) -> StatusError:
+    """422: an update of this kind must say which version it is of."""
+    text = "Invalid value: 0x0: must be specified for an update"
+    cause = Cause("metadata.resourceVersion", "FieldValueInvalid", text)
+    error = invalid(what, name, [cause])
+    error.message = f'{what.qualified} "{name}" is invalid: {cause}'
+    error.details["kind"] = what.plural
+    return error
+
+
+def unpatchable(made: Mapping[str, Any], why: str) -> StatusError:
+    """422: what a patch makes of an object is none of its kind."""
+    shown = msgspec.json.encode(msgspec.json.encode(made).decode()).decode()
+    cause = Cause("patch", "FieldValueInvalid", f"Invalid value: {shown}: {why}")
+    return StatusError(
+        422,
+        "Invalid",
+        f' "" is invalid: {cause}',
+        details={
+            "causes": [{"reason": cause.reason, "message": cause.message, "field": cause.field}]
+        },
+    )
+
+
+def rejected() -> StatusError:
+    """422: a JSON patch does not apply; the real server does not say why either."""
+    return StatusError(
+        422, "Invalid", "the server rejected our request due to an error in our request"
+    )
+
+
+def plain_internal(message: str) -> StatusError:
+    """500 without a reason: what the real server's storage finds."""
+    return StatusError(500, "", message)
 
 
 def forbidden(
@@ -165,7 +224,7 @@ def method_not_allowed(
     message: str = "the server does not allow this method on the requested resource",
 ) -> StatusError:
     """405: the resource exists, but not for this verb."""
-    return StatusError(405, "MethodNotAllowed", message)
+    return StatusError(405, "MethodNotAllowed", message, details={})
 
 
 def not_acceptable(message: str) -> StatusError:
@@ -187,6 +246,16 @@ def too_large(limit: int = MAX_BODY_BYTES) -> StatusError:
     """413: the body is longer than is taken."""
     message = f"Request entity too large: limit is {limit}"
     return StatusError(413, "RequestEntityTooLarge", message)
+
+
+def too_many_operations(count: int, limit: int) -> StatusError:
+    """413: a JSON patch with more operations than are taken."""
+    return StatusError(
+        413,
+        "RequestEntityTooLarge",
+        "Request entity too large: The allowed maximum operations in a JSON patch is "
+        f"{limit}, got {count}",
+    )
 
 
 def internal(message: str) -> StatusError:

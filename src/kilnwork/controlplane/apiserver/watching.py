@@ -16,7 +16,7 @@ import msgspec
 
 from kilnwork.api import meta
 from kilnwork.controlplane import errors, objects, store
-from kilnwork.controlplane.apiserver import builtin, lists, requests, statuses
+from kilnwork.controlplane.apiserver import builtin, lists, options, requests, statuses
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import coroutines, ids
 
@@ -55,31 +55,17 @@ def asked(
     form: Form | None,
     entropy: ids.Entropy,
 ) -> Asked:
-    """Read a watch request; 400 for what makes no sense."""
-    query = request.query
-    version = lists.sequence_number(query.text("resourceVersion"))
-    initial = query.values.get("sendInitialEvents")
-    wants_initial = query.flag("sendInitialEvents")
-    match = query.text("resourceVersionMatch")
-    if initial is not None and match != "NotOlderThan":
-        raise statuses.bad_request(
-            "sendInitialEvents: Forbidden: sendInitialEvents requires "
-            "resourceVersionMatch=NotOlderThan"
-        )
-    if initial is None and match:
-        raise statuses.bad_request(
-            "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch unless "
-            "sendInitialEvents is provided"
-        )
-    seconds = query.number("timeoutSeconds")
-    everything = wants_initial or (initial is None and not version)
+    """Read a watch request; 400 or 422 for what makes no sense."""
+    found = options.ListOptions.parse(request.query, watch=True)
+    version = lists.sequence_number(found.version)
+    everything = found.initial_events or (found.initial_events is None and not version)
     return Asked(
         served=served,
         chosen=lists.selection(request, served),
         start=None if everything else version,
-        timeout_s=float(seconds or MIN_TIMEOUT_S * (1 + entropy.random())),
-        bookmarks=query.flag("allowWatchBookmarks"),
-        initial_events=wants_initial,
+        timeout_s=float(found.timeout_s or MIN_TIMEOUT_S * (1 + entropy.random())),
+        bookmarks=found.bookmarks,
+        initial_events=bool(found.initial_events),
         form=form,
     )
 

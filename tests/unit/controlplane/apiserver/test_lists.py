@@ -1,4 +1,4 @@
-"""Selections, continue tokens and the forms of answers."""
+"""Selections and continue tokens."""
 
 from pathlib import Path
 from typing import Any
@@ -7,34 +7,15 @@ import pytest
 
 from kilnwork.api import resource, selectors
 from kilnwork.controlplane import objects as values
-from kilnwork.controlplane.apiserver import builtin, lists, requests, statuses
+from kilnwork.controlplane.apiserver import builtin, lists, options, requests, statuses
 from support import objects
 
 CM = builtin.of(resource.CONFIG_MAPS)
 ALL = lists.Selection(None, selectors.EVERYTHING, selectors.EVERY_FIELD)
 
 
-@pytest.mark.parametrize(
-    ("accept", "form"),
-    [
-        ("*/*", "object"),
-        ("application/json", "object"),
-        ("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", "table"),
-        ("application/json;as=Table;g=meta.k8s.io;v=v1beta1,application/json", "object"),
-        ("application/vnd.kubernetes.protobuf,application/json", "object"),
-        ("application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io", "partial"),
-        ("application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", "partial-list"),
-        ("application/json, */*", "object"),
-    ],
-)
-def test_the_form_follows_the_accept_header(accept: str, form: str) -> None:
-    assert lists.accepted(accept) == form
-
-
-def test_nothing_acceptable() -> None:
-    with pytest.raises(statuses.StatusError) as caught:
-        lists.accepted("application/vnd.kubernetes.protobuf")
-    assert caught.value.code == 406
+def listed(query: dict[str, str]) -> options.ListOptions:
+    return options.ListOptions.parse(requests.Query(query), watch=False)
 
 
 def test_a_selection_looks_inside_only_if_it_must() -> None:
@@ -69,9 +50,9 @@ async def test_pages_of_a_forgotten_moment_are_refused(tmp_path: Path) -> None:
         for i in range(4):
             await world.create(resource.CONFIG_MAPS, f"c{i}")
         chosen = lists.Selection("default", selectors.EVERYTHING, selectors.EVERY_FIELD)
-        first = lists.page(world.store, CM, chosen, requests.Query({"limit": "2"}))
+        first = lists.page(world.store, CM, chosen, listed({"limit": "2"}))
         assert len(first.items) == 2
-        more = requests.Query({"limit": "2", "continue": first.continue_})
+        more = listed({"limit": "2", "continue": first.continue_})
         await world.create(resource.CONFIG_MAPS, "c9")
         assert len(lists.page(world.store, CM, chosen, more).items) == 2
         for i in range(10):
@@ -79,6 +60,9 @@ async def test_pages_of_a_forgotten_moment_are_refused(tmp_path: Path) -> None:
         with pytest.raises(statuses.StatusError) as caught:
             lists.page(world.store, CM, chosen, more)
         assert (caught.value.code, caught.value.reason) == (410, "Expired")
+        onward = listed({"limit": "2", "continue": caught.value.metadata["continue"]})
+        now = lists.page(world.store, CM, chosen, onward)
+        assert [stored.key.name for stored in now.items] == ["c2", "c3"]
 
 
 @pytest.mark.parametrize("version", ["-1", "abc", "٣", "1e3", "9" * 20, "9" * 5000])
@@ -92,8 +76,8 @@ async def test_pages_of_another_data_directory_are_refused(tmp_path: Path) -> No
     async with objects.world(tmp_path) as world:
         for i in range(3):
             await world.create(resource.CONFIG_MAPS, f"c{i}")
-        first = lists.page(world.store, CM, ALL, requests.Query({"limit": "1"}))
-    more = requests.Query({"limit": "1", "continue": first.continue_})
+        first = lists.page(world.store, CM, ALL, listed({"limit": "1"}))
+    more = listed({"limit": "1", "continue": first.continue_})
     other = tmp_path / "other"
     other.mkdir()
     async with objects.world(other) as world:

@@ -98,13 +98,6 @@ def test_headers_and_content_type() -> None:
     assert found.content_type == "application/json"
 
 
-@pytest.mark.parametrize("name", ["dryRun", "fieldValidation"])
-def test_unknown_options_are_refused(name: str) -> None:
-    query = requests.Query({name: "Perhaps"})
-    with pytest.raises(statuses.StatusError, match="Unsupported value"):
-        _ = query.dry_run, query.field_validation
-
-
 async def test_bodies_are_limited_however_they_come() -> None:
     parts = [b"x" * 60, b"y" * 60]
 

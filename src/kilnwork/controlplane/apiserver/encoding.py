@@ -1,0 +1,81 @@
+"""How a JSON answer leaves: with a line end, indented for people, as YAML, compressed.
+
+`app` puts an `Encoder` before the `send` of each Kubernetes request; everything else writes compact
+JSON and knows nothing of this. Answers in several pieces (watches, logs) pass as they are.
+"""
+
+import asyncio
+import gzip
+from typing import Any
+
+import msgspec
+
+from kilnwork.controlplane.apiserver import forms, requests
+
+_COMPRESS_FROM_BYTES = 128 * 1024
+"""Smaller answers cost more to compress than to send; figure of the real API server."""
+
+_GZIP_LEVEL = 1
+_PEOPLE = (b"curl", b"Wget", b"Mozilla/5.0")
+"""User agents that get indented JSON unasked (isPrettyPrint of k8s.io/apiserver)."""
+
+
+class Encoder:
+    """`send` of one request."""
+
+    def __init__(self, send: requests.Send, scope: requests.Scope) -> None:
+        self._send = send
+        self._headers = dict(scope["headers"])
+        self._query = requests.Query.parse(scope.get("query_string", b""))
+        self._start: requests.Message | None = None
+
+    async def __call__(self, message: requests.Message) -> None:
+        """Hold the head of a whole answer back until its body is there too."""
+        if message["type"] == "http.response.start" and _is_whole_json(message):
+            self._start = message
+            return
+        start, self._start = self._start, None
+        if start is not None:
+            body, headers = await self._encoded(message["body"], dict(start["headers"]))
+            await self._send({**start, "headers": list(headers.items())})
+            message = {**message, "body": body}
+        await self._send(message)
+
+    async def _encoded(
+        self, body: bytes, headers: dict[bytes, bytes]
+    ) -> tuple[bytes, dict[bytes, bytes]]:
+        accept = self._headers.get(b"accept", b"").decode("latin-1")
+        if forms.media(accept) == forms.YAML:
+            body = await asyncio.to_thread(_yaml, body)
+            headers[b"content-type"] = forms.YAML.encode()
+        elif self._for_people():
+            body = msgspec.json.format(body, indent=2)
+        else:
+            body += b"\n"
+        if len(body) > _COMPRESS_FROM_BYTES and self._takes_gzip():
+            body = await asyncio.to_thread(gzip.compress, body, _GZIP_LEVEL)
+            headers[b"content-encoding"] = b"gzip"
+            headers[b"vary"] = b"Accept-Encoding"
+        headers[b"content-length"] = str(len(body)).encode()
+        return body, headers
+
+    def _for_people(self) -> bool:
+        asked = self._query.text("pretty")
+        if asked:
+            return asked in ("1", "t", "T", "true", "TRUE", "True")
+        agent: bytes = self._headers.get(b"user-agent", b"")
+        return agent.startswith(_PEOPLE)
+
+    def _takes_gzip(self) -> bool:
+        taken = self._headers.get(b"accept-encoding", b"").split(b",")
+        return any(part.partition(b";")[0].strip() == b"gzip" for part in taken)
+
+
+def _is_whole_json(start: requests.Message) -> bool:
+    headers = dict(start["headers"])
+    return headers.get(b"content-type") == b"application/json" and b"content-length" in headers
+
+
+def _yaml(body: bytes) -> bytes:
+    document: Any = msgspec.json.decode(body)
+    return msgspec.yaml.encode(document, order="sorted")

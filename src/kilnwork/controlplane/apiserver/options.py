@@ -1,0 +1,134 @@
+"""The options in a request's query, read and checked: metav1.ListOptions and those of writes.
+
+Used by `app`, `lists` and `watching`. Follows apimachinery's internalversion/validation and
+metav1/validation: what cannot be read is 400, what makes no sense together is 422.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from kilnwork.controlplane.apiserver import requests, statuses
+
+EXACT, NOT_OLDER = "Exact", "NotOlderThan"
+_MANAGER_BYTES = 128
+_KINDS = {
+    "create": "CreateOptions",
+    "update": "UpdateOptions",
+    "patch": "PatchOptions",
+    "delete": "DeleteOptions",
+    "deletecollection": "DeleteOptions",
+}
+_VALIDATIONS = ("", "Ignore", "Strict", "Warn")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListOptions:
+    """Of a list or watch. `initial_events` None: not given. `timeout_s` None: the server's."""
+
+    limit: int
+    continue_: str
+    version: str
+    match: str
+    bookmarks: bool
+    initial_events: bool | None
+    timeout_s: int | None
+
+    @classmethod
+    def parse(cls, query: requests.Query, *, watch: bool) -> Self:
+        """Read the query: 400 or 422 when it is wrong."""
+        initial = query.flag("sendInitialEvents")
+        found = cls(
+            limit=max(0, query.number("limit") or 0),
+            continue_=query.text("continue"),
+            version=query.text("resourceVersion"),
+            match=query.text("resourceVersionMatch"),
+            bookmarks=query.flag("allowWatchBookmarks"),
+            initial_events=initial if "sendInitialEvents" in query.values else None,
+            timeout_s=query.number("timeoutSeconds"),
+        )
+        wrong = found._wrong_for_watch() if watch else found._wrong_for_list()
+        if wrong:
+            raise statuses.invalid_options("ListOptions", wrong)
+        return found
+
+    def _wrong_for_list(self) -> list[statuses.Cause]:
+        wrong = []
+        if self.match and not self.version:
+            why = "resourceVersionMatch is forbidden unless resourceVersion is provided"
+            wrong.append(_forbidden("resourceVersionMatch", why))
+        if self.match and self.continue_:
+            wrong.append(_with_continue())
+        if self.match not in ("", EXACT, NOT_OLDER):
+            wrong.append(
+                _unsupported("resourceVersionMatch", f'"{self.match}"', (EXACT, NOT_OLDER, ""))
+            )
+        if self.match == EXACT and self.version == "0":
+            why = 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
+            wrong.append(_forbidden("resourceVersionMatch", why))
+        if self.initial_events is not None:
+            why = "sendInitialEvents is forbidden for list"
+            wrong.append(_forbidden("sendInitialEvents", why))
+        return wrong
+
+    def _wrong_for_watch(self) -> list[statuses.Cause]:
+        wrong = []
+        if self.initial_events is not None and self.match != NOT_OLDER:
+            why = f"sendInitialEvents requires setting resourceVersionMatch to {NOT_OLDER}"
+            wrong.append(_forbidden("resourceVersionMatch", why))
+        if not self.match:
+            return wrong
+        if self.initial_events is None:
+            why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+            wrong.append(_forbidden("resourceVersionMatch", why))
+        if self.match != NOT_OLDER:
+            wrong.append(_unsupported("resourceVersionMatch", f'"{self.match}"', (NOT_OLDER,)))
+        if self.continue_:
+            wrong.append(_with_continue())
+        return wrong
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOptions:
+    """Of a write. `field_validation`: Strict, Warn or Ignore. `manager` may be empty."""
+
+    dry_run: bool
+    field_validation: str
+    manager: str
+
+    @classmethod
+    def parse(cls, query: requests.Query, *, verb: str) -> Self:
+        """Read the query: 422 when it is wrong."""
+        dry_run = query.text("dryRun")
+        validation = query.text("fieldValidation")
+        manager = query.text("fieldManager")
+        wrong = []
+        if dry_run not in ("", "All"):
+            wrong.append(_unsupported("dryRun", f'[]string{{"{dry_run}"}}', ("All",)))
+        if len(manager.encode()) > _MANAGER_BYTES:
+            why = f"Too long: may not be more than {_MANAGER_BYTES} bytes"
+            wrong.append(statuses.Cause("fieldManager", "FieldValueTooLong", why))
+        if validation not in _VALIDATIONS:
+            wrong.append(_unsupported("fieldValidation", f'"{validation}"', _VALIDATIONS))
+        if wrong:
+            raise statuses.invalid_options(_KINDS.get(verb, "CreateOptions"), wrong)
+        return cls(
+            dry_run=bool(dry_run),
+            field_validation=validation or "Warn",
+            manager=manager,
+        )
+
+
+def _forbidden(field: str, why: str) -> statuses.Cause:
+    return statuses.Cause(field, "FieldValueForbidden", f"Forbidden: {why}")
+
+
+def _with_continue() -> statuses.Cause:
+    why = "resourceVersionMatch is forbidden when continue is provided"
+    return _forbidden("resourceVersionMatch", why)
+
+
+def _unsupported(field: str, shown: str, known: Sequence[str]) -> statuses.Cause:
+    listed = ", ".join(f'"{one}"' for one in known)
+    message = f"Unsupported value: {shown}: supported values: {listed}"
+    return statuses.Cause(field, "FieldValueNotSupported", message)

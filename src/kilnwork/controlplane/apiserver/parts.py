@@ -1,0 +1,31 @@
+"""What the API server is made of: filled in by `cluster`, used by `app` and `resources`."""
+
+from dataclasses import dataclass
+
+from kilnwork.controlplane.apiserver import (
+    authn,
+    authz,
+    crud,
+    deletion,
+    namespaces,
+    podlogs,
+    tokens,
+    watching,
+)
+from kilnwork.kit import ids
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What the API server is made of; all of it is running when requests come."""
+
+    writer: crud.Writer
+    deleter: deletion.Deleter
+    hub: watching.Hub
+    keeper: namespaces.Keeper
+    authenticator: authn.Authenticator
+    authorizer: authz.Authorizer
+    minter: tokens.Tokens
+    logs: podlogs.PodLogs
+    entropy: ids.Entropy
+    address: str = ""

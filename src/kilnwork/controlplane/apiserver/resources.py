@@ -1,0 +1,218 @@
+"""One request for a resource: routed by verb and subresource, done, answered.
+
+Used by `app`, which has found out who asks and that they may. What is done is in `crud`,
+`deletion`, `lists`, `watching` and `subresources`.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+
+import msgspec
+
+from kilnwork.api import meta, resource
+from kilnwork.controlplane.apiserver import (
+    answers,
+    bodies,
+    builtin,
+    crud,
+    deletion,
+    forms,
+    lists,
+    options,
+    patching,
+    requests,
+    statuses,
+    subresources,
+    tables,
+    watching,
+)
+from kilnwork.controlplane.apiserver import parts as parts_
+
+_NEED_A_NAME = ("update", "patch")
+
+
+class Resources:
+    """One request for a resource."""
+
+    def __init__(self, parts: parts_.Parts, request: requests.Request, send: requests.Send) -> None:
+        self._parts = parts
+        self._request = request
+        self._send = send
+        self._served = builtin.of(request.served)
+        self._place = crud.where(request.served, request.namespace, request.name)
+        self._now = parts.writer.clock.wall()
+
+    async def answer(self) -> None:
+        """Route by verb and subresource."""
+        request = self._request
+        if request.subresource:
+            await self._subresource()
+            return
+        forms.accepted(request.accept, custom=self._served.custom)
+        verbs: dict[str, Callable[[], Awaitable[None]]] = {
+            "get": self._get,
+            "list": self._list,
+            "watch": self._watch,
+            "create": self._create,
+            "update": self._update,
+            "patch": self._patch,
+            "delete": self._delete,
+            "deletecollection": self._delete_collection,
+        }
+        nowhere = request.served.namespaced and not request.namespace
+        misplaced = request.verb == "create" if request.name else request.verb in _NEED_A_NAME
+        if misplaced or (nowhere and request.verb in ("create", "deletecollection")):
+            custom = nowhere and self._served.custom
+            raise statuses.NoPage if custom else statuses.method_not_allowed()
+        await verbs[request.verb]()
+
+    async def _subresource(self) -> None:
+        request = self._request
+        found = self._served.subresource(request.subresource)
+        if found is None:
+            raise statuses.unknown_path()
+        if request.verb not in found.verbs:
+            raise statuses.method_not_allowed()
+        if found.name == "log":
+            await self._logs()
+        elif found.name in ("status", "finalize"):
+            verbs = {"get": self._get, "update": self._update, "patch": self._patch}
+            await verbs[request.verb]()
+        else:
+            await self._post_below(found.name)
+
+    async def _logs(self) -> None:
+        writer = self._parts.writer
+        pod = writer.lookup.get(resource.PODS, self._place.namespace, self._place.name)
+        if pod is None:
+            raise statuses.not_found(self._place.kind, self._place.name)
+        await self._parts.logs.send(pod, self._request, reader=writer.lookup, send=self._send)
+
+    async def _post_below(self, name: str) -> None:
+        request, parts = self._request, self._parts
+        body, oddities = await self._body()
+        options = self._options(oddities)
+        if name == "binding":
+            raw = await subresources.bind(parts.writer, self._place, body, options)
+        elif name == "eviction":
+            raw = await subresources.evict(
+                parts.deleter, self._place, body, request, options=options
+            )
+        else:
+            raw = await subresources.token(
+                parts.writer, self._place, body, options, minter=parts.minter
+            )
+        await answers.raw(self._send, raw, code=201)
+
+    def _options(self, oddities: tuple[str, ...] = ()) -> crud.Options:
+        found = options.WriteOptions.parse(self._request.query, verb=self._request.verb)
+        return crud.Options(
+            user=self._request.user,
+            dry_run=found.dry_run,
+            field_validation=found.field_validation,
+            oddities=oddities,
+        )
+
+    async def _body(self) -> tuple[meta.JsonObject, tuple[str, ...]]:
+        """The object in the body, and what is odd in it."""
+        raw, form = await self._request.body(), self._request.content_type
+        obj = bodies.decode_object(raw, form)
+        twice = bodies.doubled(raw, form, obj)
+        return obj, tuple(f'duplicate field "{path}"' for path in twice)
+
+    async def _send_one(self, raw: bytes, *, code: int = 200, warnings: Sequence[str] = ()) -> None:
+        shown = answers.one(self._served, raw, self._request, now=self._now)
+        headers = answers.warnings(warnings)
+        await answers.raw(self._send, shown, code=code, headers=headers)
+
+    async def _get(self) -> None:
+        found = self._parts.writer.store.get(self._place.key)
+        if found is None:
+            raise statuses.not_found(self._place.kind, self._place.name)
+        await self._send_one(found.raw)
+
+    async def _list(self) -> None:
+        asked = options.ListOptions.parse(self._request.query, watch=False)
+        chosen = lists.selection(self._request, self._served)
+        page = lists.page(self._parts.writer.store, self._served, chosen, asked)
+        shown = answers.many(self._served, page, self._request, now=self._now)
+        await answers.raw(self._send, shown)
+
+    async def _watch(self) -> None:
+        form = forms.streamed(self._request.accept, custom=self._served.custom)
+        wants = watching.asked(
+            self._request, self._served, form=self._form(form), entropy=self._parts.entropy
+        )
+        watch = self._parts.hub.open(wants)
+        await answers.start(self._send, 200)
+        await self._parts.hub.run(watch, self._request.receive, self._send)
+
+    def _form(self, form: str) -> watching.Form | None:
+        if form == "object":
+            return None
+        if form == "table":
+            include = self._request.query.text("includeObject", "Metadata")
+            clock, served = self._parts.writer.clock, self._served
+
+            def row(raw: bytes) -> bytes:
+                obj = msgspec.json.decode(raw)
+                version = {"resourceVersion": obj["metadata"]["resourceVersion"]}
+                shown = tables.render(
+                    served, [obj], now=clock.wall(), include=include, list_metadata=version
+                )
+                return msgspec.json.encode(shown)
+
+            return row
+        return lambda raw: msgspec.json.encode(forms.partial(msgspec.json.decode(raw)))
+
+    async def _create(self) -> None:
+        body, oddities = await self._body()
+        options = self._options(oddities)
+        outcome = await self._parts.writer.create(self._place, body, options)
+        if self._place.kind == resource.NAMESPACES and not options.dry_run:
+            await self._parts.keeper.furnish(msgspec.json.decode(outcome.raw)["metadata"]["name"])
+        await self._send_one(outcome.raw, code=201, warnings=outcome.warnings)
+
+    async def _update(self) -> None:
+        body, oddities = await self._body()
+        outcome = await self._parts.writer.replace(
+            self._place, body, self._options(oddities), subresource=self._request.subresource
+        )
+        code = 201 if outcome.created else 200
+        await self._send_one(outcome.raw, code=code, warnings=outcome.warnings)
+
+    async def _patch(self) -> None:
+        request = self._request
+        patch = patching.decode(await request.body(), request.content_type, self._served)
+        outcome = await self._parts.writer.change(
+            self._place,
+            patch.change,
+            self._options(patch.oddities),
+            subresource=request.subresource,
+            patched=True,
+        )
+        await self._send_one(outcome.raw, warnings=outcome.warnings)
+
+    async def _delete(self) -> None:
+        asked = await deletion.asked(self._request, self._options())
+        outcome = await self._parts.deleter.delete(self._place, asked)
+        kind = self._place.kind
+        if not outcome.gone or kind in (resource.PODS, resource.SERVICE_ACCOUNTS):
+            await self._send_one(outcome.raw)
+            return
+        uid = msgspec.json.decode(outcome.raw)["metadata"]["uid"]
+        await answers.document(self._send, statuses.success(kind, self._place.name, uid=uid))
+
+    async def _delete_collection(self) -> None:
+        request = self._request
+        asked = await deletion.asked(request, self._options())
+        chosen = lists.selection(request, self._served)
+        store = self._parts.writer.store
+        listed = options.ListOptions.parse(request.query, watch=False)
+        page = lists.page(store, self._served, chosen, listed)
+        places = [
+            replace(self._place, namespace=s.key.namespace, name=s.key.name) for s in page.items
+        ]
+        outcomes = await self._parts.deleter.delete_all(places, asked)
+        shown = lists.encode_deleted(self._served, [o.raw for o in outcomes], store.sequence)
+        await answers.raw(self._send, shown)

@@ -1,0 +1,42 @@
+"""The forms of answers, by what a client accepts."""
+
+import pytest
+
+from kilnwork.controlplane.apiserver import forms, statuses
+
+
+@pytest.mark.parametrize(
+    ("accept", "form"),
+    [
+        ("*/*", "object"),
+        ("application/json", "object"),
+        ("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", "table"),
+        ("application/json;as=Table;g=meta.k8s.io;v=v1beta1,application/json", "object"),
+        ("application/vnd.kubernetes.protobuf,application/json", "object"),
+        ("application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io", "partial"),
+        ("application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", "partial-list"),
+        ("application/json, */*", "object"),
+    ],
+)
+def test_the_form_follows_the_accept_header(accept: str, form: str) -> None:
+    assert forms.accepted(accept, custom=False) == form
+
+
+def test_nothing_acceptable() -> None:
+    with pytest.raises(statuses.StatusError) as caught:
+        forms.accepted("application/vnd.kubernetes.protobuf", custom=False)
+    assert caught.value.code == 406
+
+
+@pytest.mark.parametrize(
+    ("accept", "media"),
+    [
+        ("application/yaml", forms.YAML),
+        ("application/json;q=0.5,application/yaml", forms.YAML),
+        ("application/json,application/yaml", forms.JSON),
+        ("text/html", forms.JSON),
+        ("application/json;q=x", forms.JSON),
+    ],
+)
+def test_yaml_only_for_who_prefers_it(accept: str, media: str) -> None:
+    assert forms.media(accept) == media
