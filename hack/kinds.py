@@ -1,4 +1,4 @@
-"""`python -m hack.kinds`: types of the built-in kinds that our API server serves, from the real one.
+"""`python -m hack.kinds`: types of the built-in kinds that our server serves, from the real one.
 
 Starts a real API server, reads its OpenAPI v3, keeps what the kinds below are made of and writes
 `src/kilnwork/controlplane/apiserver/types.json.gz`, which is checked in. Run it again when a kind

@@ -122,7 +122,7 @@ async def test_a_conflict_is_detected_by_resource_version(http: served.Http) -> 
     del custom["metadata"]["resourceVersion"]
     unconditional = await http.put(f"{TASKS}/t", custom)
     assert unconditional.status == 422
-    assert "metadata.resourceVersion: Invalid value: 0: must be specified" in unconditional.message
+    assert "Invalid value: 0x0: must be specified for an update" in unconditional.message
 
 
 async def test_concurrent_patches_all_count(http: served.Http) -> None:
@@ -224,7 +224,7 @@ async def test_task_objects_are_immutable(http: served.Http) -> None:
     [
         ("POST", CONFIG_MAPS, b"{", 400, "json parse error"),
         ("POST", CONFIG_MAPS, b"[]", 400, "must be a JSON object"),
-        ("POST", CONFIG_MAPS, {"metadata": {"name": 3}}, 400, "metadata cannot be read"),
+        ("POST", CONFIG_MAPS, {"metadata": {"name": 3}}, 400, "cannot unmarshal number"),
         ("POST", CONFIG_MAPS, {"metadata": {}}, 422, "name or generateName is required"),
         ("POST", CONFIG_MAPS, {"kind": "Secret", "metadata": {"name": "x"}}, 400, "ConfigMap"),
         ("POST", CONFIG_MAPS, config_map("a", namespace="other"), 400, "does not match"),
@@ -253,21 +253,6 @@ async def test_bad_requests_get_a_clear_status(
     assert text in answer.message
 
 
-@pytest.mark.parametrize(
-    ("content_type", "remedy"),
-    [
-        ("application/json-patch+json", "kubectl patch --type=merge"),
-        ("application/apply-patch+yaml", "--server-side=false"),
-    ],
-)
-async def test_other_patches_are_refused_with_the_remedy(
-    http: served.Http, content_type: str, remedy: str
-) -> None:
-    answer = await http.patch(f"{CONFIG_MAPS}/{ROOT_CA}", {}, content_type=content_type)
-    assert (answer.status, answer.json["reason"]) == (415, "UnsupportedMediaType")
-    assert remedy in answer.message
-
-
 async def test_roles_take_strategic_merge(http: served.Http) -> None:
     rule = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}
     await http.post(f"{RBAC}/roles", {"metadata": {"name": "r"}, "rules": [rule]})
@@ -285,7 +270,7 @@ async def test_our_kinds_take_no_strategic_merge(http: served.Http) -> None:
         f"{TASKS}/t", {}, content_type="application/strategic-merge-patch+json"
     )
     assert answer.status == 415
-    assert "kubectl patch --type=merge" in answer.message
+    assert "application/merge-patch+json" in answer.message
 
 
 async def test_large_bodies_are_refused(http: served.Http) -> None:

@@ -5,9 +5,9 @@ defaults, accounts, then every rule, so that one answer names all that is wrong.
 `lookup`, writes nothing and may be called twice with the same result.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from kilnwork.api import meta, resource
 from kilnwork.controlplane.apiserver import (
@@ -16,12 +16,12 @@ from kilnwork.controlplane.apiserver import (
     builtin,
     causes,
     lookup,
+    reading,
     rules_data,
     rules_meta,
     rules_ours,
     rules_pods,
     rules_rbac,
-    shapes,
     statuses,
     structural,
 )
@@ -37,7 +37,8 @@ class Question:
 
     `new` has its name and namespace, and on update what the server owns (uid, creationTimestamp)
     from `old`. `subresource` `status`: only shape and schema are judged. `field_validation`:
-    Strict, Warn or Ignore.
+    Strict, Warn or Ignore. `known`: `new` has been through `read` already. `served`: of a kind
+    that is not built in.
     """
 
     operation: Operation
@@ -46,6 +47,13 @@ class Question:
     old: meta.JsonObject | None = None
     subresource: str = ""
     field_validation: str = "Warn"
+    known: bool = False
+    served: builtin.Served | None = None
+
+    @property
+    def how(self) -> builtin.Served:
+        """How the kind is served."""
+        return self.served or builtin.of(self.kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,23 +64,47 @@ class Admitted:
     warnings: tuple[str, ...] = ()
 
 
+def read(
+    served: builtin.Served,
+    given: meta.JsonObject,
+    *,
+    field_validation: str = "Warn",
+    oddities: Sequence[str] = (),
+) -> Admitted:
+    """`given` as its kind has it, with warnings for fields that are not kept, and oddities.
+
+    400 for a field of the wrong type, and for those others when `field_validation` is Strict.
+    """
+    try:
+        reading.check_kind(served, given)
+        obj, unknown = reading.read(served, given)
+        warnings = structural.unknown_fields(
+            unknown, field_validation=field_validation, oddities=oddities
+        )
+    except (reading.Unreadable, structural.StrictError) as error:
+        raise reading.cannot_be_handled(served.resource, given, error) from error
+    return Admitted(obj, tuple(warnings))
+
+
 async def admit(asked: Question, *, user: authn.User, reader: lookup.Lookup) -> Admitted:
     """Fill in and judge; raises StatusError when the object may not be stored.
 
     What was asked about is not changed.
     """
-    kind = asked.kind
-    shapes.check(kind, asked.new)
-    obj, unknown = _known_fields(kind, asked.new)
-    warnings = structural.unknown_fields(unknown, field_validation=asked.field_validation)
+    served, kind = asked.how, asked.kind
+    obj, warnings = asked.new, list[str]()
+    if not asked.known:
+        known = read(served, obj, field_validation=asked.field_validation)
+        obj, warnings = known.obj, list(known.warnings)
+    obj["metadata"] = dict(obj.get("metadata") or {})
     if asked.subresource:
-        _refuse_if(kind, obj, list(_status_causes(kind, obj)))
+        _refuse_if(kind, obj, list(_status_causes(served, obj)))
         return Admitted(obj, tuple(warnings))
     if asked.operation == "create":
-        _admit_create(kind, obj, reader=reader)
+        _admit_create(served, obj, reader=reader)
     else:
         old = asked.old or {}
-        _admit_update(kind, old, obj)
+        _admit_update(served, old, obj)
         warnings += rules_ours.warnings(kind, old, obj)
     _guard(kind, obj, user=user, reader=reader)
     return Admitted(obj, tuple(warnings))
@@ -103,99 +135,75 @@ def check_namespace(kind: resource.Resource, obj: meta.JsonObject, reader: looku
         raise error
 
 
-def _admit_create(kind: resource.Resource, obj: meta.JsonObject, *, reader: lookup.Lookup) -> None:
+def _admit_create(served: builtin.Served, obj: meta.JsonObject, *, reader: lookup.Lookup) -> None:
+    kind = served.resource
     check_namespace(kind, obj, reader)
     _default(kind, obj)
-    served = builtin.of(kind)
-    if kind.kind == resource.PODS.kind:
+    if kind == resource.PODS:
         rules_pods.initial_status(obj)
         rules_pods.use_service_account(obj, reader)
     elif served.custom and served.status_subresource:
         obj.pop("status", None)
-    _refuse_if(kind, obj, [*rules_meta.validate(kind, obj), *_create_causes(kind, obj)])
+    _refuse_if(kind, obj, [*rules_meta.validate(kind, obj), *_create_causes(served, obj)])
 
 
-def _admit_update(kind: resource.Resource, old: meta.JsonObject, new: meta.JsonObject) -> None:
+def _admit_update(served: builtin.Served, old: meta.JsonObject, new: meta.JsonObject) -> None:
+    kind = served.resource
     _default(kind, new)
-    found = [*rules_meta.validate_update(old, new), *_update_causes(kind, old, new)]
+    found = [*rules_meta.validate_update(old, new), *_update_causes(served, old, new)]
     _refuse_if(kind, new, found)
 
 
-def _known_fields(
-    kind: resource.Resource, given: meta.JsonObject
-) -> tuple[meta.JsonObject, list[str]]:
-    """A copy without unknown fields, and these; custom kinds also get the schema's defaults."""
-    schema = builtin.of(kind).schema
-    unknown: list[str] = []
-    if schema is None:
-        obj: meta.JsonObject = _without_nulls(given)
-    else:
-        obj, unknown = structural.prune_and_default(schema, given)
-    metadata = dict(obj.get("metadata") or {})
-    for field in sorted(metadata.keys() - shapes.METADATA_FIELDS):
-        unknown.append(f"metadata.{field}")
-        del metadata[field]
-    obj["metadata"] = metadata
-    return obj, unknown
-
-
-def _without_nulls(value: Any) -> Any:
-    """A copy in which null is absent, as built-in kinds have it: in Go both are nil."""
-    if isinstance(value, dict):
-        return {k: _without_nulls(v) for k, v in value.items() if v is not None}
-    if isinstance(value, list):
-        return [_without_nulls(item) for item in value]
-    return value
-
-
 def _default(kind: resource.Resource, obj: meta.JsonObject) -> None:
-    if kind.kind == resource.PODS.kind:
+    if kind == resource.PODS:
         rules_pods.default(obj)
-    elif kind.kind == resource.SECRETS.kind:
+    elif kind == resource.SECRETS:
         rules_data.default_secret(obj)
-    elif kind.kind == resource.ROLE_BINDINGS.kind:
+    elif kind == resource.ROLE_BINDINGS:
         rules_rbac.default_role_binding(obj)
-    elif kind.kind == resource.NAMESPACES.kind:
+    elif kind == resource.NAMESPACES:
         labels = obj["metadata"].get("labels") or {}
         obj["metadata"]["labels"] = {**labels, _NAMESPACE_LABEL: obj["metadata"].get("name", "")}
         obj.setdefault("spec", {}).setdefault("finalizers", ["kubernetes"])
         obj.setdefault("status", {}).setdefault("phase", "Active")
 
 
-def _create_causes(kind: resource.Resource, obj: meta.JsonObject) -> Iterator[causes.Cause]:
-    if builtin.of(kind).custom:
-        yield from rules_ours.validate(kind, obj)
-    elif kind.kind == resource.PODS.kind:
+def _create_causes(served: builtin.Served, obj: meta.JsonObject) -> Iterator[causes.Cause]:
+    kind = served.resource
+    if served.custom:
+        yield from rules_ours.validate(served, obj)
+    elif kind == resource.PODS:
         yield from rules_pods.validate(obj)
-    elif kind.kind == resource.SECRETS.kind:
+    elif kind == resource.SECRETS:
         yield from rules_data.validate_secret(obj)
-    elif kind.kind == resource.CONFIG_MAPS.kind:
+    elif kind == resource.CONFIG_MAPS:
         yield from rules_data.validate_config_map(obj)
-    elif kind.kind == resource.ROLES.kind:
+    elif kind == resource.ROLES:
         yield from rules_rbac.validate_role(obj)
-    elif kind.kind == resource.ROLE_BINDINGS.kind:
+    elif kind == resource.ROLE_BINDINGS:
         yield from rules_rbac.validate_role_binding(obj)
 
 
 def _update_causes(
-    kind: resource.Resource, old: meta.JsonObject, new: meta.JsonObject
+    served: builtin.Served, old: meta.JsonObject, new: meta.JsonObject
 ) -> Iterator[causes.Cause]:
-    if kind.kind == resource.PODS.kind:
+    kind = served.resource
+    if kind == resource.PODS:
         yield from rules_pods.validate_update(old, new)
         return
-    yield from _create_causes(kind, new)
-    if builtin.of(kind).custom:
+    yield from _create_causes(served, new)
+    if served.custom:
         yield from rules_ours.validate_update(kind, old, new)
-    elif kind.kind == resource.SECRETS.kind:
+    elif kind == resource.SECRETS:
         yield from rules_data.validate_secret_update(old, new)
-    elif kind.kind == resource.CONFIG_MAPS.kind:
+    elif kind == resource.CONFIG_MAPS:
         yield from rules_data.validate_config_map_update(old, new)
-    elif kind.kind == resource.ROLE_BINDINGS.kind:
+    elif kind == resource.ROLE_BINDINGS:
         yield from rules_rbac.validate_role_binding_update(old, new)
 
 
-def _status_causes(kind: resource.Resource, obj: meta.JsonObject) -> Iterator[causes.Cause]:
-    schema = builtin.of(kind).schema
+def _status_causes(served: builtin.Served, obj: meta.JsonObject) -> Iterator[causes.Cause]:
+    schema = served.schema
     if schema is not None:
         yield from structural.validate(schema, obj)
 
@@ -219,7 +227,7 @@ def _guard(
 ) -> None:
     if user.is_admin:
         return
-    if kind.kind == resource.ROLES.kind:
+    if kind == resource.ROLES:
         rules_rbac.guard_role(obj, user=user, authorizer=authz.Authorizer(reader))
-    elif kind.kind == resource.ROLE_BINDINGS.kind:
+    elif kind == resource.ROLE_BINDINGS:
         rules_rbac.guard_role_binding(obj, user=user, authorizer=authz.Authorizer(reader))

@@ -6,6 +6,8 @@ behind PyYAML has none and would end the process. Aliases of YAML count with wha
 so that a few lines cannot grow to gigabytes.
 """
 
+import json
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -41,9 +43,72 @@ def decode_object(raw: bytes, content_type: str) -> dict[str, Any]:
         raise statuses.bad_request(_TOO_DEEP) from error
     except (ValueError, TypeError, yaml.YAMLError, msgspec.MsgspecError) as error:
         raise statuses.bad_request(f"{_NO_JSON}{error}") from error
+    if decoded is None and raw.strip():
+        return {}
     if not isinstance(decoded, dict):
         raise statuses.bad_request(f"{_NO_JSON}the body must be a JSON object")
     return decoded
+
+
+def doubled(raw: bytes, content_type: str, obj: dict[str, Any]) -> tuple[str, ...]:
+    """Paths of fields that a JSON body has twice; `obj` gets what the first of them said as well.
+
+    As Go's decoder: maps are merged, of other values the last one counts. Looks closer only when
+    `obj` is shorter than the body, so that most bodies cost nothing.
+    """
+    if content_type != "application/json" or len(msgspec.json.encode(obj)) == len(raw.rstrip()):
+        return ()
+    found: list[str] = []
+    merged = _singled(json.loads(raw, object_pairs_hook=_Pairs), "", found)
+    if found:
+        obj.clear()
+        obj.update(merged)
+    return tuple(found)
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """An object as its pairs, to be told from a list."""
+
+
+def _singled(value: Any, path: str, found: list[str]) -> Any:
+    if isinstance(value, _Pairs):
+        made: dict[str, Any] = {}
+        for key, item in value:
+            below = f"{path}.{key}" if path else key
+            one = _singled(item, below, found)
+            if key in made:
+                found.append(below)
+                if isinstance(one, dict) and isinstance(made[key], dict):
+                    one = {**made[key], **one}
+            made[key] = one
+        return made
+    if isinstance(value, list):
+        return [_singled(item, f"{path}[{i}]", found) for i, item in enumerate(value)]
+    return value
+
+
+def json_problem(raw: bytes, error: Exception) -> str:
+    """What is wrong with JSON text, as Go's decoder says it."""
+    text = str(error)
+    if not raw.strip() or "truncated" in text:
+        return "unexpected end of JSON input"
+    place = re.search(r"\(byte (\d+)\)", text)
+    if place and int(place[1]) < len(raw):
+        letter = chr(raw[int(place[1])])
+        return f"invalid character '{letter}' looking for beginning of value"
+    return text
+
+
+def check_depth(raw: bytes) -> None:
+    """400 for JSON text that is nested too deep; other faults are for the decoder to find."""
+    if raw.count(b"{") + raw.count(b"[") <= MAX_DEPTH:
+        return
+    try:
+        _check_depth(msgspec.json.decode(raw))
+    except RecursionError as error:
+        raise statuses.bad_request(_TOO_DEEP) from error
+    except msgspec.MsgspecError:
+        return
 
 
 def _from_json(raw: bytes) -> Any:

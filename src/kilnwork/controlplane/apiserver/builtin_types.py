@@ -1,8 +1,8 @@
 """The types of built-in kinds, as the real API server describes them in OpenAPI v3.
 
 Used for unknown fields, the keys by which lists merge, apply patches, and what `kubectl explain`
-shows. The file behind it is made by `hack/kinds.py` from Kubernetes (Apache License 2.0). Schemas of
-custom kinds are in their CustomResourceDefinitions, and rules beyond types in `rules_*`.
+shows. The file behind it is made by `hack/kinds.py` from Kubernetes (Apache License 2.0). Schemas
+of custom kinds are in their CustomResourceDefinitions, and rules beyond types in `rules_*`.
 """
 
 import functools

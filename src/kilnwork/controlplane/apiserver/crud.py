@@ -4,8 +4,8 @@ Used by the HTTP app and, without HTTP, by the garbage collector, the binder and
 keeper; so all of them meet the same rules. Reading lists is in `lists`, deleting in `deletion`.
 """
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -16,6 +16,7 @@ from kilnwork.controlplane.apiserver import (
     admission,
     authn,
     builtin,
+    causes,
     metadata,
     patching,
     statuses,
@@ -25,6 +26,9 @@ from kilnwork.kit import ids
 
 _TRIES = 10
 """Rounds against concurrent writers before a write without resourceVersion gives up."""
+
+_MADE_BY_UPDATE = (resource.LEASES, resource.EVENTS, resource.ROLES, resource.ROLE_BINDINGS)
+"""AllowCreateOnUpdate of k8s.io/kubernetes/pkg/registry; their updates want a resourceVersion."""
 
 _NAME_TRIES = 8
 """Names drawn for `generateName` before giving up, as the real server."""
@@ -56,11 +60,15 @@ def where(kind: resource.Resource, namespace: str | None, name: str) -> Where:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Who writes, and how. `dry_run`: check everything, keep nothing."""
+    """Who writes, and how. `dry_run`: check everything, keep nothing.
+
+    `oddities`: of the body itself, such as fields that come twice.
+    """
 
     user: authn.User = authn.SERVER
     dry_run: bool = False
     field_validation: str = "Warn"
+    oddities: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +78,11 @@ class Outcome:
     raw: bytes
     warnings: tuple[str, ...] = ()
     gone: bool = False
+    created: bool = False
 
 
 Change = Callable[[meta.JsonObject], meta.JsonObject]
-"""From a copy of the object as it is, without its resourceVersion, to what it should be.
+"""From a copy of the object as it is to what it should be.
 
 With a resourceVersion in the answer, the write is refused unless that is the stored one."""
 
@@ -117,54 +126,75 @@ class Writer:
 
     async def create(self, place: Where, obj: meta.JsonObject, options: Options) -> Outcome:
         """Make a new object; draws its name if only `generateName` is given."""
-        given = metadata.of(obj)
+        known = self._read(place, obj, options)
+        given = metadata.of(known.obj)
         drawn = not given.get("name") and bool(given.get("generateName"))
         for _ in range(_NAME_TRIES if drawn else 1):
-            new = self._new_object(place, obj)
+            new = self._new_object(place, known.obj)
             target = Where(place.served, place.namespace, new["metadata"]["name"])
             if self.store.head(target.key) is None:
                 try:
-                    return await self._create(target, new, options)
+                    return await self._create(target, new, options, warnings=known.warnings)
                 except errors.Superseded:
                     continue
         await self.store.settle(target.key)
-        raise statuses.already_exists(target.kind, target.name)
+        found = self.store.get(target.key)
+        going = found is not None and bool(found.metadata().deletion_timestamp)
+        raise statuses.already_exists(target.kind, target.name, going=going)
 
     async def replace(
         self, place: Where, obj: meta.JsonObject, options: Options, *, subresource: str = ""
     ) -> Outcome:
-        """Put `obj` in the place of the stored one."""
-        check_kind(obj, place.kind)
-        _check_names(obj, place)
-        unversioned = place.served.custom and not metadata.of(obj).get("resourceVersion")
-        if unversioned and self.store.head(place.key) is not None:
-            text = "Invalid value: 0: must be specified for an update"
-            cause = statuses.Cause("metadata.resourceVersion", "FieldValueInvalid", text)
-            raise statuses.invalid(place.kind, place.name, [cause])
-        return await self.change(place, lambda _: obj, options, subresource=subresource)
+        """Put `obj` in the place of the stored one; kinds that allow it are made by it."""
+        known = self._read(place, obj, options)
+        given = metadata.of(known.obj)
+        if not given.get("name"):
+            raise statuses.bad_request(
+                f"the name of the object ({place.name} based on URL) was undeterminable: name "
+                "must be provided"
+            )
+        _check_names(known.obj, place)
+        there = self.store.head(place.key) is not None
+        makes = place.kind in _MADE_BY_UPDATE and not subresource
+        if makes and not there and not given.get("resourceVersion"):
+            above = Where(place.served, place.namespace)
+            made = await self.create(above, obj, options)
+            return replace(made, created=True)
+        if there and _wants_version(place.served) and not given.get("resourceVersion"):
+            raise statuses.version_required(place.kind, place.name)
+        options = replace(options, field_validation="Ignore", oddities=())
+        done = await self.change(place, lambda _: known.obj, options, subresource=subresource)
+        return replace(done, warnings=(*known.warnings, *done.warnings))
 
     async def change(
-        self, place: Where, change: Change, options: Options, *, subresource: str = ""
+        self,
+        place: Where,
+        change: Change,
+        options: Options,
+        *,
+        subresource: str = "",
+        patched: bool = False,
     ) -> Outcome:
-        """Read, change, write; again when another writer was faster and no version is demanded."""
+        """Read, change, write; again when another writer was faster and no version is demanded.
+
+        `patched`: what the change makes was not sent as it is; refusals say so.
+        """
         for _ in range(_TRIES):
             head = self.store.head(place.key)
             if head is None:
                 await self.store.settle(place.key)
                 raise statuses.not_found(place.kind, place.name)
             old = head.decode()
-            base = head.decode()
-            del base["metadata"]["resourceVersion"]
-            wanted = change(base)
-            demanded = self._check_preconditions(place, wanted, old)
-            new = _updated(place, wanted, old, subresource=subresource)
+            wanted = self._read(place, change(head.decode()), options, patched=patched)
+            self._check_preconditions(place, wanted.obj, old, patched=patched)
+            new = _updated(place, wanted.obj, old, subresource=subresource)
             admitted = await self._admit(place, new, options, old=old, subresource=subresource)
             _count_generation(place, admitted.obj, old)
+            admitted = replace(admitted, warnings=(*wanted.warnings, *admitted.warnings))
             try:
                 return await self._update(place, head, admitted, options)
             except errors.Superseded:
-                if demanded:
-                    break
+                continue
         await self.store.settle(place.key)
         raise statuses.conflict(place.kind, place.name)
 
@@ -172,8 +202,22 @@ class Writer:
         """The time as objects carry it."""
         return clocks.rfc3339(self.clock.wall())
 
+    def _read(
+        self, place: Where, obj: meta.JsonObject, options: Options, *, patched: bool = False
+    ) -> admission.Admitted:
+        try:
+            return admission.read(
+                place.served,
+                obj,
+                field_validation=options.field_validation,
+                oddities=options.oddities,
+            )
+        except statuses.StatusError as error:
+            if patched and error.__cause__ is not None:
+                raise statuses.unpatchable(obj, str(error.__cause__)) from error
+            raise
+
     def _new_object(self, place: Where, obj: meta.JsonObject) -> meta.JsonObject:
-        check_kind(obj, place.kind)
         _check_names(obj, place)
         meta_ = metadata.for_create(
             metadata.of(obj),
@@ -191,8 +235,11 @@ class Writer:
             meta_["name"] = metadata.generated_name(base, self._entropy)
         return _initial(place, _assembled(place.kind, meta_, obj))
 
-    async def _create(self, place: Where, new: meta.JsonObject, options: Options) -> Outcome:
+    async def _create(
+        self, place: Where, new: meta.JsonObject, options: Options, *, warnings: Sequence[str]
+    ) -> Outcome:
         admitted = await self._admit(place, new, options)
+        admitted = replace(admitted, warnings=(*warnings, *admitted.warnings))
         if options.dry_run:
             return Outcome(msgspec.json.encode(admitted.obj), admitted.warnings)
         stored = await self.store.put(place.key, admitted.obj, expected=0)
@@ -213,27 +260,37 @@ class Writer:
             new=new,
             old=old,
             subresource=subresource,
-            field_validation=options.field_validation,
+            known=True,
+            served=place.served,
         )
         return await admission.admit(asked, user=options.user, reader=self.lookup)
 
     def _check_preconditions(
-        self, place: Where, wanted: meta.JsonObject, old: meta.JsonObject
-    ) -> bool:
-        """409 when the client means another object or version; True if it named a version."""
-        check_kind(wanted, place.kind)
+        self, place: Where, wanted: meta.JsonObject, old: meta.JsonObject, *, patched: bool
+    ) -> None:
+        """409 when the client means another object or version, 422 when it deletes by the way."""
         _check_names(wanted, place)
         given, stored = metadata.of(wanted), old["metadata"]
         uid = given.get("uid")
         if uid and uid != stored["uid"]:
-            why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: "
-            raise statuses.conflict(place.kind, place.name, why + stored["uid"])
+            if patched:
+                raise _immutable(place, "uid", causes.shown(uid))
+            raise statuses.conflict(
+                place.kind,
+                place.name,
+                f"StorageError: invalid object, Code: 4, Key: /registry/{place.kind.plural}/"
+                f"{place.namespace}/{place.name}, ResourceVersion: 0, AdditionalErrorMsg: "
+                f"Precondition failed: UID in precondition: {uid}, UID in object meta: "
+                f"{stored['uid']}",
+            )
         version = given.get("resourceVersion")
-        if not version:
-            return False
-        if version != stored["resourceVersion"]:
+        if version and not version.isdecimal():
+            raise statuses.plain_internal(f'strconv.ParseUint: parsing "{version}": invalid syntax')
+        if version and version != stored["resourceVersion"]:
             raise statuses.conflict(place.kind, place.name)
-        return True
+        deleted = given.get("deletionTimestamp")
+        if deleted and deleted != stored.get("deletionTimestamp"):
+            raise _immutable(place, "deletionTimestamp", _go_time(deleted))
 
     async def _update(
         self,
@@ -258,6 +315,23 @@ class Writer:
         return Outcome(stored.raw, warnings)
 
 
+def _immutable(place: Where, field: str, value: str) -> statuses.StatusError:
+    """422 as two rules of the real server say it, each with a cause of its own."""
+    text = f"Invalid value: {value}: field is immutable"
+    cause = statuses.Cause(f"metadata.{field}", "FieldValueInvalid", text)
+    return statuses.invalid(place.kind, place.name, [cause, cause])
+
+
+def _go_time(text: str) -> str:
+    """A timestamp as Go prints it."""
+    return text.replace("T", " ").replace("Z", " +0000 UTC")
+
+
+def _wants_version(served: builtin.Served) -> bool:
+    """Kinds whose updates must name the version that they are of."""
+    return served.custom or served.resource in _MADE_BY_UPDATE
+
+
 def _is_over(found: dict[str, Any]) -> bool:
     """True when an object being deleted waits for nothing any more."""
     return (
@@ -270,22 +344,6 @@ def _is_over(found: dict[str, Any]) -> bool:
 def _is_counted(served: builtin.Served) -> bool:
     """Kinds with an object generation: ours, and Pods since Kubernetes 1.33."""
     return served.custom or served.resource == resource.PODS
-
-
-def check_kind(obj: meta.JsonObject, kind: resource.Resource) -> None:
-    """400 unless the object is of this kind; apiVersion and kind may be missing."""
-    version = obj.get("apiVersion") or kind.api_version
-    if version != kind.api_version:
-        raise statuses.bad_request(
-            f"the API version in the data ({version}) does not match the expected API version "
-            f"({kind.api_version})"
-        )
-    name = obj.get("kind") or kind.kind
-    if name != kind.kind:
-        raise statuses.bad_request(
-            f'{name} in version "{kind.version}" cannot be handled as a {kind.kind}: '
-            f"the object provided is unrecognized (must be of type {kind.kind})"
-        )
 
 
 def _check_names(obj: meta.JsonObject, place: Where) -> None:

@@ -37,7 +37,9 @@ class Encoder:
         start, self._start = self._start, None
         if start is not None:
             body, headers = await self._encoded(message["body"], dict(start["headers"]))
-            await self._send({**start, "headers": list(headers.items())})
+            repeated = [(k, v) for k, v in start["headers"] if k == b"warning"]
+            others = [(k, v) for k, v in headers.items() if k != b"warning"]
+            await self._send({**start, "headers": [*others, *repeated]})
             message = {**message, "body": body}
         await self._send(message)
 

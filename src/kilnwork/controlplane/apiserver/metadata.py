@@ -7,9 +7,6 @@ k8s.io/apiserver/pkg/registry/rest (BeforeCreate, BeforeUpdate).
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
-from kilnwork.api import meta
 from kilnwork.controlplane.apiserver import statuses
 from kilnwork.kit import ids
 
@@ -41,15 +38,11 @@ def of(obj: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def cleaned(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Without nulls, empties and what is never kept; 400 for a field of the wrong type."""
+    """Without nulls, empties and what is never kept."""
     kept = {k: v for k, v in given.items() if v is not None and k not in _NEVER_KEPT}
     for name in _EMPTY_IS_ABSENT:
         if name in kept and not kept[name]:
             del kept[name]
-    try:
-        msgspec.convert(kept, meta.ObjectMeta)
-    except msgspec.ValidationError as error:
-        raise statuses.bad_request(f"metadata cannot be read: {error}") from error
     return kept
 
 
@@ -59,7 +52,7 @@ def for_create(
     """Metadata of a new object; `counted` gives it an object generation."""
     kept = cleaned(given)
     if kept.get("resourceVersion"):
-        raise statuses.bad_request("resourceVersion should not be set on objects to be created")
+        raise statuses.plain_internal("resourceVersion should not be set on objects to be created")
     kept.pop("resourceVersion", None)
     for name in _OF_THE_SERVER:
         kept.pop(name, None)

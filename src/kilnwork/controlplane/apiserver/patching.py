@@ -1,45 +1,50 @@
 """Patches: which kinds of patch are taken, and what one does to an object.
 
-Used by `app`. Pure. JSON merge patch (RFC 7386) for everything; strategic merge patch for built-in
-kinds, as `kubectl apply` sends it (`strategic`). JSON patch and server-side apply come later; until
-then the refusal names what to use.
+Used by `resources`. Pure. JSON merge patch (RFC 7386) and JSON patch (`jsonpatch`) for everything;
+strategic merge patch for built-in kinds, as `kubectl edit` sends it (`strategic`). Apply patches
+are another thing: see `applying`.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
-from kilnwork.api import meta, resource
-from kilnwork.controlplane.apiserver import bodies, builtin, statuses, strategic
+from kilnwork.api import meta
+from kilnwork.controlplane.apiserver import bodies, builtin, jsonpatch, statuses, strategic
 
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 APPLY = "application/apply-patch+yaml"
 
-_REMEDIES = {
-    STRATEGIC: "use a JSON merge patch instead: `kubectl patch --type=merge`, `kubectl replace` or "
-    "`kiln apply`",
-    JSON_PATCH: "use a JSON merge patch instead: `kubectl patch --type=merge`",
-    APPLY: "use `kubectl apply --server-side=false` or `kiln apply`: apply patches are not served",
-}
-
 Change = Callable[[meta.JsonObject], Any]
 """From an object to what the patch makes of it."""
 
 
-def decode(raw: bytes, content_type: str, what: resource.Resource) -> Change:
-    """What the patch does to an object; 415 with the remedy for a kind that is not taken."""
-    if content_type not in _taken(what):
-        raise _refusal(content_type, what)
-    patch = bodies.decode_object(raw, "application/json")
+class Patch(NamedTuple):
+    """What a patch does, and what is odd in the patch itself (`duplicate field "data"`)."""
+
+    change: Change
+    oddities: tuple[str, ...] = ()
+
+
+def decode(raw: bytes, content_type: str, served: builtin.Served) -> Patch:
+    """The patch in a body; 415 for a kind that is not taken, 400 when it cannot be read."""
+    if content_type == JSON_PATCH:
+        return _json_patch(raw)
+    if content_type not in _taken(served):
+        raise _refusal(content_type, served)
+    patch = _merge_patch(raw)
     apply = strategic.merge if content_type == STRATEGIC else merge
-    return lambda obj: apply(obj, patch)
+    twice = bodies.doubled(raw, "application/json", patch)
+    oddities = tuple(f'duplicate field "{path}"' for path in twice)
+    return Patch(lambda obj: apply(obj, patch), oddities)
 
 
-def _taken(what: resource.Resource) -> tuple[str, ...]:
-    return (MERGE,) if builtin.of(what).custom else (MERGE, STRATEGIC)
+def _taken(served: builtin.Served) -> tuple[str, ...]:
+    taken = (JSON_PATCH, MERGE) if served.custom else (JSON_PATCH, MERGE, STRATEGIC)
+    return (*taken, APPLY)
 
 
 def merge(target: Any, patch: Any) -> Any:
@@ -55,12 +60,69 @@ def merge(target: Any, patch: Any) -> Any:
     return merged
 
 
-def _refusal(content_type: str, what: resource.Resource) -> statuses.StatusError:
-    remedy = _REMEDIES.get(content_type, "send a JSON merge patch")
-    return statuses.unsupported_media_type(
-        f"the body of the request was in an unknown format ({content_type}) - accepted media types "
-        f"include: {', '.join(_taken(what))}; for {what.qualified} {remedy}"
+def _merge_patch(raw: bytes) -> dict[str, Any]:
+    patch = _decoded(raw)
+    if patch is None:
+        raise statuses.bad_request("Invalid JSON Patch")
+    if not isinstance(patch, dict):
+        raise _wrong_go_type(patch, "map[string]interface {}")
+    return patch
+
+
+def _json_patch(raw: bytes) -> Patch:
+    operations = _decoded(raw)
+    if not isinstance(operations, list):
+        raise _wrong_go_type(operations, "[]handlers.jsonPatchOp")
+    for operation in operations:
+        if not isinstance(operation, dict):
+            raise _wrong_go_type(operation, "handlers.jsonPatchOp")
+    if len(operations) > jsonpatch.MAX_OPERATIONS:
+        raise statuses.too_many_operations(len(operations), jsonpatch.MAX_OPERATIONS)
+
+    def change(obj: meta.JsonObject) -> meta.JsonObject:
+        try:
+            return jsonpatch.apply(obj, operations)
+        except jsonpatch.DoesNotApply as error:
+            raise statuses.rejected() from error
+
+    return Patch(change, tuple(_operation_oddities(raw, operations)))
+
+
+def _operation_oddities(raw: bytes, operations: list[dict[str, Any]]) -> list[str]:
+    holder = {"o": operations}
+    twice = bodies.doubled(b'{"o":' + raw + b"}", "application/json", holder)
+    found = [f'json patch duplicate field "{path.removeprefix("o")}"' for path in twice]
+    for position, operation in enumerate(operations):
+        unknown = [name for name in operation if name not in jsonpatch.FIELDS]
+        found += [f'json patch unknown field "[{position}].{name}"' for name in unknown]
+    return found
+
+
+def _decoded(raw: bytes) -> Any:
+    bodies.check_depth(raw)
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise statuses.bad_request(
+            f"error decoding patch: {bodies.json_problem(raw, error)}"
+        ) from error
+
+
+def _wrong_go_type(found: Any, wanted: str) -> statuses.StatusError:
+    names = {list: "array", dict: "object", str: "string", bool: "bool"}
+    name = names.get(type(found), "number")
+    return statuses.bad_request(
+        f"error decoding patch: json: cannot unmarshal {name} into Go value of type {wanted}"
     )
+
+
+def _refusal(content_type: str, served: builtin.Served) -> statuses.StatusError:
+    if content_type == STRATEGIC:
+        return statuses.unsupported_media_type(
+            "the body of the request was in an unknown format - accepted media types include: "
+            + ", ".join(_taken(served))
+        )
+    return statuses.unsupported_media_type("415: Unsupported Media Type")
 
 
 def same(left: meta.JsonObject, right: meta.JsonObject) -> bool:

@@ -17,6 +17,8 @@ _NAME_RULES: dict[str, _NameProblem] = {
     resource.ROLE_BINDINGS.kind: names.path_segment_problem,
 }
 
+_STANDARD_FINALIZERS = ("kubernetes", "orphan", "foregroundDeletion")
+
 _FIXED = (
     "name",
     "namespace",
@@ -40,7 +42,7 @@ def validate(kind: resource.Resource, obj: meta.JsonObject) -> Iterator[causes.C
     elif problem := problem_of(name):
         yield causes.invalid("metadata.name", name, problem)
     yield from _texts(metadata)
-    yield from _finalizers(metadata)
+    yield from _finalizers(metadata, core=kind.group == "")
 
 
 def validate_update(old: meta.JsonObject, new: meta.JsonObject) -> Iterator[causes.Cause]:
@@ -59,7 +61,7 @@ def validate_update(old: meta.JsonObject, new: meta.JsonObject) -> Iterator[caus
                 f"found new finalizers []string{{{listed}}}",
             )
     yield from _texts(after)
-    yield from _finalizers(after)
+    yield from _finalizers(after, core=False)
 
 
 def _texts(metadata: meta.JsonObject) -> Iterator[causes.Cause]:
@@ -80,8 +82,8 @@ def _texts(metadata: meta.JsonObject) -> Iterator[causes.Cause]:
 
 def _owners(metadata: meta.JsonObject) -> Iterator[causes.Cause]:
     controller = ""
-    for position, owner in enumerate(metadata.get("ownerReferences") or ()):
-        field = f"metadata.ownerReferences[{position}]"
+    field = "metadata.ownerReferences"  # the real server does not say which one either
+    for owner in metadata.get("ownerReferences") or ():
         for key, said in (
             ("apiVersion", "version"),
             ("kind", "kind"),
@@ -102,7 +104,12 @@ def _owners(metadata: meta.JsonObject) -> Iterator[causes.Cause]:
             controller = controller or this
 
 
-def _finalizers(metadata: meta.JsonObject) -> Iterator[causes.Cause]:
-    for finalizer in metadata.get("finalizers") or ():
+def _finalizers(metadata: meta.JsonObject, *, core: bool) -> Iterator[causes.Cause]:
+    finalizers = metadata.get("finalizers") or ()
+    for finalizer in finalizers:
         if problem := names.qualified_problem(finalizer):
             yield causes.invalid("metadata.finalizers", finalizer, problem)
+    for position, finalizer in enumerate(finalizers):
+        if core and "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS:
+            problem = "name is neither a standard finalizer name nor is it fully qualified"
+            yield causes.invalid(f"metadata.finalizers[{position}]", finalizer, problem)

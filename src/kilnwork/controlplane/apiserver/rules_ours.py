@@ -13,10 +13,6 @@ import msgspec
 from kilnwork.api import meta, resource, task, task_cluster, validation
 from kilnwork.controlplane.apiserver import builtin, causes, shapes, structural
 
-_TASK = resource.TASKS.kind
-_TASK_OBJECT = resource.TASK_OBJECTS.kind
-_TASK_CLUSTER = resource.TASK_CLUSTERS.kind
-
 RUN_UNCHANGED = (
     "spec has changed but spec.run has not: the current run goes on as it began; "
     "raise spec.run to run the new spec"
@@ -26,16 +22,16 @@ _NOT_THE_WORK = frozenset(
 )
 
 
-def validate(kind: resource.Resource, obj: meta.JsonObject) -> Iterator[causes.Cause]:
-    """What is wrong with one of our objects; rules only when the schema is fulfilled."""
-    schema = builtin.of(kind).schema
+def validate(served: builtin.Served, obj: meta.JsonObject) -> Iterator[causes.Cause]:
+    """What is wrong with a custom object; rules only when the schema is fulfilled."""
+    kind, schema = served.resource, served.schema
     found = structural.validate(schema, obj) if schema is not None else []
     if found:
         yield from found
         return
     for field, why in _problems(kind, obj):
         yield causes.invalid(field, _value_at(obj, field), why)
-    if kind.kind == _TASK_CLUSTER:
+    if kind == resource.TASK_CLUSTERS:
         yield from _unreadable_template(obj)
 
 
@@ -51,9 +47,9 @@ def validate_update(
     kind: resource.Resource, old: meta.JsonObject, new: meta.JsonObject
 ) -> Iterator[causes.Cause]:
     """What may not change."""
-    if kind.kind == _TASK_OBJECT and old.get("data") != new.get("data"):
+    if kind == resource.TASK_OBJECTS and old.get("data") != new.get("data"):
         yield causes.invalid("data", new.get("data"), causes.IMMUTABLE)
-    if kind.kind == _TASK:
+    if kind == resource.TASKS:
         before, after = _read(old, task.Task), _read(new, task.Task)
         if before is not None and after is not None:
             for field, why in validation.validate_task_update(before, after):
@@ -62,7 +58,7 @@ def validate_update(
 
 def warnings(kind: resource.Resource, old: meta.JsonObject, new: meta.JsonObject) -> Iterator[str]:
     """What is allowed but will surprise."""
-    if kind.kind != _TASK:
+    if kind != resource.TASKS:
         return
     before, after = old.get("spec") or {}, new.get("spec") or {}
     if before.get("run") == after.get("run") and _work(before) != _work(after):
@@ -70,10 +66,10 @@ def warnings(kind: resource.Resource, old: meta.JsonObject, new: meta.JsonObject
 
 
 def _problems(kind: resource.Resource, obj: meta.JsonObject) -> list[validation.Problem]:
-    if kind.kind == _TASK:
+    if kind == resource.TASKS:
         declared = _read(obj, task.Task)
         return [] if declared is None else validation.validate_task(declared)
-    if kind.kind == _TASK_CLUSTER:
+    if kind == resource.TASK_CLUSTERS:
         cluster = _read(obj, task_cluster.TaskCluster)
         return [] if cluster is None else validation.validate_task_cluster(cluster)
     return []

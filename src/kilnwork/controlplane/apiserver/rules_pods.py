@@ -99,6 +99,11 @@ def validate(pod: meta.JsonObject) -> Iterator[causes.Cause]:
 
 def validate_update(old: meta.JsonObject, new: meta.JsonObject) -> Iterator[causes.Cause]:
     """What may not change in a Pod through its main path."""
+    for group in ("containers", "initContainers"):
+        if len(old["spec"].get(group) or ()) != len(new["spec"].get(group) or ()):
+            text = "pod updates may not add or remove containers"
+            yield causes.forbidden(f"spec.{group}", text)
+            return
     if _fixed(old["spec"]) != _fixed(new["spec"]):
         yield causes.forbidden("spec", _UPDATE_TEXT)
     for group in ("containers", "initContainers"):

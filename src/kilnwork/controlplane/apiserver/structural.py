@@ -9,12 +9,12 @@ import copy
 import functools
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from kilnwork.api import meta
 from kilnwork.api import schema as schemas
-from kilnwork.controlplane.apiserver import causes, statuses
+from kilnwork.controlplane.apiserver import causes
 from kilnwork.kit import clock
 
 Schema = schemas.Schema
@@ -43,13 +43,23 @@ def validate(schema: Schema, obj: meta.JsonObject) -> list[causes.Cause]:
     return list(_check(schema, obj, ""))
 
 
-def unknown_fields(paths: list[str], *, field_validation: str) -> list[str]:
-    """Warnings for unknown fields, none with `Ignore`; with `Strict` they are refused with 400."""
-    if not paths or field_validation == "Ignore":
+class StrictError(ValueError):
+    """Fields are unknown or doubled, and the client wants that refused."""
+
+
+def unknown_fields(
+    paths: Sequence[str], *, field_validation: str, oddities: Sequence[str] = ()
+) -> list[str]:
+    """Warnings for fields that are unknown and for other oddities; none with `Ignore`.
+
+    Raises StrictError with `Strict`.
+    """
+    if field_validation == "Ignore" or not (paths or oddities):
         return []
-    texts = [f'unknown field "{path}"' for path in paths]
+    texts = list(oddities)
+    texts += [f'unknown field "{path}"' for path in paths]
     if field_validation == "Strict":
-        raise statuses.bad_request(f"strict decoding error: {', '.join(texts)}")
+        raise StrictError(f"strict decoding error: {', '.join(texts)}")
     return texts
 
 

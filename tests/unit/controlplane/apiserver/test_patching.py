@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kilnwork.api import resource
-from kilnwork.controlplane.apiserver import patching, statuses
+from kilnwork.controlplane.apiserver import builtin, patching, statuses
 
 
 @pytest.mark.parametrize(
@@ -34,10 +34,11 @@ def test_the_examples_of_the_rfc(target: Any, patch: Any, expected: Any) -> None
 
 
 def test_strategic_merge_is_for_built_in_kinds_only() -> None:
-    change = patching.decode(b'{"data":{"a":null}}', patching.STRATEGIC, resource.CONFIG_MAPS)
-    assert change({"data": {"a": "1", "b": "2"}}) == {"data": {"b": "2"}}
+    maps, tasks = builtin.of(resource.CONFIG_MAPS), builtin.of(resource.TASKS)
+    patch = patching.decode(b'{"data":{"a":null}}', patching.STRATEGIC, maps)
+    assert patch.change({"data": {"a": "1", "b": "2"}}) == {"data": {"b": "2"}}
     with pytest.raises(statuses.StatusError) as caught:
-        patching.decode(b"{}", patching.STRATEGIC, resource.TASKS)
+        patching.decode(b"{}", patching.STRATEGIC, tasks)
     assert caught.value.code == 415
 
 

@@ -1,0 +1,223 @@
+"""Types of fields: one model over OpenAPI (built-in kinds) and structural schemas (custom kinds).
+
+Used where an object is read (`reading`), applied (`typed`) and merged (`strategic`). It knows what
+those need: which fields there are, how lists and maps merge, and what Go calls a type in its
+errors. Limits, formats and defaults are in `structural` and `rules_*`.
+"""
+
+import functools
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from kilnwork.api import resource
+from kilnwork.api import schema as schemas
+from kilnwork.controlplane.apiserver import builtin, builtin_types
+
+Schema = dict[str, Any]
+
+
+class Form(Enum):
+    """What a value of a type looks like."""
+
+    STRUCT = "struct"
+    MAP = "map"
+    LIST = "list"
+    TEXT = "string"
+    INTEGER = "integer"
+    NUMBER = "number"
+    BOOLEAN = "bool"
+    ANY = "any"
+
+
+class Merging(Enum):
+    """How a list or map merges (x-kubernetes-list-type, x-kubernetes-map-type)."""
+
+    ATOMIC = "atomic"
+    SET = "set"
+    KEYED = "map"
+    GRANULAR = "granular"
+
+
+@dataclass(slots=True, eq=False)
+class Type:
+    """One type. `go`: its name in errors (`v1.PodSpec`); `struct`: that without package.
+
+    `item`: of a list or map. `open_`: a struct that keeps fields which it does not name. `keys`: of
+    a KEYED list, with `defaults` for those that an item may leave out. `patch_key`: by which a
+    strategic merge patch merges the list; `patch_merge`: whether it merges it at all.
+    """
+
+    form: Form
+    go: str = "interface {}"
+    fields: dict[str, "Type"] = field(default_factory=dict)
+    item: "Type | None" = None
+    merging: Merging = Merging.GRANULAR
+    keys: tuple[str, ...] = ()
+    defaults: dict[str, Any] = field(default_factory=dict)
+    patch_key: str = ""
+    patch_merge: bool = False
+    open_: bool = False
+
+    @property
+    def struct(self) -> str:
+        """`PodSpec` of `v1.PodSpec`."""
+        return self.go.rpartition(".")[2]
+
+    def below(self, name: str) -> "Type | None":
+        """The type of a field or of a map's values; None when there is no such field."""
+        found = self.fields.get(name)
+        if found is not None:
+            return found
+        if self.form is Form.MAP:
+            return self.item
+        return ANY if self.open_ or self.form is Form.ANY else None
+
+
+ANY = Type(Form.ANY)
+"""Anything: maps merge field by field, lists are atomic."""
+
+_TEXT = Type(Form.TEXT, go="string")
+_NUMBERS = {
+    "int32": "int32",
+    "int64": "int64",
+    "": "int64",
+}
+
+
+def of(served: builtin.Served) -> Type:
+    """The type of a kind's objects."""
+    if served.schema is None:
+        return _built_in(served.resource)
+    return of_custom(served)
+
+
+@functools.cache
+def _built_in(kind: resource.Resource) -> Type:
+    name = builtin_types.name_of(kind.group, kind.version, kind.kind)
+    if name is None:
+        return Type(Form.STRUCT, open_=True, fields={"metadata": metadata()})
+    return _named(name)
+
+
+_CUSTOM: dict[int, tuple[Schema, Type]] = {}
+_MOST_CUSTOM = 256
+
+
+def of_custom(served: builtin.Served) -> Type:
+    """The type behind a structural schema; kept as long as the schema is in use."""
+    schema = served.schema or {}
+    known = _CUSTOM.get(id(schema))
+    if known is not None and known[0] is schema:
+        return known[1]
+    made = _structural(schema)
+    made.go = f"{served.resource.version}.{served.resource.kind}"
+    made.form = Form.STRUCT
+    made.fields = {
+        **made.fields,
+        "apiVersion": _TEXT,
+        "kind": _TEXT,
+        "metadata": metadata(),
+    }
+    if len(_CUSTOM) >= _MOST_CUSTOM:
+        _CUSTOM.clear()
+    _CUSTOM[id(schema)] = (schema, made)
+    return made
+
+
+def metadata() -> Type:
+    """metav1.ObjectMeta."""
+    return _named("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta")
+
+
+_NAMED: dict[str, Type] = {}
+
+
+def _named(name: str) -> Type:
+    """The type called `name`; itself may be in its fields."""
+    known = _NAMED.get(name)
+    if known is None:
+        known = _NAMED[name] = Type(Form.ANY)
+        _fill(known, builtin_types.definitions().get(name, {}))
+        known.go = ".".join(name.split(".")[-2:])
+    return known
+
+
+def _fill(made: Type, schema: Schema) -> None:
+    if "oneOf" in schema or schema.get("format") == "int-or-string":
+        return  # Quantity, IntOrString
+    match schema.get("type"):
+        case "object" if "properties" in schema:
+            made.form = Form.STRUCT
+            made.fields = {k: _referred(v) for k, v in schema["properties"].items()}
+        case "object" if "additionalProperties" in schema:
+            made.form, made.item = Form.MAP, _referred(schema["additionalProperties"])
+            made.go = f"map[string]{made.item.go}"
+        case "array":
+            made.form, made.item = Form.LIST, _referred(schema["items"])
+            made.go = f"[]{made.item.go}"
+        case "string":
+            made.form, made.go = Form.TEXT, "string"
+        case "integer":
+            made.form, made.go = Form.INTEGER, _NUMBERS.get(schema.get("format", ""), "int64")
+        case "number":
+            made.form, made.go = Form.NUMBER, "float64"
+        case "boolean":
+            made.form, made.go = Form.BOOLEAN, "bool"
+    _say_merging(made, schema)
+
+
+def _referred(schema: Schema) -> Type:
+    """The type of a field: what it refers to, with what the field itself says about merging."""
+    reference = schema.get("$ref") or (schema.get("allOf") or [{}])[0].get("$ref")
+    if reference is None:
+        made = Type(Form.ANY)
+        _fill(made, schema)
+        return made
+    return _named(reference.removeprefix(builtin_types.REFERENCE))
+
+
+def _say_merging(made: Type, schema: Schema) -> None:
+    if made.form is Form.LIST:
+        said = schema.get("x-kubernetes-list-type", "atomic")
+        made.merging = {"map": Merging.KEYED, "set": Merging.SET}.get(said, Merging.ATOMIC)
+        made.keys = tuple(schema.get("x-kubernetes-list-map-keys", ()))
+        items = schema.get("items", {})
+        described = builtin_types.resolved(items) if items else {}
+        for key in made.keys:
+            default = described.get("properties", {}).get(key, {}).get("default")
+            if default is not None:
+                made.defaults[key] = default
+    elif schema.get("x-kubernetes-map-type") == "atomic":
+        made.merging = Merging.ATOMIC
+    made.patch_key = schema.get("x-kubernetes-patch-merge-key", "")
+    made.patch_merge = "merge" in schema.get("x-kubernetes-patch-strategy", "").split(",")
+
+
+def _structural(schema: Schema) -> Type:
+    made = Type(Form.ANY)
+    if schema.get("x-kubernetes-int-or-string"):
+        return made
+    if schema.get("x-kubernetes-embedded-resource"):
+        made.fields = {"metadata": metadata()}
+    match schema.get("type"):
+        case "object":
+            others = schema.get("additionalProperties")
+            properties = schema.get("properties", {})
+            made.form = Form.STRUCT
+            made.fields |= {k: _structural(v) for k, v in properties.items()}
+            if others:
+                made.form, made.item = Form.MAP, _structural(others) if others is not True else ANY
+            made.open_ = bool(schema.get(schemas.PRESERVE))
+        case "array":
+            made.form, made.item = Form.LIST, _structural(schema.get("items", {}))
+        case "string":
+            made.form, made.go = Form.TEXT, "string"
+        case "integer":
+            made.form, made.go = Form.INTEGER, "int64"
+        case "number":
+            made.form, made.go = Form.NUMBER, "float64"
+        case "boolean":
+            made.form, made.go = Form.BOOLEAN, "bool"
+    _say_merging(made, schema)
+    return made

@@ -1,0 +1,147 @@
+"""JSON patch (RFC 6902) as the API server has it. Pure; used by `patching`.
+
+Not quite the RFC: the library behind the real server (gopkg.in/evanphx/json-patch.v4) takes
+positions from the end of a list (-1), lets `replace` add a missing field, and does not want a path
+to begin with a slash. What does not apply is refused with a text that does not say why.
+"""
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any
+
+Operation = dict[str, Any]
+
+MAX_OPERATIONS = 10_000
+FIELDS = frozenset({"op", "path", "from", "value"})
+
+
+class DoesNotApply(ValueError):
+    """The patch and the document do not fit together; nothing was changed."""
+
+
+def apply(document: dict[str, Any], operations: Sequence[Operation]) -> dict[str, Any]:
+    """A new document with all operations done in order; raises DoesNotApply."""
+    changed = copy.deepcopy(document)
+    for operation in operations:
+        kind = operation.get("op")
+        if not isinstance(kind, str) or kind not in _OPERATIONS:
+            raise DoesNotApply(f"unexpected kind: {kind}")
+        _OPERATIONS[kind](changed, operation)
+    return changed
+
+
+def _add(document: Any, operation: Operation) -> None:
+    _put(document, _path(operation, "path"), operation.get("value"))
+
+
+def _remove(document: Any, operation: Operation) -> None:
+    _take(document, _path(operation, "path"))
+
+
+def _replace(document: Any, operation: Operation) -> None:
+    holder, key = _holder(document, _path(operation, "path"))
+    if isinstance(holder, list):
+        holder[_position(key, len(holder))] = operation.get("value")
+    else:
+        holder[key] = operation.get("value")
+
+
+def _move(document: Any, operation: Operation) -> None:
+    source, target = _path(operation, "from"), _path(operation, "path")
+    _put(document, target, _take(document, source))
+
+
+def _copy(document: Any, operation: Operation) -> None:
+    found = copy.deepcopy(_value(document, _path(operation, "from")))
+    _put(document, _path(operation, "path"), found)
+
+
+def _test(document: Any, operation: Operation) -> None:
+    path = _path(operation, "path")
+    try:
+        found = _value(document, path)
+    except DoesNotApply:
+        if "value" in operation:
+            raise
+        return
+    if not _same(found, operation.get("value")):
+        raise DoesNotApply(f"testing value {path} failed")
+
+
+_OPERATIONS: dict[str, Callable[[Any, Operation], None]] = {
+    "add": _add,
+    "remove": _remove,
+    "replace": _replace,
+    "move": _move,
+    "copy": _copy,
+    "test": _test,
+}
+
+
+def _path(operation: Operation, name: str) -> str:
+    found = operation.get(name)
+    if not isinstance(found, str) or not found:
+        raise DoesNotApply(f"operation without {name}")
+    return found
+
+
+def _holder(document: Any, path: str) -> tuple[Any, str]:
+    """What the last step of `path` is in, and that step."""
+    _, *steps = path.split("/") if path.startswith("/") else ("", *path.split("/"))
+    for step in steps[:-1]:
+        document = _step(document, _plain(step))
+    if not isinstance(document, dict | list):
+        raise DoesNotApply(f"nothing is at the parent of {path}")
+    return document, _plain(steps[-1])
+
+
+def _plain(step: str) -> str:
+    return step.replace("~1", "/").replace("~0", "~")
+
+
+def _step(holder: Any, key: str) -> Any:
+    if isinstance(holder, list):
+        return holder[_position(key, len(holder))]
+    if not isinstance(holder, dict) or key not in holder:
+        raise DoesNotApply(f"missing value: {key}")
+    return holder[key]
+
+
+def _value(document: Any, path: str) -> Any:
+    return _step(*_holder(document, path))
+
+
+def _put(document: Any, path: str, value: Any) -> None:
+    holder, key = _holder(document, path)
+    if isinstance(holder, dict):
+        holder[key] = value
+    elif key == "-":
+        holder.append(value)
+    else:
+        holder.insert(_position(key, len(holder) + 1), value)
+
+
+def _take(document: Any, path: str) -> Any:
+    holder, key = _holder(document, path)
+    found = _step(holder, key)
+    del holder[_position(key, len(holder)) if isinstance(holder, list) else key]
+    return found
+
+
+def _position(key: str, length: int) -> int:
+    """A place in a list; negative ones count from its end."""
+    if not key.removeprefix("-").isdecimal() or not key.isascii():
+        raise DoesNotApply(f"no position in a list: {key}")
+    found = int(key)
+    if not -length <= found < length:
+        raise DoesNotApply(f"position out of range: {key}")
+    return found % length
+
+
+def _same(left: Any, right: Any) -> bool:
+    """Equal as JSON: 1 is not true."""
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(_same(left[k], right[k]) for k in left)
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(_same, left, right))
+    return isinstance(left, bool) == isinstance(right, bool) and bool(left == right)

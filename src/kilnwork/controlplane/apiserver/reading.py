@@ -1,0 +1,204 @@
+"""Objects as their kind has them: types checked in Go's words, unknown fields left out and named.
+
+Used by `crud` on whatever a client sent or made by a patch. What is left is known by type; whether
+the values make sense is for admission. Follows sigs.k8s.io/json (built-in kinds) and the decoder of
+k8s.io/apiextensions-apiserver (custom kinds: pruning, defaults).
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import msgspec
+
+from kilnwork.api import meta, resource
+from kilnwork.controlplane.apiserver import builtin, fieldtypes, statuses, structural
+from kilnwork.controlplane.apiserver.fieldtypes import Form
+
+
+class Read(NamedTuple):
+    """A new object, and the paths of what was left out (`spec.foo`, `spec.env[0].bar`)."""
+
+    obj: meta.JsonObject
+    unknown: list[str]
+
+
+def read(served: builtin.Served, given: meta.JsonObject) -> Read:
+    """What the server makes of `given`, which stays as it is; raises WrongType."""
+    unknown: list[str] = []
+    if served.schema is None:
+        reader = _Reader(unknown)
+        obj = reader.struct(fieldtypes.of(served), given, "")
+        return Read(obj, unknown)
+    obj, unknown = structural.prune_and_default(served.schema, given)
+    if obj.get("metadata") is not None:
+        obj["metadata"] = _read_metadata(obj["metadata"], unknown)
+    return Read(obj, unknown)
+
+
+def _read_metadata(given: Any, unknown: list[str]) -> meta.JsonObject:
+    """Metadata of a custom object, which has a decoder of its own: paths begin in it."""
+    inside: list[str] = []
+    owner = fieldtypes.metadata()
+    metadata: meta.JsonObject = _Reader(inside).value(owner, given, "", owner=owner)
+    unknown += [f"metadata.{path}" for path in inside]
+    return metadata
+
+
+class Unreadable(ValueError):
+    """What was sent is no object of the kind; the text is Go's."""
+
+
+class WrongType(Unreadable):
+    """A field has another type than its kind says."""
+
+
+def check_kind(served: builtin.Served, obj: meta.JsonObject) -> None:
+    """That the object is of this kind; apiVersion and kind may be missing. Raises Unreadable.
+
+    For custom kinds 400 and 422 at once, as k8s.io/apiextensions-apiserver has it.
+    """
+    kind = served.resource
+    version, name = obj.get("apiVersion") or kind.api_version, obj.get("kind") or kind.kind
+    if (version, name) == (kind.api_version, kind.kind):
+        return
+    if served.custom:
+        if version != kind.api_version:
+            raise statuses.bad_request(
+                f"the API version in the data ({version}) does not match the expected API version "
+                f"({kind.api_version})"
+            )
+        cause = statuses.Cause(
+            "kind", "FieldValueInvalid", f'Invalid value: "{name}": must be {kind.kind}'
+        )
+        found = (obj.get("metadata") or {}).get("name", "")
+        raise statuses.invalid(msgspec.structs.replace(kind, kind=str(name)), found, [cause])
+    if version != kind.api_version:
+        raise Unreadable(
+            f'no kind "{name}" is registered for version "{version}" in scheme '
+            '"pkg/runtime/scheme.go:110"'
+        )
+    short = kind.group.partition(".")[0] or "core"
+    raise Unreadable(
+        f"converting ({kind.version}.{name}) to ({short}.{kind.kind}): unknown conversion"
+    )
+
+
+def cannot_be_handled(
+    kind: resource.Resource, obj: meta.JsonObject, why: object
+) -> statuses.StatusError:
+    """400 for a body that is no object of this kind."""
+    found = obj.get("kind") or kind.kind
+    version = str(obj.get("apiVersion") or kind.version).rpartition("/")[2]
+    return statuses.bad_request(
+        f'{found} in version "{version}" cannot be handled as a {kind.kind}: {why}'
+    )
+
+
+class _Reader:
+    def __init__(self, unknown: list[str]) -> None:
+        self._unknown = unknown
+
+    def struct(self, type_: fieldtypes.Type, given: dict[str, Any], path: str) -> meta.JsonObject:
+        result: meta.JsonObject = {}
+        for name, value in given.items():
+            below = f"{path}.{name}" if path else name
+            known = type_.below(name)
+            if known is None:
+                self._unknown.append(below)
+            elif value is not None:
+                result[name] = self.value(known, value, below, owner=type_)
+        return result
+
+    def value(
+        self, type_: fieldtypes.Type, value: Any, path: str, *, owner: fieldtypes.Type | None = None
+    ) -> Any:
+        form = type_.form
+        if form is Form.ANY:
+            return value
+        if not _FITS[form](value):
+            raise WrongType(_problem(type_, value, path, owner))
+        if form is Form.STRUCT:
+            return self.struct(type_, value, path)
+        if form is Form.MAP:
+            return self._map(type_, value, path)
+        if form is Form.LIST:
+            return self._list(type_, value, path)
+        return value
+
+    def _map(self, type_: fieldtypes.Type, value: dict[str, Any], path: str) -> dict[str, Any]:
+        item = type_.item or fieldtypes.ANY
+        if item.form is Form.ANY:
+            return value
+        made = {}
+        for key, one in value.items():
+            if one is None:
+                made[key] = _ZERO[item.form]()
+            elif not _FITS[item.form](one):
+                raise WrongType(_problem(item, one, path, type_))
+            else:
+                made[key] = self.value(item, one, f"{path}.{key}", owner=type_)
+        return made
+
+    def _list(self, type_: fieldtypes.Type, value: list[Any], path: str) -> list[Any]:
+        item = type_.item or fieldtypes.ANY
+        if item.form is Form.ANY:
+            return value
+        return [
+            _ZERO[item.form]()
+            if one is None
+            else self.value(item, one, f"{path}[{position}]", owner=type_)
+            for position, one in enumerate(value)
+        ]
+
+
+_FITS: dict[Form, Callable[[Any], bool]] = {
+    Form.STRUCT: lambda v: isinstance(v, dict),
+    Form.MAP: lambda v: isinstance(v, dict),
+    Form.LIST: lambda v: isinstance(v, list),
+    Form.TEXT: lambda v: isinstance(v, str),
+    Form.BOOLEAN: lambda v: isinstance(v, bool),
+    Form.INTEGER: lambda v: (
+        isinstance(v, int) and not isinstance(v, bool) and -(2**63) <= v < 2**63
+    ),
+    Form.NUMBER: lambda v: isinstance(v, int | float) and not isinstance(v, bool),
+    Form.ANY: lambda _: True,
+}
+
+_ZERO: dict[Form, Callable[[], Any]] = {
+    Form.STRUCT: dict,
+    Form.MAP: dict,
+    Form.LIST: list,
+    Form.TEXT: str,
+    Form.INTEGER: int,
+    Form.NUMBER: int,
+    Form.BOOLEAN: bool,
+}
+"""What null comes to in a list or map: Go has no null there."""
+
+
+def _problem(type_: fieldtypes.Type, value: Any, path: str, owner: fieldtypes.Type | None) -> str:
+    """As json.UnmarshalTypeError.Error: without positions in lists and keys of maps."""
+    plain = ".".join(part.partition("[")[0] for part in path.split("."))
+    found = _json_name(value)
+    struct = owner.struct if owner is not None and owner.form is Form.STRUCT else ""
+    if not struct:
+        struct = _STRUCT_OF_MAPS.get(plain.rpartition(".")[2], "ConfigMap")
+    where = f"Go struct field {struct}.{plain}" if struct else f"Go struct field {plain}"
+    return f"json: cannot unmarshal {found} into {where} of type {type_.go}"
+
+
+_STRUCT_OF_MAPS = {"labels": "ObjectMeta", "annotations": "ObjectMeta"}
+"""Go names the struct that a map is in; the maps of texts that people write."""
+
+
+def _json_name(value: Any) -> str:
+    match value:
+        case bool():
+            return "bool"
+        case int() | float():
+            return f"number {value}" if isinstance(value, int) and abs(value) >= 2**63 else "number"
+        case str():
+            return "string"
+        case list():
+            return "array"
+    return "object"

@@ -1,0 +1,204 @@
+"""Replacing objects: whose version counts, what may not change, creation on update."""
+
+import concurrent.futures
+from typing import Any
+
+import pytest
+
+from support import kube_servers
+
+MODIFIED = (
+    'Operation cannot be fulfilled on configmaps "a": the object has been modified; please apply '
+    "your changes to the latest version and try again"
+)
+
+
+@pytest.fixture
+def path(admin: kube_servers.Http, namespace: str) -> str:
+    """Of a ConfigMap that is there."""
+    collection = f"/api/v1/namespaces/{namespace}/configmaps"
+    admin.post(collection, {"metadata": {"name": "a"}, "data": {"x": "y"}}).ok()
+    return f"{collection}/a"
+
+
+def test_replace_without_a_version(admin: kube_servers.Http, path: str) -> None:
+    """Built-in kinds take it: the last writer wins; what is not sent goes."""
+    before = admin.get(path).json["metadata"]
+    done = admin.put(path, {"metadata": {"name": "a"}, "data": {"z": "1"}}).ok()
+    assert done["data"] == {"z": "1"}
+    assert done["metadata"]["uid"] == before["uid"]
+    assert int(done["metadata"]["resourceVersion"]) > int(before["resourceVersion"])
+
+
+def test_replace_with_an_old_version(admin: kube_servers.Http, path: str) -> None:
+    """409 Conflict, with the text that clients look for."""
+    old = admin.get(path).json
+    admin.put(path, old | {"data": {"x": "z"}}).ok()
+    done = admin.put(path, old)
+    assert done.status == 409
+    assert done.json == {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": MODIFIED,
+        "reason": "Conflict",
+        "details": {"name": "a", "kind": "configmaps"},
+        "code": 409,
+    }
+
+
+def test_nothing_changed_is_not_written(admin: kube_servers.Http, path: str) -> None:
+    """The resourceVersion stays, for update and patch."""
+    before = admin.get(path).json
+    version = before["metadata"]["resourceVersion"]
+    assert admin.put(path, before).ok()["metadata"]["resourceVersion"] == version
+    patched = admin.patch(path, {"data": {"x": "y"}}).ok()
+    assert patched["metadata"]["resourceVersion"] == version
+
+
+def test_of_many_at_once_one_wins(admin: kube_servers.Http, path: str, server: Any) -> None:
+    """All others of the same version get 409, none is lost in silence."""
+    before = admin.get(path).json
+
+    def put(number: int) -> int:
+        with server.admin() as http:
+            answer: kube_servers.Answer = http.put(path, before | {"data": {"n": str(number)}})
+            return answer.status
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        found = sorted(pool.map(put, range(8)))
+    assert found == [200] + [409] * 7
+
+
+@pytest.mark.parametrize(
+    ("metadata", "status", "text"),
+    [
+        ({"name": "b"}, 400, "the name of the object (b) does not match the name on the URL (a)"),
+        (
+            {},
+            400,
+            "the name of the object (a based on URL) was undeterminable: name must be provided",
+        ),
+        (
+            {"name": "a", "namespace": "q"},
+            400,
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ),
+        (
+            {"name": "a", "resourceVersion": "abc"},
+            500,
+            'strconv.ParseUint: parsing "abc": invalid syntax',
+        ),
+    ],
+    ids=["name", "no-name", "namespace", "version"],
+)
+def test_what_does_not_fit_the_path(
+    admin: kube_servers.Http, path: str, metadata: Any, status: int, text: str
+) -> None:
+    """400, except for a version that is no number: 500."""
+    done = admin.put(path, {"metadata": metadata})
+    assert (done.status, done.message) == (status, text)
+
+
+def test_another_uid_is_a_conflict(admin: kube_servers.Http, path: str) -> None:
+    """409: the client means an object that is no more."""
+    done = admin.put(path, {"metadata": {"name": "a", "uid": "x"}})
+    assert done.status == 409
+    uid = admin.get(path).json["metadata"]["uid"]
+    assert done.message.endswith(
+        f"Precondition failed: UID in precondition: x, UID in object meta: {uid}"
+    )
+
+
+@pytest.mark.parametrize("metadata", [{}, {"resourceVersion": "5"}], ids=["plain", "version"])
+def test_what_is_not_there_is_not_made(admin: kube_servers.Http, path: str, metadata: Any) -> None:
+    """404 for most kinds."""
+    new = path.removesuffix("/a") + "/new"
+    done = admin.put(new, {"metadata": {"name": "new", **metadata}})
+    assert done.status == 404
+    assert done.message == 'configmaps "new" not found'
+
+
+def test_some_kinds_are_made_by_an_update(admin: kube_servers.Http, namespace: str) -> None:
+    """Leases allow it: 201; the next one needs the version."""
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/l"
+    made = admin.put(path, {"metadata": {"name": "l"}, "spec": {"holderIdentity": "a"}})
+    assert made.status == 201
+    again = admin.put(path, {"metadata": {"name": "l"}, "spec": {"holderIdentity": "b"}})
+    assert again.status == 422
+    assert again.message == (
+        'leases.coordination.k8s.io "l" is invalid: metadata.resourceVersion: Invalid value: 0x0: '
+        "must be specified for an update"
+    )
+    made.json["spec"]["holderIdentity"] = "b"
+    assert admin.put(path, made.json).status == 200
+
+
+def test_what_the_server_owns_stays(admin: kube_servers.Http, path: str) -> None:
+    """creationTimestamp and generation are put back without a word."""
+    before = admin.get(path).json["metadata"]
+    given = {"name": "a", "creationTimestamp": "2020-01-01T00:00:00Z", "generation": 5}
+    done = admin.put(path, {"metadata": given}).ok()["metadata"]
+    assert done["creationTimestamp"] == before["creationTimestamp"]
+
+
+def test_nobody_deletes_by_an_update(admin: kube_servers.Http, path: str) -> None:
+    """A deletionTimestamp is refused, by two rules with the same text."""
+    given = {"name": "a", "deletionTimestamp": "2020-01-01T00:00:00Z"}
+    done = admin.put(path, {"metadata": given})
+    assert done.status == 422
+    assert done.message == (
+        'ConfigMap "a" is invalid: metadata.deletionTimestamp: Invalid value: 2020-01-01 00:00:00 '
+        "+0000 UTC: field is immutable"
+    )
+
+
+def test_immutable_config_maps(admin: kube_servers.Http, namespace: str) -> None:
+    """Neither the data nor the mark may change; labels may."""
+    collection = f"/api/v1/namespaces/{namespace}/configmaps"
+    admin.post(collection, {"metadata": {"name": "im"}, "immutable": True, "data": {"a": "b"}}).ok()
+    data = admin.patch(f"{collection}/im", {"data": {"a": "c"}})
+    assert data.message == (
+        'ConfigMap "im" is invalid: data: Forbidden: field is immutable when `immutable` is set'
+    )
+    mark = admin.patch(f"{collection}/im", {"immutable": False})
+    assert mark.message == (
+        'ConfigMap "im" is invalid: immutable: Forbidden: field is immutable when `immutable` is '
+        "set"
+    )
+    admin.patch(f"{collection}/im", {"metadata": {"labels": {"a": "b"}}}).ok()
+
+
+def test_a_dry_update_keeps_nothing(admin: kube_servers.Http, path: str) -> None:
+    """200 with the new content and the old version."""
+    before = admin.get(path).json
+    done = admin.put(path, before | {"data": {"dry": "1"}}, dryRun="All").ok()
+    assert done["data"] == {"dry": "1"}
+    assert done["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
+    assert admin.get(path).json == before
+
+
+def test_options_of_an_update_are_judged(admin: kube_servers.Http, path: str) -> None:
+    """422 of kind UpdateOptions; PatchOptions for a patch."""
+    put = admin.put(path, {"metadata": {"name": "a"}}, dryRun="x")
+    assert put.message == (
+        'UpdateOptions.meta.k8s.io "" is invalid: dryRun: Unsupported value: []string{"x"}: '
+        'supported values: "All"'
+    )
+    patch = admin.patch(path, {}, dryRun="x")
+    assert patch.message == (
+        'PatchOptions.meta.k8s.io "" is invalid: dryRun: Unsupported value: []string{"x"}: '
+        'supported values: "All"'
+    )
+
+
+def test_roles_of_bindings_are_fixed(admin: kube_servers.Http, namespace: str) -> None:
+    """roleRef may not change."""
+    path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings"
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"}
+    admin.post(path, {"metadata": {"name": "b"}, "roleRef": role}).ok()
+    done = admin.patch(f"{path}/b", {"roleRef": {"name": "edit"}})
+    assert done.status == 422
+    assert done.json["details"]["causes"][0]["field"] == "roleRef"
+    assert done.message.endswith("cannot change roleRef")

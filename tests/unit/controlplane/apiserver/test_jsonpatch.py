@@ -1,0 +1,68 @@
+"""JSON patch: the operations of RFC 6902, and what the real server does beside it."""
+
+from typing import Any
+
+import pytest
+
+from kilnwork.controlplane.apiserver import jsonpatch
+
+
+@pytest.mark.parametrize(
+    ("document", "operation", "expected"),
+    [
+        ({"a": 1}, {"op": "add", "path": "/b", "value": 2}, {"a": 1, "b": 2}),
+        ({"a": [1, 3]}, {"op": "add", "path": "/a/1", "value": 2}, {"a": [1, 2, 3]}),
+        ({"a": [1]}, {"op": "add", "path": "/a/-", "value": 2}, {"a": [1, 2]}),
+        ({"a": [1, 2]}, {"op": "remove", "path": "/a/0"}, {"a": [2]}),
+        ({"a": [1, 2]}, {"op": "remove", "path": "/a/-1"}, {"a": [1]}),
+        ({"a": {"b": 1}}, {"op": "replace", "path": "/a/b", "value": 2}, {"a": {"b": 2}}),
+        ({"a": [1]}, {"op": "replace", "path": "/a/0", "value": 2}, {"a": [2]}),
+        ({}, {"op": "replace", "path": "/a", "value": 2}, {"a": 2}),
+        ({"a": 1, "c": {}}, {"op": "move", "from": "/a", "path": "/c/b"}, {"c": {"b": 1}}),
+        (
+            {"a": {"x": 1}},
+            {"op": "copy", "from": "/a", "path": "/b"},
+            {"a": {"x": 1}, "b": {"x": 1}},
+        ),
+        ({"a/b": {"c~d": 1}}, {"op": "remove", "path": "/a~1b/c~0d"}, {"a/b": {}}),
+        ({"a": None}, {"op": "test", "path": "/a", "value": None}, {"a": None}),
+        ({}, {"op": "test", "path": "/a"}, {}),
+    ],
+)
+def test_operations(document: Any, operation: Any, expected: Any) -> None:
+    before = repr(document)
+    assert jsonpatch.apply(document, [operation]) == expected
+    assert repr(document) == before
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        {"op": "remove", "path": "/nope"},
+        {"op": "add", "path": "/nope/x", "value": 1},
+        {"op": "add", "path": "/l/4", "value": 1},
+        {"op": "add", "path": "/l/01x", "value": 1},
+        {"op": "add", "path": "/n/x", "value": 1},
+        {"op": "remove", "path": "/l/2"},
+        {"op": "remove", "path": "/l/-3"},
+        {"op": "test", "path": "/n", "value": True},
+        {"op": "test", "path": "/n", "value": 2},
+        {"op": "move", "from": "/nope", "path": "/x"},
+        {"op": "copy", "path": "/x"},
+        {"op": "add", "path": ""},
+        {"op": "add", "path": 5},
+        {"op": ["add"], "path": "/x"},
+        {"path": "/x"},
+    ],
+)
+def test_what_does_not_apply(operation: Any) -> None:
+    with pytest.raises(jsonpatch.DoesNotApply):
+        jsonpatch.apply({"n": 1, "l": [1, 2]}, [operation])
+
+
+def test_a_copy_is_independent() -> None:
+    made = jsonpatch.apply(
+        {"a": {"x": 1}},
+        [{"op": "copy", "from": "/a", "path": "/b"}, {"op": "add", "path": "/b/x", "value": 2}],
+    )
+    assert made == {"a": {"x": 1}, "b": {"x": 2}}
