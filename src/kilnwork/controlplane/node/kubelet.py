@@ -1,7 +1,8 @@
-"""The kubelet's HTTPS paths of the local node: container logs and health, as a raw ASGI app.
+"""The kubelet's HTTPS paths of the local node: logs, streams and health, as a raw ASGI app.
 
 The API server is the only client: it must show a certificate that DIR's CA has signed, and it has
-checked who may read what. The port is in the Node's `status.daemonEndpoints`. No exec yet.
+checked who may read what. The port is in the Node's `status.daemonEndpoints`. exec, attach and
+port-forward are `exec_paths`.
 """
 
 import contextlib
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib import parse
 
-from kilnwork.controlplane.node import log_reader
+from kilnwork.controlplane.node import exec_paths, log_reader
 from kilnwork.kit import clock, coroutines, errors, serving
 
 _STOP_S = 2.0
@@ -39,8 +40,11 @@ FindLog = Callable[[str, str, str, bool], Log | Problem]
 class App:
     """The paths. `find_log` is asked for every request."""
 
-    def __init__(self, find_log: FindLog, *, now: clock.Clock) -> None:
+    def __init__(
+        self, find_log: FindLog, *, streaming: exec_paths.Paths | None = None, now: clock.Clock
+    ) -> None:
         self._find_log = find_log
+        self._streaming = streaming
         self._now = now
         self.ending = False
         """Set when the server stops: followers then end as if the container had."""
@@ -56,6 +60,8 @@ class App:
         elif scope["method"] == "GET" and len(parts) == 4 and parts[0] == "containerLogs":
             query = dict(parse.parse_qsl(scope["query_string"].decode("latin-1")))
             await self._logs(parts[1:], query, receive=receive, send=send)
+        elif self._streaming is not None and parts[0] in exec_paths.PATHS:
+            await self._streaming.serve(scope, receive, send)
         else:
             await _answer(send, 404, "404 page not found")
 

@@ -1,0 +1,198 @@
+"""The kubelet's paths `/exec`, `/attach` and `/portForward`, whose answers are streams.
+
+Used by `kubelet.App`, which has asked who the client is and what they may. The texts of refusals
+are the kubelet's (k8s.io/kubernetes pkg/kubelet/server/server.go).
+"""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+from urllib import parse
+
+from kilnwork.controlplane.node import (
+    container,
+    exec_link,
+    exec_statuses,
+    execs,
+    port_forwards,
+    streams,
+    streams_io,
+    upgrades,
+)
+from kilnwork.kit import coroutines, serving
+
+log = logging.getLogger(__name__)
+
+PATHS = ("exec", "attach", "portForward")
+
+_ASKED = {"input": streams.STDIN, "output": streams.STDOUT, "error": streams.STDERR}
+"""Words of the query and the streams that they ask for."""
+
+_TEXT = (b"content-type", b"text/plain; charset=utf-8")
+
+
+class Found(NamedTuple):
+    """A container that runs; `address`: where ports of its Pod are reached."""
+
+    record: container.Record
+    address: str
+
+
+class Missing(NamedTuple):
+    """Why there is none: an HTTP status and the kubelet's text."""
+
+    status: int
+    message: str
+
+
+Find = Callable[[str, str, str], Found | Missing]
+"""(namespace, pod, container) → its newest start; without a container any of the Pod's."""
+
+
+class Paths:
+    """All sessions of a node; `shim` is its socket. `stop` it before the listener."""
+
+    def __init__(self, find: Find, *, shim: Path) -> None:
+        self._find = find
+        self._shim = shim
+        self._crew = coroutines.Crew("streams")
+
+    async def stop(self) -> None:
+        """Cut off every session."""
+        await self._crew.stop()
+
+    async def serve(
+        self, scope: serving.Scope, receive: serving.Receive, send: serving.Send
+    ) -> None:
+        """Answer one request; a session goes on after it."""
+        asked = _Request(scope)
+        refusal = asked.refusal or self._begin(asked)
+        if refusal is not None:
+            headers = [_TEXT, *refusal.headers]
+            await send(
+                {"type": "http.response.start", "status": refusal.status, "headers": headers}
+            )
+            await send({"type": "http.response.body", "body": refusal.message.encode()})
+
+    def _begin(self, asked: "_Request") -> upgrades.Refusal | None:
+        found = self._find(asked.namespace, asked.pod, asked.container)
+        if (
+            isinstance(found, Found)
+            and asked.uid
+            and not found.record.id.startswith(f"{asked.uid}/")
+        ):
+            found = Missing(404, "pod not found")
+        if isinstance(found, Missing):
+            return upgrades.Refusal(found.status, found.message)
+        if asked.what == "portForward":
+            agreed = upgrades.port_forward(asked.headers, asked.ports)
+        else:
+            agreed = upgrades.remote_command(asked.headers, asked.wanted())
+        if isinstance(agreed, upgrades.Refusal):
+            return agreed
+        if asked.hijack is None:
+            return upgrades.Refusal(400, "Upgrade request required")
+        if asked.what == "portForward":
+            forwards = port_forwards.Forwards(
+                found.address, who=asked.pod, numbered=agreed.has_status
+            )
+            connection = _connect(asked.hijack, agreed, forwards.take)
+            self._crew.start("port forward", _forward(forwards, connection))
+        else:
+            gathering = execs.Streams(asked.wanted(agreed.version))
+            connection = _connect(asked.hijack, agreed, gathering.take)
+            command = exec_link.Command(found.record.id, asked.argv, tty=asked.tty)
+            session = self._command(command, gathering, connection, as_json=agreed.has_status)
+            self._crew.start("exec", session)
+        return None
+
+    async def _command(
+        self,
+        command: exec_link.Command,
+        gathering: execs.Streams,
+        connection: streams_io.Connection,
+        *,
+        as_json: bool,
+    ) -> None:
+        try:
+            opened = await gathering.all(connection)
+            if opened is None:
+                return
+            session = execs.Session(connection=connection, streams=opened, tty=command.tty)
+            status = await execs.execute(session, shim=self._shim, command=command)
+            if status is not None:
+                error = opened[streams.ERROR]
+                await error.write(exec_statuses.encode(status, as_json=as_json))
+                error.finish()
+            await connection.close()
+        finally:
+            connection.abort()
+
+
+async def _forward(forwards: port_forwards.Forwards, connection: streams_io.Connection) -> None:
+    try:
+        await forwards.run(connection)
+        await connection.close()
+    finally:
+        connection.abort()
+
+
+async def _answer(send: serving.Send, refusal: upgrades.Refusal) -> None:
+    body = refusal.message.encode()
+    headers = [_TEXT, (b"content-length", str(len(body)).encode()), *refusal.headers]
+    await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _connect(
+    hijack: serving.Hijack, agreed: upgrades.Agreed, take: Callable[[streams_io.Stream], bool]
+) -> streams_io.Connection:
+    """Take the connection from HTTP, answer, and begin."""
+    taken = hijack()
+    taken.transport.write(agreed.head)
+    connection = streams_io.Connection(agreed.codec, on_open=take)
+    taken.hand_over(connection)
+    return connection
+
+
+class _Request:
+    """One request of the paths; `refusal` if it makes no sense."""
+
+    def __init__(self, scope: serving.Scope) -> None:
+        parts = [parse.unquote(p) for p in scope["raw_path"].decode("latin-1").split("/")[1:]]
+        query = parse.parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        self.headers: list[tuple[bytes, bytes]] = scope["headers"]
+        self.hijack: serving.Hijack | None = (scope.get("extensions") or {}).get(serving.HIJACK)
+        self.refusal: upgrades.Refusal | None = None
+        self.what, names = parts[0], parts[1:]
+        self.container = "" if self.what == "portForward" else names.pop()
+        self.uid = names.pop() if len(names) == 3 else ""
+        self.argv = query.get("command", [])
+        self.tty = query.get("tty") == ["1"]
+        self.streams = [kind for word, kind in _ASKED.items() if query.get(word) == ["1"]]
+        if self.tty and streams.STDERR in self.streams:
+            self.streams.remove(streams.STDERR)
+        self.ports: list[int] = []
+        if len(names) != 2 or scope["method"] not in ("GET", "POST"):
+            self.refusal = upgrades.Refusal(404, "404 page not found")
+            return
+        self.namespace, self.pod = names
+        if self.what == "portForward":
+            self._read_ports(query.get("port", []))
+        elif not self.streams:
+            text = "you must specify at least 1 of stdin, stdout, stderr"
+            self.refusal = upgrades.Refusal(400, text)
+
+    def _read_ports(self, given: list[str]) -> None:
+        for text in ",".join(given).split(",") if given else []:
+            port = port_forwards.port_of({"port": text})
+            if port is None:
+                self.refusal = upgrades.Refusal(400, f'unable to parse "{text}" as a port')
+                return
+            self.ports.append(port)
+
+    def wanted(self, version: str = "") -> set[str]:
+        """The streams that the client will open; version 2 knew no sizes of windows."""
+        resize = {streams.RESIZE} if self.tty and not version.startswith("v2.") else set()
+        return {streams.ERROR, *self.streams, *resize}

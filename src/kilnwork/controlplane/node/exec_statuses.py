@@ -1,0 +1,49 @@
+"""What the error stream of exec and attach says at the end. Pure.
+
+A JSON Status since version 4 of the streams, before that a text for failures only
+(k8s.io/kubelet pkg/cri/streaming/remotecommand; client-go tools/remotecommand reads it).
+"""
+
+import json
+from typing import Any
+
+from kilnwork.api import meta
+
+
+def success() -> meta.JsonObject:
+    """It ended with 0, or there is nothing to say."""
+    return {"metadata": {}, "status": "Success"}
+
+
+def exited(code: int) -> meta.JsonObject:
+    """It ended with this code; 0 is a success."""
+    if code == 0:
+        return success()
+    text = f"command terminated with exit code {code}"
+    causes = [{"reason": "ExitCode", "message": str(code)}]
+    return {
+        "metadata": {},
+        "status": "Failure",
+        "message": f"command terminated with non-zero exit code: {text}",
+        "reason": "NonZeroExitCode",
+        "details": {"causes": causes},
+    }
+
+
+def failed(text: str) -> meta.JsonObject:
+    """It could not be run, or nobody knows how it ended."""
+    return {
+        "metadata": {},
+        "status": "Failure",
+        "message": f"Internal error occurred: {text}",
+        "reason": "InternalError",
+        "details": {"causes": [{"message": text}]},
+        "code": 500,
+    }
+
+
+def encode(status: dict[str, Any], *, as_json: bool) -> bytes:
+    """The bytes for the error stream; may be empty."""
+    if as_json:
+        return json.dumps(status, separators=(",", ":")).encode()
+    return b"" if status["status"] == "Success" else str(status["message"]).encode()

@@ -1,0 +1,149 @@
+"""port-forward: connections of a client, each two streams, to ports of a Pod.
+
+Used by `exec_paths`. As k8s.io/kubelet pkg/cri/streaming/portforward: a `data` and an `error`
+stream with the same `requestid` (or, of older clients, with ids that follow each other) and a
+`port` are one connection; what goes wrong is said on the error stream.
+"""
+
+import asyncio
+import contextlib
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kilnwork.controlplane.node import streams, streams_io
+from kilnwork.kit import coroutines
+
+CREATION_S = 30.0
+"""How long the second stream of a pair may take (the kubelet's streamCreationTimeout)."""
+
+_PIECE = 64 * 1024
+_LAST_PORT = 65535
+
+
+@dataclass(slots=True)
+class _Pair:
+    """Two streams that belong together, as far as they are there."""
+
+    by_kind: dict[str, streams_io.Stream] = field(default_factory=dict)
+    complete: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Forwards:
+    """All connections of one client to one Pod. `where`: address of the Pod; `who`: its name.
+
+    `numbered`: say the port first on both streams, in two bytes, as WebSocket channels want it.
+    """
+
+    def __init__(self, where: str, *, who: str, numbered: bool = False) -> None:
+        self._where = where
+        self._who = who
+        self._numbered = numbered
+        self._pairs: dict[str, _Pair] = {}
+        self._crew = coroutines.Crew("port forward")
+        self._connection: streams_io.Connection
+
+    def take(self, stream: streams_io.Stream) -> bool:
+        """Join it with the other stream of its connection; refuse what is no such stream."""
+        if port_of(stream.headers) is None or stream.kind not in (streams.DATA, streams.ERROR):
+            return False
+        request = _request(stream)
+        pair = self._pairs.get(request)
+        if pair is None:
+            pair = self._pairs[request] = _Pair()
+            self._crew.start(f"request {request}", self._serve(request, pair))
+        if stream.kind in pair.by_kind:
+            return False
+        pair.by_kind[stream.kind] = stream
+        if len(pair.by_kind) == 2:
+            pair.complete.set()
+        return True
+
+    async def run(self, connection: streams_io.Connection) -> None:
+        """Serve until the client goes away."""
+        self._connection = connection
+        try:
+            await connection.gone.wait()
+        finally:
+            await self._crew.stop()
+
+    async def _serve(self, request: str, pair: _Pair) -> None:
+        try:
+            await asyncio.wait_for(pair.complete.wait(), CREATION_S)
+            await self._forward(pair.by_kind[streams.DATA], pair.by_kind[streams.ERROR])
+        except TimeoutError:
+            await _complain(pair, f"request {request}: timed out waiting for streams")
+        finally:
+            self._pairs.pop(request, None)
+            for stream in pair.by_kind.values():
+                self._connection.forget(stream)
+
+    async def _forward(self, data: streams_io.Stream, error: streams_io.Stream) -> None:
+        port = port_of(data.headers)
+        if self._numbered:
+            for stream in (data, error):
+                await stream.write(struct.pack("<H", port))
+        try:
+            reader, writer = await asyncio.open_connection(self._where, port, limit=_PIECE)
+        except OSError as problem:
+            reason = f"connect: {problem.strerror or problem}"
+            text = f"error forwarding port {port} to pod {self._who}: {reason}"
+            await error.write(text.encode())
+            return
+        try:
+            await self._pump(data, reader, writer)
+        finally:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+        data.finish()
+        error.finish()
+
+    async def _pump(
+        self, data: streams_io.Stream, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        """Both ways, until the port has closed or the client's stream is over."""
+        crew = coroutines.Crew("port")
+        crew.start("in", _copy_in(data, writer))
+        out = crew.start("out", _copy_out(reader, data))
+        over = crew.start("over", data.over.wait())
+        try:
+            await asyncio.wait({out, over}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await crew.stop()
+
+
+async def _copy_in(data: streams_io.Stream, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):
+        while piece := await data.read():
+            writer.write(piece)
+            await writer.drain()
+        if not data.over.is_set():
+            writer.write_eof()
+
+
+async def _copy_out(reader: asyncio.StreamReader, data: streams_io.Stream) -> None:
+    with contextlib.suppress(OSError):
+        while piece := await reader.read(_PIECE):
+            if not await data.write(piece):
+                return
+
+
+async def _complain(pair: _Pair, text: str) -> None:
+    error = pair.by_kind.get(streams.ERROR)
+    if error is not None:
+        await error.write(text.encode())
+
+
+def _request(stream: streams_io.Stream) -> str:
+    given = stream.headers.get("requestid", "")
+    if given:
+        return given
+    return str(stream.number if stream.kind == streams.ERROR else stream.number - 2)
+
+
+def port_of(headers: Mapping[str, str]) -> int | None:
+    """The port that a stream is for; None if it names none."""
+    text = headers.get("port", "")
+    port = int(text) if text.isascii() and text.isdigit() and len(text) <= 5 else 0
+    return port if 1 <= port <= _LAST_PORT else None

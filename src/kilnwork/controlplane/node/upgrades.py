@@ -1,0 +1,147 @@
+"""Agreeing with a client on how streams travel: the HTTP part of exec and its like. Pure.
+
+As the kubelet does (k8s.io/apimachinery httpstream and wsstream): SPDY with the version of the
+streams in `X-Stream-Protocol-Version`, or WebSocket with it as a subprotocol. Besides, what the
+real API server translates before a kubelet sees it, and ours passes on: `v5.channel.k8s.io` and
+port-forward's SPDY inside of a WebSocket (KEP-4006). Used by `exec_paths`.
+"""
+
+import base64
+import hashlib
+from collections.abc import Collection, Iterable, Sequence
+from typing import NamedTuple
+
+from kilnwork.controlplane.node import streams, streams_spdy, streams_websocket
+
+SPDY = "SPDY/3.1"
+_GUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+_REMOTE_COMMAND = ("v4.channel.k8s.io", "v3.channel.k8s.io", "v2.channel.k8s.io")
+_WEBSOCKET = (
+    "v5.channel.k8s.io",
+    "v4.channel.k8s.io",
+    "v4.base64.channel.k8s.io",
+    "channel.k8s.io",
+    "base64.channel.k8s.io",
+)
+_PORT_FORWARD = ("portforward.k8s.io",)
+_PORT_WEBSOCKET = ("v4.channel.k8s.io", "v4.base64.channel.k8s.io")
+TUNNEL = f"{SPDY}+portforward.k8s.io"
+CHANNELS = (streams.STDIN, streams.STDOUT, streams.STDERR, streams.ERROR, streams.RESIZE)
+"""Which stream has which number in WebSocket channels."""
+
+Headers = Iterable[tuple[bytes, bytes]]
+"""As in an ASGI scope."""
+
+
+class Agreed(NamedTuple):
+    """`head` is the answer to send; `version` of the streams says how errors look."""
+
+    head: bytes
+    codec: streams.Codec
+    version: str
+
+    @property
+    def has_status(self) -> bool:
+        """True if the error stream carries a JSON Status; before version 4 it was plain text."""
+        return self.version.startswith(("v4.", "v5."))
+
+
+class Refusal(NamedTuple):
+    """An answer that is no upgrade, with the kubelet's text."""
+
+    status: int
+    message: str
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
+
+def remote_command(headers: Headers, wanted: Collection[str]) -> Agreed | Refusal:
+    """For exec and attach; `wanted`: the streams that the query asks for, `error` among them."""
+    asked = _Asked(headers)
+    if asked.websocket:
+        opened = [{streams.TYPE: name} if name in wanted else None for name in CHANNELS]
+        return asked.channels(_WEBSOCKET, opened)
+    return asked.spdy(_REMOTE_COMMAND)
+
+
+def port_forward(headers: Headers, ports: Sequence[int]) -> Agreed | Refusal:
+    """For port-forward; `ports`: those of the query, which only WebSocket channels need."""
+    asked = _Asked(headers)
+    if TUNNEL in asked.subprotocols:
+        return asked.switch_websocket(streams_websocket.Tunnel(), TUNNEL)
+    if not asked.websocket:
+        return asked.spdy(_PORT_FORWARD)
+    if not ports:
+        return Refusal(400, 'query parameter "port" is required')
+    opened = [
+        {streams.TYPE: kind, "port": str(port), "requestid": str(number)}
+        for number, port in enumerate(ports)
+        for kind in (streams.DATA, streams.ERROR)
+    ]
+    return asked.channels(_PORT_WEBSOCKET, opened)
+
+
+class _Asked:
+    """What the headers of one request ask for."""
+
+    def __init__(self, headers: Headers) -> None:
+        self._headers: dict[str, list[str]] = {}
+        for name, value in headers:
+            values = self._headers.setdefault(name.decode("latin-1").lower(), [])
+            values += [part.strip() for part in value.decode("latin-1").split(",") if part.strip()]
+        upgrades = [value.lower() for value in self._all("upgrade")]
+        upgrade = any("upgrade" in value.lower() for value in self._all("connection"))
+        self.websocket = upgrade and "websocket" in upgrades
+        self._is_spdy = upgrade and SPDY.lower() in upgrades
+        self.subprotocols = self._all("sec-websocket-protocol") if self.websocket else []
+
+    def _all(self, name: str) -> list[str]:
+        return self._headers.get(name, [])
+
+    def spdy(self, supported: Sequence[str]) -> Agreed | Refusal:
+        """The first version of the client's that we know."""
+        if not self._is_spdy:
+            return Refusal(400, "Upgrade request required")
+        versions = self._all("x-stream-protocol-version")
+        if not versions:
+            return Refusal(400, "unable to upgrade: X-Stream-Protocol-Version is required")
+        version = next((v for v in versions if v in supported), None)
+        if version is None:
+            text = (
+                "unable to upgrade: unable to negotiate protocol: "
+                f"client supports [{' '.join(versions)}], server accepts [{' '.join(supported)}]"
+            )
+            accepted = [(b"x-accepted-stream-protocol-versions", s.encode()) for s in supported]
+            return Refusal(403, text, tuple(accepted))
+        head = _head(SPDY, {"X-Stream-Protocol-Version": version})
+        return Agreed(head, streams_spdy.Session(), version)
+
+    def channels(
+        self, supported: Sequence[str], opened: Sequence[dict[str, str] | None]
+    ) -> Agreed | Refusal:
+        """The first subprotocol of the client's that we know; none is the oldest."""
+        chosen = next((s for s in self.subprotocols if s in supported), "")
+        if self.subprotocols and not chosen:
+            text = (
+                f"requested protocol(s) are not supported: [{' '.join(self.subprotocols)}]; "
+                f"supports [{' '.join(supported)}]"
+            )
+            return Refusal(403, text)
+        return self.switch_websocket(streams_websocket.Channels(chosen, opened), chosen)
+
+    def switch_websocket(self, codec: streams.Codec, subprotocol: str) -> Agreed | Refusal:
+        """The server's part of the handshake (RFC 6455 §4.2)."""
+        keys = self._all("sec-websocket-key")
+        if len(keys) != 1 or self._all("sec-websocket-version") != ["13"]:
+            supported = ((b"sec-websocket-version", b"13"),)
+            return Refusal(400, "not a WebSocket handshake of version 13", supported)
+        digest = hashlib.sha1((keys[0] + _GUID).encode("latin-1"), usedforsecurity=False).digest()
+        more = {"Sec-WebSocket-Accept": base64.b64encode(digest).decode()}
+        if subprotocol:
+            more["Sec-WebSocket-Protocol"] = subprotocol
+        return Agreed(_head("websocket", more), codec, subprotocol)
+
+
+def _head(protocol: str, more: dict[str, str]) -> bytes:
+    lines = ["HTTP/1.1 101 Switching Protocols", "Connection: Upgrade", f"Upgrade: {protocol}"]
+    lines += [f"{name}: {value}" for name, value in more.items()]
+    return "\r\n".join([*lines, "", ""]).encode("latin-1")
