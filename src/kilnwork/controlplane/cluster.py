@@ -27,6 +27,7 @@ from kilnwork.controlplane.apiserver import (
     namespaces,
     parts,
     pki,
+    podexec,
     podlogs,
     ports,
     requests,
@@ -301,6 +302,8 @@ class ControlPlane:
         )
         logs = podlogs.PodLogs(self.certificates)
         self._stops.append(("pod logs", logs.close))
+        streams = podexec.PodStreams(self.certificates)
+        self._stops.append(("pod streams", streams.close))
         return parts.Parts(
             writer=self.writer,
             deleter=self._deleter,
@@ -310,6 +313,7 @@ class ControlPlane:
             authorizer=self.authorizer,
             minter=minter,
             logs=logs,
+            streams=streams,
             entropy=tools.entropy,
             address=f"{ports.HOST}:{self.port}",
         )

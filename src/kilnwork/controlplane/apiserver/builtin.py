@@ -68,6 +68,7 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
 
 
 STATUS = Subresource(name="status")
+_CONNECT = ("create", "get")
 
 
 def _name() -> Column:
@@ -88,6 +89,9 @@ _PODS = Served(
     subresources=(
         STATUS,
         Subresource(name="log", verbs=("get",)),
+        Subresource(name="exec", verbs=_CONNECT, kind="PodExecOptions"),
+        Subresource(name="attach", verbs=_CONNECT, kind="PodAttachOptions"),
+        Subresource(name="portforward", verbs=_CONNECT, kind="PodPortForwardOptions"),
         Subresource(name="binding", verbs=("create",), kind="Binding"),
         Subresource(
             name="eviction", verbs=("create",), group="policy", version="v1", kind="Eviction"

@@ -8,6 +8,7 @@ from kilnwork.controlplane.apiserver import (
     crud,
     deletion,
     namespaces,
+    podexec,
     podlogs,
     tokens,
     watching,
@@ -27,5 +28,6 @@ class Parts:
     authorizer: authz.Authorizer
     minter: tokens.Tokens
     logs: podlogs.PodLogs
+    streams: podexec.PodStreams
     entropy: ids.Entropy
     address: str = ""

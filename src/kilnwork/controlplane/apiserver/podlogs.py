@@ -91,12 +91,12 @@ def target(pod: meta.JsonObject, query: requests.Query, reader: lookup.Lookup) -
             f'container "{container}" in pod "{metadata["name"]}" is waiting to start: '
             "the Pod is not bound to a node yet"
         )
-    address = _address(reader.get(resource.NODES, None, name), name)
+    where = address(reader.get(resource.NODES, None, name), name)
     path = "/".join(
         urllib.parse.quote(part, safe="")
         for part in ("containerLogs", metadata["namespace"], metadata["name"], container)
     )
-    return f"https://{address}/{path}?{urllib.parse.urlencode(_options(query))}"
+    return f"https://{where}/{path}?{urllib.parse.urlencode(_options(query))}"
 
 
 def _options(query: requests.Query) -> dict[str, str]:
@@ -135,14 +135,17 @@ def _container(pod: meta.JsonObject, wanted: str) -> str:
     return str(names[0])
 
 
-def _address(node: meta.JsonObject | None, name: str) -> str:
+def address(node: meta.JsonObject | None, name: str) -> str:
+    """`host:port` of a node's kubelet paths; StatusError if it has none."""
     if node is None:
         raise statuses.not_found(resource.NODES, name)
     status: Mapping[str, Any] = node.get("status") or {}
     endpoint = (status.get("daemonEndpoints") or {}).get("kubeletEndpoint") or {}
     port = endpoint.get("Port")
     if not port:
-        raise statuses.internal(f"node {name} serves no logs: its status names no kubelet port")
+        raise statuses.internal(
+            f"node {name} serves neither logs nor streams: its status names no kubelet port"
+        )
     addresses = {a.get("type"): a.get("address") for a in status.get("addresses") or ()}
     host = addresses.get("InternalIP") or "127.0.0.1"
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -91,6 +91,7 @@ class Request:
     headers: Mapping[str, str]
     user: authn.User
     receive: Receive
+    scope: Scope
 
     @property
     def content_type(self) -> str:
@@ -162,6 +163,7 @@ def parse(scope: Scope, receive: Receive, *, user: authn.User, find: Find) -> Re
         headers=headers(scope),
         user=user,
         receive=receive,
+        scope=scope,
     )
 
 

@@ -20,6 +20,7 @@ from kilnwork.controlplane.apiserver import (
     lists,
     options,
     patching,
+    podexec,
     requests,
     statuses,
     subresources,
@@ -75,6 +76,8 @@ class Resources:
             raise statuses.method_not_allowed()
         if found.name == "log":
             await self._logs()
+        elif found.name in podexec.NAMES:
+            await self._streams()
         elif found.name in ("status", "finalize"):
             verbs = {"get": self._get, "update": self._update, "patch": self._patch}
             await verbs[request.verb]()
@@ -82,11 +85,19 @@ class Resources:
             await self._post_below(found.name)
 
     async def _logs(self) -> None:
-        writer = self._parts.writer
-        pod = writer.lookup.get(resource.PODS, self._place.namespace, self._place.name)
+        lookup = self._parts.writer.lookup
+        await self._parts.logs.send(self._pod(), self._request, reader=lookup, send=self._send)
+
+    async def _streams(self) -> None:
+        lookup = self._parts.writer.lookup
+        await self._parts.streams.serve(self._pod(), self._request, reader=lookup, send=self._send)
+
+    def _pod(self) -> meta.JsonObject:
+        place = self._place
+        pod = self._parts.writer.lookup.get(resource.PODS, place.namespace, place.name)
         if pod is None:
-            raise statuses.not_found(self._place.kind, self._place.name)
-        await self._parts.logs.send(pod, self._request, reader=writer.lookup, send=self._send)
+            raise statuses.not_found(place.kind, place.name)
+        return pod
 
     async def _post_below(self, name: str) -> None:
         request, parts = self._request, self._parts

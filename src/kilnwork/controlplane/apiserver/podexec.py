@@ -1,0 +1,215 @@
+"""`kubectl exec`, `attach`, `port-forward`: an upgraded connection, tunnelled to the Pod's node.
+
+Used by `resources`. The client's way of speaking streams (SPDY, WebSocket channels, SPDY in
+a WebSocket) is the node's to understand: after its `101` the bytes pass through unread, both ways.
+As k8s.io/apimachinery UpgradeAwareHandler; but version 5 of the channels, which the real API server
+translates to SPDY, our nodes speak themselves. A node that refuses is quoted as it is.
+"""
+
+import asyncio
+import contextlib
+import ssl
+import urllib.parse
+from typing import NamedTuple
+
+from kilnwork.api import meta, resource
+from kilnwork.controlplane.apiserver import lookup, pki, podlogs, requests, statuses
+from kilnwork.kit import coroutines, serving
+
+NAMES = ("exec", "attach", "portforward")
+"""The subresources, which a client reaches with `create` (POST) or `get` (a WebSocket's GET)."""
+
+CONNECT_S = 5.0
+HEAD_S = 30.0
+"""How long a node may take to answer the request."""
+
+_MAX_HEAD = 64 * 1024
+_SWITCHING = 101
+_PATHS = {"exec": "exec", "attach": "attach", "portforward": "portForward"}
+_ASKED = {"stdin": "input", "stdout": "output", "stderr": "error", "tty": "tty"}
+"""Words of our query and those of the kubelet's (core/v1 PodExecOptions; ExecStdinParam…)."""
+
+_PASSED_ON = frozenset(
+    (
+        b"sec-websocket-key",
+        b"sec-websocket-version",
+        b"sec-websocket-protocol",
+        b"upgrade",
+        b"user-agent",
+        b"x-stream-protocol-version",
+    )
+)
+"""Headers for the node. Never the client's credential: the node trusts us, not them."""
+
+
+class Target(NamedTuple):
+    """Where on which node; `path` with its query."""
+
+    host: str
+    port: int
+    path: str
+
+
+class PodStreams:
+    """The way to the nodes. One per API server; `close` it to cut off what runs."""
+
+    def __init__(self, certificates: pki.Pki) -> None:
+        context = ssl.create_default_context(cafile=str(certificates.ca_certificate))
+        pair = certificates.kubelet_client
+        context.load_cert_chain(pair.certificate, pair.key)
+        self._tls = context
+        self._crew = coroutines.Crew("pod streams")
+
+    async def close(self) -> None:
+        """End all tunnels."""
+        await self._crew.stop()
+
+    async def serve(
+        self,
+        pod: meta.JsonObject,
+        request: requests.Request,
+        *,
+        reader: lookup.Lookup,
+        send: requests.Send,
+    ) -> None:
+        """Join client and node; raises StatusError while that can be answered."""
+        wanted = target(pod, request, reader)
+        hijack: serving.Hijack | None = (request.scope.get("extensions") or {}).get(serving.HIJACK)
+        if hijack is None:
+            raise statuses.bad_request("Upgrade request required")
+        try:
+            node = await asyncio.wait_for(self._open(wanted), CONNECT_S)
+        except (OSError, TimeoutError) as error:
+            raise statuses.internal(f"error dialing backend: {_reason(error)}") from error
+        try:
+            head = await asyncio.wait_for(_ask(node, wanted, request.scope), HEAD_S)
+            if _status(head) != _SWITCHING:
+                await _quote(head, node, send)
+                node.close()
+                return
+        except (OSError, TimeoutError, EOFError, ValueError, asyncio.LimitOverrunError) as error:
+            node.close()
+            raise statuses.internal(f"error dialing backend: {_reason(error)}") from error
+        client = _take(hijack, head)
+        self._crew.start(request.subresource, _tunnel(client, node))
+
+    async def _open(self, wanted: Target) -> "_Side":
+        return _Side(
+            *await asyncio.open_connection(wanted.host, wanted.port, ssl=self._tls, limit=_MAX_HEAD)
+        )
+
+
+class _Side:
+    """One end of a tunnel."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    def close(self) -> None:
+        """After what was written has gone."""
+        self.writer.close()
+
+
+def target(pod: meta.JsonObject, request: requests.Request, reader: lookup.Lookup) -> Target:
+    """Where the node serves this; 400 when the question or the state of the Pod allows no answer.
+
+    As streamLocation of k8s.io/kubernetes pkg/registry/core/pod/strategy.go.
+    """
+    metadata = pod["metadata"]
+    raw = request.scope.get("query_string", b"").decode("latin-1")
+    query = urllib.parse.parse_qs(raw, keep_blank_values=True)
+    parts = [_PATHS[request.subresource], metadata["namespace"], metadata["name"]]
+    if request.subresource == "portforward":
+        asked = [("port", ",".join(query["ports"]))] if "ports" in query else []
+    else:
+        parts.append(_container(pod, request.query.text("container")))
+        asked = [(there, "1") for here, there in _ASKED.items() if request.query.flag(here)]
+        asked += [("command", word) for word in query.get("command", ())]
+    node = (pod.get("spec") or {}).get("nodeName")
+    if not node:
+        text = f"pod {metadata['name']} does not have a host assigned"
+        raise statuses.bad_request(text)
+    host, _, port = podlogs.address(reader.get(resource.NODES, None, node), node).rpartition(":")
+    path = "/".join(urllib.parse.quote(part, safe="") for part in parts)
+    return Target(host.strip("[]"), int(port), f"/{path}?{urllib.parse.urlencode(asked)}")
+
+
+def _container(pod: meta.JsonObject, wanted: str) -> str:
+    spec, name = pod.get("spec") or {}, pod["metadata"]["name"]
+    main = [c.get("name", "") for c in spec.get("containers") or ()]
+    kinds = ("initContainers", "containers", "ephemeralContainers")
+    every = [c.get("name", "") for kind in kinds for c in spec.get(kind) or ()]
+    if wanted and wanted not in every:
+        raise statuses.bad_request(f"container {wanted} is not valid for pod {name}")
+    if not wanted and len(main) != 1:
+        text = f"a container name must be specified for pod {name}"
+        raise statuses.bad_request(f"{text}, choose one of: [{' '.join(every)}]")
+    return str(wanted or main[0])
+
+
+async def _ask(node: _Side, wanted: Target, scope: requests.Scope) -> bytes:
+    """Send the request; the head of the answer."""
+    host = f"[{wanted.host}]" if ":" in wanted.host else wanted.host
+    lines = [f"{scope['method']} {wanted.path} HTTP/1.1".encode()]
+    lines += [f"Host: {host}:{wanted.port}".encode(), b"Connection: Upgrade"]
+    lines += [b"%b: %b" % pair for pair in scope["headers"] if pair[0].lower() in _PASSED_ON]
+    if scope["method"] == "POST":
+        lines.append(b"Content-Length: 0")
+    node.writer.write(b"\r\n".join([*lines, b"", b""]))
+    return await node.reader.readuntil(b"\r\n\r\n")
+
+
+def _status(head: bytes) -> int:
+    """Raises ValueError for what is not HTTP/1."""
+    version, _, rest = head.partition(b" ")
+    if not version.startswith(b"HTTP/1."):
+        raise ValueError("the node does not speak HTTP/1.1")
+    return int(rest[:3])
+
+
+async def _quote(head: bytes, node: _Side, send: requests.Send) -> None:
+    """The node's refusal as the client's answer."""
+    fields = dict(line.split(b": ", 1) for line in head.lower().split(b"\r\n")[1:-2])
+    length = int(fields.get(b"content-length", b"0"))
+    body = await node.reader.readexactly(min(length, _MAX_HEAD))
+    kind = (b"content-type", fields.get(b"content-type", b"text/plain; charset=utf-8"))
+    await send({"type": "http.response.start", "status": _status(head), "headers": [kind]})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _take(hijack: serving.Hijack, head: bytes) -> _Side:
+    """The client's connection, with the node's answer sent on it."""
+    taken = hijack()
+    taken.transport.write(head)
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(limit=_MAX_HEAD)
+    protocol = asyncio.StreamReaderProtocol(reader)
+    taken.hand_over(protocol)
+    return _Side(reader, asyncio.StreamWriter(taken.transport, protocol, reader, loop))
+
+
+async def _tunnel(client: _Side, node: _Side) -> None:
+    """Both ways, until either side has enough."""
+    crew = coroutines.Crew("pod stream")
+    ways = {
+        crew.start("in", _copy(client, node)),
+        crew.start("out", _copy(node, client)),
+    }
+    try:
+        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        await crew.stop()
+        for side in (client, node):
+            side.close()
+
+
+async def _copy(source: _Side, sink: _Side) -> None:
+    with contextlib.suppress(OSError):
+        while piece := await source.reader.read(_MAX_HEAD):
+            sink.writer.write(piece)
+            await sink.writer.drain()
+
+
+def _reason(error: BaseException) -> str:
+    return str(error) or "timed out"
