@@ -27,13 +27,14 @@ class Authority:
         """The CA's certificate."""
         return _pem(self._certificate)
 
-    def issue(self, common_name: str) -> tuple[str, str]:
-        """Certificate and key, good for 127.0.0.1 and for a client of this name."""
+    def issue(self, common_name: str, *names: str) -> tuple[str, str]:
+        """Certificate and key, good for 127.0.0.1, these DNS names and a client of this name."""
         key = ec.generate_private_key(ec.SECP256R1())
         address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+        served = [address, *map(x509.DNSName, names)]
         certificate = (
             self._builder(_name(common_name), key.public_key())
-            .add_extension(x509.SubjectAlternativeName([address]), critical=False)
+            .add_extension(x509.SubjectAlternativeName(served), critical=False)
             .sign(self._key, hashes.SHA256())
         )
         private = key.private_bytes(
@@ -43,10 +44,10 @@ class Authority:
         )
         return _pem(certificate), private.decode()
 
-    def issue_file(self, common_name: str, folder: Path) -> Path:
+    def issue_file(self, common_name: str, folder: Path, *names: str) -> Path:
         """Certificate and key in one file, as `ssl` wants them."""
         path = folder / f"{common_name}.pem"
-        path.write_text("\n".join(self.issue(common_name)))
+        path.write_text("\n".join(self.issue(common_name, *names)))
         return path
 
     def _builder(

@@ -139,8 +139,9 @@ class _Link(asyncio.Protocol):
 class Peer:
     """See the module.
 
-    `path`: the dispatcher's Unix socket. `patience_s`: give up when there was no dispatcher for so
-    long (60 s: a restart takes one, and nobody may be left behind a crash for long).
+    `path`: the dispatcher's Unix socket; `place`: what people call it. `patience_s`: give up when
+    there was no dispatcher for so long (60 s: a restart takes one, and nobody may be left behind a
+    crash for long).
     """
 
     def __init__(
@@ -151,9 +152,11 @@ class Peer:
         clock: clock.Clock,
         entropy: ids.Entropy,
         patience_s: float = 60.0,
+        place: Callable[[], str] | None = None,
     ) -> None:
         self._owner = owner
         self._path = path
+        self._place = place or (lambda: path)
         self._clock = clock
         self._entropy = entropy
         self._patience_s = patience_s
@@ -187,7 +190,7 @@ class Peer:
                     away_since = now
                 elif now - away_since > self._patience_s:
                     raise errors.LinkClosed(
-                        f"no dispatcher at {self._path} for {self._patience_s} s"
+                        f"no dispatcher at {self._place()} for {self._patience_s} s"
                     )
                 await asyncio.sleep(RECONNECT.delay_s(failures, entropy=self._entropy))
         finally:

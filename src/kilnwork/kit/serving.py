@@ -125,6 +125,7 @@ class Listener:
             http=_Protocol,
             ws="none",
             lifespan="off",
+            interface="asgi3",
             log_config=None,
             access_log=False,
             proxy_headers=False,

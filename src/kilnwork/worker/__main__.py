@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 def main() -> int:
     """Run the worker; its exit code."""
     logs.setup()
+    settings.name_folder(os.environ)
     try:
         given = settings.from_environment(os.environ)
     except errors.ConfigurationError as error:

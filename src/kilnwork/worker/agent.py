@@ -10,6 +10,7 @@ import logging
 import os
 import signal
 from collections.abc import Mapping
+from typing import Protocol
 
 from kilnwork.api import attempts, reasons
 from kilnwork.channel import errors as channel_errors
@@ -53,8 +54,26 @@ _STOPPING = outcomes.Halt(
 )
 
 
+class Relay(Protocol):
+    """What listens where the dispatcher's socket would be; see `relay`."""
+
+    @property
+    def place(self) -> str:
+        """Where the dispatcher is, for people."""
+        ...
+
+    async def start(self) -> None:
+        """Listen."""
+        ...
+
+    async def stop(self) -> None:
+        """Pass on nothing more."""
+        ...
+
+
 class Agent:
-    """See the module. `session`: 16 random bytes, one per process life."""
+    """See the module. `session`: 16 random bytes, one per process life. `relay`: to a dispatcher
+    that is elsewhere."""
 
     def __init__(
         self,
@@ -64,14 +83,22 @@ class Agent:
         clock: clock.Clock,
         entropy: ids.Entropy,
         session: bytes,
+        relay: Relay | None = None,
     ) -> None:
         self._settings = given
+        self._relay = relay
         self._session = session
         self._crew = coroutines.Crew("worker", on_failure=self._failed)
         self._failure: Exception | None = None
         self._attempts: dict[attempts.AttemptRef, attempt.Attempt] = {}
         self._reaper = reaper.Reaper()
-        self._link = peer.Peer(self, path=given.channel, clock=clock, entropy=entropy)
+        self._link = peer.Peer(
+            self,
+            path=given.channel,
+            place=lambda: given.channel if relay is None else relay.place,
+            clock=clock,
+            entropy=entropy,
+        )
         self._stopping = asyncio.Event()
         self._at_once = False
         remains = leftovers.Leftovers(self._reaper)
@@ -81,7 +108,7 @@ class Agent:
             link=self._link,
             reaper=self._reaper,
             leftovers=remains,
-            folders=folders.Folders(),
+            folders=folders.Folders(None if given.remote is None else given.remote.folder),
             environment=environment.Environment(inherited, mounts=given.mounts),
             mirror=mirror.Mirror(),
         )
@@ -107,6 +134,8 @@ class Agent:
             loop.add_reader(self._settings.owner, self._owner_gone, self._settings.owner)
         self._nursery.adopt(zygote)
         self._reaper.start()
+        if self._relay is not None:
+            await self._relay.start()
         self._crew.start("link", self._hold_link())
         self._crew.start("relief", self._slots.relieve())
         try:
@@ -118,6 +147,8 @@ class Agent:
             self._slots.close()
             await self._nursery.close(timeout_s=LAST_WORDS_S)
             await self._crew.stop()
+            if self._relay is not None:
+                await self._relay.stop()
             self._reaper.stop()
             processes.send(processes.descendants(os.getpid()), signal.SIGKILL)
             self._tools.mirror.close()

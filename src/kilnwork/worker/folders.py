@@ -17,9 +17,9 @@ from pathlib import Path
 
 from kilnwork.api import attempts
 from kilnwork.kit import ids, paths
-from kilnwork.worker import errors
+from kilnwork.worker import errors, settings
 
-PREFIX = "kiln-w-"
+PREFIX = settings.FOLDER_PREFIX
 _LONGEST_BASE = 50
 _LOCK = "lock"
 _BACKLOG = 64
@@ -64,9 +64,13 @@ class Place:
 
 
 class Folders:
-    """The base folder of this worker; held until `close`."""
+    """The base folder of this worker; held until `close`. `base`: None for a new name."""
 
-    def __init__(self) -> None:
+    def __init__(self, base: Path | None = None) -> None:
+        if base is not None:
+            _sweep(base.parent)
+            self.base, self._lock = base, _make(base)
+            return
         temporary = Path(tempfile.gettempdir())
         if len(str(temporary)) + len(PREFIX) + 8 > _LONGEST_BASE:
             temporary = Path("/tmp")  # noqa: S108  mkdtemp makes it private
@@ -122,11 +126,28 @@ def _new_base(temporary: Path) -> tuple[Path, int]:
     """A new folder and the descriptor that locks it."""
     while True:
         base = Path(tempfile.mkdtemp(prefix=PREFIX, dir=temporary))
-        lock = os.open(base / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if (base / _LOCK).exists():
+        lock = _locked(base)
+        if lock is not None:
             return base, lock
-        os.close(lock)  # another worker swept it before it was locked
+
+
+def _make(base: Path) -> int:
+    """A new folder of that name; the descriptor that locks it."""
+    while True:
+        base.mkdir(mode=0o700)
+        lock = _locked(base)
+        if lock is not None:
+            return lock
+
+
+def _locked(base: Path) -> int | None:
+    """The descriptor; None when another worker swept the folder before it was locked."""
+    lock = os.open(base / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    if (base / _LOCK).exists():
+        return lock
+    os.close(lock)
+    return None
 
 
 def _listen(path: Path) -> socket.socket:

@@ -1,6 +1,7 @@
 """Run an agent to its end: what `__main__` does once the zygote is on its way."""
 
 import asyncio
+import importlib
 import logging
 import os
 import secrets
@@ -33,5 +34,14 @@ async def _run(given: settings.Settings, zygote: births.Zygote) -> None:
         clock=clock.SystemClock(),
         entropy=ids.system_entropy(),
         session=secrets.token_bytes(16),
+        relay=_relay(given),
     )
     await worker.run(zygote)
+
+
+def _relay(given: settings.Settings) -> agent.Relay | None:
+    """Imported by name, and only where the dispatcher is elsewhere."""
+    if given.remote is None:
+        return None
+    relay: agent.Relay = importlib.import_module("kilnwork.worker.relay").Relay(given.remote)
+    return relay

@@ -5,7 +5,7 @@ channel token itself is in a file, so that no task, process list or dump shows i
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,9 +14,14 @@ from kilnwork.kit import errors
 MOUNTS = "CONTAINER_SANDBOX_MOUNT_POINT"
 """Folder in front of every mount path where mounts are not at their real paths (the local node)."""
 
+FOLDER_PREFIX = "kiln-w-"
+"""Of what a worker makes in the temporary folder."""
+
 OWN_VARIABLES = frozenset(
     {
         "KILN_CHANNEL",
+        "KILN_CA_FILE",
+        "KILN_RELAY",
         "KILN_TOKEN_FILE",
         "KILN_NAMESPACE",
         "KILN_CLUSTER",
@@ -32,11 +37,48 @@ OWN_VARIABLES = frozenset(
 """Meant for the worker itself: tasks do not inherit them."""
 
 
+NETWORK = "tls://"
+"""How KILN_CHANNEL begins where the dispatcher is elsewhere."""
+
+_LONGEST_FOLDER = 50
+"""Of the temporary folder in which the relay's sockets get a folder: paths of sockets are short."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remote:
+    """A dispatcher that is reached over the network, through the worker's `relay`.
+
+    `ca_file`: PEM that its certificate is checked against. `folder`: of this worker alone; the
+    agent makes it. In it are the relay's sockets, and what slots have read of blobs.
+    """
+
+    host: str
+    port: int
+    ca_file: Path
+    folder: Path
+
+    @property
+    def channel(self) -> str:
+        """The Unix socket that is as good as the dispatcher's."""
+        return str(self.folder / "channel")
+
+    @property
+    def http(self) -> str:
+        """The Unix socket that speaks HTTP with the manager."""
+        return str(self.folder / "http")
+
+    @property
+    def blobs(self) -> Path:
+        """The cache of blobs, a folder for each namespace."""
+        return self.folder / "blobs"
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """See the module.
 
-    `channel`: path of the dispatcher's Unix socket. `mounts`: see `MOUNTS`. `workdir`: where slots
+    `channel`: path of the dispatcher's Unix socket, or that of the relay to a `remote` one, which
+    is None for a dispatcher on this machine. `mounts`: see `MOUNTS`. `workdir`: where slots
     run, None: where the worker does. `pythonpath`: where slots look for modules at last. `owner`:
     descriptor at whose end the worker ends all it has and itself, at once.
     """
@@ -53,18 +95,25 @@ class Settings:
     workdir: Path | None = None
     pythonpath: tuple[str, ...] = ()
     owner: int | None = None
+    remote: Remote | None = None
+
+
+def name_folder(environment: MutableMapping[str, str]) -> None:
+    """Say where the relay will be, if there is one: agent, zygotes and slots must agree on it."""
+    if environment.get("KILN_CHANNEL", "").startswith(NETWORK):
+        temporary = environment.get("TMPDIR") or "/tmp"  # noqa: S108  the folder will be private
+        if len(os.fsencode(temporary)) > _LONGEST_FOLDER:
+            temporary = "/tmp"  # noqa: S108
+        environment["KILN_RELAY"] = f"{temporary}/{FOLDER_PREFIX}{os.urandom(6).hex()}"
 
 
 def from_environment(environment: Mapping[str, str]) -> Settings:
     """Raises ConfigurationError, which names the variable and what it should hold."""
     mounts = Path(environment.get(MOUNTS) or "/")
-    channel = _needed(environment, "KILN_CHANNEL")
-    if not channel.startswith("unix:/"):
-        raise errors.ConfigurationError(
-            f"KILN_CHANNEL is {channel!r}; it must be unix:/PATH, the dispatcher's socket"
-        )
+    remote, channel = _channel(environment, mounts)
     return Settings(
-        channel=channel.removeprefix("unix:"),
+        channel=channel,
+        remote=remote,
         token_file=mounted(Path(_needed(environment, "KILN_TOKEN_FILE")), mounts=mounts),
         namespace=_needed(environment, "KILN_NAMESPACE"),
         cluster=_needed(environment, "KILN_CLUSTER"),
@@ -82,6 +131,25 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
 def mounted(path: Path, *, mounts: Path) -> Path:
     """Where a file of a volume mounted at `path` is to be found."""
     return mounts / path.relative_to("/") if path.is_absolute() else path
+
+
+def _channel(environment: Mapping[str, str], mounts: Path) -> tuple[Remote | None, str]:
+    channel = _needed(environment, "KILN_CHANNEL")
+    if channel.startswith("unix:/"):
+        return None, channel.removeprefix("unix:")
+    host, _, port = channel.removeprefix(NETWORK).rpartition(":")
+    if not channel.startswith(NETWORK) or not host or not (port.isascii() and port.isdigit()):
+        raise errors.ConfigurationError(
+            f"KILN_CHANNEL is {channel!r}; it must be unix:/PATH, the dispatcher's socket, or "
+            "tls://HOST:PORT, where its manager listens"
+        )
+    remote = Remote(
+        host=host.strip("[]"),
+        port=int(port),
+        ca_file=mounted(Path(_needed(environment, "KILN_CA_FILE")), mounts=mounts),
+        folder=Path(_needed(environment, "KILN_RELAY")),
+    )
+    return remote, remote.channel
 
 
 def _needed(environment: Mapping[str, str], variable: str) -> str:

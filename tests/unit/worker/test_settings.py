@@ -69,3 +69,48 @@ def test_where_slots_run_and_import(tmp_path: Path) -> None:
 def test_what_cannot_be_used_says_so(variable: str, value: str, message: str) -> None:
     with pytest.raises(errors.ConfigurationError, match=message):
         settings.from_environment({**GIVEN, variable: value})
+
+
+FAR = {
+    **GIVEN,
+    "KILN_CHANNEL": "tls://kilnwork.kilnwork-system.svc:7443",
+    "KILN_CA_FILE": "/var/run/secrets/kilnwork.dev/channel/ca.crt",
+    "TMPDIR": "/tmp",
+}
+
+
+def test_a_dispatcher_over_the_network() -> None:
+    environment = dict(FAR)
+    settings.name_folder(environment)
+    found = settings.from_environment({**environment, settings.MOUNTS: "/data/root"})
+    assert found.remote is not None
+    assert (found.remote.host, found.remote.port) == ("kilnwork.kilnwork-system.svc", 7443)
+    assert found.remote.ca_file == Path("/data/root" + FAR["KILN_CA_FILE"])
+    assert found.remote.folder.parent == Path("/tmp")
+    assert found.channel == str(found.remote.folder / "channel")
+    assert settings.from_environment(environment).channel == found.channel
+
+
+def test_sockets_of_the_relay_have_short_paths() -> None:
+    environment = {**FAR, "TMPDIR": "/very" * 20}
+    settings.name_folder(environment)
+    assert len(settings.from_environment(environment).channel) < 60
+
+
+def test_nothing_is_named_for_a_dispatcher_on_this_machine() -> None:
+    environment = dict(GIVEN)
+    settings.name_folder(environment)
+    assert environment == GIVEN
+
+
+@pytest.mark.parametrize("channel", ["tls://host", "tls://:7443", "tls://host:port", "host:7443"])
+def test_a_place_that_is_none(channel: str) -> None:
+    with pytest.raises(errors.ConfigurationError, match="tls://HOST:PORT"):
+        settings.from_environment({**FAR, "KILN_CHANNEL": channel, "KILN_RELAY": "/tmp/x"})
+
+
+def test_a_ca_that_is_missing_is_named() -> None:
+    environment = {**FAR, "KILN_CA_FILE": ""}
+    settings.name_folder(environment)
+    with pytest.raises(errors.ConfigurationError, match="KILN_CA_FILE is not set"):
+        settings.from_environment(environment)

@@ -1,0 +1,190 @@
+"""A little HTTP/1.1 client on a socket that is connected already (RFC 9112); blocking.
+
+Used by `data.remote` (blobs), `channel.tunnel` (the Upgrade) and the worker's relay (heads only).
+It is there because `http.client` brings `ssl` and `email` along, which processes that talk over a
+Unix socket have no use for. No redirects, no proxies, no compression.
+"""
+
+import socket
+from collections.abc import Iterable, Iterator, Mapping
+
+from kilnwork.kit import errors
+
+MOST_HEAD_BYTES = 64 << 10
+_READ_BYTES = 256 << 10
+_END = b"\r\n\r\n"
+
+
+class BadAnswer(errors.KilnError):
+    """What came is no HTTP/1.1 answer; close the connection."""
+
+
+class Answer:
+    """Status and headers; names in lower case, repeated ones joined by a comma."""
+
+    __slots__ = ("headers", "reason", "status")
+
+    def __init__(self, status: int, reason: str, headers: dict[str, str]) -> None:
+        self.status = status
+        self.reason = reason
+        self.headers = headers
+
+
+def request_head(method: str, path: str, headers: Mapping[str, str]) -> bytes:
+    """The bytes of a request up to its body. Raises ValueError for what would break the lines."""
+    lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
+    if any("\r" in line or "\n" in line for line in lines) or " " in path:
+        raise ValueError("a line break in a header, or a space in a path")
+    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
+
+
+def parse_head(head: bytes) -> Answer:
+    """An answer's head without the empty line. Raises BadAnswer."""
+    first, *lines = head.decode("latin-1").split("\r\n")
+    version, _, rest = first.partition(" ")
+    status, _, reason = rest.partition(" ")
+    if version not in ("HTTP/1.1", "HTTP/1.0") or not (status.isdigit() and len(status) == 3):
+        raise BadAnswer(f"not an HTTP answer: {first[:80]!r}")
+    headers: dict[str, str] = {}
+    for line in lines:
+        name, colon, value = line.partition(":")
+        if not colon:
+            raise BadAnswer(f"not a header: {line[:80]!r}")
+        name, value = name.lower(), value.strip()
+        headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    return Answer(int(status), reason, headers)
+
+
+def cut_head(received: bytes) -> tuple[bytes, bytes] | None:
+    """(head, what follows) once the head is whole, else None. Raises BadAnswer when too long."""
+    head, end, rest = received.partition(_END)
+    if end:
+        return head, rest
+    if len(received) > MOST_HEAD_BYTES:
+        raise BadAnswer("the head of an HTTP answer has no end")
+    return None
+
+
+class Connection:
+    """One connection, for one exchange after the other: `send`, `answer`, then its body.
+
+    Raises OSError and BadAnswer, after which it can only be closed.
+    """
+
+    def __init__(self, connected: socket.socket) -> None:
+        self.socket = connected
+        self._early = b""
+        self._left = 0
+        self._chunked = False
+        self.reusable = True
+        """False: close it after this exchange."""
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        *,
+        body: Iterable[bytes | memoryview] = (),
+        length: int | None = None,
+    ) -> None:
+        """Send a whole request; `length` of the body, in bytes, None for none."""
+        told = dict(headers)
+        if length is not None:
+            told["Content-Length"] = str(length)
+        self.socket.sendall(request_head(method, path, told))
+        for piece in body:
+            self.socket.sendall(piece)
+
+    def answer(self, *, to: str = "GET") -> Answer:
+        """The head of the answer to a request of that method."""
+        while (cut := cut_head(self._early)) is None:
+            self._more()
+        head, self._early = cut
+        answer = parse_head(head)
+        if answer.status == 100:
+            return self.answer(to=to)
+        told = answer.headers
+        self._chunked = "chunked" in told.get("transfer-encoding", "").lower()
+        length = told.get("content-length")
+        if to == "HEAD" or answer.status in (101, 204, 304):
+            self._left = 0
+        elif self._chunked or length is not None:
+            self._left = 0 if self._chunked else _number(length or "", 10)
+        else:
+            self._left = -1
+        self.reusable = self._left >= 0 and "close" not in told.get("connection", "").lower()
+        return answer
+
+    @property
+    def early(self) -> bytes:
+        """What came after the head: of the next protocol, after 101."""
+        return self._early
+
+    def pieces(self) -> Iterator[bytes]:
+        """The body of the answer, piece by piece. Raises BadAnswer when it is cut short."""
+        if self._chunked:
+            yield from self._chunks()
+            self._chunked = False
+        while self._left:
+            if not self._early and not self._more(at_end=self._left < 0):
+                return
+            piece = self._early if self._left < 0 else self._early[: self._left]
+            self._early = self._early[len(piece) :]
+            self._left -= len(piece) if self._left > 0 else 0
+            yield piece
+
+    def read(self, *, most: int = 1 << 20) -> bytes:
+        """All of the body; of an endless one no more than `most`."""
+        found = bytearray()
+        for piece in self.pieces():
+            found += piece
+            if len(found) > most:
+                self.reusable = False
+                break
+        return bytes(found[:most])
+
+    def close(self) -> None:
+        """End it."""
+        self.socket.close()
+
+    def _chunks(self) -> Iterator[bytes]:
+        while True:
+            size = _number(self._line().partition(b";")[0].decode("latin-1").strip(), 16)
+            if size == 0:
+                while self._line():
+                    continue
+                return
+            while size:
+                if not self._early:
+                    self._more()
+                piece, self._early = self._early[:size], self._early[size:]
+                size -= len(piece)
+                yield piece
+            if self._line():
+                raise BadAnswer("a chunk is longer than it said")
+
+    def _line(self) -> bytes:
+        while b"\r\n" not in self._early:
+            if len(self._early) > MOST_HEAD_BYTES:
+                raise BadAnswer("a line without an end")
+            self._more()
+        line, _, self._early = self._early.partition(b"\r\n")
+        return line
+
+    def _more(self, *, at_end: bool = False) -> bool:
+        data = self.socket.recv(_READ_BYTES)
+        if not data and not at_end:
+            raise BadAnswer("the connection ended in the middle of an answer")
+        self._early += data
+        return bool(data)
+
+
+def _number(text: str, base: int) -> int:
+    try:
+        found = int(text, base)
+    except ValueError:
+        found = -1
+    if found < 0 or not text.isalnum():
+        raise BadAnswer(f"not a length: {text[:40]!r}")
+    return found

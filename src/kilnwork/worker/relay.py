@@ -1,0 +1,290 @@
+"""The relay: two Unix sockets behind which is a dispatcher that is reached over the network.
+
+Used by `serving` when KILN_CHANNEL says tls://. Each connection to `channel` becomes one to the
+manager's `/channel`, TLS and the Upgrade (docs/decisions/0013) done; each to `http` becomes a TLS
+connection to the manager and no more. So agent and slots speak frames over a Unix socket wherever
+the dispatcher is, and slots need no TLS. What cannot be passed on is closed: whoever connected
+tries again. The CA is read anew for each connection, since its Secret may change.
+"""
+
+import asyncio
+import functools
+import logging
+import socket
+import ssl
+from collections import deque
+from typing import cast
+
+from kilnwork.api import manager
+from kilnwork.kit import coroutines, errors, http1
+from kilnwork.worker import settings
+
+log = logging.getLogger(__name__)
+
+JOIN_S = 5.0
+"""For TCP, TLS and the Upgrade together: a manager that hangs must not keep us from the next."""
+
+DRAIN_S = 5.0
+"""One end is gone: what the other has not read by then it does not get."""
+
+DEAD_S = 20
+"""Without an acknowledgement of what was sent for so long, a connection is over (tcp(7))."""
+
+QUIET_S, PROBE_S, PROBES = 10, 4, 3
+"""TCP keepalive: a manager whose machine or network is gone is noticed in time for the lease of the
+next one."""
+
+_UPGRADE = http1.request_head(
+    "GET",
+    manager.CHANNEL_PATH,
+    {
+        "Host": manager.SERVER_NAME,
+        "Connection": "Upgrade",
+        "Upgrade": manager.CHANNEL_PROTOCOL,
+    },
+)
+
+
+class CannotJoin(errors.KilnError):
+    """The manager is not to be had as a dispatcher at the moment."""
+
+
+class _End(asyncio.Protocol):
+    """One end of what is passed on. What comes before there is a `partner` waits."""
+
+    def __init__(self) -> None:
+        self.transport: asyncio.Transport | None = None
+        self.partner: _End | None = None
+        self.over = False
+        self._early: deque[bytes] = deque()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        if self.partner is None:
+            self._early.append(data)
+        else:
+            self.partner.write(data)
+
+    def pause_writing(self) -> None:
+        if self.partner is not None and self.partner.transport is not None:
+            self.partner.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        if self.partner is not None and self.partner.transport is not None:
+            self.partner.transport.resume_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.over = True
+        self.transport = None
+        if self.partner is not None:
+            self.partner.close()
+
+    def write(self, data: bytes) -> None:
+        """Send; dropped when the connection is gone."""
+        if self.transport is not None:
+            self.transport.write(data)
+
+    def close(self) -> None:
+        """End it after what was written, within `DRAIN_S`."""
+        if self.transport is not None:
+            self.transport.close()
+            asyncio.get_running_loop().call_later(DRAIN_S, self.transport.abort)
+
+    def abort(self) -> None:
+        """End it now."""
+        if self.transport is not None:
+            self.transport.abort()
+
+    def join(self, partner: "_End") -> None:
+        """From now on what comes goes there, first what came already."""
+        self.partner = partner
+        while self._early:
+            partner.write(self._early.popleft())
+
+
+class _Near(_End):
+    """Somebody in this worker. Nothing is read before the other end is there."""
+
+    def __init__(self, relay: "Relay", *, upgrade: bool) -> None:
+        super().__init__()
+        self._relay = relay
+        self._upgrade = upgrade
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        cast(asyncio.Transport, transport).pause_reading()
+        self._relay.accepted(self, upgrade=self._upgrade)
+
+
+class _Far(_End):
+    """The manager."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._head = b""
+        self.switched: asyncio.Future[None] | None = None
+        """Set while the answer to the Upgrade is awaited."""
+
+    async def switch(self) -> None:
+        """Ask for the channel. Raises CannotJoin."""
+        self.switched = asyncio.get_running_loop().create_future()
+        self.write(_UPGRADE)
+        try:
+            await self.switched
+        finally:
+            self.switched = None
+
+    def data_received(self, data: bytes) -> None:
+        if self.switched is None:
+            super().data_received(data)
+            return
+        self._head += data
+        try:
+            cut = http1.cut_head(self._head)
+            if cut is None or self.switched.done():
+                return
+            answer = http1.parse_head(cut[0])
+        except http1.BadAnswer as error:
+            self._fail(CannotJoin(str(error)))
+            return
+        if answer.status == 101:
+            self.switched.set_result(None)
+            if cut[1]:
+                self._early.append(cut[1])
+            return
+        self._fail(CannotJoin(f"it answers {answer.status} {answer.reason} to {_what()}"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._fail(CannotJoin(f"it closed the connection{f' ({exc})' if exc else ''}"))
+        super().connection_lost(exc)
+
+    def _fail(self, error: Exception) -> None:
+        if self.switched is not None and not self.switched.done():
+            self.switched.set_exception(error)
+
+
+class Relay:
+    """See the module. `problem`: why the last connection could not be made, "" when it could."""
+
+    def __init__(self, given: settings.Remote) -> None:
+        self._given = given
+        self._crew = coroutines.Crew("relay")
+        self._servers: list[asyncio.Server] = []
+        self._ends: set[_End] = set()
+        self._context: tuple[bytes, ssl.SSLContext] | None = None
+        self.problem = ""
+
+    @property
+    def place(self) -> str:
+        """Where the manager is, and what is wrong with it, for people."""
+        where = f"{self._given.host}:{self._given.port}"
+        return f"{where} ({self.problem})" if self.problem else where
+
+    async def start(self) -> None:
+        """Listen. The folder exists and is ours alone."""
+        loop = asyncio.get_running_loop()
+        for path, upgrade in ((self._given.channel, True), (self._given.http, False)):
+            near = functools.partial(_Near, self, upgrade=upgrade)
+            self._servers.append(await loop.create_unix_server(near, path))
+
+    async def stop(self) -> None:
+        """Accept and pass on nothing more."""
+        for server in self._servers:
+            server.close()
+        await self._crew.stop()
+        for end in list(self._ends):
+            end.abort()
+
+    def accepted(self, near: _Near, *, upgrade: bool) -> None:
+        """For `_Near`: somebody connected."""
+        self._crew.start("join", self._join(near, upgrade=upgrade))
+
+    async def _join(self, near: _Near, *, upgrade: bool) -> None:
+        far = _Far()
+        try:
+            async with asyncio.timeout(JOIN_S):
+                await self._connect(far)
+                if upgrade:
+                    await far.switch()
+        except (OSError, TimeoutError, CannotJoin) as error:
+            self._failed(error)
+            far.abort()
+            near.abort()
+            return
+        except BaseException:
+            far.abort()
+            near.abort()
+            raise
+        self._worked()
+        self._ends = {end for end in self._ends if not end.over} | {near, far}
+        if near.over or far.over or near.transport is None:
+            near.close()
+            far.close()
+            return
+        near.join(far)
+        far.join(near)
+        near.transport.resume_reading()
+
+    async def _connect(self, far: _Far) -> None:
+        loop = asyncio.get_running_loop()
+        transport, _ = await loop.create_connection(
+            lambda: far,
+            self._given.host,
+            self._given.port,
+            ssl=self._tls(),
+            server_hostname=manager.SERVER_NAME,
+            ssl_handshake_timeout=JOIN_S,
+            ssl_shutdown_timeout=DRAIN_S,
+        )
+        _watch(transport.get_extra_info("socket"))
+
+    def _tls(self) -> ssl.SSLContext:
+        """By the CA file as it is now. Raises CannotJoin."""
+        path = self._given.ca_file
+        try:
+            pem = path.read_bytes()
+            if self._context is None or self._context[0] != pem:
+                made = ssl.create_default_context(cadata=pem.decode("ascii"))
+                self._context = pem, made
+        except (OSError, ValueError, ssl.SSLError) as error:
+            raise CannotJoin(f"the CA file {path} cannot be used: {error}") from error
+        return self._context[1]
+
+    def _failed(self, error: Exception) -> None:
+        why = _explained(error, self._given)
+        if why != self.problem:
+            self.problem = why
+            facts = {"manager": f"{self._given.host}:{self._given.port}", "why": why}
+            log.warning("the manager cannot be reached", extra=facts)
+
+    def _worked(self) -> None:
+        if self.problem:
+            self.problem = ""
+            where = f"{self._given.host}:{self._given.port}"
+            log.info("the manager can be reached again", extra={"manager": where})
+
+
+def _watch(connection: socket.socket) -> None:
+    """Notice when the other machine is gone."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, QUIET_S)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, PROBE_S)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, PROBES)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, DEAD_S * 1000)
+
+
+def _explained(error: Exception, given: settings.Remote) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return (
+            f"its certificate is not the manager's by the CA in {given.ca_file}: "
+            f"{error.verify_message}"
+        )
+    if isinstance(error, TimeoutError):
+        return f"no answer within {JOIN_S:g} s"
+    return str(error) or type(error).__name__
+
+
+def _what() -> str:
+    return f"{manager.CHANNEL_PATH}, which should switch to {manager.CHANNEL_PROTOCOL}"

@@ -1,0 +1,172 @@
+"""A real worker whose dispatcher is behind TLS: commands run, and what goes wrong on the way."""
+
+import json
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from kilnwork.api import task
+from kilnwork.dispatch import model
+from kilnwork.kit import ids
+from support import certificates, far_manager, short, waiting, worker_process
+
+
+class House:
+    """A manager, a wire to it and a worker at the end of the wire."""
+
+    def __init__(
+        self, folder: Path, manager: far_manager.FarManager, wire: far_manager.Wire
+    ) -> None:
+        self.manager = manager
+        self.wire = wire
+        self.worker = worker_process.WorkerProcess(
+            folder,
+            channel=Path("/nowhere"),
+            KILN_CHANNEL=f"tls://localhost:{wire.port}",
+            KILN_CA_FILE=str(manager.ca),
+        )
+
+    async def submit(self, *command: str) -> ids.TaskId:
+        spec = task.TaskSpec(cluster_name="counter", command=command)
+        submission = model.Submission(
+            task=ids.new_task_id(),
+            namespace="default",
+            name="task-0",
+            spec=spec,
+            inputs=None,
+            declared=True,
+        )
+        await self.manager.hub.submit(submission)
+        return submission.task
+
+    async def becomes(
+        self, asked: ids.TaskId, *, what: Callable[[model.TaskView], bool]
+    ) -> model.TaskView:
+        def look() -> model.TaskView | None:
+            view = self.manager.hub.view(asked)
+            return view if view is not None and what(view) else None
+
+        try:
+            found = await waiting.wait_until_async(look, what="the task gets there", timeout_s=20)
+        except AssertionError:
+            log = self.worker.log.read_text()
+            raise AssertionError(f"{self.manager.hub.view(asked)}\n{log}") from None
+        assert found is not None
+        return found
+
+    async def ends(self, asked: ids.TaskId) -> model.TaskView:
+        return await self.becomes(asked, what=lambda view: view.state.final)
+
+    async def logs(self, text: str, *, timeout_s: float = 10.0) -> None:
+        await waiting.wait_until_async(
+            lambda: text in self.worker.log.read_text(), what=text, timeout_s=timeout_s
+        )
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[House]:
+    async with (
+        far_manager.serving_in(tmp_path) as manager,
+        far_manager.Wire(manager.port) as wire,
+    ):
+        made = House(tmp_path, manager, wire)
+        yield made
+        made.worker.destroy()
+
+
+async def test_a_command_runs_and_its_result_and_output_come_back(house: House) -> None:
+    house.worker.start()
+    asked = await house.submit("sh", "-c", "echo hello; echo '[1, 2]' > $KILN_OUTPUT")
+    view = await house.ends(asked)
+    assert (view.state, view.exit_code, view.attempt) == (task.State.SUCCESS, 0, 1)
+    assert view.result is not None
+    assert json.loads(view.result.data) == [1, 2]
+    log = house.manager.hub.log_file(view.task, run=1, attempt=1)
+    assert log.read_bytes() == b"hello\n"
+
+
+async def test_commands_see_nothing_of_the_way(house: House) -> None:
+    house.worker.start()
+    view = await house.ends(await house.submit("sh", "-c", "! env | grep -E 'CHANNEL|RELAY|CA_FI'"))
+    assert view.exit_code == 0
+
+
+async def test_much_output_and_many_tasks_pass(house: House) -> None:
+    house.worker.start()
+    much = await house.submit("sh", "-c", "yes 0123456789 | head -c 3000000")
+    others = [await house.submit("true") for _ in range(20)]
+    views = [await house.ends(one) for one in (much, *others)]
+    assert {view.state for view in views} == {task.State.SUCCESS}
+    log = house.manager.hub.log_file(much, run=1, attempt=1)
+    await waiting.wait_until_async(lambda: log.stat().st_size == 3_000_000, what="all output")
+
+
+async def test_a_cut_link_harms_no_task(house: House, tmp_path: Path) -> None:
+    house.worker.start()
+    go = tmp_path / "go"
+    asked = await house.submit("sh", "-c", f"while ! [ -e {go} ]; do sleep 0.05; done; echo over")
+    await house.becomes(asked, what=lambda view: view.state is task.State.RUNNING)
+    for _ in range(3):
+        before = house.wire.connections
+        house.wire.cut()
+        await waiting.wait_until_async(
+            lambda before=before: house.wire.connections > before,  # type: ignore[misc]
+            what="the worker connects again",
+        )
+    go.touch()
+    view = await house.ends(asked)
+    assert (view.state, view.attempt) == (task.State.SUCCESS, 1)
+
+
+async def test_a_manager_that_restarts_finds_the_task_going_on(
+    house: House, tmp_path: Path
+) -> None:
+    house.worker.start()
+    go = tmp_path / "go"
+    asked = await house.submit("sh", "-c", f"while ! [ -e {go} ]; do sleep 0.05; done")
+    await house.becomes(asked, what=lambda view: view.state is task.State.RUNNING)
+    await house.manager.restart()
+    go.touch()
+    view = await house.ends(asked)
+    assert (view.state, view.attempt) == (task.State.SUCCESS, 1)
+
+
+async def test_a_worker_waits_for_a_manager_that_is_not_ready(house: House) -> None:
+    house.manager.answer_instead = 503
+    house.worker.start()
+    await house.logs("it answers 503")
+    house.manager.answer_instead = None
+    assert (await house.ends(await house.submit("true"))).exit_code == 0
+    await house.logs("the manager can be reached again")
+
+
+async def test_the_certificate_of_another_ca_is_refused_in_words(
+    house: House, tmp_path: Path
+) -> None:
+    right = house.manager.ca.read_text()
+    house.manager.ca.write_text(certificates.Authority().pem)
+    house.worker.start()
+    await house.logs("its certificate is not the manager's by the CA")
+    assert house.manager.requests == []
+    house.manager.ca.write_text(right)  # the Secret was mended: no restart is needed
+    assert (await house.ends(await house.submit("true"))).exit_code == 0
+
+
+async def test_a_wrong_token_is_refused_until_it_is_right(house: House, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("wrong")
+    house.worker.start()
+    await house.logs("not the channel token")
+    (tmp_path / "token").write_text(far_manager.SECRET)
+    assert (await house.ends(await house.submit("true"))).exit_code == 0
+
+
+async def test_a_worker_that_stops_leaves_nothing(house: House) -> None:
+    temporary = short.folder()
+    house.worker.environment["TMPDIR"] = str(temporary)
+    house.worker.start()
+    await house.ends(await house.submit("true"))
+    assert len(list(temporary.glob("kiln-w-*/channel"))) == 1
+    assert house.worker.stop() == 0
+    assert list(temporary.iterdir()) == []
+    temporary.rmdir()
