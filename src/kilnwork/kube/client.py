@@ -65,6 +65,11 @@ class Client:
     async def __aexit__(self, *exc: object) -> None:
         await self._http.__aexit__(*exc)
 
+    @property
+    def throttled(self) -> int:
+        """How often the server was too busy (429) and was waited for; for metrics."""
+        return self._http.throttled
+
     @overload
     async def get(
         self, resource: resources.Resource, name: str, namespace: str | None = None

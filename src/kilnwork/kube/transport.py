@@ -86,7 +86,8 @@ class Transport:
     """Connections to the server of a `config.Config`; an async context manager.
 
     `on_warning(text)` is told every Warning header (RFC 7234 §5.5, as KEP-1693 uses it); None logs.
-    Raises ConfigurationError when the certificates in the configuration cannot be used.
+    `throttled` counts how often the server was too busy and was waited for. Raises
+    ConfigurationError when the certificates in the configuration cannot be used.
     """
 
     def __init__(
@@ -97,6 +98,7 @@ class Transport:
         time: clock.Clock,
         on_warning: Callable[[str], None] | None = None,
     ) -> None:
+        self.throttled = 0
         self._settings = settings
         self._clock = time
         self._user_agent = user_agent
@@ -168,6 +170,7 @@ class Transport:
                 if wait_s is None or wait_s > patience_s:
                     return response
                 response.release()
+                self.throttled += 1
                 patience_s -= wait_s
                 await asyncio.sleep(wait_s)
                 continue
