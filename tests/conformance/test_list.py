@@ -1,0 +1,270 @@
+"""Lists: pages, the moment they show, and options that make no sense."""
+
+import base64
+import json
+from typing import Any
+
+import pytest
+
+from support import kube_servers
+
+TASKS = "/apis/kilnwork.dev/v1alpha1/namespaces/{}/tasks"
+CONFIG_MAPS = "/api/v1/namespaces/{}/configmaps"
+TOO_NEW = "999999999"
+
+
+@pytest.fixture(params=["built-in", "custom"])
+def path(request: pytest.FixtureRequest, admin: kube_servers.Http, namespace: str) -> str:
+    """A collection of five objects, c0 to c4, of a built-in and of a custom kind."""
+    if request.param == "built-in":
+        found = CONFIG_MAPS.format(namespace)
+        made: dict[str, Any] = {"data": {"a": "b"}}
+    else:
+        found = TASKS.format(namespace)
+        made = {
+            "apiVersion": "kilnwork.dev/v1alpha1",
+            "kind": "Task",
+            "spec": {"command": ["true"]},
+        }
+    for i in range(5):
+        admin.post(found, {**made, "metadata": {"name": f"c{i}", "labels": {"n": str(i)}}}).ok()
+    return found
+
+
+def names(listed: Any) -> list[str]:
+    return [i["metadata"]["name"] for i in listed["items"] if i["metadata"]["name"][0] == "c"]
+
+
+def refused(answer: kube_servers.Answer) -> list[str]:
+    """The causes of a 422 of ListOptions."""
+    found = answer.json
+    assert (answer.status, found["reason"]) == (422, "Invalid")
+    assert {k: found["details"].get(k) for k in ("name", "group", "kind")} == {
+        "name": None,
+        "group": "meta.k8s.io",
+        "kind": "ListOptions",
+    }
+    assert answer.message.startswith('ListOptions.meta.k8s.io "" is invalid: ')
+    return [f"{cause['field']}: {cause['message']}" for cause in found["details"]["causes"]]
+
+
+def test_pages_show_one_moment(admin: kube_servers.Http, path: str) -> None:
+    """The first page's resourceVersion holds for all; what is made in between is not seen."""
+    first = admin.get(path, limit=2).ok()
+    assert names(first) == ["c0", "c1"]
+    assert first["metadata"]["remainingItemCount"] in (3, 4)  # kube-root-ca.crt is a ConfigMap
+    extra = admin.get(f"{path}/c0").ok()
+    extra["metadata"] = {"name": "c1a"}
+    admin.post(path, extra).ok()
+    admin.delete(f"{path}/c3").ok()
+    second = admin.get(path, limit=2, **{"continue": first["metadata"]["continue"]}).ok()
+    assert names(second) == ["c2", "c3"]
+    rest = admin.get(path, limit=50, **{"continue": second["metadata"]["continue"]}).ok()
+    assert names(rest) == ["c4"]
+    assert not rest["metadata"].get("continue")
+    assert "remainingItemCount" not in rest["metadata"]
+    assert len({page["metadata"]["resourceVersion"] for page in (first, second, rest)}) == 1
+    assert names(admin.get(path).ok()) == ["c0", "c1", "c1a", "c2", "c4"]
+
+
+def test_remaining_items_are_not_counted_under_a_selector(
+    admin: kube_servers.Http, path: str
+) -> None:
+    """Its count would be of what does not match, too."""
+    page = admin.get(path, limit=1, labelSelector="n!=1").ok()
+    assert "remainingItemCount" not in page["metadata"]
+    assert page["metadata"]["continue"]
+    assert names(page) == ["c0"]
+
+
+def test_pages_of_a_selector_hold_what_matches(admin: kube_servers.Http, path: str) -> None:
+    """A page is full although others lie between."""
+    first = admin.get(path, limit=2, labelSelector="n in (0,3,4)").ok()
+    assert names(first) == ["c0", "c3"]
+    token = first["metadata"]["continue"]
+    rest = admin.get(path, limit=2, labelSelector="n in (0,3,4)", **{"continue": token}).ok()
+    assert names(rest) == ["c4"]
+
+
+def test_a_negative_limit_is_none(admin: kube_servers.Http, path: str) -> None:
+    """It is not refused."""
+    assert len(names(admin.get(path, limit=-1).ok())) == 5
+
+
+@pytest.mark.parametrize(
+    ("token", "why"),
+    [
+        ("x", "illegal base64 data at input byte 0"),
+        ("e30=", "illegal base64 data at input byte 3"),
+        ("e30", "server does not recognize this encoded version "),
+        (
+            base64.urlsafe_b64encode(b'{"v":"meta.k8s.io/v1","start":"c"}').decode().rstrip("="),
+            "incorrect encoded start resourceVersion (version meta.k8s.io/v1)",
+        ),
+    ],
+)
+def test_a_corrupt_token_is_a_bad_request(
+    admin: kube_servers.Http, namespace: str, token: str, why: str
+) -> None:
+    """The text says what is wrong with it."""
+    answer = admin.get(CONFIG_MAPS.format(namespace), **{"continue": token})
+    assert (answer.status, answer.reason) == (400, "BadRequest")
+    assert answer.message == f"invalid continue token: continue key is not valid: {why}"
+
+
+def test_continue_brings_its_own_version(admin: kube_servers.Http, path: str) -> None:
+    """Another one beside it is refused."""
+    first = admin.get(path, limit=1).ok()["metadata"]
+    both = {"continue": first["continue"], "resourceVersion": first["resourceVersion"]}
+    answer = admin.get(path, **both)
+    assert answer.status == 400
+    assert answer.message == "specifying resource version is not allowed when using continue"
+
+
+def test_an_exact_version_shows_the_past(admin: kube_servers.Http, path: str) -> None:
+    """So does any version with a limit; without both the answer is at least that new."""
+    then = admin.get(path).ok()["metadata"]["resourceVersion"]
+    admin.delete(f"{path}/c0").ok()
+    exact = admin.get(path, resourceVersion=then, resourceVersionMatch="Exact").ok()
+    assert len(names(exact)) == 5
+    assert exact["metadata"]["resourceVersion"] == then
+    paged = admin.get(path, resourceVersion=then, limit=3).ok()
+    assert (names(paged), paged["metadata"]["resourceVersion"]) == (["c0", "c1", "c2"], then)
+    for match in ({}, {"resourceVersionMatch": "NotOlderThan"}):
+        newer = admin.get(path, resourceVersion=then, **match).ok()
+        assert int(newer["metadata"]["resourceVersion"]) >= int(then)
+    assert len(names(admin.get(path).ok())) == 4
+
+
+@pytest.mark.parametrize("match", [{}, {"resourceVersionMatch": "NotOlderThan"}])
+def test_a_version_of_the_future_times_out(
+    admin: kube_servers.Http, namespace: str, match: dict[str, str]
+) -> None:
+    """504 with a cause that clients look for; they ask again."""
+    answer = admin.get(CONFIG_MAPS.format(namespace), resourceVersion=TOO_NEW, **match)
+    assert (answer.status, answer.reason) == (504, "Timeout")
+    assert answer.message.startswith(f"Timeout: Too large resource version: {TOO_NEW}, current: ")
+    assert answer.json["details"] == {
+        "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
+        "retryAfterSeconds": 1,
+    }
+
+
+@pytest.mark.parametrize("version", ["x", "-1", "1.5"])
+def test_a_version_that_is_no_number_is_a_bad_request(
+    admin: kube_servers.Http, path: str, version: str
+) -> None:
+    """In the words of Go's parser."""
+    answer = admin.get(path, resourceVersion=version)
+    assert (answer.status, answer.reason) == (400, "BadRequest")
+    assert answer.message == (
+        f'invalid resource version: resourceVersion: Invalid value: "{version}": '
+        f'strconv.ParseUint: parsing "{version}": invalid syntax'
+    )
+
+
+@pytest.mark.parametrize(
+    ("query", "causes"),
+    [
+        (
+            {"resourceVersionMatch": "Exact"},
+            ["Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided"],
+        ),
+        (
+            {"resourceVersionMatch": "Foo", "resourceVersion": "1"},
+            ['Unsupported value: "Foo": supported values: "Exact", "NotOlderThan", ""'],
+        ),
+        (
+            {"resourceVersionMatch": "Exact", "resourceVersion": "0"},
+            ['Forbidden: resourceVersionMatch "exact" is forbidden for resourceVersion "0"'],
+        ),
+        (
+            {"resourceVersionMatch": "Foo", "continue": "x"},
+            [
+                "Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided",
+                "Forbidden: resourceVersionMatch is forbidden when continue is provided",
+                'Unsupported value: "Foo": supported values: "Exact", "NotOlderThan", ""',
+            ],
+        ),
+    ],
+)
+def test_options_that_exclude_each_other(
+    admin: kube_servers.Http, path: str, query: dict[str, str], causes: list[str]
+) -> None:
+    """422, and every reason is told."""
+    told = refused(admin.get(path, **query))
+    assert told == [f"resourceVersionMatch: {cause}" for cause in causes]
+
+
+def test_initial_events_are_for_watches(admin: kube_servers.Http, path: str) -> None:
+    """A list refuses them."""
+    assert refused(admin.get(path, sendInitialEvents="true")) == [
+        "sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list"
+    ]
+
+
+@pytest.mark.parametrize("name", ["limit", "timeoutSeconds"])
+def test_options_that_are_no_number(admin: kube_servers.Http, path: str, name: str) -> None:
+    """400 in the words of Go's parser."""
+    answer = admin.get(path, **{name: "x"})
+    assert (answer.status, answer.message) == (
+        400,
+        'strconv.ParseInt: parsing "x": invalid syntax',
+    )
+
+
+def test_items_of_built_in_kinds_come_without_their_type(
+    admin: kube_servers.Http, path: str
+) -> None:
+    """Those of custom kinds come with it, and their lists always have a `continue`."""
+    listed = admin.get(path).ok()
+    custom = "kilnwork.dev" in path
+    assert listed["kind"] == ("TaskList" if custom else "ConfigMapList")
+    assert all(
+        ("kind" in item, "apiVersion" in item) == (custom, custom) for item in listed["items"]
+    )
+    assert listed["metadata"].get("continue") == ("" if custom else None)
+
+
+def test_lists_are_in_order_of_namespace_and_name(admin: kube_servers.Http, path: str) -> None:
+    """Also across namespaces, page by page."""
+    everywhere = f"{path.split('/namespaces/')[0]}/{path.rpartition('/')[2]}"
+    seen: list[tuple[str, str]] = []
+    token: dict[str, str] = {}
+    while True:
+        page = admin.get(everywhere, limit=3, **token).ok()
+        seen += [(i["metadata"]["namespace"], i["metadata"]["name"]) for i in page["items"]]
+        token = {"continue": page["metadata"].get("continue", "")}
+        if not token["continue"]:
+            break
+    assert seen == sorted(seen)
+    ours = [name for namespace, name in seen if f"/{namespace}/" in path and name[0] == "c"]
+    assert ours == ["c0", "c1", "c2", "c3", "c4"]
+
+
+def test_metadata_only(admin: kube_servers.Http, path: str) -> None:
+    """PartialObjectMetadata of one, PartialObjectMetadataList of many, whichever is asked."""
+    one = admin.get(f"{path}/c1", headers={"Accept": kube_servers.PARTIAL}).ok()
+    assert (one["kind"], one["apiVersion"]) == ("PartialObjectMetadata", "meta.k8s.io/v1")
+    assert set(one) == {"kind", "apiVersion", "metadata"}
+    many = admin.get(path, limit=2, headers={"Accept": kube_servers.PARTIAL_LIST}).ok()
+    assert (many["kind"], many["apiVersion"]) == ("PartialObjectMetadataList", "meta.k8s.io/v1")
+    assert names(many) == ["c0", "c1"]
+    assert many["metadata"]["continue"]
+    assert all("data" not in item and "spec" not in item for item in many["items"])
+
+
+def test_deleting_a_collection_answers_with_what_it_deleted(
+    admin: kube_servers.Http, path: str
+) -> None:
+    """Selectors hold; the others stay."""
+    gone = admin.delete(path, labelSelector="n in (1,2)").ok()
+    assert names(gone) == ["c1", "c2"]
+    assert gone["kind"].endswith("List")
+    assert names(admin.get(path).ok()) == ["c0", "c3", "c4"]
+
+
+def test_one_object_by_a_field(admin: kube_servers.Http, path: str) -> None:
+    """`metadata.name` selects on every kind."""
+    assert names(admin.get(path, fieldSelector="metadata.name=c2").ok()) == ["c2"]
+    assert json.loads(admin.get(path, fieldSelector="metadata.name=c9").body)["items"] == []
