@@ -1,0 +1,142 @@
+"""Two processes that want one Lease of the real API server: stopped, killed, cut off."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support import candidate, kube_cluster, waiting
+
+LEASE_S = float(candidate.TIMES["lease_s"])
+
+
+class Candidate:
+    """One process and what it has said, with the moments it was heard."""
+
+    def __init__(self, kube: kube_cluster.Kube, namespace: str, name: str, epochs: Path) -> None:
+        self.name = name
+        self.said: list[tuple[float, str]] = []
+        argv = [sys.executable, "-m", "support.candidate"]
+        self.process = subprocess.Popen(
+            [*argv, str(kube.kubeconfig), namespace, name, str(epochs)],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(Path(candidate.__file__).parent.parent)},
+        )
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        with self.process.stdout as lines:
+            for line in lines:
+                self.said.append((time.monotonic(), line.strip()))
+
+    def heard(self, word: str, *, after: float = 0.0) -> float:
+        """When it first said so; 0: not yet."""
+        return next((t for t, text in self.said if text.startswith(word) and t > after), 0.0)
+
+    def epochs(self) -> list[int]:
+        """Of its terms."""
+        return [int(text.split()[1]) for _, text in self.said if text.startswith("holds")]
+
+    def end(self) -> None:
+        """Whatever state it is in."""
+        self.process.send_signal(signal.SIGCONT)
+        self.process.kill()
+        self.process.wait()
+        self._reader.join()
+
+
+class Pair:
+    """A holder and the one who waits."""
+
+    def __init__(self, kube: kube_cluster.Kube, namespace: str, folder: Path) -> None:
+        self.epochs = folder / "epochs"
+        self.epochs.touch()
+        self._kube = kube
+        self._namespace = namespace
+        self.first = Candidate(kube, namespace, "first", self.epochs)
+        waiting.wait_until(lambda: self.first.heard("holds"), what="the first term")
+        self.second = Candidate(kube, namespace, "second", self.epochs)
+
+    def lease(self) -> dict[str, Any]:
+        """Its spec."""
+        found: dict[str, Any] = self._kube.get("-n", self._namespace, "lease", candidate.LEASE)
+        spec: dict[str, Any] = found["spec"]
+        return spec
+
+    def written(self) -> list[tuple[int, str]]:
+        """(epoch, who) in order."""
+        pairs = (line.split() for line in self.epochs.read_text().splitlines())
+        return [(int(epoch), who) for epoch, who in pairs]
+
+
+@pytest.fixture
+def pair(kube: kube_cluster.Kube, namespace: str, tmp_path: Path) -> Iterator[Pair]:
+    pair = Pair(kube, namespace, tmp_path)
+    yield pair
+    pair.first.end()
+    pair.second.end()
+
+
+def _in_order(pair: Pair) -> bool:
+    """No lower epoch writes after a higher one."""
+    epochs = [epoch for epoch, _ in pair.written()]
+    return epochs == sorted(epochs)
+
+
+def test_a_stopped_holder_is_replaced_and_knows_it_when_it_wakes(pair: Pair) -> None:
+    pair.first.process.send_signal(signal.SIGSTOP)
+    stopped = time.monotonic()
+    began = waiting.wait_until(lambda: pair.second.heard("holds"), what="the second term")
+    assert LEASE_S - 1 < began - stopped < 2 * LEASE_S
+    waiting.wait_until(lambda: pair.written()[-1][1] == "second", what="it acts")
+    pair.first.process.send_signal(signal.SIGCONT)
+    waiting.wait_until(lambda: pair.first.heard("lost"), what="the first notices")
+    assert _in_order(pair)
+    assert (pair.first.epochs(), pair.second.epochs()) == ([1], [2])
+    assert pair.lease()["holderIdentity"] == "second"
+    assert pair.lease()["leaseTransitions"] == 2
+
+
+def test_a_killed_holder_is_replaced_after_its_lease(pair: Pair) -> None:
+    pair.first.process.kill()
+    killed = time.monotonic()
+    began = waiting.wait_until(lambda: pair.second.heard("holds"), what="the second term")
+    assert began - killed < LEASE_S + 1
+
+
+def test_a_holder_that_goes_lets_the_next_one_in(pair: Pair) -> None:
+    waiting.wait_until(pair.written, what="the first acts")
+    pair.first.process.terminate()
+    gone = time.monotonic()
+    began = waiting.wait_until(lambda: pair.second.heard("holds"), what="the second term")
+    assert began - gone < LEASE_S / 2
+    assert pair.first.process.wait(5) == 0
+
+
+def test_a_holder_cut_off_gives_up_before_another_may_have_it(
+    kube: kube_cluster.Kube, pair: Pair
+) -> None:
+    kube.pause_part("kube-apiserver")
+    try:
+        lost = waiting.wait_until(lambda: pair.first.heard("lost"), what="the first gives up")
+        assert pair.second.heard("holds") == 0
+    finally:
+        kube.resume_part("kube-apiserver")
+
+    def taken() -> float:
+        return max(each.heard("holds", after=lost) for each in (pair.first, pair.second))
+
+    waiting.wait_until(taken, what="one of them has it again")
+    assert _in_order(pair)
+    epochs = pair.first.epochs() + pair.second.epochs()
+    assert len(set(epochs)) == len(epochs) == 2

@@ -1,0 +1,60 @@
+"""A process that stands for election and acts while it holds: for tests of elections.
+
+`python -m support.candidate KUBECONFIG NAMESPACE IDENTITY EPOCHS`: waits for the Lease, then adds
+lines `EPOCH IDENTITY` to the file EPOCHS while its term holds, some twenty a second, refusing
+itself when the file already has a higher epoch (as a journal does). Its own lines on standard
+output: `holds EPOCH`, `lost WHY`, `refused EPOCH`. SIGTERM gives the Lease up.
+"""
+
+import asyncio
+import contextlib
+import signal
+import sys
+from pathlib import Path
+
+from kilnwork.kube import client, config, election
+
+LEASE = "candidates"
+TIMES = {"lease_s": 3, "renew_s": 2.0, "retry_s": 0.3}
+
+
+async def main(kubeconfig: Path, namespace: str, identity: str, *, epochs: Path) -> None:
+    """Stand until SIGTERM."""
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, asyncio.current_task().cancel)  # type: ignore[union-attr]
+    settings = election.Settings(
+        namespace=namespace,
+        name=LEASE,
+        identity=identity,
+        **TIMES,  # type: ignore[arg-type]
+    )
+    async with client.Client(config.load(kubeconfig)) as kube:
+        elector = election.Elector(kube, settings)
+        try:
+            while True:
+                term = await elector.acquire()
+                _say(f"holds {term.epoch}")
+                while term.holds():
+                    _act(term.epoch, identity, epochs)
+                    await asyncio.sleep(0.05)
+                _say(f"lost {await term.lost()}")
+        except asyncio.CancelledError:
+            await elector.stop()
+
+
+def _act(epoch: int, identity: str, epochs: Path) -> None:
+    """Write unless somebody of a higher epoch has: what a fenced store does in one transaction."""
+    lines = epochs.read_text().splitlines()
+    if lines and int(lines[-1].split()[0]) > epoch:
+        _say(f"refused {epoch}")
+        return
+    with epochs.open("a") as file:
+        file.write(f"{epoch} {identity}\n")
+
+
+def _say(text: str) -> None:
+    with contextlib.suppress(BrokenPipeError):
+        print(text, flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1]), sys.argv[2], sys.argv[3], epochs=Path(sys.argv[4])))
