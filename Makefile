@@ -1,5 +1,5 @@
 # Everything a newcomer needs: `make demo`, `make test`. Both set up what they use in .venv.
-# Needs Linux, Python 3.11 or newer and the Python package index; nothing else.
+# Needs Linux, Python 3.11 or newer and the Python package index; `make test-cluster` root and Go too.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -14,7 +14,7 @@ BIN := $(VENV)/bin
 export PYTHONDONTWRITEBYTECODE :=
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: help demo setup test check test-faults bench bench-peers crds docs clean
+.PHONY: help demo setup test check test-faults kube test-cluster cluster bench bench-peers crds docs clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -49,6 +49,27 @@ test: check ## All tests that need nothing but Python (kubectl cases run if it i
 test-faults: $(VENV)/.dev ## The long form of the kill -9 tests: KILN_FAULT_SEED=N repeats one
 	KILN_FAULT_RUNS=$${KILN_FAULT_RUNS:-30} KILN_FAULT_FUTURES_RUNS=$${KILN_FAULT_FUTURES_RUNS:-200} \
 		$(BIN)/pytest -m faults --timeout 3600
+
+kube: $(VENV)/.dev ## Build the real Kubernetes and the worker image (root; minutes the first time)
+	$(BIN)/python -m hack.kube prepare
+
+# A cluster of its own for each: tests/cluster breaks parts of its. In CI an unfit machine is a failure.
+test-cluster: $(VENV)/.dev ## Conformance and end-to-end tests on the real Kubernetes (root, Go)
+	$(BIN)/python -m hack.kube prepare || {
+		code=$$?
+		[ $$code -eq 75 ] && [ -z "$${CI:-}" ] || exit $$code
+		echo "test-cluster skipped: this machine cannot run it, see above"
+		exit 0
+	}
+	rm -rf build/kube
+	$(BIN)/python -m hack.kube run --logs build/kube/conformance -- \
+		$(BIN)/pytest --server real -n auto --maxprocesses 4 --dist worksteal tests/conformance
+	$(BIN)/python -m hack.kube run --logs build/kube/cluster --node --image "$$($(BIN)/python -m hack.image)" \
+		$(addprefix --crd ,$(wildcard src/kilnwork/api/crds/*.yaml)) -- $(BIN)/pytest --server real tests/cluster
+
+cluster: $(VENV)/.dev ## A shell beside a real cluster with a kubelet, gone when you leave it (root, Go)
+	$(BIN)/python -m hack.kube prepare
+	$(BIN)/python -m hack.kube run --node --image "$$($(BIN)/python -m hack.image)" -- $${SHELL:-/bin/bash}
 
 bench: $(VENV)/.dev ## Measure what docs/reference/performance.md states; fails if a gate is missed
 	$(BIN)/python bench/counter.py

@@ -1,4 +1,4 @@
-"""`python -m hack.kube build|run|up`: the real Kubernetes by hand, for tests, in CI."""
+"""`python -m hack.kube prepare|build|run|up`: the real Kubernetes by hand, for tests, in CI."""
 
 import argparse
 import signal
@@ -6,7 +6,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from hack.kube import binary, cluster, control, node, running, sandbox
+from hack.image import worker
+from hack.kube import binary, cluster, control, machine, node, running, sandbox
+
+_UNFIT = 75
+"""As EX_TEMPFAIL of sysexits(3): not this machine, not now; `make test-cluster` skips on it."""
 
 
 def main() -> int:
@@ -14,6 +18,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m hack.kube", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("build", help="build it unless that has been done; print where it is")
+    commands.add_parser("prepare", help="install and build all that clusters need here; 75: unfit")
     up = commands.add_parser("up", help="run a control plane in the foreground until Ctrl-C")
     up.add_argument("--folder", type=Path, help="state; default a new one below /tmp")
     up.add_argument("--crd", type=Path, action="append", default=[], help="apply this first")
@@ -23,12 +28,18 @@ def main() -> int:
     running.add_arguments(run)
     given = parser.parse_args()
     try:
+        if given.command == "prepare":
+            machine.prepare()
+            return 0
         found = binary.ensure()
         if given.command == "build":
             print(found)
             return 0
         return running.run(given) if given.command == "run" else _up(given)
-    except (binary.NotBuilt, sandbox.Impossible, node.Missing) as error:
+    except machine.Unfit as error:
+        print(error, file=sys.stderr)
+        return _UNFIT
+    except (binary.NotBuilt, worker.NotBuilt, sandbox.Impossible, node.Missing) as error:
         print(error, file=sys.stderr)
         return 1
 

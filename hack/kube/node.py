@@ -33,12 +33,18 @@ class Missing(Exception):
 
 def check() -> None:
     """Raises Missing."""
-    absent = {package for program, package in NEEDED.items() if shutil.which(program) is None}
-    if not (containerd.PLUGINS / "ptp").exists():
-        absent.add("containernetworking-plugins")
+    absent = missing()
     if absent:
         names = " ".join(sorted(absent))
         raise Missing(f"a node needs more: apt-get install --no-install-recommends {names}")
+
+
+def missing() -> set[str]:
+    """Packages of Debian whose programs are not here."""
+    absent = {package for program, package in NEEDED.items() if shutil.which(program) is None}
+    if not (containerd.PLUGINS / "ptp").exists():
+        absent.add("containernetworking-plugins")
+    return absent
 
 
 class Node:

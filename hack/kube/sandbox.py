@@ -19,6 +19,9 @@ from hack.kube import cgroups
 ADDRESS = "10.88.0.1"
 """Of the bridge inside: what the API server, the nodes and the name server listen on."""
 
+NEEDED = {"ip": "iproute2", "iptables": "iptables"}
+"""Program → package of Debian."""
+
 BRIDGE = "kube0"
 SERVICES = "10.96.0.0/16"
 
@@ -40,7 +43,7 @@ def check() -> None:
     """Raises Impossible."""
     if os.geteuid() != 0:
         raise Impossible("a cluster with a network of its own needs root: run this with sudo")
-    for program, package in (("ip", "iproute2"), ("iptables", "iptables")):
+    for program, package in NEEDED.items():
         if shutil.which(program) is None:
             raise Impossible(f"{program} is missing: apt-get install {package}")
 

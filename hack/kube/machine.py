@@ -1,0 +1,79 @@
+"""What this machine needs for clusters: root, Go, packages of the distribution.
+
+`python -m hack.kube prepare` installs the packages where apt-get is there and the caller is root,
+and builds the rest. Used by `make test-cluster`; everything else only says what is missing.
+"""
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from hack.image import worker
+from hack.kube import binary, node, sandbox
+
+_POLICY = Path("/usr/sbin/policy-rc.d")
+_PROGRAMS = {**sandbox.NEEDED, **node.NEEDED, "busybox": "busybox-static"}
+
+
+class Unfit(Exception):
+    """Clusters cannot run here and nothing that we may do helps; the text says what would."""
+
+
+def prepare() -> None:
+    """Everything is there when this returns. Raises Unfit, binary.NotBuilt or worker.NotBuilt."""
+    if os.geteuid() != 0:
+        raise Unfit("clusters need root, for networks of their own: run this with sudo")
+    if binary.built() is None and shutil.which("go") is None:
+        raise Unfit(f"Kubernetes {binary.version()} is built with Go: https://go.dev/doc/install")
+    packages = missing()
+    if packages:
+        _install(packages)
+    binary.ensure()
+    binary.pause()
+    worker.build()
+
+
+def missing() -> list[str]:
+    """Packages of Debian and Ubuntu whose programs are not here."""
+    absent = {package for program, package in _PROGRAMS.items() if shutil.which(program) is None}
+    return sorted(absent | node.missing())
+
+
+def _install(packages: list[str]) -> None:
+    if shutil.which("apt-get") is None:
+        raise Unfit(f"install what your distribution calls {', '.join(packages)}")
+    print(f"installing {' '.join(packages)}", file=sys.stderr, flush=True)
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    install = ["install", "--yes", "--no-install-recommends", *packages]
+    with _no_service_starts():
+        for arguments in (install, ["update"], install):  # lists may be absent or old
+            done = subprocess.run(
+                ["apt-get", "-qq", *arguments],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=sys.stderr,
+                check=False,
+            )
+            if arguments is install and done.returncode == 0:
+                break
+    left = missing()
+    if left:
+        raise Unfit(f"apt-get could not install {' '.join(left)}: see its output above")
+
+
+@contextlib.contextmanager
+def _no_service_starts() -> Iterator[None]:
+    """The package of containerd would start one for the whole machine (policy-rc.d(8))."""
+    if _POLICY.exists():
+        yield
+        return
+    _POLICY.write_text("#!/bin/sh\nexit 101\n")
+    _POLICY.chmod(0o755)
+    try:
+        yield
+    finally:
+        _POLICY.unlink()

@@ -1,0 +1,81 @@
+"""A node with containerd and a kubelet: Pods of the worker image, their logs, names and end."""
+
+import urllib.request
+from typing import Any
+
+import pytest
+from hack.image import worker
+
+from support import kube_cluster, waiting
+
+_SERVE = "echo serving; exec python3 -m http.server 8080"
+
+
+@pytest.fixture
+def web(kube: kube_cluster.Kube, namespace: str, real_node: str) -> str:
+    """A Pod `web` that serves HTTP, Ready, behind a Service `web`; the Pod's namespace."""
+    container = {
+        "name": "web",
+        "image": worker.name(),
+        "command": ["sh", "-c", _SERVE],
+        "readinessProbe": {"httpGet": {"port": 8080, "path": "/"}, "periodSeconds": 1},
+    }
+    pod = _object("Pod", spec={"containers": [container], "nodeName": real_node})
+    pod["spec"]["terminationGracePeriodSeconds"] = 1
+    service = _object(
+        "Service", spec={"selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": 8080}]}
+    )
+    kube.apply(pod, service, namespace=namespace)
+    kube.kubectl("wait", f"--namespace={namespace}", "--for=condition=Ready", "pod/web")
+    return namespace
+
+
+def _object(kind: str, *, spec: dict[str, Any]) -> dict[str, Any]:
+    metadata = {"name": "web", "labels": {"app": "web"}}
+    return {"apiVersion": "v1", "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def test_a_pod_has_logs_exec_and_exit_codes(kube: kube_cluster.Kube, web: str) -> None:
+    here = f"--namespace={web}"
+    assert "serving" in kube.kubectl("logs", here, "web")
+    assert kube.kubectl("exec", here, "web", "--", "sh", "-c", "kiln --version").startswith("kiln")
+    with pytest.raises(Exception, match="exit status 7"):
+        kube.kubectl("exec", here, "web", "--", "sh", "-c", "exit 7")
+
+
+def test_a_service_answers_under_its_name_inside_and_outside(
+    kube: kube_cluster.Kube, web: str
+) -> None:
+    url = f"http://web.{web}.svc/verify.py"
+
+    def outside() -> bool:
+        try:
+            with urllib.request.urlopen(url, timeout=5) as answer:
+                return b"import" in answer.read()
+        except OSError:  # refused until the endpoints are known
+            return False
+
+    assert waiting.wait_until(outside, what="the Service answers")
+    fetched = kube.kubectl("exec", f"--namespace={web}", "web", "--", "wget", "-q", "-O-", url)
+    assert "import" in fetched
+
+
+def test_a_deleted_pod_is_gone(kube: kube_cluster.Kube, web: str) -> None:
+    kube.kubectl("delete", f"--namespace={web}", "pod", "web")
+    assert kube.http.get(f"/api/v1/namespaces/{web}/pods/web").status == 404
+
+
+def test_an_image_that_does_not_exist_is_said_so(
+    kube: kube_cluster.Kube, namespace: str, real_node: str
+) -> None:
+    container = {"name": "web", "image": "localhost/nothing:1"}
+    pod = _object("Pod", spec={"containers": [container], "nodeName": real_node})
+    kube.apply(pod, namespace=namespace)
+
+    def reason() -> str | None:
+        status = kube.http.get(f"/api/v1/namespaces/{namespace}/pods/web").ok()["status"]
+        states = status.get("containerStatuses") or [{}]
+        found: str | None = states[0].get("state", {}).get("waiting", {}).get("reason")
+        return found if found != "ContainerCreating" else None
+
+    assert waiting.wait_until(reason, what="a reason") in ("ErrImagePull", "ImagePullBackOff")
