@@ -62,10 +62,12 @@ test-cluster: $(VENV)/.dev ## Conformance and end-to-end tests on the real Kuber
 		exit 0
 	}
 	rm -rf build/kube
+	failed=0
 	$(BIN)/python -m hack.kube run --logs build/kube/conformance -- \
-		$(BIN)/pytest --server real -n auto --maxprocesses 4 --dist worksteal tests/conformance
+		$(BIN)/pytest --server real -n auto --maxprocesses 4 --dist worksteal tests/conformance || failed=1
 	$(BIN)/python -m hack.kube run --logs build/kube/cluster --node --image "$$($(BIN)/python -m hack.image)" \
-		$(addprefix --crd ,$(wildcard src/kilnwork/api/crds/*.yaml)) -- $(BIN)/pytest --server real tests/cluster
+		$(addprefix --crd ,$(wildcard src/kilnwork/api/crds/*.yaml)) -- $(BIN)/pytest --server real tests/cluster || failed=1
+	exit $$failed
 
 cluster: $(VENV)/.dev ## A shell beside a real cluster with a kubelet, gone when you leave it (root, Go)
 	$(BIN)/python -m hack.kube prepare
