@@ -284,7 +284,8 @@ async def test_nobody_gets_in_without_a_credential(plane: cluster.ControlPlane) 
     async with served.http(plane, token=None) as nobody:
         for path in (CONFIG_MAPS, "/api", "/openapi/v3", "/v1/anything"):
             answer = await nobody.get(path)
-            assert (answer.status, answer.json["reason"]) == (401, "Unauthorized")
+            assert (answer.status, answer.json["reason"]) == (403, "Forbidden")
+            assert 'User "system:anonymous" cannot' in answer.message
         assert (await nobody.get("/healthz")).json == "ok"
         assert (await nobody.get("/version")).json["major"] == "1"
     async with served.http(plane, token="wrong") as stranger:

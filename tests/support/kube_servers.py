@@ -159,9 +159,9 @@ class Http:
         self._kept: http.client.HTTPSConnection | None = None
         self._server = server
         self._identity = identity
-        self._headers = dict(headers or {})
+        self.headers = dict(headers or {})
         if identity.token is not None:
-            self._headers.setdefault("Authorization", f"Bearer {identity.token}")
+            self.headers.setdefault("Authorization", f"Bearer {identity.token}")
         self._tls = ssl.create_default_context(cadata=server.ca)
         if identity.certificate is not None:
             self._tls.load_cert_chain(identity.certificate, identity.key)
@@ -184,7 +184,7 @@ class Http:
     def acting(self, **headers: str) -> "Http":
         """The same identity with more headers on each request, `_` in their names read as `-`."""
         more = {name.replace("_", "-"): value for name, value in headers.items()}
-        return Http(self._server, self._identity, headers={**self._headers, **more})
+        return Http(self._server, self._identity, headers={**self.headers, **more})
 
     def impersonating(self, user: str, *groups: str) -> "Impersonator":
         """The same identity, acting as somebody else."""
@@ -276,7 +276,7 @@ class Http:
         elif body is not None and not isinstance(body, bytes):
             data = json.dumps(body).encode()
         sent = {"Content-Type": "application/json"} if data is not None else {}
-        return target, data, {**sent, **self._headers, **(headers or {})}
+        return target, data, {**sent, **self.headers, **(headers or {})}
 
     def _once(
         self,

@@ -93,7 +93,7 @@ class _App:
             scope["kiln.user"] = authn.ANONYMOUS
             await (mounted.app if mounted is not None else _open_path)(scope, receive, send)
             return
-        user = await self._authenticate(scope)
+        user = await self._authenticate(scope, anonymous=mounted is None and self._kubernetes)
         if mounted is not None:
             scope["kiln.user"] = user
             await mounted.app(scope, receive, send)
@@ -117,9 +117,11 @@ class _App:
                 return mount
         return None
 
-    async def _authenticate(self, scope: requests.Scope) -> authn.User:
+    async def _authenticate(self, scope: requests.Scope, *, anonymous: bool) -> authn.User:
         certificate = scope.get("state", {}).get("peer_certificate")
         user = await self._parts.authenticator.authenticate(scope["headers"], certificate)
+        if user is None and anonymous and authn.bearer_token(scope["headers"]) is None:
+            user = authn.ANONYMOUS
         if user is None:
             raise statuses.unauthorized()
         return impersonation.acting(user, requests.headers(scope), self._parts.authorizer)

@@ -103,11 +103,11 @@ class WriteOptions:
         validation = query.text("fieldValidation")
         manager = query.text("fieldManager")
         wrong = []
-        if dry_run not in ("", "All"):
-            wrong.append(_unsupported("dryRun", f'[]string{{"{dry_run}"}}', ("All",)))
         if len(manager.encode()) > _MANAGER_BYTES:
             why = f"Too long: may not be more than {_MANAGER_BYTES} bytes"
             wrong.append(statuses.Cause("fieldManager", "FieldValueTooLong", why))
+        if dry_run not in ("", "All"):
+            wrong.append(_unsupported("dryRun", f'[]string{{"{dry_run}"}}', ("All",)))
         if validation not in _VALIDATIONS:
             wrong.append(_unsupported("fieldValidation", f'"{validation}"', _VALIDATIONS))
         if wrong:

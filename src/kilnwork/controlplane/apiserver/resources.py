@@ -62,7 +62,11 @@ class Resources:
         }
         nowhere = request.served.namespaced and not request.namespace
         misplaced = request.verb == "create" if request.name else request.verb in _NEED_A_NAME
-        if misplaced or (nowhere and request.verb in ("create", "deletecollection")):
+        if (
+            request.verb not in self._served.verbs
+            or misplaced
+            or (nowhere and request.verb in ("create", "deletecollection"))
+        ):
             custom = nowhere and self._served.custom
             raise statuses.NoPage if custom else statuses.method_not_allowed()
         await verbs[request.verb]()

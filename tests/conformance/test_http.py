@@ -1,0 +1,301 @@
+"""The HTTP around the objects: methods, media types, forms of answers, paths that lead nowhere."""
+
+import gzip
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from support import kube_servers
+
+CONFIG_MAPS = "/api/v1/namespaces/{}/configmaps"
+TASKS = "/apis/kilnwork.dev/v1alpha1/namespaces/{}/tasks"
+NOT_ALLOWED = "the server does not allow this method on the requested resource"
+NOT_FOUND = "the server could not find the requested resource"
+ROOT_CA = "kube-root-ca.crt"
+
+
+def status(code: int, reason: str, message: str, **more: Any) -> dict[str, Any]:
+    """A whole Status."""
+    found = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
+    return {**found, "message": message, "reason": reason, **more, "code": code}
+
+
+def test_an_object_that_is_not_there(admin: kube_servers.Http, namespace: str) -> None:
+    """The Status in its order of fields, with a line end."""
+    answer = admin.get(f"{CONFIG_MAPS.format(namespace)}/x")
+    assert answer.body == (
+        b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",'
+        b'"message":"configmaps \\"x\\" not found","reason":"NotFound",'
+        b'"details":{"name":"x","kind":"configmaps"},"code":404}\n'
+    )
+    custom = admin.get(f"{TASKS.format(namespace)}/x")
+    details = {"name": "x", "group": "kilnwork.dev", "kind": "tasks"}
+    message = 'tasks.kilnwork.dev "x" not found'
+    assert custom.json == status(404, "NotFound", message, details=details)
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "{}/" + ROOT_CA),
+        ("PUT", "{}"),
+        ("PATCH", "{}"),
+        ("OPTIONS", "{}"),
+        ("POST", "/api/v1/configmaps"),
+        ("DELETE", "/api/v1/configmaps"),
+        ("DELETE", "/api/v1/namespaces"),
+        ("PUT", "/api/v1/namespaces"),
+        ("POST", "{}/" + ROOT_CA + "/../../pods/x/log"),
+    ],
+)
+def test_methods_that_a_path_does_not_have(
+    admin: kube_servers.Http, namespace: str, method: str, path: str
+) -> None:
+    """405, with empty details."""
+    target = path.format(CONFIG_MAPS.format(namespace)).replace(f"{ROOT_CA}/../../", "../")
+    target = target.replace("configmaps/../", "")
+    body: Any = None if method in ("DELETE", "OPTIONS") else {}
+    answer = admin.send(method, target, body)
+    assert answer.json == status(405, "MethodNotAllowed", NOT_ALLOWED, details={})
+
+
+def test_head_is_no_way_to_read_objects(admin: kube_servers.Http, namespace: str) -> None:
+    """405 without a body, for lists, objects and what is not there."""
+    for path in ("", f"/{ROOT_CA}", "/x"):
+        answer = admin.send("HEAD", CONFIG_MAPS.format(namespace) + path)
+        assert (answer.status, answer.body) == (405, b"")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/api/v1/namespaces/{}/nothings",
+        "/api/v1/nothings",
+        "/api/v1/namespaces/{}/configmaps/" + ROOT_CA + "/status",
+        "/api/v1/namespaces/{}/configmaps/" + ROOT_CA + "/scale",
+        "/api/v1/configmaps/" + ROOT_CA,
+        "/api/v1/namespaces/{}/nodes",
+        "/api/v2",
+        "/apis/rbac.authorization.k8s.io/v1/nothings",
+    ],
+)
+def test_paths_of_no_resource(admin: kube_servers.Http, namespace: str, path: str) -> None:
+    """404 with empty details in groups that are built in."""
+    answer = admin.get(path.format(namespace))
+    assert answer.json == status(404, "NotFound", NOT_FOUND, details={})
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/nowhere",
+        "/apis/nope.example.com",
+        "/apis/nope.example.com/v1",
+        "/apis/nope.example.com/v1/things",
+        "/apis/nope.example.com/v1/namespaces/default/things/x",
+        "/apis/kilnwork.dev/v9/tasks",
+        "/apis/kilnwork.dev/v1alpha1/nothings",
+    ],
+)
+def test_paths_of_no_api(admin: kube_servers.Http, path: str) -> None:
+    """Plain text from the router, where no group claims the path."""
+    answer = admin.get(path)
+    assert (answer.status, answer.body) == (404, b"404 page not found\n")
+    assert answer.headers["Content-Type"] == "text/plain; charset=utf-8"
+
+
+@pytest.mark.parametrize("path", [CONFIG_MAPS, f"{CONFIG_MAPS}/{ROOT_CA}", f"{CONFIG_MAPS}/none"])
+def test_media_types_of_built_in_kinds(admin: kube_servers.Http, namespace: str, path: str) -> None:
+    """406 before anything else is looked at, in words of the router."""
+    answer = admin.get(path.format(namespace), headers={"Accept": "text/html"})
+    assert (answer.status, answer.reason) == (406, "NotAcceptable")
+    begin = "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml"
+    assert answer.message.startswith(begin)
+    assert answer.json["details"] == {}
+
+
+def test_media_types_of_custom_kinds(admin: kube_servers.Http, namespace: str) -> None:
+    """406 in words of the negotiation."""
+    answer = admin.get(TASKS.format(namespace), headers={"Accept": "text/html"})
+    assert (answer.status, answer.reason) == (406, "NotAcceptable")
+    assert answer.message.startswith(
+        "only the following media types are accepted: application/json, application/yaml"
+    )
+
+
+@pytest.mark.parametrize("form", ["as=Table;v=v9;g=meta.k8s.io", "as=Nothing;v=v1;g=meta.k8s.io"])
+def test_forms_that_nobody_knows(admin: kube_servers.Http, namespace: str, form: str) -> None:
+    """406, unless something else is taken too."""
+    path = CONFIG_MAPS.format(namespace)
+    answer = admin.get(path, headers={"Accept": f"application/json;{form}"})
+    assert answer.status == 406
+    assert answer.message.startswith("only the following media types are accepted: ")
+    both = admin.get(path, headers={"Accept": f"application/json;{form},application/json"})
+    assert both.ok()["kind"] == "ConfigMapList"
+
+
+@pytest.mark.parametrize(
+    ("accept", "media"),
+    [
+        ("", "application/json"),
+        ("*/*", "application/json"),
+        ("text/html,*/*", "application/json"),
+        ("application/yaml", "application/yaml"),
+        ("application/json;q=0.5,application/yaml", "application/yaml"),
+        ("application/json,application/yaml", "application/json"),
+    ],
+)
+@pytest.mark.parametrize("path", [f"{CONFIG_MAPS}/{ROOT_CA}", CONFIG_MAPS, f"{TASKS}/none"])
+def test_json_or_yaml(
+    admin: kube_servers.Http, namespace: str, path: str, accept: str, media: str
+) -> None:
+    """As the client likes, for objects, lists and refusals; the same document in both."""
+    answer = admin.get(path.format(namespace), headers={"Accept": accept})
+    assert answer.headers["Content-Type"] == media
+    expected = admin.get(path.format(namespace)).json
+    decoded = answer.json if media.endswith("json") else msgspec.yaml.decode(answer.body)
+    assert decoded == expected
+
+
+@pytest.mark.parametrize(
+    ("query", "agent", "indented"),
+    [
+        ({}, "kubectl/v1", False),
+        ({"pretty": "true"}, "kubectl/v1", True),
+        ({"pretty": "1"}, "kubectl/v1", True),
+        ({}, "curl/8.0", True),
+        ({}, "Mozilla/5.0 (X11)", True),
+        ({"pretty": "false"}, "curl/8.0", False),
+        ({"pretty": "no"}, "curl/8.0", False),
+    ],
+)
+def test_people_get_indented_json(
+    admin: kube_servers.Http, namespace: str, query: dict[str, str], agent: str, *, indented: bool
+) -> None:
+    """By `pretty`, else by the user agent; refusals too."""
+    for name in (ROOT_CA, "none"):
+        path = f"{CONFIG_MAPS.format(namespace)}/{name}"
+        answer = admin.get(path, headers={"User-Agent": agent}, **query)
+        assert answer.body.startswith(b'{\n  "' if indented else b'{"')
+
+
+def test_large_answers_are_compressed_for_who_takes_it(
+    admin: kube_servers.Http, namespace: str
+) -> None:
+    """From 128 KiB on."""
+    path = CONFIG_MAPS.format(namespace)
+    admin.post(path, {"metadata": {"name": "big"}, "data": {"a": "x" * 200_000}}).ok()
+    taken = {"Accept-Encoding": "gzip"}
+    for target in (path, f"{path}/big"):
+        answer = admin.get(target, headers=taken)
+        assert answer.headers["Content-Encoding"] == "gzip"
+        assert answer.headers["Vary"] == "Accept-Encoding"
+        assert json.loads(gzip.decompress(answer.body)) == admin.get(target).ok()
+    assert admin.get(f"{path}/{ROOT_CA}", headers=taken).headers["Content-Encoding"] is None
+
+
+def test_answers_are_not_to_be_cached(admin: kube_servers.Http, namespace: str) -> None:
+    """Every one says so."""
+    for name in (ROOT_CA, "none"):
+        answer = admin.get(f"{CONFIG_MAPS.format(namespace)}/{name}")
+        assert answer.headers["Cache-Control"] == "no-cache, private"
+
+
+def test_bodies_have_a_limit(admin: kube_servers.Http, namespace: str) -> None:
+    """3 MiB of request; what a kind allows is less."""
+    body = {"metadata": {"name": "big"}, "data": {"a": "x" * (4 << 20)}}
+    answer = admin.post(CONFIG_MAPS.format(namespace), body)
+    message = "Request entity too large: limit is 3145728"
+    assert answer.json == status(413, "RequestEntityTooLarge", message)
+
+
+@pytest.mark.parametrize(
+    ("verb", "kind"),
+    [("POST", "Create"), ("PUT", "Update"), ("PATCH", "Patch"), ("DELETE", "Delete")],
+)
+def test_options_of_writes(admin: kube_servers.Http, namespace: str, verb: str, kind: str) -> None:
+    """422 that names the options, and says every reason."""
+    path = CONFIG_MAPS.format(namespace) + ("" if verb == "POST" else f"/{ROOT_CA}")
+    headers = {"Content-Type": kube_servers.MERGE} if verb == "PATCH" else None
+    body = None if verb == "DELETE" else {"metadata": {"name": ROOT_CA}}
+    answer = admin.send(verb, path, body, headers=headers, dryRun="Some")
+    message = 'Unsupported value: []string{"Some"}: supported values: "All"'
+    cause = {"reason": "FieldValueNotSupported", "message": message, "field": "dryRun"}
+    assert answer.json == status(
+        422,
+        "Invalid",
+        f'{kind}Options.meta.k8s.io "" is invalid: dryRun: {message}',
+        details={"group": "meta.k8s.io", "kind": f"{kind}Options", "causes": [cause]},
+    )
+
+
+def test_all_that_is_wrong_with_options(admin: kube_servers.Http, namespace: str) -> None:
+    """In one answer."""
+    known = '"", "Ignore", "Strict", "Warn"'
+    query = {"dryRun": "Some", "fieldManager": "x" * 129, "fieldValidation": "Maybe"}
+    answer = admin.post(CONFIG_MAPS.format(namespace), {"metadata": {"name": "x"}}, **query)
+    assert [f"{c['field']}: {c['message']}" for c in answer.json["details"]["causes"]] == [
+        "fieldManager: Too long: may not be more than 128 bytes",
+        'dryRun: Unsupported value: []string{"Some"}: supported values: "All"',
+        f'fieldValidation: Unsupported value: "Maybe": supported values: {known}',
+    ]
+
+
+def test_health(server: kube_servers.Server) -> None:
+    """Anybody may ask how the server is."""
+    with server.bearer(None) as nobody:
+        for path in ("/healthz", "/readyz", "/livez"):
+            answer = nobody.get(path)
+            assert (answer.status, answer.body) == (200, b"ok")
+            assert answer.headers["Content-Type"] == "text/plain; charset=utf-8"
+        assert nobody.get("/version").ok()["major"] == "1"
+
+
+def test_an_unknown_token(server: kube_servers.Server) -> None:
+    """401, and nothing is said about why."""
+    with server.bearer("nonsense") as nobody:
+        answer = nobody.get("/api/v1/pods")
+        assert answer.json == status(401, "Unauthorized", "Unauthorized")
+
+
+def test_nobody(server: kube_servers.Server) -> None:
+    """Who shows nothing is `system:anonymous`, and may do nothing."""
+    with server.bearer(None) as nobody:
+        listed = nobody.get("/api/v1/namespaces/default/pods")
+        assert listed.json == status(
+            403,
+            "Forbidden",
+            'pods is forbidden: User "system:anonymous" cannot list resource "pods" in API group '
+            '"" in the namespace "default"',
+            details={"kind": "pods"},
+        )
+        assert nobody.get("/api").json == status(
+            403,
+            "Forbidden",
+            'forbidden: User "system:anonymous" cannot get path "/api"',
+            details={},
+        )
+
+
+def test_the_root_names_the_paths(admin: kube_servers.Http) -> None:
+    """For who looks around by hand."""
+    paths = admin.get("/").ok()["paths"]
+    wanted = {"/api", "/api/v1", "/apis", "/apis/", "/apis/rbac.authorization.k8s.io/v1"}
+    assert wanted | {"/healthz", "/openapi/v2", "/openapi/v3", "/version"} <= set(paths)
+    assert paths == sorted(paths)
+
+
+def test_one_connection_for_many_requests(admin: kube_servers.Http, namespace: str) -> None:
+    """Refusals do not close it either."""
+    connection = admin.connect()
+    try:
+        for path in (f"/{ROOT_CA}", "/none", "?limit=x", ""):
+            headers = dict(admin.headers)
+            connection.request("GET", CONFIG_MAPS.format(namespace) + path, headers=headers)
+            sock = connection.sock
+            assert connection.getresponse().read()
+            assert connection.sock is sock
+    finally:
+        connection.close()
