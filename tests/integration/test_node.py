@@ -274,12 +274,11 @@ async def test_a_program_that_does_not_exist(world: World) -> None:
     assert '"no-such-program": executable file not found in PATH' in ended["message"]
 
 
-async def test_two_containers_are_refused(world: World) -> None:
-    containers = [{"name": n, "image": "x", "command": ["true"]} for n in ("a", "b")]
-    await world.run("p", containers=containers)
+async def test_a_volume_that_the_node_does_not_offer_fails_the_pod(world: World) -> None:
+    await world.run("p", "true", volumes=[{"name": "v", "nfs": {"server": "s", "path": "/"}}])
     pod = await world.until("p", "Failed")
     assert pod["status"]["reason"] == statuses.UNSUPPORTED
-    assert "exactly one container" in pod["status"]["message"]
+    assert 'volume "v" is of type nfs' in pod["status"]["message"]
 
 
 async def test_a_killed_container_shows_its_signal(world: World) -> None:

@@ -1,4 +1,4 @@
-"""The local node: a virtual kubelet that runs one-container Pods as process groups, Linux only.
+"""Our node: a virtual kubelet that runs Pods as process groups, Linux only.
 
 `local.LocalNode` is what the server starts. It reaches the API server over HTTP only, and leaves
 the processes themselves to the *shim* (`shim`, a small process that outlives a SIGKILL of the

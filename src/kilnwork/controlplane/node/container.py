@@ -121,6 +121,16 @@ def log_path(record: Record) -> Path:
     return Path(record.folder) / f"{record.number}.log"
 
 
+def lost(record: Record, now: float) -> Record:
+    """What is to be taken for true of a container that no shim knows any more."""
+    return record._replace(
+        exit_code=UNKNOWN,
+        finished_at=now,
+        reason=UNSEEN,
+        message="the record of the container was lost",
+    )
+
+
 def boot_id() -> str:
     """Which boot of this machine this is; start times of another mean nothing."""
     return _BOOT.read_text().strip()

@@ -10,7 +10,7 @@ import logging
 import os
 import sys
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 from urllib import parse
@@ -19,13 +19,17 @@ from kilnwork.api import resource
 from kilnwork.controlplane.node import (
     account,
     container,
+    exec_link,
+    exec_paths,
     inputs,
     kubelet,
     pods,
+    preparing,
     reconciler,
     registration,
     shim,
     supervisor,
+    telling,
 )
 from kilnwork.kit import clock, coroutines
 from kilnwork.kube import cache, client, controller, events, manager, objects, queue, reflector
@@ -87,7 +91,8 @@ class LocalNode:
             on_opened=self._reconciler.on_opened,
             patience_s=settings.patience_s,
         )
-        app = kubelet.App(self._find_log, now=self._now)
+        self._streaming = exec_paths.Paths(self._find_running, shim=settings.run_dir / "shim.sock")
+        app = kubelet.App(self._find_log, streaming=self._streaming, now=self._now)
         self._server = kubelet.Server(
             app,
             address=settings.address,
@@ -116,14 +121,22 @@ class LocalNode:
         return self._server.port
 
     def _tools(self, kube: client.Client) -> reconciler.Tools:
+        known = facts(self._settings, kube.config.server)
+        shim_socket = self._settings.run_dir / "shim.sock"
+
+        async def run_inside(
+            container_id: str, argv: Sequence[str], timeout_s: float
+        ) -> tuple[int, bytes]:
+            return await exec_link.run(shim_socket, container_id, argv, timeout_s=timeout_s)
+
+        accounts = account.Accounts(kube, ca=self._settings.certificates.ca.read_bytes())
         return reconciler.Tools(
-            kube=kube,
             cache=self._cache,
             queue=self._queue,
             link=lambda: self._shim.link,
-            accounts=account.Accounts(kube, ca=self._settings.certificates.ca.read_bytes()),
-            recorder=self._recorder,
-            facts=facts(self._settings, kube.config.server),
+            run_inside=run_inside,
+            preparer=preparing.Preparer(kube, accounts, known, self._now),
+            teller=telling.Teller(kube, self._recorder, known.address, self._now),
             folder=self._pods,
             now=self._now,
         )
@@ -180,6 +193,7 @@ class LocalNode:
         await self._wait(lambda: not len(self._queue), STATUS_S)
         await self._manager.stop()
         await self._crew.stop()
+        await self._streaming.stop()
         await self._shim.stop(grace_s=0)
         await self._server.stop()
 
@@ -187,6 +201,7 @@ class LocalNode:
         """Stop at once and leave the containers to the shim, as if the process had been killed."""
         await self._crew.stop()
         await self._manager.stop()
+        await self._streaming.stop()
         await self._shim.detach()
         await self._server.stop()
 
@@ -213,6 +228,20 @@ class LocalNode:
                 return kubelet.Problem(400, f"previous terminated {what} not found")
             return kubelet.Problem(400, f"{what} is waiting to start: {record}")
         return kubelet.Log(container.log_path(record), more)
+
+    def _find_running(
+        self, namespace: str, pod: str, name: str
+    ) -> exec_paths.Found | exec_paths.Missing:
+        """Where exec goes; without a `name`, any container of the Pod: all are at one address."""
+        found = self._cache.get((namespace, pod))
+        if found is None:
+            return exec_paths.Missing(404, "pod does not exist")
+        names = [name] if name else [c.name for c in found.spec.containers]
+        for wanted in names:
+            start = self._reconciler.container_log((namespace, pod), wanted, previous=False)
+            if start is not None and isinstance(start[0], container.Record) and start[1]():
+                return exec_paths.Found(start[0], self._settings.address)
+        return exec_paths.Missing(500, f'container not found ("{name or names[0]}")')
 
 
 def facts(settings: Settings, server: str) -> inputs.Facts:

@@ -79,8 +79,81 @@ class VolumeMount(_Struct, frozen=True):
     sub_path_expr: str = ""
 
 
+class ExecAction(_Struct, frozen=True):
+    """ExecAction."""
+
+    command: tuple[str, ...] | None = None
+
+
+class HttpHeader(_Struct, frozen=True):
+    """HTTPHeader."""
+
+    name: str
+    value: str = ""
+
+
+class HttpAction(_Struct, frozen=True):
+    """HTTPGetAction. `port`: a number, or the name of a port of the container."""
+
+    port: int | str
+    path: str | None = None
+    host: str = ""
+    scheme: str = "HTTP"
+    http_headers: tuple[HttpHeader, ...] | None = None
+
+
+class TcpAction(_Struct, frozen=True):
+    """TCPSocketAction."""
+
+    port: int | str
+    host: str = ""
+
+
+class SleepAction(_Struct, frozen=True):
+    """SleepAction."""
+
+    seconds: float = 0.0
+
+
+class Handler(_Struct, frozen=True):
+    """LifecycleHandler."""
+
+    exec: ExecAction | None = None
+    http_get: HttpAction | None = None
+    sleep: SleepAction | None = None
+
+
+class Lifecycle(_Struct, frozen=True):
+    """Lifecycle."""
+
+    post_start: Handler | None = None
+    pre_stop: Handler | None = None
+
+
+class Probe(_Struct, frozen=True):
+    """Probe; times are seconds. The defaults are those of the API server, 0 means the default."""
+
+    exec: ExecAction | None = None
+    http_get: HttpAction | None = None
+    tcp_socket: TcpAction | None = None
+    grpc: dict[str, Any] | None = None
+    initial_delay_seconds: int = 0
+    timeout_seconds: int = 1
+    period_seconds: int = 10
+    success_threshold: int = 1
+    failure_threshold: int = 3
+    termination_grace_period_seconds: int | None = None
+
+
+class Port(_Struct, frozen=True):
+    """ContainerPort."""
+
+    container_port: int
+    name: str = ""
+
+
 class Container(_Struct, frozen=True):
-    """Container."""
+    """Container. `restart_policy` is given for init containers only: Always makes a sidecar."""
 
     name: str
     image: str = ""
@@ -91,6 +164,17 @@ class Container(_Struct, frozen=True):
     working_dir: str = ""
     volume_mounts: tuple[VolumeMount, ...] | None = None
     resources: dict[str, Any] | None = None
+    ports: tuple[Port, ...] | None = None
+    lifecycle: Lifecycle | None = None
+    startup_probe: Probe | None = None
+    readiness_probe: Probe | None = None
+    liveness_probe: Probe | None = None
+    restart_policy: str = ""
+
+    @property
+    def sidecar(self) -> bool:
+        """True for an init container that runs beside the others (KEP-753)."""
+        return self.restart_policy == "Always"
 
     @property
     def limits(self) -> dict[str, str]:
@@ -155,13 +239,15 @@ class PodSpec(_Struct, frozen=True):
     """PodSpec. A volume is a JSON object: `name` and the one source it has."""
 
     containers: tuple[Container, ...] = ()
-    init_containers: tuple[Any, ...] | None = None
+    init_containers: tuple[Container, ...] | None = None
     volumes: tuple[dict[str, Any], ...] | None = None
     node_name: str = ""
     restart_policy: str = "Always"
     service_account_name: str = ""
     automount_service_account_token: bool | None = None
     termination_grace_period_seconds: int | None = None
+    active_deadline_seconds: int | None = None
+    readiness_gates: tuple[dict[str, Any], ...] | None = None
 
 
 class Pod(_Struct, frozen=True):
@@ -172,14 +258,24 @@ class Pod(_Struct, frozen=True):
     status: dict[str, Any] = msgspec.field(default_factory=dict)
 
     @property
-    def container(self) -> Container:
-        """The one container; check with `recipe.refusal` first."""
-        return self.spec.containers[0]
+    def init_containers(self) -> tuple[Container, ...]:
+        """What runs before the others, sidecars among them."""
+        return self.spec.init_containers or ()
 
     @property
     def all_containers(self) -> tuple[Container, ...]:
-        """Every container."""
-        return self.spec.containers
+        """Every container, in the order of starting."""
+        return (*self.init_containers, *self.spec.containers)
+
+    def container(self, name: str) -> Container | None:
+        """The container of that name."""
+        return next((c for c in self.all_containers if c.name == name), None)
+
+    def shown(self, name: str) -> dict[str, Any]:
+        """What the object's status says of a container; empty if nothing."""
+        both = ("initContainerStatuses", "containerStatuses")
+        known = (s for field in both for s in self.status.get(field) or ())
+        return next((s for s in known if s.get("name") == name), {})
 
     def mounts(self, path: str) -> bool:
         """True if every container has a mount of its own there."""

@@ -7,7 +7,6 @@ makes the Pod fail, it is never followed.
 """
 
 import re
-import types
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -27,39 +26,28 @@ _UID = re.compile(r"[a-z0-9-]{1,64}")
 class Link(NamedTuple):
     """A mount: what is found at `path` (relative to the container's root).
 
-    `sub` is relative to the volume. An empty `volume` means the service account's files.
+    `sub` is relative to the volume, and made if `makes`. An empty `volume` means the service
+    account's files. `host`: the folder or file of the machine that the volume is, if it is one.
     """
 
     path: str
     volume: str
-    sub: str
+    sub: str = ""
+    makes: bool = False
+    host: str = ""
 
 
 class Recipe(NamedTuple):
-    """Everything to start one container. `volumes` are those of the whole Pod."""
+    """Everything to start one container."""
 
     argv: list[str]
     env: dict[str, str]
     cwd: str
-    volumes: tuple[sources.Volume, ...]
     links: tuple[Link, ...]
-
-
-class Needs(NamedTuple):
-    """What a recipe is made of besides the Pod."""
-
-    found: inputs.Found
-    facts: inputs.Facts
-    tokens: inputs.Tokens = types.MappingProxyType({})
 
 
 def refusal(pod: pods.Pod) -> str:
     """Why this node cannot run the Pod whatever happens; empty if it can."""
-    spec = pod.spec
-    if len(spec.containers) != 1 or spec.init_containers:
-        more = " and init containers" if spec.init_containers else ""
-        count = len(spec.containers)
-        return f"the local node runs Pods with exactly one container; this one has {count}{more}"
     if not _UID.fullmatch(pod.metadata.uid):
         return f'"{pod.metadata.uid}" is not a valid uid'
     try:
@@ -68,13 +56,23 @@ def refusal(pod: pods.Pod) -> str:
             if not _LABEL.fullmatch(container.name):
                 return f'"{container.name}" is not a valid container name'
             tuple(_links(pod, container, {}, implicit=False))
+            _check_probes(container)
     except errors.Unsupported as error:
         return str(error)
     return ""
 
 
-def wanted(pod: pods.Pod, container: pods.Container) -> list[inputs.Want]:
-    """The Secrets and ConfigMaps that the container's environment and the volumes name."""
+def _check_probes(container: pods.Container) -> None:
+    both = (container.startup_probe, container.readiness_probe, container.liveness_probe)
+    if any(probe is not None and probe.grpc is not None for probe in both):
+        raise errors.Unsupported(
+            f'container "{container.name}" has a grpc probe; this node offers exec, httpGet and '
+            "tcpSocket"
+        )
+
+
+def wanted(container: pods.Container) -> list[inputs.Want]:
+    """The Secrets and ConfigMaps that the container's environment names."""
     found: list[inputs.Want] = []
     for source in container.env_from or ():
         if source.secret_ref is not None:
@@ -85,17 +83,22 @@ def wanted(pod: pods.Pod, container: pods.Container) -> list[inputs.Want]:
             found.append(inputs.Want("ConfigMap", name, optional))
     keys = (_key_reference(variable) for variable in container.env or ())
     found += [inputs.Want(k[0], k[1].name, bool(k[1].optional)) for k in keys if k is not None]
-    return found + list(sources.wanted(pod))
+    return found
 
 
-def make(pod: pods.Pod, container: pods.Container, needs: Needs, *, root: Path) -> Recipe:
+def make(
+    pod: pods.Pod,
+    container: pods.Container,
+    *,
+    found: inputs.Found,
+    facts: inputs.Facts,
+    root: Path,
+) -> Recipe:
     """The recipe of a container whose mounts are under `root`.
 
     Raises `NotYet` for what is missing and may come, `Unsupported` for what never can work.
     """
-    context = sources.Context(pod, needs.found, needs.tokens, needs.facts)
-    volumes = tuple(sources.volume(v, context) for v in pod.spec.volumes or ())
-    env = _environment(pod, container, needs)
+    env = _environment(pod, container, found, facts=facts)
     env[SANDBOX] = str(root)
     if not container.command:
         raise errors.NotYet(
@@ -107,9 +110,8 @@ def make(pod: pods.Pod, container: pods.Container, needs: Needs, *, root: Path) 
     return Recipe(
         argv=[expansion.expand(word, env) for word in command],
         env=env,
-        cwd=container.working_dir or needs.facts.workdir,
-        volumes=volumes,
-        links=tuple(_links(pod, container, env, implicit=needs.facts.mounts_accounts)),
+        cwd=container.working_dir or facts.workdir,
+        links=tuple(_links(pod, container, env, implicit=facts.mounts_accounts)),
     )
 
 
@@ -121,14 +123,26 @@ def uses_account(pod: pods.Pod, *, mounts_accounts: bool) -> bool:
 # Environment
 
 
-def _environment(pod: pods.Pod, container: pods.Container, needs: Needs) -> dict[str, str]:
-    env = {**needs.facts.env, "HOSTNAME": pod.metadata.name}
+class _Context(NamedTuple):
+    """What the variables of one container are made of."""
+
+    pod: pods.Pod
+    container: pods.Container
+    found: inputs.Found
+    facts: inputs.Facts
+
+
+def _environment(
+    pod: pods.Pod, container: pods.Container, found: inputs.Found, *, facts: inputs.Facts
+) -> dict[str, str]:
+    env = {**facts.env, "HOSTNAME": pod.metadata.name}
     if pod.uses_account:
-        env.update(needs.facts.service_env)
+        env.update(facts.service_env)
     for source in container.env_from or ():
-        env.update(_whole_object(source, needs.found))
+        env.update(_whole_object(source, found))
+    context = _Context(pod, container, found, facts)
     for variable in container.env or ():
-        value = _value(variable, pod=pod, container=container, needs=needs, env=env)
+        value = _value(variable, context, env)
         if value is not None and _usable(variable.name):
             env[variable.name] = value
     return env
@@ -159,32 +173,25 @@ def _key_reference(variable: pods.EnvVar) -> tuple[inputs.Kind, pods.KeyReferenc
     return None
 
 
-def _value(
-    variable: pods.EnvVar,
-    *,
-    pod: pods.Pod,
-    container: pods.Container,
-    needs: Needs,
-    env: Mapping[str, str],
-) -> str | None:
+def _value(variable: pods.EnvVar, context: _Context, env: Mapping[str, str]) -> str | None:
     """The value of a variable; None for an optional one whose source is not there."""
     source = variable.value_from
     if source is None:
         return expansion.expand(variable.value or "", env)
     if source.field_ref is not None:
-        return fields.field(source.field_ref.field_path, pod, needs.facts)
+        return fields.field(source.field_ref.field_path, context.pod, context.facts)
     if source.resource_field_ref is not None:
-        return fields.resource(source.resource_field_ref, container, needs.facts)
+        return fields.resource(source.resource_field_ref, context.container, context.facts)
     named = _key_reference(variable)
     if named is None:
         raise errors.NotYet(f"the source of variable {variable.name} is not supported here")
     kind, reference = named
-    data = sources.read(kind, reference.name, needs.found, optional=bool(reference.optional))
+    data = sources.read(kind, reference.name, context.found, optional=bool(reference.optional))
     if data is not None and reference.key in data:
         return _text(data[reference.key])
     if reference.optional:
         return None
-    where = f"{kind} {pod.metadata.namespace}/{reference.name}"
+    where = f"{kind} {context.pod.metadata.namespace}/{reference.name}"
     raise errors.NotYet(f"couldn't find key {reference.key} in {where}")
 
 
@@ -200,7 +207,7 @@ def _links(
     pod: pods.Pod, container: pods.Container, env: Mapping[str, str], *, implicit: bool
 ) -> Iterator[Link]:
     """All mounts, outer ones first. `implicit`: see `inputs.Facts.mounts_accounts`."""
-    known = {str(volume.get("name")) for volume in pod.spec.volumes or ()}
+    known = {str(volume.get("name")): volume for volume in pod.spec.volumes or ()}
     mounts: dict[str, Link] = {}
     for mount in container.volume_mounts or ():
         if mount.name not in known:
@@ -209,8 +216,15 @@ def _links(
         path = sources.inside(mount.mount_path.lstrip("/"))
         if path in mounts:
             raise errors.Unsupported(f'mountPath "{mount.mount_path}" is used twice')
-        mounts[path] = Link(path, mount.name, sources.inside(sub) if sub else "")
+        host = sources.host_path(known[mount.name])
+        mounts[path] = Link(
+            path,
+            mount.name,
+            sources.inside(sub) if sub else "",
+            makes=sources.keeps(known[mount.name]),
+            host=host.path if host is not None else "",
+        )
     account = ACCOUNT_PATH.lstrip("/")
     if account not in mounts and uses_account(pod, mounts_accounts=implicit):
-        mounts[account] = Link(account, "", "")
+        mounts[account] = Link(account, "")
     yield from (mounts[path] for path in sorted(mounts))

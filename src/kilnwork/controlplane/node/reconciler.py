@@ -1,34 +1,33 @@
 """Makes the processes of each Pod as its object says, and its status as the processes are.
 
-The shell round `lifecycle` (what to do), `recipe` (how to start) and `statuses` (what to write): it
-reads the cache, asks the shim, writes files and patches. Called with a key by a `kube.controller`;
-repeatable at any time. `local` puts it together.
+The shell round `lifecycle` (what to do), `preparing` (how to start) and `statuses` (what to write):
+it reads the cache, asks the shim and patches. Called with a key by a `kube.controller`; repeatable
+at any time. `local` puts it together.
 """
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from kilnwork.api import meta, resource
 from kilnwork.controlplane.node import (
-    account,
     container,
     cri_log,
     errors,
-    inputs,
+    held,
+    hooks,
     lifecycle,
     pods,
-    recipe,
+    preparing,
+    probing,
     shim_link,
-    sources,
-    statuses,
+    telling,
     volumes,
 )
-from kilnwork.kit import clock
-from kilnwork.kube import cache, client, events, objects, queue
+from kilnwork.kit import clock, coroutines
+from kilnwork.kube import cache, objects, queue
 from kilnwork.kube import errors as kube_errors
 
 log = logging.getLogger(__name__)
@@ -36,43 +35,19 @@ log = logging.getLogger(__name__)
 NOT_YET_S = 0.5
 """How soon to look again for what a container waits for; nothing tells us when it appears."""
 
-TOKEN_AGAIN_S = 30.0
-_NEVER_S = 365 * 86_400.0
-
-_RESOURCES = {"Secret": resource.SECRETS, "ConfigMap": resource.CONFIG_MAPS}
-
-
-_UNKNOWN = lifecycle.View()
 _CREATING = "ContainerCreating"
-
-
-@dataclass(slots=True)
-class Held:
-    """One Pod (by uid) that has something on this node, and what was last written about it.
-
-    `key` is ("", uid) while its object has not been seen. `renew_at` is monotonic.
-    """
-
-    uid: str
-    key: objects.Key
-    folder: volumes.PodFolder
-    view: lifecycle.View = _UNKNOWN
-    written: dict[str, Any] | None = None
-    refusal: str = ""
-    renew_at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tools:
     """What the reconciler works with. `link` raises `ShimAway` while there is none."""
 
-    kube: client.Client
     cache: cache.Cache[pods.Pod]
     queue: queue.WorkQueue
     link: Callable[[], shim_link.Link]
-    accounts: account.Accounts
-    recorder: events.Recorder
-    facts: inputs.Facts
+    run_inside: probing.RunInside
+    preparer: preparing.Preparer
+    teller: telling.Teller
     folder: Path
     now: clock.Clock
 
@@ -82,38 +57,52 @@ class Reconciler:
 
     def __init__(self, tools: Tools) -> None:
         self._tools = tools
-        self._held: dict[str, Held] = {}
+        self._held: dict[str, held.Held] = {}
         self._early: dict[str, container.Record] = {}
         self._leaving_s: float | None = None
+        self._crew = coroutines.Crew("container hooks")
+        self._probers = probing.Probers(
+            tools.run_inside, self._on_probed, address=tools.teller.address, now=tools.now
+        )
+        self._hooks = hooks.Hooks(tools.run_inside, self._probers)
+        self._tell = tools.teller
+
+    async def stop(self) -> None:
+        """Probe nothing any more; containers stay as they are."""
+        await self._probers.stop()
+        await self._crew.stop()
 
     # What is heard
 
     def on_opened(self, known: list[container.Record]) -> None:
         """A shim was found or started: these are the containers it knows."""
-        by_uid: dict[str, list[container.Record]] = {}
+        by_name: dict[tuple[str, str], list[container.Record]] = {}
         for record in sorted(known, key=lambda r: r.number):
-            by_uid.setdefault(record.id.split("/")[0], []).append(record)
-        for uid, records in by_uid.items():
-            held = self._held.get(uid) or self._new(uid, self._key(uid))
+            by_name.setdefault(_name(record), []).append(record)
+        for (uid, name), records in by_name.items():
+            of = self._held.get(uid) or self._new(uid, self._key(uid))
             before = records[-2] if len(records) > 1 else None
-            self._update(held, records[-1], before=before)
-        for uid in self._held.keys() - by_uid.keys():
-            held = self._held[uid]
-            if held.view.last is not None and held.view.running:
-                self._update(held, _lost(held.view.last, self._tools.now.wall()))
+            self._update(of, name, records[-1], before=before)
+        for of in self._held.values():
+            for name, view in of.views.items():
+                if view.running and view.last is not None and (of.uid, name) not in by_name:
+                    lost = container.lost(view.last, self._tools.now.wall())
+                    self._update(of, name, lost)
 
     def on_ended(self, record: container.Record) -> None:
         """The shim reports the end of a container."""
-        held = self._held.get(record.id.split("/")[0])
-        if held is None or held.view.last is None or held.view.last.id != record.id:
+        uid, name = _name(record)
+        of = self._held.get(uid)
+        last = of.view(name).last if of is not None else None
+        if of is None or last is None or last.id != record.id:
             self._early[record.id] = record  # its start has not been answered yet
             return
-        self._update(held, record)
+        self._update(of, name, record)
 
     def on_change(self, key: objects.Key, _: pods.Pod | None, new: pods.Pod | None) -> None:
         """A Pod object changed, or was found in the first list."""
-        if new is not None and (held := self._held.get(new.metadata.uid)) is not None:
-            held.key = key
+        if new is not None and (of := self._held.get(new.metadata.uid)) is not None:
+            of.key = key
         self._tools.queue.add(key)
 
     def _key(self, uid: str) -> objects.Key:
@@ -121,25 +110,58 @@ class Reconciler:
         return next(known, ("", uid))
 
     def _update(
-        self, held: Held, record: container.Record, *, before: container.Record | None = None
+        self,
+        of: held.Held,
+        name: str,
+        record: container.Record,
+        *,
+        before: container.Record | None = None,
     ) -> None:
-        was_running = held.view.last is None or held.view.running
-        view = held.view._replace(last=record, before=before or held.view.before)
+        view = of.view(name)
+        was_running = view.last is None or view.running
+        view = view._replace(last=record, before=before or view.before)
         if was_running and record.exit_code is not None:
             view = lifecycle.ended(view, record, now=self._tools.now.monotonic())
-        held.view = view
-        self._tools.queue.add(held.key)
+            self._probers.drop(record.id)
+        of.views[name] = view
+        self._tools.queue.add(of.key)
 
-    def _new(self, uid: str, key: objects.Key) -> Held:
-        held = self._held[uid] = Held(uid, key, volumes.PodFolder(self._tools.folder, uid))
-        return held
+    def _on_probed(self, record: container.Record, finding: probing.Finding) -> None:
+        """A probe of a container has something to tell."""
+        uid, name = _name(record)
+        of = self._held.get(uid)
+        if of is None or of.view(name).last != record:
+            return
+        pod = self._tools.cache.get(of.key)
+        if finding.message and pod is not None:
+            self._tell.warn(pod, "Unhealthy", finding.message)
+        match finding.kind, finding.healthy:
+            case ("Startup", True):
+                of.change(name, started=True)
+            case ("Readiness", bool()):
+                of.change(name, ready=finding.healthy)
+            case ("Startup" | "Liveness", False):
+                of.change(name, failing=True)
+                if pod is not None:
+                    text = (
+                        f"Container {name} failed {finding.kind.lower()} probe, will be restarted"
+                    )
+                    self._tell.normal(pod, "Killing", text)
+            case _:
+                return
+        self._tools.queue.add(of.key)
+
+    def _new(self, uid: str, key: objects.Key) -> held.Held:
+        made = held.Held(uid, key, volumes.PodFolder(self._tools.folder, uid))
+        self._held[uid] = made
+        return made
 
     # What is asked
 
     @property
     def running(self) -> int:
         """How many containers run."""
-        return sum(held.view.running for held in self._held.values())
+        return sum(of.running for of in self._held.values())
 
     def container_log(
         self, key: objects.Key, name: str, *, previous: bool
@@ -149,17 +171,17 @@ class Reconciler:
         If there was no such start, a text instead: why the container waits, empty for `previous`.
         """
         pod = self._tools.cache.get(key)
-        if pod is None or all(c.name != name for c in pod.spec.containers):
+        if pod is None or pod.container(name) is None:
             return None
-        held = self._held.get(pod.metadata.uid)
-        if held is None:
+        of = self._held.get(pod.metadata.uid)
+        if of is None:
             return _CREATING, lambda: False
         if previous:
-            return held.view.before or "", lambda: False
-        record = held.view.last
+            return of.view(name).before or "", lambda: False
+        record = of.view(name).last
         if record is None:
-            return held.view.reason or _CREATING, lambda: False
-        return record, lambda: held.view.running and held.view.last == record
+            return of.view(name).reason or _CREATING, lambda: False
+        return record, lambda: of.view(name).running and of.view(name).last == record
 
     def leave(self, grace_s: float) -> None:
         """Start nothing any more and end what runs, each with at most this grace."""
@@ -168,8 +190,8 @@ class Reconciler:
 
     def look_at_all(self) -> None:
         """Reconcile every Pod that has something here."""
-        for held in self._held.values():
-            self._tools.queue.add(held.key)
+        for of in self._held.values():
+            self._tools.queue.add(of.key)
 
     def clean(self, uids: Collection[str]) -> None:
         """Remove the folders of Pods that are neither in `uids` nor held."""
@@ -183,146 +205,161 @@ class Reconciler:
         """Bring one Pod a step further; gives when to look again."""
         pod = self._tools.cache.get(key)
         uid = pod.metadata.uid if pod is not None else ""
-        for held in [h for h in self._held.values() if h.key == key and h.uid != uid]:
-            await self._end_orphan(held)
+        for of in [h for h in self._held.values() if h.key == key and h.uid != uid]:
+            await self._end_orphan(of)
         if pod is None:
             return None
-        held = self._held.get(uid) or self._new(uid, key)
-        held.key = key
-        decision = lifecycle.decide(
-            pod, held.view, now=self._tools.now.monotonic(), leaving_s=self._leaving_s
-        )
-        again_s = await self._carry_out(decision, pod, held)
-        await self._write_status(pod, held)
-        if isinstance(decision, lifecycle.Remove):
-            await self._remove(pod)
-        return again_s
+        of = self._held.get(uid) or self._new(uid, key)
+        of.key = key
+        self._recall(pod, of)
+        now = lifecycle.Moment(self._tools.now.monotonic(), self._tools.now.wall(), self._leaving_s)
+        decided = lifecycle.decide(pod, of.views, now)
+        looks = [await self._carry_out(decision, pod, of) for decision in decided]
+        looks.append(await self._tend(pod, of))
+        left_s = lifecycle.deadline_left_s(pod, now.wall)
+        looks.append(left_s if left_s is not None and left_s > 0 else None)
+        await self._tell.write_status(pod, of, leaving=self._leaving_s is not None)
+        if lifecycle.Remove() in decided:
+            await self._tell.remove(pod)
+        return min((max(0.0, look) for look in looks if look is not None), default=None)
+
+    def _recall(self, pod: pods.Pod, of: held.Held) -> None:
+        """Take over what the status says of starts that no shim remembers, once."""
+        if of.recalled:
+            return
+        of.recalled = True
+        for name in (c.name for c in pod.all_containers):
+            if of.view(name).last is None:
+                record = lifecycle.recall(pod, name, wall=self._tools.now.wall())
+                if record is not None:
+                    folder = str(of.folder.container(name))
+                    of.change(name, last=record._replace(folder=folder))
 
     async def _carry_out(
-        self, decision: lifecycle.Decision, pod: pods.Pod, held: Held
+        self, decision: lifecycle.Decision, pod: pods.Pod, of: held.Held
     ) -> float | None:
         match decision:
             case lifecycle.Refuse(message):
-                self._refuse(pod, held, message)
-            case lifecycle.Start(number):
-                return await self._start(pod, held, number)
-            case lifecycle.Wait(seconds):
-                name = f"{pod.container.name} in pod {_key_text(held.key)}"
-                text = f"Back-off restarting failed container {name}({held.uid})"
-                self._emit(pod, events.WARNING, "BackOff", text)
+                self._tell.refuse(pod, of, message)
+            case lifecycle.Start(name, number):
+                return await self._start(pod, of, name, number=number)
+            case lifecycle.Wait(name, seconds):
+                where = f"{name} in pod {_key_text(of.key)}"
+                text = f"Back-off restarting failed container {where}({of.uid})"
+                self._tell.warn(pod, "BackOff", text)
                 return seconds
-            case lifecycle.Stop(grace_s):
-                await self._stop(held, grace_s)
-            case lifecycle.Rest() if held.view.running and self._renews(pod):
-                return await self._renew(pod, held)
+            case lifecycle.Stop(name, grace_s):
+                await self._stop(pod, of, name, grace_s=grace_s)
             case _:
                 pass
         return None
 
-    async def _start(self, pod: pods.Pod, held: Held, number: int) -> float | None:
+    async def _start(self, pod: pods.Pod, of: held.Held, name: str, *, number: int) -> float | None:
+        wanted = pod.container(name)
+        assert wanted is not None  # noqa: S101 - decided from this very Pod
         try:
-            order = await self._prepare(pod, held, number)
+            order = await self._tools.preparer.order(pod, wanted, of, number=number)
         except errors.NotYet as error:
-            self._not_yet(pod, held, reason=error.reason, message=str(error))
+            self._tell.not_yet(pod, of, name, error)
             return NOT_YET_S
         except errors.Unsupported as error:
-            self._refuse(pod, held, str(error))
+            self._tell.refuse(pod, of, str(error))
             return None
         except OSError as error:
-            self._not_yet(pod, held, reason="CreateContainerError", message=str(error))
+            why = errors.NotYet(str(error), reason="CreateContainerError")
+            self._tell.not_yet(pod, of, name, why)
             return NOT_YET_S
         record = await self._tools.link().start(order)
         record = self._early.pop(record.id, record)
-        older = held.view.before
-        held.view = held.view._replace(
-            last=record, before=held.view.last, reason="", message="", stop_s=None
+        older, last = of.view(name).before, of.view(name).last
+        row, start_at = of.view(name).row, of.view(name).start_at
+        of.views[name] = lifecycle.View(
+            last=record,
+            before=last,
+            row=row,
+            start_at=start_at,
+            started=wanted.startup_probe is None,
+            ready=wanted.readiness_probe is None,
         )
         if older is not None:
             await self._forget(older)
         if record.exit_code is None:
-            return 0.0 if self._renews(pod) else None
-        held.view = lifecycle.ended(held.view, record, now=self._tools.now.monotonic())
+            if hooks.has_post_start(wanted):
+                work = self._after_start(pod, of, wanted, record)
+                self._crew.start(f"postStart {record.id}", work)
+            return None
+        view = of.view(name)
+        of.views[name] = lifecycle.ended(view, record, now=self._tools.now.monotonic())
         if record.reason:
-            self._emit(pod, events.WARNING, "Failed", f"Error: {record.message}")
+            self._tell.warn(pod, "Failed", f"Error: {record.message}")
         return 0.0
 
-    async def _prepare(self, pod: pods.Pod, held: Held, number: int) -> container.Order:
-        """Everything on disk that the container needs, and the order to start it."""
-        needs = await self._needs(pod, recipe.wanted(pod, pod.container), held)
-        name = pod.container.name
-        done = recipe.make(pod, pod.container, needs, root=held.folder.root(name))
-        held.folder.prepare(name, done)
-        return container.Order(
-            id=f"{held.uid}/{pod.container.name}/{number}",
-            argv=done.argv,
-            env=done.env,
-            cwd=done.cwd,
-            folder=str(held.folder.container(pod.container.name)),
-        )
+    async def _after_start(
+        self, pod: pods.Pod, of: held.Held, wanted: pods.Container, record: container.Record
+    ) -> None:
+        why = await self._hooks.post_start(wanted, record)
+        if why:
+            self._tell.warn(pod, "FailedPostStartHook", f"PostStartHook failed: {why}")
+            if of.view(wanted.name).last == record:
+                of.change(wanted.name, failing=True)
+                self._tools.queue.add(of.key)
 
-    async def _needs(self, pod: pods.Pod, wants: Iterable[inputs.Want], held: Held) -> recipe.Needs:
-        """Objects and fresh tokens; the account's files are written here."""
-        found = await self._find(wants, pod.metadata.namespace)
-        tokens, soonest_s = {}, _NEVER_S
-        for want in dict.fromkeys(sources.tokens(pod)):
-            tokens[want], renew_s = await self._tools.accounts.token(pod, want)
-            soonest_s = min(soonest_s, renew_s)
-        if self._gives_account(pod):
-            renew_s = await self._tools.accounts.write(pod, held.folder)
-            soonest_s = min(soonest_s, renew_s)
-        held.renew_at = self._tools.now.monotonic() + soonest_s
-        return recipe.Needs(found, self._tools.facts, tokens)
-
-    def _gives_account(self, pod: pods.Pod) -> bool:
-        return recipe.uses_account(pod, mounts_accounts=self._tools.facts.mounts_accounts)
-
-    def _renews(self, pod: pods.Pod) -> bool:
-        """True if something in its volumes ends with time."""
-        return self._gives_account(pod) or any(True for _ in sources.tokens(pod))
-
-    async def _find(self, wants: Iterable[inputs.Want], namespace: str) -> inputs.Found:
-        keys = list(dict.fromkeys((want.kind, want.name) for want in wants))
-        got = await asyncio.gather(*(self._get(kind, name, namespace) for kind, name in keys))
-        return dict(zip(keys, got, strict=True))
-
-    async def _get(self, kind: inputs.Kind, name: str, namespace: str) -> meta.JsonObject | None:
-        try:
-            return await self._tools.kube.get(_RESOURCES[kind], name, namespace)
-        except (kube_errors.NotFound, kube_errors.Invalid):
+    async def _tend(self, pod: pods.Pod, of: held.Held) -> float | None:
+        """Probe what runs; make files anew that are due. When to look again."""
+        for wanted in pod.all_containers:
+            view = of.view(wanted.name)
+            if view.running and view.last is not None and view.stop_s is None:
+                self._probers.watch(wanted, view.last)
+        if not of.running or not self._tools.preparer.renews(pod):
             return None
-        except kube_errors.Forbidden as error:  # the Node authorizer learns of a Pod a moment later
-            raise errors.NotYet(str(error)) from error
+        now = self._tools.now.monotonic()
+        if of.renew_at is None or of.renew_at <= now:
+            try:
+                await self._tools.preparer.fill(pod, of)
+            except (errors.NodeError, kube_errors.KubeError, OSError) as error:
+                facts = {"pod_namespace": of.key[0], "pod": of.key[1], "error": str(error)}
+                log.warning("files of volumes not made anew", extra=facts)
+                of.renew_at = now + preparing.AGAIN_S
+        return (of.renew_at or now) - now
 
-    async def _stop(self, held: Held, grace_s: float) -> None:
-        if held.view.last is not None:
-            await self._tools.link().stop(held.view.last.id, grace_s=grace_s)
-            held.view = held.view._replace(stop_s=grace_s)
-
-    async def _renew(self, pod: pods.Pod, held: Held) -> float:
-        left_s = held.renew_at - self._tools.now.monotonic()
-        if left_s > 0:
-            return left_s
-        try:
-            needs = await self._needs(pod, sources.wanted(pod), held)
-            context = sources.Context(pod, needs.found, needs.tokens, needs.facts)
-            held.folder.fill(sources.volume(v, context) for v in pod.spec.volumes or ())
-        except (errors.NotYet, kube_errors.KubeError, OSError) as error:
-            facts = {"pod_namespace": held.key[0], "pod": held.key[1], "error": str(error)}
-            log.warning("service account token not renewed", extra=facts)
-            return TOKEN_AGAIN_S
-        return max(0.0, held.renew_at - self._tools.now.monotonic())
-
-    async def _end_orphan(self, held: Held) -> None:
-        """Its object is gone: end the container, then forget everything about it."""
-        if held.view.running:
-            if held.view.stop_s is None or held.view.stop_s > lifecycle.UNSEEN_GRACE_S:
-                await self._stop(held, lifecycle.UNSEEN_GRACE_S)
+    async def _stop(self, pod: pods.Pod, of: held.Held, name: str, *, grace_s: float) -> None:
+        view, wanted = of.view(name), pod.container(name)
+        if view.last is None:
             return
-        for record in (held.view.last, held.view.before):
-            if record is not None:
-                await self._tools.link().forget(record.id)
-        self._held.pop(held.uid, None)
-        await asyncio.to_thread(held.folder.remove)
+        of.change(name, stop_s=grace_s)
+        self._probers.drop(view.last.id)
+        if not hooks.has_pre_stop(wanted) or view.stop_s is not None or grace_s <= 0:
+            await self._tools.link().stop(view.last.id, grace_s=grace_s)
+            return
+        assert wanted is not None  # noqa: S101 - it has a hook
+        work = self._after_hook(pod, wanted, view.last, grace_s=grace_s)
+        self._crew.start(f"preStop {view.last.id}", work)
+
+    async def _after_hook(
+        self, pod: pods.Pod, wanted: pods.Container, record: container.Record, *, grace_s: float
+    ) -> None:
+        began = self._tools.now.monotonic()
+        why = await self._hooks.pre_stop(wanted, record, grace_s=grace_s)
+        if why:
+            self._tell.warn(pod, "FailedPreStopHook", f"PreStopHook failed: {why}")
+        left_s = max(hooks.LEAST_S, grace_s - (self._tools.now.monotonic() - began))
+        with contextlib.suppress(errors.ShimAway):  # its successor is asked by the next look
+            await self._tools.link().stop(record.id, grace_s=left_s)
+
+    async def _end_orphan(self, of: held.Held) -> None:
+        """Its object is gone: end its containers, then forget everything about it."""
+        for name, view in list(of.views.items()):
+            least_s = lifecycle.UNSEEN_GRACE_S
+            if view.running and view.last and (view.stop_s is None or view.stop_s > least_s):
+                self._probers.drop(view.last.id)
+                await self._tools.link().stop(view.last.id, grace_s=least_s)
+                of.change(name, stop_s=least_s)
+        if of.running:
+            return
+        for record in of.records():
+            await self._tools.link().forget(record.id)
+        self._held.pop(of.uid, None)
+        await asyncio.to_thread(of.folder.remove)
 
     async def _forget(self, record: container.Record) -> None:
         await self._tools.link().forget(record.id)
@@ -330,74 +367,13 @@ class Reconciler:
         for log_path in (path, cri_log.previous(path)):
             log_path.unlink(missing_ok=True)
 
-    async def _remove(self, pod: pods.Pod) -> None:
-        """Nothing of it is left here: the object may go."""
-        m = pod.metadata
-        try:
-            await self._tools.kube.delete(resource.PODS, m.name, m.namespace, uid=m.uid, grace_s=0)
-        except (kube_errors.NotFound, kube_errors.Conflict):
-            return
 
-    # What is said
-
-    def _not_yet(self, pod: pods.Pod, held: Held, *, reason: str, message: str) -> None:
-        if message != held.view.message:
-            self._emit(pod, events.WARNING, "Failed", f"Error: {message}")
-        held.view = held.view._replace(reason=reason, message=message)
-
-    def _refuse(self, pod: pods.Pod, held: Held, message: str) -> None:
-        if message != held.refusal:
-            self._emit(pod, events.WARNING, statuses.UNSUPPORTED, message)
-        held.refusal = message
-
-    def _emit(self, pod: pods.Pod, kind: str, reason: str, message: str) -> None:
-        self._tools.recorder.emit(events.reference(resource.PODS, pod), kind, reason, message)
-
-    async def _write_status(self, pod: pods.Pod, held: Held) -> None:
-        """Patch the status if it is not as it should be."""
-        if pod.final and (held.view.last is None or held.refusal):
-            return
-        last = held.view.last
-        if last is None and pod.metadata.deletion_timestamp is not None:
-            return
-        if self._leaving_s is not None and last is not None and lifecycle.restarts(pod, last):
-            return  # the next server starts it again
-        wanted = self._status(pod, held)
-        known = pod.status if held.written is None else held.written
-        if all(known.get(field) == value for field, value in wanted.items()):
-            return
-        m = pod.metadata
-        patch = {"metadata": {"uid": m.uid}, "status": wanted}
-        try:
-            await self._tools.kube.merge_patch(
-                resource.PODS, m.name, patch, m.namespace, subresource="status"
-            )
-        except (kube_errors.NotFound, kube_errors.Conflict):
-            return  # it is gone, or another has its name: the watch will tell
-        held.written = wanted
-
-    def _status(self, pod: pods.Pod, held: Held) -> dict[str, Any]:
-        if held.refusal:
-            return statuses.refused(pod, held.refusal)
-        return statuses.status(
-            pod,
-            held.view,
-            address=self._tools.facts.address,
-            now=self._tools.now.wall(),
-            written=held.written,
-        )
+def _name(record: container.Record) -> tuple[str, str]:
+    """Uid and container of a start."""
+    uid, name, _ = record.id.split("/")
+    return uid, name
 
 
 def _key_text(key: objects.Key) -> str:
     """`name_namespace`, as the kubelet writes Pods in messages."""
     return f"{key[1]}_{key[0]}"
-
-
-def _lost(record: container.Record, now: float) -> container.Record:
-    """A container that no shim knows any more."""
-    return record._replace(
-        exit_code=container.UNKNOWN,
-        finished_at=now,
-        reason=container.UNSEEN,
-        message="the record of the container was lost",
-    )

@@ -32,14 +32,10 @@ class File(NamedTuple):
 
 
 class Volume(NamedTuple):
-    """One volume; `files` is None for a folder that keeps what is in it.
-
-    `host`: the volume is this path of the machine; None for a folder of the Pod's own.
-    """
+    """The files of one volume; None for one that keeps what is in it."""
 
     name: str
     files: tuple[File, ...] | None
-    host: pods.HostPath | None = None
 
 
 class Context(NamedTuple):
@@ -89,15 +85,11 @@ def tokens(pod: pods.Pod) -> Iterator[inputs.TokenWant]:
 def volume(volume: dict[str, Any], context: Context) -> Volume:
     """What is to be in a volume. Raises `NotYet` naming the volume and what it waits for."""
     name = str(volume["name"])
-    parts = list(_parts(volume))
-    if [kind for kind, _ in parts] == ["hostPath"]:
-        host = _read(volume, "hostPath", parts[0][1])
-        return Volume(name, None, host if isinstance(host, pods.HostPath) else None)
-    if [kind for kind, _ in parts] == ["emptyDir"]:
+    if keeps(volume):
         return Volume(name, None)
     found: dict[str, File] = {}
     try:
-        for kind, raw in parts:
+        for kind, raw in _parts(volume):
             source = _read(volume, kind, raw)
             mode = _default_mode(volume)
             for file in _WRITERS[kind](source, context, mode):
@@ -106,6 +98,20 @@ def volume(volume: dict[str, Any], context: Context) -> Volume:
         text = f'MountVolume.SetUp failed for volume "{name}" : {error}'
         raise errors.NotYet(text) from error
     return Volume(name, tuple(found.values()))
+
+
+def keeps(volume: dict[str, Any]) -> bool:
+    """True for a volume whose content is the containers' own."""
+    return [kind for kind, _ in _parts(volume)] in (["emptyDir"], ["hostPath"])
+
+
+def host_path(volume: dict[str, Any]) -> pods.HostPath | None:
+    """The place on this machine that the volume is; None for one of the Pod's own."""
+    for kind, raw in _parts(volume):
+        source = _read(volume, kind, raw)
+        if isinstance(source, pods.HostPath):
+            return source
+    return None
 
 
 # The sources of a volume

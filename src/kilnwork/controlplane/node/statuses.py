@@ -1,20 +1,32 @@
-"""The status of a Pod, from its object and what the node knows of its container. Pure.
+"""The status of a Pod, from its object and what the node knows of its containers. Pure.
 
-Used by `local`, which writes it when it differs from the one before. Shapes and reasons are the
-kubelet's (core/v1 PodStatus), so that `kubectl get pods` shows what people expect.
+Used by the reconciler, which writes it when it differs from the one before. Shapes and reasons are
+the kubelet's (core/v1 PodStatus; k8s.io/kubernetes pkg/kubelet/kubelet_pods.go, getPhase, and
+pkg/kubelet/status/generate.go), so that `kubectl get pods` shows what people expect.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
-from kilnwork.controlplane.node import container, lifecycle, pods
+from kilnwork.controlplane.node import container as containers
+from kilnwork.controlplane.node import lifecycle, pods
 from kilnwork.kit import clock
 
-_NOT_READY = {"Succeeded": "PodCompleted", "Failed": "PodFailed"}
-_OURS = ("Initialized", "Ready", "ContainersReady")
+_ENDED = {"Succeeded": "PodCompleted", "Failed": "PodFailed"}
+_OURS = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady")
 
 UNSUPPORTED = "UnsupportedPod"
 """Reason of a Pod that this node can never run."""
+
+
+class Facts(NamedTuple):
+    """What is known besides the containers. `wall`: now. `written`: the status that was written
+    last, where known: times of transitions and the start are kept from there, else from the object.
+    """
+
+    address: str
+    wall: float
+    written: Mapping[str, Any] | None = None
 
 
 def refused(pod: pods.Pod, message: str) -> dict[str, Any]:
@@ -22,77 +34,171 @@ def refused(pod: pods.Pod, message: str) -> dict[str, Any]:
     return {"phase": "Failed", "reason": UNSUPPORTED, "message": message}
 
 
-def status(
-    pod: pods.Pod,
-    view: lifecycle.View,
-    *,
-    address: str,
-    now: float,
-    written: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
-    """The whole status that the node writes. `now` is wall time.
-
-    `written` is the status that was written last, where known: times of transitions and the start
-    are kept from there, else from the object.
-    """
-    before = pod.status if written is None else written
-    phase = _phase(pod, view)
-    ready = view.running and not (pod.metadata.deletion_timestamp and view.stop_s == 0)
-    moment = clock.rfc3339(now)
-    return {
+def status(pod: pods.Pod, views: lifecycle.Views, facts: Facts) -> dict[str, Any]:
+    """The whole status that the node writes."""
+    before = pod.status if facts.written is None else facts.written
+    phase = _phase(pod, views)
+    failure = lifecycle.failure(pod, facts.wall)
+    if failure is not None and not pod.final:
+        phase = "Running" if _any_running(views) else "Failed"
+    conditions = _conditions(pod, views, phase)
+    answer = {
         "phase": phase,
-        "hostIP": address,
-        "podIP": address,
-        "podIPs": [{"ip": address}],
-        "startTime": before.get("startTime") or moment,
+        "hostIP": facts.address,
+        "hostIPs": [{"ip": facts.address}],
+        "podIP": facts.address,
+        "podIPs": [{"ip": facts.address}],
+        "startTime": before.get("startTime") or clock.rfc3339(facts.wall),
         "conditions": [
             *(c for c in pod.status.get("conditions") or () if c.get("type") not in _OURS),
-            *_conditions(before.get("conditions") or (), phase=phase, ready=ready, moment=moment),
+            *_dated(conditions, before.get("conditions") or (), clock.rfc3339(facts.wall)),
         ],
-        "containerStatuses": [_container(pod, view, ready=ready)],
+        "containerStatuses": [_container(pod, c, views) for c in pod.spec.containers],
     }
+    if pod.init_containers:
+        answer["initContainerStatuses"] = [_container(pod, c, views) for c in pod.init_containers]
+    if failure is not None and phase == "Failed" and not pod.final:
+        answer["reason"], answer["message"] = failure
+    return answer
 
 
-def _phase(pod: pods.Pod, view: lifecycle.View) -> str:
+def _any_running(views: lifecycle.Views) -> bool:
+    return any(view.running for view in views.values())
+
+
+def _view(views: lifecycle.Views, name: str) -> lifecycle.View:
+    return views.get(name, lifecycle.UNKNOWN)
+
+
+# The Pod as a whole
+
+
+def _phase(pod: pods.Pod, views: lifecycle.Views) -> str:
     if pod.final:
         return pod.phase
-    if view.last is None:
-        return "Pending"
-    if view.running:
-        return "Running"
+    known = {c.name: _view(views, c.name) for c in pod.spec.containers}
+    ends = [_end(pod, c, known[c.name]) for c in pod.spec.containers]
+    if all(end is not None for end in ends):
+        if _any_running(views):
+            return "Running"
+        return "Failed" if any(ends) else "Succeeded"
+    if not _initialised(pod, views):
+        failed = any(_end(pod, c, _view(views, c.name)) for c in pod.init_containers)
+        return "Failed" if failed and not _any_running(views) else "Pending"
+    begun = all(view.last is not None for view in known.values())
+    return "Running" if begun else "Pending"
+
+
+def _end(pod: pods.Pod, container: pods.Container, view: lifecycle.View) -> int | None:
+    """The exit code with which a container has ended for good, None while it has not."""
+    if view.last is None or view.running:
+        return None
     deleted = pod.metadata.deletion_timestamp is not None
-    if lifecycle.restarts(pod, view.last) and not deleted:
-        return "Running"
-    return "Succeeded" if view.last.exit_code == 0 else "Failed"
+    again = lifecycle.restarts(pod, container, view) and not (deleted or pod.final)
+    return None if again else view.last.exit_code
 
 
-def _conditions(
-    before: Iterable[Mapping[str, Any]], *, phase: str, ready: bool, moment: str
+def _initialised(pod: pods.Pod, views: lifecycle.Views) -> bool:
+    """As the kubelet's Initialized: init containers have succeeded, sidecars have started."""
+    if lifecycle.has_begun(pod, views):
+        return True
+    for container in pod.init_containers:
+        view = _view(views, container.name)
+        if container.sidecar:
+            done = view.running and view.started
+        else:
+            done = view.last is not None and view.last.exit_code == 0
+        if not done:
+            return False
+    return True
+
+
+def is_ready(pod: pods.Pod, container: pods.Container, view: lifecycle.View) -> bool:
+    """As a container's `ready`: it runs and its probes say so, or it was an init container and
+    has succeeded.
+    """
+    if container in pod.init_containers and not container.sidecar:
+        return view.last is not None and view.last.exit_code == 0
+    dying = pod.metadata.deletion_timestamp is not None and view.stop_s == 0
+    return view.running and view.started and view.ready and not dying
+
+
+def _conditions(pod: pods.Pod, views: lifecycle.Views, phase: str) -> list[dict[str, str]]:
+    initialised = _initialised(pod, views) or phase == "Succeeded"
+    unready = [
+        c.name
+        for c in (*(i for i in pod.init_containers if i.sidecar), *pod.spec.containers)
+        if not is_ready(pod, c, _view(views, c.name))
+    ]
+    unfinished = [c.name for c in pod.init_containers if not is_ready(pod, c, _view(views, c.name))]
+    containers_ready = _condition(
+        "ContainersReady", not unready, _why(phase, "ContainersNotReady", "unready status", unready)
+    )
+    gates = [str(g.get("conditionType")) for g in pod.spec.readiness_gates or ()]
+    shut = [gate for gate in gates if not _holds(pod, gate)]
+    ready = {**containers_ready, "type": "Ready"}
+    if shut and not unready:
+        text = f"the status of pod readiness gate is not True: {shut}"
+        ready = _condition("Ready", False, ("ReadinessGatesNotReady", text))
+    return [
+        _condition("PodReadyToStartContainers", _any_running(views), None),
+        _condition(
+            "Initialized",
+            initialised,
+            _why("", "ContainersNotInitialized", "incomplete status", unfinished),
+        ),
+        ready,
+        containers_ready,
+    ]
+
+
+def _condition(kind: str, holds: bool, why: tuple[str, str] | None) -> dict[str, str]:  # noqa: FBT001
+    if holds or why is None:
+        return {"type": kind, "status": "True" if holds else "False"}
+    reason, message = why
+    answer = {"type": kind, "status": "False", "reason": reason}
+    return {**answer, "message": message} if message else answer
+
+
+def _why(phase: str, reason: str, what: str, names: Sequence[str]) -> tuple[str, str]:
+    if phase in _ENDED:
+        return _ENDED[phase], ""
+    return reason, f"containers with {what}: [{' '.join(names)}]"
+
+
+def _holds(pod: pods.Pod, kind: str) -> bool:
+    known = pod.status.get("conditions") or ()
+    return any(c.get("type") == kind and c.get("status") == "True" for c in known)
+
+
+def _dated(
+    conditions: Sequence[Mapping[str, str]], before: Sequence[Mapping[str, Any]], moment: str
 ) -> list[dict[str, Any]]:
+    """With the time of the last transition, kept while the status is the same."""
     known = {str(c.get("type")): c for c in before}
     result = []
-    for kind in _OURS:
-        value = "True" if ready or kind == "Initialized" else "False"
-        condition = {"type": kind, "status": value}
-        if value == "False":
-            condition["reason"] = _NOT_READY.get(phase, "ContainersNotReady")
-        old = known.get(kind)
-        kept = old is not None and old.get("status") == value
-        condition["lastTransitionTime"] = old["lastTransitionTime"] if old and kept else moment
-        result.append(condition)
+    for condition in conditions:
+        old = known.get(condition["type"], {})
+        kept = old.get("status") == condition["status"] and "lastTransitionTime" in old
+        when = old["lastTransitionTime"] if kept else moment
+        result.append({**condition, "lastTransitionTime": when})
     return result
 
 
-def _container(pod: pods.Pod, view: lifecycle.View, *, ready: bool) -> dict[str, Any]:
+# One container
+
+
+def _container(pod: pods.Pod, container: pods.Container, views: lifecycle.Views) -> dict[str, Any]:
+    view = _view(views, container.name)
     last = view.last
     answer: dict[str, Any] = {
-        "name": pod.container.name,
-        "image": pod.container.image,
+        "name": container.name,
+        "image": container.image,
         "imageID": "",
-        "ready": ready,
-        "started": view.running,
+        "ready": is_ready(pod, container, view),
+        "started": view.running and view.started,
         "restartCount": last.number if last is not None else 0,
-        "state": _state(pod, view),
+        "state": _state(pod, container, views),
         "lastState": {},
     }
     if last is not None:
@@ -103,25 +209,25 @@ def _container(pod: pods.Pod, view: lifecycle.View, *, ready: bool) -> dict[str,
     return answer
 
 
-def _state(pod: pods.Pod, view: lifecycle.View) -> dict[str, Any]:
+def _state(pod: pods.Pod, container: pods.Container, views: lifecycle.Views) -> dict[str, Any]:
+    view = _view(views, container.name)
     last = view.last
     if last is not None and view.running:
         return {"running": {"startedAt": clock.rfc3339(last.started_at)}}
-    deleted = pod.metadata.deletion_timestamp is not None
-    again = last is None or (lifecycle.restarts(pod, last) and not deleted and not pod.final)
-    if last is not None and not again:
+    if last is not None and _end(pod, container, view) is not None:
         return {"terminated": _terminated(last)}
     if view.reason:
         return {"waiting": {"reason": view.reason, "message": view.message}}
     if last is None:
-        return {"waiting": {"reason": "ContainerCreating"}}
+        waits = container in pod.spec.containers and not _initialised(pod, views)
+        return {"waiting": {"reason": "PodInitializing" if waits else "ContainerCreating"}}
     wait_s = lifecycle.RESTARTS.delay_s(view.row - 1)
-    name = f"{pod.container.name} pod={pod.metadata.name}_{pod.metadata.namespace}"
+    name = f"{container.name} pod={pod.metadata.name}_{pod.metadata.namespace}"
     message = f"back-off {wait_s:g}s restarting failed container={name}({pod.metadata.uid})"
     return {"waiting": {"reason": "CrashLoopBackOff", "message": message}}
 
 
-def _terminated(record: container.Record) -> dict[str, Any]:
+def _terminated(record: containers.Record) -> dict[str, Any]:
     reason = record.reason or ("Completed" if record.exit_code == 0 else "Error")
     answer: dict[str, Any] = {
         "exitCode": record.exit_code,

@@ -31,29 +31,26 @@ class PodFolder:
         """The folder under which a container finds its mounts."""
         return self.container(name) / "root"
 
-    def prepare(self, name: str, done: recipe.Recipe) -> None:
-        """Make volumes and mounts of a container as they should be; repeatable.
+    def link(self, name: str, links: Iterable[recipe.Link]) -> None:
+        """Make the mounts of a container as they should be; repeatable.
 
         Raises `NotYet` or OSError.
         """
-        for folder in (self.path, self._volumes, self.root(name)):
+        for folder in (self.path, self.root(name)):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.fill(done.volumes)
-        keeps = {volume.name for volume in done.volumes if volume.files is None}
-        hosts = {v.name: Path(v.host.path) for v in done.volumes if v.host is not None}
-        for link in done.links:
-            target = hosts.get(link.volume) or self._folder_of(link)
-            self._link(self.root(name) / link.path, link, target, make=link.volume in keeps)
+        for link in links:
+            self._link(self.root(name) / link.path, link)
 
     def fill(self, volumes: Iterable[sources.Volume]) -> None:
-        """Make the files of volumes as they should be. Raises `NotYet` or OSError."""
+        """Make the files of volumes as they should be; repeatable. Raises OSError."""
+        for folder in (self.path, self._volumes):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for volume in volumes:
-            if volume.host is None:
-                self._fill(volume)
-            else:
-                _check_host(volume.name, volume.host)
+            self._fill(volume)
 
     def _folder_of(self, link: recipe.Link) -> Path:
+        if link.host:
+            return Path(link.host)
         return self._volumes / link.volume if link.volume else self.account
 
     def write_account(self, *, token: str, ca: bytes, namespace: str) -> None:
@@ -82,12 +79,13 @@ class PodFolder:
             paths.write_private(path, file.content)
             path.chmod(file.mode)
 
-    def _link(self, path: Path, link: recipe.Link, folder: Path, *, make: bool) -> None:
+    def _link(self, path: Path, link: recipe.Link) -> None:
+        folder = self._folder_of(link)
         target = folder / link.sub if link.sub else folder
         if link.sub:
             if not target.resolve().is_relative_to(folder.resolve()):
                 raise errors.NotYet(f'subPath "{link.sub}" leaves volume "{link.volume}"')
-            if make:
+            if link.makes:
                 target.mkdir(parents=True, exist_ok=True)
             elif not target.exists():
                 raise errors.NotYet(f'subPath "{link.sub}" is not in volume "{link.volume}"')
@@ -110,7 +108,7 @@ _HOST_CHECKS: Mapping[str, tuple[Callable[[int], bool], str]] = {
 }
 
 
-def _check_host(name: str, host: pods.HostPath) -> None:
+def check_host(name: str, host: pods.HostPath) -> None:
     """What is there is of the type that was asked for; the texts are the kubelet's."""
     path, kind = Path(host.path), host.type or ""
     if kind == "DirectoryOrCreate":

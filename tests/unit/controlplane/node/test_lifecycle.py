@@ -7,10 +7,11 @@ import pytest
 
 from kilnwork.controlplane.node import container, lifecycle, pods
 
+NOW = lifecycle.Moment(10.0, 1_700_000_000.0)
 RUNNING = container.Record("u/main/0", "/f", pid=5, started_at=100.0)
 OK = RUNNING._replace(exit_code=0, finished_at=101.0)
 BAD = RUNNING._replace(exit_code=1, finished_at=101.0)
-REST = lifecycle.Rest()
+REST = None
 
 
 def pod(
@@ -23,12 +24,24 @@ def pod(
 ) -> pods.Pod:
     metadata: dict[str, Any] = {"name": "p", "namespace": "ns", "uid": "u"}
     if deleted_grace_s is not None:
-        metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+        metadata["deletionTimestamp"] = "2023-11-14T22:13:20Z"
         metadata["deletionGracePeriodSeconds"] = deleted_grace_s
     containers = [{"name": f"main{n or ''}", "command": ["x"]} for n in range(count)]
     spec = {"containers": containers, "restartPolicy": policy, "terminationGracePeriodSeconds": 9}
     obj = {"metadata": metadata, "spec": spec, "status": {"phase": phase, **status}}
     return msgspec.convert(obj, pods.Pod)
+
+
+def start(number: int) -> lifecycle.Start:
+    return lifecycle.Start("main", number)
+
+
+def wait(seconds: float) -> lifecycle.Wait:
+    return lifecycle.Wait("main", seconds)
+
+
+def stop(grace_s: float) -> lifecycle.Stop:
+    return lifecycle.Stop("main", grace_s)
 
 
 def view(last: container.Record | None = None, **more: Any) -> lifecycle.View:
@@ -38,53 +51,65 @@ def view(last: container.Record | None = None, **more: Any) -> lifecycle.View:
 @pytest.mark.parametrize(
     ("of", "known", "decision"),
     [
-        (pod(), view(), lifecycle.Start(0)),
+        (pod(), view(), start(0)),
         (pod(), view(RUNNING), REST),
         (pod("Never"), view(OK), REST),
         (pod("Never"), view(BAD), REST),
         (pod("OnFailure"), view(OK), REST),
-        (pod("OnFailure"), view(BAD), lifecycle.Start(1)),
-        (pod("Always"), view(OK), lifecycle.Start(1)),
-        (pod("Always"), view(BAD, start_at=14.0), lifecycle.Wait(4.0)),
+        (pod("OnFailure"), view(BAD), start(1)),
+        (pod("Always"), view(OK), start(1)),
+        (pod("Always"), view(BAD, start_at=14.0), wait(4.0)),
         (pod("Always", phase="Failed"), view(BAD), REST),
         (pod(phase="Succeeded"), view(), REST),
         (pod(deleted_grace_s=5), view(), lifecycle.Remove()),
-        (pod(deleted_grace_s=5), view(RUNNING), lifecycle.Stop(5.0)),
+        (pod(deleted_grace_s=5), view(RUNNING), stop(5.0)),
         (pod(deleted_grace_s=5), view(RUNNING, stop_s=5.0), REST),
-        (pod(deleted_grace_s=1), view(RUNNING, stop_s=5.0), lifecycle.Stop(1.0)),
+        (pod(deleted_grace_s=1), view(RUNNING, stop_s=5.0), stop(1.0)),
         (pod(deleted_grace_s=5), view(OK), lifecycle.Remove()),
         (pod(deleted_grace_s=0), view(OK), REST),
     ],
 )
-def test_decisions(of: pods.Pod, known: lifecycle.View, decision: lifecycle.Decision) -> None:
-    assert lifecycle.decide(of, known, now=10.0) == decision
-
-
-def test_a_pod_with_two_containers_is_refused() -> None:
-    decision = lifecycle.decide(pod(count=2), view(), now=0.0)
-    assert isinstance(decision, lifecycle.Refuse)
+def test_decisions(of: pods.Pod, known: lifecycle.View, decision: object) -> None:
+    expected = [] if decision is REST else [decision]
+    assert lifecycle.decide(of, {"main": known}, NOW) == expected
 
 
 @pytest.mark.parametrize(
     ("known", "decision"),
     [
         (view(), REST),
-        (view(RUNNING), lifecycle.Stop(3.0)),
+        (view(RUNNING), stop(3.0)),
         (view(RUNNING, stop_s=3.0), REST),
         (view(BAD), REST),
     ],
 )
-def test_a_leaving_node_stops_and_starts_nothing(
-    known: lifecycle.View, decision: lifecycle.Decision
-) -> None:
-    assert lifecycle.decide(pod("Always"), known, now=10.0, leaving_s=3.0) == decision
+def test_a_leaving_node_stops_and_starts_nothing(known: lifecycle.View, decision: object) -> None:
+    leaving = NOW._replace(leaving_s=3.0)
+    expected = [] if decision is REST else [decision]
+    assert lifecycle.decide(pod("Always"), {"main": known}, leaving) == expected
 
 
-def test_lost_records_do_not_reuse_a_number() -> None:
-    running = {"restartCount": 4, "state": {"running": {}}}
-    waiting = {"restartCount": 0, "state": {"waiting": {}}, "lastState": {}}
-    assert lifecycle.next_number(pod(containerStatuses=[running]), view()) == 5
-    assert lifecycle.next_number(pod(containerStatuses=[waiting]), view()) == 0
+def shown(**state: Any) -> pods.Pod:
+    return pod(containerStatuses=[{"name": "main", "restartCount": 4, **state}])
+
+
+def test_what_the_status_says_is_recalled_when_records_are_lost() -> None:
+    terminated = {"exitCode": 3, "finishedAt": "2023-11-14T22:13:20Z"}
+    ended = lifecycle.recall(shown(state={"terminated": terminated}), "main", wall=5.0)
+    assert ended is not None
+    assert (ended.number, ended.exit_code, ended.finished_at) == (4, 3, 1_700_000_000.0)
+    crashed = shown(state={"waiting": {}}, lastState={"terminated": terminated})
+    assert lifecycle.recall(crashed, "main", wall=5.0) == ended
+    waiting = shown(state={"waiting": {}}, lastState={})
+    assert lifecycle.recall(waiting, "main", wall=5.0) is None
+
+
+def test_what_ran_when_records_were_lost_has_failed_and_is_not_run_twice() -> None:
+    of = shown(state={"running": {}})
+    lost = lifecycle.recall(of, "main", wall=5.0)
+    assert lost is not None
+    assert (lost.exit_code, lost.reason) == (137, "ContainerStatusUnknown")
+    assert lifecycle.decide(of, {"main": view(lost)}, NOW) == []
 
 
 def test_the_first_restart_is_at_once_and_later_ones_wait_longer() -> None:
@@ -98,3 +123,74 @@ def test_the_first_restart_is_at_once_and_later_ones_wait_longer() -> None:
 def test_a_long_run_starts_the_count_anew() -> None:
     long = BAD._replace(finished_at=100.0 + lifecycle.STEADY_S)
     assert lifecycle.ended(view(RUNNING, row=7), long, now=0.0).row == 1
+
+
+def several(policy: str = "Never", *, deleted_grace_s: int | None = None) -> pods.Pod:
+    made = pod(policy, deleted_grace_s=deleted_grace_s)
+    inits = [{"name": "first"}, {"name": "side", "restartPolicy": "Always"}, {"name": "last"}]
+    spec = {
+        "initContainers": inits,
+        "containers": [{"name": "a"}, {"name": "b"}],
+        "restartPolicy": policy,
+        "terminationGracePeriodSeconds": 9,
+    }
+    return msgspec.structs.replace(made, spec=msgspec.convert(spec, pods.PodSpec))
+
+
+def decided(of: pods.Pod, **views: lifecycle.View) -> list[lifecycle.Decision]:
+    return lifecycle.decide(of, views, NOW)
+
+
+def test_init_containers_run_one_after_the_other_and_sidecars_stay() -> None:
+    of = several()
+    done, runs = view(OK), view(RUNNING)
+    assert decided(of) == [lifecycle.Start("first", 0)]
+    assert decided(of, first=runs) == []
+    assert decided(of, first=done) == [lifecycle.Start("side", 0)]
+    unstarted = view(RUNNING, started=False)
+    assert decided(of, first=done, side=unstarted) == []
+    assert decided(of, first=done, side=runs) == [lifecycle.Start("last", 0)]
+    both = [lifecycle.Start("a", 0), lifecycle.Start("b", 0)]
+    assert decided(of, first=done, side=runs, last=done) == both
+    assert decided(of, first=done, side=runs, last=done, a=runs, b=done) == []
+
+
+def test_an_init_container_that_fails_is_repeated_or_fails_the_pod() -> None:
+    again = [lifecycle.Start("first", 1)]
+    assert decided(several("Always"), first=view(BAD)) == again
+    assert decided(several("OnFailure"), first=view(BAD)) == again
+    assert decided(several("Never"), first=view(BAD)) == []
+    assert lifecycle.over(several("Never"), {"first": view(BAD)})
+
+
+def test_a_sidecar_is_restarted_whatever_the_policy() -> None:
+    views = {"first": view(OK), "side": view(BAD), "last": view(OK), "a": view(RUNNING)}
+    wanted = [lifecycle.Start("side", 1), lifecycle.Start("b", 0)]
+    assert decided(several(), **views) == wanted
+
+
+def test_sidecars_end_when_the_others_have() -> None:
+    views = {"first": view(OK), "side": view(RUNNING), "last": view(OK), "a": view(OK)}
+    assert decided(several(), **views, b=view(BAD)) == [lifecycle.Stop("side", 9.0)]
+    deleted = several(deleted_grace_s=5)
+    assert decided(deleted, **views, b=view(RUNNING)) == [lifecycle.Stop("b", 5.0)]
+    assert decided(deleted, **views, b=view(OK)) == [lifecycle.Stop("side", 2.0)]
+
+
+def test_a_container_that_its_probes_gave_up_is_stopped_once_and_starts_again() -> None:
+    of = pod("OnFailure")
+    failing = view(RUNNING, failing=True)
+    assert decided(of, main=failing) == [stop(9.0)]
+    assert decided(of, main=failing._replace(stop_s=9.0)) == []
+    assert decided(of, main=view(OK, failing=True)) == [start(1)]
+    assert decided(pod("Never"), main=view(OK, failing=True)) == []
+
+
+def test_a_pod_past_its_deadline_is_stopped() -> None:
+    of = pod(startTime="2023-11-14T22:13:00Z")
+    late = msgspec.structs.replace(
+        of, spec=msgspec.structs.replace(of.spec, active_deadline_seconds=10)
+    )
+    assert decided(late, main=view(RUNNING)) == [stop(9.0)]
+    assert decided(late, main=view(BAD)) == []
+    assert lifecycle.deadline_left_s(late, NOW.wall) == -10.0

@@ -36,11 +36,16 @@ def secret(**data: bytes) -> dict[str, Any]:
     return {"data": {k: base64.b64encode(v).decode() for k, v in data.items()}}
 
 
-def make(
+def make(of: pods.Pod, found: inputs.Found | None = None) -> recipe.Recipe:
+    main = of.spec.containers[0]
+    return recipe.make(of, main, found=found or {}, facts=FACTS, root=ROOT)
+
+
+def files(
     of: pods.Pod, found: inputs.Found | None = None, *, tokens: inputs.Tokens | None = None
-) -> recipe.Recipe:
-    needs = recipe.Needs(found or {}, FACTS, tokens or {})
-    return recipe.make(of, of.container, needs, root=ROOT)
+) -> tuple[sources.Volume, ...]:
+    context = sources.Context(of, found or {}, tokens or {}, FACTS)
+    return tuple(sources.volume(v, context) for v in of.spec.volumes or ())
 
 
 def variables(env: list[dict[str, Any]], found: inputs.Found | None = None) -> dict[str, str]:
@@ -147,7 +152,7 @@ def test_wanted_names_every_object_once_per_use() -> None:
         {"name": "v3", "emptyDir": {}},
     ]
     of = pod(container, volumes=volumes)
-    assert recipe.wanted(of, of.container) == [
+    assert [*recipe.wanted(of.spec.containers[0]), *sources.wanted(of)] == [
         ("Secret", "s1", False),
         ("ConfigMap", "c1", False),
         ("Secret", "s2", True),
@@ -158,7 +163,7 @@ def test_wanted_names_every_object_once_per_use() -> None:
 def test_an_account_brings_the_servers_address_and_a_mount() -> None:
     with_account = make(pod(serviceAccountName="sa"))
     assert with_account.env["KUBERNETES_SERVICE_PORT"] == "7443"
-    assert with_account.links == (("var/run/secrets/kubernetes.io/serviceaccount", "", ""),)
+    assert with_account.links == (recipe.Link("var/run/secrets/kubernetes.io/serviceaccount", ""),)
     without = make(pod(serviceAccountName="sa", automountServiceAccountToken=False))
     assert "KUBERNETES_SERVICE_HOST" not in without.env
     assert without.links == ()
@@ -181,9 +186,9 @@ def test_volumes_hold_keys_or_chosen_items() -> None:
         ("Secret", "s"): secret(a=b"1"),
         ("ConfigMap", "c"): {"data": {"k": "v", "z": ""}, "binaryData": {"b": "AA=="}},
     }
-    assert make(pod(volumes=volumes), found).volumes == (
-        ("all", (("a", b"1", 0o400),), None),
-        ("some", (("x/y", b"v", 0o600),), None),
+    assert files(pod(volumes=volumes), found) == (
+        ("all", (("a", b"1", 0o400),)),
+        ("some", (("x/y", b"v", 0o600),)),
     )
 
 
@@ -191,7 +196,7 @@ def test_a_missing_object_of_a_volume_names_both() -> None:
     volumes = [{"name": "v", "secret": {"secretName": "s"}}]
     text = 'MountVolume.SetUp failed for volume "v" : secret "s" not found'
     with pytest.raises(errors.NotYet, match=text):
-        make(pod(volumes=volumes), {("Secret", "s"): None})
+        files(pod(volumes=volumes), {("Secret", "s"): None})
 
 
 @pytest.mark.parametrize("path", ["../x", "/x", "a/../../x", "", ".", "a\0b", "a/.."])
@@ -204,7 +209,7 @@ def test_a_path_that_leaves_its_folder_is_refused(path: str) -> None:
 def test_a_key_that_is_no_file_name_is_refused(key: str) -> None:
     volumes = [{"name": "v", "configMap": {"name": "c"}}]
     with pytest.raises(errors.Unsupported, match="cannot be the name of a file"):
-        make(pod(volumes=volumes), {("ConfigMap", "c"): {"data": {key: "x"}}})
+        files(pod(volumes=volumes), {("ConfigMap", "c"): {"data": {key: "x"}}})
 
 
 @pytest.mark.parametrize(
@@ -224,8 +229,8 @@ def test_a_mount_that_would_escape_fails_the_pod(mount: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("spec", "text"),
     [
-        ({"containers": [{"name": "a"}, {"name": "b"}]}, "exactly one container; this one has 2"),
-        ({"initContainers": [{"name": "i"}]}, "1 and init containers"),
+        ({"containers": [{"name": "a"}, {"name": "../b"}]}, '"../b" is not a valid container name'),
+        ({"containers": [{"name": "a", "livenessProbe": {"grpc": {"port": 1}}}]}, "a grpc probe"),
         ({"volumes": [{"name": "v", "nfs": {}}]}, 'volume "v" is of type nfs'),
         ({"volumes": [{"name": "../v", "emptyDir": {}}]}, "not a valid volume name"),
     ],
@@ -275,13 +280,12 @@ def test_a_projected_volume_holds_token_ca_and_namespace() -> None:
     [want] = sources.tokens(of)
     assert want == ("", 3607)
     found: inputs.Found = {("ConfigMap", "kube-root-ca.crt"): {"data": {"ca.crt": "pem"}}}
-    done = make(of, found, tokens={want: "secret"})
-    assert done.volumes[0].files == (
+    assert files(of, found, tokens={want: "secret"})[0].files == (
         ("token", b"secret", 0o444),
         ("ca.crt", b"pem", 0o444),
         ("namespace", b"ns", 0o444),
     )
-    assert [link.volume for link in done.links] == ["kube-api-access-x"]
+    assert [link.volume for link in make(of).links] == ["kube-api-access-x"]
     assert not recipe.uses_account(of, mounts_accounts=True)
 
 
@@ -298,8 +302,8 @@ def test_a_downward_volume_holds_labels_and_resources() -> None:
         },
     ]
     container = {"resources": {"limits": {"cpu": "1500m"}}}
-    done = make(pod(container, volumes=[{"name": "v", "downwardAPI": {"items": items}}]))
-    assert done.volumes[0].files == (
+    of = pod(container, volumes=[{"name": "v", "downwardAPI": {"items": items}}])
+    assert files(of)[0].files == (
         ("labels", b'a/b="c"', 0o644),
         ("cpu", b"1500", 0o644),
     )
@@ -322,8 +326,8 @@ def test_resources_become_variables(resource: str, divisor: str, value: str) -> 
     }
     of = pod(container)
     facts = FACTS._replace(capacity={"cpu": "4"})
-    needs = recipe.Needs({}, facts)
-    assert recipe.make(of, of.container, needs, root=ROOT).env["A"] == value
+    done = recipe.make(of, of.spec.containers[0], found={}, facts=facts, root=ROOT)
+    assert done.env["A"] == value
 
 
 def test_a_sub_path_is_expanded_from_the_environment() -> None:

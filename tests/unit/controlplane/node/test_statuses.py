@@ -22,7 +22,8 @@ def pod(policy: str = "Never", *, deleted: bool = False, **status: Any) -> pods.
 
 
 def status(of: pods.Pod, now: float = NOW, **view: Any) -> dict[str, Any]:
-    return statuses.status(of, lifecycle.View(**view), address="127.0.0.1", now=now)
+    facts = statuses.Facts("127.0.0.1", now)
+    return statuses.status(of, {"main": lifecycle.View(**view)}, facts)
 
 
 def state(found: dict[str, Any]) -> dict[str, Any]:
@@ -38,6 +39,7 @@ def test_a_running_container_is_ready() -> None:
     conditions = {c["type"]: c["status"] for c in found["conditions"]}
     assert conditions == {
         "PodScheduled": "True",
+        "PodReadyToStartContainers": "True",
         "Initialized": "True",
         "Ready": "True",
         "ContainersReady": "True",
@@ -101,3 +103,75 @@ def test_times_move_only_with_the_state() -> None:
     ready = next(c for c in third["conditions"] if c["type"] == "Ready")
     assert ready["lastTransitionTime"] == "2023-11-14T22:14:10Z"
     assert third["startTime"] == first["startTime"]
+
+
+def several(policy: str = "Never", **status: Any) -> pods.Pod:
+    spec = {
+        "initContainers": [
+            {"name": "first"},
+            {"name": "side", "restartPolicy": "Always"},
+        ],
+        "containers": [{"name": "a"}, {"name": "b"}],
+        "restartPolicy": policy,
+    }
+    metadata = {"name": "p", "namespace": "ns", "uid": "u"}
+    return msgspec.convert({"metadata": metadata, "spec": spec, "status": status}, pods.Pod)
+
+
+def of_all(of: pods.Pod, **records: container.Record) -> dict[str, Any]:
+    views = {name: lifecycle.View(last=record) for name, record in records.items()}
+    return statuses.status(of, views, statuses.Facts("127.0.0.1", NOW))
+
+
+OK = RUNNING._replace(exit_code=0, finished_at=NOW + 1)
+
+
+def conditions(found: dict[str, Any]) -> dict[str, str]:
+    return {c["type"]: c["status"] for c in found["conditions"]}
+
+
+def test_a_pod_is_pending_until_its_init_containers_are_over() -> None:
+    found = of_all(several(), first=RUNNING)
+    assert found["phase"] == "Pending"
+    assert conditions(found)["Initialized"] == "False"
+    initialised = next(c for c in found["conditions"] if c["type"] == "Initialized")
+    assert initialised["message"] == "containers with incomplete status: [first side]"
+    states = [s["state"] for s in found["containerStatuses"]]
+    assert states == [{"waiting": {"reason": "PodInitializing"}}] * 2
+
+
+def test_a_failed_init_container_fails_the_pod() -> None:
+    assert of_all(several(), first=BAD)["phase"] == "Failed"
+    assert of_all(several("OnFailure"), first=BAD)["phase"] == "Pending"
+
+
+def test_a_pod_runs_until_its_last_container_and_its_sidecar_have_ended() -> None:
+    running = {"first": OK, "side": RUNNING, "a": OK}
+    assert of_all(several(), **running, b=RUNNING)["phase"] == "Running"
+    assert of_all(several(), **running, b=OK)["phase"] == "Running"
+    assert of_all(several(), first=OK, side=OK, a=OK, b=OK)["phase"] == "Succeeded"
+    assert of_all(several(), first=OK, side=BAD, a=OK, b=OK)["phase"] == "Succeeded"
+    assert of_all(several(), first=OK, side=OK, a=OK, b=BAD)["phase"] == "Failed"
+
+
+def test_readiness_is_what_probes_say() -> None:
+    views = {"main": lifecycle.View(last=RUNNING, ready=False)}
+    found = statuses.status(pod(), views, statuses.Facts("127.0.0.1", NOW))
+    assert conditions(found)["Ready"] == "False"
+    assert found["containerStatuses"][0]["started"]
+    views = {"main": lifecycle.View(last=RUNNING, started=False)}
+    found = statuses.status(pod(), views, statuses.Facts("127.0.0.1", NOW))
+    assert not found["containerStatuses"][0]["started"]
+
+
+def test_a_deadline_that_is_over_fails_the_pod_once_nothing_runs() -> None:
+    of = pod(startTime="2023-11-14T22:13:00Z")
+    late = msgspec.structs.replace(
+        of, spec=msgspec.structs.replace(of.spec, active_deadline_seconds=10)
+    )
+    facts = statuses.Facts("127.0.0.1", NOW)
+    assert (
+        statuses.status(late, {"main": lifecycle.View(last=RUNNING)}, facts)["phase"] == "Running"
+    )
+    found = statuses.status(late, {"main": lifecycle.View(last=BAD)}, facts)
+    assert (found["phase"], found["reason"]) == ("Failed", "DeadlineExceeded")

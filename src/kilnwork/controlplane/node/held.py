@@ -1,0 +1,49 @@
+"""One Pod that has something on this node: where it keeps things, its containers, what was written.
+
+Used by `reconciler` and `preparing`. Mutable, and nobody else's: what is decided from it is in
+`lifecycle`, what is said about it in `statuses`.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from kilnwork.controlplane.node import container as containers
+from kilnwork.controlplane.node import lifecycle, volumes
+from kilnwork.kube import objects
+
+
+@dataclass(slots=True)
+class Held:
+    """One Pod, by uid. `key` is ("", uid) while its object has not been seen.
+
+    `written`: the status that was written last, None before the first. `refusal`: why it can never
+    run here. `renew_at` (monotonic): when the files of its volumes are to be made anew, None while
+    there are none. `recalled`: what its status says of former starts has been taken over.
+    """
+
+    uid: str
+    key: objects.Key
+    folder: volumes.PodFolder
+    views: dict[str, lifecycle.View] = field(default_factory=dict)
+    written: dict[str, Any] | None = None
+    refusal: str = ""
+    renew_at: float | None = None
+    recalled: bool = False
+
+    @property
+    def running(self) -> int:
+        """How many of its containers run."""
+        return sum(view.running for view in self.views.values())
+
+    def view(self, name: str) -> lifecycle.View:
+        """What is known of a container."""
+        return self.views.get(name, lifecycle.UNKNOWN)
+
+    def change(self, name: str, **fields: Any) -> None:
+        """Know something else of a container."""
+        self.views[name] = self.view(name)._replace(**fields)
+
+    def records(self) -> list[containers.Record]:
+        """Every start that is remembered."""
+        both = ((view.last, view.before) for view in self.views.values())
+        return [record for pair in both for record in pair if record is not None]

@@ -1,0 +1,81 @@
+"""Lifecycle hooks of containers: what runs right after their start and right before their end.
+
+Used by `reconciler`. A `postStart` that fails ends the container; a `preStop` has the grace period
+and delays SIGTERM until it is over (k8s.io/kubernetes pkg/kubelet/lifecycle).
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import aiohttp
+
+from kilnwork.controlplane.node import container as containers
+from kilnwork.controlplane.node import errors, pods, probing
+
+POST_START_S = 600.0
+"""The longest that a postStart may take; the kubelet sets no limit."""
+
+LEAST_S = 2.0
+"""Grace that is left after a preStop which took all of it (the kubelet's minimum)."""
+
+
+class Hooks(NamedTuple):
+    """How hooks are run. Each gives why it failed, empty if it did not."""
+
+    run_inside: probing.RunInside
+    probers: probing.Probers
+
+    async def post_start(self, container: pods.Container, record: containers.Record) -> str:
+        """Run the postStart of a container that has just started."""
+        hook = container.lifecycle.post_start if container.lifecycle is not None else None
+        return await self._run(hook, container, record, limit_s=POST_START_S)
+
+    async def pre_stop(
+        self, container: pods.Container, record: containers.Record, *, grace_s: float
+    ) -> str:
+        """Run the preStop of a container that is to end."""
+        hook = container.lifecycle.pre_stop if container.lifecycle is not None else None
+        return await self._run(hook, container, record, limit_s=grace_s)
+
+    async def _run(
+        self,
+        handler: pods.Handler | None,
+        container: pods.Container,
+        record: containers.Record,
+        *,
+        limit_s: float,
+    ) -> str:
+        try:
+            async with asyncio.timeout(limit_s):
+                if handler is None:
+                    return ""
+                if handler.exec is not None:
+                    return await self._command(handler.exec.command or (), record, limit_s)
+                if handler.http_get is not None:
+                    _, message = await self.probers.http(container, handler.http_get)
+                    return message
+                if handler.sleep is not None:
+                    await asyncio.sleep(handler.sleep.seconds)
+        except TimeoutError:
+            return f"it did not end within {limit_s:g} s"
+        except (OSError, aiohttp.ClientError, ValueError, errors.NodeError) as error:
+            return str(error) or type(error).__name__
+        return ""
+
+    async def _command(self, argv: Sequence[str], record: containers.Record, limit_s: float) -> str:
+        code, output = await self.run_inside(record.id, argv, limit_s)
+        if code == 0:
+            return ""
+        return f"command exited with {code}: {output.decode(errors='replace').strip()}"
+
+
+def has_pre_stop(container: pods.Container | None) -> bool:
+    """True if something is to run before SIGTERM."""
+    hooks = container.lifecycle if container is not None else None
+    return hooks is not None and hooks.pre_stop is not None
+
+
+def has_post_start(container: pods.Container) -> bool:
+    """True if something is to run after the start."""
+    return container.lifecycle is not None and container.lifecycle.post_start is not None

@@ -1,0 +1,111 @@
+"""Everything that a container needs on disk before it starts, and its renewal while it runs.
+
+Used by `reconciler`. Fetches what `recipe` and `sources` want (objects, tokens of the Pod's service
+account), has `volumes` write it, and gives the order for the shim. Files of Secrets, ConfigMaps and
+tokens are made anew once a minute, or when a token is to be renewed, as the kubelet does; they are
+the same for all containers of a Pod.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from kilnwork.api import meta, resource
+from kilnwork.controlplane.node import (
+    account,
+    container,
+    errors,
+    held,
+    inputs,
+    pods,
+    recipe,
+    sources,
+    volumes,
+)
+from kilnwork.kit import clock
+from kilnwork.kube import client
+from kilnwork.kube import errors as kube_errors
+
+REFRESH_S = 60.0
+"""How old the files of a Secret or ConfigMap may get (the kubelet's sync period)."""
+
+AGAIN_S = 30.0
+"""How soon to try again when files could not be made anew."""
+
+_ROOT_CA = "kube-root-ca.crt"
+"""The ConfigMap in every Pod's account volume; it never changes while a cluster lives."""
+
+_NEVER_S = 365 * 86_400.0
+_RESOURCES = {"Secret": resource.SECRETS, "ConfigMap": resource.CONFIG_MAPS}
+
+
+class Preparer(NamedTuple):
+    """What is needed to prepare."""
+
+    kube: client.Client
+    accounts: account.Accounts
+    facts: inputs.Facts
+    now: clock.Clock
+
+    async def order(
+        self, pod: pods.Pod, of: pods.Container, known: held.Held, *, number: int
+    ) -> container.Order:
+        """Make everything that the container needs, and the order to start it.
+
+        Raises `NotYet`, `Unsupported`, OSError, KubeError.
+        """
+        if known.renew_at is None or self.now.monotonic() >= known.renew_at:
+            await self.fill(pod, known)
+        found = await self._find(recipe.wanted(of), pod.metadata.namespace)
+        root = known.folder.root(of.name)
+        done = recipe.make(pod, of, found=found, facts=self.facts, root=root)
+        known.folder.link(of.name, done.links)
+        return container.Order(
+            id=f"{known.uid}/{of.name}/{number}",
+            argv=done.argv,
+            env=done.env,
+            cwd=done.cwd,
+            folder=str(known.folder.container(of.name)),
+        )
+
+    async def fill(self, pod: pods.Pod, known: held.Held) -> None:
+        """Make the files of all volumes as they are to be now. Raises as `order`."""
+        found = await self._find(sources.wanted(pod), pod.metadata.namespace)
+        tokens, soonest_s = {}, REFRESH_S if _changes(pod) else _NEVER_S
+        for want in dict.fromkeys(sources.tokens(pod)):
+            tokens[want], renew_s = await self.accounts.token(pod, want)
+            soonest_s = min(soonest_s, renew_s)
+        if self._gives_account(pod):
+            soonest_s = min(soonest_s, await self.accounts.write(pod, known.folder))
+        context = sources.Context(pod, found, tokens, self.facts)
+        known.folder.fill(sources.volume(v, context) for v in pod.spec.volumes or ())
+        for volume in pod.spec.volumes or ():
+            if (host := sources.host_path(volume)) is not None:
+                volumes.check_host(str(volume["name"]), host)
+        known.renew_at = self.now.monotonic() + soonest_s
+
+    def renews(self, pod: pods.Pod) -> bool:
+        """True if files of its volumes are to be made anew while it runs."""
+        return (
+            _changes(pod) or self._gives_account(pod) or next(sources.tokens(pod), None) is not None
+        )
+
+    def _gives_account(self, pod: pods.Pod) -> bool:
+        return recipe.uses_account(pod, mounts_accounts=self.facts.mounts_accounts)
+
+    async def _find(self, wants: Iterable[inputs.Want], namespace: str) -> inputs.Found:
+        keys = list(dict.fromkeys((want.kind, want.name) for want in wants))
+        got = await asyncio.gather(*(self._get(kind, name, namespace) for kind, name in keys))
+        return dict(zip(keys, got, strict=True))
+
+    async def _get(self, kind: inputs.Kind, name: str, namespace: str) -> meta.JsonObject | None:
+        try:
+            return await self.kube.get(_RESOURCES[kind], name, namespace)
+        except (kube_errors.NotFound, kube_errors.Invalid):
+            return None
+        except kube_errors.Forbidden as error:  # the Node authorizer learns of a Pod a moment later
+            raise errors.NotYet(str(error)) from error
+
+
+def _changes(pod: pods.Pod) -> bool:
+    return any(want.name != _ROOT_CA for want in sources.wanted(pod))

@@ -1,0 +1,236 @@
+"""Pods of several containers on our node: order, sidecars, probes, hooks, deadlines."""
+
+import contextlib
+import shutil
+import socket
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from kilnwork.api import resource
+from kilnwork.controlplane import cluster
+from kilnwork.kube import client, errors
+from support import short, waiting
+
+NS = "default"
+Spec = dict[str, Any]
+
+
+class World:
+    """A control plane with a node, and an admin's client."""
+
+    def __init__(self) -> None:
+        self.data = short.folder()
+        self.plane: cluster.ControlPlane
+        self.kube: client.Client
+
+    async def start(self) -> None:
+        settings = cluster.Settings(data_dir=self.data, port=0, workdir=self.data, node_name="n1")
+        self.plane = cluster.ControlPlane(settings)
+        await self.plane.start()
+        await self.plane.start_node()
+        self.kube = client.Client(self.plane.admin_config(), user_agent="test")
+        await self.kube.__aenter__()
+
+    async def stop(self) -> None:
+        await self.kube.__aexit__(None, None, None)
+        await self.plane.stop()
+        shutil.rmtree(self.data)
+
+    async def create(self, **spec: Any) -> None:
+        """Pod `p`; each container without an image gets one."""
+        spec = {"restartPolicy": "Never", "automountServiceAccountToken": False, **spec}
+        for field in ("containers", "initContainers"):
+            spec[field] = [{"image": "label", **c} for c in spec.get(field) or ()]
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}
+        await self.kube.create(resource.PODS, pod, NS)
+
+    async def status(self) -> dict[str, Any]:
+        found: dict[str, Any] = (await self.kube.get(resource.PODS, "p", NS))["status"]
+        return found
+
+    async def until_phase(self, phase: str) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+
+        async def look() -> bool:
+            nonlocal found
+            found = await self.status()
+            return bool(found["phase"] == phase)
+
+        await waiting.wait_until_async(look, what=f"p is {phase}", timeout_s=10)
+        return found
+
+    async def until_restarted(self, count: int) -> dict[str, Any]:
+        """Wait for restarts of the first container; its status."""
+        found: dict[str, Any] = {}
+
+        async def look() -> bool:
+            nonlocal found
+            found = ((await self.status()).get("containerStatuses") or [{}])[0]
+            return bool(found.get("restartCount", 0) >= count)
+
+        await waiting.wait_until_async(look, what="it is restarted", timeout_s=10)
+        return found
+
+    async def log(self, container: str) -> str:
+        path = f"{resource.PODS.base(NS)}/p/log"
+        query = {"container": container}
+        return (await self.kube.raw("GET", path, query=query, accept="*/*")).body.decode()
+
+    async def event(self, reason: str) -> str:
+        """Wait for a kube event about the Pod; its text."""
+        found = ""
+
+        async def look() -> bool:
+            nonlocal found
+            listed = await self.kube.list(resource.EVENTS, NS, type=dict)
+            texts = [e["message"] for e in listed.items if e["reason"] == reason]
+            found = texts[0] if texts else ""
+            return bool(texts)
+
+        await waiting.wait_until_async(look, what=f"event {reason}", timeout_s=10)
+        return found
+
+
+@pytest_asyncio.fixture
+async def world() -> AsyncIterator[World]:
+    made = World()
+    await made.start()
+    yield made
+    await made.stop()
+
+
+def shell(name: str, script: str, **more: Any) -> Spec:
+    return {"name": name, "command": ["sh", "-c", script], **more}
+
+
+WAITS = "trap 'exit 0' TERM; echo up; while :; do sleep 0.05; done"
+
+
+async def test_init_containers_come_first_and_share_volumes(world: World) -> None:
+    mount = [{"name": "v", "mountPath": "/v"}]
+    at = 'cd "$CONTAINER_SANDBOX_MOUNT_POINT/v"'
+    await world.create(
+        volumes=[{"name": "v", "emptyDir": {}}],
+        initContainers=[
+            shell("one", f"{at}; echo 1 >> f", volumeMounts=mount),
+            shell("two", f"{at}; echo 2 >> f", volumeMounts=mount),
+        ],
+        containers=[
+            shell("a", f"{at}; cat f", volumeMounts=mount),
+            shell("b", "exit 0"),
+        ],
+    )
+    found = await world.until_phase("Succeeded")
+    assert await world.log("a") == "1\n2\n"
+    ends = [s["state"]["terminated"]["exitCode"] for s in found["initContainerStatuses"]]
+    assert ends == [0, 0]
+    assert [s["name"] for s in found["containerStatuses"]] == ["a", "b"]
+
+
+async def test_a_failed_init_container_fails_the_pod(world: World) -> None:
+    await world.create(
+        initContainers=[shell("one", "exit 3")], containers=[shell("a", "echo never")]
+    )
+    found = await world.until_phase("Failed")
+    assert found["initContainerStatuses"][0]["state"]["terminated"]["exitCode"] == 3
+    assert found["containerStatuses"][0]["state"] == {"waiting": {"reason": "PodInitializing"}}
+
+
+async def test_one_of_two_containers_fails_the_pod_when_both_are_over(world: World) -> None:
+    await world.create(containers=[shell("a", "exit 1"), shell("b", "sleep 0.3; echo b")])
+    found = await world.until_phase("Failed")
+    assert await world.log("b") == "b\n"
+    ends = [s["state"]["terminated"]["exitCode"] for s in found["containerStatuses"]]
+    assert ends == [1, 0]
+
+
+async def test_a_sidecar_starts_before_and_ends_after_the_others(world: World) -> None:
+    await world.create(
+        initContainers=[shell("side", WAITS, restartPolicy="Always")],
+        containers=[shell("a", "sleep 0.2; echo done")],
+    )
+    found = await world.until_phase("Succeeded")
+    side, main = found["initContainerStatuses"][0], found["containerStatuses"][0]
+    assert side["state"]["terminated"]["exitCode"] == 0
+    assert main["state"]["terminated"]["exitCode"] == 0
+    assert (await world.log("side")).startswith("up\n")
+
+
+async def test_readiness_follows_a_command(world: World) -> None:
+    probe = {"exec": {"command": ["test", "-e", str(world.data / "ok")]}, "periodSeconds": 1}
+    await world.create(containers=[shell("a", WAITS, readinessProbe=probe)])
+    found = await world.until_phase("Running")
+    assert not found["containerStatuses"][0]["ready"]
+    assert "Readiness probe failed" in await world.event("Unhealthy")
+    (world.data / "ok").touch()
+
+    async def ready() -> bool:
+        conditions = (await world.status())["conditions"]
+        return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+    await waiting.wait_until_async(ready, what="it is ready", timeout_s=10)
+
+
+async def test_a_container_that_is_not_alive_is_restarted(world: World) -> None:
+    probe = {"exec": {"command": ["false"]}, "periodSeconds": 1, "failureThreshold": 1}
+    await world.create(
+        restartPolicy="OnFailure", containers=[shell("a", WAITS, livenessProbe=probe)]
+    )
+    found = await world.until_restarted(1)
+    assert found["lastState"]["terminated"]["exitCode"] == 0  # it ended well, yet starts again
+    assert "failed liveness probe" in await world.event("Killing")
+
+
+@pytest.mark.parametrize("kind", ["httpGet", "tcpSocket"])
+async def test_a_container_has_started_when_its_port_answers(world: World, kind: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    probe = {kind: {"port": "web"}, "periodSeconds": 1}
+    serve = f"sleep 0.5; exec python3 -m http.server {port} --bind 127.0.0.1"
+    ports = [{"name": "web", "containerPort": port}]
+    await world.create(
+        terminationGracePeriodSeconds=1,
+        containers=[shell("a", serve, startupProbe=probe, ports=ports)],
+    )
+    found = await world.until_phase("Running")
+    assert not found["containerStatuses"][0]["started"]
+
+    async def started() -> bool:
+        return bool((await world.status())["containerStatuses"][0]["started"])
+
+    await waiting.wait_until_async(started, what="it has started", timeout_s=10)
+
+
+async def test_a_deadline_ends_the_pod(world: World) -> None:
+    await world.create(
+        activeDeadlineSeconds=1, terminationGracePeriodSeconds=1, containers=[shell("a", WAITS)]
+    )
+    found = await world.until_phase("Failed")
+    assert found["reason"] == "DeadlineExceeded"
+    assert "terminated" in found["containerStatuses"][0]["state"]
+
+
+async def test_hooks_run_after_the_start_and_before_the_end(world: World) -> None:
+    told = world.data / "told"
+    hooks = {
+        "postStart": {"exec": {"command": ["sh", "-c", f"echo start $HOSTNAME >> {told}"]}},
+        "preStop": {"exec": {"command": ["sh", "-c", f"echo stop >> {told}"]}},
+    }
+    await world.create(containers=[shell("a", WAITS, lifecycle=hooks)])
+    await waiting.wait_until_async(told.exists, what="postStart has run", timeout_s=10)
+    await world.kube.delete(resource.PODS, "p", NS)
+
+    async def gone() -> bool:
+        with contextlib.suppress(errors.NotFound):
+            await world.status()
+            return False
+        return True
+
+    before = time.monotonic()
+    await waiting.wait_until_async(gone, what="it is gone", timeout_s=10)
+    assert time.monotonic() - before < 5
+    assert told.read_text() == "start p\nstop\n"
