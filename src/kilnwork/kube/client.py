@@ -146,7 +146,8 @@ class Client:
     ) -> meta.JsonObject:
         """Create `obj` (name or generateName in its metadata); gives what was stored."""
         namespace = namespace or objects.key(obj)[0] or None
-        return await self._send("POST", self._path(resource, None, namespace), obj)
+        path = self._path(resource, None, namespace)
+        return await self._send("POST", path, _typed(resource, obj))
 
     async def replace(
         self,
@@ -159,7 +160,7 @@ class Client:
         """Put `obj` in place of what it was read as; Conflict when that has changed since."""
         in_object, name = objects.key(obj)
         path = self._path(resource, name, namespace or in_object or None, subresource)
-        return await self._send("PUT", path, obj)
+        return await self._send("PUT", path, _typed(resource, obj))
 
     async def merge_patch(
         self,
@@ -203,10 +204,9 @@ class Client:
         """
         namespace, name = objects.key(obj)
         path = self._path(resource, name, namespace or None, subresource)
-        whole = {"apiVersion": resource.api_version, "kind": resource.kind, **obj}
-        query = {"fieldManager": manager, "force": "true" if force else ""}
+        query = _given({"fieldManager": manager, "force": "true" if force else ""})
         return await self._send(
-            "PATCH", path, whole, content_type=transport.APPLY, query=_given(query)
+            "PATCH", path, _typed(resource, obj), content_type=transport.APPLY, query=query
         )
 
     async def delete(
@@ -339,6 +339,13 @@ class Client:
             if part is not None:
                 path += "/" + _segment(part)
         return path
+
+
+def _typed(resource: resources.Resource, obj: Any) -> Any:
+    """With apiVersion and kind, which a server insists on for custom resources only."""
+    if not isinstance(obj, dict):
+        return obj
+    return {"apiVersion": resource.api_version, "kind": resource.kind, **obj}
 
 
 def _base(resource: resources.Resource, namespace: str | None) -> str:

@@ -231,17 +231,16 @@ async def test_writes_carry_their_options(kube: client.Client, stand: scripted.S
         b'{"kind":"DeleteOptions","apiVersion":"v1","preconditions":{"uid":"u"},'
         b'"gracePeriodSeconds":0,"propagationPolicy":"Orphan"}'
     )
-    plain = b'{"metadata":{"name":"a","namespace":"x"}}'
-    applied = b'{"apiVersion":"v1","kind":"Pod",' + plain[1:]
+    whole = b'{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","namespace":"x"}}'
     assert stand.asked == [
-        ("POST", pods, {}, plain),
-        ("PUT", f"{pods}/a/status", {}, plain),
+        ("POST", pods, {}, whole),
+        ("PUT", f"{pods}/a/status", {}, whole),
         ("PATCH", f"{pods}/a/status", {}, b'{"status":{}}'),
         ("DELETE", f"{pods}/a", {}, options),
         ("POST", "/api/v1/namespaces/x/serviceaccounts/sa/token", {}, b'{"spec":{}}'),
         ("PATCH", f"{pods}/a", {}, b'[{"op":"remove","path":"/spec/x"}]'),
-        ("PATCH", f"{pods}/a", {"fieldManager": "m"}, applied),
-        ("PATCH", f"{pods}/a/status", {"fieldManager": "m", "force": "true"}, applied),
+        ("PATCH", f"{pods}/a", {"fieldManager": "m"}, whole),
+        ("PATCH", f"{pods}/a/status", {"fieldManager": "m", "force": "true"}, whole),
     ]
     assert stand.headers[5]["Content-Type"] == "application/json-patch+json"
     assert stand.headers[6]["Content-Type"] == "application/apply-patch+yaml"
