@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
 
 import uvloop
+from hack.kube import access
 
 from kilnwork.api import crd, resource
 from kilnwork.controlplane import cluster
@@ -157,7 +158,7 @@ class Http:
         self, server: "Server", identity: Identity, *, headers: dict[str, str] | None = None
     ) -> None:
         self._kept: http.client.HTTPSConnection | None = None
-        self._server = server
+        self.server = server
         self._identity = identity
         self.headers = dict(headers or {})
         if identity.token is not None:
@@ -184,11 +185,11 @@ class Http:
     def acting(self, **headers: str) -> "Http":
         """The same identity with more headers on each request, `_` in their names read as `-`."""
         more = {name.replace("_", "-"): value for name, value in headers.items()}
-        return Http(self._server, self._identity, headers={**self.headers, **more})
+        return Http(self.server, self._identity, headers={**self.headers, **more})
 
     def impersonating(self, user: str, *groups: str) -> "Impersonator":
         """The same identity, acting as somebody else."""
-        return Impersonator(self._server, self._identity, user=user, groups=groups)
+        return Impersonator(self.server, self._identity, user=user, groups=groups)
 
     def send(
         self,
@@ -256,7 +257,7 @@ class Http:
 
     def connect(self) -> http.client.HTTPSConnection:
         """A new connection with this identity's certificate, for requests by hand."""
-        url = urllib.parse.urlsplit(self._server.url)
+        url = urllib.parse.urlsplit(self.server.url)
         assert url.hostname is not None
         return http.client.HTTPSConnection(url.hostname, url.port, context=self._tls, timeout=30)
 
@@ -377,6 +378,10 @@ class Server:
         """Who shows this token; nobody for None."""
         return Http(self, Identity(token=token))
 
+    def forget(self) -> None:
+        """Keep no history any more: what asks for a moment before now is refused with 410."""
+        access.Attached(self._folder).compact()
+
 
 class Ours(Server):
     """The embedded control plane, on an event loop in a thread of this process."""
@@ -404,6 +409,14 @@ class Ours(Server):
         if not self._node:
             self.run(self.plane.start_node())
             self._node = True
+
+    def forget(self) -> None:
+        """Drop the changes that the store keeps for watches."""
+
+        async def drop() -> None:
+            self.plane.writer.store.forget()
+
+        self.run(drop())
 
     def stop(self) -> None:
         """Stop everything and end the thread."""

@@ -130,6 +130,11 @@ class Store:
             raise errors.TooOld(f"too old resource version: {sequence} ({oldest - 1})")
         return self._log[sequence - oldest + 1 :]
 
+    def forget(self) -> None:
+        """Keep no change that was: who asks for a moment before now is told TooOld."""
+        self._log.clear()
+        self._log_bytes = 0
+
     def follow(self, follower: Follower) -> Callable[[], None]:
         """Tell `follower` of every commit from now on; the answer ends that."""
         self._followers.append(follower)

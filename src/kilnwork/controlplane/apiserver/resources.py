@@ -4,6 +4,7 @@ Used by `app`, which has found out who asks and that they may. What is done is i
 `deletion`, `lists`, `watching` and `subresources`.
 """
 
+import itertools
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
@@ -13,7 +14,6 @@ from kilnwork.api import meta, resource
 from kilnwork.controlplane.apiserver import (
     answers,
     bodies,
-    builtin,
     crud,
     deletion,
     forms,
@@ -39,8 +39,9 @@ class Resources:
         self._parts = parts
         self._request = request
         self._send = send
-        self._served = builtin.of(request.served)
-        self._place = crud.where(request.served, request.namespace, request.name)
+        self._served = parts.writer.kinds.of(request.served)
+        namespace = request.namespace if request.served.namespaced else ""
+        self._place = crud.Where(self._served, namespace, request.name)
         self._now = parts.writer.clock.wall()
 
     async def answer(self) -> None:
@@ -136,6 +137,7 @@ class Resources:
         return obj, tuple(f'duplicate field "{path}"' for path in twice)
 
     async def _send_one(self, raw: bytes, *, code: int = 200, warnings: Sequence[str] = ()) -> None:
+        raw = self._served.told(raw)
         shown = answers.one(self._served, raw, self._request, now=self._now)
         headers = answers.warnings(warnings)
         await answers.raw(self._send, shown, code=code, headers=headers)
@@ -164,16 +166,22 @@ class Resources:
 
     def _form(self, form: str) -> watching.Form | None:
         if form == "object":
-            return None
+            return self._served.told if self._served.storage_version else None
         if form == "table":
             include = self._request.query.text("includeObject", "Metadata")
             clock, served = self._parts.writer.clock, self._served
+            columns = itertools.chain([True], itertools.repeat(False))
 
             def row(raw: bytes) -> bytes:
                 obj = msgspec.json.decode(raw)
                 version = {"resourceVersion": obj["metadata"]["resourceVersion"]}
                 shown = tables.render(
-                    served, [obj], now=clock.wall(), include=include, list_metadata=version
+                    served,
+                    [obj],
+                    now=clock.wall(),
+                    include=include,
+                    columns=next(columns),
+                    list_metadata=version,
                 )
                 return msgspec.json.encode(shown)
 

@@ -6,6 +6,7 @@ everything there is. One that is too slow is ended: its client watches again fro
 """
 
 import asyncio
+import base64
 import logging
 import sys
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.api import meta
+from kilnwork.api import meta, resource
 from kilnwork.controlplane import errors, objects, store
 from kilnwork.controlplane.apiserver import builtin, lists, options, requests, statuses
 from kilnwork.kit import clock as clocks
@@ -30,6 +31,8 @@ MIN_TIMEOUT_S = 1800
 """Without timeoutSeconds a watch lasts this long to twice as long, as the real server's."""
 
 _INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+_BLUEPRINT = "kubernetes.io/initial-events-list-blueprint"
+"""An empty list of the kind, by which clients make a list of the initial events (KEP-3157)."""
 
 Form = Callable[[bytes], bytes]
 """From a stored object to what the client asked to see (a Table, only metadata)."""
@@ -252,7 +255,7 @@ class Hub:
                 if wants.chosen.matches(stored.key, stored.decode):
                     shown = stored.raw if wants.form is None else wants.form(stored.raw)
                     watch.add(_line(objects.Action.ADDED, shown))
-            if wants.initial_events:
+            if wants.initial_events and wants.bookmarks:
                 watch.add(self._bookmark(watch, initial=True))
             return
         if wants.start > self._store.sequence:
@@ -268,7 +271,7 @@ class Hub:
         kind = watch.wants.served.resource
         metadata: dict[str, Any] = {"resourceVersion": str(self._store.sequence)}
         if initial:
-            metadata["annotations"] = {_INITIAL_EVENTS_END: "true"}
+            metadata["annotations"] = {_INITIAL_EVENTS_END: "true", _BLUEPRINT: _blueprint(kind)}
         marker = {"kind": kind.kind, "apiVersion": kind.api_version, "metadata": metadata}
         return _line("BOOKMARK", msgspec.json.encode(marker))
 
@@ -279,6 +282,11 @@ class Hub:
                 look = _Look(change)
                 for watch in watches:
                     watch.offer(look)
+
+
+def _blueprint(kind: resource.Resource) -> str:
+    empty = {"kind": f"{kind.kind}List", "apiVersion": kind.api_version, "metadata": {}}
+    return base64.b64encode(msgspec.json.encode({**empty, "items": []}) + b"\n").decode()
 
 
 async def _until(receive: requests.Receive, left: Callable[[], object]) -> None:
