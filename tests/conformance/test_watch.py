@@ -54,7 +54,7 @@ class Things:
     def watch(self, **query: object) -> contextlib.AbstractContextManager[kube_servers.Watch]:
         """Without what the namespace brings."""
         query.setdefault("fieldSelector", OURS)
-        return self.http.watch(self.path, **query)
+        return self.http.watch(self.path, headers=None, **query)
 
 
 @pytest.fixture(params=["built-in", "custom"])

@@ -447,7 +447,7 @@ async def test_initial_events_end_with_a_bookmark(http: served.Http) -> None:
         assert await stream.names(1) == [("ADDED", "a")]
         type_, obj = await stream.next()
         assert (type_, obj["kind"]) == ("BOOKMARK", "Task")
-        assert obj["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
+        assert obj["metadata"]["annotations"]["k8s.io/initial-events-end"] == "true"
     assert (await http.get(f"{TASKS}?watch=1&sendInitialEvents=true")).status == 422
 
 
