@@ -9,7 +9,7 @@ import shutil
 import signal
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -33,7 +33,7 @@ class Settings:
 
     folder: Path
     address: str = "127.0.0.1"
-    extra: dict[str, Sequence[str]] = field(default_factory=dict)
+    extra: Mapping[str, Sequence[str]] = field(default_factory=dict)
     controllers: Sequence[str] = CONTROLLERS
     crds: Sequence[Path] = ()
 

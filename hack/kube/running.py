@@ -27,6 +27,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--image", type=Path, action="append", default=[], help="image file for the nodes"
     )
+    parser.add_argument(
+        "--flag",
+        type=_flag,
+        action="append",
+        default=[],
+        metavar="COMPONENT=FLAG",
+        help="another flag, such as kube-apiserver=--max-requests-inflight=2",
+    )
     parser.add_argument("--logs", type=Path, help="copy the logs of the cluster here at the end")
     parser.add_argument("command_line", nargs="+", metavar="COMMAND")
 
@@ -39,6 +47,13 @@ def run(given: argparse.Namespace) -> int:
     return sandbox.run(lambda cgroup: _inside(given, cgroup))
 
 
+def _flag(text: str) -> tuple[str, str]:
+    component, equals, flag = text.partition("=")
+    if component not in binary.COMPONENTS or not equals:
+        raise argparse.ArgumentTypeError(f"{text}: write {'|'.join(binary.COMPONENTS)}=--FLAG=X")
+    return component, flag
+
+
 def _nodes(given: argparse.Namespace) -> int:
     return int(given.nodes or given.node)
 
@@ -46,7 +61,10 @@ def _nodes(given: argparse.Namespace) -> int:
 def _inside(given: argparse.Namespace, cgroup: str) -> int:
     signal.signal(signal.SIGTERM, _end)
     began = time.monotonic()
-    settings = cluster.Settings(folder=FOLDER, address=sandbox.ADDRESS, crds=given.crd)
+    extra: dict[str, list[str]] = {}
+    for component, flag in given.flag:
+        extra.setdefault(component, []).append(flag)
+    settings = cluster.Settings(folder=FOLDER, address=sandbox.ADDRESS, crds=given.crd, extra=extra)
     made = whole.Whole(
         settings, cgroup=cgroup, nodes=_nodes(given), images=[p.absolute() for p in given.image]
     )

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hack.image import oci
-from hack.kube import binary, cluster, containerd, node, services
+from hack.kube import binary, cluster, containerd, node, services, volumes
 
 
 class Whole:
@@ -34,6 +34,8 @@ class Whole:
         """Ready when this returns. Raises Died or TimeoutError."""
         self.cluster.start()
         self.services.start()
+        claims = volumes.manifest(self.cluster.folder / "volumes")
+        self.cluster.kubectl("create", "-f", "-", stdin=claims)
         if self.nodes:
             images = [_pause_image(self.cluster.folder), *self._images]
             for made in self.nodes.values():

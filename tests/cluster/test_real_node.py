@@ -79,3 +79,48 @@ def test_an_image_that_does_not_exist_is_said_so(
         return found if found != "ContainerCreating" else None
 
     assert waiting.wait_until(reason, what="a reason") in ("ErrImagePull", "ImagePullBackOff")
+
+
+def test_nobody_hears_from_the_pods_of_a_lost_node(
+    kube: kube_cluster.Kube, web: str, real_node: str
+) -> None:
+    address = kube.get("pod", "web", f"--namespace={web}")["status"]["podIP"]
+
+    def answers() -> bool:
+        try:
+            with urllib.request.urlopen(f"http://{address}:8080/", timeout=0.5) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
+
+    assert answers()
+    with kube.lost(real_node):
+        assert not answers()
+    assert answers()
+
+
+def test_a_claim_finds_a_volume_that_outlives_its_pod(
+    kube: kube_cluster.Kube, namespace: str, real_node: str
+) -> None:
+    claim = _object(
+        "PersistentVolumeClaim",
+        spec={
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}},
+        },
+    )
+    kube.apply(claim, namespace=namespace)
+    for command, expected in (("echo kept > /data/file", ""), ("cat /data/file", "kept\n")):
+        container = {
+            "name": "web",
+            "image": worker.name(),
+            "command": ["sh", "-c", command],
+            "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+        }
+        volume = {"name": "data", "persistentVolumeClaim": {"claimName": "web"}}
+        spec = {"containers": [container], "volumes": [volume], "restartPolicy": "Never"}
+        here = f"--namespace={namespace}"
+        kube.apply(_object("Pod", spec={**spec, "nodeName": real_node}), namespace=namespace)
+        kube.kubectl("wait", here, "--for=jsonpath={.status.phase}=Succeeded", "pod/web")
+        assert kube.kubectl("logs", here, "web") == expected
+        kube.kubectl("delete", here, "pod", "web")

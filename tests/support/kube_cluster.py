@@ -4,11 +4,13 @@
 `kiln node` in a subprocess.
 """
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +71,27 @@ class Kube(access.Attached):
         path = self.folder / "nodes.json"
         return list(json.loads(path.read_text())) if path.exists() else []
 
+    @contextlib.contextmanager
+    def lost(self, name: str) -> Iterator[None]:
+        """A real node that nobody hears from: its kubelet pauses, no packet of its Pods passes.
+
+        Its containers run on, as on a machine whose network is cut. It is back afterwards.
+        """
+        pods = self._pod_range(name)
+        rules = [(chain, way) for chain in ("INPUT", "FORWARD", "OUTPUT") for way in ("-s", "-d")]
+        self.pause_part(f"{name}/kubelet")
+        try:
+            for chain, way in rules:
+                _iptables("--insert", chain, way, pods, "-j", "DROP")
+            yield
+        finally:
+            for chain, way in rules:
+                _iptables("--delete", chain, way, pods, "-j", "DROP")
+            self.resume_part(f"{name}/kubelet")
+
+    def _pod_range(self, name: str) -> str:
+        return f"10.88.{1 + self.real_nodes().index(name)}.0/24"
+
     def node_is_ready(self, name: str) -> bool:
         """True when the Node is there and its condition Ready is True."""
         answer = self.http.get(f"/api/v1/nodes/{name}")
@@ -76,6 +99,10 @@ class Kube(access.Attached):
             return False
         conditions = answer.json["status"].get("conditions", ())
         return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
+def _iptables(*arguments: str) -> None:
+    subprocess.run(["iptables", "--wait", *arguments], check=True, capture_output=True)
 
 
 class VirtualNode:

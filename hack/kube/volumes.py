@@ -1,0 +1,41 @@
+"""PersistentVolumes of a sandbox: folders on its disk, made beforehand.
+
+Used by `whole`. A claim without a storage class takes one, as on a cluster whose administrator has
+made them by hand; every node can mount each, since all of them share the machine.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+COUNT = 12
+_SIZE = "10Gi"
+
+
+def manifest(folder: Path) -> str:
+    """The volumes as a List; their folders are made, for any user to write to."""
+    return json.dumps(
+        {
+            "apiVersion": "v1",
+            "kind": "List",
+            "items": [_volume(folder, number) for number in range(COUNT)],
+        }
+    )
+
+
+def _volume(folder: Path, number: int) -> dict[str, Any]:
+    name = f"volume-{number}"
+    place = folder / name
+    place.mkdir(parents=True)
+    place.chmod(0o777)
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": name},
+        "spec": {
+            "capacity": {"storage": _SIZE},
+            "accessModes": ["ReadWriteOnce", "ReadWriteMany"],
+            "persistentVolumeReclaimPolicy": "Retain",
+            "hostPath": {"path": str(place), "type": "Directory"},
+        },
+    }
