@@ -89,7 +89,10 @@ def creates(running: cluster.Cluster, count: int, repeat: int) -> Iterator[Figur
         "/s",
         None,
         Gate(at_least=300),
-        {"p99 ms": round(machine.percentile(each, 99) * 1e3)},
+        {
+            "rates": [round(rate) for rate in rates],
+            "p99 ms": round(machine.percentile(each, 99) * 1e3),
+        },
     )
 
 
