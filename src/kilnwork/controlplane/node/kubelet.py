@@ -1,8 +1,7 @@
 """The kubelet's HTTPS paths of the local node: logs, streams and health, as a raw ASGI app.
 
-The API server is the only client: it must show a certificate that DIR's CA has signed, and it has
-checked who may read what. The port is in the Node's `status.daemonEndpoints`. exec, attach and
-port-forward are `exec_paths`.
+The API server is the usual client, with a client certificate; `access` says who else may ask. The
+port is in the Node's `status.daemonEndpoints`. exec, attach and port-forward are `exec_paths`.
 """
 
 import contextlib
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib import parse
 
-from kilnwork.controlplane.node import exec_paths, log_reader
+from kilnwork.controlplane.node import access, exec_paths, log_reader
 from kilnwork.kit import clock, coroutines, errors, serving
 
 _STOP_S = 2.0
@@ -41,9 +40,15 @@ class App:
     """The paths. `find_log` is asked for every request."""
 
     def __init__(
-        self, find_log: FindLog, *, streaming: exec_paths.Paths | None = None, now: clock.Clock
+        self,
+        find_log: FindLog,
+        *,
+        allowed: access.Access,
+        streaming: exec_paths.Paths | None = None,
+        now: clock.Clock,
     ) -> None:
         self._find_log = find_log
+        self._allowed = allowed
         self._streaming = streaming
         self._now = now
         self.ending = False
@@ -55,7 +60,9 @@ class App:
         if scope["type"] != "http":
             return
         parts = [parse.unquote(p) for p in scope["raw_path"].decode("latin-1").split("/")[1:]]
-        if parts == ["healthz"]:
+        if (refusal := await self._allowed.refusal(scope, parts)) is not None:
+            await _answer(send, refusal.status, refusal.message)
+        elif parts == ["healthz"]:
             await _answer(send, 200, "ok")
         elif scope["method"] == "GET" and len(parts) == 4 and parts[0] == "containerLogs":
             query = dict(parse.parse_qsl(scope["query_string"].decode("latin-1")))
@@ -143,7 +150,7 @@ def _number(query: dict[str, str], name: str, *, least: int) -> int:
 
 
 class Certificates(NamedTuple):
-    """PEM files: what the node shows, and the CA of those who may ask it."""
+    """PEM files: what the node shows, and the CA of client certificates."""
 
     certificate: Path
     key: Path
@@ -151,10 +158,7 @@ class Certificates(NamedTuple):
 
 
 class Server:
-    """Serves an app over TLS on a port of `address` (0: a free one), in the running event loop.
-
-    Clients have to show a certificate of the CA.
-    """
+    """Serves an app over TLS on a port of `address` (0: a free one), in the running event loop."""
 
     def __init__(
         self, app: App, *, address: str, certificates: Certificates, port: int = 0
@@ -163,7 +167,7 @@ class Server:
         self.port: int = listening.getsockname()[1]
         self._app = app
         tls = serving.tls_context(
-            certificates.certificate, certificates.key, client_ca=certificates.ca, demanded=True
+            certificates.certificate, certificates.key, client_ca=certificates.ca
         )
         self._listener = serving.Listener(app, listening, tls=tls)
 

@@ -17,6 +17,7 @@ from urllib import parse
 
 from kilnwork.api import resource
 from kilnwork.controlplane.node import (
+    access,
     account,
     container,
     exec_link,
@@ -92,7 +93,13 @@ class LocalNode:
             patience_s=settings.patience_s,
         )
         self._streaming = exec_paths.Paths(self._find_running, shim=settings.run_dir / "shim.sock")
-        app = kubelet.App(self._find_log, streaming=self._streaming, now=self._now)
+        reviews = access.Reviews(kube, settings.name, now=self._now)
+        app = kubelet.App(
+            self._find_log,
+            allowed=access.Access(reviews),
+            streaming=self._streaming,
+            now=self._now,
+        )
         self._server = kubelet.Server(
             app,
             address=settings.address,

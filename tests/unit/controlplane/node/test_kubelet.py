@@ -10,8 +10,18 @@ import pytest
 import pytest_asyncio
 
 from kilnwork.controlplane.apiserver import pki
-from kilnwork.controlplane.node import cri_log, kubelet
+from kilnwork.controlplane.node import access, cri_log, kubelet
 from kilnwork.kit import clock
+
+
+class Nobody:
+    """A reviewer that knows no token and no right."""
+
+    async def user(self, token: str) -> access.User | None:
+        return None
+
+    async def allows(self, user: access.User, verb: str, subresource: str) -> bool:
+        return False
 
 
 class World:
@@ -25,7 +35,7 @@ class World:
         self.runs = True
         pair = self.certificates.node("n1")
         mine = kubelet.Certificates(pair.certificate, pair.key, self.certificates.ca_certificate)
-        app = kubelet.App(self.find, now=clock.SystemClock())
+        app = kubelet.App(self.find, allowed=access.Access(Nobody()), now=clock.SystemClock())
         self.server = kubelet.Server(app, address="127.0.0.1", certificates=mine)
 
     def find(
@@ -90,10 +100,21 @@ async def test_refusals(world: World, path: str, status: int, text: str) -> None
     assert text in got[1]
 
 
-async def test_nobody_without_a_certificate(world: World) -> None:
-    async with world.session(certificate=False) as session:
-        with pytest.raises(aiohttp.ClientError):
-            await session.get("/healthz")
+async def test_a_client_without_certificate_or_token_is_refused(world: World) -> None:
+    async with world.session(certificate=False) as session, session.get("/healthz") as answer:
+        assert (answer.status, await answer.text()) == (401, "Unauthorized")
+        assert answer.headers["content-type"] == "text/plain"
+
+
+async def test_a_certificate_of_another_ca_is_refused(world: World, tmp_path: Path) -> None:
+    other = pki.Pki(tmp_path / "other", clock=clock.SystemClock())
+    other.prepare()
+    context = ssl.create_default_context(cafile=str(world.certificates.ca_certificate))
+    context.load_cert_chain(other.kubelet_client.certificate, other.kubelet_client.key)
+    connector = aiohttp.TCPConnector(ssl=context)
+    async with aiohttp.ClientSession(connector=connector) as session:
+        with pytest.raises((aiohttp.ClientError, OSError)):
+            await session.get(f"https://127.0.0.1:{world.server.port}/healthz")
 
 
 async def test_following_ends_with_the_container(world: World) -> None:

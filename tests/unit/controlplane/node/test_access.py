@@ -1,0 +1,127 @@
+"""Who may use the kubelet's paths, with the kubelet's texts for those who may not."""
+
+from typing import Any
+
+import pytest
+
+from kilnwork.controlplane.node import access
+from kilnwork.kit import clock
+from kilnwork.kube import errors
+
+ANNA = access.User("anna", ("system:authenticated",))
+
+
+class Known:
+    """A reviewer that knows one token and some rights; it can be away."""
+
+    def __init__(self, *rights: tuple[str, str]) -> None:
+        self._rights = rights
+        self.away = False
+
+    async def user(self, token: str) -> access.User | None:
+        self._check()
+        return ANNA if token == "good" else None
+
+    async def allows(self, user: access.User, verb: str, subresource: str) -> bool:
+        self._check()
+        return user == ANNA and (verb, subresource) in self._rights
+
+    def _check(self) -> None:
+        if self.away:
+            raise errors.KubeError("the API server is away")
+
+
+def certificate(name: str, *groups: str) -> dict[str, Any]:
+    parts = [(("organizationName", group),) for group in groups]
+    return {"subject": (*parts, (("commonName", name),))}
+
+
+async def refusal(
+    reviewer: Known,
+    path: str,
+    *,
+    method: str = "GET",
+    token: str = "",
+    shown: dict[str, Any] | None = None,
+) -> access.Refusal | None:
+    headers = [(b"authorization", f"Bearer {token}".encode())] if token else []
+    scope = {"method": method, "headers": headers, "state": {"peer_certificate": shown}}
+    return await access.Access(reviewer).refusal(scope, path.split("/")[1:])
+
+
+@pytest.mark.parametrize("shown", [None, {}])
+async def test_nobody_is_anonymous(shown: dict[str, Any] | None) -> None:
+    answer = await refusal(Known(("get", "proxy")), "/containerLogs/ns/p/c", shown=shown)
+    assert answer == (401, "Unauthorized")
+
+
+async def test_an_unknown_token_is_refused() -> None:
+    answer = await refusal(Known(("get", "proxy")), "/healthz", token="bad")
+    assert answer == (401, "Unauthorized")
+
+
+async def test_a_right_to_the_nodes_proxy_is_enough() -> None:
+    both = Known(("get", "proxy"), ("create", "proxy"))
+    assert await refusal(both, "/containerLogs/ns/p/c", token="good") is None
+    assert await refusal(both, "/exec/ns/p/c", token="good", method="POST") is None
+    assert await refusal(both, "/healthz", token="good") is None
+
+
+async def test_reading_is_not_enough_to_create() -> None:
+    answer = await refusal(Known(("get", "proxy")), "/exec/ns/p/c", token="good", method="POST")
+    assert answer == (
+        403,
+        "Forbidden (user=anna, verb=create, resource=nodes, subresource(s)=[proxy])\n",
+    )
+
+
+async def test_a_finer_right_opens_its_path_only() -> None:
+    finer = Known(("get", "healthz"))
+    assert await refusal(finer, "/healthz", token="good") is None
+    answer = await refusal(finer, "/containerLogs/ns/p/c", token="good")
+    assert answer is not None
+    assert answer.status == 403
+
+
+async def test_a_certificate_of_the_superusers_needs_no_api_server() -> None:
+    reviewer = Known()
+    reviewer.away = True
+    shown = certificate("apiserver", "system:masters")
+    assert await refusal(reviewer, "/containerLogs/ns/p/c", shown=shown) is None
+
+
+async def test_other_certificates_need_the_right() -> None:
+    answer = await refusal(Known(), "/healthz", shown=certificate("bert"))
+    assert answer is not None
+    assert "Forbidden (user=bert, verb=get" in answer.message
+    assert "subresource(s)=[healthz proxy]" in answer.message
+
+
+async def test_without_an_api_server_nobody_else_gets_in() -> None:
+    reviewer = Known(("get", "proxy"))
+    reviewer.away = True
+    assert await refusal(reviewer, "/healthz", token="good") == (401, "Unauthorized")
+    answer = await refusal(reviewer, "/containerLogs/ns/p/c", shown=certificate("bert"))
+    assert answer == (
+        500,
+        "Authorization error (user=bert, verb=get, resource=nodes, subresource=proxy)",
+    )
+
+
+def test_users_of_certificates() -> None:
+    user = access.certified(certificate("system:node:n1", "system:nodes"))
+    assert user == ("system:node:n1", ("system:nodes", "system:authenticated"), "", ())
+
+
+async def test_answers_are_remembered_for_their_time() -> None:
+    now = clock.ManualClock()
+    known: access._Known[int] = access._Known(now)
+    asked = []
+
+    async def ask() -> tuple[int, float]:
+        asked.append(1)
+        return len(asked), 10.0
+
+    assert [await known.get("k", ask) for _ in range(3)] == [1, 1, 1]
+    now.advance(11)
+    assert await known.get("k", ask) == 2
