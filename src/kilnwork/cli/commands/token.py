@@ -4,6 +4,8 @@ import click
 
 from kilnwork.api import resource
 from kilnwork.cli import completing, errors, options, session
+from kilnwork.kit import errors as kit_errors
+from kilnwork.kube import credentials
 
 
 @click.command()
@@ -53,9 +55,13 @@ def command(account: str | None, duration: float | None, audiences: tuple[str, .
 
 
 def _own() -> str:
-    settings = session.settings_of(options.current())
-    if settings.token:
-        return settings.token
-    if settings.token_file is not None:
-        return settings.token_file.read_text().strip()
-    raise errors.CommandError("the kubeconfig holds no token; it may identify you by certificate")
+    held = credentials.Credentials(session.settings_of(options.current()))
+    try:
+        token = held.get().token
+    except kit_errors.ConfigurationError as error:
+        raise errors.CommandError(str(error)) from error
+    if token is None:
+        raise errors.CommandError(
+            "the kubeconfig holds no token; it may identify you by certificate"
+        )
+    return token
