@@ -8,6 +8,7 @@ event correlator.
 
 import asyncio
 import collections
+import contextlib
 import hashlib
 import logging
 from dataclasses import dataclass, field
@@ -36,9 +37,9 @@ REFILL_S = 300.0
 MESSAGE_CHARS = 1024
 PENDING = 1000
 """Entries that wait to be written; more are dropped, for a dead server must not fill the memory."""
-TRIES = 5
-BACKOFF = backoff.Backoff(base_s=0.2, max_s=5.0)
-"""Between tries to write one entry."""
+TRIES = 12
+BACKOFF = backoff.Backoff(base_s=0.2, max_s=10.0)
+"""Between tries to write one entry: a minute in all, in which a server is started anew."""
 
 
 class Reference(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
@@ -66,7 +67,10 @@ def reference(resource: resources.Resource, obj: Any) -> Reference:
 
 @dataclass(slots=True)
 class Entry:
-    """One kube event as it stands: counted up until it is forgotten; `name` empty until written."""
+    """One kube event as it stands: counted up until it is forgotten.
+
+    `name`: of its object, kept while the server has not said whether it made it.
+    """
 
     about: Reference
     type: str
@@ -76,6 +80,7 @@ class Entry:
     last_s: float
     count: int = 0
     name: str = ""
+    written: bool = False
 
 
 @dataclass(slots=True)
@@ -244,7 +249,7 @@ class Recorder:
 
     async def _put(self, entry: Entry) -> None:
         namespace = entry.about.namespace or "default"
-        if entry.name:
+        if entry.written:
             patch = {
                 "count": entry.count,
                 "message": entry.message,
@@ -255,9 +260,12 @@ class Recorder:
                 return
             except errors.NotFound:
                 entry.first_s, entry.count = entry.last_s, 1  # it has expired: a new one
-        name = self._name(entry)
-        await self._client.create(resources.EVENTS, self._body(entry, name, namespace), namespace)
-        entry.name = name
+                entry.name, entry.written = "", False
+        entry.name = entry.name or self._name(entry)
+        body = self._body(entry, entry.name, namespace)
+        with contextlib.suppress(errors.AlreadyExists):  # the try before did it unheard
+            await self._client.create(resources.EVENTS, body, namespace)
+        entry.written = True
 
     def _name(self, entry: Entry) -> str:
         """Unique as client-go's: object and time; long object names are cut with their hash."""

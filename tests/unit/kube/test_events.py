@@ -133,6 +133,27 @@ async def test_what_cannot_be_written_is_dropped(
     assert caplog.messages == ["kube event dropped"]
 
 
+async def test_a_kube_event_made_unheard_is_not_made_twice(
+    kube: client.Client, stand: scripted.Stand
+) -> None:
+    answers = iter([504, 409, 200])
+
+    async def handler(_: aiohttp.web.Request) -> aiohttp.web.Response:
+        status = next(answers)
+        reason = {"reason": "AlreadyExists"} if status == 409 else {}
+        return aiohttp.web.json_response(reason, status=status)
+
+    stand.handler = handler
+    recorder = _recorder(kube)
+    await recorder.start()
+    for _ in range(2):
+        recorder.emit(TASK, events.NORMAL, "R", "m")
+        assert await recorder.flush()
+    await recorder.stop()
+    assert [method for method, _, _, _ in stand.asked] == ["POST", "POST", "PATCH"]
+    assert stand.asked[0][3] == stand.asked[1][3]
+
+
 async def test_names_stay_legal_for_long_objects(
     kube: client.Client, stand: scripted.Stand
 ) -> None:
