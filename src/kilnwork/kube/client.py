@@ -106,18 +106,26 @@ class Client:
         label_selector: str = "",
         field_selector: str = "",
     ) -> Listed[T]:
-        """All objects; unreadable ones are left out."""
-        items: builtins.list[T] = []
-        last: Listed[T] = Listed((), "")
-        async for last in self.pages(
-            resource,
-            namespace,
-            type=type,
-            label_selector=label_selector,
-            field_selector=field_selector,
-        ):
-            items.extend(last.items)
-        return Listed(items, last.resource_version)
+        """All objects of one moment; unreadable ones are left out."""
+
+        async def gather(limit: int) -> Listed[T]:
+            items: builtins.list[T] = []
+            last: Listed[T] = Listed((), "")
+            async for last in self.pages(
+                resource,
+                namespace,
+                type=type,
+                label_selector=label_selector,
+                field_selector=field_selector,
+                limit=limit,
+            ):
+                items.extend(last.items)
+            return Listed(items, last.resource_version)
+
+        try:
+            return await gather(PAGE)
+        except errors.Expired:
+            return await gather(0)  # torn between two pages; a whole list cannot be
 
     async def pages(
         self,

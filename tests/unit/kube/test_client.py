@@ -189,6 +189,20 @@ async def test_list_follows_pages(kube: client.Client, stand: scripted.Stand) ->
     )
 
 
+async def test_a_torn_list_is_asked_for_whole(kube: client.Client, stand: scripted.Stand) -> None:
+    async def handler(request: aiohttp.web.Request) -> aiohttp.web.Response:
+        if "continue" in request.query:
+            return aiohttp.web.json_response(_status(410, "Expired", "too old"), status=410)
+        whole = request.query["limit"] == "0"
+        items = [{"metadata": {"name": f"p{n}"}} for n in range(3 if whole else 1)]
+        metadata = {"resourceVersion": "9", **({} if whole else {"continue": "c"})}
+        return aiohttp.web.json_response({"metadata": metadata, "items": items})
+
+    stand.handler = handler
+    listed = await kube.list(resource.PODS, type=meta.Partial)
+    assert [p.metadata.name for p in listed.items] == ["p0", "p1", "p2"]
+
+
 async def test_one_unreadable_object_does_not_hide_the_others(
     kube: client.Client, stand: scripted.Stand, caplog: pytest.LogCaptureFixture
 ) -> None:
