@@ -218,6 +218,7 @@ class Server:
             self._client,
             controllers.Settings(
                 channel=f"unix:{socket}" if here else f"tls://{self._settings.advertise}",
+                ca=None if here else self._pki.ca_data(),
                 worker_command=self._settings.worker_command,
                 worker_image=self._settings.worker_image,
             ),
