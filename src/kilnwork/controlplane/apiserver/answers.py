@@ -72,7 +72,9 @@ def one(served: builtin.Served, body: bytes, request: requests.Request, *, now: 
     form = forms.accepted(request.accept, custom=served.custom)
     if form == "table":
         include = request.query.text("includeObject", "Metadata")
-        shown = tables.render(served, [msgspec.json.decode(body)], now=now, include=include)
+        found = msgspec.json.decode(body)
+        version = {"resourceVersion": found["metadata"].get("resourceVersion", "")}
+        shown = tables.render(served, [found], now=now, include=include, list_metadata=version)
         return msgspec.json.encode(shown)
     if form == "partial":
         return msgspec.json.encode(forms.partial(msgspec.json.decode(body)))

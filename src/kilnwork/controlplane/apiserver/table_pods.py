@@ -1,7 +1,6 @@
 """The cells of a Pod in `kubectl get pods`: ready, status, restarts, and where it runs.
 
-Used by `tables`. Follows printPod of k8s.io/kubernetes/pkg/printers/internalversion, without init
-containers that restart (nothing here runs them).
+Used by `tables`. Follows printPod of k8s.io/kubernetes/pkg/printers/internalversion.
 """
 
 from typing import Any
@@ -10,72 +9,141 @@ from kilnwork.api import meta
 from kilnwork.controlplane.apiserver import durations
 
 _NONE = "<none>"
+_NODE_LOST = "NodeLost"
+_ENDED = {
+    "Succeeded": "The pod has completed successfully.",
+    "Failed": "The pod failed.",
+}
 
 
 def cells(pod: meta.JsonObject, now: float) -> list[Any]:
     """Ready, Status, Restarts, Age; then IP, Node, Nominated Node and Readiness Gates."""
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
-    statuses = status.get("containerStatuses") or []
-    ready = sum(1 for c in statuses if c.get("ready") and "running" in (c.get("state") or {}))
+    read = _Reading(pod)
+    addresses = status.get("podIPs") or [{"ip": status.get("podIP")}]
     return [
-        f"{ready}/{len(spec.get('containers') or ())}",
-        _status(pod),
-        _restarts(statuses, now),
+        f"{read.ready}/{read.total}",
+        read.word(),
+        read.restarts(now),
         durations.age(pod, now),
-        status.get("podIP") or _NONE,
+        addresses[0].get("ip") or _NONE,
         spec.get("nodeName") or _NONE,
         status.get("nominatedNodeName") or _NONE,
         _gates(spec, status),
     ]
 
 
-def _status(pod: meta.JsonObject) -> str:
-    status = pod.get("status") or {}
-    word = status.get("reason") or status.get("phase") or ""
-    running = False
-    for container in reversed(status.get("containerStatuses") or []):
-        state = container.get("state") or {}
-        waiting, terminated = state.get("waiting") or {}, state.get("terminated")
-        if waiting.get("reason"):
-            word = waiting["reason"]
-        elif terminated is not None:
-            word = terminated.get("reason") or _ended(terminated)
-        elif container.get("ready") and state.get("running") is not None:
-            running = True
-    if word == "Completed" and running:
-        word = "Running" if _is_ready(status) else "NotReady"
-    if pod["metadata"].get("deletionTimestamp"):
-        over = status.get("phase") in ("Succeeded", "Failed")
-        return word if over else "Terminating"
-    return str(word)
+def conditions(pod: meta.JsonObject) -> list[meta.JsonObject]:
+    """What a row says about itself: that the Pod is over."""
+    phase = (pod.get("status") or {}).get("phase")
+    if phase not in _ENDED:
+        return []
+    found = {"type": "Completed", "status": "True", "reason": phase, "message": _ENDED[phase]}
+    return [found]
 
 
-def _ended(terminated: meta.JsonObject) -> str:
+class _Reading:
+    """The containers of one Pod, looked at in the order of printPod."""
+
+    def __init__(self, pod: meta.JsonObject) -> None:
+        self._pod = pod
+        self._status = pod.get("status") or {}
+        spec = pod.get("spec") or {}
+        self._inits = {c.get("name"): c for c in spec.get("initContainers") or ()}
+        self.total = len(spec.get("containers") or ()) + sum(map(_is_sidecar, self._inits.values()))
+        self.ready = 0
+        self._counted: list[meta.JsonObject] = []
+        self._word = self._status.get("reason") or self._status.get("phase") or ""
+        if any(
+            c.get("type") == "PodScheduled" and c.get("reason") == "SchedulingGated"
+            for c in self._status.get("conditions") or ()
+        ):
+            self._word = "SchedulingGated"
+        initializing = self._read_inits()
+        if not initializing or _is_true(self._status, "Initialized"):
+            self._read_containers()
+
+    def _read_inits(self) -> bool:
+        """True when one of them is not through yet."""
+        for position, container in enumerate(self._status.get("initContainerStatuses") or ()):
+            self._counted.append(container)
+            state = container.get("state") or {}
+            ended, waiting = state.get("terminated"), (state.get("waiting") or {}).get("reason")
+            if ended is not None and ended.get("exitCode", 0) == 0:
+                continue
+            if self._is_sidecar(container) and container.get("started"):
+                self.ready += bool(container.get("ready"))
+                continue
+            if ended is not None:
+                self._word = f"Init:{_end(ended)}"
+            elif waiting and waiting != "PodInitializing":
+                self._word = f"Init:{waiting}"
+            else:
+                self._word = f"Init:{position}/{len(self._inits)}"
+            return True
+        return False
+
+    def _read_containers(self) -> None:
+        self._counted = [c for c in self._counted if self._is_sidecar(c)]
+        running = False
+        for container in reversed(self._status.get("containerStatuses") or []):
+            self._counted.append(container)
+            state = container.get("state") or {}
+            if (state.get("waiting") or {}).get("reason"):
+                self._word = state["waiting"]["reason"]
+            elif state.get("terminated") is not None:
+                self._word = _end(state["terminated"])
+            elif container.get("ready") and state.get("running") is not None:
+                running = True
+                self.ready += 1
+        if self._word == "Completed" and running:
+            self._word = "Running" if _is_true(self._status, "Ready") else "NotReady"
+
+    def word(self) -> str:
+        """The Status column."""
+        if not self._pod["metadata"].get("deletionTimestamp"):
+            return str(self._word)
+        if self._status.get("reason") == _NODE_LOST:
+            return "Unknown"
+        over = self._status.get("phase") in _ENDED
+        return str(self._word) if over else "Terminating"
+
+    def restarts(self, now: float) -> str:
+        """How many, and when the last one was."""
+        count = sum(int(c.get("restartCount") or 0) for c in self._counted)
+        ends = [
+            ((c.get("lastState") or {}).get("terminated") or {}).get("finishedAt")
+            for c in self._counted
+        ]
+        latest = max((e for e in ends if e), default=None)
+        if count == 0 or latest is None:
+            return str(count)
+        return f"{count} ({durations.since(latest, now)} ago)"
+
+    def _is_sidecar(self, status: meta.JsonObject) -> bool:
+        return _is_sidecar(self._inits.get(status.get("name")) or {})
+
+
+def _is_sidecar(container: meta.JsonObject) -> bool:
+    return container.get("restartPolicy") == "Always"
+
+
+def _end(terminated: meta.JsonObject) -> str:
+    if terminated.get("reason"):
+        return str(terminated["reason"])
     signal = terminated.get("signal")
     return f"Signal:{signal}" if signal else f"ExitCode:{terminated.get('exitCode', 0)}"
 
 
-def _is_ready(status: meta.JsonObject) -> bool:
+def _is_true(status: meta.JsonObject, condition: str) -> bool:
     return any(
-        c.get("type") == "Ready" and c.get("status") == "True"
+        c.get("type") == condition and c.get("status") == "True"
         for c in status.get("conditions") or ()
     )
-
-
-def _restarts(statuses: list[meta.JsonObject], now: float) -> str:
-    count = sum(int(c.get("restartCount") or 0) for c in statuses)
-    ends = [
-        ((c.get("lastState") or {}).get("terminated") or {}).get("finishedAt") for c in statuses
-    ]
-    latest = max((e for e in ends if e), default=None)
-    if count == 0 or latest is None:
-        return str(count)
-    return f"{count} ({durations.since(latest, now)} ago)"
 
 
 def _gates(spec: meta.JsonObject, status: meta.JsonObject) -> str:
     gates = [g.get("conditionType") for g in spec.get("readinessGates") or ()]
     if not gates:
         return _NONE
-    true = {c.get("type") for c in status.get("conditions") or () if c.get("status") == "True"}
-    return f"{sum(1 for gate in gates if gate in true)}/{len(gates)}"
+    return f"{sum(_is_true(status, gate) for gate in gates)}/{len(gates)}"

@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from kilnwork.api import meta, resource
-from kilnwork.controlplane.apiserver import builtin, durations, table_pods
+from kilnwork.controlplane.apiserver import builtin, durations, statuses, table_pods
 
 Cells = Callable[[meta.JsonObject, float], list[Any]]
 """(object, now in seconds since the epoch) → the cells after Name, or all for kube events."""
 
+_INCLUDED = ("", "Metadata", "Object", "None")
 _NONE = "<none>"
 _UNKNOWN = "<unknown>"
 
@@ -33,6 +34,11 @@ def render(
     `include` is the query parameter `includeObject`: None, Metadata or Object. `columns` is False
     for every item of a watch but the first.
     """
+    if include not in _INCLUDED:
+        raise statuses.bad_request(
+            f'Unable to convert to Table as requested: includeObject: Invalid value: "{include}": '
+            "must be 'Metadata', 'Object', 'None', or empty"
+        )
     definitions = [_definition(column) for column in served.columns] if columns else []
     return {
         "kind": "Table",
@@ -57,9 +63,14 @@ def _row(
     served: builtin.Served, obj: meta.JsonObject, now: float, *, include: str
 ) -> meta.JsonObject:
     row: meta.JsonObject = {"cells": _cells(served, obj, now)}
+    if not served.custom and served.resource == resource.PODS:
+        told = table_pods.conditions(obj)
+        row |= {"conditions": told} if told else {}
     if include == "Object":
         row["object"] = obj
-    elif include != "None":
+    elif include == "None":
+        row["object"] = None
+    else:
         row["object"] = {
             "kind": "PartialObjectMetadata",
             "apiVersion": "meta.k8s.io/v1",
@@ -135,12 +146,13 @@ def _node(obj: meta.JsonObject, now: float) -> list[Any]:
         words.append("SchedulingDisabled")
     prefix = "node-role.kubernetes.io/"
     labels = obj["metadata"].get("labels") or {}
-    roles = sorted(key.removeprefix(prefix) for key in labels if key.startswith(prefix))
+    roles = {key.removeprefix(prefix) for key in labels if key.startswith(prefix)}
+    roles.add(labels.get("kubernetes.io/role", ""))
     info = status.get("nodeInfo") or {}
     addresses = {a.get("type"): a.get("address") for a in status.get("addresses") or ()}
     return [
         ",".join(words),
-        ",".join(roles) or _NONE,
+        ",".join(sorted(filter(None, roles))) or _NONE,
         durations.age(obj, now),
         info.get("kubeletVersion", ""),
         addresses.get("InternalIP", _NONE),
@@ -237,4 +249,7 @@ _BUILT_IN: dict[str, Cells] = {
     resource.LEASES.kind: _lease,
     resource.ROLES.kind: _role,
     resource.ROLE_BINDINGS.kind: _role_binding,
+    "ClusterRole": _role,
+    "ClusterRoleBinding": _role_binding,
+    "CustomResourceDefinition": _role,
 }
