@@ -147,6 +147,10 @@ class Blobs:
 
     def touch(self, digest: bytes) -> bool:
         """Renew it: the collector leaves it alone for another hour. False if there is none."""
+        return self.touch_here(digest)
+
+    def touch_here(self, digest: bytes) -> bool:
+        """As `touch`, in the folder alone."""
         path = self.path(digest)
         with contextlib.suppress(FileNotFoundError):
             if 0 <= self._time.wall() - path.stat().st_mtime < FRESH_S:
@@ -158,6 +162,11 @@ class Blobs:
             os.utime(path)
             return True
         return False
+
+    def touch_all(self, digests: Sequence[bytes]) -> None:
+        """Renew those that there are."""
+        for digest in digests:
+            self.touch(digest)
 
     def path(self, digest: bytes) -> Path:
         """Where the blob is, or would be."""
@@ -210,7 +219,7 @@ class Blobs:
 
     def _renew_good(self, digest: bytes, size: int) -> bool:
         """Renew a blob if it is there and as it should be."""
-        if not self.touch(digest):
+        if not self.touch_here(digest):
             return False
         try:
             if self.get(digest).nbytes != size:
@@ -255,7 +264,7 @@ class Writer:
         self._path = blobs.folder / f"{_UNFINISHED}{os.urandom(8).hex()}"
         self.size = 0
         with _explained(blobs.folder):
-            _make_folder(blobs.folder)
+            make_folder(blobs.folder)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
             self._file = os.fdopen(os.open(self._path, flags, 0o600), "wb", buffering=1 << 16)
 
@@ -302,7 +311,7 @@ class Writer:
             self._file.flush()
             if self._blobs.durable:
                 os.fsync(self._file.fileno())
-            new_shard = _make_folder(path.parent)
+            new_shard = make_folder(path.parent)
             self._path.rename(path)
             stat = os.fstat(self._file.fileno())
             if self._blobs.durable:
@@ -345,7 +354,7 @@ def _copied(descriptor: int, size: int) -> memoryview:
     return view[:done]
 
 
-def _make_folder(folder: Path) -> bool:
+def make_folder(folder: Path) -> bool:
     """Make it, private, unless it is there; True if it was not."""
     try:
         folder.mkdir(mode=0o700)

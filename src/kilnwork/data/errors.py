@@ -19,6 +19,14 @@ class BlobNotWritten(DataError):
     """The disk took no blob: free some room, or use another folder; nothing was left behind."""
 
 
+class BlobsUnreachable(DataError):
+    """The manager that keeps the blobs does not answer: try again when it does."""
+
+
+class BlobsRefused(DataError):
+    """The manager does not let us have its blobs; the message says why."""
+
+
 class NotSplittable(DataError):
     """This file cannot be taken apart by lines; the message says what to do with it first."""
 

@@ -53,8 +53,7 @@ class Holding:
             turn.due = now + RENEW_S
             turn.left = list({digest for _, held in list(self._held.values()) for digest in held})
         batch, turn.left = turn.left[:_AT_ONCE], turn.left[_AT_ONCE:]
-        for digest in batch:
-            kept.touch(digest)
+        kept.touch_all(batch)
 
 
 _holding = Holding(clock.SystemClock())

@@ -44,7 +44,8 @@ class Session:
     """See the module.
 
     `connect`: a fresh connected socket (see `channel.client.Link`). `credential` is read for each
-    Hello. `cluster`: None for the dispatcher's default. `decode`: by whom the link is held.
+    Hello. `cluster`: None for the dispatcher's default. `decode`: by whom the link is held. `keep`:
+    the blobs of a namespace, when the dispatcher's folder is not to be seen here.
 
     `in_slot`: what is submitted are children of a running task. `shares_files`: workers see our
     files. `imports_ours`: they import from where we do. `one_cluster`: there is no other than ours.
@@ -72,6 +73,7 @@ class Session:
         clock: clocks.Clock | None = None,
         entropy: ids.Entropy | None = None,
         patience_s: float = 60.0,
+        keep: Callable[[str], blob_store.Blobs] | None = None,
     ) -> None:
         self.namespace = namespace
         self.cluster = cluster or "default"
@@ -87,6 +89,7 @@ class Session:
         self._credential = credential
         self._cluster_given = cluster is not None
         self._durable = durable
+        self._keep = keep
         self._blob_folder: Path | None = None
         self._lock = threading.Lock()
         self._ids = ids.TaskIds()
@@ -265,8 +268,11 @@ class Session:
         self.namespace = message.namespace
         if not self._cluster_given:
             self.cluster = message.cluster
-        folder = Path(message.blobs)
-        if folder != self._blob_folder:
+        if self._keep is not None:
+            if self._blob_folder is None:
+                self.blobs = self._keep(message.namespace)
+                self._blob_folder = self.blobs.folder
+        elif self._blob_folder != (folder := Path(message.blobs)):
             self._blob_folder = folder
             self.blobs = blob_store.Blobs(folder, durable=self._durable)
         with self._lock:

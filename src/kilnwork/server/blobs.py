@@ -2,8 +2,9 @@
 
 Mounted by the composition roots; `data.remote` is the client. GET and HEAD read, PUT keeps what has
 that digest (201 when it is on disk), POST renews (204; see `data.blobs`: the time of a blob is its
-pin). Who comes is checked here: a worker shows its cluster and the token of that, a driver a token
-with which it may submit calls in the namespace; both then read and write that namespace, no other.
+pin); POST to the namespace renews all of a JSON list that there are. Who comes is checked here: a
+worker shows its cluster and the token of that, a driver a token with which it may submit calls in
+the namespace; both then read and write that namespace, no other.
 """
 
 import asyncio
@@ -11,6 +12,8 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import NamedTuple
+
+import msgspec
 
 from kilnwork.api import manager, names
 from kilnwork.channel import errors as channel_errors
@@ -61,10 +64,12 @@ class Blobs:
         try:
             namespace, digest = _address(scope["path"])
             answer = self._methods.get(scope["method"])
+            if digest is None:
+                answer = _renew_all if scope["method"] == "POST" else None
             if answer is None:
                 raise errors.MethodNotAllowed
             await self._check(dict(scope["headers"]), namespace)
-            await answer(_Call(self._of(namespace), digest, receive, send))
+            await answer(_Call(self._of(namespace), digest or b"", receive, send))
         except errors.HttpError as error:
             await asgi.problem(send, error)
         except data_errors.BlobNotWritten as error:
@@ -101,8 +106,11 @@ def _token(headers: dict[bytes, bytes]) -> str:
     return token.strip().decode("latin-1")
 
 
-def _address(path: str) -> tuple[str, bytes]:
+def _address(path: str) -> tuple[str, bytes | None]:
+    """The namespace, and the digest if one is named."""
     parts = path.strip("/").split("/")
+    if len(parts) == 2 and names.is_dns_label(parts[1]):
+        return parts[1], None
     if len(parts) != 3 or not names.is_dns_label(parts[1]):
         raise errors.NotFound("blobs are at /blobs/NAMESPACE/sha256:DIGEST")
     try:
@@ -164,6 +172,24 @@ async def _write(call: _Call) -> None:
 async def _renew(call: _Call) -> None:
     if not call.kept.touch(call.digest):
         raise errors.NotFound(f"there is no blob {blobs.text(call.digest)}")
+    await asgi.start(call.send, 204, _TYPE)
+    await asgi.body(call.send, b"")
+
+
+async def _renew_all(call: _Call) -> None:
+    """Half a second for a thousand, in turns with other requests."""
+    body = bytearray()
+    async for piece in _pieces(call.receive):
+        body += piece
+        if len(body) > PIECE_BYTES:
+            raise errors.BadRequest("a list of digests is shorter")
+    try:
+        digests = [blobs.parse(name) for name in msgspec.json.decode(bytes(body), type=list[str])]
+    except (ValueError, msgspec.MsgspecError) as error:
+        raise errors.BadRequest(f"send a JSON list of digests: {error}") from error
+    for digest in digests:
+        call.kept.touch(digest)
+        await asyncio.sleep(0)
     await asgi.start(call.send, 204, _TYPE)
     await asgi.body(call.send, b"")
 

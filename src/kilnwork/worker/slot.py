@@ -8,10 +8,12 @@ stack for a thousand calls on top of each other. What it does then is `slot_sess
 import logging
 import os
 import resource
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from kilnwork.channel import client
 from kilnwork.channel import errors as channel_errors
+from kilnwork.data import blobs
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import processes
 from kilnwork.worker import page, slot_session
@@ -32,10 +34,12 @@ _OURS = ("kilnwork.channel", "kilnwork.data", "kilnwork.worker")
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What all slots of a worker have in common. `channel`: the dispatcher's Unix socket."""
+    """What all slots of a worker have in common. `channel`: the dispatcher's Unix socket. `keep`:
+    makes the blobs of a namespace, where the dispatcher's are not to be seen."""
 
     channel: str
     clock: clocks.Clock
+    keep: Callable[[str], blobs.Blobs] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,7 @@ def live(here: Surroundings, birth: Birth) -> None:
         clock=here.clock,
         sheet=sheet,
         pipe=(birth.reading, birth.writing),
+        keep=here.keep,
     )
     try:
         held.link.open(timeout_s=CONNECT_S)

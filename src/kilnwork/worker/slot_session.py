@@ -17,6 +17,7 @@ from typing import Any
 from kilnwork.api import attempts, calls
 from kilnwork.channel import errors as channel_errors
 from kilnwork.channel import frames, messages
+from kilnwork.data import blobs
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
 from kilnwork.sdk import errors, futures, session
@@ -44,7 +45,7 @@ class SlotSession(session.Session):
     in_slot = True
     tick_s = STARTED_S
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  as every session
         self,
         *,
         slot: bytes,
@@ -53,12 +54,14 @@ class SlotSession(session.Session):
         clock: clocks.Clock,
         sheet: page.Page,
         pipe: tuple[int, int],
+        keep: Callable[[str], blobs.Blobs] | None = None,
     ) -> None:
         super().__init__(
             connect=connect,
             credential=lambda: secret,
             decode=frames.decode_to_slot,
             clock=clock,
+            keep=keep,
         )
         self.shares_files = self.one_cluster = HOME in os.environ
         self._slot = slot

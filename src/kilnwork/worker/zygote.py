@@ -229,8 +229,12 @@ def run(link: socket.socket, given: settings.Settings) -> None:
     for module in COMMON:
         with contextlib.suppress(ImportError):
             importlib.import_module(module)
+    keep = None
+    if given.remote is not None:  # by name: others have no use for it
+        far = importlib.import_module("kilnwork.worker.far_blobs")
+        keep = functools.partial(far.keep, given)
     gc.freeze()
-    here = slot.Surroundings(given.channel, clock.SystemClock())
+    here = slot.Surroundings(given.channel, clock.SystemClock(), keep)
     Zygote(link, clock=here.clock, live=functools.partial(slot.live, here)).serve()
 
 

@@ -1,0 +1,376 @@
+"""Blobs over HTTP: who may, what is kept, and a cache in front that tells nobody lies."""
+
+import asyncio
+import hashlib
+import os
+import socket
+from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent import futures
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from kilnwork.api import manager
+from kilnwork.channel import errors as channel_errors
+from kilnwork.data import blobs, errors, remote
+from kilnwork.kit import errors as kit_errors
+from kilnwork.kit import http1, serving
+from kilnwork.server import asgi
+from kilnwork.server import blobs as blob_server
+from kilnwork.server import errors as server_errors
+from support import far_manager
+
+LARGE = 3 << 20
+R = TypeVar("R")
+
+
+class Verifier:
+    """`w` is the token of cluster ns/c; `d` of a driver in ns; `f` may do other things."""
+
+    async def verify(self, namespace: str, cluster: str, credential: str) -> bool:
+        if credential == "later":
+            raise kit_errors.KilnError("the caches are not full yet")
+        return (namespace, cluster, credential) == ("ns", "c", "w")
+
+    async def verify_driver(self, namespace: str, credential: str) -> bool:
+        if credential == "f":
+            raise channel_errors.LinkRefused("Forbidden", "you may not create tasks", retry=False)
+        return namespace == "ns" and credential == "d"
+
+
+class Caller:
+    """A driver; `tokens` are shown one after the other, as the manager refuses them."""
+
+    def __init__(self, *tokens: str) -> None:
+        self._tokens = list(tokens) or ["d"]
+
+    def headers(self) -> Mapping[str, str]:
+        return {"Host": "x", manager.TOKEN_HEADER: self._tokens[0]}
+
+    def refused(self) -> None:
+        if len(self._tokens) > 1:
+            del self._tokens[0]
+
+
+class World:
+    """The server, what it was asked, and caches of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root = folder / "root"
+        self.folder = folder
+        self.asked: list[str] = []
+        self.instead: list[int] = []
+        """Statuses with which the next requests are answered."""
+        listening = serving.bind("127.0.0.1", 0)
+        self.port = listening.getsockname()[1]
+        self._app = blob_server.Blobs(self.root, Verifier())
+        self.listener = serving.Listener(self._answer, listening)
+        self.kept = blobs.Blobs(self.root / "ns", durable=True)
+
+    async def _answer(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
+        self.asked.append(scope["method"])
+        if self.instead:
+            error = server_errors.HttpError("a test says so")
+            error.status = self.instead.pop(0)
+            await asgi.problem(send, error)
+            return
+        await self._app(scope, receive, send)
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port))
+
+    def cache(
+        self,
+        name: str = "cache",
+        *,
+        caller: Caller | None = None,
+        port: int | None = None,
+        most_bytes: int = remote.CACHE_BYTES,
+    ) -> remote.CachedBlobs:
+        store = remote.Store(
+            lambda: socket.create_connection(("127.0.0.1", port or self.port)),
+            path="/blobs/ns",
+            caller=caller or Caller(),
+            patience_s=3.0,
+        )
+        return remote.CachedBlobs(self.folder / name / "ns", store, most_bytes=most_bytes)
+
+    def ask(
+        self, method: str, path: str, body: bytes | None = None, /, **headers: str
+    ) -> tuple[int, bytes, dict[str, str]]:
+        connection = http1.Connection(self.connect())
+        told = {"Host": "x", **{name.replace("_", "-"): value for name, value in headers.items()}}
+        length = None if body is None else len(body)
+        connection.send(method, path, told, body=(body or b"",), length=length)
+        answer = connection.answer(to=method)
+        found = answer.status, connection.read(most=1 << 30), answer.headers
+        connection.close()
+        return found
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    made = World(tmp_path)
+    await made.listener.start()
+    yield made
+    await made.listener.stop(timeout_s=1.0)
+
+
+_clients = futures.ThreadPoolExecutor(16, "client")
+"""Not the threads of the server."""
+
+
+async def away(story: Callable[[], R]) -> R:
+    """In a thread: clients block."""
+    return await asyncio.get_running_loop().run_in_executor(_clients, story)
+
+
+def name_of(content: bytes) -> str:
+    return blobs.text(hashlib.sha256(content).digest())
+
+
+# the server
+
+
+@pytest.mark.parametrize("size", [0, 1, 70_000, LARGE])
+async def test_what_is_put_is_there_and_is_got(world: World, size: int) -> None:
+    content = os.urandom(size)
+    path = f"/blobs/ns/{name_of(content)}"
+    status, _, _ = await away(lambda: world.ask("PUT", path, content, authorization="Bearer d"))
+    assert status == 201
+    assert world.kept.get(blobs.parse(name_of(content))) == content
+    got = await away(lambda: world.ask("GET", path, x_kiln_token="d"))
+    assert got[:2] == (200, content)
+    headers = (await away(lambda: world.ask("HEAD", path, x_kiln_token="d")))[2]
+    assert headers["content-length"] == str(size)
+    assert (await away(lambda: world.ask("POST", path, b"", x_kiln_token="d")))[0] == 204
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 401),
+        ({"x_kiln_token": "wrong"}, 401),
+        ({"authorization": "Basic d"}, 401),
+        ({"x_kiln_token": "f"}, 403),
+        ({"x_kiln_token": "w"}, 401),
+        ({"x_kiln_token": "w", "x_kiln_cluster": "ns/c"}, 404),
+        ({"x_kiln_token": "w", "x_kiln_cluster": "ns/other"}, 401),
+        ({"x_kiln_token": "w", "x_kiln_cluster": "other/c"}, 401),
+        ({"x_kiln_token": "d", "x_kiln_cluster": "ns/c"}, 401),
+        ({"x_kiln_token": "later", "x_kiln_cluster": "ns/c"}, 503),
+        ({"x_kiln_token": "d"}, 404),
+    ],
+)
+async def test_who_may(world: World, headers: dict[str, str], status: int) -> None:
+    path = f"/blobs/ns/{name_of(b'nothing')}"
+    assert (await away(lambda: world.ask("GET", path, **headers)))[0] == status
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT", "HEAD", "POST"])
+async def test_another_namespace_is_not_ours(world: World, method: str) -> None:
+    path = f"/blobs/other/{name_of(b'x')}"
+    body = b"x" if method == "PUT" else None
+    assert (await away(lambda: world.ask(method, path, body, x_kiln_token="d")))[0] == 401
+    assert not (world.root / "other").exists()
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/blobs/ns/md5:00", 400),
+        ("GET", "/blobs/ns/sha256:zz", 400),
+        ("GET", "/blobs/ns/sha256:00/x", 404),
+        ("GET", "/blobs/../ns", 404),
+        ("GET", "/blobs/%2e%2e/sha256:" + 64 * "0", 404),
+        ("DELETE", "/blobs/ns/sha256:" + 64 * "0", 405),
+        ("GET", "/blobs/ns", 405),
+        ("POST", "/blobs/ns/sha256:" + 64 * "0", 404),
+    ],
+)
+async def test_what_is_no_blob(world: World, method: str, path: str, status: int) -> None:
+    assert (await away(lambda: world.ask(method, path, x_kiln_token="d")))[0] == status
+
+
+async def test_content_that_is_something_else_is_not_kept(world: World) -> None:
+    path = f"/blobs/ns/{name_of(b'this')}"
+    status, body, _ = await away(lambda: world.ask("PUT", path, b"that", x_kiln_token="d"))
+    assert status == 400
+    assert name_of(b"that") in body.decode()
+    assert list(world.kept.entries()) == []
+    assert [p for p in world.kept.folder.iterdir() if p.is_file()] == []
+
+
+async def test_a_put_that_is_cut_off_leaves_nothing(world: World) -> None:
+    content = os.urandom(LARGE)
+
+    def story() -> None:
+        connection = http1.Connection(world.connect())
+        head = {"Host": "x", "X-Kiln-Token": "d", "Content-Length": str(LARGE)}
+        connection.send("PUT", f"/blobs/ns/{name_of(content)}", head, body=(content[:-1],))
+        connection.close()
+
+    await away(story)
+    async with asyncio.timeout(5):
+        while not world.asked or any(p.is_file() for p in world.kept.folder.glob("*")):
+            await asyncio.sleep(0.01)
+    assert list(world.kept.entries()) == []
+
+
+async def test_many_are_renewed_at_once(world: World) -> None:
+    digests = [world.kept.put([bytes([n])])[0] for n in range(3)]
+    for digest in digests:
+        os.utime(world.kept.path(digest), (1, 1))
+    store = world.cache()._store
+    await away(lambda: store.touch_all([*digests[:2], hashlib.sha256(b"none").digest()]))
+    times = [world.kept.path(digest).stat().st_mtime for digest in digests]
+    assert [then > 1 for then in times] == [True, True, False]
+
+
+# the cache
+
+
+@pytest.mark.parametrize("size", [0, 5, LARGE])
+async def test_a_cache_puts_there_and_reads_what_others_put(world: World, size: int) -> None:
+    content = os.urandom(size)
+    digest, _ = await away(lambda: world.cache("a").put([content]))
+    assert world.kept.get(digest) == content
+    other = world.cache("b")
+    assert await away(lambda: bytes(other.get(digest))) == content
+    asked = len(world.asked)
+    assert await away(lambda: bytes(other.get(digest))) == content
+    assert len(world.asked) == asked
+
+
+async def test_what_is_written_in_pieces_goes_there_too(world: World) -> None:
+    def story() -> bytes:
+        with world.cache().writer() as new:
+            new.write(b"one")
+            new.write(b"two")
+            return new.commit()[0]
+
+    assert bytes(world.kept.get(await away(story))) == b"onetwo"
+
+
+async def test_putting_again_sends_nothing_again(world: World) -> None:
+    cache, content = world.cache(), os.urandom(LARGE)
+    for _ in range(3):
+        await away(lambda: cache.put([content]))
+    assert world.asked == ["POST", "PUT"]
+    await away(lambda: world.cache("cache").put([content]))
+    assert world.asked == ["POST", "PUT", "POST"]
+
+
+async def test_of_many_that_miss_one_fetches(world: World) -> None:
+    digest, _ = world.kept.put([os.urandom(LARGE)])
+    caches = [world.cache() for _ in range(8)]
+    got = await asyncio.gather(*(away(lambda c=c: c.get(digest).nbytes) for c in caches))  # type: ignore[misc]
+    assert got == [LARGE] * 8
+    assert world.asked == ["GET"]
+
+
+async def test_a_damaged_copy_is_fetched_anew(world: World) -> None:
+    cache, content = world.cache(), os.urandom(LARGE)
+    digest, _ = await away(lambda: cache.put([content]))
+    cache.path(digest).write_bytes(b"rubbish")
+    assert await away(lambda: bytes(world.cache().get(digest))) == content
+
+
+async def test_what_is_damaged_at_the_manager_is_said(world: World) -> None:
+    digest, _ = world.kept.put([b"good"])
+    world.kept.path(digest).write_bytes(b"evil")
+    with pytest.raises(errors.BlobDamaged, match="damaged at the manager"):
+        await away(lambda: world.cache().get(digest))
+
+
+async def test_what_nobody_has_is_missing(world: World) -> None:
+    digest = hashlib.sha256(b"nothing").digest()
+    with pytest.raises(errors.BlobMissing, match="the manager has no blob"):
+        await away(lambda: world.cache().get(digest))
+    assert await away(lambda: world.cache().touch(digest)) is False
+
+
+async def test_what_the_manager_lost_is_given_again(world: World) -> None:
+    await away(lambda: world.cache().put([b"mine"]))
+    digest = hashlib.sha256(b"mine").digest()
+    world.kept.path(digest).unlink()
+    assert await away(lambda: world.cache().touch(digest)) is True
+    assert bytes(world.kept.get(digest)) == b"mine"
+
+
+async def test_a_full_cache_forgets_what_was_not_used_for_longest(world: World) -> None:
+    cache = world.cache(most_bytes=4 << 20)
+    digests = []
+    for age in range(8, 0, -1):
+        digest, _ = await away(lambda: cache.put([os.urandom(1 << 20)]))
+        os.utime(cache.path(digest), (age * -100 + 1e9, age * -100 + 1e9))
+        digests.append(digest)
+    there = [cache.path(digest).exists() for digest in digests]
+    assert there[-1]
+    assert sum(there) <= 5
+    assert await away(lambda: cache.get(digests[0]).nbytes) == 1 << 20
+
+
+async def test_a_manager_that_starts_is_waited_for(world: World) -> None:
+    world.instead = [503, 502, 429]
+    digest, _ = await away(lambda: world.cache().put([b"x"]))
+    assert bytes(world.kept.get(digest)) == b"x"
+
+
+async def test_a_manager_that_is_not_there_is_named(world: World) -> None:
+    await world.listener.stop(timeout_s=1)
+    with pytest.raises(errors.BlobsUnreachable, match="is it running"):
+        await away(lambda: world.cache().put([b"x"]))
+
+
+async def test_cut_connections_are_made_anew(world: World) -> None:
+    content = os.urandom(LARGE)
+    digest, _ = world.kept.put([content])
+    async with far_manager.Wire(world.port) as wire:
+        reading = asyncio.get_running_loop().run_in_executor(
+            _clients, lambda: [_got(world, wire, digest, content) for _ in range(20)]
+        )
+        while not reading.done():
+            wire.cut()
+            await asyncio.sleep(0.05)
+        assert all(reading.result())
+
+
+def _got(world: World, wire: far_manager.Wire, digest: bytes, content: bytes) -> bool:
+    cache = world.cache(os.urandom(4).hex(), port=wire.port)
+    return cache.get(digest) == content
+
+
+async def test_an_expired_token_is_renewed_once(world: World) -> None:
+    await away(lambda: world.cache(caller=Caller("old", "d")).put([b"x"]))
+    assert world.asked == ["PUT", "PUT"]
+    with pytest.raises(errors.BlobsRefused, match="Unauthorized"):
+        await away(lambda: world.cache(caller=Caller("old", "older")).put([b"y"]))
+
+
+async def test_a_missing_right_is_named(world: World) -> None:
+    with pytest.raises(errors.BlobsRefused, match="you may not create tasks"):
+        await away(lambda: world.cache(caller=Caller("f")).put([b"x"]))
+
+
+async def test_a_full_disk_is_said(world: World) -> None:
+    world.instead = [507]
+    with pytest.raises(errors.BlobNotWritten, match="a test says so"):
+        await away(lambda: world.cache().put([b"x"]))
+
+
+async def test_no_file_is_left_open(world: World) -> None:
+    digest, _ = world.kept.put([os.urandom(LARGE)])
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+
+    def story() -> None:
+        for n in range(5):
+            cache = world.cache(str(n))
+            os.close(cache.open(digest))
+            cache._store.close()
+
+    await away(story)
+    async with asyncio.timeout(5):
+        while len(os.listdir("/proc/self/fd")) > before + 6:  # noqa: PTH208  mappings hold one each
+            await asyncio.sleep(0.01)
