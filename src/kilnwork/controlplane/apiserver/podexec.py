@@ -171,11 +171,25 @@ def _status(head: bytes) -> int:
 async def _quote(head: bytes, node: _Side, send: requests.Send) -> None:
     """The node's refusal as the client's answer."""
     fields = dict(line.split(b": ", 1) for line in head.lower().split(b"\r\n")[1:-2])
-    length = int(fields.get(b"content-length", b"0"))
-    body = await node.reader.readexactly(min(length, _MAX_HEAD))
+    if fields.get(b"transfer-encoding") == b"chunked":
+        body = await _chunks(node.reader)
+    else:
+        length = int(fields.get(b"content-length", b"0"))
+        body = await node.reader.readexactly(min(length, _MAX_HEAD))
     kind = (b"content-type", fields.get(b"content-type", b"text/plain; charset=utf-8"))
     await send({"type": "http.response.start", "status": _status(head), "headers": [kind]})
     await send({"type": "http.response.body", "body": body})
+
+
+async def _chunks(reader: asyncio.StreamReader) -> bytes:
+    """A chunked body (RFC 9112 §7.1), as far as it is short."""
+    body = b""
+    while length := int((await reader.readline()).partition(b";")[0], 16):
+        body += await reader.readexactly(min(length, _MAX_HEAD))
+        await reader.readline()
+        if len(body) > _MAX_HEAD:
+            raise ValueError("the node's refusal is too long")
+    return body
 
 
 def _take(hijack: serving.Hijack, head: bytes) -> _Side:

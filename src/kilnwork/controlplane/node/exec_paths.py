@@ -69,19 +69,11 @@ class Paths:
         asked = _Request(scope)
         refusal = asked.refusal or self._begin(asked)
         if refusal is not None:
-            headers = [_TEXT, *refusal.headers]
-            await send(
-                {"type": "http.response.start", "status": refusal.status, "headers": headers}
-            )
-            await send({"type": "http.response.body", "body": refusal.message.encode()})
+            await _answer(send, refusal)
 
     def _begin(self, asked: "_Request") -> upgrades.Refusal | None:
         found = self._find(asked.namespace, asked.pod, asked.container)
-        if (
-            isinstance(found, Found)
-            and asked.uid
-            and not found.record.id.startswith(f"{asked.uid}/")
-        ):
+        if isinstance(found, Found) and asked.uid not in ("", found.record.id.split("/")[0]):
             found = Missing(404, "pod not found")
         if isinstance(found, Missing):
             return upgrades.Refusal(found.status, found.message)

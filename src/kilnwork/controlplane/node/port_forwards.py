@@ -7,6 +7,7 @@ stream with the same `requestid` (or, of older clients, with ids that follow eac
 
 import asyncio
 import contextlib
+import os
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -32,7 +33,8 @@ class _Pair:
 class Forwards:
     """All connections of one client to one Pod. `where`: address of the Pod; `who`: its name.
 
-    `numbered`: say the port first on both streams, in two bytes, as WebSocket channels want it.
+    `numbered`: as WebSocket channels want it. All streams are there from the start and begin with
+    the port in two bytes, and when all of them are over, so is the connection.
     """
 
     def __init__(self, where: str, *, who: str, numbered: bool = False) -> None:
@@ -42,6 +44,7 @@ class Forwards:
         self._pairs: dict[str, _Pair] = {}
         self._crew = coroutines.Crew("port forward")
         self._connection: streams_io.Connection
+        self._over = asyncio.Event()
 
     def take(self, stream: streams_io.Stream) -> bool:
         """Join it with the other stream of its connection; refuse what is no such stream."""
@@ -62,9 +65,12 @@ class Forwards:
     async def run(self, connection: streams_io.Connection) -> None:
         """Serve until the client goes away."""
         self._connection = connection
+        crew = coroutines.Crew("port forwards")
+        ends = [crew.start("gone", connection.gone.wait()), crew.start("over", self._over.wait())]
         try:
-            await connection.gone.wait()
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            await crew.stop()
             await self._crew.stop()
 
     async def _serve(self, request: str, pair: _Pair) -> None:
@@ -77,6 +83,8 @@ class Forwards:
             self._pairs.pop(request, None)
             for stream in pair.by_kind.values():
                 self._connection.forget(stream)
+            if self._numbered and not self._pairs:
+                self._over.set()
 
     async def _forward(self, data: streams_io.Stream, error: streams_io.Stream) -> None:
         port = port_of(data.headers)
@@ -86,8 +94,8 @@ class Forwards:
         try:
             reader, writer = await asyncio.open_connection(self._where, port, limit=_PIECE)
         except OSError as problem:
-            reason = f"connect: {problem.strerror or problem}"
-            text = f"error forwarding port {port} to pod {self._who}: {reason}"
+            what = f"dial tcp {self._where}:{port}: connect: {reason(problem)}"
+            text = f"error forwarding port {port} to pod {self._who}: {what}"
             await error.write(text.encode())
             return
         try:
@@ -140,6 +148,11 @@ def _request(stream: streams_io.Stream) -> str:
     if given:
         return given
     return str(stream.number if stream.kind == streams.ERROR else stream.number - 2)
+
+
+def reason(problem: OSError) -> str:
+    """What went wrong with a connection, in the words of Go."""
+    return os.strerror(problem.errno).lower() if problem.errno else str(problem)
 
 
 def port_of(headers: Mapping[str, str]) -> int | None:

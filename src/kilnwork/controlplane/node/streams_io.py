@@ -8,6 +8,7 @@ streams of the connection wait then), and writers wait when the peer reads slowl
 import asyncio
 import contextlib
 import logging
+import typing
 from collections import deque
 from collections.abc import Callable
 
@@ -108,8 +109,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin: some streams are open from the start."""
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - TCP or TLS
-        self._transport = transport
+        self._transport = typing.cast("asyncio.Transport", transport)  # uvloop's is a duck
         self.data_received(b"")
 
     def data_received(self, data: bytes) -> None:

@@ -1,0 +1,185 @@
+"""exec, attach and port-forward through the API server, by kubectl and both of its transports."""
+
+import os
+import socket
+from concurrent import futures
+from pathlib import Path
+
+from support import kube_execs, kube_servers, waiting
+
+HELD = "import signal; signal.pause()"
+
+
+def test_output_of_both_streams_and_the_exit_code(tool: kube_execs.Kubectl, pod: str) -> None:
+    done = tool.run("exec", pod, "--", "sh", "-c", "echo out; echo err >&2; exit 3")
+    assert (done.returncode, done.stdout) == (3, b"out\n")
+    assert done.stderr == b"err\ncommand terminated with exit code 3\n"
+
+
+def test_success_says_nothing_more(tool: kube_execs.Kubectl, pod: str) -> None:
+    done = tool.run("exec", pod, "--", "true")
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+def test_death_by_signal_is_128_plus_its_number(tool: kube_execs.Kubectl, pod: str) -> None:
+    assert tool.run("exec", pod, "--", "sh", "-c", "kill -9 $$").returncode == 137
+
+
+def test_the_environment_is_that_of_the_container(tool: kube_execs.Kubectl, pod: str) -> None:
+    done = tool.run("exec", pod, "--", "sh", "-c", 'echo "$COLOUR"; echo $HOSTNAME')
+    assert done.stdout.splitlines()[0] == b"blue green"
+
+
+def test_standard_input_passes_in_full_and_ends(tool: kube_execs.Kubectl, pod: str) -> None:
+    content = os.urandom(3_000_000)
+    done = tool.run("exec", "-i", pod, "--", "cat", stdin=content)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == content
+
+
+def test_without_stdin_there_is_none(tool: kube_execs.Kubectl, pod: str) -> None:
+    done = tool.run("exec", pod, "--", "cat", stdin=b"not sent")
+    assert (done.returncode, done.stdout) == (0, b"")
+
+
+def test_a_command_that_reads_no_input_ends(tool: kube_execs.Kubectl, pod: str) -> None:
+    done = tool.run("exec", "-i", pod, "--", "echo", "hi", stdin=b"x" * 1_000_000)
+    assert (done.returncode, done.stdout) == (0, b"hi\n")
+
+
+def test_a_program_that_is_not_there(tool: kube_execs.Kubectl, pod: str) -> None:
+    """The kubelet's text is its runtime's; every one names the program and what is wrong."""
+    done = tool.run("exec", pod, "--", "no-such-program")
+    assert done.returncode != 0
+    assert b'exec: "no-such-program": executable file not found in' in done.stderr
+
+
+def test_several_at_once(tool: kube_execs.Kubectl, pod: str) -> None:
+    def one(number: int) -> tuple[int, bytes]:
+        done = tool.run(
+            "exec", "-i", pod, "--", "sh", "-c", f"cat; exit {number}", stdin=b"%d" % number
+        )
+        return done.returncode, done.stdout
+
+    with futures.ThreadPoolExecutor(6) as pool:
+        assert list(pool.map(one, range(6))) == [(n, b"%d" % n) for n in range(6)]
+
+
+def test_a_terminal_with_its_size(tool: kube_execs.Kubectl, pod: str) -> None:
+    script = "import os, time\nprint(os.isatty(0), os.environ['TERM'], flush=True)\nn = 0\n"
+    script += "while n != (101, 31): n = os.get_terminal_size(); time.sleep(0.02)\n"
+    script += "print('resized'); print('word', input())"
+    argv = ("exec", "-it", pod, "--", "python3", "-c", script)
+    with tool.terminal(*argv, width=81, height=25) as terminal:
+        assert b"True xterm" in terminal.until(b"xterm\r\n")
+        terminal.resize(width=101, height=31)
+        terminal.until(b"resized\r\n")
+        terminal.type(b"hello\r")
+        terminal.until(b"word hello\r\n")
+        assert terminal.end() == 0
+
+
+def test_control_c_reaches_what_runs_in_the_terminal(tool: kube_execs.Kubectl, pod: str) -> None:
+    script = "import os, signal\nsignal.signal(signal.SIGINT, lambda *_: os._exit(42))\n"
+    script += "print('on', flush=True)\nwhile True: signal.pause()"
+    argv = ("exec", "-it", pod, "--", "python3", "-c", script)
+    with tool.terminal(*argv, width=80, height=24) as terminal:
+        terminal.until(b"on\r\n")
+        terminal.type(b"\x03")
+        assert terminal.end() == 42
+
+
+def test_what_cannot_be_found(tool: kube_execs.Kubectl, pod: str) -> None:
+    gone = tool.run("exec", "nobody", "--", "true")
+    assert gone.stderr == b'Error from server (NotFound): pods "nobody" not found\n'
+    other = tool.run("exec", pod, "-c", "other", "--", "true")
+    assert b"container other is not valid for pod p" in other.stderr
+
+
+def test_a_container_that_has_ended(
+    tool: kube_execs.Kubectl,
+    pods: kube_execs.Pods,
+    place: kube_execs.Place,
+    admin: kube_servers.Http,
+) -> None:
+    """kubectl refuses for a Pod that is Succeeded; so the Pod has a second container that runs."""
+    made = place.pod("two", "python3", "-c", HELD)
+    second = {**made["spec"]["containers"][0], "name": "brief", "command": ["true"]}
+    made["spec"]["containers"].append(second)
+    admin.post(pods.path, made).ok()
+
+    def ended() -> bool:
+        status = admin.get(f"{pods.path}/two").ok()["status"]
+        states = {s["name"]: s["state"] for s in status.get("containerStatuses") or ()}
+        return "terminated" in states.get("brief", {}) and "running" in states.get("main", {})
+
+    waiting.wait_until(ended, what="the second container has ended")
+    done = tool.run("exec", "two", "-c", "brief", "--", "true")
+    assert done.returncode == 1
+    assert b'container not found ("brief")' in done.stderr
+    assert tool.run("exec", "two", "-c", "main", "--", "true").returncode == 0
+
+
+def test_files_are_copied_both_ways(tool: kube_execs.Kubectl, pod: str, tmp_path: Path) -> None:
+    there = tool.run("exec", pod, "--", "mktemp", "-d").stdout.decode().strip()
+    content = os.urandom(300_000)
+    (tmp_path / "up").mkdir()
+    (tmp_path / "up" / "file").write_bytes(content)
+    done = tool.run("cp", str(tmp_path / "up"), f"{pod}:{there}/copy")
+    assert done.returncode == 0, done.stderr
+    done = tool.run("cp", f"{pod}:{there}/copy/file", str(tmp_path / "down"))
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "down").read_bytes() == content
+    tool.run("exec", pod, "--", "rm", "-r", there)
+
+
+SERVE = """
+import http.server, sys
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        body = self.path.encode() * 100_000
+        self.send_response(200); self.send_header('Content-Length', str(len(body)))
+        self.end_headers(); self.wfile.write(body)
+    def log_message(self, *_): pass
+http.server.ThreadingHTTPServer(('', int(sys.argv[1])), Handler).serve_forever()
+"""
+
+
+def test_a_port_is_forwarded_for_many(tool: kube_execs.Kubectl, pods: kube_execs.Pods) -> None:
+    port = kube_execs.free_port()
+    pods.make("web", "python3", "-c", SERVE, str(port))
+    ready = f"import socket; socket.create_connection(('127.0.0.1', {port}))"
+
+    def listens() -> bool:
+        return tool.run("exec", "web", "--", "python3", "-c", ready).returncode == 0
+
+    waiting.wait_until(listens, what="it listens")
+    with tool.forward("web", port) as forward:
+        paths = [f"/{n}" for n in range(8)]
+        with futures.ThreadPoolExecutor(8) as pool:
+            assert list(pool.map(forward.get, paths)) == [p.encode() * 100_000 for p in paths]
+
+
+def test_a_port_where_nobody_listens(tool: kube_execs.Kubectl, pod: str) -> None:
+    with tool.forward(pod, 1) as forward:
+        with socket.create_connection(("127.0.0.1", forward.port), timeout=10) as connection:
+            connection.settimeout(20)
+            assert connection.recv(100) == b""
+        assert forward.process.wait(20) == 1
+        assert forward.process.stderr is not None
+        said = forward.process.stderr.read().decode()
+        assert "an error occurred forwarding" in said
+        assert "error forwarding port 1 to pod " in said
+        assert "connection refused" in said
+
+
+def test_attach_shows_what_comes_and_ends_with_the_container(
+    tool: kube_execs.Kubectl, pods: kube_execs.Pods
+) -> None:
+    script = "import time, sys\nfor n in range(600): print(n, flush=True); time.sleep(0.05)"
+    pods.make("talker", "python3", "-c", script)
+    with tool.start("attach", "talker") as process:
+        assert process.stdout is not None
+        seen = [int(process.stdout.readline()) for _ in range(5)]
+        assert seen == list(range(seen[0], seen[0] + 5))
+        process.kill()

@@ -1,0 +1,273 @@
+"""kubectl exec, attach and port-forward for tests: in bytes, on a terminal, by either transport."""
+
+import contextlib
+import fcntl
+import os
+import re
+import select
+import signal
+import socket
+import ssl
+import struct
+import subprocess
+import termios
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from websockets import typing
+from websockets.sync import client as websocket
+
+from support import kube_servers, waiting
+
+Transport = Literal["spdy", "websocket"]
+TRANSPORTS: tuple[Transport, ...] = ("websocket", "spdy")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A node to run Pods on; `image` has sh, cat and python3 there."""
+
+    kind: Literal["ours", "virtual", "kubelet"]
+    node: str
+    image: str
+
+    def pod(self, name: str, *command: str, **container: Any) -> dict[str, Any]:
+        """A Pod for this node with one container, `main`."""
+        main = {
+            "name": "main",
+            "image": self.image,
+            "imagePullPolicy": "Never",
+            "command": list(command),
+            **container,
+        }
+        spec = {
+            "containers": [main],
+            "restartPolicy": "Never",
+            "nodeName": self.node,
+            "tolerations": [{"operator": "Exists"}],
+            "terminationGracePeriodSeconds": 1,
+            "automountServiceAccountToken": False,
+        }
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+
+
+class Kubectl:
+    """kubectl as administrator in one namespace, by one transport."""
+
+    def __init__(
+        self,
+        program: Path,
+        server: kube_servers.Server,
+        *,
+        namespace: str,
+        home: Path,
+        transport: Transport,
+    ) -> None:
+        self._argv = [str(program), f"--kubeconfig={server.kubeconfig}", f"--namespace={namespace}"]
+        wanted = str(transport == "websocket").lower()
+        self._environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(home),
+            "KUBECTL_REMOTE_COMMAND_WEBSOCKETS": wanted,
+            "KUBECTL_PORT_FORWARD_WEBSOCKETS": wanted,
+        }
+
+    def run(self, *arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+        """Whatever the exit code."""
+        return subprocess.run(
+            [*self._argv, *arguments],
+            input=stdin,
+            capture_output=True,
+            env=self._environment,
+            timeout=40,
+            check=False,
+        )
+
+    def start(self, *arguments: str, **more: Any) -> subprocess.Popen[bytes]:
+        """In the background, with pipes unless `more` says otherwise; the caller waits for it."""
+        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        return subprocess.Popen(
+            [*self._argv, *arguments], env=self._environment, bufsize=0, **{**pipes, **more}
+        )
+
+    @contextlib.contextmanager
+    def terminal(self, *arguments: str, width: int, height: int) -> Iterator["Terminal"]:
+        """On a pseudo-terminal of that size."""
+        ours, theirs = os.openpty()
+        made = Terminal(ours)
+        made.resize(width=width, height=height)
+        process = self.start(*arguments, stdin=theirs, stdout=theirs, stderr=theirs)
+        os.close(theirs)
+        made.process = process
+        try:
+            yield made
+        finally:
+            process.kill()
+            process.wait()
+            os.close(ours)
+
+    @contextlib.contextmanager
+    def forward(self, pod: str, port: int) -> Iterator["Forward"]:
+        """`port-forward` from a free local port."""
+        process = self.start("port-forward", pod, f":{port}", stdin=subprocess.DEVNULL)
+        assert process.stdout is not None
+        try:
+            line = process.stdout.readline().decode()
+            found = re.search(r"127\.0\.0\.1:(\d+)", line)
+            assert found, line + (process.stderr.read().decode() if process.stderr else "")
+            yield Forward(int(found[1]), process)
+        finally:
+            process.kill()
+            process.communicate()
+
+
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """A running port-forward."""
+
+    port: int
+    process: subprocess.Popen[bytes]
+
+    def get(self, path: str) -> bytes:
+        """The body behind a path."""
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(f"http://127.0.0.1:{self.port}{path}", timeout=20) as answer:
+            body: bytes = answer.read()
+            return body
+
+    def answers(self, path: str) -> bool:
+        """True once something is served."""
+        with contextlib.suppress(urllib.error.URLError, OSError):
+            self.get(path)
+            return True
+        return False
+
+
+class Terminal:
+    """The person's end of a terminal that kubectl runs on."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self.seen = b""
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def resize(self, *, width: int, height: int) -> None:
+        """As dragging the corner of the window does."""
+        size = struct.pack("HHHH", height, width, 0, 0)
+        fcntl.ioctl(self._descriptor, termios.TIOCSWINSZ, size)
+        if self.process is not None:  # the kernel tells only a session whose terminal it is
+            self.process.send_signal(signal.SIGWINCH)
+
+    def type(self, content: bytes) -> None:
+        """Press keys."""
+        os.write(self._descriptor, content)
+
+    def until(self, wanted: bytes, *, timeout_s: float = 15.0) -> bytes:
+        """Everything shown until this is."""
+        deadline = time.monotonic() + timeout_s
+        while wanted not in self.seen:
+            left = deadline - time.monotonic()
+            ready = select.select([self._descriptor], [], [], max(0.0, left))[0]
+            assert ready, f"{wanted!r} was not shown, but {self.seen!r}"
+            try:
+                self.seen += os.read(self._descriptor, 65536)
+            except OSError:  # EIO: kubectl has ended
+                assert wanted in self.seen, self.seen
+        shown, self.seen = self.seen, b""
+        return shown
+
+    def end(self, *, timeout_s: float = 15.0) -> int:
+        """The exit code; what is still shown is kept in `seen`."""
+        with contextlib.suppress(OSError):
+            while piece := os.read(self._descriptor, 65536):
+                self.seen += piece
+        assert self.process is not None
+        return self.process.wait(timeout_s)
+
+
+def until_running(admin: kube_servers.Http, namespace: str, name: str) -> None:
+    """Wait for the Pod's container."""
+    path = f"/api/v1/namespaces/{namespace}/pods/{name}"
+
+    def look() -> bool:
+        status = admin.get(path).ok()["status"]
+        states = [s["state"] for s in status.get("containerStatuses") or ()]
+        assert status["phase"] in ("Pending", "Running"), status
+        return bool(states) and all("running" in state for state in states)
+
+    waiting.wait_until(look, what=f"{name} runs")
+
+
+class Pods:
+    """Pods of this test on its node."""
+
+    def __init__(self, place: Place, admin: kube_servers.Http, namespace: str) -> None:
+        self._place = place
+        self._admin = admin
+        self.path = f"/api/v1/namespaces/{namespace}/pods"
+        self._namespace = namespace
+
+    def make(self, name: str, *command: str, **container: Any) -> None:
+        """One Pod, running when this returns."""
+        self._admin.post(self.path, self._place.pod(name, *command, **container)).ok()
+        until_running(self._admin, self._namespace, name)
+
+
+class Caller:
+    """A ServiceAccount with rights on subresources of Pods: resource → verbs."""
+
+    def __init__(
+        self, server: kube_servers.Server, admin: kube_servers.Http, namespace: str
+    ) -> None:
+        self._server = server
+        self._namespace = namespace
+        self._base = f"/namespaces/{namespace}"
+        self._admin = admin
+        self._token = ""
+
+    def allow(self, **rights: list[str]) -> None:
+        """Make the account; `exec=["get"]` is the verb get on pods/exec."""
+        rules = [
+            {"apiGroups": [""], "resources": [f"pods/{name}"], "verbs": verbs}
+            for name, verbs in rights.items()
+        ]
+        metadata = {"name": "caller"}
+        subject = {"kind": "ServiceAccount", "namespace": self._namespace, **metadata}
+        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", **metadata}
+        rbac = f"/apis/rbac.authorization.k8s.io/v1{self._base}"
+        accounts = f"/api/v1{self._base}/serviceaccounts"
+        self._admin.post(accounts, {"metadata": metadata}).ok()
+        self._admin.post(f"{rbac}/roles", {"metadata": metadata, "rules": rules}).ok()
+        binding = {"metadata": metadata, "subjects": [subject], "roleRef": role}
+        self._admin.post(f"{rbac}/rolebindings", binding).ok()
+        asked = {"spec": {"expirationSeconds": 600}}
+        made = self._admin.post(f"{accounts}/caller/token", asked).ok()
+        self._token = made["status"]["token"]
+
+    def http(self) -> kube_servers.Http:
+        """Its plain requests."""
+        return self._server.bearer(self._token)
+
+    def socket(
+        self, pod: str, what: str, query: str, *subprotocols: str
+    ) -> websocket.ClientConnection:
+        """A WebSocket on a subresource of a Pod."""
+        path = f"/api/v1{self._base}/pods/{pod}/{what}?{query}"
+        return websocket.connect(
+            self._server.url.replace("https", "wss", 1) + path,
+            ssl=ssl.create_default_context(cadata=self._server.ca),
+            subprotocols=[typing.Subprotocol(name) for name in subprotocols],
+            additional_headers={"Authorization": f"Bearer {self._token}"},
+            proxy=None,
+            compression=None,
+        )
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
