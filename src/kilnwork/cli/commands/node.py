@@ -3,17 +3,21 @@
 Only the process around it: options, signals, what is printed. The node is `controlplane.node`.
 """
 
+import asyncio
+import os
 import socket
 import sys
 from pathlib import Path
+from signal import SIGTERM
 from urllib import parse
 
 import click
+import uvloop
 
 from kilnwork.api import names
-from kilnwork.cli import folders, foreground, options
-from kilnwork.controlplane.node import registration, virtual
-from kilnwork.kit import logs, paths
+from kilnwork.cli import exits, folders, foreground, options, progress
+from kilnwork.controlplane.node import registration, removal, virtual
+from kilnwork.kit import clock, logs, paths
 from kilnwork.kube import config
 
 _LEVELS = ("warning", "info", "debug")
@@ -82,6 +86,9 @@ class Taint(click.ParamType):  # type: ignore[type-arg]  # generic only since cl
     is_flag=True,
     help="Leave Pods running when this ends; the next start within a minute takes them over.",
 )
+@click.option(
+    "--remove", is_flag=True, help="End the node's Pods and delete it, wherever it runs; then end."
+)
 @click.option("-v", "--verbose", count=True, help="Log more; twice for debugging.")
 @click.option("--log-json", is_flag=True, help="Log one JSON object a line.")
 def command(  # noqa: PLR0913 - one for each option
@@ -96,6 +103,7 @@ def command(  # noqa: PLR0913 - one for each option
     labels: tuple[str, ...],
     client_ca_file: Path | None,
     keep_pods: bool,
+    remove: bool,
     verbose: int,
     log_json: bool,
 ) -> int:
@@ -122,11 +130,28 @@ def command(  # noqa: PLR0913 - one for each option
         keeps_pods=keep_pods,
     )
 
-    def ready(node: virtual.VirtualNode) -> None:
-        click.echo(f"node {chosen} is ready, port {node.port} (data: {settings.folder})")
-        sys.stdout.flush()
+    if remove:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(_remove(kube, settings))
+    return foreground.serve(lambda _: _make(kube, settings), ready=_say_ready)
 
-    return foreground.serve(lambda _: virtual.VirtualNode(kube, settings), ready=ready)
+
+def _make(kube: config.Config, settings: virtual.Settings) -> virtual.VirtualNode:
+    return virtual.VirtualNode(kube, settings, on_removed=lambda: os.kill(os.getpid(), SIGTERM))
+
+
+def _say_ready(node: virtual.VirtualNode) -> None:
+    click.echo(
+        f"node {node.settings.name} is ready, port {node.port} (data: {node.settings.folder})"
+    )
+    sys.stdout.flush()
+
+
+async def _remove(kube: config.Config, settings: virtual.Settings) -> int:
+    async with progress.waiting(f"removing node {settings.name}") as waiting:
+        await removal.remove(kube, settings, say=waiting.say, time=clock.SystemClock())
+    click.echo(f"node {settings.name} is removed")
+    return exits.Exit.OK
 
 
 def read_labels(given: tuple[str, ...]) -> dict[str, str]:

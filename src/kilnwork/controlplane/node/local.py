@@ -6,6 +6,7 @@ reached over HTTP only. Containers outlive a SIGKILL of the process that this ru
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 import sys
@@ -20,6 +21,7 @@ from kilnwork.controlplane.node import (
     access,
     account,
     container,
+    draining,
     exec_link,
     exec_paths,
     inputs,
@@ -34,6 +36,7 @@ from kilnwork.controlplane.node import (
 )
 from kilnwork.kit import clock, coroutines
 from kilnwork.kube import cache, client, controller, events, manager, objects, queue, reflector
+from kilnwork.kube import errors as kube_errors
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +56,7 @@ class Settings(NamedTuple):
     `workdir` is where containers run that name no folder. `path`: PATH of containers, None for the
     bin folder of this Python before our own PATH. `patience_s`: how long containers go on without
     a server. `labels` and `taints`: of the Node. `mounts_accounts`: see `inputs.Facts`.
+    `on_remove` is called when the Node is marked with `registration.REMOVE`.
     """
 
     name: str
@@ -68,6 +72,7 @@ class Settings(NamedTuple):
     taints: tuple[registration.Taint, ...] = ()
     mounts_accounts: bool = True
     port: int = 0
+    on_remove: Callable[[], None] = lambda: None
 
 
 class LocalNode:
@@ -76,7 +81,9 @@ class LocalNode:
     def __init__(
         self, kube: client.Client, settings: Settings, *, time: clock.Clock | None = None
     ) -> None:
+        self._kube = kube
         self._settings = settings
+        self._removed = False
         self._now = time or clock.SystemClock()
         self._pods = settings.folder / "pods"
         self._cache: cache.Cache[pods.Pod] = cache.Cache()
@@ -113,7 +120,9 @@ class LocalNode:
             labels=settings.labels,
             taints=settings.taints,
         )
-        self._registration = registration.Registration(kube, identity, now=self._now)
+        self._registration = registration.Registration(
+            kube, identity, now=self._now, on_remove=settings.on_remove
+        )
         self._manager = self._build_manager(kube)
         self._crew = coroutines.Crew("local node")
 
@@ -198,8 +207,11 @@ class LocalNode:
         self._reconciler.leave(grace_s)
         await self._wait(lambda: not self._reconciler.running, grace_s + STATUS_S)
         await self._wait(lambda: not len(self._queue), STATUS_S)
-        await self._manager.stop()
         await self._crew.stop()
+        if not self._removed:
+            await self._say_away()
+        await self._manager.stop()
+        await self._reconciler.stop()
         await self._streaming.stop()
         await self._shim.stop(grace_s=0)
         await self._server.stop()
@@ -208,9 +220,26 @@ class LocalNode:
         """Stop at once and leave the containers to the shim, as if the process had been killed."""
         await self._crew.stop()
         await self._manager.stop()
+        await self._reconciler.stop()
         await self._streaming.stop()
         await self._shim.detach()
         await self._server.stop()
+
+    async def remove(self, say: draining.Say) -> None:
+        """Take no more Pods, end those that are here, delete the Node; `stop` it afterwards.
+
+        Raises KubeError when the API server is away: call it again then.
+        """
+        await self._registration.cordon()
+        await draining.drain(self._kube, self._cache.list, say)
+        await self._crew.stop()
+        await self._registration.remove()
+        self._removed = True
+
+    async def _say_away(self) -> None:
+        with contextlib.suppress(kube_errors.KubeError, TimeoutError):
+            async with asyncio.timeout(STATUS_S):
+                await self._registration.leave()
 
     async def _wait(self, done: Callable[[], bool], seconds: float) -> None:
         deadline = self._now.monotonic() + seconds

@@ -1,15 +1,16 @@
 """The node's own objects: a Node that says what this machine is, and a Lease that says it lives.
 
-Used by `local`. The Node's status is written at the start and every five minutes, the Lease every
-ten seconds, as the kubelet does.
+Used by `local` and `virtual`. The Node's status is written at the start and every five minutes, the
+Lease every ten seconds, as the kubelet does.
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 import platform
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,6 +32,15 @@ PODS = 500
 
 LABEL_LOCAL = "kilnwork.dev/local"
 
+REMOVE = "kilnwork.dev/remove"
+"""Annotation of a Node: whoever runs it ends its Pods, deletes it and leaves."""
+
+_WELL = (
+    ("MemoryPressure", "False", "KubeletHasSufficientMemory", "memory is not watched"),
+    ("DiskPressure", "False", "KubeletHasNoDiskPressure", "disks are not watched"),
+    ("PIDPressure", "False", "KubeletHasSufficientPID", "processes are not counted"),
+)
+
 
 class Taint(NamedTuple):
     """core/v1 Taint: who does not tolerate it is not scheduled here, or is driven out."""
@@ -51,30 +61,60 @@ class Identity(NamedTuple):
 
 
 class Registration:
-    """Keeps Node and Lease of one name current; call `register`, then run `keep`."""
+    """Keeps Node and Lease of one name current; call `register`, then run `keep`.
 
-    def __init__(self, kube: client.Client, identity: Identity, *, now: clock.Clock) -> None:
+    `on_remove` is called when somebody has marked the Node with `REMOVE`.
+    """
+
+    def __init__(
+        self,
+        kube: client.Client,
+        identity: Identity,
+        *,
+        now: clock.Clock,
+        on_remove: Callable[[], None] = lambda: None,
+    ) -> None:
         self._client = kube
         self._identity = identity
         self._name = identity.name
         self._now = now
+        self._on_remove = on_remove
         self._ready_since = clock.rfc3339(now.wall())
+        self._uid = ""
 
     async def register(self) -> None:
         """Create the Node, or take over the one of this name."""
         metadata = {"name": self._name, "labels": self._labels()}
         taints = [taint._asdict() for taint in self._identity.taints]
         spec = {"taints": taints} if taints else {}
-        node = {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec}
+        wanted = {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec}
         try:
-            await self._client.create(resource.NODES, node)
+            node = await self._client.create(resource.NODES, wanted)
         except errors.AlreadyExists:
-            patch = {"metadata": {"labels": self._labels()}}
-            await self._client.merge_patch(resource.NODES, self._name, patch)
-        await self._write_status()
+            patch = {"metadata": {"labels": self._labels(), "annotations": {REMOVE: None}}}
+            node = await self._client.merge_patch(resource.NODES, self._name, patch)
+            await self._taint(node)
+        self._uid = node["metadata"]["uid"]
+        await self._write_status(node)
 
     def _labels(self) -> dict[str, str]:
         return {**labels(self._name), **self._identity.labels}
+
+    async def _taint(self, node: meta.JsonObject) -> None:
+        """Add taints that a Node of before lacks; those of others stay."""
+        known = list((node.get("spec") or {}).get("taints") or ())
+        pairs = {(t.get("key"), t.get("effect")) for t in known}
+        missing = [t for t in self._identity.taints if (t.key, t.effect) not in pairs]
+        if not missing:
+            return
+        version = {"resourceVersion": node["metadata"]["resourceVersion"]}
+        taints = [*known, *(taint._asdict() for taint in missing)]
+        patch = {"metadata": version, "spec": {"taints": taints}}
+        try:
+            await self._client.merge_patch(resource.NODES, self._name, patch)
+        except errors.Forbidden as error:  # NodeRestriction: only when the Node is made
+            facts = {"node": self._name, "error": str(error)}
+            log.warning("taints not set: set them by kubectl, or delete the Node", extra=facts)
 
     async def keep(self) -> None:
         """Renew until cancelled; a failure is logged and tried again at the next turn."""
@@ -82,49 +122,84 @@ class Registration:
         while True:
             try:
                 await self._renew()
-                await self._stay()
+                node = await self._stay()
                 if turn and turn % STATUS_EVERY == 0:
-                    await self._write_status()
+                    await self._write_status(node)
             except errors.KubeError as error:
                 facts = {"node": self._name, "error": str(error)}
                 log.warning("node lease not renewed", extra=facts)
             turn += 1
             await asyncio.sleep(RENEW_S)
 
-    async def _stay(self) -> None:
+    async def _stay(self) -> meta.JsonObject:
         """Be there and ready again whatever somebody did to the Node: else no Pod is bound."""
         try:
             node = await self._client.get(resource.NODES, self._name)
-            if not _is_ready(node):
-                await self._write_status()
         except errors.NotFound:
             log.warning("node was deleted, registering again", extra={"node": self._name})
             await self.register()
+            return await self._client.get(resource.NODES, self._name)
+        if not _is_ready(node):
+            await self._write_status(node)
+        if REMOVE in (node["metadata"].get("annotations") or {}):
+            self._on_remove()
+        return node
 
-    async def _write_status(self) -> None:
-        status = {
-            "addresses": [
-                {"type": "InternalIP", "address": self._identity.address},
-                {"type": "Hostname", "address": self._name},
-            ],
-            "capacity": capacity(),
-            "allocatable": capacity(),
-            "conditions": [self._ready()],
-            "daemonEndpoints": {"kubeletEndpoint": {"Port": self._identity.port}},
-            "nodeInfo": node_info(),
-        }
+    async def cordon(self) -> None:
+        """Take no more Pods."""
+        patch = {"spec": {"unschedulable": True}}
+        await self._client.merge_patch(resource.NODES, self._name, patch)
+
+    async def leave(self) -> None:
+        """Say that the node is not there for now."""
+        node = await self._client.get(resource.NODES, self._name)
+        message = "the node was stopped; its Pods have ended"
+        away = self._condition("Ready", "False", "NodeStopped", message)
+        others = [c for c in _conditions(node) if c.get("type") != "Ready"]
+        await self._patch_status({"conditions": [*others, away]})
+
+    async def remove(self) -> None:
+        """Delete Lease and Node; both may be gone already."""
+        for kind, namespace in ((resource.LEASES, LEASE_NAMESPACE), (resource.NODES, None)):
+            with contextlib.suppress(errors.NotFound):
+                await self._client.delete(kind, self._name, namespace)
+
+    async def _write_status(self, node: meta.JsonObject) -> None:
+        ready = self._condition("Ready", "True", "KubeletReady", "the node runs Pods as processes")
+        ours = [ready, *(self._condition(*well) for well in _WELL)]
+        kinds = {c["type"] for c in ours}
+        await self._patch_status(
+            {
+                "addresses": [
+                    {"type": "InternalIP", "address": self._identity.address},
+                    {"type": "Hostname", "address": self._name},
+                ],
+                "capacity": capacity(),
+                "allocatable": capacity(),
+                "conditions": [
+                    *(c for c in _conditions(node) if c.get("type") not in kinds),
+                    *ours,
+                ],
+                "daemonEndpoints": {"kubeletEndpoint": {"Port": self._identity.port}},
+                "nodeInfo": node_info(),
+            }
+        )
+
+    async def _patch_status(self, status: dict[str, Any]) -> None:
         await self._client.merge_patch(
             resource.NODES, self._name, {"status": status}, subresource="status"
         )
 
-    def _ready(self) -> dict[str, str]:
+    def _condition(self, kind: str, status: str, reason: str, message: str) -> dict[str, str]:
+        now = clock.rfc3339(self._now.wall())
+        changes = kind == "Ready" and status == "False"
         return {
-            "type": "Ready",
-            "status": "True",
-            "reason": "KubeletReady",
-            "message": "the local node runs Pods as processes",
-            "lastHeartbeatTime": clock.rfc3339(self._now.wall()),
-            "lastTransitionTime": self._ready_since,
+            "type": kind,
+            "status": status,
+            "reason": reason,
+            "message": message,
+            "lastHeartbeatTime": now,
+            "lastTransitionTime": now if changes else self._ready_since,
         }
 
     async def _renew(self) -> None:
@@ -141,18 +216,24 @@ class Registration:
             await self._create_lease(spec)
 
     async def _create_lease(self, spec: dict[str, Any]) -> None:
+        """Owned by the Node, as the kubelet's: who deletes the Node need not know of it."""
+        owner = {"apiVersion": "v1", "kind": "Node", "name": self._name, "uid": self._uid}
+        metadata = {"name": self._name, "namespace": LEASE_NAMESPACE}
         lease = {
             "apiVersion": resource.LEASES.api_version,
             "kind": resource.LEASES.kind,
-            "metadata": {"name": self._name, "namespace": LEASE_NAMESPACE},
+            "metadata": {**metadata, "ownerReferences": [owner]} if self._uid else metadata,
             "spec": spec,
         }
         await self._client.create(resource.LEASES, lease, LEASE_NAMESPACE)
 
 
+def _conditions(node: meta.JsonObject) -> list[dict[str, Any]]:
+    return list((node.get("status") or {}).get("conditions") or ())
+
+
 def _is_ready(node: meta.JsonObject) -> bool:
-    conditions = (node.get("status") or {}).get("conditions") or ()
-    return any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
+    return any(c.get("type") == "Ready" and c.get("status") == "True" for c in _conditions(node))
 
 
 def labels(name: str) -> dict[str, str]:

@@ -5,18 +5,26 @@ folder that only one process has at a time. Images are labels there as everywher
 the Node is tainted: only Pods that tolerate it come.
 """
 
+import asyncio
 import contextlib
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from kilnwork.api import resource
 from kilnwork.controlplane import lock
 from kilnwork.controlplane.node import kubelet, local, own_certificate, registration, shim
-from kilnwork.kit import clock, errors, paths
+from kilnwork.kit import clock, coroutines, errors, paths
 from kilnwork.kube import client, config
+from kilnwork.kube import errors as kube_errors
+
+log = logging.getLogger(__name__)
 
 PROVIDER = registration.Taint("virtual-kubelet.io/provider", "kilnwork", "NoSchedule")
 """The taint of virtual nodes, by the convention of virtual-kubelet."""
+
+_CERTIFICATE, _KEY = "kubelet.crt", "kubelet.key"
 
 GRACE_S = 10.0
 """Between SIGTERM and SIGKILL for the Pods of a node that stops."""
@@ -29,9 +37,11 @@ def _say_nothing(_: str) -> None:
 
 
 class Settings(NamedTuple):
-    """What the user chose. `client_ca`: PEM file of the CA whose client certificates may ask for
-    logs; None: the CA of the API server. `patience_s`: how long Pods go on without this process.
-    `keeps_pods`: leave them running when it stops, so that the next one takes them over.
+    """What the user chose.
+
+    `client_ca`: PEM file of the CA whose client certificates may ask for logs; None: as the API
+    server says, else its own. `patience_s`: how long Pods go on without this process. `keeps_pods`:
+    leave them running when it stops, so that the next one takes them over.
     """
 
     name: str
@@ -47,13 +57,25 @@ class Settings(NamedTuple):
 
 
 class VirtualNode:
-    """One node of a cluster. `start` it in a running loop, then `stop` it."""
+    """One node of a cluster. `start` it in a running loop, then `stop` it.
+
+    `on_removed` is called when somebody has asked by `registration.REMOVE` for its removal, and it
+    is done: then `stop` it.
+    """
 
     def __init__(
-        self, kube: config.Config, settings: Settings, *, time: clock.Clock | None = None
+        self,
+        kube: config.Config,
+        settings: Settings,
+        *,
+        on_removed: Callable[[], None] = lambda: None,
+        time: clock.Clock | None = None,
     ) -> None:
         self._kube = kube
-        self._settings = settings
+        self._on_removed = on_removed
+        self._crew = coroutines.Crew("virtual node")
+        self._leaving = False
+        self.settings = settings
         self._now = time or clock.SystemClock()
         self._lock = lock.DirectoryLock(settings.folder)
         self._exits = contextlib.AsyncExitStack()
@@ -67,13 +89,13 @@ class VirtualNode:
 
     async def start(self, *, say: Say = _say_nothing) -> None:
         """Be Ready when this returns. Raises KilnError; nothing runs on after a failure."""
-        say(f"registering node {self._settings.name}")
+        say(f"registering node {self.settings.name}")
         async with contextlib.AsyncExitStack() as exits:
-            certificates = self._open_folder(exits)
+            self._open_folder(exits)
             kube = await exits.enter_async_context(
                 client.Client(self._kube, user_agent="kiln-node", time=self._now)
             )
-            settings = self._local_settings(certificates)
+            settings = self._local_settings(await self._client_ca(kube))
             paths.make_private(settings.run_dir)
             self._node = local.LocalNode(kube, settings, time=self._now)
             await self._node.start()
@@ -83,28 +105,49 @@ class VirtualNode:
     async def stop(self, *, say: Say = _say_nothing) -> None:
         """End every Pod of the node and say so, or leave them to the next process; then leave."""
         async with self._exits:
+            await self._crew.stop()
             if not self._started:
                 return
-            if self._settings.keeps_pods:
+            if self.settings.keeps_pods and not self._leaving:
                 await self._node.abandon()
                 return
             say("ending Pods")
             await self._node.stop(grace_s=GRACE_S)
 
-    def _open_folder(self, exits: contextlib.AsyncExitStack) -> kubelet.Certificates:
-        folder = self._settings.folder
+    async def remove(self, *, say: Say = _say_nothing) -> None:
+        """End every Pod and delete the Node; `stop` it afterwards. Raises KubeError."""
+        self._leaving = True
+        await self._node.remove(say)
+
+    def _on_remove(self) -> None:
+        if not self._leaving:
+            self._leaving = True
+            self._crew.start("remove", self._remove())
+
+    async def _remove(self) -> None:
+        log.info("node is to be removed", extra={"node": self.settings.name})
+        while True:
+            try:
+                await self._node.remove(_say_nothing)
+            except kube_errors.KubeError as error:
+                facts = {"node": self.settings.name, "error": str(error)}
+                log.warning("node not removed yet", extra=facts)
+                await asyncio.sleep(registration.RENEW_S)
+            else:
+                self._on_removed()
+                return
+
+    def _open_folder(self, exits: contextlib.AsyncExitStack) -> None:
+        folder = self.settings.folder
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock.acquire()
             exits.callback(self._lock.release)
-            found = kubelet.Certificates(
-                folder / "kubelet.crt", folder / "kubelet.key", self._client_ca()
-            )
             own_certificate.ensure(
-                found.certificate,
-                found.key,
-                name=self._settings.name,
-                address=self._settings.address,
+                folder / _CERTIFICATE,
+                folder / _KEY,
+                name=self.settings.name,
+                address=self.settings.address,
                 now=self._now,
             )
         except OSError as error:
@@ -112,33 +155,48 @@ class VirtualNode:
                 f"data directory {folder} cannot be used: {error.strerror or error}; "
                 "name a folder that you may write with --data"
             ) from error
-        return found
 
-    def _client_ca(self) -> Path:
-        given = self._settings.client_ca or self._kube.ca_file
-        if given is not None:
-            return given
-        if self._kube.ca_data is None:
+    async def _client_ca(self, kube: client.Client) -> Path:
+        """Whose certificates count: what the user says, else the API server, else its own CA."""
+        if self.settings.client_ca is not None:
+            return self.settings.client_ca
+        text = await _published_ca(kube)
+        if not text and self._kube.ca_file is not None:
+            return self._kube.ca_file
+        text = text or self._kube.ca_data or ""
+        if not text:
             raise errors.ConfigurationError(
                 "who may ask this node for logs is not known, since the kubeconfig names no CA: "
                 "name the CA of client certificates with --client-ca-file"
             )
-        path = self._settings.folder / "client-ca.crt"
-        paths.write_private(path, self._kube.ca_data.encode())
+        path = self.settings.folder / "client-ca.crt"
+        paths.write_private(path, text.encode())
         return path
 
-    def _local_settings(self, certificates: kubelet.Certificates) -> local.Settings:
-        chosen = self._settings
+    def _local_settings(self, client_ca: Path) -> local.Settings:
+        chosen = self.settings
+        shown = (chosen.folder / _CERTIFICATE, chosen.folder / _KEY)
         return local.Settings(
             name=chosen.name,
             folder=chosen.folder,
             run_dir=paths.runtime_dir(chosen.folder),
             workdir=chosen.workdir,
-            certificates=certificates,
+            certificates=kubelet.Certificates(*shown, client_ca),
             address=chosen.address,
             port=chosen.port,
             patience_s=chosen.patience_s,
             labels=chosen.labels or {},
             taints=chosen.taints,
             mounts_accounts=False,
+            on_remove=self._on_remove,
         )
+
+
+async def _published_ca(kube: client.Client) -> str:
+    """The CA of client certificates, as kube-apiserver publishes it; empty if we may not know."""
+    name, namespace = "extension-apiserver-authentication", "kube-system"
+    try:
+        found = await kube.get(resource.CONFIG_MAPS, name, namespace)
+    except (kube_errors.NotFound, kube_errors.Forbidden):
+        return ""
+    return str((found.get("data") or {}).get("client-ca-file") or "")

@@ -1,0 +1,80 @@
+"""Takes a virtual node out of its cluster, wherever it runs: `kiln node --remove`.
+
+A process that runs the node is asked to by a mark on the Node (`registration.REMOVE`), which it
+sees within ten seconds. If nobody renews the Node's Lease any more, the node is started here, to
+end what it has left. Used by the command.
+"""
+
+import asyncio
+
+from kilnwork.api import meta, resource
+from kilnwork.controlplane.node import registration, virtual
+from kilnwork.kit import clock, errors
+from kilnwork.kube import client, config
+from kilnwork.kube import errors as kube_errors
+
+SILENT_S = 15.0
+"""Without a renewal for so long nobody runs the node: renewals come every ten seconds."""
+
+_CLOCKS_S = 60.0
+"""How far the clocks of two machines may be apart."""
+
+_LOOK_S = 0.5
+
+
+async def remove(
+    kube: config.Config, settings: virtual.Settings, *, say: virtual.Say, time: clock.Clock
+) -> None:
+    """Return when the Node is gone. Raises KilnError."""
+    async with client.Client(kube, user_agent="kiln-node", time=time) as asked:
+        mark: meta.JsonObject = {"metadata": {"annotations": {registration.REMOVE: "true"}}}
+        mark["spec"] = {"unschedulable": True}
+        try:
+            await asked.merge_patch(resource.NODES, settings.name, mark)
+        except kube_errors.NotFound as error:
+            raise errors.ConfigurationError(
+                f"there is no node {settings.name}: name it by --name as it was started"
+            ) from error
+        gone = await _wait(asked, settings.name, say=say, time=time)
+    if not gone:
+        node = virtual.VirtualNode(kube, settings, time=time)
+        try:
+            await node.start(say=say)
+            await node.remove(say=say)
+        finally:
+            await node.stop()
+
+
+async def _wait(asked: client.Client, name: str, *, say: virtual.Say, time: clock.Clock) -> bool:
+    """True once the Node is gone, False when nobody runs it."""
+    last, since = "", time.monotonic()
+    while await _is_there(asked, name):
+        renewed = await _renewed(asked, name)
+        if renewed != last:
+            last, since = renewed, time.monotonic()
+        if not last or _is_old(last, time.wall()) or time.monotonic() - since > SILENT_S:
+            return False
+        say(f"waiting for the process that runs node {name}")
+        await asyncio.sleep(_LOOK_S)
+    return True
+
+
+async def _is_there(kube: client.Client, name: str) -> bool:
+    try:
+        await kube.get(resource.NODES, name)
+    except kube_errors.NotFound:
+        return False
+    return True
+
+
+async def _renewed(kube: client.Client, name: str) -> str:
+    """When its Lease was renewed; empty without one."""
+    try:
+        lease = await kube.get(resource.LEASES, name, registration.LEASE_NAMESPACE)
+    except kube_errors.NotFound:
+        return ""
+    return str((lease.get("spec") or {}).get("renewTime") or "")
+
+
+def _is_old(renewed: str, now: float) -> bool:
+    return now - clock.parse_rfc3339(renewed) > registration.LEASE_S + _CLOCKS_S
