@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from support import kube_cluster, kube_servers, waiting
+from support import kube_cluster, kube_manager, kube_servers, waiting
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -64,3 +64,30 @@ def real_node(kube: kube_cluster.Kube) -> str:
         pytest.skip("no node with a kubelet: use `python -m hack.kube run --node -- pytest …`")
     waiting.wait_until(lambda: kube.node_is_ready(names[0]), what=f"{names[0]} is Ready")
     return names[0]
+
+
+@pytest.fixture(scope="module", params=["virtual", "real"])
+def manager(
+    kube: kube_cluster.Kube,
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[kube_manager.Manager]:
+    """A manager as a Pod, ready: on a node of ours, and on one with a kubelet."""
+    node = None
+    if request.param == "real":
+        home = kube_manager.on_real_node(request.getfixturevalue("real_node"))
+    else:
+        name, folder = kube_servers.fresh_name("virtual"), tmp_path_factory.mktemp("node")
+        more = ("--workdir", str(kube_manager.COUNTER))
+        node = kube_cluster.VirtualNode(kube, folder, name=name, more=more)
+        node.start()
+        home = kube_manager.on_virtual_node(name)
+    made = kube_manager.Manager(kube, home)
+    try:
+        made.install()
+        yield made
+        made.remove()
+    finally:
+        if node is not None:
+            node.stop()
+            kube.http.delete(f"/api/v1/nodes/{node.name}")

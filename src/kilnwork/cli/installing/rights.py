@@ -90,10 +90,11 @@ EVERYWHERE: tuple[Right, ...] = (
     ),
     Right(
         resources=("secrets",),
-        verbs=(*_FOLLOW, "create", "get", "update"),
+        verbs=(*_FOLLOW, "create", "get", "patch"),
         why=(
             "Makes the Secret `CLUSTER-channel` of each TaskCluster, which only its worker Pods "
-            "mount, and compares what workers show with it. Follows only those labelled "
+            "mount, and compares what workers show with it; patches it when the manager's certificate "
+            "authority is another. Follows only those labelled "
             "`app.kubernetes.io/managed-by=kilnwork`."
         ),
     ),

@@ -1,0 +1,154 @@
+"""A manager in the real cluster, as its users install it, for tests/cluster.
+
+`Manager` is `kiln install | kubectl apply -f -` and what one asks of it; `Home` says on which node
+it and its workers run: ours, attached by `kiln node`, or one with a kubelet.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from kilnwork.api import manager as names
+from support import kube_cluster, pages, waiting
+
+COUNTER = pages.ROOT / "examples" / "01-counter"
+POD = "kilnwork-manager-0"
+NAMESPACE = names.NAMESPACE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Home:
+    """Where manager and workers run. `spec`: for the template of worker Pods."""
+
+    options: Sequence[str] = ()
+    spec: dict[str, Any] = field(default_factory=dict)
+
+
+def on_virtual_node(name: str) -> Home:
+    """On a node of `kiln node`."""
+    taint = "virtual-kubelet.io/provider"
+    return Home(
+        options=("--storage", "emptyDir", "--toleration", taint, *_selected(name)),
+        spec={
+            "nodeSelector": {"kubernetes.io/hostname": name},
+            "tolerations": [{"key": taint, "operator": "Exists"}],
+        },
+    )
+
+
+def on_real_node(name: str) -> Home:
+    """On a node with containerd and a kubelet, which has the image."""
+    return Home(
+        options=("--pull-policy", "IfNotPresent", *_selected(name)),
+        spec={"nodeSelector": {"kubernetes.io/hostname": name}, "terminationGracePeriodSeconds": 2},
+    )
+
+
+def _selected(node: str) -> tuple[str, str]:
+    return "--node-selector", f"kubernetes.io/hostname={node}"
+
+
+class Manager:
+    """One manager for the whole cluster."""
+
+    def __init__(self, kube: kube_cluster.Kube, home: Home) -> None:
+        self.kube = kube
+        self.home = home
+
+    def manifests(self, *more: str) -> str:
+        """What `kiln install` prints for this home."""
+        return self.kube.kiln("install", *self.home.options, *more).stdout
+
+    def install(self) -> None:
+        """Apply them, and wait until it is ready."""
+        self.kube.kubectl("apply", "-f", "-", stdin=self.manifests())
+        self.wait_ready()
+
+    def wait_ready(self, *, timeout_s: float = 60.0) -> None:
+        """Until the Service leads to it."""
+        path = f"{names.proxy_path()}/readyz"
+        try:
+            waiting.wait_until(
+                lambda: self.kube.http.get(path).status == 200,
+                what="the manager is ready",
+                timeout_s=timeout_s,
+                every_s=0.2,
+            )
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.described()}") from error
+
+    def described(self) -> str:
+        """What a person would look at."""
+        here = f"--namespace={NAMESPACE}"
+        said = [self.kube.kubectl("describe", "pods", here)[-3000:]]
+        try:
+            said.append(self.log()[-4000:])
+        except Exception as error:  # noqa: BLE001 - there may be no container yet
+            said.append(str(error))
+        return "\n".join(said)
+
+    def log(self) -> str:
+        """What it has logged since its last start."""
+        return self.kube.kubectl("logs", f"--namespace={NAMESPACE}", POD)
+
+    def refusals(self) -> list[str]:
+        """Lines of its log about requests that it had no right to."""
+        return [line for line in self.log().splitlines() if "forbidden" in line.lower()]
+
+    def refused_requests(self) -> int:
+        """Requests for what the manager uses that the API server has answered with 403 so far."""
+        used = "tasks|taskobjects|taskclusters|secrets|tokenreviews|subjectaccessreviews|leases"
+        pattern = rf'apiserver_request_total{{.*code="403".*resource="(?:{used})".*}} (\d+)'
+        text = self.kube.kubectl("get", "--raw", "/metrics")
+        return sum(int(count) for count in re.findall(pattern, text))
+
+    def cluster(self, name: str, *, namespace: str, **spec: Any) -> dict[str, Any]:
+        """A TaskCluster for this home."""
+        return {
+            "apiVersion": "kilnwork.dev/v1alpha1",
+            "kind": "TaskCluster",
+            "metadata": {"name": name, "namespace": namespace},
+            "spec": {"replicas": 1, "template": {"spec": self.home.spec}, **spec},
+        }
+
+    def start_cluster(self, name: str, *, namespace: str, **spec: Any) -> None:
+        """Make one, and wait until a worker is connected."""
+        self.kube.apply(self.cluster(name, namespace=namespace, **spec))
+        self.wait_available(name, namespace=namespace)
+
+    def wait_available(self, name: str, *, namespace: str, timeout_s: float = 40.0) -> None:
+        """Until a worker is connected."""
+        self.kube.kiln(
+            *("wait", f"taskcluster/{name}", "-n", namespace),
+            *("--for", "condition=Available", "--timeout", f"{timeout_s:g}s"),
+        )
+
+    def counter_objects(self, namespace: str) -> list[dict[str, Any]]:
+        """Those of the counter's cluster.yaml, in that namespace and for this home."""
+        found = list(yaml.safe_load_all((COUNTER / "cluster.yaml").read_text()))
+        found[-1]["spec"]["template"] = {"spec": self.home.spec}
+        for subject in found[2]["subjects"]:
+            subject["namespace"] = namespace
+        return found
+
+    def allow_drivers(self, namespace: str) -> None:
+        """Give a namespace its driver account: the administrator's kubeconfig has no token."""
+        made = self.manifests("--only", "rights", "--drivers-in", namespace)
+        self.kube.kubectl("apply", "-f", "-", stdin=made)
+
+    def task(self, name: str, namespace: str) -> dict[str, Any]:
+        """One Task as it is now."""
+        path = f"/apis/kilnwork.dev/v1alpha1/namespaces/{namespace}/tasks/{name}"
+        found: dict[str, Any] = json.loads(self.kube.http.get(path).body)
+        return found
+
+    def remove(self) -> None:
+        """Take away all but the kinds; waits until the namespace is gone."""
+        gone = self.manifests("--only", "manager", "--only", "rights")
+        self.kube.kubectl(
+            "delete", "--ignore-not-found", "--wait=true", "-f", "-", stdin=gone, timeout_s=90
+        )
