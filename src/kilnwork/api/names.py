@@ -13,6 +13,8 @@ _QUALIFIED = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _VALUE = f"({_QUALIFIED})?"
 
 _IS_LABEL = re.compile(_LABEL)
+_LABEL_1035 = "[a-z]([-a-z0-9]*[a-z0-9])?"
+_IS_LABEL_1035 = re.compile(_LABEL_1035)
 _IS_SUBDOMAIN = re.compile(_SUBDOMAIN)
 _IS_QUALIFIED = re.compile(_QUALIFIED)
 _IS_VALUE = re.compile(_VALUE)
@@ -29,6 +31,13 @@ def _expected(what: str, *examples: str, regex: str) -> str:
     return f"{what} (e.g. {listed}, regex used for validation is '{regex}')"
 
 
+_LABEL_1035_TEXT = _expected(
+    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an "
+    "alphabetic character, and end with an alphanumeric character",
+    "my-name",
+    "abc-123",
+    regex=_LABEL_1035,
+)
 _LABEL_TEXT = _expected(
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', "
     "and must start and end with an alphanumeric character",
@@ -84,6 +93,13 @@ def subdomain_problem(text: str) -> str | None:
     if len(text) > SUBDOMAIN_LENGTH:
         return _too_long(SUBDOMAIN_LENGTH)
     return None if _IS_SUBDOMAIN.fullmatch(text) else _SUBDOMAIN_TEXT
+
+
+def label_1035_problem(text: str) -> str | None:
+    """Why `text` is no DNS-1035 label, which begins with a letter, or None."""
+    if len(text) > LABEL_LENGTH:
+        return _too_long(LABEL_LENGTH)
+    return None if _IS_LABEL_1035.fullmatch(text) else _LABEL_1035_TEXT
 
 
 def path_segment_problem(text: str) -> str | None:

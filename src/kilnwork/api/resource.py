@@ -51,13 +51,14 @@ def _core(
     )
 
 
-def _rbac(kind: str, plural: str) -> Resource:
+def _rbac(kind: str, plural: str, *, namespaced: bool = True) -> Resource:
     return Resource(
         group="rbac.authorization.k8s.io",
         version="v1",
         kind=kind,
         plural=plural,
         singular=kind.lower(),
+        namespaced=namespaced,
     )
 
 
@@ -98,6 +99,18 @@ ROLES = _rbac("Role", "roles")
 ROLE_BINDINGS = _rbac("RoleBinding", "rolebindings")
 TOKEN_REVIEWS = _review("authentication.k8s.io", "TokenReview")
 SUBJECT_ACCESS_REVIEWS = _review("authorization.k8s.io", "SubjectAccessReview")
+CLUSTER_ROLES = _rbac("ClusterRole", "clusterroles", namespaced=False)
+CLUSTER_ROLE_BINDINGS = _rbac("ClusterRoleBinding", "clusterrolebindings", namespaced=False)
+CUSTOM_RESOURCE_DEFINITIONS = Resource(
+    group="apiextensions.k8s.io",
+    version="v1",
+    kind="CustomResourceDefinition",
+    plural="customresourcedefinitions",
+    singular="customresourcedefinition",
+    namespaced=False,
+    short_names=("crd", "crds"),
+    categories=("api-extensions",),
+)
 TASKS = _ours("Task", "tasks", "ktask")
 TASK_OBJECTS = _ours("TaskObject", "taskobjects", "ktobj")
 TASK_CLUSTERS = _ours("TaskCluster", "taskclusters", "ktc")
@@ -114,5 +127,8 @@ ALL = (
     LEASES,
     ROLES,
     ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    CLUSTER_ROLE_BINDINGS,
+    CUSTOM_RESOURCE_DEFINITIONS,
     *OURS,
 )

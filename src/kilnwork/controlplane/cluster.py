@@ -23,6 +23,7 @@ from kilnwork.controlplane.apiserver import (
     authn,
     authz,
     crud,
+    definition_keeper,
     deletion,
     namespaces,
     parts,
@@ -282,6 +283,9 @@ class ControlPlane:
         self._hub.start()
         self._stops.append(("watches", self._hub.stop))
         ca = self.certificates.ca_data().decode()
+        definitions = definition_keeper.DefinitionKeeper(self.writer, self._deleter)
+        await definitions.start()
+        self._stops.append(("definitions", definitions.stop))
         self._keeper = namespaces.Keeper(self.writer, self._deleter, ca=ca)
         await self._keeper.start()
         self._stops.append(("namespaces", self._keeper.stop))

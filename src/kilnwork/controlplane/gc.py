@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from kilnwork.api import meta, resource
 from kilnwork.controlplane import objects, work
-from kilnwork.controlplane.apiserver import builtin, crud, deletion, statuses
+from kilnwork.controlplane.apiserver import crud, deletion, statuses
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import coroutines
 
@@ -22,8 +22,6 @@ EVENT_TTL_S = 3600
 """How long a kube event is kept after it was last seen, as `--event-ttl` of the real server."""
 
 _SWEEP_EVERY_S = 60.0
-_KINDS = {(s.resource.api_version, s.resource.kind): s.resource for s in builtin.SERVED}
-_RESOURCES = {s.resource.qualified: s.resource for s in builtin.SERVED}
 
 
 class Collector:
@@ -33,6 +31,7 @@ class Collector:
         self._writer = writer
         self._deleter = deleter
         self._store = writer.store
+        self._kinds = writer.kinds
         self._uids: dict[str, objects.Key] = {}
         self._owned: dict[str, set[objects.Key]] = {}
         self._references: dict[objects.Key, tuple[meta.OwnerReference, ...]] = {}
@@ -43,7 +42,7 @@ class Collector:
 
     def start(self) -> None:
         """Read what there is, then follow."""
-        for served in builtin.SERVED:
+        for served in self._kinds.kept():
             for stored in self._store.select(served.resource.qualified):
                 self._note(stored.key, stored.metadata())
         for key in tuple(self._references):
@@ -117,11 +116,10 @@ class Collector:
             self._references.pop(key, None)
 
     async def _look(self, key: objects.Key) -> None:
-        stored = self._store.get(key)
-        if stored is None:
+        stored, place = self._store.get(key), self._place(key)
+        if stored is None or place is None:
             return
         found = stored.metadata()
-        place = crud.where(_RESOURCES[key.resource], key.namespace, key.name)
         try:
             if found.deletion_timestamp:
                 await self._look_at_deleted_owner(place, found)
@@ -134,6 +132,11 @@ class Collector:
                 self._work.add(key)
                 return
             raise
+
+    def _place(self, key: objects.Key) -> crud.Where | None:
+        """Of an object; None when its kind is served no more."""
+        served = self._kinds.stored(key.resource)
+        return None if served is None else crud.Where(served, key.namespace, key.name)
 
     async def _look_at_dependent(self, place: crud.Where, found: meta.ObjectMeta) -> None:
         living, waiting, gone = self._sorted(place, found)
@@ -169,19 +172,24 @@ class Collector:
         return reference.uid in self._waiting_owners or not self._exists(namespace, reference)
 
     def _exists(self, namespace: str, reference: meta.OwnerReference) -> bool:
-        kind = _KINDS.get((reference.api_version, reference.kind))
+        kind = self._kinds.kind(reference.api_version, reference.kind)
         if kind is None:
             return True  # nobody here can tell
         owner = self._uids.get(reference.uid)
-        if owner is None or owner.resource != kind.qualified or owner.name != reference.name:
+        if (
+            owner is None
+            or owner.resource != kind.resource.qualified
+            or owner.name != reference.name
+        ):
             return False
         return owner.namespace in ("", namespace)
 
     async def _look_at_deleted_owner(self, place: crud.Where, found: meta.ObjectMeta) -> None:
         if deletion.ORPHAN in found.finalizers:
             for key in self.owned_by(found.uid):
-                dependent = crud.where(_RESOURCES[key.resource], key.namespace, key.name)
-                await self._drop_references(dependent, {found.uid})
+                dependent = self._place(key)
+                if dependent is not None:
+                    await self._drop_references(dependent, {found.uid})
             await self._drop_finalizer(place, deletion.ORPHAN)
         elif deletion.FOREGROUND in found.finalizers:
             blocked = any(True for _ in self._blocking(found.uid))

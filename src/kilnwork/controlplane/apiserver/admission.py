@@ -15,9 +15,11 @@ from kilnwork.controlplane.apiserver import (
     authz,
     builtin,
     causes,
+    definitions,
     lookup,
     reading,
     rules_data,
+    rules_definitions,
     rules_meta,
     rules_ours,
     rules_pods,
@@ -161,6 +163,8 @@ def _default(kind: resource.Resource, obj: meta.JsonObject) -> None:
         rules_data.default_secret(obj)
     elif kind == resource.ROLE_BINDINGS:
         rules_rbac.default_role_binding(obj)
+    elif kind == resource.CUSTOM_RESOURCE_DEFINITIONS:
+        definitions.default(obj)
     elif kind == resource.NAMESPACES:
         labels = obj["metadata"].get("labels") or {}
         obj["metadata"]["labels"] = {**labels, _NAMESPACE_LABEL: obj["metadata"].get("name", "")}
@@ -182,6 +186,8 @@ def _create_causes(served: builtin.Served, obj: meta.JsonObject) -> Iterator[cau
         yield from rules_rbac.validate_role(obj)
     elif kind == resource.ROLE_BINDINGS:
         yield from rules_rbac.validate_role_binding(obj)
+    elif kind == resource.CUSTOM_RESOURCE_DEFINITIONS:
+        yield from rules_definitions.validate(obj)
 
 
 def _update_causes(
@@ -191,15 +197,19 @@ def _update_causes(
     if kind == resource.PODS:
         yield from rules_pods.validate_update(old, new)
         return
-    yield from _create_causes(served, new)
     if served.custom:
+        yield from rules_ours.validate(served, new, old=old)
         yield from rules_ours.validate_update(kind, old, new)
-    elif kind == resource.SECRETS:
+        return
+    yield from _create_causes(served, new)
+    if kind == resource.SECRETS:
         yield from rules_data.validate_secret_update(old, new)
     elif kind == resource.CONFIG_MAPS:
         yield from rules_data.validate_config_map_update(old, new)
     elif kind == resource.ROLE_BINDINGS:
         yield from rules_rbac.validate_role_binding_update(old, new)
+    elif kind == resource.CUSTOM_RESOURCE_DEFINITIONS:
+        yield from rules_definitions.validate_update(old, new)
 
 
 def _status_causes(served: builtin.Served, obj: meta.JsonObject) -> Iterator[causes.Cause]:

@@ -38,11 +38,23 @@ class Subresource(msgspec.Struct, frozen=True, kw_only=True):
     kind: str = ""
 
 
+class ScalePaths(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the replicas of a custom kind stand: `.spec.replicas`, `.status.replicas`."""
+
+    spec: str
+    status: str
+    selector: str = ""
+
+
+_FIRST = b'{"apiVersion":"'
+
+
 class Served(msgspec.Struct, frozen=True, kw_only=True):
     """How one resource is served.
 
     `schema`: structural schema of a custom kind, None for built-in ones. `selectable`: fields that
-    a field selector may name besides `metadata.name` and `metadata.namespace`.
+    a field selector may name besides `metadata.name` and `metadata.namespace`. `storage_version`:
+    in which version objects are stored, where a custom kind has several.
     """
 
     resource: resource.Resource
@@ -51,6 +63,24 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
     subresources: tuple[Subresource, ...] = ()
     selectable: tuple[str, ...] = ()
     verbs: tuple[str, ...] = VERBS
+    scale: ScalePaths | None = None
+    storage_version: str = ""
+
+    @property
+    def stored_as(self) -> str:
+        """The `apiVersion` under which objects are kept, whichever version of several is asked."""
+        what = self.resource
+        return f"{what.group}/{self.storage_version}" if self.storage_version else what.api_version
+
+    def told(self, raw: bytes) -> bytes:
+        """A stored object in the version of this entry: only `apiVersion` differs, which is first.
+
+        As conversion strategy None of a CustomResourceDefinition.
+        """
+        if not self.storage_version or not raw.startswith(_FIRST):
+            return raw
+        end = raw.index(b'"', len(_FIRST))
+        return _FIRST + self.resource.api_version.encode() + raw[end:]
 
     @property
     def status_subresource(self) -> bool:
@@ -148,6 +178,7 @@ BUILT_IN: tuple[Served, ...] = (
         resource=resource.NAMESPACES,
         columns=_columns("Status", "Age"),
         subresources=(STATUS, Subresource(name="finalize", verbs=("update",))),
+        verbs=tuple(verb for verb in VERBS if verb != "deletecollection"),
         selectable=("status.phase",),
     ),
     Served(
@@ -196,11 +227,30 @@ BUILT_IN: tuple[Served, ...] = (
         resource=resource.ROLE_BINDINGS,
         columns=_columns("Role", "Age", "+Users", "+Groups", "+ServiceAccounts"),
     ),
+    Served(
+        resource=resource.CLUSTER_ROLES,
+        columns=(_name(), Column(name="Created At", type="date")),
+    ),
+    Served(
+        resource=resource.CLUSTER_ROLE_BINDINGS,
+        columns=_columns("Role", "Age", "+Users", "+Groups", "+ServiceAccounts"),
+    ),
+    Served(
+        resource=resource.CUSTOM_RESOURCE_DEFINITIONS,
+        columns=(_name(), Column(name="Created At", type="date")),
+        subresources=(STATUS,),
+    ),
 )
 
 
-def _custom(kind: resource.Resource) -> Served:
-    version = crd.definition(kind)["spec"]["versions"][0]
+_AGE: dict[str, Any] = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
+_SCALE = Subresource(name="scale", group="autoscaling", version="v1", kind="Scale")
+
+
+def custom(
+    kind: resource.Resource, version: dict[str, Any], *, storage_version: str = ""
+) -> Served:
+    """How a custom kind is served, from an entry of its definition's `spec.versions`."""
     columns = [
         Column(
             name=c["name"],
@@ -208,20 +258,38 @@ def _custom(kind: resource.Resource) -> Served:
             json_path=c["jsonPath"],
             format=c.get("format", ""),
             priority=c.get("priority", 0),
-            description=c.get("description", ""),
+            description=c.get("description")
+            or f"Custom resource definition column (in JSONPath format): {c['jsonPath']}",
         )
-        for c in version["additionalPrinterColumns"]
+        for c in version.get("additionalPrinterColumns") or (_AGE,)
     ]
+    below = version.get("subresources") or {}
+    scale = below.get("scale")
     return Served(
         resource=kind,
         schema=version["schema"]["openAPIV3Schema"],
         columns=(_name(), *columns),
-        subresources=(STATUS,) if "status" in version.get("subresources", {}) else (),
-        selectable=tuple(f["jsonPath"].lstrip(".") for f in version.get("selectableFields", ())),
+        subresources=(
+            *((STATUS,) if below.get("status") is not None else ()),
+            *((_SCALE,) if scale else ()),
+        ),
+        selectable=tuple(f["jsonPath"].lstrip(".") for f in version.get("selectableFields") or ()),
+        scale=None
+        if not scale
+        else ScalePaths(
+            spec=scale["specReplicasPath"],
+            status=scale["statusReplicasPath"],
+            selector=scale.get("labelSelectorPath", ""),
+        ),
+        storage_version=storage_version,
     )
 
 
-SERVED: tuple[Served, ...] = (*BUILT_IN, *(_custom(kind) for kind in resource.OURS))
+def _ours(kind: resource.Resource) -> Served:
+    return custom(kind, crd.definition(kind)["spec"]["versions"][0])
+
+
+SERVED: tuple[Served, ...] = (*BUILT_IN, *(_ours(kind) for kind in resource.OURS))
 _BY_NAME = {served.resource.qualified: served for served in SERVED}
 
 

@@ -41,8 +41,9 @@ def required(field: str, why: str = "") -> Cause:
 
 
 def duplicate(field: str, value: Any) -> Cause:
-    """The second of two values that must differ."""
-    return Cause(field, "FieldValueDuplicate", f"Duplicate value: {shown(value)}")
+    """The second of two values that must differ; a map as Go prints one."""
+    go = "map[string]interface {}" if isinstance(value, dict) else ""
+    return Cause(field, "FieldValueDuplicate", f"Duplicate value: {go}{shown(value)}")
 
 
 def unsupported(field: str, value: Any, supported: Iterable[str]) -> Cause:

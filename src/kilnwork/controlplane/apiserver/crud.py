@@ -16,6 +16,7 @@ from kilnwork.controlplane.apiserver import (
     admission,
     authn,
     builtin,
+    catalog,
     causes,
     metadata,
     patching,
@@ -117,8 +118,10 @@ class Writer:
         clock: clocks.Clock,
         new_uid: ids.NewUid,
         entropy: ids.Entropy,
+        kinds: catalog.Catalog | None = None,
     ) -> None:
         self.store = held
+        self.kinds = kinds or catalog.Catalog()
         self.clock = clock
         self.lookup = StoredLookup(held)
         self._new_uid = new_uid
@@ -184,11 +187,13 @@ class Writer:
             if head is None:
                 await self.store.settle(place.key)
                 raise statuses.not_found(place.kind, place.name)
-            old = head.decode()
-            wanted = self._read(place, change(head.decode()), options, patched=patched)
+            old, base = head.decode(), head.decode()
+            old["apiVersion"] = base["apiVersion"] = place.kind.api_version
+            wanted = self._read(place, change(base), options, patched=patched)
             self._check_preconditions(place, wanted.obj, old, patched=patched)
             new = _updated(place, wanted.obj, old, subresource=subresource)
             admitted = await self._admit(place, new, options, old=old, subresource=subresource)
+            admitted.obj["apiVersion"] = old["apiVersion"] = place.served.stored_as
             _count_generation(place, admitted.obj, old)
             admitted = replace(admitted, warnings=(*wanted.warnings, *admitted.warnings))
             try:
@@ -239,6 +244,7 @@ class Writer:
         self, place: Where, new: meta.JsonObject, options: Options, *, warnings: Sequence[str]
     ) -> Outcome:
         admitted = await self._admit(place, new, options)
+        admitted.obj["apiVersion"] = place.served.stored_as
         admitted = replace(admitted, warnings=(*warnings, *admitted.warnings))
         if options.dry_run:
             return Outcome(msgspec.json.encode(admitted.obj), admitted.warnings)
@@ -342,8 +348,9 @@ def _is_over(found: dict[str, Any]) -> bool:
 
 
 def _is_counted(served: builtin.Served) -> bool:
-    """Kinds with an object generation: ours, and Pods since Kubernetes 1.33."""
-    return served.custom or served.resource == resource.PODS
+    """Kinds with an object generation: custom ones, definitions, and Pods since 1.33."""
+    counted = (resource.PODS, resource.CUSTOM_RESOURCE_DEFINITIONS)
+    return served.custom or served.resource in counted
 
 
 def _check_names(obj: meta.JsonObject, place: Where) -> None:

@@ -1,17 +1,18 @@
 """Discovery: which groups, versions and resources are served, and what the server is.
 
 Used by the HTTP app for `/api`, `/apis`, `/api/v1`, `/apis/GROUP[/VERSION]` and `/version`; kubectl
-asks these first. Documents are made once, from `builtin.SERVED`. Aggregated discovery (KEP-3352)
+asks these first. Aggregated discovery (KEP-3352)
 when the client accepts it, so that kubectl needs two requests instead of one per group.
 """
 
-import functools
 import platform
 from collections.abc import Sequence
 
 from kilnwork import version as versions
 from kilnwork.api import meta, resource
-from kilnwork.controlplane.apiserver import builtin
+from kilnwork.controlplane.apiserver import builtin, definitions
+
+Kinds = Sequence[builtin.Served]
 
 KUBERNETES_MAJOR = "1"
 KUBERNETES_MINOR = "32"
@@ -39,16 +40,18 @@ def aggregated_media_type(version: str) -> str:
     return f"application/json;g=apidiscovery.k8s.io;v={version};as={_AGGREGATED}"
 
 
-def document(path: str, *, accept: str, address: str = "") -> tuple[meta.JsonObject, str] | None:
+def document(
+    path: str, *, accept: str, address: str = "", kinds: Kinds = builtin.SERVED
+) -> tuple[meta.JsonObject, str] | None:
     """The document at `path` and its media type; None when there is nothing.
 
-    `address` (`host:port`) is what `/api` tells clients outside.
+    `address` (`host:port`) is what `/api` tells clients outside; `kinds` is all that is served.
     """
     parts = [part for part in path.split("/") if part]
     aggregated = aggregated_version(accept) if parts in (["api"], ["apis"]) else None
     if aggregated is not None:
-        return _aggregated(parts[0], aggregated), aggregated_media_type(aggregated)
-    found = _plain(parts, address)
+        return _aggregated(parts[0], aggregated, kinds), aggregated_media_type(aggregated)
+    found = _plain(parts, address, kinds)
     return None if found is None else (found, "application/json")
 
 
@@ -72,7 +75,7 @@ def _machine() -> str:
     return names.get(platform.machine(), platform.machine())
 
 
-def _plain(parts: Sequence[str], address: str) -> meta.JsonObject | None:
+def _plain(parts: Sequence[str], address: str, kinds: Kinds) -> meta.JsonObject | None:
     match parts:
         case ["api"]:
             return {
@@ -83,24 +86,26 @@ def _plain(parts: Sequence[str], address: str) -> meta.JsonObject | None:
                 ],
             }
         case ["apis"]:
-            groups = [_group(group) for group in groups_served() if group]
+            groups = [_group(group, kinds) for group in _groups(kinds) if group]
             return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
         case ["api", "v1"]:
-            return _resources("", "v1")
-        case ["apis", group] if group in groups_served():
-            return {"kind": "APIGroup", "apiVersion": "v1", **_group(group)}
-        case ["apis", group, version_] if version_ == groups_served().get(group):
-            return _resources(group, version_)
+            return _resources("", "v1", kinds)
+        case ["apis", group] if group in _groups(kinds):
+            return {"kind": "APIGroup", "apiVersion": "v1", **_group(group, kinds)}
+        case ["apis", group, version_] if version_ in _groups(kinds).get(group, ()):
+            return _resources(group, version_, kinds)
     return None
 
 
-@functools.cache
-def groups_served() -> dict[str, str]:
-    """Group → its version, in the order of the table; the core group is empty."""
-    found: dict[str, str] = {}
-    for served in builtin.SERVED:
-        found.setdefault(served.resource.group, served.resource.version)
-    return found
+def _groups(kinds: Kinds) -> dict[str, list[str]]:
+    """Group → its versions, the best first; the core group is empty."""
+    found: dict[str, set[str]] = {}
+    for served in kinds:
+        found.setdefault(served.resource.group, set()).add(served.resource.version)
+    return {
+        group: sorted(versions, key=definitions.priority, reverse=True)
+        for group, versions in found.items()
+    }
 
 
 def is_built_in(group: str, version_: str) -> bool:
@@ -110,19 +115,21 @@ def is_built_in(group: str, version_: str) -> bool:
     )
 
 
-def _group(group: str) -> meta.JsonObject:
-    version_ = groups_served()[group]
-    named = {"groupVersion": f"{group}/{version_}", "version": version_}
-    return {"name": group, "versions": [named], "preferredVersion": named}
+def _group(group: str, kinds: Kinds) -> meta.JsonObject:
+    versions = [
+        {"groupVersion": f"{group}/{version_}", "version": version_}
+        for version_ in _groups(kinds)[group]
+    ]
+    return {"name": group, "versions": versions, "preferredVersion": versions[0]}
 
 
-def _of(group: str) -> list[builtin.Served]:
-    return [s for s in builtin.SERVED if s.resource.group == group]
+def _of(group: str, version_: str, kinds: Kinds) -> list[builtin.Served]:
+    return [s for s in kinds if (s.resource.group, s.resource.version) == (group, version_)]
 
 
-def _resources(group: str, version_: str) -> meta.JsonObject:
+def _resources(group: str, version_: str, kinds: Kinds) -> meta.JsonObject:
     listed: list[meta.JsonObject] = []
-    for served in _of(group):
+    for served in _of(group, version_, kinds):
         listed.append(_resource(served))
         listed.extend(_subresource(served, sub) for sub in served.subresources)
     return {
@@ -162,25 +169,26 @@ def _subresource(served: builtin.Served, sub: builtin.Subresource) -> meta.JsonO
     return entry
 
 
-def _aggregated(root: str, version_: str) -> meta.JsonObject:
-    groups = [g for g in groups_served() if (g == "") == (root == "api")]
+def _aggregated(root: str, version_: str, kinds: Kinds) -> meta.JsonObject:
+    groups = [g for g in _groups(kinds) if (g == "") == (root == "api")]
     return {
         "kind": _AGGREGATED,
         "apiVersion": f"apidiscovery.k8s.io/{version_}",
         "metadata": {},
-        "items": [_aggregated_group(group) for group in groups],
+        "items": [_aggregated_group(group, kinds) for group in groups],
     }
 
 
-def _aggregated_group(group: str) -> meta.JsonObject:
+def _aggregated_group(group: str, kinds: Kinds) -> meta.JsonObject:
     return {
         "metadata": {"name": group} if group else {},
         "versions": [
             {
-                "version": groups_served()[group],
+                "version": version_,
                 "freshness": "Current",
-                "resources": [_aggregated_resource(served) for served in _of(group)],
+                "resources": [_aggregated_resource(s) for s in _of(group, version_, kinds)],
             }
+            for version_ in _groups(kinds)[group]
         ],
     }
 

@@ -192,7 +192,7 @@ def sequence_number(version: str) -> int:
 
 def encode(served: builtin.Served, shown: Page) -> bytes:
     """The list object, made of the stored bytes."""
-    return _encode(served, [stored.raw for stored in shown.items], shown.metadata())
+    return _encode(served, [served.told(stored.raw) for stored in shown.items], shown.metadata())
 
 
 def encode_deleted(served: builtin.Served, items: Sequence[bytes], sequence: int) -> bytes:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from kilnwork.api import meta, resource
 from kilnwork.controlplane import errors, objects, work
-from kilnwork.controlplane.apiserver import builtin, crud, deletion, statuses
+from kilnwork.controlplane.apiserver import crud, deletion, statuses
 
 BASIC = ("default", "kube-system", "kube-public", "kube-node-lease")
 """Namespaces that are there from the beginning and stay."""
@@ -17,7 +17,6 @@ BASIC = ("default", "kube-system", "kube-public", "kube-node-lease")
 _NAMESPACES = resource.NAMESPACES.qualified
 _ROOT_CA = "kube-root-ca.crt"
 _DEFAULT_ACCOUNT = "default"
-_CONTENTS = tuple(s for s in builtin.SERVED if s.resource.namespaced)
 
 
 class Keeper:
@@ -101,7 +100,9 @@ class Keeper:
         """Delete what is in it; when nothing is left, the namespace itself."""
         await self._store.settle_all()  # what was let in before it began to end
         left = 0
-        for served in _CONTENTS:
+        for served in self._writer.kinds.kept():
+            if not served.resource.namespaced:
+                continue
             places = [
                 crud.Where(served, s.key.namespace, s.key.name)
                 for s in self._store.select(served.resource.qualified, name)

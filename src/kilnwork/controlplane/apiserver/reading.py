@@ -58,6 +58,8 @@ def check_kind(served: builtin.Served, obj: meta.JsonObject) -> None:
     For custom kinds 400 and 422 at once, as k8s.io/apiextensions-apiserver has it.
     """
     kind = served.resource
+    if served.custom and not obj.get("kind") and kind not in resource.OURS:
+        raise _no_kind(kind, obj)
     version, name = obj.get("apiVersion") or kind.api_version, obj.get("kind") or kind.kind
     if (version, name) == (kind.api_version, kind.kind):
         return
@@ -80,6 +82,15 @@ def check_kind(served: builtin.Served, obj: meta.JsonObject) -> None:
     short = kind.group.partition(".")[0] or "core"
     raise Unreadable(
         f"converting ({kind.version}.{name}) to ({short}.{kind.kind}): unknown conversion"
+    )
+
+
+def _no_kind(kind: resource.Resource, obj: meta.JsonObject) -> statuses.StatusError:
+    """400: objects of users' kinds say what they are. Ours may leave that to the path."""
+    shown = msgspec.json.encode(obj).decode()
+    return statuses.bad_request(
+        f"the object provided is unrecognized (must be of type {kind.kind}): Object 'Kind' is "
+        f"missing in '{shown}' ({shown[:30]} ...)"
     )
 
 

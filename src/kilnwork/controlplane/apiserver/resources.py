@@ -22,6 +22,7 @@ from kilnwork.controlplane.apiserver import (
     patching,
     podexec,
     requests,
+    scaling,
     statuses,
     subresources,
     tables,
@@ -83,11 +84,34 @@ class Resources:
             await self._logs()
         elif found.name in podexec.NAMES:
             await self._streams()
+        elif found.name == "scale":
+            await self._scale()
         elif found.name in ("status", "finalize"):
             verbs = {"get": self._get, "update": self._update, "patch": self._patch}
             await verbs[request.verb]()
         else:
             await self._post_below(found.name)
+
+    async def _scale(self) -> None:
+        request, writer = self._request, self._parts.writer
+        if request.verb == "get":
+            found = writer.store.get(self._place.key)
+            if found is None:
+                raise statuses.not_found(self._place.kind, self._place.name)
+            scale = scaling.of(self._served, found.decode())
+            await answers.document(self._send, scale)
+            return
+        if request.verb == "patch":
+            raw = await request.body()
+            change = patching.decode(raw, request.content_type, scaling.SCALE).change
+        else:
+            body, _ = await self._body()
+
+            def change(_: meta.JsonObject) -> meta.JsonObject:
+                return body
+
+        raw = await scaling.change(writer, self._place, change, self._options())
+        await answers.raw(self._send, raw)
 
     async def _logs(self) -> None:
         lookup = self._parts.writer.lookup

@@ -22,10 +22,12 @@ _NOT_THE_WORK = frozenset(
 )
 
 
-def validate(served: builtin.Served, obj: meta.JsonObject) -> Iterator[causes.Cause]:
+def validate(
+    served: builtin.Served, obj: meta.JsonObject, *, old: meta.JsonObject | None = None
+) -> Iterator[causes.Cause]:
     """What is wrong with a custom object; rules only when the schema is fulfilled."""
     kind, schema = served.resource, served.schema
-    found = structural.validate(schema, obj) if schema is not None else []
+    found = structural.validate(schema, obj, old=old) if schema is not None else []
     if found:
         yield from found
         return

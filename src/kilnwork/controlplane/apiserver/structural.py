@@ -38,9 +38,26 @@ def prune_and_default(schema: Schema, obj: meta.JsonObject) -> tuple[meta.JsonOb
     return result, unknown
 
 
-def validate(schema: Schema, obj: meta.JsonObject) -> list[causes.Cause]:
-    """Everything in `obj` that breaks the schema, in the order of its fields."""
-    return list(_check(schema, obj, ""))
+def validate(
+    schema: Schema, obj: meta.JsonObject, *, old: meta.JsonObject | None = None
+) -> list[causes.Cause]:
+    """Everything in `obj` that breaks the schema, in the order of its fields.
+
+    What is as it was in `old` is let be (KEP-4008): a stricter schema holds for what changes.
+    """
+    found = list(_check(schema, obj, ""))
+    if old is None:
+        return found
+    return [cause for cause in found if _value_at(obj, cause.field) != _value_at(old, cause.field)]
+
+
+def _value_at(obj: Any, path: str) -> Any:
+    for step in re.findall(r"[^.\[\]]+", path):
+        if isinstance(obj, list):
+            obj = obj[int(step)] if step.isdecimal() and int(step) < len(obj) else None
+        else:
+            obj = obj.get(step) if isinstance(obj, dict) else None
+    return obj
 
 
 class StrictError(ValueError):
@@ -79,7 +96,7 @@ def _shape(schema: Schema, value: Any, path: str, unknown: list[str]) -> Any:
 def _shape_object(
     schema: Schema, value: meta.JsonObject, path: str, unknown: list[str]
 ) -> meta.JsonObject:
-    properties, others = schema.get("properties", {}), schema.get("additionalProperties")
+    properties, others = schema.get("properties", {}), _others(schema)
     keeps_others = bool(schema.get(schemas.PRESERVE))
     result: meta.JsonObject = {}
     for key, item in value.items():
@@ -100,6 +117,14 @@ def _shape_object(
     return result
 
 
+def _others(schema: Schema) -> Schema | None:
+    """The schema of fields that have no name of their own; `true` lets anything in."""
+    others = schema.get("additionalProperties")
+    if others is True:
+        return {schemas.PRESERVE: True}
+    return others if isinstance(others, dict) else None
+
+
 _TYPES: dict[str, Callable[[Any], bool]] = {
     "string": lambda v: isinstance(v, str),
     "boolean": lambda v: isinstance(v, bool),
@@ -114,7 +139,7 @@ def _check(schema: Schema, value: Any, path: str) -> Iterator[causes.Cause]:
     if value is None and schema.get("nullable"):
         return
     type_ = schema.get("type")
-    if type_ is not None and not _TYPES[type_](value):
+    if type_ in _TYPES and not _TYPES[type_](value):
         found = _type_name(value)
         where = f"{path} in body" if path else "body"
         yield causes.wrong_type(path, found, f'{where} must be of type {type_}: "{found}"')
@@ -127,12 +152,40 @@ def _check(schema: Schema, value: Any, path: str) -> Iterator[causes.Cause]:
         yield from _check_text(schema, value, path)
     elif isinstance(value, int | float) and not isinstance(value, bool):
         yield from _check_number(schema, value, path)
+    yield from _check_combined(schema, value, path)
     if "enum" in schema and value not in schema["enum"]:
         yield causes.unsupported(path, value, schema["enum"])
 
 
+def _check_combined(schema: Schema, value: Any, path: str) -> Iterator[causes.Cause]:
+    """int-or-string, allOf, anyOf, oneOf and not (texts of kube-openapi's validator)."""
+    if schema.get("x-kubernetes-int-or-string") and not isinstance(value, int | str):
+        text = f"{path} in body must be of type integer,string"
+        yield causes.wrong_type(path, _type_name(value), f'{text}: "{_type_name(value)}"')
+    for one in schema.get("allOf", ()):
+        yield from _check(one, value, path)
+    fulfilled = [not any(_check(one, value, path)) for one in schema.get("anyOf", ())]
+    if fulfilled and not any(fulfilled):
+        text = f"{path} in body must validate at least one schema (anyOf)"
+        yield causes.invalid(path, value, text)
+    fulfilled = [not any(_check(one, value, path)) for one in schema.get("oneOf", ())]
+    if fulfilled and sum(fulfilled) != 1:
+        found = "Found none valid" if not any(fulfilled) else f"Found {sum(fulfilled)} valid"
+        text = f"{path} in body must validate one and only one schema (oneOf). {found}"
+        yield causes.invalid(path, value, text)
+    if "not" in schema and not any(_check(schema["not"], value, path)):
+        yield causes.invalid(path, value, f"{path} in body must not validate the schema (not)")
+
+
 def _check_object(schema: Schema, value: meta.JsonObject, path: str) -> Iterator[causes.Cause]:
-    properties, others = schema.get("properties", {}), schema.get("additionalProperties")
+    properties, others = schema.get("properties", {}), _others(schema)
+    most, least = schema.get("maxProperties"), schema.get("minProperties")
+    if most is not None and len(value) > most:
+        text = f"{path} in body should have at most {most} properties"
+        yield causes.invalid(path, len(value), text)
+    if least is not None and len(value) < least:
+        text = f"{path} in body should have at least {least} properties"
+        yield causes.invalid(path, len(value), text)
     for name in schema.get("required", ()):
         if name not in value:
             yield causes.required(f"{path}.{name}" if path else name)
@@ -144,16 +197,30 @@ def _check_object(schema: Schema, value: meta.JsonObject, path: str) -> Iterator
 
 def _check_list(schema: Schema, value: list[Any], path: str) -> Iterator[causes.Cause]:
     most, least = schema.get("maxItems"), schema.get("minItems")
+    if schema.get("uniqueItems"):
+        yield from _check_set(value, path)
     if most is not None and len(value) > most:
         yield causes.too_many(path, len(value), most)
         return
     if least is not None and len(value) < least:
         yield causes.invalid(path, len(value), f"{path} in body should have at least {least} items")
     items = schema.get("items")
+    if schema.get("x-kubernetes-list-type") == "set":
+        yield from _check_set(value, path)
     if items is not None:
         for position, item in enumerate(value):
             yield from _check(items, item, f"{path}[{position}]")
     yield from _check_keys(schema, value, path)
+
+
+def _check_set(value: list[Any], path: str) -> Iterator[causes.Cause]:
+    """Items of a set must differ."""
+    seen = set()
+    for position, item in enumerate(value):
+        frozen = json.dumps(item, sort_keys=True)
+        if frozen in seen:
+            yield causes.duplicate(f"{path}[{position}]", item)
+        seen.add(frozen)
 
 
 def _check_keys(schema: Schema, value: list[Any], path: str) -> Iterator[causes.Cause]:

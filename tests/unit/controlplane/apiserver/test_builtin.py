@@ -29,4 +29,4 @@ def test_subresources_by_name() -> None:
     token = builtin.of(resource.SERVICE_ACCOUNTS).subresource("token")
     assert token is not None
     assert token.kind == "TokenRequest"
-    assert builtin.of(resource.PODS).subresource("exec") is None
+    assert builtin.of(resource.PODS).subresource("nothing") is None

@@ -23,6 +23,7 @@ def test_groups_and_versions() -> None:
     assert plain("/api")["versions"] == ["v1"]
     groups = {g["name"]: g["preferredVersion"]["groupVersion"] for g in plain("/apis")["groups"]}
     assert groups == {
+        "apiextensions.k8s.io": "apiextensions.k8s.io/v1",
         "coordination.k8s.io": "coordination.k8s.io/v1",
         "rbac.authorization.k8s.io": "rbac.authorization.k8s.io/v1",
         "kilnwork.dev": "kilnwork.dev/v1alpha1",

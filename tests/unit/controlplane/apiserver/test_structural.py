@@ -145,7 +145,7 @@ def test_data_of_a_task_object_is_any_json(data: Any) -> None:
         ),
         (
             {"inputs": [{"name": "a", "task": "t"}, {"name": "a", "task": "u"}]},
-            'spec.inputs[1]: Duplicate value: {"name":"a"}',
+            'spec.inputs[1]: Duplicate value: map[string]interface {}{"name":"a"}',
         ),
         (
             {"inputs": [{"name": "a", "task": "t"}] * 300},

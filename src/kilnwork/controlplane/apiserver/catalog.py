@@ -1,0 +1,78 @@
+"""What is served at this moment: the built-in kinds, ours, and those that users have defined.
+
+One for each control plane, on its event loop. `definition_keeper` puts in and takes out what
+CustomResourceDefinitions say; everything that needs to know a kind asks here. `builtin` is the part
+that never changes.
+"""
+
+from collections.abc import Iterable
+
+from kilnwork.api import resource
+from kilnwork.controlplane.apiserver import builtin
+
+
+class Catalog:
+    """Kinds by their names. `revision` rises with every change: a key for what is made of it."""
+
+    def __init__(self) -> None:
+        self.revision = 0
+        self.served: tuple[builtin.Served, ...] = builtin.SERVED
+        self._defined: dict[str, tuple[builtin.Served, ...]] = {}
+        self._by_path: dict[tuple[str, str, str], builtin.Served] = {}
+        self._by_kind: dict[tuple[str, str], builtin.Served] = {}
+        self._stored: dict[str, builtin.Served] = {}
+        self._index()
+
+    def find(self, group: str, version: str, plural: str) -> builtin.Served | None:
+        """What a URL path names, or None."""
+        return self._by_path.get((group, version, plural))
+
+    def of(self, kind: resource.Resource) -> builtin.Served:
+        """How `kind` is served; KeyError when it is not."""
+        return self._by_path[kind.group, kind.version, kind.plural]
+
+    def kind(self, api_version: str, kind: str) -> builtin.Served | None:
+        """What an owner reference names, or None."""
+        return self._by_kind.get((api_version, kind))
+
+    def stored(self, qualified: str) -> builtin.Served | None:
+        """The kind of objects that the store keeps under this name, or None."""
+        return self._stored.get(qualified)
+
+    def kept(self) -> Iterable[builtin.Served]:
+        """One entry for each kind, also where several versions are served."""
+        return tuple(self._stored.values())
+
+    def has_group(self, group: str) -> bool:
+        """True when some version of the group is served."""
+        return any(served.resource.group == group for served in self.served)
+
+    def define(self, name: str, versions: Iterable[builtin.Served]) -> None:
+        """Serve what the definition called `name` says, instead of what it said before.
+
+        A version of a kind of ours stays as it is built in.
+        """
+        wanted = tuple(versions)
+        if self._defined.get(name) == wanted:
+            return
+        self._defined[name] = wanted
+        self._index()
+
+    def forget(self, name: str) -> None:
+        """Serve it no more."""
+        if self._defined.pop(name, None) is not None:
+            self._index()
+
+    def _index(self) -> None:
+        self.revision += 1
+        defined = (served for versions in self._defined.values() for served in versions)
+        self.served = (*builtin.SERVED, *defined)
+        self._by_path, self._by_kind, self._stored = {}, {}, {}
+        for served in self.served:
+            what = served.resource
+            self._by_path.setdefault((what.group, what.version, what.plural), served)
+            self._by_kind.setdefault((what.api_version, what.kind), served)
+            if served.stored_as == what.api_version:
+                self._stored.setdefault(what.qualified, served)
+        for served in self.served:  # a storage version need not be served
+            self._stored.setdefault(served.resource.qualified, served)
