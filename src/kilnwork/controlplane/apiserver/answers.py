@@ -3,6 +3,7 @@
 Used by `app`. Nothing is decided here.
 """
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ import msgspec
 from kilnwork.controlplane.apiserver import builtin, forms, lists, requests, statuses, tables
 
 JSON = "application/json"
-_FIXED = ((b"cache-control", b"no-cache, private"),)
+_UNCACHED = (b"cache-control", b"no-cache, private")
 
 Headers = Sequence[tuple[bytes, bytes]]
 
@@ -20,7 +21,9 @@ async def start(
     send: requests.Send, code: int, *, content_type: str = JSON, headers: Headers = ()
 ) -> None:
     """Send status line and headers."""
-    listed = [(b"content-type", content_type.encode()), *_FIXED, *headers]
+    listed = [(b"content-type", content_type.encode()), *headers]
+    if not any(name == b"cache-control" for name, _ in headers):
+        listed.append(_UNCACHED)
     await send({"type": "http.response.start", "status": code, "headers": listed})
 
 
@@ -36,6 +39,36 @@ async def raw(
     length = (b"content-length", str(len(body)).encode())
     await start(send, code, content_type=content_type, headers=(length, *headers))
     await send({"type": "http.response.body", "body": body})
+
+
+async def cacheable(
+    send: requests.Send,
+    request: requests.Request,
+    body: bytes,
+    *,
+    digest: str = "",
+    content_type: str = JSON,
+    forever: bool = False,
+) -> None:
+    """Send what clients keep: with its ETag, or only 304 to who has it (RFC 9110 §13.1.2).
+
+    `digest`: of the body, if known. `forever`: the URL names just this content.
+    """
+    tag = f'"{digest or hashlib.sha512(body).hexdigest().upper()}"'.encode()
+    cache = b"public, immutable" if forever else b"public"
+    headers = [(b"etag", tag), (b"vary", b"Accept"), (b"cache-control", cache)]
+    if request.headers.get("if-none-match", "").encode() == tag:
+        await send({"type": "http.response.start", "status": 304, "headers": headers})
+        await send({"type": "http.response.body", "body": b""})
+        return
+    await raw(send, body, content_type=content_type, headers=headers)
+
+
+async def redirect(send: requests.Send, target: str) -> None:
+    """Send the client elsewhere for good."""
+    headers = [(b"location", target.encode()), (b"content-length", b"0")]
+    await send({"type": "http.response.start", "status": 301, "headers": headers})
+    await send({"type": "http.response.body", "body": b""})
 
 
 async def document(send: requests.Send, value: Any, *, code: int = 200) -> None:

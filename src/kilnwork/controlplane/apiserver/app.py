@@ -18,7 +18,6 @@ from kilnwork.controlplane.apiserver import (
     authn,
     authz,
     bodies,
-    builtin,
     discovery,
     encoding,
     impersonation,
@@ -62,6 +61,7 @@ class _App:
         self._parts = parts
         self._mounts = mounts
         self._kubernetes = kubernetes
+        self._openapi = openapis.Documents()
 
     async def __call__(
         self, scope: requests.Scope, receive: requests.Receive, send: requests.Send
@@ -100,7 +100,7 @@ class _App:
             return
         if not self._kubernetes:
             raise statuses.NoPage
-        request = requests.parse(scope, receive, user=user, find=_find)
+        request = requests.parse(scope, receive, user=user, find=self._find)
         self._authorize(request)
         if request.resource is None:
             await self._document(request, send)
@@ -110,6 +110,13 @@ class _App:
             await self._review(request, send)
         else:
             await resources.Resources(self._parts, request, send).answer()
+
+    def _find(self, group: str, version: str, plural: str) -> resource.Resource | None:
+        served = self._parts.writer.kinds.find(group, version, plural)
+        found = served.resource if served is not None else reviews.find(group, version, plural)
+        if found is None and not discovery.is_built_in(group, version):
+            raise statuses.NoPage
+        return found
 
     def _mounted(self, path: str) -> Mount | None:
         for mount in self._mounts:
@@ -138,16 +145,33 @@ class _App:
         if request.method not in ("GET", "HEAD"):
             raise statuses.method_not_allowed()
         path = request.path.rstrip("/")
+        kinds = self._parts.writer.kinds.served
         if path.startswith("/openapi"):
-            shown = openapis.document(path, accept=request.accept)
-            if shown is None:
-                raise statuses.NoPage
-            await answers.raw(send, shown)
+            await self._describe(path, request, send)
             return
-        found = discovery.document(path, accept=request.accept, address=self._parts.address)
+        found = discovery.document(
+            path, accept=request.accept, address=self._parts.address, kinds=kinds
+        )
         if found is None:
             raise statuses.unknown_path() if path.startswith("/api/") else statuses.NoPage
-        await answers.raw(send, msgspec.json.encode(found[0]), content_type=found[1])
+        body, media = msgspec.json.encode(found[0]), found[1]
+        if media == answers.JSON:
+            await answers.raw(send, body)
+        else:
+            await answers.cacheable(send, request, body, content_type=media)
+
+    async def _describe(self, path: str, request: requests.Request, send: requests.Send) -> None:
+        kinds = self._parts.writer.kinds.served
+        page = self._openapi.find(path, kinds, accept=request.accept)
+        if page is None:
+            raise statuses.NoPage
+        wanted = request.query.text("hash")
+        if wanted and wanted != page.digest:
+            await answers.redirect(send, f"{path}?hash={page.digest}")
+            return
+        await answers.cacheable(
+            send, request, page.body, digest=page.digest, forever=wanted == page.digest
+        )
 
     async def _review(self, request: requests.Request, send: requests.Send) -> None:
         if request.verb != "create":
@@ -173,14 +197,6 @@ class _Guarded:
     async def refuse(self, error: statuses.StatusError) -> None:
         if not self._begun:
             await answers.refusal(self._send, error)
-
-
-def _find(group: str, version: str, plural: str) -> resource.Resource | None:
-    served = builtin.find(group, version, plural)
-    found = served.resource if served is not None else reviews.find(group, version, plural)
-    if found is None and not discovery.is_built_in(group, version):
-        raise statuses.NoPage
-    return found
 
 
 def _attributes(request: requests.Request) -> authz.Attributes:

@@ -1,140 +1,146 @@
 """OpenAPI documents: what `kubectl explain`, `apply` and client generators read.
 
-Used by the HTTP app for `/openapi/v3`, `/openapi/v3/GROUPVERSION` and `/openapi/v2`. Our kinds are
-described in full, from the CRD schemas; built-in kinds as far as `shapes` knows them. Documents are
-made on first use and kept as bytes.
+Used by the HTTP app for `/openapi/v3`, `/openapi/v3/GROUPVERSION` and `/openapi/v2`. Built-in kinds
+are described as Kubernetes describes them, custom ones by the schema of their definition. Documents
+are made on first use, kept as bytes, and made anew when other kinds are served.
 """
 
 import copy
-import functools
 import hashlib
+import re
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from kilnwork import version as versions
-from kilnwork.api import meta, resource, schema
-from kilnwork.controlplane.apiserver import builtin, shapes, statuses
+from kilnwork.api import meta
+from kilnwork.controlplane.apiserver import (
+    builtin,
+    builtin_types,
+    discovery,
+    openapi_paths,
+    statuses,
+)
+
+Kinds = tuple[builtin.Served, ...]
 
 _META = "io.k8s.apimachinery.pkg.apis.meta.v1"
 _OBJECT_META = f"{_META}.ObjectMeta"
 _LIST_META = f"{_META}.ListMeta"
-_STATUS = f"{_META}.Status"
-_V3_REFERENCE = "#/components/schemas/"
+_ALWAYS = tuple(f"{_META}.{name}" for name in ("DeleteOptions", "Patch", "Status"))
 _V2_REFERENCE = "#/definitions/"
-_GVK = "x-kubernetes-group-version-kind"
-
-_PACKAGES = {
-    "": "io.k8s.api.core.v1",
-    "coordination.k8s.io": "io.k8s.api.coordination.v1",
-    "rbac.authorization.k8s.io": "io.k8s.api.rbac.v1",
+_V3_ROOT = "/openapi/v3/"
+_CONVENTIONS = "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md"
+_API_VERSION = {
+    "description": (
+        "APIVersion defines the versioned schema of this representation of an object. Servers "
+        "should convert recognized schemas to the latest internal value, and may reject "
+        f"unrecognized values. More info: {_CONVENTIONS}#resources"
+    ),
+    "type": "string",
+}
+_KIND = {
+    "description": (
+        "Kind is a string value representing the REST resource this object represents. Servers "
+        "may infer this from the endpoint the client submits requests to. Cannot be updated. In "
+        f"CamelCase. More info: {_CONVENTIONS}#types-kinds"
+    ),
+    "type": "string",
 }
 
-_ABOUT = {
-    "Namespace": "A scope for names.",
-    "Node": "A machine that runs Pods.",
-    "Pod": "Containers that run together on one node.",
-    "Secret": "Small secret data. Values of `data` are base64, of `stringData` plain text.",
-    "ConfigMap": "Configuration data for Pods to consume.",
-    "ServiceAccount": "An identity for processes in Pods.",
-    "Event": "A report of something that happened to an object.",
-    "Lease": "A claim with a holder and a time of renewal.",
-    "Role": "A set of rights in one namespace.",
-    "RoleBinding": "Gives the rights of a Role to users, groups or service accounts.",
-}
 
-_METADATA_ABOUT = {
-    "name": "Unique within a namespace for this kind; cannot be changed.",
-    "generateName": "A prefix for a name that the server completes, when `name` is not given.",
-    "namespace": "The scope within which the name is unique; cannot be changed.",
-    "uid": "Unique over space and time; set by the server.",
-    "resourceVersion": "Opaque version of the object; it changes with every write.",
-    "generation": "Counts the changes of the desired state.",
-    "creationTimestamp": "When the object was made, RFC 3339; set by the server.",
-    "deletionTimestamp": "When the object will be gone; set by the server on deletion.",
-    "labels": "Keys and values by which objects are selected.",
-    "annotations": "Keys and values for tools; not selectable.",
-    "ownerReferences": "Objects that this one depends on: it is deleted once all are gone.",
-    "finalizers": "Names that must all be removed before the object is really deleted.",
-}
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A document as JSON, and the hash that names just this one."""
 
-_WRITE_PARAMETERS = ("dryRun", "fieldManager", "fieldValidation")
-_LIST_PARAMETERS = (
-    "allowWatchBookmarks",
-    "continue",
-    "fieldSelector",
-    "labelSelector",
-    "limit",
-    "resourceVersion",
-    "resourceVersionMatch",
-    "timeoutSeconds",
-    "watch",
-)
-_DELETE_PARAMETERS = ("dryRun", "gracePeriodSeconds", "propagationPolicy")
+    body: bytes
+    digest: str
+
+    @classmethod
+    def of(cls, document: meta.JsonObject) -> "Page":
+        """Encode a document."""
+        body = msgspec.json.encode(document)
+        return cls(body, hashlib.sha512(body).hexdigest().upper())
 
 
-def document(path: str, *, accept: str = "*/*") -> bytes | None:
-    """The document at a URL path under `/openapi`, as JSON; None when there is none.
+class Documents:
+    """The documents of what is served now."""
 
-    406 for clients that take OpenAPI v2 as protobuf only.
-    """
-    if path == "/openapi/v2":
-        if not _accepts_json(accept):
+    def __init__(self) -> None:
+        self._served: Kinds = ()
+        self._pages: dict[str, Page] = {}
+
+    def find(self, path: str, served: Kinds, *, accept: str = "*/*") -> Page | None:
+        """The document at a URL path; None when there is none.
+
+        406 for clients that take OpenAPI v2 as protobuf only.
+        """
+        if served is not self._served:
+            self._served, self._pages = served, {}
+        if path == "/openapi/v2" and not _accepts_json(accept):
             raise statuses.not_acceptable(
                 "only the following media types are accepted: application/json"
             )
-        return _v2()
-    if path == "/openapi/v3":
-        return _index()
-    return _group_document(path.removeprefix("/openapi/v3/"))
+        if path not in self._pages:
+            made = self._make(path)
+            if made is None:
+                return None
+            self._pages[path] = made
+        return self._pages[path]
+
+    def _make(self, path: str) -> Page | None:
+        if path == "/openapi/v2":
+            return Page.of(_v2(self._served))
+        groups = _by_group(self._served)
+        if path == "/openapi/v3":
+            paths = {}
+            for name in groups:
+                page = self.find(_V3_ROOT + name, self._served)
+                digest = "" if page is None else page.digest
+                paths[name] = {"serverRelativeURL": f"{_V3_ROOT}{name}?hash={digest}"}
+            return Page.of({"paths": paths})
+        served = groups.get(path.removeprefix(_V3_ROOT))
+        return None if served is None else Page.of(_group_document(served))
 
 
-def _index() -> bytes:
-    """Where the document of each group and version is, with its hash."""
-    paths = {}
-    for path in _group_paths():
-        digest = hashlib.sha256(_group_document(path) or b"").hexdigest()[:32].upper()
-        paths[path] = {"serverRelativeURL": f"/openapi/v3/{path}?hash={digest}"}
-    return msgspec.json.encode({"paths": paths})
-
-
-@functools.lru_cache(maxsize=32)
-def _group_document(path: str) -> bytes | None:
-    """The OpenAPI v3 document of `api/v1` or `apis/GROUP/VERSION`; None when not served."""
-    served = _group_paths().get(path)
-    if served is None:
-        return None
-    paths: meta.JsonObject = {}
-    schemas = _common_schemas()
+def _by_group(served: Kinds) -> dict[str, list[builtin.Served]]:
+    found: dict[str, list[builtin.Served]] = {}
     for one in served:
-        paths |= _paths(one)
+        what = one.resource
+        root = f"apis/{what.group}" if what.group else "api"
+        found.setdefault(f"{root}/{what.version}", []).append(one)
+    return dict(sorted(found.items()))
+
+
+def _group_document(served: list[builtin.Served]) -> meta.JsonObject:
+    paths: meta.JsonObject = {}
+    schemas: dict[str, Any] = {}
+    for one in served:
+        paths |= openapi_paths.paths(one)
         schemas |= _schemas(one)
-    return msgspec.json.encode(
-        {
-            "openapi": "3.0.0",
-            "info": _info(),
-            "paths": paths,
-            "components": {"schemas": schemas},
-        }
-    )
+    _complete(schemas)
+    return {
+        "openapi": "3.0.0",
+        "info": _info(),
+        "paths": paths,
+        "components": {"schemas": schemas},
+    }
 
 
-@functools.cache
-def _v2() -> bytes:
+def _v2(served: Kinds) -> meta.JsonObject:
     """Definitions, and the paths that clients look up."""
     paths: meta.JsonObject = {}
-    definitions = _common_schemas()
-    for one in builtin.SERVED:
-        paths |= {path: {} for path in _paths(one)}
-        definitions |= _schemas(one)
-    return msgspec.json.encode(
-        {
-            "swagger": "2.0",
-            "info": _info(),
-            "paths": paths,
-            "definitions": _as_v2(definitions),
-        }
-    )
+    schemas: dict[str, Any] = {}
+    for one in served:
+        paths |= {path: {} for path in openapi_paths.paths(one)}
+        schemas |= _schemas(one)
+    _complete(schemas)
+    return {
+        "swagger": "2.0",
+        "info": _info(),
+        "paths": paths,
+        "definitions": _as_v2(schemas),
+    }
 
 
 def _accepts_json(accept: str) -> bool:
@@ -143,205 +149,90 @@ def _accepts_json(accept: str) -> bool:
 
 
 def _info() -> meta.JsonObject:
-    return {"title": "kilnwork", "version": versions.__version__}
-
-
-@functools.cache
-def _group_paths() -> dict[str, list[builtin.Served]]:
-    found: dict[str, list[builtin.Served]] = {}
-    for served in builtin.SERVED:
-        what = served.resource
-        prefix = f"apis/{what.group}" if what.group else "api"
-        found.setdefault(f"{prefix}/{what.version}", []).append(served)
-    return found
-
-
-def _schema_name(what: resource.Resource) -> str:
-    package = _PACKAGES.get(what.group)
-    if package is None:
-        package = f"{'.'.join(reversed(what.group.split('.')))}.{what.version}"
-    return f"{package}.{what.kind}"
-
-
-def _gvk(what: resource.Resource, *, suffix: str = "") -> dict[str, str]:
-    return {"group": what.group, "version": what.version, "kind": f"{what.kind}{suffix}"}
-
-
-def _reference(name: str) -> meta.JsonObject:
-    return {"$ref": f"{_V3_REFERENCE}{name}"}
+    level = f"{discovery.KUBERNETES_MAJOR}.{discovery.KUBERNETES_MINOR}"
+    return {"title": "Kubernetes", "version": level}
 
 
 def _schemas(served: builtin.Served) -> dict[str, Any]:
+    """The type of a kind and that of its lists."""
     what = served.resource
-    name = _schema_name(what)
-    own = _custom_schema(served) if served.custom else _built_in_schema(what)
-    own[_GVK] = [_gvk(what)]
+    name = openapi_paths.schema_name(what)
+    own = _custom(served) if served.custom else builtin_types.of(what) or {"type": "object"}
     items = {
-        "description": f"List of {what.plural}.",
+        "description": f"{what.kind}List is a list of {what.kind}",
         "type": "object",
         "required": ["items"],
         "properties": {
-            "apiVersion": {"type": "string"},
-            "kind": {"type": "string"},
-            "metadata": {"allOf": [_reference(_LIST_META)], "default": {}},
-            "items": {"type": "array", "items": _reference(name)},
+            "apiVersion": _API_VERSION,
+            "items": {
+                "description": f"List of {what.plural}. More info: {_CONVENTIONS}",
+                "type": "array",
+                "items": openapi_paths.reference(name),
+            },
+            "kind": _KIND,
+            "metadata": _described(
+                f"Standard list metadata. More info: {_CONVENTIONS}#types-kinds", _LIST_META
+            ),
         },
-        _GVK: [_gvk(what, suffix="List")],
+        openapi_paths.GVK: [openapi_paths.gvk(what, suffix="List")],
     }
     return {name: own, f"{name}List": items}
 
 
-def _custom_schema(served: builtin.Served) -> schema.Schema:
-    own: schema.Schema = copy.deepcopy(served.schema or {})
-    own["properties"]["metadata"] = _metadata()
-    return own
-
-
-def _built_in_schema(what: resource.Resource) -> schema.Schema:
-    own = schema.structural(shapes.of(what), defaults=False)
-    own["description"] = _ABOUT.get(what.kind, what.kind)
+def _custom(served: builtin.Served) -> meta.JsonObject:
+    own = copy.deepcopy(served.schema or {})
+    own.setdefault("type", "object")
     own["properties"] = {
-        "apiVersion": {"type": "string"},
-        "kind": {"type": "string"},
-        **{key: _open(value) for key, value in own["properties"].items()},
-        "metadata": _metadata(),
-    }
-    own[schema.PRESERVE] = True
-    return own
-
-
-def _open(node: schema.Schema) -> schema.Schema:
-    """Marks every object as holding more than is described, and drops what only msgspec says."""
-    kept = {k: v for k, v in node.items() if k not in ("nullable", "description")}
-    if "properties" in kept:
-        kept["properties"] = {k: _open(v) for k, v in kept["properties"].items()}
-        kept[schema.PRESERVE] = True
-    if "items" in kept:
-        kept["items"] = _open(kept["items"])
-    return kept
-
-
-def _metadata() -> schema.Schema:
-    return {
-        "description": "Standard object metadata.",
-        "allOf": [_reference(_OBJECT_META)],
-        "default": {},
-    }
-
-
-def _common_schemas() -> dict[str, Any]:
-    object_meta = _open(schema.structural(shapes.Metadata, defaults=False))
-    object_meta.pop(schema.PRESERVE, None)
-    object_meta["description"] = "Metadata that every stored object has."
-    for field, about in _METADATA_ABOUT.items():
-        node = object_meta["properties"][field]
-        object_meta["properties"][field] = {"description": about} | node
-    list_meta = {
-        "description": "Metadata of a list.",
-        "type": "object",
-        "properties": {
-            "continue": {"type": "string"},
-            "remainingItemCount": {"type": "integer"},
-            "resourceVersion": {"type": "string"},
-        },
-    }
-    status = {"description": "The outcome of a request.", "type": "object", schema.PRESERVE: True}
-    status[_GVK] = [{"group": "", "version": "v1", "kind": "Status"}]
-    return {_OBJECT_META: object_meta, _LIST_META: list_meta, _STATUS: status}
-
-
-def _paths(served: builtin.Served) -> meta.JsonObject:
-    what = served.resource
-    base = what.base("{namespace}" if what.namespaced else None)
-    paths = {
-        base: _collection(served),
-        f"{base}/{{name}}": _item(served),
-    }
-    if what.namespaced:
-        everywhere = {"get": _operation(served, "list", _LIST_PARAMETERS, suffix="List")}
-        paths[what.base()] = everywhere
-    if served.status_subresource:
-        paths[f"{base}/{{name}}/status"] = _item(served, status=True)
-    return paths
-
-
-def _collection(served: builtin.Served) -> meta.JsonObject:
-    return {
-        "parameters": _path_parameters(served, named=False),
-        "get": _operation(served, "list", _LIST_PARAMETERS, suffix="List"),
-        "post": _operation(served, "post", _WRITE_PARAMETERS, body="application/json"),
-        "delete": _operation(served, "deletecollection", _DELETE_PARAMETERS),
-    }
-
-
-def _item(served: builtin.Served, *, status: bool = False) -> meta.JsonObject:
-    item = {
-        "parameters": _path_parameters(served, named=True),
-        "get": _operation(served, "get", ()),
-        "put": _operation(served, "put", _WRITE_PARAMETERS, body="application/json"),
-        "patch": _operation(
-            served, "patch", _WRITE_PARAMETERS, body="application/merge-patch+json"
+        **own.get("properties", {}),
+        "apiVersion": _API_VERSION,
+        "kind": _KIND,
+        "metadata": _described(
+            f"Standard object's metadata. More info: {_CONVENTIONS}#metadata", _OBJECT_META
         ),
     }
-    if not status:
-        item["delete"] = _operation(served, "delete", _DELETE_PARAMETERS)
-    return item
+    own[openapi_paths.GVK] = [openapi_paths.gvk(served.resource)]
+    return own
 
 
-def _operation(
-    served: builtin.Served,
-    action: str,
-    parameters: tuple[str, ...],
-    *,
-    suffix: str = "",
-    body: str = "",
-) -> meta.JsonObject:
-    what = served.resource
-    name = f"{_schema_name(what)}{suffix}"
-    operation: meta.JsonObject = {
-        "parameters": [_query_parameter(p) for p in parameters],
-        "responses": {
-            "200": {
-                "description": "OK",
-                "content": {"application/json": {"schema": _reference(name)}},
-            },
-            "401": {"description": "Unauthorized"},
-        },
-        "x-kubernetes-action": action,
-        _GVK: _gvk(what),
-    }
-    if body:
-        operation["requestBody"] = {"content": {body: {"schema": _reference(name)}}}
-    return operation
+def _described(about: str, name: str) -> meta.JsonObject:
+    return {"description": about, "allOf": [openapi_paths.reference(name)]}
 
 
-_INTEGERS = frozenset({"limit", "timeoutSeconds", "gracePeriodSeconds"})
-_FLAGS = frozenset({"allowWatchBookmarks", "watch"})
+_REFERENCE = re.compile(rf'"{re.escape(builtin_types.REFERENCE)}([^"]+)"')
 
 
-def _query_parameter(name: str) -> meta.JsonObject:
-    type_ = "integer" if name in _INTEGERS else "boolean" if name in _FLAGS else "string"
-    return {"name": name, "in": "query", "schema": {"type": type_, "uniqueItems": True}}
+def _complete(schemas: dict[str, Any]) -> None:
+    """Add every type that one of them refers to."""
+    known = builtin_types.definitions()
+    missing = {*_ALWAYS, *_referred(list(schemas.values()))} - schemas.keys()
+    while missing:
+        found = {name: known[name] for name in missing if name in known}
+        schemas |= found
+        missing = _referred(list(found.values())) - schemas.keys()
 
 
-def _path_parameters(served: builtin.Served, *, named: bool) -> list[meta.JsonObject]:
-    names = ["namespace"] if served.resource.namespaced else []
-    if named:
-        names.append("name")
-    return [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
-        for name in names
-    ]
+def _referred(schemas: list[Any]) -> set[str]:
+    return set(_REFERENCE.findall(msgspec.json.encode(schemas).decode()))
 
 
 def _as_v2(node: Any) -> Any:
-    """Swagger 2 knows no `nullable` and no `allOf` around a reference with more beside it."""
+    """Swagger 2 knows no `nullable`, and no `allOf` or `default` around a reference."""
     if isinstance(node, list):
         return [_as_v2(item) for item in node]
     if not isinstance(node, dict):
         return node
-    if "allOf" in node and len(node["allOf"]) == 1:
-        return _as_v2(node["allOf"][0])
-    if "$ref" in node:
-        return {"$ref": node["$ref"].replace(_V3_REFERENCE, _V2_REFERENCE)}
-    return {key: _as_v2(value) for key, value in node.items() if key != "nullable"}
+    target = _target(node)
+    if target is not None:
+        about = {"description": node["description"]} if "description" in node else {}
+        return {**about, "$ref": target.replace(builtin_types.REFERENCE, _V2_REFERENCE)}
+    kept = {key: _as_v2(value) for key, value in node.items() if key not in ("nullable", "oneOf")}
+    return {"type": "string", **kept} if isinstance(node.get("oneOf"), list) else kept
+
+
+def _target(node: dict[str, Any]) -> str | None:
+    """What a schema refers to; a field may be called `$ref` too, but is no text."""
+    wrapped = node.get("allOf")
+    if isinstance(wrapped, list) and len(wrapped) == 1:
+        node = wrapped[0]
+    found = node.get("$ref")
+    return found if isinstance(found, str) else None

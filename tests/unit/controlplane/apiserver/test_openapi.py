@@ -6,38 +6,45 @@ from typing import Any
 import msgspec
 import pytest
 
-from kilnwork.controlplane.apiserver import openapi, statuses
+from kilnwork.controlplane.apiserver import builtin, openapi, statuses
 
 OURS = "apis/kilnwork.dev/v1alpha1"
 
 
+DOCUMENTS = openapi.Documents()
+
+
+def raw(path: str, **more: str) -> bytes:
+    page = DOCUMENTS.find(path, builtin.SERVED, **more)
+    assert page is not None
+    return page.body
+
+
 def document(path: str) -> dict[str, Any]:
-    raw = openapi.document(f"/openapi/v3/{path}")
-    assert raw is not None
-    found: dict[str, Any] = msgspec.json.decode(raw)
+    found: dict[str, Any] = msgspec.json.decode(raw(f"/openapi/v3/{path}"))
     return found
 
 
 def test_index_names_every_group_with_a_hash() -> None:
-    paths = msgspec.json.decode(openapi.document("/openapi/v3") or b"")["paths"]
+    paths = msgspec.json.decode(raw("/openapi/v3"))["paths"]
     assert sorted(paths) == [
         "api/v1",
+        "apis/apiextensions.k8s.io/v1",
         "apis/coordination.k8s.io/v1",
         OURS,
         "apis/rbac.authorization.k8s.io/v1",
     ]
     url = paths[OURS]["serverRelativeURL"]
-    assert re.fullmatch(rf"/openapi/v3/{OURS}\?hash=[0-9A-F]{{32}}", url)
-    assert openapi.document("/openapi/v3/apis/nope/v1") is None
+    assert re.fullmatch(rf"/openapi/v3/{OURS}\?hash=[0-9A-F]{{128}}", url)
+    assert DOCUMENTS.find("/openapi/v3/apis/nope/v1", builtin.SERVED) is None
 
 
 @pytest.mark.parametrize("path", ["api/v1", OURS, "apis/rbac.authorization.k8s.io/v1"])
 def test_references_lead_somewhere(path: str) -> None:
     found = document(path)
     schemas = found["components"]["schemas"]
-    for name in re.findall(
-        r'"#/components/schemas/([^"]+)"', (openapi.document(f"/openapi/v3/{path}") or b"").decode()
-    ):
+    text = raw(f"/openapi/v3/{path}").decode()
+    for name in re.findall(r'"#/components/schemas/([^"]+)"', text):
         assert name in schemas
 
 
@@ -62,15 +69,22 @@ def test_kubectl_finds_field_validation_on_patch() -> None:
             assert "fieldValidation" in [p["name"] for p in operation["parameters"]]
 
 
-def test_built_in_kinds_hold_more_than_is_described() -> None:
-    pod = document("api/v1")["components"]["schemas"]["io.k8s.api.core.v1.Pod"]
-    assert pod["x-kubernetes-preserve-unknown-fields"]
-    containers = pod["properties"]["spec"]["properties"]["containers"]
-    assert containers["items"]["properties"]["image"] == {"type": "string"}
+def test_built_in_kinds_are_described_in_full() -> None:
+    found = document("api/v1")["components"]["schemas"]
+    assert "ephemeralContainers" in found["io.k8s.api.core.v1.PodSpec"]["properties"]
+    assert found["io.k8s.api.core.v1.Container"]["properties"]["image"]["description"]
+
+
+def test_documents_follow_what_is_served() -> None:
+    documents = openapi.Documents()
+    few = builtin.SERVED[:1]
+    assert documents.find("/openapi/v3/api/v1", few) is documents.find("/openapi/v3/api/v1", few)
+    assert documents.find("/openapi/v3/apis/coordination.k8s.io/v1", few) is None
+    assert documents.find("/openapi/v3/apis/coordination.k8s.io/v1", builtin.SERVED)
 
 
 def test_v2_has_no_words_of_v3() -> None:
-    text = (openapi.document("/openapi/v2") or b"").decode()
+    text = raw("/openapi/v2").decode()
     found = msgspec.json.decode(text)
     assert found["swagger"] == "2.0"
     assert '"nullable"' not in text
@@ -80,11 +94,11 @@ def test_v2_has_no_words_of_v3() -> None:
 
 @pytest.mark.parametrize("accept", ["application/json", "*/*", "", "x/y, application/json;q=0.5"])
 def test_v2_is_sent_as_json(accept: str) -> None:
-    assert openapi.document("/openapi/v2", accept=accept)
+    assert raw("/openapi/v2", accept=accept)
 
 
 def test_v2_is_not_sent_as_protobuf() -> None:
     protobuf = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
     with pytest.raises(statuses.StatusError) as caught:
-        openapi.document("/openapi/v2", accept=protobuf)
+        raw("/openapi/v2", accept=protobuf)
     assert caught.value.code == 406

@@ -1,0 +1,129 @@
+"""The paths of OpenAPI documents: which operations a resource has, with which parameters.
+
+Used by `openapi`. Clients look here for what a server can do, such as `fieldValidation` on PATCH.
+"""
+
+from kilnwork.api import meta, resource
+from kilnwork.controlplane.apiserver import builtin, builtin_types
+
+GVK = "x-kubernetes-group-version-kind"
+
+_PATCH = "io.k8s.apimachinery.pkg.apis.meta.v1.Patch"
+_PATCHES = (
+    "application/apply-patch+yaml",
+    "application/json-patch+json",
+    "application/merge-patch+json",
+)
+_STRATEGIC = "application/strategic-merge-patch+json"
+_WRITE = ("dryRun", "fieldManager", "fieldValidation")
+_LIST = (
+    "allowWatchBookmarks",
+    "continue",
+    "fieldSelector",
+    "labelSelector",
+    "limit",
+    "resourceVersion",
+    "resourceVersionMatch",
+    "sendInitialEvents",
+    "timeoutSeconds",
+    "watch",
+)
+_DELETE = ("dryRun", "gracePeriodSeconds", "orphanDependents", "propagationPolicy")
+_INTEGERS = frozenset({"limit", "timeoutSeconds", "gracePeriodSeconds"})
+_FLAGS = frozenset(
+    {"allowWatchBookmarks", "watch", "force", "sendInitialEvents", "orphanDependents"}
+)
+
+
+def schema_name(what: resource.Resource) -> str:
+    """The full name of a kind's type; of custom kinds the group in reverse, as a package."""
+    known = builtin_types.name_of(what.group, what.version, what.kind)
+    if known is not None:
+        return known
+    return f"{'.'.join(reversed(what.group.split('.')))}.{what.version}.{what.kind}"
+
+
+def gvk(what: resource.Resource, *, suffix: str = "") -> dict[str, str]:
+    """How a type or operation says which kind it is of."""
+    return {"group": what.group, "version": what.version, "kind": f"{what.kind}{suffix}"}
+
+
+def reference(name: str) -> meta.JsonObject:
+    """To another type of the document."""
+    return {"$ref": f"{builtin_types.REFERENCE}{name}"}
+
+
+def paths(served: builtin.Served) -> meta.JsonObject:
+    """Everything below the paths of one resource."""
+    what = served.resource
+    base = what.base("{namespace}" if what.namespaced else None)
+    found: meta.JsonObject = {base: _collection(served), f"{base}/{{name}}": _item(served)}
+    if what.namespaced:
+        found[what.base()] = {"get": _operation(served, "list", _LIST, suffix="List")}
+    if served.status_subresource:
+        found[f"{base}/{{name}}/status"] = _item(served, status=True)
+    return found
+
+
+def _collection(served: builtin.Served) -> meta.JsonObject:
+    found = {
+        "parameters": _path_parameters(served, named=False),
+        "get": _operation(served, "list", _LIST, suffix="List"),
+        "post": _operation(served, "post", _WRITE, bodies=("application/json",)),
+    }
+    if "deletecollection" in served.verbs:
+        found["delete"] = _operation(served, "deletecollection", _DELETE)
+    return found
+
+
+def _item(served: builtin.Served, *, status: bool = False) -> meta.JsonObject:
+    patches = _PATCHES if served.custom else (*_PATCHES, _STRATEGIC)
+    found = {
+        "parameters": _path_parameters(served, named=True),
+        "get": _operation(served, "get", ()),
+        "put": _operation(served, "put", _WRITE, bodies=("application/json",)),
+        "patch": _operation(served, "patch", (*_WRITE, "force"), bodies=patches),
+    }
+    if not status:
+        found["delete"] = _operation(served, "delete", _DELETE)
+    return found
+
+
+def _operation(
+    served: builtin.Served,
+    action: str,
+    parameters: tuple[str, ...],
+    *,
+    suffix: str = "",
+    bodies: tuple[str, ...] = (),
+) -> meta.JsonObject:
+    what = served.resource
+    answer = reference(f"{schema_name(what)}{suffix}")
+    operation: meta.JsonObject = {
+        "parameters": [_query_parameter(p) for p in parameters],
+        "responses": {
+            "200": {"description": "OK", "content": {"application/json": {"schema": answer}}},
+            "401": {"description": "Unauthorized"},
+        },
+        "x-kubernetes-action": action,
+        GVK: gvk(what),
+    }
+    if bodies:
+        given = reference(_PATCH) if action == "patch" else answer
+        operation["requestBody"] = {"content": {body: {"schema": given} for body in bodies}}
+    return operation
+
+
+def _query_parameter(name: str) -> meta.JsonObject:
+    type_ = "integer" if name in _INTEGERS else "boolean" if name in _FLAGS else "string"
+    return {"name": name, "in": "query", "schema": {"type": type_, "uniqueItems": True}}
+
+
+def _path_parameters(served: builtin.Served, *, named: bool) -> list[meta.JsonObject]:
+    names = ["namespace"] if served.resource.namespaced else []
+    if named:
+        names.append("name")
+    return [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        for name in names
+    ]

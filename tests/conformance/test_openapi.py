@@ -1,0 +1,145 @@
+"""OpenAPI: what kubectl and client generators look for."""
+
+import re
+from typing import Any
+
+import pytest
+
+from support import kube_servers
+
+KILN = "apis/kilnwork.dev/v1alpha1"
+GVK = "x-kubernetes-group-version-kind"
+META = "io.k8s.apimachinery.pkg.apis.meta.v1"
+
+
+def group(http: kube_servers.Http, name: str) -> Any:
+    """The document of a group and version, by the URL of the index."""
+    index = http.get("/openapi/v3").json["paths"]
+    return http.get(index[name]["serverRelativeURL"]).ok()
+
+
+def schemas(http: kube_servers.Http, name: str) -> dict[str, Any]:
+    """Its types."""
+    found: dict[str, Any] = group(http, name)["components"]["schemas"]
+    return found
+
+
+@pytest.mark.parametrize(
+    "name", ["api/v1", "apis/rbac.authorization.k8s.io/v1", "apis/apiextensions.k8s.io/v1", KILN]
+)
+def test_every_group_has_a_document(admin: kube_servers.Http, name: str) -> None:
+    """Named in the index with a hash; each reference in it leads somewhere."""
+    url = admin.get("/openapi/v3").json["paths"][name]["serverRelativeURL"]
+    assert re.fullmatch(rf"/openapi/v3/{re.escape(name)}\?hash=[0-9A-F]+", url)
+    answer = admin.get(url)
+    found = answer.ok()
+    assert found["openapi"].startswith("3.0")
+    known = found["components"]["schemas"]
+    for target in re.findall(r'"#/components/schemas/([^"]+)"', answer.body.decode()):
+        assert target in known
+
+
+def test_documents_are_kept_by_their_hash(admin: kube_servers.Http) -> None:
+    """For ever; another hash leads to the right one; without one there is an ETag."""
+    url = admin.get("/openapi/v3").json["paths"][KILN]["serverRelativeURL"]
+    answer = admin.get(url)
+    assert answer.headers["Cache-Control"] == "public, immutable"
+    assert answer.headers["Vary"] == "Accept"
+    wrong = admin.get(f"/openapi/v3/{KILN}", hash="ABC")
+    assert (wrong.status, wrong.headers["Location"]) == (301, url)
+    tag = answer.headers["ETag"]
+    assert tag == f'"{url.partition("=")[2]}"'
+    again = admin.get(f"/openapi/v3/{KILN}", headers={"If-None-Match": tag})
+    assert (again.status, again.body) == (304, b"")
+
+
+def test_unknown_groups(admin: kube_servers.Http) -> None:
+    """404."""
+    assert admin.get("/openapi/v3/apis/nope.example.com/v1").status == 404
+    assert admin.get("/openapi").status == 404
+
+
+@pytest.mark.parametrize(
+    ("name", "type_", "kind"),
+    [
+        ("api/v1", "io.k8s.api.core.v1.Pod", ("", "v1", "Pod")),
+        ("api/v1", "io.k8s.api.core.v1.ConfigMapList", ("", "v1", "ConfigMapList")),
+        (
+            "apis/coordination.k8s.io/v1",
+            "io.k8s.api.coordination.v1.Lease",
+            ("coordination.k8s.io", "v1", "Lease"),
+        ),
+        (KILN, "dev.kilnwork.v1alpha1.Task", ("kilnwork.dev", "v1alpha1", "Task")),
+        (KILN, "dev.kilnwork.v1alpha1.TaskList", ("kilnwork.dev", "v1alpha1", "TaskList")),
+    ],
+)
+def test_types_say_which_kind_they_are_of(
+    admin: kube_servers.Http, name: str, type_: str, kind: tuple[str, str, str]
+) -> None:
+    """By which `kubectl explain` finds them."""
+    found = schemas(admin, name)[type_]
+    assert found[GVK] == [dict(zip(("group", "version", "kind"), kind, strict=True))]
+    assert {"apiVersion", "kind", "metadata"} <= set(found["properties"])
+
+
+def test_metadata_of_a_custom_kind(admin: kube_servers.Http) -> None:
+    """Is the common one, and comes with it."""
+    found = schemas(admin, KILN)
+    target = found["dev.kilnwork.v1alpha1.Task"]["properties"]["metadata"]["allOf"]
+    assert target == [{"$ref": f"#/components/schemas/{META}.ObjectMeta"}]
+    assert "ownerReferences" in found[f"{META}.ObjectMeta"]["properties"]
+    assert f"{META}.DeleteOptions" in found
+
+
+def test_built_in_kinds_are_described(admin: kube_servers.Http) -> None:
+    """Down to the last field, with how lists merge."""
+    found = schemas(admin, "api/v1")
+    spec = found["io.k8s.api.core.v1.PodSpec"]["properties"]
+    assert "topologySpreadConstraints" in spec
+    assert spec["containers"]["x-kubernetes-patch-merge-key"] == "name"
+    assert spec["containers"]["x-kubernetes-list-type"] == "map"
+    assert found["io.k8s.api.core.v1.Container"]["required"] == ["name"]
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("api/v1", "/api/v1/namespaces/{namespace}/configmaps/{name}"),
+        ("api/v1", "/api/v1/namespaces/{name}"),
+        (KILN, f"/{KILN}/namespaces/{{namespace}}/tasks/{{name}}"),
+    ],
+)
+def test_what_a_patch_takes(admin: kube_servers.Http, name: str, path: str) -> None:
+    """Where clients look whether fieldValidation and dryRun are known, and which patches."""
+    patch = group(admin, name)["paths"][path]["patch"]
+    parameters = {parameter["name"] for parameter in patch["parameters"]}
+    assert {"dryRun", "fieldManager", "fieldValidation", "force"} <= parameters
+    assert patch["x-kubernetes-action"] == "patch"
+    assert patch[GVK]["version"] == name.rpartition("/")[2]
+    taken = {"application/json-patch+json", "application/merge-patch+json"}
+    if name == "api/v1":
+        taken.add("application/strategic-merge-patch+json")
+    assert taken <= set(patch["requestBody"]["content"])
+    assert ("application/strategic-merge-patch+json" in patch["requestBody"]["content"]) == (
+        name == "api/v1"
+    )
+
+
+def test_v2(admin: kube_servers.Http) -> None:
+    """Still there, for old clients, with the same types in its own words."""
+    answer = admin.get("/openapi/v2")
+    found = answer.ok()
+    assert found["swagger"] == "2.0"
+    for target in re.findall(r'"#/definitions/([^"]+)"', answer.body.decode()):
+        assert target in found["definitions"]
+    config_map = found["definitions"]["io.k8s.api.core.v1.ConfigMap"]
+    assert config_map["properties"]["metadata"]["$ref"] == f"#/definitions/{META}.ObjectMeta"
+    assert "dev.kilnwork.v1alpha1.Task" in found["definitions"]
+    assert "/api/v1/namespaces/{namespace}/configmaps/{name}" in found["paths"]
+
+
+def test_v2_is_kept(admin: kube_servers.Http) -> None:
+    """By an ETag."""
+    tag = admin.get("/openapi/v2").headers["ETag"]
+    again = admin.get("/openapi/v2", headers={"If-None-Match": tag})
+    assert (again.status, again.body) == (304, b"")
