@@ -266,7 +266,8 @@ class Peer:
             log.warning("dispatcher refuses the link for now", extra={"why": str(error)})
             return False, True
         except (OSError, TimeoutError, errors.ChannelError) as error:
-            log.info("no link to the dispatcher", extra={"why": str(error) or type(error).__name__})
+            facts = {"dispatcher": self._place(), "why": str(error) or type(error).__name__}
+            log.info("no link to the dispatcher", extra=facts)
             return False, False
         why = await link.closed
         self._link = None

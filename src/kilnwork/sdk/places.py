@@ -1,26 +1,24 @@
 """Where a dispatcher runs to which a driver can connect: found by folder, kubeconfig or URL.
 
-Used by `remote`. A place answers two questions: what to show as a credential, and which Unix socket
-to connect to. A server (`kiln up`) is asked over HTTP, with the kubeconfig's own TLS and token; the
-folder of a `kiln.start(FOLDER)` is read.
+Used by `remote`. The folder of a `kiln.start(FOLDER)` is read; how a server (`kiln up`, or a
+manager behind an API server) is reached is in `ways`.
 """
 
-import http.client
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib import parse
 
-import msgspec
-
 from kilnwork.kit import errors, paths
-from kilnwork.kube import config, tls
+from kilnwork.kube import config
 from kilnwork.sdk import endpoints
 
-_ASK_S = 10.0
-_LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+TOKEN, TOKEN_FILE, CA_FILE = "KILN_TOKEN", "KILN_TOKEN_FILE", "KILN_CA_FILE"
+"""Environment variables for a URL: what to show there, and the PEM that its certificate is of."""
+
 _START = "start one with `kiln up`, or do without: kiln.start() needs none"
 
 
@@ -43,7 +41,8 @@ class Home:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """A `kiln up`, by what a kubeconfig says. `load` reads that again: tokens are renewed."""
+    """A `kiln up`, or the manager of a cluster, by what a kubeconfig says. `load` reads that
+    again: tokens are renewed."""
 
     settings: config.Config
     load: Callable[[], config.Config]
@@ -53,64 +52,16 @@ class Server:
         """What a session without one means."""
         return self.settings.namespace
 
-    def socket(self) -> str:
-        """The dispatcher's. Raises ConfigurationError when it is not on this machine."""
-        path = str(self.ask("/v1/endpoints")["channel"]["unix"])
-        if not Path(path).is_socket():
-            raise errors.ConfigurationError(
-                f"{self.settings.server} is on another machine, or its sockets are not to be seen "
-                "here: sessions over the network come later"
-            )
-        return path
 
-    def credential(self) -> str:
-        """The bearer token. Raises ConfigurationError when there is none."""
-        now = self.load()
-        if now.token:
-            return now.token
-        if now.token_file is None:
-            raise errors.ConfigurationError(
-                f"the kubeconfig for {now.server} has no token, which drivers need: "
-                "`kiln token ACCOUNT` makes one"
-            )
-        return now.token_file.read_text().strip()
-
-    def ask(self, path: str) -> dict[str, Any]:
-        """A document of `/v1`. Raises ConfigurationError with what to do."""
-        status, document = self._get(path)
-        if status == http.client.OK:
-            return document
-        if status == http.client.UNAUTHORIZED:
-            raise errors.ConfigurationError(
-                f"{self.settings.server} does not accept the token: take the kubeconfig that "
-                "`kiln up` prints, or its data directory"
-            )
-        raise errors.ConfigurationError(str(document.get("detail") or document.get("message")))
-
-    def _get(self, path: str) -> tuple[int, dict[str, Any]]:
-        headers = {"Authorization": f"Bearer {self.credential()}"}
-        connection = self._connection()
-        try:
-            connection.request("GET", path, headers=headers)
-            answer = connection.getresponse()
-            return answer.status, msgspec.json.decode(answer.read(), type=dict[str, Any])
-        except (OSError, http.client.HTTPException) as error:
-            raise errors.ConfigurationError(
-                f"{self.settings.server} does not answer ({error}): is `kiln up` running?"
-            ) from error
-        except msgspec.MsgspecError as error:
-            raise errors.ConfigurationError(
-                f"{self.settings.server} is no kiln server: it has no /v1"
-            ) from error
-        finally:
-            connection.close()
-
-    def _connection(self) -> http.client.HTTPConnection:
-        parts = parse.urlsplit(self.settings.server)
-        if parts.scheme == "http":
-            return http.client.HTTPConnection(parts.netloc, timeout=_ASK_S)
-        context = tls.context(self.settings)
-        return http.client.HTTPSConnection(parts.netloc, timeout=_ASK_S, context=context)
+def near(settings: config.Config, endpoints: Mapping[str, Any]) -> str | None:
+    """The dispatcher's Unix socket by what `/v1/endpoints` says; None when it is elsewhere."""
+    path = str(endpoints.get("channel", {}).get("unix") or "")
+    if not path or parse.urlsplit(settings.server).hostname not in _LOOPBACK:
+        return None
+    try:
+        return path if Path(path).is_socket() else None
+    except OSError:  # of somebody else: the network is for all
+        return None
 
 
 def find(where: str | os.PathLike[str] | None) -> Home | Server:
@@ -170,19 +121,37 @@ def _in_folder(folder: Path) -> Home | Server:
 
 
 def _by_url(url: str) -> Server:
-    """A URL says where, not who: the kubeconfig of the environment must be of the same server."""
+    """A URL says where, not who: that is said by KILN_TOKEN or KILN_TOKEN_FILE (and KILN_CA_FILE),
+    or by the kubeconfig of the environment if it is of the same server."""
+    if os.environ.get(TOKEN) or os.environ.get(TOKEN_FILE):
+        return Server(settings=_of_url(url), load=lambda: _of_url(url))
+    remedy = f"Name its kubeconfig or data directory, or set {TOKEN_FILE} and {CA_FILE}"
     try:
         place = _by_environment()
     except errors.ConfigurationError as error:
         raise errors.ConfigurationError(
-            f"{url}: no token is known for it ({error}). Name its kubeconfig or data directory"
+            f"{url}: no token is known for it ({error}). {remedy}"
         ) from error
     if not isinstance(place, Server) or not _same(url, place.settings.server):
         raise errors.ConfigurationError(
             f"{url} is not the server of KUBECONFIG or of the default data directory: name its "
-            "kubeconfig or data directory, which have the token for it"
+            f"kubeconfig or data directory, which have the token for it, or set {TOKEN_FILE} "
+            f"and {CA_FILE}"
         )
     return place
+
+
+def _of_url(url: str) -> config.Config:
+    """A manager that is reached directly: an ingress, a forwarded port."""
+    ca, token_file = os.environ.get(CA_FILE), os.environ.get(TOKEN_FILE)
+    if parse.urlsplit(url).scheme == "http" and _port(url) is None:
+        raise errors.ConfigurationError(f"{url}: a token is not sent over plain http; use https")
+    return config.Config(
+        server=url.rstrip("/"),
+        ca_file=Path(ca) if ca else None,
+        token=os.environ.get(TOKEN) or None,
+        token_file=Path(token_file) if token_file else None,
+    )
 
 
 def _same(url: str, server: str) -> bool:
@@ -197,7 +166,7 @@ def _port(url: str) -> int | None:
     """The TLS port of a server on this machine; None for any other."""
     try:
         parts = parse.urlsplit(url)
-        host, port = parts.netloc.rpartition(":")[0], parts.port
+        host, port = parts.hostname, parts.port
     except ValueError:
         return None
     if host not in _LOOPBACK or port is None:

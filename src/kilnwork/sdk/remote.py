@@ -1,7 +1,8 @@
 """`kiln.connect()`: a session with a dispatcher that runs already.
 
-Public as `kilnwork.connect`. The link is the dispatcher's Unix socket, so both are on the same
-machine for now; what is not there is answered with what is.
+Public as `kilnwork.connect`. The link is the dispatcher's Unix socket where that is to be seen,
+else one through the manager's port or the API server's proxy (`ways`), with blobs over HTTP. What
+is not there is answered with what is.
 """
 
 import os
@@ -12,8 +13,9 @@ from urllib import parse
 
 from kilnwork.channel import client
 from kilnwork.data import blobs, holding
-from kilnwork.kit import errors
-from kilnwork.sdk import driver, home, packing, places
+from kilnwork.data import remote as remote_blobs
+from kilnwork.kit import errors, scratch
+from kilnwork.sdk import driver, home, packing, places, ways
 
 OPEN_S = 30.0
 """How long a dispatcher may take to answer: one that has just been started reads its journal."""
@@ -30,7 +32,8 @@ def connect(
     """Open a session with a running server; it is the current one until it is closed.
 
     `where`: the data directory of a `kiln up`, the folder of a `kiln.start(FOLDER)`, a kubeconfig
-    or the server's URL. None: what `$KUBECONFIG` names, else the default data directory.
+    (of a `kiln up`, or of a cluster with a manager in it) or the server's URL. None: what
+    `$KUBECONFIG` names, our Pod's cluster, else the default data directory.
     `namespace`: None: that of the kubeconfig, else `default`. `cluster`: the TaskCluster that runs
     the tasks. `working_dir`: a folder whose files workers get, to run in and import from;
     `modules`: modules or packages that they get to import. Both are for a `kiln up`, whose workers
@@ -43,18 +46,9 @@ def connect(
     place = places.find(where)
     wanted = namespace or place.namespace
     if isinstance(place, places.Server):
-        _check_server(place, wanted, cluster)
+        opened = _to_server(place, wanted, cluster)
     else:
-        _check_home(place, wanted, cluster)
-    path = place.socket()
-    opened = driver.Driver(
-        connect=lambda: client.unix(path),
-        credential=place.credential,
-        namespace=wanted,
-        cluster=cluster,
-    )
-    at_home = isinstance(place, places.Home)
-    opened.shares_files = opened.imports_ours = opened.one_cluster = at_home
+        opened = _to_home(place, wanted, cluster)
     try:
         opened.open(timeout_s=OPEN_S)
         _ship(opened, working_dir, modules)
@@ -77,25 +71,76 @@ def _ship(
             holding.hold(opened, (blobs.parse(shipped.digest),))
 
 
-def _check_home(place: places.Home, namespace: str, cluster: str) -> None:
+def _to_home(place: places.Home, namespace: str, cluster: str) -> driver.Driver:
     if (namespace, cluster) != (home.NAMESPACE, home.CLUSTER):
         raise errors.ConfigurationError(
             f"{place.folder} is of a kiln.start(): it has namespace {home.NAMESPACE} with cluster "
             f"{home.CLUSTER} and no other"
         )
+    path = place.socket()
     try:
-        client.unix(place.socket()).close()
+        client.unix(path).close()
     except OSError as error:
         raise errors.ConfigurationError(
             f"nobody serves {place.folder} any more: kiln.start({str(place.folder)!r}) does"
         ) from error
+    opened = driver.Driver(
+        connect=lambda: client.unix(path),
+        credential=place.credential,
+        namespace=namespace,
+        cluster=cluster,
+    )
+    opened.one_cluster = True
+    return opened
 
 
-def _check_server(place: places.Server, namespace: str, cluster: str) -> None:
+def _to_server(place: places.Server, namespace: str, cluster: str) -> driver.Driver:
+    """Over its Unix socket if that is here, else over the network."""
+    way = ways.Way(place.load, namespace=namespace)
+    found = way.find()
+    _check_cluster(way, namespace, cluster)
+    path = places.near(place.settings, found)
+    if path is not None:
+        opened = driver.Driver(
+            connect=lambda: client.unix(path),
+            credential=way.token,
+            namespace=namespace,
+            cluster=cluster,
+        )
+    else:
+        opened = _over_network(way, namespace, cluster)
+    opened.shares_files = opened.imports_ours = False
+    return opened
+
+
+def _over_network(way: ways.Way, namespace: str, cluster: str) -> driver.Driver:
+    """What it reads of blobs is kept until it is closed."""
+    folder = scratch.Scratch("kiln-d-")
+
+    def keep(of: str) -> blobs.Blobs:
+        path = way.path(f"/blobs/{parse.quote(of, safe='')}")
+        return remote_blobs.CachedBlobs(
+            folder.path / of, remote_blobs.Store(way.connect, path=path, caller=way)
+        )
+
+    return driver.Driver(
+        connect=way.channel,
+        credential=way.token,
+        namespace=namespace,
+        cluster=cluster,
+        keep=keep,
+        on_close=folder.close,
+    )
+
+
+def _check_cluster(way: ways.Way, namespace: str, cluster: str) -> None:
     """Be certain that we may submit there, and that the cluster exists."""
     quoted = parse.quote(namespace, safe="")
-    items = place.ask(f"/v1/namespaces/{quoted}/clusters")["items"]
-    names = [str(item["name"]) for item in items]
+    answer, document = way.ask("GET", f"/v1/namespaces/{quoted}/clusters")
+    if answer.status != 200:
+        said = document.get("detail") or document.get("message")
+        raise errors.ConfigurationError(str(said or f"{answer.status} {answer.reason}"))
+    names = [str(item["name"]) for item in document["items"]]
     if cluster not in names:
         known = f"those that exist: {', '.join(names)}" if names else "it has none"
         raise errors.ConfigurationError(

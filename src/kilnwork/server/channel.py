@@ -6,17 +6,13 @@ gate`). Not WebSocket: docs/decisions/0013.
 """
 
 import asyncio
-import socket
 from collections.abc import Callable
 
 from kilnwork.api import manager
-from kilnwork.kit import serving
+from kilnwork.kit import keepalive, serving
 from kilnwork.server import asgi, errors
 
 _PROTOCOL = manager.CHANNEL_PROTOCOL.encode()
-
-QUIET_S, PROBE_S, PROBES = 15, 5, 3
-"""TCP keepalive: a peer whose machine or network is gone is noticed after half a minute."""
 
 
 class Channel:
@@ -38,14 +34,6 @@ class Channel:
             await asgi.problem(send, errors.UpgradeRequired())
             return
         taken = hijack()
-        _keep_alive(taken.transport)
+        keepalive.watch(taken.transport.get_extra_info("socket"))
         taken.transport.write(serving.switching(manager.CHANNEL_PROTOCOL))
         taken.hand_over(self._new_link())
-
-
-def _keep_alive(transport: asyncio.Transport) -> None:
-    connection = transport.get_extra_info("socket")
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, QUIET_S)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, PROBE_S)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, PROBES)

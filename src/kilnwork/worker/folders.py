@@ -1,27 +1,21 @@
 """Folders and files of attempts on the worker: a directory each, and the socket beside it.
 
-Used by `agent` (the base folder) and `attempt`. Names are made of ids, never of task names, which
-are data. The base is short, since the path of a Unix socket is (107 bytes, unix(7)), belongs to us
-alone (0700), and is locked: what a killed worker left is removed by the next one that starts.
+Used by `agent` (the base folder, see `kit.scratch`) and `attempt`. Names are made of ids, never of
+task names, which are data.
 """
 
 import asyncio
-import fcntl
 import itertools
 import os
 import shutil
 import socket
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from kilnwork.api import attempts
-from kilnwork.kit import ids, paths
+from kilnwork.kit import ids, paths, scratch
 from kilnwork.worker import errors, settings
 
-PREFIX = settings.FOLDER_PREFIX
-_LONGEST_BASE = 50
-_LOCK = "lock"
 _BACKLOG = 64
 _FEW = 16
 
@@ -67,15 +61,8 @@ class Folders:
     """The base folder of this worker; held until `close`. `base`: None for a new name."""
 
     def __init__(self, base: Path | None = None) -> None:
-        if base is not None:
-            _sweep(base.parent)
-            self.base, self._lock = base, _make(base)
-            return
-        temporary = Path(tempfile.gettempdir())
-        if len(str(temporary)) + len(PREFIX) + 8 > _LONGEST_BASE:
-            temporary = Path("/tmp")  # noqa: S108  mkdtemp makes it private
-        _sweep(temporary)
-        self.base, self._lock = _new_base(temporary)
+        self._scratch = scratch.Scratch(settings.FOLDER_PREFIX, base)
+        self.base = self._scratch.path
 
     def make(self, ref: attempts.AttemptRef, *, inputs: bytes | None) -> Place:
         """Directory, input file if there are inputs, and a listening socket.
@@ -118,36 +105,7 @@ class Folders:
 
     def close(self) -> None:
         """Remove everything."""
-        shutil.rmtree(self.base, ignore_errors=True)
-        os.close(self._lock)
-
-
-def _new_base(temporary: Path) -> tuple[Path, int]:
-    """A new folder and the descriptor that locks it."""
-    while True:
-        base = Path(tempfile.mkdtemp(prefix=PREFIX, dir=temporary))
-        lock = _locked(base)
-        if lock is not None:
-            return base, lock
-
-
-def _make(base: Path) -> int:
-    """A new folder of that name; the descriptor that locks it."""
-    while True:
-        base.mkdir(mode=0o700)
-        lock = _locked(base)
-        if lock is not None:
-            return lock
-
-
-def _locked(base: Path) -> int | None:
-    """The descriptor; None when another worker swept the folder before it was locked."""
-    lock = os.open(base / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    if (base / _LOCK).exists():
-        return lock
-    os.close(lock)
-    return None
+        self._scratch.close()
 
 
 def _listen(path: Path) -> socket.socket:
@@ -159,21 +117,3 @@ def _listen(path: Path) -> socket.socket:
         listener.close()
         raise
     return listener
-
-
-def _sweep(temporary: Path) -> None:
-    """Remove the folders of workers that are gone: ours, and locked by nobody."""
-    for folder in temporary.glob(f"{PREFIX}*"):
-        try:
-            if folder.lstat().st_uid != os.getuid():
-                continue
-            lock = os.open(folder / _LOCK, os.O_RDWR | os.O_NOFOLLOW)
-        except OSError:
-            continue
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder, ignore_errors=True)
-        except BlockingIOError:
-            continue
-        finally:
-            os.close(lock)

@@ -10,13 +10,12 @@ tries again. The CA is read anew for each connection, since its Secret may chang
 import asyncio
 import functools
 import logging
-import socket
 import ssl
 from collections import deque
 from typing import cast
 
 from kilnwork.api import manager
-from kilnwork.kit import coroutines, errors, http1
+from kilnwork.kit import coroutines, errors, http1, keepalive
 from kilnwork.worker import settings
 
 log = logging.getLogger(__name__)
@@ -26,13 +25,6 @@ JOIN_S = 5.0
 
 DRAIN_S = 5.0
 """One end is gone: what the other has not read by then it does not get."""
-
-DEAD_S = 20
-"""Without an acknowledgement of what was sent for so long, a connection is over (tcp(7))."""
-
-QUIET_S, PROBE_S, PROBES = 10, 4, 3
-"""TCP keepalive: a manager whose machine or network is gone is noticed in time for the lease of the
-next one."""
 
 _UPGRADE = http1.request_head(
     "GET",
@@ -238,7 +230,7 @@ class Relay:
             ssl_handshake_timeout=JOIN_S,
             ssl_shutdown_timeout=DRAIN_S,
         )
-        _watch(transport.get_extra_info("socket"))
+        keepalive.watch(transport.get_extra_info("socket"))
 
     def _tls(self) -> ssl.SSLContext:
         """By the CA file as it is now. Raises CannotJoin."""
@@ -264,15 +256,6 @@ class Relay:
             self.problem = ""
             where = f"{self._given.host}:{self._given.port}"
             log.info("the manager can be reached again", extra={"manager": where})
-
-
-def _watch(connection: socket.socket) -> None:
-    """Notice when the other machine is gone."""
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, QUIET_S)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, PROBE_S)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, PROBES)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, DEAD_S * 1000)
 
 
 def _explained(error: Exception, given: settings.Remote) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from kilnwork.api import attempts
 from kilnwork.kit import ids
-from kilnwork.worker import errors, folders
+from kilnwork.worker import errors, folders, settings
 
 REF = attempts.AttemptRef(ids.new_task_id(), 1000, 1000)
 
@@ -64,10 +64,10 @@ def test_only_what_nobody_holds_is_swept(tmp_path: Path, monkeypatch: pytest.Mon
     base = Path(tempfile.mkdtemp(prefix="k", dir="/tmp"))
     monkeypatch.setattr(tempfile, "tempdir", str(base))
     held = folders.Folders()
-    left = base / f"{folders.PREFIX}left"
+    left = base / f"{settings.FOLDER_PREFIX}left"
     left.mkdir()
     (left / "lock").touch()
-    stranger = base / f"{folders.PREFIX}without-lock"
+    stranger = base / f"{settings.FOLDER_PREFIX}without-lock"
     stranger.mkdir()
     second = folders.Folders()
     assert held.base.exists()

@@ -1,0 +1,167 @@
+"""A link through HTTP: the Upgrade of a connection that stands, and a socket to use it by.
+
+Used by drivers whose dispatcher is elsewhere. `channel.client` reads and writes a socket itself,
+which a TLS connection is not: hence a pair of sockets, of which a thread keeps one and moves bytes
+between it and the TLS connection. It moves no more than it can get rid of, and ends with either.
+"""
+
+import contextlib
+import os
+import select
+import socket
+import ssl
+import threading
+import weakref
+from collections.abc import Mapping
+
+from kilnwork.api import manager
+from kilnwork.channel import errors
+from kilnwork.kit import http1
+
+READ_BYTES = 1 << 16
+
+_WAITING_BYTES = 1 << 18
+"""Of one direction; then it is not read from."""
+
+_DRAIN_S = 2.0
+"""What is not written so long after one end has closed is dropped."""
+
+
+class NotSwitched(errors.ChannelError):
+    """The server answered something else than 101. `status`: what; `body`: its words."""
+
+    def __init__(self, status: int, reason: str, body: bytes) -> None:
+        super().__init__(f"{status} {reason} instead of a channel")
+        self.status = status
+        self.body = body
+
+
+def switch(connected: socket.socket, path: str, headers: Mapping[str, str]) -> socket.socket:
+    """Make a link of a connection over which nothing was said; takes it over.
+
+    `path` of `/channel` at this server. Raises OSError, `kit.http1.BadAnswer` or `NotSwitched`.
+    """
+    try:
+        connection = http1.Connection(connected)
+        asked = {**headers, "Connection": "Upgrade", "Upgrade": manager.CHANNEL_PROTOCOL}
+        connection.send("GET", path, asked)
+        answer = connection.answer()
+        if answer.status != 101:
+            raise NotSwitched(answer.status, answer.reason, connection.read(most=1 << 16))
+        if not isinstance(connected, ssl.SSLSocket) and not connection.early:
+            connected.settimeout(None)
+            return connected
+        return _Pump(connected, connection.early).start()
+    except BaseException:
+        connected.close()
+        raise
+
+
+class _Pump:
+    """Moves bytes between `far` and a socket of our own; `early` came from `far` already."""
+
+    def __init__(self, far: socket.socket, early: bytes) -> None:
+        self._far = far
+        self._to_near = bytearray(early)
+        self._to_far = b""
+
+    def start(self) -> socket.socket:
+        """The other end of the pair."""
+        given, self._near = socket.socketpair()
+        self._near.setblocking(False)
+        self._far.setblocking(False)
+        _pumps.add(self)
+        threading.Thread(target=self._run, name="kiln tunnel", daemon=True).start()
+        return given
+
+    def _run(self) -> None:
+        try:
+            with contextlib.suppress(OSError):
+                self._move()
+        finally:
+            with contextlib.suppress(OSError):
+                self._far.shutdown(socket.SHUT_RDWR)  # forked children may have copies
+            self.close()
+
+    def close(self) -> None:
+        """Let go of both."""
+        self._far.close()
+        self._near.close()
+
+    def _move(self) -> None:
+        """Until either end has closed and what it said was passed on."""
+        near_ended = far_ended = False
+        while True:
+            moved = False
+            if not far_ended and len(self._to_near) < _WAITING_BYTES:
+                data = _read(self._far)
+                far_ended, moved = data == b"", bool(data)
+                self._to_near += data or b""
+            if not near_ended and not self._to_far:
+                data = _read(self._near)
+                near_ended, moved = data == b"", moved or bool(data)
+                self._to_far = data or b""
+            moved = self._write(near_ended=near_ended) or moved
+            if (far_ended and not self._to_near) or (near_ended and not self._to_far):
+                return
+            if far_ended and near_ended:
+                return
+            if not moved and not self._wait(near_ended=near_ended, far_ended=far_ended):
+                return
+
+    def _write(self, *, near_ended: bool) -> bool:
+        moved = False
+        if self._to_near and not near_ended:
+            count = _written(self._near, self._to_near)
+            del self._to_near[:count]
+            moved = count > 0
+        if self._to_far:
+            count = _written(self._far, self._to_far)
+            self._to_far = self._to_far[count:]
+            moved = moved or count > 0
+        return moved
+
+    def _wait(self, *, near_ended: bool, far_ended: bool) -> bool:
+        """For something to do; False when what an end has left behind does not get away."""
+        polling = select.poll()
+        if not far_ended:
+            room = len(self._to_near) < _WAITING_BYTES
+            wanted = (select.POLLIN if room else 0) | (select.POLLOUT if self._to_far else 0)
+            polling.register(self._far, wanted)
+        if not near_ended:
+            wanted = (0 if self._to_far else select.POLLIN) | (
+                select.POLLOUT if self._to_near else 0
+            )
+            polling.register(self._near, wanted)
+        ending = near_ended or far_ended
+        return bool(polling.poll(_DRAIN_S * 1000 if ending else None))
+
+
+def _read(end: socket.socket) -> bytes | None:
+    """What is there, None for nothing yet, nothing for the end."""
+    try:
+        return end.recv(READ_BYTES)
+    except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+        return None
+    except (ConnectionError, ssl.SSLError):
+        return b""
+
+
+def _written(end: socket.socket, data: bytes | bytearray) -> int:
+    """How much of it was taken. TLS wants the same again when it takes nothing."""
+    try:
+        return end.send(data)
+    except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+        return 0
+
+
+_pumps: "weakref.WeakSet[_Pump]" = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    """A child has no such thread, and must not keep the connection open."""
+    for pump in list(_pumps):
+        pump.close()
+
+
+os.register_at_fork(after_in_child=_after_fork)

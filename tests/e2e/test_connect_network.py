@@ -1,0 +1,114 @@
+"""`kiln.connect()` to a `kiln up` over the network: the same program as on the machine itself."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import kilnwork as kiln
+from kilnwork.kit import errors
+from kilnwork.sdk import places
+from support import certificates
+from support import up as up_support
+
+LARGE = 2_000_000
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
+    folder = tmp_path_factory.mktemp("up")
+    made = up_support.Up(folder / "data", workdir=folder, slots=2)
+    made.start()
+    yield made
+    assert made.stop() == 0, made.log.read_text()[-4000:]
+    assert made.leftovers() == {}
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """On a machine that does not see the server's sockets and folders."""
+    for name in ("KUBECONFIG", "KILN_TOKEN", "KILN_TOKEN_FILE", "KILN_CA_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.setattr(places, "near", lambda settings, endpoints: None)
+
+
+@kiln.task
+def double(number: int) -> int:
+    return 2 * number
+
+
+@kiln.task
+def length(data: bytes) -> int:
+    return len(data)
+
+
+@kiln.task
+def make(size: int) -> bytes:
+    return b"x" * size
+
+
+@pytest.fixture(params=["tls", "plain"])
+def place(request: pytest.FixtureRequest, server: up_support.Up) -> Path:
+    """A kubeconfig means TLS, the data directory plain http."""
+    return server.data / "kubeconfig" if request.param == "tls" else server.data
+
+
+def test_calls_and_values_of_any_size(place: Path) -> None:
+    with kiln.connect(place) as session:
+        assert [f.result(timeout=30) for f in [double.submit(n) for n in range(300)]] == [
+            2 * n for n in range(300)
+        ]
+        assert length.submit(os.urandom(LARGE)).result(timeout=30) == LARGE
+        assert make.submit(LARGE).result(timeout=30) == b"x" * LARGE
+        folder = session.blobs.folder
+        assert folder.exists()
+    assert not folder.exists()
+
+
+def test_by_url_with_a_token(server: up_support.Up, monkeypatch: pytest.MonkeyPatch) -> None:
+    endpoints = json.loads((server.data / "endpoints.json").read_text())
+    monkeypatch.setenv("KILN_TOKEN_FILE", str(server.data / "token"))
+    monkeypatch.setenv("KILN_CA_FILE", str(server.data / "pki" / "ca.crt"))
+    with kiln.connect(endpoints["kubernetes"]):
+        assert double.submit(4).result(timeout=30) == 8
+
+
+def test_a_url_of_somebody_else_is_not_trusted(
+    server: up_support.Up, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    endpoints = json.loads((server.data / "endpoints.json").read_text())
+    ca = tmp_path / "other.crt"
+    ca.write_text(certificates.Authority().pem)
+    monkeypatch.setenv("KILN_TOKEN", "secret")
+    monkeypatch.setenv("KILN_CA_FILE", str(ca))
+    with pytest.raises(errors.ConfigurationError, match="is not the server of the kubeconfig"):
+        kiln.connect(endpoints["kubernetes"])
+
+
+def test_a_token_that_is_none(server: up_support.Up, monkeypatch: pytest.MonkeyPatch) -> None:
+    endpoints = json.loads((server.data / "endpoints.json").read_text())
+    monkeypatch.setenv("KILN_TOKEN", "nonsense")
+    with pytest.raises(errors.ConfigurationError, match="does not accept the token"):
+        kiln.connect(endpoints["http"])
+
+
+def test_a_token_is_not_sent_over_plain_http(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KILN_TOKEN", "secret")
+    with pytest.raises(errors.ConfigurationError, match="not sent over plain http"):
+        kiln.connect("http://manager.example:7444")
+
+
+def test_the_server_may_go_and_come_back(tmp_path: Path) -> None:
+    made = up_support.Up(tmp_path / "data", workdir=tmp_path, slots=1)
+    made.start()
+    with kiln.connect(made.data / "kubeconfig"):
+        assert double.submit(1).result(timeout=30) == 2
+        made.kill()
+        future = double.submit(2)
+        made.start()
+        assert future.result(timeout=30) == 4
+        assert make.submit(LARGE).result(timeout=30) == b"x" * LARGE
+    assert made.stop() == 0
