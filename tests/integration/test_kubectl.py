@@ -127,7 +127,7 @@ async def test_explain_knows_our_fields(kubectl: Kubectl) -> None:
     said = await kubectl("explain", "task.spec.inputObject")
     assert "A TaskObject that must exist first" in said
     assert "maxAttempts" in await kubectl("explain", "tasks", "--recursive")
-    assert "<[]Object>" in await kubectl("explain", "pod.spec.containers")
+    assert "<[]Container>" in await kubectl("explain", "pod.spec.containers")
     assert 'field "nope" does not exist' in await kubectl.refused("explain", "task.spec.nope")
 
 

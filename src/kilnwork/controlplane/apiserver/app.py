@@ -62,6 +62,7 @@ class _App:
         self._mounts = mounts
         self._kubernetes = kubernetes
         self._openapi = openapis.Documents()
+        self._reviewer = reviews.Reviewer(parts.authenticator, parts.authorizer)
 
     async def __call__(
         self, scope: requests.Scope, receive: requests.Receive, send: requests.Send
@@ -174,12 +175,12 @@ class _App:
         )
 
     async def _review(self, request: requests.Request, send: requests.Send) -> None:
+        if request.name:
+            raise statuses.unknown_path()
         if request.verb != "create":
             raise statuses.method_not_allowed()
         body = bodies.decode_object(await request.body(), request.content_type)
-        shown = reviews.answer(
-            request.served, body, user=request.user, authorizer=self._parts.authorizer
-        )
+        shown = self._reviewer.answer(request, body)
         await answers.document(send, shown, code=201)
 
 

@@ -135,6 +135,17 @@ class Authorizer:
             if not all(any(_covers(h, a) for h in held) for a in _single(rule, namespace))
         ]
 
+    def held(self, user: authn.User, namespace: str) -> list[Rule]:
+        """All rules that hold for `user` in a namespace, with those of other paths."""
+        found = [rule for _, rule in self._rules(user, namespace)]
+        if user.is_admin:
+            found.append({"apiGroups": [_ALL], "resources": [_ALL], "verbs": [_ALL]})
+            found.append({"nonResourceURLs": [_ALL], "verbs": [_ALL]})
+        if authn.AUTHENTICATED in user.groups:
+            paths = [shown for path in _OPEN_PATHS for shown in (path, f"{path}/*")]
+            found.append({"nonResourceURLs": paths, "verbs": ["get"]})
+        return found
+
     def role_rules(self, namespace: str, reference: meta.JsonObject) -> tuple[Rule, ...] | None:
         """The rules behind a roleRef, or None when there is no such role."""
         name = reference.get("name", "")
@@ -151,11 +162,14 @@ class Authorizer:
         if not namespace:
             return
         for binding in self._lookup.list(resource.ROLE_BINDINGS, namespace):
-            if any(_is_subject(s, user, namespace) for s in binding.get("subjects") or ()):
+            subjects = binding.get("subjects") or ()
+            subject = next((s for s in subjects if _is_subject(s, user, namespace)), None)
+            if subject is not None:
                 reference = binding.get("roleRef") or {}
                 source = (
                     f'RoleBinding "{binding["metadata"]["name"]}/{namespace}" '
-                    f'of {reference.get("kind")} "{reference.get("name")}"'
+                    f'of {reference.get("kind")} "{reference.get("name")}" '
+                    f"to {_named(subject, namespace)}"
                 )
                 rules = self.role_rules(namespace, reference) or ()
                 yield from ((source, rule) for rule in rules)
@@ -190,6 +204,13 @@ def _path_decision(user: authn.User, attributes: Attributes) -> Decision:
     if known and attributes.verb == "get" and authn.AUTHENTICATED in user.groups:
         return Decision(allowed=True, reason='RBAC: allowed by "system:discovery"')
     return DENIED
+
+
+def _named(subject: meta.JsonObject, namespace: str) -> str:
+    kind, name = subject.get("kind"), subject.get("name", "")
+    if kind == "ServiceAccount":
+        name = f"{name}/{subject.get('namespace') or namespace}"
+    return f'{kind} "{name}"'
 
 
 def _is_subject(subject: meta.JsonObject, user: authn.User, namespace: str) -> bool:

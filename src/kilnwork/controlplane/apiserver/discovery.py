@@ -1,8 +1,8 @@
 """Discovery: which groups, versions and resources are served, and what the server is.
 
 Used by the HTTP app for `/api`, `/apis`, `/api/v1`, `/apis/GROUP[/VERSION]` and `/version`; kubectl
-asks these first. Aggregated discovery (KEP-3352)
-when the client accepts it, so that kubectl needs two requests instead of one per group.
+asks these first. Aggregated discovery (KEP-3352) when the client accepts it, so that kubectl needs
+two requests instead of one per group.
 """
 
 import platform
@@ -10,13 +10,27 @@ from collections.abc import Sequence
 
 from kilnwork import version as versions
 from kilnwork.api import meta, resource
-from kilnwork.controlplane.apiserver import builtin, definitions
+from kilnwork.controlplane.apiserver import builtin, definitions, reviews
 
 Kinds = Sequence[builtin.Served]
 
 KUBERNETES_MAJOR = "1"
 KUBERNETES_MINOR = "32"
 """The API level that is followed; clients decide by it what they may ask for."""
+
+_REVIEWS = tuple(builtin.Served(resource=kind, verbs=("create",)) for kind in reviews.KINDS)
+_OTHER_PATHS = (
+    "/api",
+    "/api/v1",
+    "/apis",
+    "/apis/",
+    "/healthz",
+    "/livez",
+    "/openapi/v2",
+    "/openapi/v3",
+    "/readyz",
+    "/version",
+)
 
 _AGGREGATED = "APIGroupDiscoveryList"
 _AGGREGATED_VERSIONS = ("v2", "v2beta1")
@@ -47,6 +61,7 @@ def document(
 
     `address` (`host:port`) is what `/api` tells clients outside; `kinds` is all that is served.
     """
+    kinds = (*kinds, *_REVIEWS)
     parts = [part for part in path.split("/") if part]
     aggregated = aggregated_version(accept) if parts in (["api"], ["apis"]) else None
     if aggregated is not None:
@@ -77,6 +92,8 @@ def _machine() -> str:
 
 def _plain(parts: Sequence[str], address: str, kinds: Kinds) -> meta.JsonObject | None:
     match parts:
+        case []:
+            return {"paths": _all_paths(kinds)}
         case ["api"]:
             return {
                 "kind": "APIVersions",
@@ -108,10 +125,22 @@ def _groups(kinds: Kinds) -> dict[str, list[str]]:
     }
 
 
+def _all_paths(kinds: Kinds) -> list[str]:
+    """What `/` names, for people who look around."""
+    groups = [
+        path
+        for group, versions in _groups(kinds).items()
+        for path in (f"/apis/{group}", *(f"/apis/{group}/{version_}" for version_ in versions))
+        if group
+    ]
+    return sorted([*_OTHER_PATHS, *groups])
+
+
 def is_built_in(group: str, version_: str) -> bool:
     """True for a group and version that no CustomResourceDefinition has brought."""
     return any(
-        (s.resource.group, s.resource.version) == (group, version_) for s in builtin.BUILT_IN
+        (s.resource.group, s.resource.version) == (group, version_)
+        for s in (*builtin.BUILT_IN, *_REVIEWS)
     )
 
 
@@ -132,6 +161,7 @@ def _resources(group: str, version_: str, kinds: Kinds) -> meta.JsonObject:
     for served in _of(group, version_, kinds):
         listed.append(_resource(served))
         listed.extend(_subresource(served, sub) for sub in served.subresources)
+    listed.sort(key=lambda entry: str(entry["name"]))
     return {
         "kind": "APIResourceList",
         "apiVersion": "v1",

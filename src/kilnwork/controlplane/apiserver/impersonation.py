@@ -37,7 +37,7 @@ def acting(
     if name.startswith(_ACCOUNT) and not groups:
         namespace = name.removeprefix(_ACCOUNT).partition(":")[0]
         groups = (authn.SERVICE_ACCOUNTS, f"{authn.SERVICE_ACCOUNTS}:{namespace}")
-    return authn.User(name, groups=(*groups, authn.AUTHENTICATED))
+    return authn.User(name, groups=tuple(dict.fromkeys((*groups, authn.AUTHENTICATED))))
 
 
 def _check(

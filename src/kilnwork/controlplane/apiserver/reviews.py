@@ -1,18 +1,23 @@
 """Reviews: questions about rights and identities that are posted like objects and never stored.
 
-Used by `app` for `kubectl auth can-i`, `kubectl auth whoami` and k9s, which asks before it shows.
+Used by `app` for `kubectl auth can-i`, `kubectl auth whoami`, k9s, which asks before it shows, and
+for servers that authenticate their own clients here. Refusals in the words of
+k8s.io/kubernetes/pkg/apis/authorization/validation.
 """
 
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from kilnwork.api import meta, resource
-from kilnwork.controlplane.apiserver import authn, authz, statuses
+from kilnwork.controlplane.apiserver import authn, authz, requests, statuses
+from kilnwork.controlplane.apiserver import tokens as tokens_
 
 _AUTHORIZATION = "authorization.k8s.io"
 _AUTHENTICATION = "authentication.k8s.io"
+_EITHER = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
 
 
-def _review(group: str, kind: str) -> resource.Resource:
+def _review(group: str, kind: str, *, namespaced: bool = False) -> resource.Resource:
     plural = f"{kind.lower()}s"
     return resource.Resource(
         group=group,
@@ -20,14 +25,19 @@ def _review(group: str, kind: str) -> resource.Resource:
         kind=kind,
         plural=plural,
         singular=kind.lower(),
-        namespaced=False,
+        namespaced=namespaced,
     )
 
 
-_OWN_ACCESS = _review(_AUTHORIZATION, "SelfSubjectAccessReview")
-_ACCESS = _review(_AUTHORIZATION, "SubjectAccessReview")
+_TOKEN = _review(_AUTHENTICATION, "TokenReview")
 _OWN_IDENTITY = _review(_AUTHENTICATION, "SelfSubjectReview")
-_BY_PATH = {(r.group, r.version, r.plural): r for r in (_OWN_ACCESS, _ACCESS, _OWN_IDENTITY)}
+_OWN_ACCESS = _review(_AUTHORIZATION, "SelfSubjectAccessReview")
+_OWN_RULES = _review(_AUTHORIZATION, "SelfSubjectRulesReview")
+_ACCESS = _review(_AUTHORIZATION, "SubjectAccessReview")
+_LOCAL_ACCESS = _review(_AUTHORIZATION, "LocalSubjectAccessReview", namespaced=True)
+
+KINDS = (_TOKEN, _OWN_IDENTITY, _OWN_ACCESS, _OWN_RULES, _ACCESS, _LOCAL_ACCESS)
+_BY_PATH = {(r.group, r.version, r.plural): r for r in KINDS}
 
 
 def find(group: str, version: str, plural: str) -> resource.Resource | None:
@@ -35,37 +45,76 @@ def find(group: str, version: str, plural: str) -> resource.Resource | None:
     return _BY_PATH.get((group, version, plural))
 
 
-def answer(
-    kind: resource.Resource,
-    body: meta.JsonObject,
-    *,
-    user: authn.User,
-    authorizer: authz.Authorizer,
-) -> meta.JsonObject:
-    """The review with its status."""
-    spec = body.get("spec") or {}
-    if not isinstance(spec, dict):
-        raise statuses.bad_request("spec must be an object")
-    if kind == _OWN_IDENTITY:
-        status: dict[str, Any] = {"userInfo": _user_info(user)}
-    else:
-        whose = user if kind == _OWN_ACCESS else _subject(spec)
-        decision = authorizer.allowed(whose, _attributes(spec))
-        status = {"allowed": decision.allowed}
-        if decision.reason:
-            status["reason"] = decision.reason
-    return {
-        "kind": kind.kind,
-        "apiVersion": kind.api_version,
-        "metadata": {},
-        "spec": spec,
-        "status": status,
-    }
+@dataclass(frozen=True, slots=True)
+class Reviewer:
+    """Answers reviews from what decides over requests themselves."""
+
+    authenticator: authn.Authenticator
+    authorizer: authz.Authorizer
+
+    def answer(self, request: requests.Request, body: meta.JsonObject) -> meta.JsonObject:
+        """The review with its status; 400 or 422 when it asks nothing sensible."""
+        kind = request.served
+        spec = body.get("spec") or {}
+        if not isinstance(spec, dict):
+            raise statuses.bad_request("spec must be an object")
+        answers: dict[str, Callable[[requests.Request, meta.JsonObject], meta.JsonObject]] = {
+            _TOKEN.kind: self._token,
+            _OWN_IDENTITY.kind: lambda request, _: {"userInfo": _user_info(request.user)},
+            _OWN_ACCESS.kind: self._access,
+            _OWN_RULES.kind: self._rules,
+            _ACCESS.kind: self._access,
+            _LOCAL_ACCESS.kind: self._access,
+        }
+        status = answers[kind.kind](request, spec)
+        metadata: meta.JsonObject = {"creationTimestamp": None}
+        if request.namespace:
+            metadata["namespace"] = request.namespace
+        shown = {"kind": kind.kind, "apiVersion": kind.api_version, "metadata": metadata}
+        if kind != _OWN_IDENTITY:
+            shown["spec"] = {} if kind == _OWN_RULES else spec
+        return {**shown, "status": status}
+
+    def _token(self, _: requests.Request, spec: meta.JsonObject) -> meta.JsonObject:
+        token = spec.get("token")
+        if not isinstance(token, str) or not token:
+            raise statuses.bad_request("token is required for TokenReview in authentication")
+        for audience in spec.get("audiences") or [tokens_.API_AUDIENCE]:
+            user = self.authenticator.token_user(token, audience=str(audience))
+            if user is not None:
+                shown = _user_info(user)
+                return {"authenticated": True, "user": shown, "audiences": [audience]}
+        return {"user": {}, "error": "invalid bearer token"}
+
+    def _access(self, request: requests.Request, spec: meta.JsonObject) -> meta.JsonObject:
+        local = request.served == _LOCAL_ACCESS
+        attributes = _attributes(request, spec, local=local)
+        whose = request.user
+        if request.served != _OWN_ACCESS:
+            whose = _subject(request, spec)
+        decision = self.authorizer.allowed(whose, attributes)
+        reason = {"reason": decision.reason} if decision.reason else {}
+        return {"allowed": decision.allowed, **reason}
+
+    def _rules(self, request: requests.Request, spec: meta.JsonObject) -> meta.JsonObject:
+        namespace = spec.get("namespace")
+        if not isinstance(namespace, str) or not namespace:
+            raise statuses.bad_request("no namespace on request")
+        held = self.authorizer.held(request.user, namespace)
+        return {
+            "resourceRules": [rule for rule in held if "resources" in rule],
+            "nonResourceRules": [rule for rule in held if "nonResourceURLs" in rule],
+            "incomplete": False,
+        }
 
 
-def _subject(spec: meta.JsonObject) -> authn.User:
+def _subject(request: requests.Request, spec: meta.JsonObject) -> authn.User:
     groups = tuple(str(g) for g in spec.get("groups") or ())
-    return authn.User(str(spec.get("user") or ""), groups=groups)
+    name = str(spec.get("user") or "")
+    if not name and not groups:
+        why = 'Invalid value: "": at least one of user or group must be specified'
+        raise _invalid(request, "spec.user", why)
+    return authn.User(name, groups=groups)
 
 
 def _user_info(user: authn.User) -> meta.JsonObject:
@@ -77,17 +126,28 @@ def _user_info(user: authn.User) -> meta.JsonObject:
     return info
 
 
-def _attributes(spec: meta.JsonObject) -> authz.Attributes:
-    path = spec.get("nonResourceAttributes")
+def _attributes(
+    request: requests.Request, spec: meta.JsonObject, *, local: bool
+) -> authz.Attributes:
+    path, wanted = spec.get("nonResourceAttributes"), spec.get("resourceAttributes")
+    if isinstance(path, dict) and (local or isinstance(wanted, dict)):
+        shown = ", ".join(f'{k.capitalize()}:"{path.get(k) or ""}"' for k in ("path", "verb"))
+        why = (
+            "disallowed on this kind of request"
+            if local
+            else "cannot be specified in combination with resourceAttributes"
+        )
+        message = f"Invalid value: authorization.NonResourceAttributes{{{shown}}}: {why}"
+        raise _invalid(request, "spec.nonResourceAttributes", message)
     if isinstance(path, dict):
         verb = str(path.get("verb") or "")
         return authz.Attributes(verb=verb, path=str(path.get("path") or "/"))
-    wanted = spec.get("resourceAttributes")
     if not isinstance(wanted, dict):
-        raise statuses.bad_request(
-            "exactly one of nonResourceAttributes or resourceAttributes must be specified"
-        )
+        raise _invalid(request, "spec.resourceAttributes", f'Invalid value: "null": {_EITHER}')
     texts = {name: str(value or "") for name, value in wanted.items()}
+    if local and texts.get("namespace", "") != request.namespace:
+        message = f'Invalid value: "{texts.get("namespace", "")}": must match metadata.namespace'
+        raise _invalid(request, "spec.resourceAttributes.namespace", message)
     return authz.Attributes(
         verb=texts.get("verb", ""),
         api_group=texts.get("group", ""),
@@ -95,4 +155,16 @@ def _attributes(spec: meta.JsonObject) -> authz.Attributes:
         subresource=texts.get("subresource", ""),
         namespace=texts.get("namespace", ""),
         name=texts.get("name", ""),
+    )
+
+
+def _invalid(request: requests.Request, field: str, message: str) -> statuses.StatusError:
+    """422 without a kind, as the real server says it."""
+    what = request.served
+    cause = {"reason": "FieldValueInvalid", "message": message, "field": field}
+    return statuses.StatusError(
+        422,
+        "Invalid",
+        f'.{what.group} "" is invalid: {field}: {message}',
+        details={"group": what.group, "causes": [cause]},
     )

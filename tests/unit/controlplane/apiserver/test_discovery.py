@@ -24,6 +24,8 @@ def test_groups_and_versions() -> None:
     groups = {g["name"]: g["preferredVersion"]["groupVersion"] for g in plain("/apis")["groups"]}
     assert groups == {
         "apiextensions.k8s.io": "apiextensions.k8s.io/v1",
+        "authentication.k8s.io": "authentication.k8s.io/v1",
+        "authorization.k8s.io": "authorization.k8s.io/v1",
         "coordination.k8s.io": "coordination.k8s.io/v1",
         "rbac.authorization.k8s.io": "rbac.authorization.k8s.io/v1",
         "kilnwork.dev": "kilnwork.dev/v1alpha1",
@@ -47,7 +49,7 @@ def test_subresources_say_what_their_bodies_are() -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/apis/nope", "/apis/kilnwork.dev/v1", "/api/v2", "/apis/kilnwork.dev/v1alpha1/x"]
+    "path", ["/apis/nope", "/apis/kilnwork.dev/v1", "/api/v2", "/apis/kilnwork.dev/v1alpha1/x"]
 )
 def test_nothing_else_is_there(path: str) -> None:
     assert discovery.document(path, accept="*/*") is None
