@@ -2,25 +2,24 @@
 
 A container is one program in a session of its own plus everything that program starts. It counts
 as ended only when none of that is left. Its record lets a later shim adopt it by pid and start
-time; it holds no environment and no command, since those may carry secrets. Standard library only.
-
-Output passes through named pipes that the container holds open for reading *and* writing, so that
-it neither gets SIGPIPE nor loses a line while one shim is replaced by the next (but for what a
-shim has read and not yet written in the instant it is killed).
+time; it holds no environment and no command, since those may carry secrets. Its input and output
+are `stdio`. Standard library only.
 """
 
 import contextlib
 import errno
+import fcntl
 import json
 import os
 import re
 import signal
 import subprocess
-from collections.abc import Mapping
+import termios
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from kilnwork.controlplane.node import cri_log
+from kilnwork.controlplane.node import cri_log, stdio
 from kilnwork.kit import clock, processes
 
 MARKER = "KILN_CONTAINER_ID"
@@ -28,12 +27,14 @@ MARKER = "KILN_CONTAINER_ID"
 
 _ID = re.compile(r"[a-z0-9-]{1,64}/[a-z0-9-]{1,63}/[0-9]{1,9}")
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
-_STREAMS = ("stdout", "stderr")
 _DRAIN_S = 1.0
 _AGAIN_S = 0.01
 _AGAIN_MAX_S = 1.0
 _ADOPTED_LOOK_S = 0.1
 _READ = 64 * 1024
+
+TERM = "xterm"
+"""What containerd sets on a terminal for a container that names no TERM."""
 
 START_ERROR = 128
 """Exit code when the program could not be executed (containerd's StartError)."""
@@ -78,6 +79,9 @@ class Order(NamedTuple):
     env: dict[str, str]
     cwd: str
     folder: str
+    stdin: bool = False
+    stdin_once: bool = False
+    tty: bool = False
 
 
 def valid_id(text: str) -> bool:
@@ -155,8 +159,11 @@ class Container:
         self._again_s = _AGAIN_S
         self._surroundings: tuple[dict[str, str], str] | None = None
         self._log = cri_log.LogWriter(log_path(record), now=now)
-        self.pipes: dict[int, str] = {}
-        """Reading ends of the output pipes with the stream's name; the shim closes them."""
+        self._stdio = stdio.Stdio(Path(record.folder), record.number)
+        self.pipes = self._stdio.pipes
+        """Reading ends of the output with the stream's name; the shim closes them."""
+        self.listeners: list[Callable[[str, bytes], None]] = []
+        """Who else hears each piece of output: (stream, piece)."""
 
     @property
     def marker(self) -> str:
@@ -192,22 +199,22 @@ class Container:
 
     def _execute(self, order: Order) -> int:
         Path(order.folder).mkdir(mode=0o700, parents=True, exist_ok=True)
-        ends: list[int] = []
+        ends = self._stdio.open(stdin=order.stdin, once=order.stdin_once, tty=order.tty)
+        env = {"TERM": TERM, **order.env} if order.tty else order.env
         try:
-            ends += (self._open_pipe(stream) for stream in _STREAMS)
             child = subprocess.Popen(
                 order.argv,
-                stdin=subprocess.DEVNULL,
-                stdout=ends[0],
-                stderr=ends[1],
+                stdin=ends[0],
+                stdout=ends[1],
+                stderr=ends[2],
                 cwd=order.cwd,
-                env={**order.env, MARKER: order.id},
+                env={**env, MARKER: order.id},
                 start_new_session=True,
+                preexec_fn=own_terminal if order.tty else None,  # noqa: PLW1509 - one thread
                 umask=0o022,
             )
         finally:
-            for end in ends:
-                os.close(end)
+            stdio.close(ends)
         child.returncode = 0  # the shim waits for all its children; keep Popen from trying
         return child.pid
 
@@ -231,12 +238,11 @@ class Container:
             self._again_at = self._now.monotonic() + _ADOPTED_LOOK_S
         else:
             self._gone()
-        for stream in _STREAMS:
-            try:
-                pipe = os.open(self._pipe_path(stream), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-            except OSError:
-                continue
-            self.pipes[pipe] = stream
+        self._stdio.adopt()
+
+    def lend_input(self) -> int | None:
+        """See `stdio.Stdio.lend_input`."""
+        return self._stdio.lend_input()
 
     def stop(self, grace_s: float) -> None:
         """SIGTERM to its process group, SIGKILL to all of it after `grace_s`; may be shortened."""
@@ -260,10 +266,12 @@ class Container:
             output = os.read(pipe, _READ)
         except BlockingIOError:
             return True
-        if not output:
+        except OSError:  # EIO: nobody has the terminal open any more
             return False
+        for listener in list(self.listeners) if output else ():
+            listener(self.pipes[pipe], output)
         self._log.write(self.pipes[pipe], output)
-        return True
+        return bool(output)
 
     def due(self) -> float | None:
         """When `step` wants to be called (monotonic seconds; 0: at once), None for not at all."""
@@ -317,8 +325,7 @@ class Container:
         self._end(128 + number if number else code, number=number)
 
     def _end(self, code: int, *, number: int = 0, reason: str = "", message: str = "") -> None:
-        for stream in _STREAMS:
-            self._pipe_path(stream).unlink(missing_ok=True)
+        self._stdio.close()
         self._log.close()
         self._kill_at = self._again_at = self._drain_until = None
         self.record = self.record._replace(
@@ -329,16 +336,10 @@ class Container:
             finished_at=self._now.wall(),
         )
 
-    def _pipe_path(self, stream: str) -> Path:
-        return Path(self.record.folder) / f"{self.record.number}.{stream}"
 
-    def _open_pipe(self, stream: str) -> int:
-        """Make the pipe, keep its reading end; the descriptor that the container gets."""
-        path = self._pipe_path(stream)
-        path.unlink(missing_ok=True)
-        os.mkfifo(path, 0o600)
-        self.pipes[os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)] = stream
-        return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+def own_terminal() -> None:
+    """Make standard input the terminal that controls the new session (tty_ioctl(4))."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 def explain(argv: list[str], env: Mapping[str, str], cwd: str, *, error: Exception) -> str:

@@ -1,8 +1,8 @@
-"""One more process in a container: asks the shim for it and waits for its end.
+"""One more process in a container, or one more listener: asks the shim, waits for the end.
 
-Used by `execs` (kubectl exec) and by probes. Each process has a connection to the shim of its own
-(`exec_shim` has the protocol); its input and output are descriptors that the caller keeps the
-other ends of (`exec_io`).
+Used by `execs` (kubectl exec, attach) and by probes. Each has a connection to the shim of its own
+(`exec_shim` and `attach_shim` have the protocol); input and output are descriptors that the caller
+keeps the other ends of (`exec_io`).
 """
 
 import asyncio
@@ -101,6 +101,15 @@ class Process:
 async def _connect(
     shim: Path, line: bytes, descriptors: Sequence[int]
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    connection = await _send(shim, line, descriptors)
+    try:
+        return await asyncio.open_unix_connection(sock=connection, limit=_LINE)
+    except BaseException:
+        connection.close()
+        raise
+
+
+async def _send(shim: Path, line: bytes, descriptors: Sequence[int]) -> socket.socket:
     loop = asyncio.get_running_loop()
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -108,10 +117,73 @@ async def _connect(
         await loop.sock_connect(connection, str(shim))
         sent = socket.send_fds(connection, [line], list(descriptors))
         await loop.sock_sendall(connection, line[sent:])
-        return await asyncio.open_unix_connection(sock=connection, limit=_LINE)
     except BaseException:
         connection.close()
         raise
+    return connection
+
+
+class Attachment:
+    """A container whose output comes to the pipes given to `attach`; `close` it in any case.
+
+    `input`: its standard input or terminal, for us to write to and to close; None: it has none.
+    """
+
+    def __init__(self, connection: socket.socket, input_: exec_io.Input | None) -> None:
+        self._connection = connection
+        self.input = input_
+
+    async def was_slow(self) -> bool:
+        """Wait for the end: True if it came because the output was read too slowly."""
+        loop = asyncio.get_running_loop()
+        try:
+            return b"slow" in await loop.sock_recv(self._connection, _LINE)
+        except OSError:
+            return False
+
+    def close(self) -> None:
+        """Let go of it."""
+        if self.input is not None:
+            self.input.close()
+        self._connection.close()
+
+
+async def attach(shim: Path, container: str, outputs: Sequence[int]) -> Attachment:
+    """Listen to a container on copies of two writing ends, which the caller closes.
+
+    Raises `ShimAway`, `NotRunning`.
+    """
+    line = json.dumps({"n": 1, "do": "attach", "container": container}).encode() + b"\n"
+    try:
+        connection = await _send(shim, line, outputs)
+    except OSError as error:
+        raise errors.ShimAway(f"no shim listens on {shim}") from error
+    try:
+        answer, descriptors = await _receive(connection)
+        if "error" in answer:
+            raise NotRunning(answer["error"])
+    except BaseException:
+        connection.close()
+        raise
+    return Attachment(connection, exec_io.Input(descriptors[0]) if descriptors else None)
+
+
+async def _receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
+    """The first answer, which fits into one message, and the descriptors that came with it."""
+    loop = asyncio.get_running_loop()
+    readable = loop.create_future()
+    loop.add_reader(connection, lambda: readable.done() or readable.set_result(None))
+    try:
+        await readable
+    finally:
+        loop.remove_reader(connection)
+    try:
+        flags = socket.MSG_CMSG_CLOEXEC
+        content, descriptors, _, _ = socket.recv_fds(connection, _LINE, 1, flags)
+        answer: dict[str, Any] = json.loads(content.partition(b"\n")[0])
+    except (OSError, ValueError) as error:
+        raise errors.ShimAway from error
+    return answer, descriptors
 
 
 async def run(

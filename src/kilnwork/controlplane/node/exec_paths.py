@@ -92,30 +92,34 @@ class Paths:
             connection = _connect(asked.hijack, agreed, forwards.take)
             self._crew.start("port forward", _forward(forwards, connection))
         else:
-            gathering = execs.Streams(asked.wanted(agreed.version))
+            gathering = execs.Streams(asked.wanted(agreed.version), as_json=agreed.has_status)
             connection = _connect(asked.hijack, agreed, gathering.take)
-            command = exec_link.Command(found.record.id, asked.argv, tty=asked.tty)
-            session = self._command(command, gathering, connection, as_json=agreed.has_status)
-            self._crew.start("exec", session)
+            session = self._command(asked, gathering, connection, container=found.record.id)
+            self._crew.start(asked.what, session)
         return None
 
     async def _command(
         self,
-        command: exec_link.Command,
+        asked: "_Request",
         gathering: execs.Streams,
         connection: streams_io.Connection,
         *,
-        as_json: bool,
+        container: str,
     ) -> None:
+        """exec or attach, to the Status at the end."""
         try:
             opened = await gathering.all(connection)
             if opened is None:
                 return
-            session = execs.Session(connection=connection, streams=opened, tty=command.tty)
-            status = await execs.execute(session, shim=self._shim, command=command)
+            session = execs.Session(connection=connection, streams=opened, tty=asked.tty)
+            if asked.what == "attach":
+                status = await execs.attach(session, shim=self._shim, container=container)
+            else:
+                command = exec_link.Command(container, asked.argv, tty=asked.tty)
+                status = await execs.execute(session, shim=self._shim, command=command)
             if status is not None:
                 error = opened[streams.ERROR]
-                await error.write(exec_statuses.encode(status, as_json=as_json))
+                await error.write(exec_statuses.encode(status, as_json=gathering.as_json))
                 error.finish()
             await connection.close()
         finally:

@@ -12,13 +12,11 @@ Standard library only, as all of the shim.
 """
 
 import contextlib
-import fcntl
 import json
 import os
 import signal
 import socket
 import subprocess
-import termios
 from typing import Any
 
 from kilnwork.controlplane.node import container as containers
@@ -28,8 +26,6 @@ MAX_LINE = 4 * 1024 * 1024
 
 DESCRIPTORS = 3
 _RECEIVE = 64 * 1024
-_TERM = "xterm"
-"""What containerd sets on a terminal for a container that names no TERM."""
 
 
 class Guest:
@@ -40,6 +36,8 @@ class Guest:
         self.connection = connection
         self.pid = 0
         self.hangup = int(signal.SIGHUP)
+        self.settled = False
+        """True once it has asked: whatever else it says, it leaves."""
         self._received = b""
         self._descriptors: list[int] = []
 
@@ -56,7 +54,7 @@ class Guest:
         self._descriptors += descriptors
         self._received += piece
         enough = len(self._received) > MAX_LINE or len(self._descriptors) > DESCRIPTORS
-        return bool(piece) and not enough and not self.pid
+        return bool(piece) and not enough and not self.settled
 
     def take(self) -> tuple[bytes, bytes] | None:
         """The first line once it is there, and what came after it."""
@@ -64,6 +62,7 @@ class Guest:
         if not newline:
             return None
         self._received = b""
+        self.settled = True
         return line, rest
 
     def take_descriptors(self) -> list[int]:
@@ -143,7 +142,7 @@ def _execute(request: dict[str, Any], held: containers.Container, descriptors: l
         raise ValueError("a command is needed")
     env, cwd = held.surroundings()
     if request.get("tty"):
-        env.setdefault("TERM", _TERM)
+        env.setdefault("TERM", containers.TERM)
     child = subprocess.Popen(
         argv,
         stdin=descriptors[0],
@@ -152,13 +151,8 @@ def _execute(request: dict[str, Any], held: containers.Container, descriptors: l
         cwd=cwd,
         env={**env, containers.MARKER: held.record.id},
         start_new_session=True,
-        preexec_fn=_own_terminal if request.get("tty") else None,  # noqa: PLW1509 - one thread
+        preexec_fn=containers.own_terminal if request.get("tty") else None,  # noqa: PLW1509 - one thread
         umask=0o022,
     )
     child.returncode = 0  # the shim waits for all its children; keep Popen from trying
     return child.pid
-
-
-def _own_terminal() -> None:
-    """Make standard input the terminal that controls the new session (tty_ioctl(4))."""
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)

@@ -7,10 +7,10 @@ the shim (`exec_link`); a client that goes away hangs up on it.
 import asyncio
 import json
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Coroutine, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kilnwork.api import meta
 from kilnwork.controlplane.node import (
@@ -30,9 +30,13 @@ _MAX_RESIZE = 1024
 
 
 class Streams:
-    """The streams of one session, by kind, as the client opens them."""
+    """The streams of one session, by kind, as the client opens them.
 
-    def __init__(self, wanted: Collection[str]) -> None:
+    `as_json`: the error stream carries a Status, not a text.
+    """
+
+    def __init__(self, wanted: Collection[str], *, as_json: bool) -> None:
+        self.as_json = as_json
         self._missing = set(wanted)
         self._found: dict[str, streams_io.Stream] = {}
         self._complete = asyncio.Event()
@@ -125,16 +129,41 @@ async def execute(
         finally:
             own.give_away()
         try:
-            return await _carry(session, own=own, process=process)
+            return await _carry(session, own=own, end=_end(process))
         finally:
             await process.close()
     finally:
         own.close()
 
 
+async def attach(session: Session, *, shim: Path, container: str) -> meta.JsonObject | None:
+    """Join a container that runs until it ends; the Status, None if the client left before."""
+    outputs, theirs = {}, []
+    for kind in (streams.STDOUT, streams.STDERR):
+        outputs[kind], end = exec_io.pipe_from()
+        theirs.append(end)
+    try:
+        try:
+            attached = await exec_link.attach(shim, container, theirs)
+        except errors.NodeError as error:
+            return exec_statuses.failed(f"error attaching to container: {error}")
+        finally:
+            for end in theirs:
+                os.close(end)
+        try:
+            own = Ends(outputs, attached.input, (-1, -1, -1))
+            return await _carry(session, own=own, end=_end_attached(attached))
+        finally:
+            attached.close()
+    finally:
+        for output in outputs.values():
+            output.close()
+
+
 async def _carry(
-    session: Session, *, own: Ends, process: exec_link.Process
+    session: Session, *, own: Ends, end: Coroutine[Any, Any, meta.JsonObject]
 ) -> meta.JsonObject | None:
+    """Copy all ways until everything has ended or the client is gone."""
     found, crew = session.streams, coroutines.Crew("exec")
     if own.input is not None and streams.STDIN in found:
         crew.start("stdin", feed(found[streams.STDIN], own.input, last=not session.tty))
@@ -143,7 +172,7 @@ async def _carry(
     outputs = [
         crew.start(kind, drain(output, found.get(kind))) for kind, output in own.outputs.items()
     ]
-    ending = crew.start("end", _end(process))
+    ending = crew.start("end", end)
     finished = crew.start("finished", asyncio.wait([ending, *outputs]))
     gone = crew.start("gone", session.connection.gone.wait())
     try:
@@ -158,6 +187,12 @@ async def _end(process: exec_link.Process) -> meta.JsonObject:
         return exec_statuses.exited(await process.wait())
     except errors.ShimAway:
         return exec_statuses.failed("the end of the command was not seen: its parent has ended")
+
+
+async def _end_attached(attached: exec_link.Attachment) -> meta.JsonObject:
+    if await attached.was_slow():
+        return exec_statuses.failed("error attaching to container: its output was read too slowly")
+    return exec_statuses.success()
 
 
 async def feed(stream: streams_io.Stream, end: exec_io.Input, *, last: bool) -> None:

@@ -170,6 +170,9 @@ class Container(_Struct, frozen=True):
     readiness_probe: Probe | None = None
     liveness_probe: Probe | None = None
     restart_policy: str = ""
+    stdin: bool = False
+    stdin_once: bool = False
+    tty: bool = False
 
     @property
     def sidecar(self) -> bool:

@@ -66,6 +66,9 @@ class Preparer(NamedTuple):
             env=done.env,
             cwd=done.cwd,
             folder=str(known.folder.container(of.name)),
+            stdin=of.stdin,
+            stdin_once=of.stdin_once,
+            tty=of.tty,
         )
 
     async def fill(self, pod: pods.Pod, known: held.Held) -> None:

@@ -5,7 +5,7 @@ site-packages: it stays small and starts in milliseconds), in a session of its o
 folder, which a lock ensures. It serves one node at a time on a Unix socket: a request is one JSON
 object a line, `{"n": 1, "do": "start", …}`, answered by `{"n": 1, …}`; between answers it says
 `{"event": "ended", "container": {…}}`. A connection becomes the node's when it says `hello`; one
-that begins with `exec` is of its own (`exec_shim`), any other is closed.
+that begins with `exec` or `attach` is of its own (`exec_shim`, `attach_shim`), any other is closed.
 
 Without a node for `patience` seconds it ends all containers and leaves. If it is killed itself, the
 next one adopts what it finds by pid and start time (`container.Record`). Containers receive their
@@ -26,8 +26,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from kilnwork.controlplane.node import attach_shim, exec_shim
 from kilnwork.controlplane.node import container as containers
-from kilnwork.controlplane.node import exec_shim
 from kilnwork.kit import clock, processes
 
 PROTOCOL = 2
@@ -56,6 +56,7 @@ class Shim:
         self._selector = selectors.DefaultSelector()
         self._held: dict[str, containers.Container] = {}
         self._execs = exec_shim.Execs()
+        self._attachments = attach_shim.Attachments()
         self._connection: socket.socket | None = None
         self._received = b""
         self._unsent = b""
@@ -135,18 +136,19 @@ class Shim:
         if said is None:
             if not alive:
                 self._execs.left(guest)
+                self._attachments.left(guest)
                 self._part(guest)
             return
         try:
             request = json.loads(said[0])
             do, _ = request["do"], request["n"]
-            held = self._held.get(request["container"]) if do == "exec" else None
+            start = {"exec": self._execs.start, "attach": self._attachments.start}.get(do)
+            held = None if start is None else self._held.get(request["container"])
         except (ValueError, KeyError, TypeError):
-            do = ""
+            do, start, held = "", None, None
         if do == "hello":
             self._take_over(guest, said)
-            return
-        if do != "exec" or not self._execs.start(guest, request, held):
+        elif start is None or not start(guest, request, held):
             self._part(guest)
 
     def _take_over(self, guest: exec_shim.Guest, said: tuple[bytes, bytes]) -> None:
@@ -273,6 +275,8 @@ class Shim:
         held.step(alone=alone)
         if held.ended:
             self._watch_pipes(held)
+            for guest in self._attachments.ended(held):
+                self._part(guest)
             self._save(held)
             self._say({"event": "ended", "container": held.record._asdict()})
 

@@ -1,6 +1,7 @@
 """Exec with real processes: what they inherit, what they return, and when they end."""
 
 import asyncio
+import contextlib
 import functools
 import os
 import signal
@@ -208,18 +209,154 @@ async def test_a_shim_that_dies_leaves_the_end_unknown(bench: Bench) -> None:
     await bench.open()
 
 
+class Attached:
+    """A container with what a client of it hears."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+        self.id = f"{ids.new_uid()}/main/0"
+
+    async def start(self, script: str, **more: bool) -> None:
+        """Run a shell script in a container of its own."""
+        env = {"PATH": os.environ["PATH"]}
+        base = self._bench.base
+        order = container.Order(
+            self.id, ["sh", "-c", script], env, str(base), str(base / "more"), **more
+        )
+        await self._bench.link.start(order)
+
+    async def join(self) -> tuple[exec_link.Attachment, exec_io.Output, exec_io.Output]:
+        """Attach; the attachment and both outputs."""
+        out, out_end = exec_io.pipe_from()
+        err, err_end = exec_io.pipe_from()
+        try:
+            attached = await exec_link.attach(self._bench.socket, self.id, [out_end, err_end])
+        finally:
+            os.close(out_end)
+            os.close(err_end)
+        return attached, out, err
+
+    def log(self) -> list[str]:
+        """What its log says."""
+        text = (self._bench.base / "more" / "0.log").read_text()
+        return [line.split(" ", 3)[3] for line in text.splitlines()]
+
+
+@pytest_asyncio.fixture
+async def other(bench: Bench) -> AsyncIterator[Attached]:
+    made = Attached(bench)
+    yield made
+    await bench.link.stop(made.id, grace_s=0)
+
+
+async def test_all_who_attach_hear_a_container_to_its_end(other: Attached) -> None:
+    await other.start("read go; printf pro; printf mpt; echo; echo err >&2", stdin=True)
+    joined = [await other.join() for _ in range(2)]
+    assert all(attached.input is not None for attached, _, _ in joined)
+    assert joined[1][0].input is not None
+    assert await joined[1][0].input.write(b"go\n")
+    for attached, out, err in joined:
+        assert await all_of(out) == b"prompt\n"
+        assert await all_of(err) == b"err\n"
+        assert not await attached.was_slow()
+        attached.close()
+    assert sorted(other.log()) == ["err", "prompt"]
+
+
+async def test_the_first_who_attaches_ends_an_input_that_is_given_once(other: Attached) -> None:
+    await other.start("cat; echo end", stdin=True, stdin_once=True)
+    attached, out, err = await other.join()
+    second, *outputs = await other.join()
+    assert second.input is None
+    assert attached.input is not None
+    assert await attached.input.write(b"all\n")
+    attached.input.close()
+    assert await all_of(out) == b"all\nend\n"
+    for output in (err, *outputs):
+        output.close()
+    for joined in (attached, second):
+        joined.close()
+
+
+async def test_a_container_without_stdin_gives_none(other: Attached) -> None:
+    await other.start("cat; read go </dev/null; sleep 300")
+    attached, out, err = await other.join()
+    assert attached.input is None
+    attached.close()
+    out.close()
+    err.close()
+
+
+async def test_a_container_with_a_terminal(other: Attached) -> None:
+    await other.start("read go; stty size; echo $TERM; test -t 2 && echo on", stdin=True, tty=True)
+    attached, out, err = await other.join()
+    assert attached.input is not None
+    attached.input.resize(width=99, height=44)
+    assert await attached.input.write(b"go\n")
+    assert (await all_of(out)).split() == [b"go", b"44", b"99", b"xterm", b"on"]
+    assert await all_of(err) == b""
+    attached.close()
+
+
+async def test_who_reads_too_slowly_is_left_behind(bench: Bench, other: Attached) -> None:
+    await other.start("read go; yes | head -c 5000000; echo; exec sleep 300", stdin=True)
+    attached, out, err = await other.join()
+    assert attached.input is not None
+    assert await attached.input.write(b"go\n")
+    assert await asyncio.wait_for(attached.was_slow(), 10)
+    assert 0 < len(await all_of(out)) < 5_000_000
+    err.close()
+    attached.close()
+    quick, *outputs = await other.join()
+    quick.close()
+    for output in outputs:
+        output.close()
+    assert (await bench.run("true"))[0] == 0
+
+
+async def test_who_leaves_is_forgotten(other: Attached) -> None:
+    await other.start("read go; echo one; read go; echo two", stdin=True)
+    first, out, err = await other.join()
+    assert first.input is not None
+    out.close()
+    err.close()
+    await first.input.write(b"go\n")
+    first.close()
+    second, out, err = await other.join()
+    assert second.input is not None
+    await second.input.write(b"go\n")
+    assert (await all_of(out)).endswith(b"two\n")
+    err.close()
+    second.close()
+
+
+async def test_nobody_attaches_to_what_does_not_run(bench: Bench, other: Attached) -> None:
+    with pytest.raises(exec_link.NotRunning):
+        await other.join()
+    await other.start("true")
+    await waiting.wait_until_async(lambda: bench.ended, what="it has ended")
+    with pytest.raises(exec_link.NotRunning):
+        await other.join()
+
+
 async def test_hostile_requests_do_not_hurt(bench: Bench) -> None:
     for line in (b'{"n": 1, "do": "exec"}', b'{"n": 1, "do": "exec", "container": {}}', b"[]"):
         reader, writer = await asyncio.open_unix_connection(str(bench.socket))
         writer.write(line + b"\n")
         await asyncio.wait_for(reader.read(), 5)
-        writer.close()
+        await hang_up(writer)
     reader, writer = await asyncio.open_unix_connection(str(bench.socket))
     request = f'{{"n": 1, "do": "exec", "container": "{bench.id}", "argv": ["true"]}}'
     writer.write(request.encode() + b"\n")
     assert b"needs 3 descriptors" in await reader.read()
-    writer.close()
+    await hang_up(writer)
     assert (await bench.run("true"))[0] == 0
+
+
+async def hang_up(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
 
 
 def running(argument: str) -> list[int]:

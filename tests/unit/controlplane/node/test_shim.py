@@ -1,6 +1,7 @@
 """The shim with real processes: exit codes, signals, output, escapees, and its own death."""
 
 import asyncio
+import contextlib
 import functools
 import os
 import shutil
@@ -329,6 +330,8 @@ async def test_a_connection_that_says_nothing_does_not_take_the_nodes_place(benc
     assert record.exit_code == 7
     for _, writer in strangers:
         writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
 
 
 async def test_a_connection_that_says_hello_takes_the_nodes_place(bench: Bench) -> None:

@@ -1,0 +1,105 @@
+"""The shim's part of attach: live output of a container for callers, and its input for them.
+
+Used by `shim`. The caller (`exec_link.attach`) sends one line with two descriptors, the writing
+ends of pipes for standard output and error. The answer is `{"n": 1, "input": …}`, and with it
+comes, if the container has one, a descriptor of its input (or terminal), to be written to by the
+caller. From then on the container's output is copied to the pipes until it ends or the caller
+leaves.
+
+A caller that reads too slowly is left behind: the container and its log must not wait for it.
+Standard library only.
+"""
+
+import fcntl
+import json
+import os
+import socket
+from typing import Any
+
+from kilnwork.controlplane.node import container as containers
+from kilnwork.controlplane.node import exec_shim, stdio
+
+PIPE = 1024 * 1024
+"""Bytes of output that a caller may be behind: the most that a user may ask for (pipe(7))."""
+
+
+class _Listener:
+    """One caller."""
+
+    def __init__(self, guest: exec_shim.Guest, outputs: list[int]) -> None:
+        self.guest = guest
+        self._outputs = dict(zip(stdio.STREAMS, outputs, strict=True))
+        for output in outputs:
+            os.set_blocking(output, False)
+            try:
+                fcntl.fcntl(output, fcntl.F_SETPIPE_SZ, PIPE)
+            except OSError:
+                continue  # a pipe of 64 KiB then
+
+    def hear(self, stream: str, piece: bytes) -> None:
+        """Copy a piece of output; who cannot take it whole is done."""
+        try:
+            taken = os.write(self._outputs[stream], piece) if self._outputs else len(piece)
+        except BlockingIOError:
+            taken = 0
+        except OSError:
+            taken = -1
+        if taken != len(piece):
+            if taken >= 0:
+                self.guest.say({"event": "slow"})
+            self.close()
+            self.guest.connection.shutdown(socket.SHUT_RDWR)  # wakes the shim, which parts from it
+
+    def close(self) -> None:
+        """No more output."""
+        stdio.close(list(self._outputs.values()))
+        self._outputs.clear()
+
+
+_Pair = tuple[_Listener, containers.Container]
+
+
+class Attachments:
+    """Everybody who listens to a container."""
+
+    def __init__(self) -> None:
+        self._all: list[_Pair] = []
+
+    def start(
+        self, guest: exec_shim.Guest, request: dict[str, Any], held: containers.Container | None
+    ) -> bool:
+        """Let the guest listen; False when there is nothing to listen to."""
+        outputs = guest.take_descriptors()
+        if held is None or held.root is None or len(outputs) != len(stdio.STREAMS):
+            stdio.close(outputs)
+            guest.say({"n": request["n"], "error": "the container is not running"})
+            return False
+        listener = _Listener(guest, outputs)
+        lent = held.lend_input()
+        answer = json.dumps({"n": request["n"], "input": lent is not None}).encode() + b"\n"
+        try:
+            socket.send_fds(guest.connection, [answer], [] if lent is None else [lent])
+        except OSError:
+            listener.close()
+            return False
+        finally:
+            stdio.close([] if lent is None else [lent])
+        held.listeners.append(listener.hear)
+        self._all.append((listener, held))
+        return True
+
+    def left(self, guest: exec_shim.Guest) -> None:
+        """The guest is gone."""
+        for listener, held in self._drop([pair for pair in self._all if pair[0].guest is guest]):
+            held.listeners.remove(listener.hear)
+
+    def ended(self, held: containers.Container) -> list[exec_shim.Guest]:
+        """The container has ended: the guests who have heard all of it."""
+        gone = self._drop([pair for pair in self._all if pair[1] is held])
+        return [listener.guest for listener, _ in gone]
+
+    def _drop(self, pairs: list[_Pair]) -> list[_Pair]:
+        for pair in pairs:
+            pair[0].close()
+            self._all.remove(pair)
+        return pairs

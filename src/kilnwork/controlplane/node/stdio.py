@@ -1,0 +1,103 @@
+"""Standard input, output and error of one container, as the shim holds them.
+
+Output passes through named pipes that the container holds open for reading *and* writing, so that
+it neither gets SIGPIPE nor loses a line while one shim is replaced by the next (but for what a
+shim has read and not yet written in the instant it is killed). A container with `tty` has a
+pseudo-terminal instead, and one with `stdin` a pipe; their other ends are the shim's alone, so
+such containers see the end of their input, or SIGHUP, when the shim is killed. Standard library
+only.
+"""
+
+import contextlib
+import os
+from pathlib import Path
+
+STREAMS = ("stdout", "stderr")
+
+
+class Stdio:
+    """The shim's ends. `folder` gets the named pipes, `NUMBER.stdout` and `NUMBER.stderr`."""
+
+    def __init__(self, folder: Path, number: int) -> None:
+        self._folder = folder
+        self._number = number
+        self.pipes: dict[int, str] = {}
+        """Reading ends of the output with the stream's name; the shim closes them."""
+        self._input = -1
+        self._once = False
+
+    def open(self, *, stdin: bool, once: bool, tty: bool) -> tuple[int, int, int]:
+        """Make everything; the container's three descriptors, for the caller to close (once each).
+
+        Raises OSError, with nothing left open.
+        """
+        self._once = once
+        if tty:
+            return self._open_terminal()
+        ends: list[int] = []
+        try:
+            ends.append(self._open_input() if stdin else os.open(os.devnull, os.O_RDONLY))
+            ends += (self._open_pipe(stream) for stream in STREAMS)
+        except OSError:
+            close(ends)
+            self.close()
+            raise
+        return ends[0], ends[1], ends[2]
+
+    def _open_terminal(self) -> tuple[int, int, int]:
+        ours, theirs = os.openpty()
+        os.set_blocking(ours, False)
+        self.pipes[ours] = STREAMS[0]
+        self._input = os.dup(ours)
+        return theirs, theirs, theirs
+
+    def _open_input(self) -> int:
+        theirs, self._input = os.pipe()
+        return theirs
+
+    def _open_pipe(self, stream: str) -> int:
+        """Make the pipe, keep its reading end; the descriptor that the container gets."""
+        path = self._path(stream)
+        path.unlink(missing_ok=True)
+        os.mkfifo(path, 0o600)
+        self.pipes[os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)] = stream
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+
+    def adopt(self) -> None:
+        """Take over the named pipes that an earlier shim made."""
+        for stream in STREAMS:
+            with contextlib.suppress(OSError):
+                pipe = os.open(self._path(stream), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+                self.pipes[pipe] = stream
+
+    def lend_input(self) -> int | None:
+        """A copy of our end of the input for one writer, to be closed by it; None if there is none.
+
+        With `once` it is the last: when the writer closes it, the container sees the end.
+        """
+        if self._input < 0:
+            return None
+        lent = os.dup(self._input)
+        if self._once:
+            self._close_input()
+        return lent
+
+    def close(self) -> None:
+        """Give back the input and the names of the pipes; their ends are closed at their end."""
+        self._close_input()
+        for stream in STREAMS:
+            self._path(stream).unlink(missing_ok=True)
+
+    def _close_input(self) -> None:
+        if self._input >= 0:
+            os.close(self._input)
+            self._input = -1
+
+    def _path(self, stream: str) -> Path:
+        return self._folder / f"{self._number}.{stream}"
+
+
+def close(descriptors: tuple[int, ...] | list[int]) -> None:
+    """Close each, once."""
+    for descriptor in set(descriptors):
+        os.close(descriptor)
