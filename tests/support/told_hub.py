@@ -77,7 +77,7 @@ class ToldHub:
         """Keep that it was asked."""
         self.closed.append((namespace, cluster))
 
-    async def worker_gone(self, pod_uid: str) -> None:
+    async def worker_gone(self, pod_uid: str, *, why: str = "") -> None:
         """Keep that it was told, and let the worker go."""
         self.gone.append(pod_uid)
         for key, view in list(self.clusters.items()):

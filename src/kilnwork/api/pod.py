@@ -3,7 +3,8 @@
 Used by the controllers, which never write back what went through these structs.
 """
 
-from typing import Any
+import enum
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -39,8 +40,18 @@ class ContainerStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True)
 
     name: str
     ready: bool = False
+    restart_count: int = 0
     state: ContainerState = ContainerState()
     last_state: ContainerState = ContainerState()
+
+
+class PodCondition(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """core/v1 PodCondition."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
 
 
 class PodStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -50,6 +61,8 @@ class PodStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     reason: str = ""
     message: str = ""
     container_statuses: tuple[ContainerStatus, ...] = ()
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
+    conditions: tuple[PodCondition, ...] = ()
 
 
 class PodSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -76,26 +89,79 @@ class Pod(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
         return self.status.phase in {"Succeeded", "Failed"}
 
 
-def trouble(pod: Pod) -> str:
-    """One sentence on what keeps the Pod from running, empty if nothing does."""
+class Kind(enum.Enum):
+    """What sort of trouble a Pod has."""
+
+    UNSCHEDULABLE = enum.auto()
+    NO_IMAGE = enum.auto()
+    FAILING = enum.auto()
+
+
+class Trouble(NamedTuple):
+    """What keeps a Pod from running, `text` in one sentence."""
+
+    kind: Kind
+    text: str
+
+
+_ON_ITS_WAY = frozenset({"", "ContainerCreating", "PodInitializing"})
+"""Reasons of a container that waits and has no trouble."""
+
+_NO_IMAGE = frozenset(
+    {
+        "ErrImagePull",
+        "ImagePullBackOff",
+        "ErrImageNeverPull",
+        "InvalidImageName",
+        "ImageInspectError",
+        "RegistryUnavailable",
+        "SignatureValidationFailed",
+    }
+)
+"""kubernetes pkg/kubelet/images/types.go, and cri-api pkg/errors."""
+
+
+def trouble(pod: Pod) -> Trouble | None:
+    """What is wrong with a Pod that should run, None if nothing is known to be."""
+    name = pod.metadata.name
     if pod.status.phase == "Failed":
-        return f"Pod {pod.metadata.name} failed: {_because(pod.status.reason, pod.status.message)}"
-    for container in pod.status.container_statuses:
-        waiting = container.state.waiting
-        ended = container.state.terminated or container.last_state.terminated
-        if waiting is not None and waiting.reason not in {"", "ContainerCreating"}:
-            text = f"Pod {pod.metadata.name}: {_because(waiting.reason, waiting.message)}"
-            return text + (f"; it last ended with {_ending(ended)}" if ended else "")
-        if container.state.terminated is not None:
-            return f"Pod {pod.metadata.name} ended with {_ending(container.state.terminated)}"
-    return ""
+        why = _because(pod.status.reason, pod.status.message)
+        return Trouble(Kind.FAILING, f"Pod {name} failed: {why}")
+    for condition in pod.status.conditions:
+        if (condition.type, condition.status) == ("PodScheduled", "False"):
+            why = _because(condition.reason, condition.message)
+            return Trouble(Kind.UNSCHEDULABLE, f"Pod {name} has no node: {why}")
+    for container in (*pod.status.init_container_statuses, *pod.status.container_statuses):
+        found = _of_container(name, container)
+        if found is not None:
+            return found
+    return None
+
+
+def _of_container(name: str, container: ContainerStatus) -> Trouble | None:
+    waiting, ended = container.state.waiting, container.state.terminated
+    before = ended or container.last_state.terminated
+    if waiting is not None and waiting.reason not in _ON_ITS_WAY:
+        text = f"Pod {name}: {_because(waiting.reason, waiting.message)}"
+        if waiting.reason in _NO_IMAGE:
+            return Trouble(Kind.NO_IMAGE, text)
+        return Trouble(
+            Kind.FAILING, text + (f"; it last ended with {_end(before)}" if before else "")
+        )
+    if ended is not None and ended.reason != "Completed":
+        return Trouble(Kind.FAILING, f"Pod {name} ended with {_end(ended)}")
+    if before is not None and container.restart_count:
+        times = f"{container.restart_count} times" if container.restart_count > 1 else "once"
+        text = f"Pod {name} was started again {times}; it last ended with {_end(before)}"
+        return Trouble(Kind.FAILING, text)
+    return None
 
 
 def _because(reason: str, message: str) -> str:
     return ": ".join(part for part in (reason, message) if part) or "no reason given"
 
 
-def _ending(ended: Terminated) -> str:
+def _end(ended: Terminated) -> str:
     code = f"signal {ended.signal}" if ended.signal else f"exit code {ended.exit_code}"
     detail = _because(ended.reason, ended.message) if ended.reason or ended.message else ""
     return f"{code} ({detail})" if detail else code

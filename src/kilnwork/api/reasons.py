@@ -171,6 +171,16 @@ class ClusterReason(_Explained):
         "The ServiceAccount that the spec names does not exist, so no worker Pod can be made.",
     )
     POD_REFUSED = "PodRefused", "The API server refuses the worker Pods; the message says why."
+    QUOTA_EXCEEDED = (
+        "QuotaExceeded",
+        "A ResourceQuota of the namespace has no room for more worker Pods.",
+    )
+    NAMESPACE_ENDING = "NamespaceEnding", "Its namespace is being deleted."
+    UNSCHEDULABLE = (
+        "Unschedulable",
+        "No node takes the worker Pods; the message is the scheduler's.",
+    )
+    IMAGE_NOT_PULLED = "ImageNotPulled", "The image of the worker Pods cannot be had."
     POD_NAME_TAKEN = (
         "PodNameTaken",
         "A Pod that belongs to somebody else has the name of a worker Pod.",

@@ -48,8 +48,8 @@ class ClusterHub(Protocol):
         """End all unfinished tasks of a cluster that is gone."""
         ...
 
-    async def worker_gone(self, pod_uid: str) -> None:
-        """Proof that nothing of this Pod runs any more."""
+    async def worker_gone(self, pod_uid: str, *, why: str = "") -> None:
+        """Proof that nothing of this Pod runs any more. `why`: if that is known."""
         ...
 
     def cluster(self, namespace: str, name: str) -> model.ClusterView | None:

@@ -201,7 +201,9 @@ def worker_gone(mem: memory.Memory, item: inputs.WorkerGone, now: inputs.Moment)
         if worker.pod_uid == item.pod_uid:
             if worker.link:
                 mem.send(instructions.CloseLink(worker.link, "gone", "its Pod was deleted"))
-            lose(mem, worker, now, proof=True, message=f"the Pod of worker {worker.name} is gone")
+            message = f"the Pod of worker {worker.name} is gone"
+            message += f": {item.why}" if item.why else ""
+            lose(mem, worker, now, proof=True, message=message)
 
 
 def lose(

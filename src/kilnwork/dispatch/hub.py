@@ -253,9 +253,9 @@ class Hub:
         self._core.tell(inputs.Close())
         await self._core.settled()
 
-    async def worker_gone(self, pod_uid: str) -> None:
-        """The Pod is gone, and so is everything that ran in it."""
-        self._core.tell(inputs.WorkerGone(pod_uid))
+    async def worker_gone(self, pod_uid: str, *, why: str = "") -> None:
+        """The Pod is gone, and so is everything that ran in it. `why`: if that is known."""
+        self._core.tell(inputs.WorkerGone(pod_uid, why))
         await self._core.settled()
 
     async def changes(self, since: int) -> tuple[int, list[model.TaskView]]:

@@ -118,9 +118,10 @@ class LinkClosed(msgspec.Struct, frozen=True):
 
 
 class WorkerGone(msgspec.Struct, frozen=True):
-    """A Pod is gone, and with it everything that ran in it: proof."""
+    """A Pod is gone, and with it everything that ran in it: proof. `why`: if that is known."""
 
     pod_uid: str
+    why: str = ""
 
 
 class Renew(msgspec.Struct, frozen=True):

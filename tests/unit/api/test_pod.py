@@ -16,31 +16,74 @@ def _container(**state: Any) -> dict[str, Any]:
     return {"phase": "Running", "containerStatuses": [{"name": "worker", **state}]}
 
 
+ENDED = {"terminated": {"exitCode": 1, "reason": "Error"}}
+UNSCHEDULED = {
+    "phase": "Pending",
+    "conditions": [
+        {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": "0/3 nodes are available",
+        }
+    ],
+}
+
+
 @pytest.mark.parametrize(
-    ("status", "sentence"),
+    "status",
     [
-        ({}, ""),
-        (_container(state={"running": {"startedAt": "2026-01-01T00:00:00Z"}}), ""),
-        (_container(state={"waiting": {"reason": "ContainerCreating"}}), ""),
+        {},
+        _container(state={"running": {"startedAt": "2026-01-01T00:00:00Z"}}),
+        _container(state={"waiting": {"reason": "ContainerCreating"}}),
+        {"initContainerStatuses": [{"name": "i", "state": {"waiting": {"reason": ""}}}]},
+        _container(state={"terminated": {"exitCode": 0, "reason": "Completed"}}),
+    ],
+)
+def test_pod_on_its_way_has_no_trouble(status: dict[str, Any]) -> None:
+    assert pod.trouble(_pod(status)) is None
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "sentence"),
+    [
         (
             {"phase": "Failed", "reason": "Evicted", "message": "disk is full"},
+            pod.Kind.FAILING,
             "Pod w-0 failed: Evicted: disk is full",
+        ),
+        (
+            UNSCHEDULED,
+            pod.Kind.UNSCHEDULABLE,
+            "Pod w-0 has no node: Unschedulable: 0/3 nodes are available",
+        ),
+        (
+            _container(state={"waiting": {"reason": "ErrImagePull", "message": "no such image"}}),
+            pod.Kind.NO_IMAGE,
+            "Pod w-0: ErrImagePull: no such image",
         ),
         (
             _container(
                 state={"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 2s"}},
-                lastState={"terminated": {"exitCode": 1, "reason": "Error"}},
+                lastState=ENDED,
             ),
+            pod.Kind.FAILING,
             "Pod w-0: CrashLoopBackOff: back-off 2s; it last ended with exit code 1 (Error)",
         ),
         (
+            _container(state={"running": {}}, lastState=ENDED, restartCount=3),
+            pod.Kind.FAILING,
+            "Pod w-0 was started again 3 times; it last ended with exit code 1 (Error)",
+        ),
+        (
             _container(state={"terminated": {"exitCode": 137, "signal": 9}}),
+            pod.Kind.FAILING,
             "Pod w-0 ended with signal 9",
         ),
     ],
 )
-def test_trouble_names_what_is_wrong(status: dict[str, Any], sentence: str) -> None:
-    assert pod.trouble(_pod(status)) == sentence
+def test_trouble_names_what_is_wrong(status: dict[str, Any], kind: pod.Kind, sentence: str) -> None:
+    assert pod.trouble(_pod(status)) == (kind, sentence)
 
 
 def test_pod_that_ended_is_over() -> None:

@@ -70,7 +70,13 @@ async def _taken(
 
 
 def _refused(error: errors.ApiError) -> reasons.ClusterReason:
-    """Kubernetes' ServiceAccount admission answers 403 and names the account in the text only."""
+    """Admission of ServiceAccounts and quotas answers 403 and says what it is in the text only
+    (kubernetes plugin/pkg/admission/serviceaccount, staging/src/k8s.io/apiserver/pkg/admission/
+    plugin/resourcequota/controller.go)."""
     if isinstance(error, errors.Forbidden) and "serviceaccount" in error.message:
         return Reason.SERVICE_ACCOUNT_MISSING
+    if isinstance(error, errors.Forbidden) and "exceeded quota" in error.message:
+        return Reason.QUOTA_EXCEEDED
+    if any(c.get("reason") == "NamespaceTerminating" for c in error.details.get("causes") or ()):
+        return Reason.NAMESPACE_ENDING
     return Reason.POD_REFUSED

@@ -10,8 +10,13 @@ from kilnwork.api import meta, pod, resource, task_cluster
 from kilnwork.controllers import worker_pods
 from kilnwork.controllers.task_cluster import status
 from kilnwork.dispatch import model
+from kilnwork.kit import clock
 
 _GONE_GRACE_S = 0
+
+YOUNG_S = 5.0
+"""A Pod that failed so soon was never accepted by its node (OutOfcpu, NodeAffinity): the next one
+would fare alike, so it stays for so long, for people to see and for the node to change."""
 
 
 class Removal(msgspec.Struct, frozen=True):
@@ -20,6 +25,13 @@ class Removal(msgspec.Struct, frozen=True):
     name: str
     uid: str
     grace_s: int | None
+    why: str
+
+
+class Gone(msgspec.Struct, frozen=True):
+    """A worker's Pod has ended; `why` in one sentence, "" when nothing was wrong."""
+
+    pod_uid: str
     why: str
 
 
@@ -56,7 +68,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     remove: tuple[Removal, ...] = ()
     create: tuple[meta.JsonObject, ...] = ()
     missing: tuple[model.WorkerView, ...] = ()
-    gone: tuple[str, ...] = ()
+    gone: tuple[Gone, ...] = ()
+    again_s: float | None = None
     status: task_cluster.TaskClusterStatus | None = None
 
 
@@ -73,7 +86,7 @@ def decide(facts: Facts, settings: worker_pods.Settings) -> Plan:
         refusal=facts.refusal,
         now=facts.now,
     )
-    base = Plan(status=told, missing=_missing(facts), gone=_gone(facts))
+    base = Plan(status=told, missing=_missing(facts), gone=_gone(facts), again_s=_again_s(facts))
     if not facts.secret_uid:
         return msgspec.structs.replace(base, make_secret=True)
     ca = worker_pods.ca_data(settings.ca)
@@ -95,7 +108,7 @@ def account(cluster: task_cluster.TaskCluster) -> str:
 
 def _remove(facts: Facts, wanted: frozenset[str], digest: str) -> tuple[Removal, ...]:
     standing = [p for p in facts.pods if not p.terminating]
-    found = [r for p in standing if (r := _useless(p, wanted)) is not None]
+    found = [r for p in standing if (r := _useless(facts, p, wanted)) is not None]
     if len(standing) < len(facts.pods) or found or not facts.account_exists:
         return tuple(found)  # one change at a time: outdated Pods are replaced when the rest stands
     busy = {w.pod_uid for w in (facts.view.workers if facts.view else ()) if w.busy}
@@ -108,12 +121,23 @@ def _remove(facts: Facts, wanted: frozenset[str], digest: str) -> tuple[Removal,
     return tuple(_removal(p, "it was made from an older template") for p in outdated[:1])
 
 
-def _useless(seen: pod.Pod, wanted: frozenset[str]) -> Removal | None:
+def _useless(facts: Facts, seen: pod.Pod, wanted: frozenset[str]) -> Removal | None:
     if seen.metadata.name not in wanted:
         return _removal(seen, "the TaskCluster asks for fewer workers")
-    if seen.over:
+    if seen.over and _age_s(facts, seen) >= YOUNG_S:
         return _removal(seen, "it has ended", grace_s=_GONE_GRACE_S)
     return None
+
+
+def _age_s(facts: Facts, seen: pod.Pod) -> float:
+    created = seen.metadata.creation_timestamp
+    return facts.now - clock.parse_rfc3339(created) if created else YOUNG_S
+
+
+def _again_s(facts: Facts) -> float | None:
+    """When a Pod that has ended is old enough to be replaced."""
+    ages = [_age_s(facts, p) for p in facts.pods if p.over and not p.terminating]
+    return min((YOUNG_S - age for age in ages if age < YOUNG_S), default=None)
 
 
 def _removal(seen: pod.Pod, why: str, *, grace_s: int | None = None) -> Removal:
@@ -126,11 +150,12 @@ def _missing(facts: Facts) -> tuple[model.WorkerView, ...]:
     return tuple(w for w in workers if w.pod_uid not in known)
 
 
-def _gone(facts: Facts) -> tuple[str, ...]:
-    """Pod uids of workers that cannot run any more, though their Pods are still there."""
-    over = {p.metadata.uid for p in facts.pods if p.over}
+def _gone(facts: Facts) -> tuple[Gone, ...]:
+    """Workers that cannot run any more, though their Pods are still there."""
+    over = {p.metadata.uid: pod.trouble(p) for p in facts.pods if p.over}
     workers = facts.view.workers if facts.view else ()
-    return tuple(w.pod_uid for w in workers if w.pod_uid in over)
+    found = ((w.pod_uid, over[w.pod_uid]) for w in workers if w.pod_uid in over)
+    return tuple(Gone(uid, trouble.text if trouble else "") for uid, trouble in found)
 
 
 def wakes_on(cluster: task_cluster.TaskCluster) -> tuple[str, str, str]:

@@ -91,8 +91,10 @@ class Reconciler:
         hub = self._dispatcher()
         if decided.close:
             await hub.close_cluster(*key)
-        for uid in decided.gone:
-            await hub.worker_gone(uid)
+        for gone in decided.gone:
+            if gone.why and facts.cluster is not None:
+                self._say(facts.cluster, "WorkerEnded", gone.why)
+            await hub.worker_gone(gone.pod_uid, why=gone.why)
         for worker in decided.missing:
             await self._give_up(key, worker)
         if facts.cluster is None or decided.status is None:
@@ -105,7 +107,7 @@ class Reconciler:
             self._refused(key, facts.cluster, refusal)
             decided = plan.decide(self._facts(key), self._settings)
         told = None if decided.status is None else await self._tell(key, facts, decided.status)
-        return min((w for w in (wait_s, told) if w is not None), default=None)
+        return min((w for w in (wait_s, told, decided.again_s) if w is not None), default=None)
 
     # Reading
 
@@ -187,8 +189,11 @@ class Reconciler:
             self._refusals.pop(key, None)
             return
         self._refusals[key] = refusal
+        self._say(cluster, str(refusal.reason), refusal.message)
+
+    def _say(self, cluster: task_cluster.TaskCluster, reason: str, message: str) -> None:
         about = events.reference(resource.TASK_CLUSTERS, cluster)
-        self._emit(about, "Warning", str(refusal.reason), refusal.message)
+        self._emit(about, "Warning", reason, message)
 
     async def _tell(
         self, key: Key, facts: plan.Facts, wanted: task_cluster.TaskClusterStatus

@@ -38,7 +38,7 @@ def make(
     ready = sum(1 for w in view.workers if w.ready) if view else 0
     wanted = cluster.spec.replicas
     why = _obstacle(cluster, account_exists=account_exists, refusal=refusal)
-    why = why or _progress(cluster, pods, ready)
+    why = why or _progress(cluster, pods, view)
     conditions = (
         _condition(cluster, "Available", ready > 0, why),
         _condition(cluster, "Ready", ready >= wanted > 0, why),
@@ -70,13 +70,23 @@ def _obstacle(
     return refusal
 
 
-def _progress(cluster: task_cluster.TaskCluster, pods: tuple[pod.Pod, ...], ready: int) -> Refusal:
-    wanted = cluster.spec.replicas
-    if ready >= wanted:
+_TROUBLES = {
+    pod.Kind.NO_IMAGE: Reason.IMAGE_NOT_PULLED,
+    pod.Kind.UNSCHEDULABLE: Reason.UNSCHEDULABLE,
+    pod.Kind.FAILING: Reason.WORKERS_FAILING,
+}
+
+
+def _progress(
+    cluster: task_cluster.TaskCluster, pods: tuple[pod.Pod, ...], view: model.ClusterView | None
+) -> Refusal:
+    connected = {w.pod_uid for w in view.workers if w.ready} if view else set()
+    ready = len(connected)
+    if ready >= cluster.spec.replicas:
         return Refusal(Reason.WORKERS_READY, "all workers are connected")
-    troubles = [text for p in pods if not p.terminating and (text := pod.trouble(p))]
-    if troubles:
-        return Refusal(Reason.WORKERS_FAILING, troubles[0])
+    waited_for = (p for p in pods if not p.terminating and p.metadata.uid not in connected)
+    for trouble in filter(None, map(pod.trouble, waited_for)):
+        return Refusal(_TROUBLES[trouble.kind], trouble.text)
     if ready:
         return Refusal(Reason.WORKERS_STARTING, "not all workers are connected yet")
     return Refusal(Reason.NO_WORKERS_READY, "no worker is connected yet")

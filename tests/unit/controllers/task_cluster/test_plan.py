@@ -8,6 +8,7 @@ from kilnwork.api import meta, pod, reasons, task_cluster
 from kilnwork.controllers import worker_pods
 from kilnwork.controllers.task_cluster import plan, status
 from kilnwork.dispatch import model
+from kilnwork.kit import clock
 
 SETTINGS = worker_pods.Settings(
     channel="unix:/c.sock", worker_command=("worker",), worker_image="w:1"
@@ -92,8 +93,21 @@ def test_pod_that_ended_is_deleted_at_once_and_its_worker_given_up() -> None:
     view = _view(_worker("c-0", busy=1, ready=False))
     decided = _decide(_cluster(), pods=(_pod("c-0", phase="Failed"),), view=view)
     assert [(r.name, r.grace_s) for r in decided.remove] == [("c-0", 0)]
-    assert decided.gone == ("uid-c-0",)
+    assert decided.gone == (plan.Gone("uid-c-0", "Pod c-0 failed: no reason given"),)
     assert decided.create == ()
+
+
+def test_pod_that_its_node_never_took_stays_for_a_moment() -> None:
+    """Else Pods would be made and deleted as fast as the node refuses them."""
+    failed = _pod("c-0", phase="Failed")
+    created = clock.rfc3339(NOW - 2)
+    young = msgspec.structs.replace(
+        failed, metadata=msgspec.structs.replace(failed.metadata, creation_timestamp=created)
+    )
+    decided = _decide(_cluster(), pods=(young,))
+    assert (decided.remove, decided.again_s) == ((), plan.YOUNG_S - 2)
+    later = _decide(_cluster(), pods=(young,), now=NOW + 3)
+    assert _removed(later) == ["c-0"]
 
 
 def test_terminating_pod_keeps_its_name_until_it_is_gone() -> None:

@@ -1,5 +1,6 @@
 """What a TaskCluster's status says, and when it is written."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -13,14 +14,27 @@ NOW = 1_700_000_000.0
 
 
 def _make(
-    *, replicas: int = 1, ready: int = 0, phase: str = "Pending", **known: Any
+    *,
+    replicas: int = 1,
+    ready: int = 0,
+    phase: str = "Pending",
+    containers: Sequence[dict[str, Any]] = (),
+    **known: Any,
 ) -> task_cluster.TaskClusterStatus:
     cluster = task_cluster.TaskCluster(
         metadata=meta.ObjectMeta(name="c", namespace="ns", generation=1),
         spec=task_cluster.TaskClusterSpec(replicas=replicas),
         **known,
     )
-    pods = (pod.Pod(metadata=meta.ObjectMeta(name="c-0"), status=pod.PodStatus(phase=phase)),)
+    pods = (
+        pod.Pod(
+            metadata=meta.ObjectMeta(name="c-0", uid="u0"),
+            status=pod.PodStatus(
+                phase=phase,
+                container_statuses=msgspec.convert(containers, tuple[pod.ContainerStatus, ...]),
+            ),
+        ),
+    )
     workers = tuple(
         model.WorkerView(name=f"c-{n}", pod_uid=f"u{n}", node="n", slots=2, busy=0, ready=True)
         for n in range(ready)
@@ -53,6 +67,27 @@ def test_failing_pod_is_named() -> None:
     told = _make(phase="Failed")
     assert _said(told)["Available"] == ("False", "WorkersFailing")
     assert "c-0" in told.conditions[0].message
+
+
+@pytest.mark.parametrize(
+    ("state", "reason"),
+    [
+        ({"waiting": {"reason": "ErrImagePull"}}, "ImageNotPulled"),
+        ({"waiting": {"reason": "CrashLoopBackOff"}}, "WorkersFailing"),
+        ({"waiting": {"reason": "ContainerCreating"}}, "NoWorkersReady"),
+    ],
+)
+def test_what_the_pods_wait_for_is_the_reason(state: dict[str, Any], reason: str) -> None:
+    told = _make(containers=[{"name": "worker", "state": state}])
+    assert _said(told)["Available"] == ("False", reason)
+
+
+def test_trouble_of_a_worker_that_is_connected_is_over() -> None:
+    ended = {"terminated": {"exitCode": 1}}
+    crashed = [{"name": "worker", "restartCount": 1, "state": {"running": {}}, "lastState": ended}]
+    assert _said(_make(containers=crashed))["Available"] == ("False", "WorkersFailing")
+    connected = _said(_make(replicas=2, ready=1, containers=crashed))
+    assert connected["Ready"] == ("False", "WorkersStarting")
 
 
 def test_same_facts_give_the_same_status() -> None:
