@@ -1,5 +1,6 @@
 """exec, attach and port-forward through the API server, by kubectl and both of its transports."""
 
+import json
 import os
 import socket
 from concurrent import futures
@@ -173,9 +174,7 @@ def test_a_port_where_nobody_listens(tool: kube_execs.Kubectl, pod: str) -> None
         assert "connection refused" in said
 
 
-def test_attach_shows_what_comes_and_ends_with_the_container(
-    tool: kube_execs.Kubectl, pods: kube_execs.Pods
-) -> None:
+def test_attach_shows_what_comes(tool: kube_execs.Kubectl, pods: kube_execs.Pods) -> None:
     script = "import time, sys\nfor n in range(600): print(n, flush=True); time.sleep(0.05)"
     pods.make("talker", "python3", "-c", script)
     with tool.start("attach", "talker") as process:
@@ -183,3 +182,36 @@ def test_attach_shows_what_comes_and_ends_with_the_container(
         seen = [int(process.stdout.readline()) for _ in range(5)]
         assert seen == list(range(seen[0], seen[0] + 5))
         process.kill()
+
+
+def test_attach_gives_the_container_its_input_once(
+    tool: kube_execs.Kubectl, pods: kube_execs.Pods
+) -> None:
+    """What `kubectl run -i` does; the end of the input ends the container, and that the attach."""
+    pods.make("taker", "cat", stdin=True, stdinOnce=True)
+    done = tool.run("attach", "-i", "taker", stdin=b"some words\n")
+    assert done.returncode == 0, done.stderr
+    assert b"some words\n" in done.stdout
+
+
+def test_attach_to_a_terminal(tool: kube_execs.Kubectl, pods: kube_execs.Pods) -> None:
+    script = "import os\nwhile True: print('got', input('> '), os.isatty(0), flush=True)"
+    pods.make("shell", "python3", "-c", script, stdin=True, tty=True)
+    with tool.terminal("attach", "-it", "shell", width=80, height=24) as terminal:
+        terminal.type(b"one\r")
+        terminal.until(b"got one True\r\n")
+        terminal.type(b"two\r")
+        terminal.until(b"got two True\r\n")
+
+
+def test_a_program_is_run_attached_and_removed(
+    tool: kube_execs.Kubectl, place: kube_execs.Place
+) -> None:
+    """`kubectl run -i --rm`: creates, waits, attaches, takes the exit code from the status."""
+    name = kube_servers.fresh_name("run")
+    made = place.pod(name, "sh", "-c", "cat; echo done; exit 5", stdin=True, stdinOnce=True)
+    overrides = json.dumps({"apiVersion": "v1", "spec": made["spec"]})
+    argv = ["run", name, "-i", "--rm", "--restart=Never", f"--image={place.image}"]
+    done = tool.run(*argv, f"--overrides={overrides}", stdin=b"words\n")
+    assert done.returncode == 5, done
+    assert b"words\ndone\n" in done.stdout
