@@ -1,8 +1,9 @@
 """Keeps a cache like the server: one list, then a watch that goes on where it stopped.
 
 Used by the manager and the local node. It tells its subscribers what changed and decides nothing. A
-lost connection is taken up again at the last resourceVersion; when the server no longer has the
-changes since then (410), it lists anew and tells only what differs. It never ends by itself.
+lost connection is taken up again at the last resourceVersion; when the server cannot go on from
+there (410, and what else `PASSING` leaves), it lists anew and tells only what differs. It never
+ends by itself.
 """
 
 import asyncio
@@ -26,8 +27,10 @@ OnChange = Callable[[objects.Key, T | None, T | None], None]
 usually it adds a key to a queue.
 """
 
-BACKOFF = backoff.Backoff(base_s=0.1, max_s=10.0, jitter=0.2)
+BACKOFF = backoff.Backoff(base_s=0.1, max_s=5.0, jitter=0.2)
 """Short at first, since a restarting server is soon back; then gentle with a dead one."""
+PASSING = (0, 401, 403, 429, 503)
+"""Statuses that say nothing of the place where a watch stopped; 0: the server was not reached."""
 STEADY_S = 5.0
 """A watch that lasted so long was a good one, though nothing happened in it."""
 
@@ -101,6 +104,8 @@ class Reflector(Generic[T]):
             self._version = None
             return error
         except errors.KubeError as error:
+            if _lists_anew(error):
+                self._version = None
             self.problem = str(error)
             log.warning(
                 "cannot follow resource",
@@ -184,3 +189,12 @@ class Reflector(Generic[T]):
                 log.exception(
                     "subscriber failed", extra={"resource": self.resource.qualified, "key": key}
                 )
+
+
+def _lists_anew(error: errors.KubeError) -> bool:
+    """As client-go: what the server cannot continue, a list can.
+
+    Such is the 500 "etcd event received with PrevKv=nil", for ever the answer to a watch from right
+    before a change whose predecessor was compacted away.
+    """
+    return isinstance(error, errors.ApiError) and error.status not in PASSING

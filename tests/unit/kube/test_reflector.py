@@ -119,6 +119,21 @@ async def test_too_old_a_watch_lists_anew_and_tells_only_what_differs(
     assert server.lists == 2
 
 
+async def test_too_old_a_watch_lists_anew_at_once_however_long_the_server_was_away(
+    follower: Follower, server: scripted_objects.Objects
+) -> None:
+    server.refuse = aiohttp.web.Response(status=503)
+    server.cut_watches()
+    server.delete("a")
+    server.compact()
+    await waiting.wait_until_async(lambda: follower.reflector.problem, what="a problem")
+    await asyncio.sleep(0.05)  # some failures more
+    follower.reflector.backoff = backoff.Backoff(base_s=0.001, max_s=60, factor=1e9)
+    server.refuse = None
+    await follower.like_server()
+    assert server.lists == 2
+
+
 async def test_error_item_410_lists_anew(
     follower: Follower, server: scripted_objects.Objects
 ) -> None:
@@ -126,6 +141,29 @@ async def test_error_item_410_lists_anew(
     await waiting.wait_until_async(lambda: server.lists == 2, what="second list")
     await follower.like_server()
     assert len(follower.told) == 3
+
+
+async def test_a_watch_that_the_server_cannot_continue_lists_anew(
+    follower: Follower, server: scripted_objects.Objects
+) -> None:
+    """A real server says 500 when etcd was compacted right before the next change."""
+    server.send_error(500, "InternalError")
+    await waiting.wait_until_async(lambda: server.lists == 2, what="second list")
+    await follower.like_server()
+    assert follower.reflector.problem == ""
+
+
+@pytest.mark.parametrize("status", [401, 403, 429, 503])
+async def test_a_watch_that_may_not_begin_now_is_resumed(
+    follower: Follower, server: scripted_objects.Objects, status: int
+) -> None:
+    server.refuse = aiohttp.web.Response(status=status)
+    server.cut_watches()
+    server.put("a", f=1)
+    await waiting.wait_until_async(lambda: follower.reflector.problem, what="a problem")
+    server.refuse = None
+    await follower.like_server()
+    assert server.lists == 1
 
 
 async def test_bookmarks_move_the_place_to_resume(
