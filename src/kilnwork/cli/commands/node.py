@@ -91,6 +91,7 @@ class Taint(click.ParamType):  # type: ignore[type-arg]  # generic only since cl
 )
 @click.option("-v", "--verbose", count=True, help="Log more; twice for debugging.")
 @click.option("--log-json", is_flag=True, help="Log one JSON object a line.")
+@options.target
 def command(  # noqa: PLR0913 - one for each option
     *,
     name: str | None,

@@ -35,6 +35,11 @@ LABEL_LOCAL = "kilnwork.dev/local"
 REMOVE = "kilnwork.dev/remove"
 """Annotation of a Node: whoever runs it ends its Pods, deletes it and leaves."""
 
+DRAINED = "drained"
+"""Its value when all has ended, but who runs the node may not delete it: a node's own certificate
+may not (NodeRestriction).
+"""
+
 _WELL = (
     ("MemoryPressure", "False", "KubeletHasSufficientMemory", "memory is not watched"),
     ("DiskPressure", "False", "KubeletHasNoDiskPressure", "disks are not watched"),
@@ -159,10 +164,15 @@ class Registration:
         await self._patch_status({"conditions": [*others, away]})
 
     async def remove(self) -> None:
-        """Delete Lease and Node; both may be gone already."""
-        for kind, namespace in ((resource.LEASES, LEASE_NAMESPACE), (resource.NODES, None)):
-            with contextlib.suppress(errors.NotFound):
-                await self._client.delete(kind, self._name, namespace)
+        """Delete the Node, and the Lease with it; or say that somebody else should."""
+        try:
+            await delete(self._client, self._name)
+        except errors.Forbidden as error:
+            facts = {"node": self._name, "error": str(error)}
+            log.warning("the node is drained, but not deleted", extra=facts)
+            patch = {"metadata": {"annotations": {REMOVE: DRAINED}}}
+            await self._client.merge_patch(resource.NODES, self._name, patch)
+            await self.leave()
 
     async def _write_status(self, node: meta.JsonObject) -> None:
         ready = self._condition("Ready", "True", "KubeletReady", "the node runs Pods as processes")
@@ -226,6 +236,13 @@ class Registration:
             "spec": spec,
         }
         await self._client.create(resource.LEASES, lease, LEASE_NAMESPACE)
+
+
+async def delete(kube: client.Client, name: str) -> None:
+    """Delete Node and Lease; both may be gone already."""
+    for kind, namespace in ((resource.NODES, None), (resource.LEASES, LEASE_NAMESPACE)):
+        with contextlib.suppress(errors.NotFound):
+            await kube.delete(kind, name, namespace)
 
 
 def _conditions(node: meta.JsonObject) -> list[dict[str, Any]]:

@@ -27,14 +27,15 @@ async def remove(
 ) -> None:
     """Return when the Node is gone. Raises KilnError."""
     async with client.Client(kube, user_agent="kiln-node", time=time) as asked:
-        mark: meta.JsonObject = {"metadata": {"annotations": {registration.REMOVE: "true"}}}
-        mark["spec"] = {"unschedulable": True}
-        try:
-            await asked.merge_patch(resource.NODES, settings.name, mark)
-        except kube_errors.NotFound as error:
+        mark = await _mark(asked, settings.name)
+        if mark is None:
             raise errors.ConfigurationError(
                 f"there is no node {settings.name}: name it by --name as it was started"
-            ) from error
+            )
+        if mark != registration.DRAINED:
+            patch: meta.JsonObject = {"metadata": {"annotations": {registration.REMOVE: "true"}}}
+            patch["spec"] = {"unschedulable": True}
+            await asked.merge_patch(resource.NODES, settings.name, patch)
         gone = await _wait(asked, settings.name, say=say, time=time)
     if not gone:
         node = virtual.VirtualNode(kube, settings, time=time)
@@ -48,7 +49,10 @@ async def remove(
 async def _wait(asked: client.Client, name: str, *, say: virtual.Say, time: clock.Clock) -> bool:
     """True once the Node is gone, False when nobody runs it."""
     last, since = "", time.monotonic()
-    while await _is_there(asked, name):
+    while (mark := await _mark(asked, name)) is not None:
+        if mark == registration.DRAINED:
+            await registration.delete(asked, name)
+            return True
         renewed = await _renewed(asked, name)
         if renewed != last:
             last, since = renewed, time.monotonic()
@@ -59,12 +63,13 @@ async def _wait(asked: client.Client, name: str, *, say: virtual.Say, time: cloc
     return True
 
 
-async def _is_there(kube: client.Client, name: str) -> bool:
+async def _mark(kube: client.Client, name: str) -> str | None:
+    """How far its removal is, empty if nobody has asked; None when the Node is gone."""
     try:
-        await kube.get(resource.NODES, name)
+        node = await kube.get(resource.NODES, name)
     except kube_errors.NotFound:
-        return False
-    return True
+        return None
+    return str((node["metadata"].get("annotations") or {}).get(registration.REMOVE) or "")
 
 
 async def _renewed(kube: client.Client, name: str) -> str:

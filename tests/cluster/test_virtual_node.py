@@ -1,0 +1,464 @@
+"""`kiln node` on the real control plane: Pods, logs, who may ask, restarts, faults, removal."""
+
+import ssl
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kilnwork.kit import processes
+from support import kube_cluster, kube_servers, waiting
+
+PROVIDER = "virtual-kubelet.io/provider"
+WAITS = "trap 'exit 0' TERM; echo up; while :; do sleep 0.1; done"
+
+
+class Pods:
+    """Pods of one namespace on one virtual node."""
+
+    def __init__(self, kube: kube_cluster.Kube, namespace: str, node: str) -> None:
+        self.kube = kube
+        self.namespace = namespace
+        self.node = node
+
+    def path(self, name: str = "p") -> str:
+        return f"/api/v1/namespaces/{self.namespace}/pods/{name}"
+
+    def create(self, *containers: dict[str, Any], name: str = "p", **spec: Any) -> str:
+        """Create a Pod that tolerates the node's taint; its uid."""
+        spec = {
+            "restartPolicy": "Never",
+            "tolerations": [{"key": PROVIDER, "operator": "Exists"}],
+            "nodeSelector": {"kubernetes.io/hostname": self.node},
+            "terminationGracePeriodSeconds": 2,
+            "containers": [{"image": "label", **c} for c in containers],
+            **spec,
+        }
+        pod = {"metadata": {"name": name}, "spec": spec}
+        made = self.kube.http.post(f"/api/v1/namespaces/{self.namespace}/pods", pod).ok()
+        return str(made["metadata"]["uid"])
+
+    def get(self, name: str = "p") -> dict[str, Any]:
+        found: dict[str, Any] = self.kube.http.get(self.path(name)).ok()
+        return found
+
+    def until(self, *phases: str, name: str = "p", timeout_s: float = 20.0) -> dict[str, Any]:
+        waiting.wait_until(
+            lambda: self.get(name)["status"].get("phase") in phases,
+            what=f"{name} is {phases}",
+            timeout_s=timeout_s,
+        )
+        return self.get(name)
+
+    def gone(self, name: str = "p") -> bool:
+        return self.kube.http.get(self.path(name)).status == 404
+
+    def until_gone(self, name: str = "p", *, timeout_s: float = 20.0) -> None:
+        waiting.wait_until(lambda: self.gone(name), what=f"{name} is gone", timeout_s=timeout_s)
+
+    def logs(self, name: str = "p", *more: str) -> str:
+        return self.kube.kubectl("logs", name, f"--namespace={self.namespace}", *more)
+
+
+def shell(script: str, name: str = "main", **more: Any) -> dict[str, Any]:
+    return {"name": name, "command": ["sh", "-c", script], **more}
+
+
+def runs(uid: str, name: str = "main") -> list[int]:
+    """Processes of a container, whichever start of it."""
+    return [
+        pid
+        for number in range(5)
+        for pid in processes.marked(f"KILN_CONTAINER_ID={uid}/{name}/{number}")
+    ]
+
+
+@pytest.fixture
+def pods(
+    kube: kube_cluster.Kube, namespace: str, virtual_node: kube_cluster.VirtualNode
+) -> Iterator[Pods]:
+    made = Pods(kube, namespace, virtual_node.name)
+    yield made
+    kube.kubectl("delete", "pods", "--all", f"--namespace={namespace}", "--wait=false")
+
+
+def test_the_node_is_tainted_labelled_and_holds_its_lease(
+    kube: kube_cluster.Kube, virtual_node: kube_cluster.VirtualNode
+) -> None:
+    node = kube.get("node", virtual_node.name)
+    own = [t for t in node["spec"]["taints"] if t["key"] == PROVIDER]
+    assert own == [{"key": PROVIDER, "value": "kilnwork", "effect": "NoSchedule"}]
+    assert node["metadata"]["labels"]["kilnwork.dev/local"] == "true"
+    lease = kube.get("lease", virtual_node.name, "--namespace=kube-node-lease")
+    assert lease["metadata"]["ownerReferences"][0]["uid"] == node["metadata"]["uid"]
+
+
+def test_a_pod_runs_with_its_account_and_its_log_is_read_through_the_api_server(
+    pods: Pods,
+) -> None:
+    script = """
+        cd "$CONTAINER_SANDBOX_MOUNT_POINT/var/run/secrets/kubernetes.io/serviceaccount"
+        cat namespace; echo; head -1 ca.crt; cut -c1-3 token
+        echo $KUBERNETES_SERVICE_PORT
+    """
+    pods.create(shell(script))
+    found = pods.until("Succeeded", "Failed")
+    port = pods.kube.server.rpartition(":")[2]
+    expected = [pods.namespace, "-----BEGIN CERTIFICATE-----", "eyJ", port]
+    assert pods.logs().splitlines() == expected
+    status = found["status"]
+    assert status["phase"] == "Succeeded"
+    assert status["qosClass"] == "BestEffort"
+    assert status["hostIPs"] == [{"ip": status["hostIP"]}]
+    conditions = {c["type"]: c["status"] for c in status["conditions"]}
+    assert conditions["PodScheduled"] == "True"
+    assert conditions["Ready"] == "False"
+
+
+def test_a_pod_without_toleration_is_not_scheduled_there(pods: Pods) -> None:
+    pods.create(shell("true"), tolerations=[])
+
+    def refused() -> bool:
+        conditions = pods.get()["status"].get("conditions") or ()
+        return any("untolerated taint" in c.get("message", "") for c in conditions)
+
+    waiting.wait_until(refused, what="the scheduler refuses it")
+
+
+def test_several_containers_in_order_with_a_sidecar(pods: Pods) -> None:
+    volumes = [{"name": "v", "emptyDir": {}}]
+    mount = {"volumeMounts": [{"name": "v", "mountPath": "/v"}]}
+    at = 'cd "$CONTAINER_SANDBOX_MOUNT_POINT/v"'
+    init = [
+        {"image": "x", **shell(f"{at}; echo init >> f", "first", **mount)},
+        {"image": "x", **shell(WAITS, "side", restartPolicy="Always")},
+    ]
+    main = [shell(f"{at}; cat f", "a", **mount), shell("exit 0", "b")]
+    pods.create(*main, volumes=volumes, initContainers=init)
+    found = pods.until("Succeeded", "Failed")
+    assert found["status"]["phase"] == "Succeeded"
+    assert pods.logs("p", "-c", "a") == "init\n"
+    assert len(found["status"]["initContainerStatuses"]) == 2
+
+
+def test_readiness_makes_an_endpoint_of_a_service(pods: Pods, tmp_path: Path) -> None:
+    if pods.kube.address.startswith("127."):
+        pytest.skip("endpoints on loopback are refused: run it in the sandbox of hack/kube")
+    ok = tmp_path / "ok"
+    probe = {"exec": {"command": ["test", "-e", str(ok)]}, "periodSeconds": 1}
+    service = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "s"},
+        "spec": {"selector": {"app": "p"}, "ports": [{"port": 80}]},
+    }
+    pods.kube.apply(service, namespace=pods.namespace)
+    pods.create(shell(WAITS, readinessProbe=probe))
+    pods.kube.kubectl("label", "pod", "p", "app=p", f"--namespace={pods.namespace}")
+    pods.until("Running")
+
+    def endpoints() -> list[bool]:
+        query = {"labelSelector": "kubernetes.io/service-name=s"}
+        path = f"/apis/discovery.k8s.io/v1/namespaces/{pods.namespace}/endpointslices"
+        found = pods.kube.http.get(path, **query).ok()["items"]
+        return [e["conditions"]["ready"] for s in found for e in s.get("endpoints") or ()]
+
+    waiting.wait_until(lambda: endpoints() == [False], what="it is no endpoint yet")
+    ok.touch()
+    waiting.wait_until(lambda: endpoints() == [True], what="it is an endpoint")
+
+
+def test_a_deployment_runs_and_is_scaled_to_nothing(pods: Pods) -> None:
+    template = {
+        "metadata": {"labels": {"app": "d"}},
+        "spec": {
+            "tolerations": [{"key": PROVIDER, "operator": "Exists"}],
+            "nodeSelector": {"kubernetes.io/hostname": pods.node},
+            "terminationGracePeriodSeconds": 1,
+            "containers": [{"image": "x", **shell(WAITS)}],
+        },
+    }
+    spec = {"replicas": 3, "selector": {"matchLabels": {"app": "d"}}, "template": template}
+    deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}}
+    pods.kube.apply({**deployment, "spec": spec}, namespace=pods.namespace)
+    where = f"--namespace={pods.namespace}"
+    pods.kube.kubectl("rollout", "status", "deployment/d", where, "--timeout=20s")
+    pods.kube.kubectl("scale", "deployment/d", where, "--replicas=0")
+
+    def none() -> bool:
+        return not pods.kube.get("pods", where)["items"]
+
+    waiting.wait_until(none, what="all are gone", timeout_s=20)
+
+
+# Who may ask
+
+
+def ask(
+    kube: kube_cluster.Kube, node: str, path: str, *, token: str = "", certificate: str = ""
+) -> tuple[int, str]:
+    """GET on the node's own port."""
+    status = kube.get("node", node)["status"]
+    port = status["daemonEndpoints"]["kubeletEndpoint"]["Port"]
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    if certificate:
+        pki = kube.folder / "pki"
+        context.load_cert_chain(pki / f"{certificate}.crt", pki / f"{certificate}.key")
+    request = urllib.request.Request(f"https://{kube.address}:{port}{path}")
+    if token:
+        request.add_header("Authorization", f"Bearer {token}")
+    try:
+        with urllib.request.urlopen(request, context=context, timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_the_nodes_paths_are_for_those_with_the_right(
+    kube: kube_cluster.Kube, pods: Pods, namespace: str
+) -> None:
+    pods.create(shell("echo hello"))
+    pods.until("Succeeded")
+    log = f"/containerLogs/{namespace}/p/main"
+    assert ask(kube, pods.node, log) == (401, "Unauthorized")
+    assert ask(kube, pods.node, log, token="nonsense") == (401, "Unauthorized")
+    token = kube.kubectl("create", "token", "default", f"--namespace={namespace}").strip()
+    user = f"system:serviceaccount:{namespace}:default"
+    what = f"user={user}, verb=get, resource=nodes, subresource(s)=[proxy]"
+    assert ask(kube, pods.node, log, token=token) == (403, f"Forbidden ({what})\n")
+    kube.kubeconfig_for("reader")
+    assert ask(kube, pods.node, log, certificate="reader")[0] == 403
+    assert ask(kube, pods.node, log, certificate="kubelet-client") == (200, "hello\n")
+    kube.kubectl("create", "clusterrole", namespace, "--verb=get", "--resource=nodes/proxy")
+    kube.kubectl(
+        "create",
+        "clusterrolebinding",
+        namespace,
+        f"--clusterrole={namespace}",
+        f"--serviceaccount={namespace}:other",
+    )
+    kube.kubectl("create", "serviceaccount", "other", f"--namespace={namespace}")
+    token = kube.kubectl("create", "token", "other", f"--namespace={namespace}").strip()
+    try:
+        assert ask(kube, pods.node, log, token=token) == (200, "hello\n")
+    finally:
+        kube.kubectl("delete", "clusterrole,clusterrolebinding", namespace)
+
+
+# Identities
+
+
+def test_a_client_certificate_of_the_node_is_enough(
+    kube: kube_cluster.Kube, namespace: str, tmp_path: Path
+) -> None:
+    """With the Node authorizer and NodeRestriction, as a kubelet."""
+    name = kube_servers.fresh_name("virtual")
+    own = kube.kubeconfig_for(f"system:node:{name}", groups=["system:nodes"])
+    node = kube_cluster.VirtualNode(kube, tmp_path, name=name, more=("--kubeconfig", str(own)))
+    pods = Pods(kube, namespace, name)
+    try:
+        node.start()
+        secret = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": "s"},
+            "stringData": {"k": "hush"},
+        }
+        kube.apply(secret, namespace=namespace)
+        env = [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]
+        pods.create(shell("echo $A; sleep 0.2", env=env))
+        pods.until("Succeeded", "Failed")
+        assert pods.logs() == "hush\n"
+        pods.create(shell(WAITS), name="q")
+        pods.until("Running", name="q")
+        kube.http.delete(pods.path("q"))
+        pods.until_gone("q")
+        node.stop()
+        node.start()  # the Node is there already, with its taint
+        assert "not set" not in node.log.read_text()
+        refused = kube.kiln(*remove(node), "--kubeconfig", str(own), check=False)
+        assert "cannot delete resource" in refused.stderr
+        kube.kiln(*remove(node))
+        assert kube.http.get(f"/api/v1/nodes/{name}").status == 404
+    finally:
+        node.stop()
+        kube.http.delete(f"/api/v1/nodes/{name}")
+
+
+# Restarts
+
+
+def test_a_killed_node_adopts_what_runs_and_what_has_ended(
+    pods: Pods, virtual_node: kube_cluster.VirtualNode
+) -> None:
+    stays = pods.create(shell(WAITS), name="stays")
+    pods.create(shell("sleep 1; exit 4"), name="ends")
+    pods.until("Running", name="stays")
+    pods.until("Running", name="ends")
+    pid = min(runs(stays))
+    virtual_node.kill()
+    time.sleep(1.5)
+    virtual_node.start()
+    ended = pods.until("Failed", name="ends")["status"]["containerStatuses"][0]
+    assert ended["state"]["terminated"]["exitCode"] == 4
+    found = pods.get("stays")["status"]
+    assert found["phase"] == "Running"
+    assert found["containerStatuses"][0]["restartCount"] == 0
+    assert pid in runs(stays)
+    assert pods.logs("stays").startswith("up\n")
+
+
+def test_pods_outlive_a_restart_that_keeps_them(
+    kube: kube_cluster.Kube, namespace: str, tmp_path: Path
+) -> None:
+    name = kube_servers.fresh_name("virtual")
+    node = kube_cluster.VirtualNode(kube, tmp_path, name=name, more=("--keep-pods",))
+    pods = Pods(kube, namespace, name)
+    try:
+        node.start()
+        uid = pods.create(shell(WAITS))
+        pods.until("Running")
+        before = set(runs(uid))
+        assert node.stop() == 0
+        assert before & set(runs(uid))
+        node.start()
+        assert pods.get()["status"]["containerStatuses"][0]["restartCount"] == 0
+        kube.http.delete(pods.path())
+        pods.until_gone()
+        assert runs(uid) == []
+    finally:
+        node.stop()
+        kube.http.delete(f"/api/v1/nodes/{name}")
+
+
+def test_a_stopped_node_ends_its_pods_and_says_that_it_is_away(
+    kube: kube_cluster.Kube, pods: Pods, virtual_node: kube_cluster.VirtualNode
+) -> None:
+    uid = pods.create(shell(WAITS))
+    pods.until("Running")
+    assert virtual_node.stop() == 0
+    assert runs(uid) == []
+    assert pods.get()["status"]["phase"] == "Succeeded"  # it ended well on SIGTERM
+    conditions = kube.get("node", virtual_node.name)["status"]["conditions"]
+    ready = next(c for c in conditions if c["type"] == "Ready")
+    assert (ready["status"], ready["reason"]) == ("False", "NodeStopped")
+
+
+# Faults
+
+
+@pytest.mark.timeout(150)
+def test_the_api_server_may_be_away(
+    kube: kube_cluster.Kube, pods: Pods, virtual_node: kube_cluster.VirtualNode
+) -> None:
+    """What ran goes on, what ended meanwhile is told afterwards, nothing is started twice."""
+    stays = pods.create(shell(WAITS), name="stays")
+    pods.create(shell("sleep 3; exit 4"), name="ends")
+    pods.until("Running", name="stays")
+    pods.until("Running", name="ends")
+    before = set(runs(stays))
+    kube.stop_part("kube-apiserver")
+    try:
+        time.sleep(20)
+    finally:
+        kube.start_part("kube-apiserver")
+    ended = pods.until("Failed", name="ends", timeout_s=30)["status"]["containerStatuses"][0]
+    assert ended["state"]["terminated"]["exitCode"] == 4
+    assert before & set(runs(stays))
+    assert pods.get("stays")["status"]["containerStatuses"][0]["restartCount"] == 0
+    pods.create(shell("echo again"), name="again")
+    pods.until("Succeeded", name="again", timeout_s=80)
+    assert kube.node_is_ready(virtual_node.name)
+
+
+def test_a_pod_that_is_deleted_by_force_leaves_no_process(pods: Pods) -> None:
+    uid = pods.create(shell("trap '' TERM; while :; do sleep 0.1; done"))
+    pods.until("Running")
+    where = f"--namespace={pods.namespace}"
+    pods.kube.kubectl("delete", "pod", "p", where, "--force", "--grace-period=0")
+    waiting.wait_until(lambda: runs(uid) == [], what="its processes are gone", timeout_s=10)
+
+
+def test_an_evicted_pod_ends_within_its_grace(pods: Pods) -> None:
+    uid = pods.create(shell(WAITS))
+    pods.until("Running")
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p"}}
+    pods.kube.http.post(f"{pods.path()}/eviction", eviction).ok()
+    pods.until_gone()
+    assert runs(uid) == []
+
+
+def test_a_deleted_namespace_takes_its_pods_along(
+    kube: kube_cluster.Kube, virtual_node: kube_cluster.VirtualNode
+) -> None:
+    name = kube_servers.fresh_name("gone")
+    kube.kubectl("create", "namespace", name)
+    account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
+    waiting.wait_until(lambda: kube.http.get(account).status == 200, what="its account")
+    pods = Pods(kube, name, virtual_node.name)
+    uid = pods.create(shell(WAITS))
+    pods.until("Running")
+    kube.kubectl("delete", "namespace", name, "--timeout=40s")
+    assert runs(uid) == []
+
+
+def test_a_node_that_is_deleted_comes_back(
+    kube: kube_cluster.Kube, virtual_node: kube_cluster.VirtualNode
+) -> None:
+    kube.http.delete(f"/api/v1/nodes/{virtual_node.name}").ok()
+    name = virtual_node.name
+    waiting.wait_until(lambda: kube.node_is_ready(name), what="it is back", timeout_s=15)
+
+
+# Removal
+
+
+def remove(node: kube_cluster.VirtualNode) -> tuple[str, ...]:
+    return ("node", "--name", node.name, "--data", str(node.folder / "data"), "--remove")
+
+
+def test_removal_ends_pods_and_the_process(
+    kube: kube_cluster.Kube, pods: Pods, virtual_node: kube_cluster.VirtualNode
+) -> None:
+    uid = pods.create(shell(WAITS))
+    pods.until("Running")
+    done = kube.kiln(*remove(virtual_node))
+    assert f"node {virtual_node.name} is removed" in done.stdout
+    assert kube.http.get(f"/api/v1/nodes/{virtual_node.name}").status == 404
+    assert pods.gone()
+    assert runs(uid) == []
+    assert virtual_node.process is not None
+    assert virtual_node.process.wait(20) == 0
+
+
+def test_removal_of_a_node_whose_process_died(
+    kube: kube_cluster.Kube, pods: Pods, virtual_node: kube_cluster.VirtualNode
+) -> None:
+    uid = pods.create(shell(WAITS))
+    pods.until("Running")
+    virtual_node.kill()
+    kube.kiln(*remove(virtual_node))
+    assert kube.http.get(f"/api/v1/nodes/{virtual_node.name}").status == 404
+    assert pods.gone()
+    assert runs(uid) == []
+
+
+def test_removal_of_an_unknown_node_is_refused(kube: kube_cluster.Kube, tmp_path: Path) -> None:
+    done = kube.kiln("node", "--name", "nobody", "--data", str(tmp_path), "--remove", check=False)
+    assert done.returncode == 1
+    assert "there is no node nobody" in done.stderr
+
+
+def test_a_second_process_on_the_same_folder_is_refused(
+    kube: kube_cluster.Kube, virtual_node: kube_cluster.VirtualNode
+) -> None:
+    folder = str(virtual_node.folder / "data")
+    done = kube.kiln("node", "--name", virtual_node.name, "--data", folder, check=False)
+    assert done.returncode == 1
+    assert "is in use by process" in done.stderr
