@@ -85,6 +85,7 @@ crds: $(VENV)/.dev ## Write the CRDs anew from the structs
 
 docs: $(VENV)/.runtime ## Write the generated page of docs/reference anew
 	$(BIN)/python -m kilnwork.api.reasons > docs/reference/reasons.md
+	$(BIN)/python -m kilnwork.cli.installing.rights > docs/reference/rights.md
 
 clean: ## Remove everything that was built
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

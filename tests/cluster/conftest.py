@@ -66,28 +66,20 @@ def real_node(kube: kube_cluster.Kube) -> str:
     return names[0]
 
 
-@pytest.fixture(scope="module", params=["virtual", "real"])
+@pytest.fixture(scope="module")
 def manager(
-    kube: kube_cluster.Kube,
-    request: pytest.FixtureRequest,
-    tmp_path_factory: pytest.TempPathFactory,
+    kube: kube_cluster.Kube, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[kube_manager.Manager]:
-    """A manager as a Pod, ready: on a node of ours, and on one with a kubelet."""
-    node = None
-    if request.param == "real":
-        home = kube_manager.on_real_node(request.getfixturevalue("real_node"))
-    else:
-        name, folder = kube_servers.fresh_name("virtual"), tmp_path_factory.mktemp("node")
-        more = ("--workdir", str(kube_manager.COUNTER))
-        node = kube_cluster.VirtualNode(kube, folder, name=name, more=more)
-        node.start()
-        home = kube_manager.on_virtual_node(name)
-    made = kube_manager.Manager(kube, home)
+    """A manager as a Pod, ready, on a node of ours that runs the programs of the counter."""
+    name, folder = kube_servers.fresh_name("virtual"), tmp_path_factory.mktemp("node")
+    more = ("--workdir", str(kube_manager.COUNTER))
+    node = kube_cluster.VirtualNode(kube, folder, name=name, more=more)
     try:
+        node.start()
+        made = kube_manager.Manager(kube, kube_manager.on_virtual_node(name))
         made.install()
         yield made
         made.remove()
     finally:
-        if node is not None:
-            node.stop()
-            kube.http.delete(f"/api/v1/nodes/{node.name}")
+        node.stop()
+        kube.http.delete(f"/api/v1/nodes/{name}")

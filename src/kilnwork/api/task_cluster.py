@@ -3,11 +3,19 @@
 Used by the CRDs, by validation and by the controllers.
 """
 
+import enum
 from typing import Annotated, Any
 
 import msgspec
 
 from kilnwork.api import meta, task
+
+
+class Runtime(enum.StrEnum):
+    """What runs a task's program: the worker itself, whatever the task's image. Auto: the same."""
+
+    AUTO = "Auto"
+    AGENT = "Agent"
 
 
 class TaskClusterSpec(task.Wire, frozen=True):
@@ -23,6 +31,7 @@ class TaskClusterSpec(task.Wire, frozen=True):
     deployment_name: task.Name | None = None
     service_account_name: task.Name | None = None
     slots_per_worker: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 1
+    runtime: Runtime = Runtime.AUTO
     template: dict[str, Any] | None = None
 
 

@@ -1,0 +1,9 @@
+"""docs/reference/rights.md is what the table of rights says."""
+
+from kilnwork.cli.installing import rights
+from support import pages
+
+
+def test_the_page_is_current() -> None:
+    page = (pages.DOCS / "reference" / "rights.md").read_text()
+    assert rights.page() == page, "run `make docs`"
