@@ -161,7 +161,8 @@ def _resources(group: str, version_: str, kinds: Kinds) -> meta.JsonObject:
     for served in _of(group, version_, kinds):
         listed.append(_resource(served))
         listed.extend(_subresource(served, sub) for sub in served.subresources)
-    listed.sort(key=lambda entry: str(entry["name"]))
+    if is_built_in(group, version_):
+        listed.sort(key=lambda entry: str(entry["name"]))
     return {
         "kind": "APIResourceList",
         "apiVersion": "v1",
