@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kilnwork.kit import processes
-from support import kube_cluster, kube_servers, waiting
+from support import kube_cluster, kube_servers, pages, waiting
 
 PROVIDER = "virtual-kubelet.io/provider"
 WAITS = "trap 'exit 0' TERM; echo up; while :; do sleep 0.1; done"
@@ -286,6 +286,34 @@ def test_a_client_certificate_of_the_node_is_enough(
         assert "cannot delete resource" in refused.stderr
         kube.kiln(*remove(node))
         assert kube.http.get(f"/api/v1/nodes/{name}").status == 404
+    finally:
+        node.stop()
+        kube.http.delete(f"/api/v1/nodes/{name}")
+
+
+def test_the_service_account_of_the_documentation_is_enough(
+    kube: kube_cluster.Kube, namespace: str, tmp_path: Path
+) -> None:
+    """All of it: Pods with Secrets and tokens, logs, a stranger's token, removal."""
+    page = (pages.DOCS / "how-to" / "attach-a-node.md").read_text()
+    manifest = next(b for b in pages.blocks(page, "yaml") if "ClusterRole" in b)
+    kube.kubectl("apply", "-f", "-", stdin=manifest)
+    token = kube.kubectl("create", "token", "kiln-node", "--namespace=kube-system").strip()
+    own = kube.token_kubeconfig("kiln-node", token)
+    name = kube_servers.fresh_name("virtual")
+    node = kube_cluster.VirtualNode(kube, tmp_path, name=name, more=("--kubeconfig", str(own)))
+    pods = Pods(kube, namespace, name)
+    try:
+        node.start()
+        volumes = [{"name": "v", "configMap": {"name": "kube-root-ca.crt"}}]
+        pods.create(shell("echo hello"), volumes=volumes)
+        pods.until("Succeeded")
+        assert pods.logs() == "hello\n"
+        stranger = kube.kubectl("create", "token", "default", f"--namespace={namespace}")
+        assert ask(kube, name, "/healthz", token=stranger.strip())[0] == 403
+        kube.kiln(*remove(node), "--kubeconfig", str(own))
+        assert kube.http.get(f"/api/v1/nodes/{name}").status == 404
+        assert "forbidden" not in node.log.read_text()
     finally:
         node.stop()
         kube.http.delete(f"/api/v1/nodes/{name}")
