@@ -89,6 +89,7 @@ def _strike(control_plane: cluster.Cluster, luck: random.Random) -> None:
             control_plane.compact()
 
 
+@pytest.mark.timeout(180)
 async def test_a_cache_is_right_after_every_storm(
     control_plane: cluster.Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

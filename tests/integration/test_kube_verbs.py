@@ -1,0 +1,100 @@
+"""Elections, finalizers, patches, apply, impersonation: our client on the embedded API server."""
+
+import asyncio
+import dataclasses
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from kilnwork.api import meta, resource
+from kilnwork.controlplane import cluster
+from kilnwork.kube import client, config, election, errors, finalizers
+from support import waiting
+
+NS = "default"
+
+
+@pytest.fixture
+async def kube(tmp_path: Path) -> AsyncIterator[client.Client]:
+    server = cluster.ControlPlane(cluster.Settings(data_dir=tmp_path / "data", port=0))
+    await server.start()
+    async with client.Client(config.load(server.kubeconfig)) as kube:
+        yield kube
+    await server.stop()
+
+
+def _candidate(kube: client.Client, identity: str) -> election.Elector:
+    settings = election.Settings(
+        namespace=NS, name="lease", identity=identity, lease_s=1, renew_s=0.5, retry_s=0.05
+    )
+    return election.Elector(kube, settings)
+
+
+async def test_one_candidate_after_the_other(kube: client.Client) -> None:
+    first, second = _candidate(kube, "first"), _candidate(kube, "second")
+    one = await first.acquire()
+    waits = asyncio.create_task(second.acquire())
+    await waiting.wait_until_async(lambda: second.holder == "first", what="the second looks")
+    await first.stop()
+    two = await asyncio.wait_for(waits, 5)
+    assert (one.epoch, two.epoch, one.holds(), two.holds()) == (1, 2, False, True)
+    await second.stop()
+    lease = await kube.get(resource.LEASES, "lease", NS)
+    assert (lease["spec"]["holderIdentity"], lease["spec"]["leaseTransitions"]) == ("", 2)
+
+
+async def test_a_stranger_takes_the_lease_by_force(kube: client.Client) -> None:
+    elector = _candidate(kube, "first")
+    term = await elector.acquire()
+
+    async def taken() -> bool:
+        patch = {"spec": {"holderIdentity": "stranger", "leaseTransitions": 9}}
+        await kube.merge_patch(resource.LEASES, "lease", patch, NS)
+        return not term.holds()
+
+    await waiting.wait_until_async(taken, what="the end of the term")
+    assert await term.lost() == "stranger holds the Lease now"
+    await elector.stop()
+
+
+def _map(**data: str) -> meta.JsonObject:
+    return {"metadata": {"name": "m", "namespace": NS}, "data": data}
+
+
+async def test_a_finalizer_holds_an_object(kube: client.Client) -> None:
+    made = await kube.create(resource.CONFIG_MAPS, _map())
+    await kube.merge_patch(resource.CONFIG_MAPS, "m", {"data": {"by": "another"}}, NS)
+    await finalizers.add(kube, resource.CONFIG_MAPS, made, finalizer="test.dev/x")
+    await kube.delete(resource.CONFIG_MAPS, "m", NS)
+    going = await kube.get(resource.CONFIG_MAPS, "m", NS, type=meta.Partial)
+    assert going.metadata.deletion_timestamp is not None
+    await finalizers.remove(kube, resource.CONFIG_MAPS, going, finalizer="test.dev/x")
+    with pytest.raises(errors.NotFound):
+        await kube.get(resource.CONFIG_MAPS, "m", NS)
+
+
+async def test_a_json_patch_is_all_or_nothing(kube: client.Client) -> None:
+    await kube.create(resource.CONFIG_MAPS, _map(a="1"))
+    replace = {"op": "replace", "path": "/data/a", "value": "2"}
+    test = {"op": "test", "path": "/data/a", "value": "1"}
+    with pytest.raises(errors.Invalid):
+        await kube.json_patch(resource.CONFIG_MAPS, "m", [replace, test], NS)
+    patched = await kube.json_patch(resource.CONFIG_MAPS, "m", [test, replace], NS)
+    assert patched["data"] == {"a": "2"}
+
+
+async def test_fields_have_owners(kube: client.Client) -> None:
+    await kube.apply(resource.CONFIG_MAPS, _map(a="1", b="1"), manager="one")
+    with pytest.raises(errors.Conflict, match=r'conflict with "one"'):
+        await kube.apply(resource.CONFIG_MAPS, _map(a="2"), manager="two")
+    await kube.apply(resource.CONFIG_MAPS, _map(a="2"), manager="two", force=True)
+    left = await kube.apply(resource.CONFIG_MAPS, _map(), manager="one")
+    assert left["data"] == {"a": "2"}
+
+
+async def test_one_acts_as_another(kube: client.Client) -> None:
+    jane = config.Impersonation(user="jane", groups=("developers",))
+    async with client.Client(dataclasses.replace(kube.config, impersonate=jane)) as other:
+        with pytest.raises(errors.Forbidden, match='User "jane" cannot list resource "pods"'):
+            await other.list(resource.PODS, NS, type=dict)
