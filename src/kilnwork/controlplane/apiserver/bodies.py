@@ -50,6 +50,20 @@ def decode_object(raw: bytes, content_type: str) -> dict[str, Any]:
     return decoded
 
 
+def decode_applied(raw: bytes) -> dict[str, Any]:
+    """The object of an apply patch: YAML, of which JSON is a part; 400 when it cannot be read."""
+    plain = raw.lstrip().startswith(b"{")
+    try:
+        decoded = _from_json(raw) if plain else _from_yaml(raw)
+    except (ValueError, TypeError, yaml.YAMLError, msgspec.MsgspecError, RecursionError) as error:
+        raise statuses.bad_request(
+            f"error decoding YAML: error converting YAML to JSON: yaml: {error}"
+        ) from error
+    if not isinstance(decoded, dict):
+        raise statuses.bad_request(f"error decoding YAML: {_NO_JSON}the body must be an object")
+    return decoded
+
+
 def doubled(raw: bytes, content_type: str, obj: dict[str, Any]) -> tuple[str, ...]:
     """Paths of fields that a JSON body has twice; `obj` gets what the first of them said as well.
 

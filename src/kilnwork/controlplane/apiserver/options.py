@@ -95,14 +95,20 @@ class WriteOptions:
     dry_run: bool
     field_validation: str
     manager: str
+    force: bool = False
 
     @classmethod
-    def parse(cls, query: requests.Query, *, verb: str) -> Self:
-        """Read the query: 422 when it is wrong."""
+    def parse(cls, query: requests.Query, *, verb: str, apply: bool = False) -> Self:
+        """Read the query: 422 when it is wrong. `apply`: of an apply patch."""
         dry_run = query.text("dryRun")
         validation = query.text("fieldValidation")
         manager = query.text("fieldManager")
         wrong = []
+        if apply and not manager:
+            why = "Required value: is required for apply patch"
+            wrong.append(statuses.Cause("fieldManager", "FieldValueRequired", why))
+        if verb == "patch" and not apply and "force" in query.values:
+            wrong.append(_forbidden("force", "may not be specified for non-apply patch"))
         if len(manager.encode()) > _MANAGER_BYTES:
             why = f"Too long: may not be more than {_MANAGER_BYTES} bytes"
             wrong.append(statuses.Cause("fieldManager", "FieldValueTooLong", why))
@@ -116,6 +122,7 @@ class WriteOptions:
             dry_run=bool(dry_run),
             field_validation=validation or "Warn",
             manager=manager,
+            force=query.flag("force"),
         )
 
 

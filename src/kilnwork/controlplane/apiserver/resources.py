@@ -18,6 +18,7 @@ from kilnwork.controlplane.apiserver import (
     deletion,
     forms,
     lists,
+    managed,
     options,
     patching,
     podexec,
@@ -145,12 +146,15 @@ class Resources:
         await answers.raw(self._send, raw, code=201)
 
     def _options(self, oddities: tuple[str, ...] = ()) -> crud.Options:
-        found = options.WriteOptions.parse(self._request.query, verb=self._request.verb)
+        request = self._request
+        apply = request.verb == "patch" and request.content_type == patching.APPLY
+        found = options.WriteOptions.parse(request.query, verb=request.verb, apply=apply)
         return crud.Options(
             user=self._request.user,
             dry_run=found.dry_run,
             field_validation=found.field_validation,
             oddities=oddities,
+            manager=managed.name_of(found.manager, request.headers.get("user-agent", "")),
         )
 
     async def _body(self) -> tuple[meta.JsonObject, tuple[str, ...]]:
@@ -230,6 +234,9 @@ class Resources:
 
     async def _patch(self) -> None:
         request = self._request
+        if request.content_type == patching.APPLY:
+            await self._apply()
+            return
         patch = patching.decode(await request.body(), request.content_type, self._served)
         outcome = await self._parts.writer.change(
             self._place,
@@ -239,6 +246,19 @@ class Resources:
             patched=True,
         )
         await self._send_one(outcome.raw, warnings=outcome.warnings)
+
+    async def _apply(self) -> None:
+        request = self._request
+        options_ = self._options()
+        outcome = await self._parts.writer.apply(
+            self._place,
+            bodies.decode_applied(await request.body()),
+            options_,
+            force=request.query.flag("force"),
+            subresource=request.subresource,
+        )
+        code = 201 if outcome.created else 200
+        await self._send_one(outcome.raw, code=code, warnings=outcome.warnings)
 
     async def _delete(self) -> None:
         asked = await deletion.asked(self._request, self._options())

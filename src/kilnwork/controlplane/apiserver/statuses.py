@@ -184,6 +184,29 @@ def unpatchable(made: Mapping[str, Any], why: str) -> StatusError:
     )
 
 
+def apply_conflict(found: Sequence[tuple[str, str]]) -> StatusError:
+    """409: others manage fields that an apply patch would change; (manager, path) of each."""
+    if len(found) == 1:
+        text = f"conflict with {found[0][0]}: {found[0][1]}"
+    else:
+        lines: list[str] = []
+        for manager in dict.fromkeys(manager for manager, _ in found):
+            lines.append(f"conflicts with {manager}:")
+            lines += [f"- {path}" for other, path in found if other == manager]
+        text = "\n".join(lines)
+    word = "conflict" if len(found) == 1 else "conflicts"
+    causes = [
+        {
+            "reason": "FieldManagerConflict",
+            "message": f"conflict with {manager}",
+            "field": path,
+        }
+        for manager, path in found
+    ]
+    message = f"Apply failed with {len(found)} {word}: {text}"
+    return StatusError(409, "Conflict", message, details={"causes": causes})
+
+
 def rejected() -> StatusError:
     """422: a JSON patch does not apply; the real server does not say why either."""
     return StatusError(

@@ -1,0 +1,308 @@
+"""Objects with the types of their fields: which fields there are, what changed, merged, pruned.
+
+Used by `managed`. Pure; what goes in stays as it is. Follows sigs.k8s.io/structured-merge-diff
+(typed/tofieldset.go, compare.go, merge.go, remove.go) for what Kubernetes uses of it: structs and
+maps merge field by field, lists as sets, by keys, or as a whole.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from kilnwork.controlplane.apiserver import fieldsets, fieldtypes
+from kilnwork.controlplane.apiserver.fieldtypes import Form, Merging, Type
+
+HERE = fieldsets.HERE
+
+
+class NotOfType(ValueError):
+    """An applied object does not fit its type; the text has a line for each problem."""
+
+
+class Comparison(NamedTuple):
+    """What differs between two objects, as sets of fields."""
+
+    added: fieldsets.Set
+    modified: fieldsets.Set
+    removed: fieldsets.Set
+
+    @property
+    def taken(self) -> fieldsets.Set:
+        """What a writer makes its own."""
+        return fieldsets.union(self.added, self.modified)
+
+
+def check(type_: Type, value: Any) -> None:
+    """Raises NotOfType for unknown fields, wrong types and items without their keys."""
+    found = list(_problems(type_, value, ""))
+    if len(found) == 1:
+        raise NotOfType(found[0])
+    if found:
+        raise NotOfType("errors:\n" + "\n".join(f"  {text}" for text in found))
+
+
+def fields(type_: Type, value: Any) -> fieldsets.Set:
+    """The set of all fields of an object."""
+    found: fieldsets.Set = {}
+    _collect(type_, value, found)
+    return found
+
+
+def compare(type_: Type, old: Any, new: Any) -> Comparison:
+    """What makes `new` of `old`."""
+    found = Comparison({}, {}, {})
+    _compare(type_, old, new, found, ())
+    return found
+
+
+def merge(type_: Type, old: Any, new: Any) -> Any:
+    """`old` with what `new` says."""
+    if _is_map(type_, old, new):
+        made = dict(old or {})
+        for name, value in (new or {}).items():
+            known = type_.below(name) or fieldtypes.ANY
+            made[name] = merge(known, made.get(name), value)
+        return made
+    if _is_list(type_) and isinstance(old, list) and isinstance(new, list):
+        return _merge_lists(type_, old, new)
+    return new
+
+
+def prune(type_: Type, value: Any, gone: fieldsets.Set, kept: fieldsets.Set) -> Any:
+    """Without the fields in `gone`, except those that `kept` has or that hold something else."""
+    if isinstance(value, dict) and type_.merging is not Merging.ATOMIC:
+        made = {}
+        for name, item in value.items():
+            element = fieldsets.field(name)
+            known = type_.below(name) or fieldtypes.ANY
+            pruned = _pruned(known, item, gone.get(element), kept.get(element))
+            if pruned is not _GONE:
+                made[name] = pruned
+        return made
+    if _is_list(type_) and isinstance(value, list):
+        item_type = type_.item or fieldtypes.ANY
+        left = [
+            _pruned(item_type, item, gone.get(element), kept.get(element))
+            for element, item in _elements(type_, value)
+        ]
+        return [item for item in left if item is not _GONE]
+    return value
+
+
+_GONE = object()
+
+
+def _pruned(type_: Type, item: Any, gone: fieldsets.Set | None, kept: fieldsets.Set | None) -> Any:
+    if gone is None:
+        return item
+    below = prune(type_, item, gone, kept or {})
+    if kept:
+        return below
+    if isinstance(item, dict | list) and below and type_.merging is not Merging.ATOMIC:
+        had_more = below != item or HERE not in gone
+        return below if had_more or _holds_others(type_, below, gone) else _GONE
+    return _GONE
+
+
+def _holds_others(type_: Type, value: Any, gone: fieldsets.Set) -> bool:
+    """True when something in `value` was never in `gone`: nobody asked for its end."""
+    return bool(fieldsets.difference(fields(type_, value), gone))
+
+
+# --- shapes -------------------------------------------------------------------------------------
+
+
+def _is_map(type_: Type, *values: Any) -> bool:
+    if type_.merging is Merging.ATOMIC or type_.form not in (Form.STRUCT, Form.MAP, Form.ANY):
+        return False
+    there = [value for value in values if value is not None]
+    return any(isinstance(v, dict) for v in there) and all(isinstance(v, dict) for v in there)
+
+
+def _is_list(type_: Type) -> bool:
+    return type_.form is Form.LIST and type_.merging in (Merging.SET, Merging.KEYED)
+
+
+def _elements(type_: Type, items: list[Any]) -> Iterator[tuple[str, Any]]:
+    for item in items:
+        if type_.merging is Merging.KEYED and isinstance(item, dict):
+            keys = {name: item.get(name, type_.defaults.get(name)) for name in type_.keys}
+            keys = {name: value for name, value in keys.items() if value is not None}
+            yield fieldsets.by_keys(keys), item
+        else:
+            yield fieldsets.by_value(item), item
+
+
+# --- walks --------------------------------------------------------------------------------------
+
+
+def _collect(type_: Type, value: Any, found: fieldsets.Set) -> None:
+    if isinstance(value, dict) and type_.merging is not Merging.ATOMIC:
+        for name, item in value.items():
+            below: fieldsets.Set = {}
+            _collect(type_.below(name) or fieldtypes.ANY, item, below)
+            if item in (None, {}) or name not in type_.fields:
+                below[HERE] = {}
+            if below:
+                found[fieldsets.field(name)] = below
+    elif _is_list(type_) and isinstance(value, list):
+        for element, item in _elements(type_, value):
+            below = found[element] = {}
+            _collect(type_.item or fieldtypes.ANY, item, below)
+            below[HERE] = {}
+    else:
+        found[HERE] = {}
+
+
+_Path = tuple[str, ...]
+
+
+def _compare(type_: Type, old: Any, new: Any, found: Comparison, path: _Path) -> None:
+    if _is_map(type_, old, new) and (old or new):
+        for name in {**(old or {}), **(new or {})}:
+            known = type_.below(name) or fieldtypes.ANY
+            before, after = (old or {}).get(name), (new or {}).get(name)
+            if before is not None or after is not None:
+                _compare(known, before, after, found, (*path, fieldsets.field(name)))
+        _note_presence(old, new, found, path)
+    elif _is_list(type_) and (old or new) and _lists(old, new):
+        before, after = dict(_elements(type_, old or [])), dict(_elements(type_, new or []))
+        for element in {**before, **after}:
+            _compare(
+                type_.item or fieldtypes.ANY,
+                before.get(element),
+                after.get(element),
+                found,
+                (*path, element),
+            )
+        _note_presence(old, new, found, path)
+    elif old is None or new is None:
+        _note_presence(old, new, found, path)
+    elif old != new:
+        _insert(found.modified, path)
+
+
+def _lists(*values: Any) -> bool:
+    return all(value is None or isinstance(value, list) for value in values)
+
+
+def _note_presence(old: Any, new: Any, found: Comparison, path: _Path) -> None:
+    if not path:
+        return
+    if old is None and new is not None:
+        _insert(found.added, path)
+    elif new is None and old is not None:
+        _insert(found.removed, path)
+
+
+def _insert(into: fieldsets.Set, path: _Path) -> None:
+    for element in path:
+        into = into.setdefault(element, {})
+    into[HERE] = {}
+
+
+def _merge_lists(type_: Type, old: list[Any], new: list[Any]) -> list[Any]:
+    """Order of mergeListItems: the new order for what both have, each other one where it was."""
+    item_type = type_.item or fieldtypes.ANY
+    before, after = list(_elements(type_, old)), list(_elements(type_, new))
+    old_items, new_names = dict(before), {element for element, _ in after}
+    shared = iter([element for element, _ in after if element in old_items])
+    following = next(shared, None)
+    made: list[Any] = []
+    taken: set[str] = set()
+    left = right = 0
+    while left < len(before) or right < len(after):
+        if left < len(before):
+            element, item = before[left]
+            if element not in new_names:
+                made.append(item)
+                left += 1
+                continue
+            if right < len(after) and element != after[right][0]:
+                if element in taken or element != following:
+                    left += 1
+                    continue
+            elif right >= len(after):
+                left += 1
+                continue
+        if right < len(after):
+            element, item = after[right]
+            made.append(merge(item_type, old_items.get(element), item))
+            taken.add(element)
+            right += 1
+            if left < len(before) and before[left][0] == element:
+                left += 1
+            if element == following:
+                following = next(shared, None)
+    return made
+
+
+# --- problems -----------------------------------------------------------------------------------
+
+
+def _problems(type_: Type, value: Any, path: str) -> Iterator[str]:
+    form = type_.form
+    if value is None or form is Form.ANY:
+        return
+    if form in (Form.STRUCT, Form.MAP):
+        if not isinstance(value, dict):
+            yield f"{path}: expected map, got {_got(value)}"
+            return
+        for name, item in value.items():
+            known = type_.below(name)
+            if known is None:
+                yield f"{path}.{name}: field not declared in schema"
+            else:
+                yield from _problems(known, item, f"{path}.{name}")
+    elif form is Form.LIST:
+        if not isinstance(value, list):
+            yield f"{path}: expected list, got {_got(value)}"
+            return
+        yield from _list_problems(type_, value, path)
+    elif not _FITS[form](value):
+        yield f"{path}: expected {_WANTED[form]}, got {_got(value)}"
+
+
+def _list_problems(type_: Type, value: list[Any], path: str) -> Iterator[str]:
+    seen: set[str] = set()
+    for position, item in enumerate(value):
+        where = f"{path}[{position}]"
+        if type_.merging is Merging.KEYED and isinstance(item, dict):
+            missing = [k for k in type_.keys if k not in item and k not in type_.defaults]
+            if missing:
+                yield (
+                    f"{path}: element {position}: associative list with keys has an element that "
+                    f'omits key field "{missing[0]}" (and doesn\'t have default value)'
+                )
+                continue
+        if _is_list(type_):
+            element = next(_elements(type_, [item]))[0]
+            shown = next(fieldsets.paths({element: {HERE: {}}}))
+            if element in seen:
+                yield f"{path}: duplicate entries for key {shown}"
+            seen.add(element)
+            where = f"{path}{shown}"
+        yield from _problems(type_.item or fieldtypes.ANY, item, where)
+
+
+_FITS = {
+    Form.TEXT: lambda v: isinstance(v, str),
+    Form.BOOLEAN: lambda v: isinstance(v, bool),
+    Form.INTEGER: lambda v: isinstance(v, int) and not isinstance(v, bool),
+    Form.NUMBER: lambda v: isinstance(v, int | float) and not isinstance(v, bool),
+}
+_WANTED = {
+    Form.TEXT: "string",
+    Form.BOOLEAN: "boolean",
+    Form.INTEGER: "numeric (int or float)",
+    Form.NUMBER: "numeric (int or float)",
+}
+
+
+def _got(value: Any) -> str:
+    """As Go prints the value."""
+    shown = {True: "true", False: "false"}.get(value, value) if isinstance(value, bool) else value
+    return f"&value.valueUnstructured{{Value:{_quoted(shown)}}}"
+
+
+def _quoted(value: Any) -> str:
+    return f'"{value}"' if isinstance(value, str) and value not in ("true", "false") else str(value)

@@ -1,0 +1,192 @@
+"""What a write makes of an object, apart from the writing: pure parts of `crud`.
+
+Which fields a path may change, what is refused before admission is asked, when an object has come
+to its end. Follows k8s.io/apiserver/pkg/registry/rest and the strategies of k8s.io/kubernetes.
+"""
+
+from typing import Any
+
+from kilnwork.api import meta, resource
+from kilnwork.controlplane.apiserver import (
+    builtin,
+    managed,
+    metadata,
+    places,
+    statuses,
+)
+
+MADE_BY_UPDATE = (resource.LEASES, resource.EVENTS, resource.ROLES, resource.ROLE_BINDINGS)
+"""AllowCreateOnUpdate of k8s.io/kubernetes/pkg/registry; their updates want a resourceVersion."""
+
+
+def manager(
+    place: places.Where,
+    options: places.Options,
+    subresource: str = "",
+    *,
+    operation: str = managed.UPDATE,
+) -> managed.Manager:
+    below = subresource if subresource in ("status", "scale") else ""
+    return managed.Manager(options.manager, place.kind.api_version, below, operation)
+
+
+def type_of(place: places.Where) -> meta.JsonObject:
+    """apiVersion and kind, as a client writes them."""
+    return {"apiVersion": place.kind.api_version, "kind": place.kind.kind}
+
+
+def check_applied(place: places.Where, config: meta.JsonObject) -> None:
+    """An applied object says what it is, what it is called, and not who manages it."""
+    version, kind = config.get("apiVersion") or "", config.get("kind") or ""
+    if (version, kind) != (place.kind.api_version, place.kind.kind):
+        group, _, plain = str(version).rpartition("/")
+        raise statuses.bad_request(f"invalid object type: {group}/{plain}, Kind={kind}")
+    given = metadata.of(config)
+    if given.get("managedFields"):
+        raise statuses.bad_request("metadata.managedFields must be nil")
+    check_names(config, place)
+
+
+def undeterminable(place: places.Where) -> statuses.StatusError:
+    """400: the object has no name."""
+    return statuses.bad_request(
+        f"the name of the object ({place.name} based on URL) was undeterminable: name must be "
+        "provided"
+    )
+
+
+def owned_part(place: places.Where, config: meta.JsonObject, subresource: str) -> meta.JsonObject:
+    """What of an applied object belongs to this path: the status, or all but the status."""
+    if subresource == "status":
+        given = metadata.of(config)
+        named = {k: given[k] for k in ("name", "namespace", "resourceVersion") if given.get(k)}
+        status = {"status": config["status"]} if "status" in config else {}
+        return {**type_of(place), "metadata": named, **status}
+    if place.served.status_subresource:
+        return {k: v for k, v in config.items() if k != "status"}
+    return config
+
+
+def no_patch_object(
+    place: places.Where, config: meta.JsonObject, why: Exception
+) -> statuses.StatusError:
+    """500 without a reason, as the real server has it for what does not fit the type."""
+    given, kind = metadata.of(config), place.kind
+    which = f"{given.get('namespace', '')}/{given.get('name', '')}; {kind.group}/{kind.version}"
+    return statuses.plain_internal(
+        f"failed to create typed patch object ({which}, Kind={kind.kind}): {why}"
+    )
+
+
+def immutable(place: places.Where, field: str, value: str) -> statuses.StatusError:
+    """422 as two rules of the real server say it, each with a cause of its own."""
+    text = f"Invalid value: {value}: field is immutable"
+    cause = statuses.Cause(f"metadata.{field}", "FieldValueInvalid", text)
+    return statuses.invalid(place.kind, place.name, [cause, cause])
+
+
+def go_time(text: str) -> str:
+    """A timestamp as Go prints it."""
+    return text.replace("T", " ").replace("Z", " +0000 UTC")
+
+
+def wants_version(served: builtin.Served) -> bool:
+    """Kinds whose updates must name the version that they are of."""
+    return served.custom or served.resource in MADE_BY_UPDATE
+
+
+def is_over(found: dict[str, Any]) -> bool:
+    """True when an object being deleted waits for nothing any more."""
+    return (
+        "deletionTimestamp" in found
+        and not found.get("finalizers")
+        and not found.get("deletionGracePeriodSeconds")
+    )
+
+
+def is_counted(served: builtin.Served) -> bool:
+    """Kinds with an object generation: custom ones, definitions, and Pods since 1.33."""
+    counted = (resource.PODS, resource.CUSTOM_RESOURCE_DEFINITIONS)
+    return served.custom or served.resource in counted
+
+
+def check_names(obj: meta.JsonObject, place: places.Where) -> None:
+    """400 when namespace or name are others than those of the path."""
+    given = metadata.of(obj)
+    namespace, name = given.get("namespace") or "", given.get("name") or ""
+    if namespace and place.kind.namespaced and namespace != place.namespace:
+        raise statuses.bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
+    if place.name and name and name != place.name:
+        raise statuses.bad_request(
+            f"the name of the object ({name}) does not match the name on the URL ({place.name})"
+        )
+
+
+def assembled(
+    kind: resource.Resource, meta_: dict[str, Any], obj: meta.JsonObject
+) -> meta.JsonObject:
+    """An object with its fields in the usual order."""
+    first = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta_}
+    return first | {k: v for k, v in obj.items() if k not in first}
+
+
+def initial(place: places.Where, new: meta.JsonObject) -> meta.JsonObject:
+    """Status belongs to its subresource, except that a Node brings its own at the beginning."""
+    if place.kind == resource.NODES:
+        return new
+    if place.served.status_subresource:
+        new.pop("status", None)
+    if place.kind == resource.PODS:
+        new["status"] = {"phase": "Pending", "qosClass": "BestEffort"}
+    if place.kind == resource.NAMESPACES:
+        new["spec"] = {"finalizers": ["kubernetes"]}
+        new["status"] = {"phase": "Active"}
+    return new
+
+
+def updated(
+    place: places.Where, wanted: meta.JsonObject, old: meta.JsonObject, *, subresource: str
+) -> meta.JsonObject:
+    """Main path: everything but status. `status`: only that. `binding`: all but metadata."""
+    if subresource == "binding":
+        return wanted | {"metadata": old["metadata"]}
+    if subresource == "status":
+        new = dict(old)
+        new.pop("status", None)
+        return new | ({"status": wanted["status"]} if wanted.get("status") is not None else {})
+    meta_ = metadata.for_update(metadata.of(wanted), old["metadata"])
+    if "deletionTimestamp" in old["metadata"]:
+        check_no_new_finalizers(place, meta_, old["metadata"])
+    new = assembled(place.kind, meta_, wanted)
+    if place.served.status_subresource:
+        new.pop("status", None)
+        if "status" in old:
+            new["status"] = old["status"]
+    if place.kind == resource.NAMESPACES:
+        new["spec"] = old.get("spec", {})
+    return new
+
+
+def check_no_new_finalizers(place: places.Where, new: dict[str, Any], old: dict[str, Any]) -> None:
+    added = metadata.new_finalizers(new, old)
+    if added:
+        listed = ", ".join(f'"{f}"' for f in added)
+        text = (
+            "Forbidden: no new finalizers can be added if the object is being deleted, "
+            f"found new finalizers []string{{{listed}}}"
+        )
+        cause = statuses.Cause("metadata.finalizers", "FieldValueForbidden", text)
+        raise statuses.invalid(place.kind, place.name, [cause])
+
+
+def count_generation(place: places.Where, new: meta.JsonObject, old: meta.JsonObject) -> None:
+    """Object generation rises with every change outside metadata and status."""
+    if not is_counted(place.served):
+        return
+    apart = ("metadata", "status") if place.served.status_subresource else ("metadata",)
+    before = {k: v for k, v in old.items() if k not in apart}
+    after = {k: v for k, v in new.items() if k not in apart}
+    generation = old["metadata"].get("generation", 1)
+    new["metadata"]["generation"] = generation if before == after else generation + 1
