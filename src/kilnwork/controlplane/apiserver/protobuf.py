@@ -122,6 +122,12 @@ _MESSAGES: Mapping[str, dict[int, _Field]] = {
     "rbac.authorization.k8s.io/v1/RoleBinding": _message(
         metadata="1 ObjectMeta", subjects="2 *Subject", roleRef="3 RoleRef"
     ),
+    "rbac.authorization.k8s.io/v1/ClusterRole": _message(
+        metadata="1 ObjectMeta", rules="2 *PolicyRule"
+    ),
+    "rbac.authorization.k8s.io/v1/ClusterRoleBinding": _message(
+        metadata="1 ObjectMeta", subjects="2 *Subject", roleRef="3 RoleRef"
+    ),
     "Subject": _message(kind="1 s", apiGroup="2 s", name="3 s", namespace="4 s"),
     "RoleRef": _message(apiGroup="1 s", kind="2 s", name="3 s"),
     "authentication.k8s.io/v1/TokenRequest": _message(
@@ -138,6 +144,17 @@ _MESSAGES: Mapping[str, dict[int, _Field]] = {
     "authorization.k8s.io/v1/SubjectAccessReview": _message(
         metadata="1 ObjectMeta", spec="2 AccessSpec"
     ),
+    "authorization.k8s.io/v1/LocalSubjectAccessReview": _message(
+        metadata="1 ObjectMeta", spec="2 AccessSpec"
+    ),
+    "authorization.k8s.io/v1/SelfSubjectRulesReview": _message(
+        metadata="1 ObjectMeta", spec="2 RulesSpec"
+    ),
+    "RulesSpec": _message(namespace="1 s"),
+    "authentication.k8s.io/v1/TokenReview": _message(
+        metadata="1 ObjectMeta", spec="2 TokenReviewSpec"
+    ),
+    "TokenReviewSpec": _message(token="1 s", audiences="2 *s"),  # noqa: S106 - a field number
     "AccessSpec": _message(
         resourceAttributes="1 ResourceAttributes",
         nonResourceAttributes="2 NonResourceAttributes",
