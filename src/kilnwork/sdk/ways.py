@@ -73,18 +73,12 @@ class Way:
                 f"{self.settings.server} does not accept the token: take the kubeconfig that "
                 "`kiln up` prints, or its data directory; for another cluster log in again"
             )
-        if document.get("kind") != "Status":
-            raise errors.ConfigurationError(
-                f"{self.settings.server} is no kiln server: it has no /v1 "
-                f"({answer.status} {answer.reason})"
-            )
-        self._refuse_acting()
-        home = os.environ.get(manager.NAMESPACE_VARIABLE) or manager.NAMESPACE
-        self.prefix = manager.proxy_path(home)
-        answer, document = self.ask("GET", _ENDPOINTS)
-        if answer.status == 200 and "channel" in document:
-            return document
-        raise errors.ConfigurationError(_in_words(answer, document, home))
+        if answer.status in (403, 404) and self._is_kubernetes():
+            return self._find_in_cluster()
+        raise errors.ConfigurationError(
+            f"{self.settings.server} is no kiln server: it has no /v1 "
+            f"({answer.status} {answer.reason})"
+        )
 
     def ask(
         self, method: str, path: str, body: Document | None = None
@@ -95,14 +89,10 @@ class Way:
             if answer.status == 401:
                 self.refused()
                 answer, found = self._ask(method, path, body)
-            return answer, msgspec.json.decode(found or b"{}", type=Document)
+            return answer, _document(found)
         except (OSError, http1.BadAnswer) as error:
             raise errors.ConfigurationError(
                 f"{self.settings.server} does not answer ({error}): is `kiln up` running?"
-            ) from error
-        except msgspec.MsgspecError as error:
-            raise errors.ConfigurationError(
-                f"{self.settings.server} is no kiln server: it has no /v1"
             ) from error
 
     def channel(self) -> socket.socket:
@@ -173,6 +163,20 @@ class Way:
             return self._driver[0]
 
     # private
+
+    def _is_kubernetes(self) -> bool:
+        """Every API server has /version, and lets everybody read it."""
+        answer, document = self.ask("GET", "/version")
+        return answer.status == 200 and "gitVersion" in document
+
+    def _find_in_cluster(self) -> Document:
+        self._refuse_acting()
+        home = os.environ.get(manager.NAMESPACE_VARIABLE) or manager.NAMESPACE
+        self.prefix = manager.proxy_path(home)
+        answer, document = self.ask("GET", _ENDPOINTS)
+        if answer.status == 200 and "channel" in document:
+            return document
+        raise errors.ConfigurationError(_in_words(answer, document, home))
 
     def _held(self) -> credentials.Credentials:
         """The credentials of the kubeconfig as it is, or was a moment ago."""
@@ -312,8 +316,13 @@ def _in_words(answer: http1.Answer, document: Document, home: str) -> str:
 
 def _message(body: bytes) -> str:
     """The sentence of a Status or of problem details."""
-    try:
-        document = msgspec.json.decode(body, type=Document)
-    except msgspec.MsgspecError:
-        return body.decode(errors="replace").strip()[:300]
+    document = _document(body)
     return str(document.get("detail") or document.get("message") or "")
+
+
+def _document(body: bytes) -> Document:
+    """The JSON object of an answer; empty when it is something else."""
+    try:
+        return msgspec.json.decode(body, type=Document)
+    except msgspec.MsgspecError:
+        return {}

@@ -1,0 +1,152 @@
+"""Python programs outside the cluster: `kiln.connect()` through the API server's proxy."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import kilnwork as kiln
+from kilnwork.api import manager as names
+from kilnwork.kit import errors
+from kilnwork.sdk import places
+from support import kube_manager, waiting
+
+pytestmark = pytest.mark.timeout(120)
+
+LARGE = 2_000_000
+
+
+@pytest.fixture(scope="module")
+def ready(manager: kube_manager.Manager) -> Iterator[str]:
+    """A namespace with a cluster of one worker, two slots."""
+    name = "drivers"
+    manager.kube.http.post("/api/v1/namespaces", {"metadata": {"name": name}}).ok()
+    account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
+    waiting.wait_until(
+        lambda: manager.kube.http.get(account).status == 200, what="the default account is made"
+    )
+    manager.allow_drivers(name)
+    manager.start_cluster("default", namespace=name, slotsPerWorker=2)
+    yield name
+    manager.kube.http.delete(f"/api/v1/namespaces/{name}")
+
+
+@pytest.fixture(autouse=True)
+def environment(
+    manager: kube_manager.Manager, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Nothing but a kubeconfig, on a machine that sees no socket of the manager."""
+    monkeypatch.setenv("KUBECONFIG", str(manager.kube.kubeconfig))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.delenv(names.NAMESPACE_VARIABLE, raising=False)
+    monkeypatch.setattr(places, "near", lambda settings, endpoints: None)
+
+
+@kiln.task
+def double(number: int) -> int:
+    return 2 * number
+
+
+@kiln.task
+def length(data: bytes) -> int:
+    return len(data)
+
+
+@kiln.task
+def make(size: int) -> bytes:
+    return b"x" * size
+
+
+@kiln.task
+def family(number: int) -> int:
+    """Waits for children of its own."""
+    return sum(future.result() for future in [double.submit(n) for n in range(number)])
+
+
+def test_calls_through_the_proxy(ready: str) -> None:
+    with kiln.connect(namespace=ready):
+        assert [f.result(timeout=60) for f in [double.submit(n) for n in range(200)]] == [
+            2 * n for n in range(200)
+        ]
+        assert family.submit(20).result(timeout=60) == 380
+
+
+def test_large_values_through_the_proxy(ready: str) -> None:
+    with kiln.connect(namespace=ready):
+        assert length.submit(os.urandom(LARGE)).result(timeout=60) == LARGE
+        made = make.submit(LARGE)
+        assert length.submit(made).result(timeout=60) == LARGE
+        assert made.result(timeout=60) == b"x" * LARGE
+
+
+def test_a_user_with_a_token_of_its_own(
+    ready: str, manager: kube_manager.Manager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kubectl = manager.kube.kubectl
+    kubectl("create", "serviceaccount", "somebody", "-n", ready)
+    token = kubectl("create", "token", "somebody", "-n", ready).strip()
+    kubeconfig = manager.kube.token_kubeconfig("somebody", token)
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
+    with pytest.raises(errors.ConfigurationError, match='cannot create resource "tasks"'):
+        kiln.connect(namespace=ready)
+    kubectl(
+        *("create", "role", "tasks", "-n", ready, "--verb=create"),
+        "--resource=tasks.kilnwork.dev",
+    )
+    bound = f"--serviceaccount={ready}:somebody"
+    kubectl("create", "rolebinding", "tasks", "-n", ready, "--role=tasks", bound)
+    waiting.wait_until(lambda: _may(ready), what="the right is seen", every_s=0.2)
+    with kiln.connect(namespace=ready):
+        assert length.submit(os.urandom(LARGE)).result(timeout=60) == LARGE
+
+
+def _may(namespace: str) -> bool:
+    try:
+        kiln.connect(namespace=namespace).close()
+    except errors.ConfigurationError:
+        return False
+    return True
+
+
+def test_a_right_that_is_missing_on_the_way_is_named(
+    ready: str, manager: kube_manager.Manager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kubectl = manager.kube.kubectl
+    token = kubectl("create", "token", "default", "-n", ready).strip()
+    kubeconfig = manager.kube.token_kubeconfig("nobody", token)
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
+    kubectl("delete", "rolebinding", "kilnwork-proxy", "-n", names.NAMESPACE)
+    try:
+        with pytest.raises(errors.ConfigurationError, match=r"may not reach .*services/proxy"):
+            waiting.wait_until(lambda: _reaches(ready), what="the right is gone", every_s=0.2)
+    finally:
+        kubectl("apply", "-f", "-", stdin=manager.manifests("--only", "rights"))
+
+
+def _reaches(namespace: str) -> bool:
+    """False while the API server has not heard of it; raises when the way is barred."""
+    try:
+        kiln.connect(namespace=namespace).close()
+    except errors.ConfigurationError as error:
+        if "may not reach" in str(error):
+            raise
+    return False
+
+
+def test_what_is_missing_is_named(ready: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(errors.ConfigurationError, match='no TaskCluster "big"; those that exist'):
+        kiln.connect(namespace=ready, cluster="big")
+    with pytest.raises(errors.ConfigurationError, match=r"no ServiceAccount kilnwork-driver"):
+        kiln.connect(namespace="kube-public")
+    monkeypatch.setenv(names.NAMESPACE_VARIABLE, "default")
+    with pytest.raises(errors.ConfigurationError, match="no manager is installed in namespace def"):
+        kiln.connect(namespace=ready)
+
+
+def test_the_manager_may_go_and_come_back(ready: str, manager: kube_manager.Manager) -> None:
+    with kiln.connect(namespace=ready):
+        assert double.submit(1).result(timeout=60) == 2
+        manager.kube.kubectl("delete", "pod", "-n", names.NAMESPACE, kube_manager.POD)
+        future = double.submit(2)
+        assert future.result(timeout=90) == 4
