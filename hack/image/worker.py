@@ -97,6 +97,9 @@ def _python(made: tree.Tree) -> None:
     busybox = shutil.which("busybox")
     assert busybox is not None
     made.busybox(Path(busybox))
+    curl = shutil.which("curl")
+    if curl is not None:  # for programs that speak to a task's socket
+        made.program(Path(curl), "/usr/bin/curl")
     real = Path(sys.base_prefix, "bin", f"python{sys.version_info.major}.{sys.version_info.minor}")
     made.program(real.resolve(), _PYTHON)
     made.link(f"{_PREFIX}/bin/python", "python3")

@@ -15,6 +15,13 @@ from typing import Any
 from hack.kube import binary, control, pki
 
 
+class Failed(subprocess.CalledProcessError):
+    """A command that did not succeed; the text has what it said."""
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}\n{self.output}{self.stderr}"
+
+
 class Access:
     """What is in the `folder` of a cluster. `ports`: see `cluster`."""
 
@@ -64,7 +71,7 @@ class Access:
         return self._write_kubeconfig(name, user={"token": token})
 
     def kubectl(self, *arguments: str, stdin: str = "", timeout_s: float = 60.0) -> str:
-        """What `kubectl ARGUMENTS` prints as administrator. Raises CalledProcessError."""
+        """What `kubectl ARGUMENTS` prints as administrator. Raises Failed."""
         done = subprocess.run(
             [str(binary.folder() / "kubectl"), f"--kubeconfig={self.kubeconfig}", *arguments],
             input=stdin,
@@ -74,9 +81,7 @@ class Access:
             check=False,
         )
         if done.returncode:
-            raise subprocess.CalledProcessError(
-                done.returncode, " ".join(arguments), done.stdout, done.stderr
-            )
+            raise Failed(done.returncode, " ".join(arguments), done.stdout, done.stderr)
         return done.stdout
 
     def _write_kubeconfig(self, name: str, user: dict[str, str] | None = None) -> Path:
@@ -137,6 +142,12 @@ class Attached(Access):
     def start_part(self, name: str) -> None:
         """Ready when this returns."""
         self._control.call("start_part", name)
+
+    def wake_controllers(self) -> None:
+        """Start scheduler and controllers anew: after an outage they wait up to a minute."""
+        for name in ("kube-controller-manager", "kube-scheduler"):
+            self.kill_part(name)
+            self.start_part(name)
 
     def stop_part(self, name: str) -> None:
         """SIGTERM, and its end."""

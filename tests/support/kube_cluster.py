@@ -28,6 +28,16 @@ class Kube(access.Attached):
         super().__init__(folder)
         self.http = kube_servers.real(folder).admin()
 
+    def kill_part(self, name: str) -> None:
+        """SIGKILL, and its end."""
+        super().kill_part(name)
+        self.http.close()  # a connection that was cut cannot be told from one that is kept
+
+    def stop_part(self, name: str) -> None:
+        """SIGTERM, and its end."""
+        super().stop_part(name)
+        self.http.close()
+
     @property
     def environment(self) -> dict[str, str]:
         """For `kiln` and kubectl as the administrator."""

@@ -1,0 +1,258 @@
+"""Things break while tasks run on a real kubelet: nothing is lost, nothing runs twice.
+
+Each test starts tasks, breaks one thing, mends it, and then asks the Tasks and the notes that their
+code left (`support.kube_load`). Who breaks a part of the cluster mends it before the end.
+"""
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support import kube_cluster, kube_load, kube_manager, kube_servers, waiting
+
+pytestmark = pytest.mark.timeout(240)
+
+
+@pytest.fixture(scope="module")
+def manager(kube: kube_cluster.Kube, real_node: str) -> Iterator[kube_manager.Manager]:
+    """A manager as a Pod on the node with a kubelet."""
+    made = kube_manager.Manager(kube, kube_manager.on_real_node(real_node))
+    made.install()
+    yield made
+    made.remove()
+
+
+@pytest.fixture
+def load(manager: kube_manager.Manager, namespace: str) -> kube_load.Load:
+    """Two workers with two slots each, connected."""
+    found = kube_load.Load(manager, namespace)
+    found.prepare()
+    return found
+
+
+def _manager_pid() -> int:
+    """The process of the manager's container, which the sandbox shows among its own."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+                if b"manager" in words and any(word.endswith(b"kiln") for word in words):
+                    return int(entry.name)
+    raise AssertionError("no process of the manager")
+
+
+def test_the_api_server_is_away_for_half_a_minute(
+    kube: kube_cluster.Kube, load: kube_load.Load
+) -> None:
+    pods = load.pods()
+    load.start(40, seconds=2)
+    load.wait_running(2)
+    kube.kill_part("kube-apiserver")
+    try:
+        before = len(load.notes())
+        waiting.wait_until(
+            lambda: len(load.notes()) >= 40, what="the dispatcher goes on by itself", timeout_s=40
+        )
+        assert before < 40
+        assert not threading.Event().wait(5)
+    finally:
+        kube.start_part("kube-apiserver")
+        kube.wake_controllers()
+    load.check()
+    assert load.pods() == pods
+
+
+def test_history_is_compacted_behind_the_watches(
+    kube: kube_cluster.Kube, load: kube_load.Load
+) -> None:
+    load.start(10, seconds=1)
+    load.wait_running()
+    pid = _manager_pid()
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        kube.kill_part("kube-apiserver")
+        kube.start_part("kube-apiserver")
+        load.start(10, seconds=0.2)
+        kube.compact()
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    load.check()
+
+
+def test_every_request_of_the_manager_is_answered_429_for_a_while(
+    kube: kube_cluster.Kube, manager: kube_manager.Manager, load: kube_load.Load
+) -> None:
+    load.start(20, seconds=1)
+    load.wait_running()
+    with _no_seats(kube, f"system:serviceaccount:{kube_manager.NAMESPACE}:kilnwork-manager"):
+        load.start(10, seconds=0.2)
+        waiting.wait_until(lambda: _rejected(kube) > 0, what="a request is rejected")
+        assert not threading.Event().wait(8)
+    load.check()
+
+
+@contextlib.contextmanager
+def _no_seats(kube: kube_cluster.Kube, user: str) -> Iterator[None]:
+    """Priority and fairness gives this user none: 429 with Retry-After at once."""
+    metadata = {"name": "none-at-all"}
+    group = "flowcontrol.apiserver.k8s.io/v1"
+    level = {
+        "apiVersion": group,
+        "kind": "PriorityLevelConfiguration",
+        "metadata": metadata,
+        "spec": {
+            "type": "Limited",
+            "limited": {
+                "nominalConcurrencyShares": 0,
+                "lendablePercent": 0,
+                "borrowingLimitPercent": 0,
+                "limitResponse": {"type": "Reject"},
+            },
+        },
+    }
+    namespace, name = user.split(":")[-2:]
+    subject = {
+        "kind": "ServiceAccount",
+        "serviceAccount": {"namespace": namespace, "name": name},
+    }
+    everything = {
+        "verbs": ["*"],
+        "apiGroups": ["*"],
+        "resources": ["*"],
+        "clusterScope": True,
+        "namespaces": ["*"],
+    }
+    schema = {
+        "apiVersion": group,
+        "kind": "FlowSchema",
+        "metadata": metadata,
+        "spec": {
+            "matchingPrecedence": 2,
+            "priorityLevelConfiguration": metadata,
+            "rules": [{"subjects": [subject], "resourceRules": [everything]}],
+        },
+    }
+    kube.apply(level, schema)
+    try:
+        yield
+    finally:
+        kube.kubectl("delete", "flowschema,prioritylevelconfiguration", "none-at-all")
+
+
+def _rejected(kube: kube_cluster.Kube) -> int:
+    needle = "apiserver_flowcontrol_rejected_requests_total{"
+    lines = kube.kubectl("get", "--raw", "/metrics").splitlines()
+    return sum(
+        int(line.rpartition(" ")[2])
+        for line in lines
+        if line.startswith(needle) and '"none-at-all"' in line
+    )
+
+
+def test_a_stranger_writes_to_every_task_all_the_time(
+    kube: kube_cluster.Kube, load: kube_load.Load
+) -> None:
+    """Each write of the manager that carries an older version gets a 409."""
+    stop = threading.Event()
+
+    def scribble() -> None:
+        path = f"/apis/kilnwork.dev/v1alpha1/namespaces/{load.namespace}/tasks"
+        with kube_servers.real(kube.folder).admin() as http:
+            number = 0
+            while not stop.is_set():
+                number += 1
+                for name in [f"load-{n}" for n in range(20)]:
+                    body = {"metadata": {"annotations": {"scribble": str(number)}}}
+                    http.patch(f"{path}/{name}", body)
+
+    writer = threading.Thread(target=scribble)
+    writer.start()
+    try:
+        load.start(20, seconds=0.5)
+        load.wait_final()
+    finally:
+        stop.set()
+        writer.join()
+    load.check()
+
+
+@pytest.mark.parametrize("way", ["delete", "force", "evict"])
+def test_a_worker_pod_is_taken_away(
+    kube: kube_cluster.Kube, load: kube_load.Load, way: str
+) -> None:
+    load.start(16, seconds=2)
+    load.wait_running(3)
+    victim, *others = load.pods()
+    path = f"/api/v1/namespaces/{load.namespace}/pods/{victim}"
+    uid = kube.http.get(path).ok()["metadata"]["uid"]
+    if way == "evict":
+        kube.http.post(
+            f"{path}/eviction",
+            {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": victim}},
+        ).ok()
+    else:
+        grace = {"gracePeriodSeconds": 0} if way == "force" else {}
+        kube.http.delete(path, {"kind": "DeleteOptions", "apiVersion": "v1", **grace}).ok()
+    load.check(losses=True)
+
+    def again() -> bool:
+        answer = kube.http.get(path)
+        return answer.status == 200 and answer.json["metadata"]["uid"] != uid
+
+    waiting.wait_until(again, what="the worker Pod is there again")
+    assert set(others) <= set(load.pods())
+
+
+def test_the_manager_is_killed(
+    kube: kube_cluster.Kube, manager: kube_manager.Manager, load: kube_load.Load
+) -> None:
+    pods = load.pods()
+    load.start(24, seconds=2)
+    load.wait_running(3)
+    os.kill(_manager_pid(), signal.SIGKILL)
+    load.start(4, seconds=0.2)
+    manager.wait_ready()
+    load.check()
+    assert load.pods() == pods
+
+
+def test_the_namespace_goes_while_its_tasks_run(
+    kube: kube_cluster.Kube, manager: kube_manager.Manager, load: kube_load.Load
+) -> None:
+    load.start(8, seconds=60)
+    load.wait_running(3)
+    kube.http.delete(f"/api/v1/namespaces/{load.namespace}").ok()
+    waiting.wait_until(
+        lambda: kube.http.get(f"/api/v1/namespaces/{load.namespace}").status == 404,
+        what="the namespace is gone",
+        timeout_s=60,
+    )
+    assert [line for line in manager.refusals() if "being terminated" not in line] == []
+
+
+def test_the_kinds_are_changed_while_tasks_run(
+    kube: kube_cluster.Kube, load: kube_load.Load
+) -> None:
+    """A changed definition ends every watch of its kind."""
+    load.start(16, seconds=1)
+    load.wait_running()
+    for number, plural in enumerate(("tasks", "taskclusters", "taskobjects")):
+        path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{plural}.kilnwork.dev"
+        found = kube.http.get(path).ok()
+        columns = found["spec"]["versions"][0]["additionalPrinterColumns"]
+        columns.append(
+            {
+                "name": f"New-{number}",
+                "type": "string",
+                "jsonPath": ".metadata.uid",
+                "priority": 1,
+            }
+        )
+        kube.http.put(path, found).ok()
+        load.start(2, seconds=0.2)
+    load.check()

@@ -1,0 +1,123 @@
+"""Declared tasks that note each time they run, on a real cluster: what the fault tests break under.
+
+A note is one line, TASK RUN ATTEMPT, at the end of a file in a folder of the machine that every
+worker mounts; a line that is there twice is code that ran twice.
+"""
+
+import collections
+from typing import Any
+
+from support import kube_manager, waiting
+
+CLUSTER = "load"
+FINAL = ("Success", "Failed", "Killed")
+_TASKS = "/apis/kilnwork.dev/v1alpha1/namespaces/{}/tasks"
+_COMMAND = 'echo "$TASK_NAME $KILN_RUN $KILN_ATTEMPT" >> /notes/ran; sleep {}'
+
+
+class Load:
+    """Tasks of one namespace on one TaskCluster, whose workers are on the manager's home."""
+
+    def __init__(self, manager: kube_manager.Manager, namespace: str) -> None:
+        self.namespace = namespace
+        self._manager = manager
+        self._kube = manager.kube
+        self._folder = manager.kube.folder / "notes" / namespace
+        self._names: list[str] = []
+
+    def prepare(self, *, workers: int = 2, slots: int = 2, **spec: Any) -> None:
+        """Workers are connected when this returns. `spec`: more of their Pods' spec."""
+        self._folder.mkdir(parents=True)
+        self._folder.chmod(0o777)
+        container = {
+            "name": "worker",
+            "volumeMounts": [{"name": "notes", "mountPath": "/notes"}],
+        }
+        pod = {
+            **self._manager.home.spec,
+            "containers": [container],
+            "volumes": [{"name": "notes", "hostPath": {"path": str(self._folder)}}],
+            **spec,
+        }
+        made = self._manager.cluster(CLUSTER, namespace=self.namespace)
+        made["spec"] |= {"replicas": workers, "slotsPerWorker": slots, "template": {"spec": pod}}
+        self._kube.apply(made)
+        waiting.wait_until(
+            lambda: self._ready_workers() == workers, what="all workers are ready", timeout_s=60
+        )
+
+    def _ready_workers(self) -> int:
+        path = f"/apis/kilnwork.dev/v1alpha1/namespaces/{self.namespace}/taskclusters/{CLUSTER}"
+        return int(self._kube.http.get(path).ok().get("status", {}).get("readyReplicas", 0))
+
+    def start(self, count: int, *, seconds: float) -> None:
+        """Make so many more Tasks, each of which runs so long."""
+        for number in range(len(self._names), len(self._names) + count):
+            name = f"load-{number}"
+            body = {
+                "apiVersion": "kilnwork.dev/v1alpha1",
+                "kind": "Task",
+                "metadata": {"name": name},
+                "spec": {
+                    "clusterName": CLUSTER,
+                    "command": ["sh", "-c", _COMMAND.format(seconds)],
+                },
+            }
+            self._kube.http.post(_TASKS.format(self.namespace), body).ok()
+            self._names.append(name)
+
+    def wait_running(self, count: int = 1) -> None:
+        """Until the code of so many has begun to run."""
+        waiting.wait_until(lambda: len(self.notes()) >= count, what="tasks run", timeout_s=40)
+
+    def notes(self) -> list[str]:
+        """All lines so far."""
+        path = self._folder / "ran"
+        return path.read_text().splitlines() if path.exists() else []
+
+    def statuses(self) -> dict[str, dict[str, Any]]:
+        """By name, of those that are there."""
+        items = self._kube.http.get(_TASKS.format(self.namespace)).ok()["items"]
+        return {item["metadata"]["name"]: item.get("status", {}) for item in items}
+
+    def wait_final(self, *, timeout_s: float = 90.0) -> dict[str, dict[str, Any]]:
+        """The statuses when every one is final."""
+
+        def all_final() -> dict[str, dict[str, Any]] | None:
+            found = self.statuses()
+            final = all(found.get(name, {}).get("state") in FINAL for name in self._names)
+            return found if final else None
+
+        try:
+            found = waiting.wait_until(
+                all_final, what="all tasks are final", timeout_s=timeout_s, every_s=0.2
+            )
+        except AssertionError as error:
+            open_ones = {n: s for n, s in self.statuses().items() if s.get("state") not in FINAL}
+            raise AssertionError(f"{error}\n{open_ones}\n{self._manager.described()}") from error
+        assert found is not None
+        return found
+
+    def check(self, *, losses: bool = False) -> None:
+        """Nothing lost: every task is a Success. Nothing twice: no attempt's code ran twice.
+
+        `losses`: workers were lost, so that there may be more attempts than one.
+        """
+        statuses = self.wait_final()
+        states = {name: s["state"] for name, s in statuses.items() if s["state"] != "Success"}
+        assert states == {}, {name: statuses[name] for name in states}
+        counts = collections.Counter(self.notes())
+        assert {line for line, count in counts.items() if count > 1} == set()
+        ran = collections.Counter(line.split()[0] for line in counts)
+        assert set(ran) == set(self._names)
+        for name, count in ran.items():
+            attempts = statuses[name]["attempts"]
+            assert count <= attempts, f"{name} ran {count} times in {attempts} attempts"
+            if not losses:
+                assert (count, attempts) == (1, 1), f"{name}: {statuses[name]}"
+
+    def pods(self) -> list[str]:
+        """The worker Pods that are not ending."""
+        path = f"/api/v1/namespaces/{self.namespace}/pods"
+        items = self._kube.http.get(path).ok()["items"]
+        return [p["metadata"]["name"] for p in items if "deletionTimestamp" not in p["metadata"]]
