@@ -28,7 +28,7 @@ def objects() -> tuple[meta.JsonObject, meta.JsonObject]:
         "spec": {
             "failurePolicy": "Fail",
             "matchConstraints": {"resourceRules": [rule]},
-            "validations": [_unchanged("data"), _unchanged("ref")],
+            "validations": [_unchanged("data")],
         },
     }
     binding = {

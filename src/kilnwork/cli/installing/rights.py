@@ -93,8 +93,8 @@ EVERYWHERE: tuple[Right, ...] = (
         verbs=(*_FOLLOW, "create", "get", "patch"),
         why=(
             "Makes the Secret `CLUSTER-channel` of each TaskCluster, which only its worker Pods "
-            "mount, and compares what workers show with it; patches it when the manager's certificate "
-            "authority is another. Follows only those labelled "
+            "mount, and compares what workers show with it; patches it when the manager's "
+            "certificate authority is another. Follows only those labelled "
             "`app.kubernetes.io/managed-by=kilnwork`."
         ),
     ),

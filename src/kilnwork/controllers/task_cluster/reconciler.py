@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.api import meta, pod, resource, task_cluster
+from kilnwork.api import meta, pod, reasons, resource, task_cluster
 from kilnwork.controllers import ports, status_writer, tokens, tools, wakes, worker_pods
 from kilnwork.controllers.task_cluster import making, plan, status
 from kilnwork.dispatch import model
@@ -189,6 +189,8 @@ class Reconciler:
             self._refusals.pop(key, None)
             return
         self._refusals[key] = refusal
+        if refusal.reason is reasons.ClusterReason.NAMESPACE_ENDING:
+            return  # nor could the kube event be made
         self._say(cluster, str(refusal.reason), refusal.message)
 
     def _say(self, cluster: task_cluster.TaskCluster, reason: str, message: str) -> None:

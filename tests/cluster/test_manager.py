@@ -1,0 +1,300 @@
+"""The installed manager: its manifests, who may use it and how, its end and its return."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support import kube_cluster, kube_manager, kube_servers, waiting
+
+pytestmark = pytest.mark.timeout(180)
+
+Kiln = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def team(manager: kube_manager.Manager) -> Iterator[str]:
+    """A namespace with a TaskCluster `default` of one worker, and drivers."""
+    name = kube_servers.fresh_name("team")
+    http = manager.kube.http
+    http.post("/api/v1/namespaces", {"metadata": {"name": name}}).ok()
+    manager.allow_drivers(name)
+    manager.start_cluster("default", namespace=name)
+    yield name
+    http.delete(f"/api/v1/namespaces/{name}")
+
+
+def as_user(manager: kube_manager.Manager, kubeconfig: Path, namespace: str) -> Kiln:
+    """`kiln` with somebody's kubeconfig, in a namespace."""
+
+    def kiln(
+        *arguments: str, code: int = 0, variables: dict[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        environment = {**manager.kube.environment, "KUBECONFIG": str(kubeconfig)}
+        words = [kube_cluster.KILN, "-n", namespace, *arguments]
+        done = subprocess.run(
+            words,
+            env={**environment, **(variables or {})},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        said = f"{' '.join(arguments)}: {done.returncode}\n{done.stdout}{done.stderr}"
+        assert done.returncode == code, f"{said}\n{manager.described()}"
+        return done
+
+    return kiln
+
+
+def with_token(manager: kube_manager.Manager, namespace: str, *roles: str) -> Path:
+    """A kubeconfig with the token of an account that has these ClusterRoles there."""
+    name = kube_servers.fresh_name("account")
+    kubectl, here = manager.kube.kubectl, f"--namespace={namespace}"
+    kubectl("create", "serviceaccount", name, here)
+    for role in roles:
+        kubectl(
+            *("create", "rolebinding", f"{name}-{role}", here),
+            *(f"--clusterrole={role}", f"--serviceaccount={namespace}:{name}"),
+        )
+    token = kubectl("create", "token", name, here).strip()
+    return manager.kube.token_kubeconfig(name, token)
+
+
+def with_certificate(manager: kube_manager.Manager, namespace: str, *roles: str) -> Path:
+    """A kubeconfig with the client certificate of a user who has these ClusterRoles there."""
+    name = kube_servers.fresh_name("user")
+    for role in roles:
+        manager.kube.kubectl(
+            *("create", "rolebinding", f"{name}-{role}", f"--namespace={namespace}"),
+            *(f"--clusterrole={role}", f"--user={name}"),
+        )
+    return manager.kube.kubeconfig_for(name)
+
+
+def test_applying_the_same_again_changes_nothing(manager: kube_manager.Manager) -> None:
+    text = manager.manifests()
+    assert text == manager.manifests()
+    assert manager.kube.kubectl("diff", "-f", "-", stdin=text) == ""
+    before = _generation(manager)
+    manager.kube.kubectl("apply", "-f", "-", stdin=text)
+    assert _generation(manager) == before
+
+
+def _generation(manager: kube_manager.Manager) -> int:
+    found = manager.kube.get(
+        "statefulset", "kilnwork-manager", f"--namespace={kube_manager.NAMESPACE}"
+    )
+    generation: int = found["metadata"]["generation"]
+    return generation
+
+
+def test_other_options_are_accepted_by_the_api_server(manager: kube_manager.Manager) -> None:
+    choices: Sequence[Sequence[str]] = (
+        ("--storage-class", "fast", "--storage-size", "1Ti", "--priority-class", "x"),
+        ("--storage", "hostPath", "--host-path", "/var/kiln", "--pull-secret", "registry"),
+        ("--toleration", "a=b:NoSchedule", "--node-selector", "a=b", "--cpu", "2", "-o", "json"),
+    )
+    for options in choices:
+        made = manager.kube.kiln("install", "-n", "elsewhere", *options).stdout
+        manager.kube.kubectl("create", "namespace", "elsewhere")
+        try:
+            manager.kube.kubectl("apply", "--dry-run=server", "-f", "-", stdin=made)
+        finally:
+            manager.kube.kubectl("delete", "namespace", "elsewhere")
+
+
+def test_a_task_object_stays_as_it_is(manager: kube_manager.Manager, team: str) -> None:
+    """By the ValidatingAdmissionPolicy; metadata may change."""
+    path = f"/apis/kilnwork.dev/v1alpha1/namespaces/{team}/taskobjects"
+    points = [[number, number / 7] for number in range(20_000)]
+    body = {
+        "apiVersion": "kilnwork.dev/v1alpha1",
+        "kind": "TaskObject",
+        "metadata": {"name": "input"},
+        "data": {"count": "0", "points": points},
+    }
+    http = manager.kube.http
+    http.post(path, body).ok()
+    merge = kube_servers.MERGE
+    label = {"metadata": {"labels": {"a": "b"}}}
+    http.patch(f"{path}/input", label, content_type=merge).ok()
+    for change in ({"data": {"count": "1"}}, {"data": None}):
+        answer = http.patch(f"{path}/input", change, content_type=merge)
+        assert answer.status == 422, answer.json
+        assert "field is immutable" in answer.message
+
+
+@pytest.mark.parametrize("identity", [with_token, with_certificate])
+def test_every_command_works_through_the_api_server(
+    manager: kube_manager.Manager, team: str, identity: Callable[..., Path]
+) -> None:
+    kiln = as_user(manager, identity(manager, team, "edit"), team)
+    name = kube_servers.fresh_name("greet")
+    assert "hello\n" in kiln("run", "--watch", "--name", name, "--", "echo", "hello").stdout
+    assert kiln("logs", name).stdout == "hello\n"
+    assert "succeeded" in kiln("why", name).stdout
+    assert name in kiln("tasks", "--state", "Success").stdout
+    assert name in kiln("get", "tasks").stdout
+    assert "is ready" in kiln("status").stdout
+    kiln("wait", name, "--for", "state=Success", "--timeout", "10s")
+    kiln("retry", name, "--force")
+    kiln("wait", name, "--for", "state=Success", "--timeout", "20s")
+    long = kube_servers.fresh_name("long")
+    kiln("run", "--name", long, "--", "sleep", "60")
+    kiln("wait", long, "--for", "state=Running", "--timeout", "20s")
+    kiln("cancel", long)
+    kiln("wait", long, "--for", "state=Killed", "--timeout", "40s")
+
+
+def test_who_may_look_may_not_cancel(manager: kube_manager.Manager, team: str) -> None:
+    name = kube_servers.fresh_name("seen")
+    editor = as_user(manager, with_token(manager, team, "edit"), team)
+    editor("run", "--name", name, "--", "sh", "-c", "echo seen; exec sleep 60")
+    kiln = as_user(manager, with_token(manager, team, "view"), team)
+    kiln("wait", name, "--for", "state=Running", "--timeout", "20s")
+    waiting.wait_until(lambda: kiln("logs", name).stdout == "seen\n", what="it is read")
+    assert "forbidden" in kiln("cancel", name, code=7).stderr
+    editor("cancel", name)
+
+
+def test_who_has_no_rights_is_told_which(manager: kube_manager.Manager, team: str) -> None:
+    kiln = as_user(manager, with_token(manager, team), team)
+    assert 'cannot list resource "tasks"' in kiln("tasks", code=7).stderr
+    kiln = as_user(manager, with_certificate(manager, team), team)
+    refused = kiln("tasks", code=7).stderr
+    assert "kilnwork-driver" in refused
+    assert 'cannot create resource "serviceaccounts/token"' in refused
+
+
+def test_a_namespace_without_drivers_says_how_to_get_them(
+    manager: kube_manager.Manager, namespace: str
+) -> None:
+    kiln = as_user(manager, manager.kube.kubeconfig, namespace)
+    assert f"--drivers-in {namespace}" in kiln("tasks", code=7).stderr
+
+
+def test_a_manager_that_is_elsewhere_is_named(manager: kube_manager.Manager, team: str) -> None:
+    kiln = as_user(manager, manager.kube.kubeconfig, team)
+    said = kiln("tasks", code=3, variables={"KILN_MANAGER_NAMESPACE": "default"}).stderr
+    assert "no manager is installed in namespace default" in said
+
+
+def test_workers_that_no_node_takes_are_a_reason_within_5_s(
+    manager: kube_manager.Manager, namespace: str
+) -> None:
+    cluster = manager.cluster("default", namespace=namespace)
+    cluster["spec"]["template"] = {"spec": {"nodeSelector": {"no": "such"}}}
+    _run(manager, namespace, cluster)
+    _reason(manager, namespace, "Unschedulable", "nodes are available")
+
+
+def test_a_quota_that_refuses_is_a_reason_within_5_s(
+    manager: kube_manager.Manager, namespace: str
+) -> None:
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "none", "namespace": namespace},
+        "spec": {"hard": {"pods": "0"}},
+    }
+    manager.kube.apply(quota)
+    waiting.wait_until(
+        lambda: manager.kube.get("quota", "none", f"--namespace={namespace}").get("status"),
+        what="the quota counts",
+    )
+    _run(manager, namespace, manager.cluster("default", namespace=namespace))
+    _reason(manager, namespace, "QuotaExceeded", "exceeded quota: none")
+
+
+def _run(manager: kube_manager.Manager, namespace: str, cluster: dict[str, Any]) -> None:
+    manager.kube.apply(cluster, _task("waits", namespace, "true"))
+
+
+def _task(name: str, namespace: str, script: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "kilnwork.dev/v1alpha1",
+        "kind": "Task",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"command": ["sh", "-c", script]},
+    }
+
+
+def _reason(manager: kube_manager.Manager, namespace: str, reason: str, text: str) -> None:
+    def told() -> bool:
+        message = manager.task("waits", namespace).get("status", {}).get("message", "")
+        return text in message
+
+    waiting.wait_until(told, what=f"the Task says {text!r}", timeout_s=5)
+    said = manager.kube.kiln("why", "taskcluster/default", "-n", namespace).stdout
+    assert f"({reason})" in said
+
+
+def test_a_second_manager_waits_for_the_first(
+    manager: kube_manager.Manager, tmp_path: Path
+) -> None:
+    argv = [kube_cluster.KILN, "manager", "--data", str(tmp_path / "data")]
+    argv += ["--listen", f"{manager.kube.address}:17443", "--advertise", "unix"]
+    log = tmp_path / "log"
+    with log.open("wb") as file:
+        second = subprocess.Popen(argv, env=manager.kube.environment, stdout=file, stderr=file)
+    try:
+        waiting.wait_until(
+            lambda: "holds the Lease" in _ready(manager.kube.address), what="it says who leads"
+        )
+        assert "leads on" not in log.read_text()
+    finally:
+        second.send_signal(signal.SIGTERM)
+        assert second.wait(20) == 0, log.read_text()
+
+
+def _ready(address: str) -> str:
+    done = subprocess.run(
+        ["curl", "-sk", f"https://{address}:17443/readyz"],
+        capture_output=True,
+        text=True,
+        timeout=10,
+        check=False,
+    )
+    return done.stdout
+
+
+def test_killed_in_mid_run_it_goes_on_where_it_was(
+    manager: kube_manager.Manager, team: str
+) -> None:
+    """Nothing is lost, nothing runs twice: each task leaves one line, and the worker keeps it."""
+    kiln = as_user(manager, with_token(manager, team, "edit"), team)
+    names = [kube_servers.fresh_name("task") for _ in range(8)]
+    manager.kube.apply(*(_task(name, team, f"echo {name}; sleep 1") for name in names))
+    kiln("wait", names[0], "--for", "state=Success", "--timeout", "40s")
+    process = _process(manager)
+    os.kill(process, signal.SIGKILL)
+    waiting.wait_until(lambda: _process(manager) not in (0, process), what="it is back")
+    manager.wait_ready()
+    for name in names:
+        kiln("wait", name, "--for", "state=Success", "--timeout", "60s")
+        status = manager.task(name, team)["status"]
+        assert (status["attempts"], status.get("losses", 0)) == (1, 0)
+        assert kiln("logs", name).stdout == f"{name}\n"
+    assert manager.refusals() == []
+
+
+def _process(manager: kube_manager.Manager) -> int:
+    """The pid of the manager on a node of ours, 0 while there is none."""
+    uid = manager.kube.get("pod", kube_manager.POD, f"--namespace={kube_manager.NAMESPACE}")
+    here = Path("/proc")
+    for entry in here.iterdir():
+        if entry.name.isdigit():
+            try:
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+                environment = (entry / "environ").read_bytes()
+            except OSError:
+                continue
+            mine = uid["metadata"]["uid"].encode() in environment
+            if b"manager" in words and mine:
+                return int(entry.name)
+    return 0
