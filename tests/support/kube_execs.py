@@ -265,6 +265,7 @@ class Caller:
             additional_headers={"Authorization": f"Bearer {self._token}"},
             proxy=None,
             compression=None,
+            open_timeout=30,
         )
 
 

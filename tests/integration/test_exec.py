@@ -1,0 +1,225 @@
+"""exec and attach on the local node when somebody fails: client, container, shim, server."""
+
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hack.kube import binary
+
+from kilnwork.controlplane.node import spdy
+from kilnwork.kit import processes
+from support import kube_execs, kube_servers, waiting
+
+pytestmark = pytest.mark.skipif(
+    binary.built() is None, reason="no kubectl: `python -m hack.kube build` builds one"
+)
+
+POD = "/api/v1/namespaces/default/pods/p"
+
+
+class World:
+    """A control plane with its node, one Pod that waits, and kubectl."""
+
+    def __init__(self, folder: Path, server: kube_servers.Ours, transport: str) -> None:
+        self.folder = folder
+        self.server = server
+        self.admin = server.admin()
+        self.kubectl = kube_execs.Kubectl(
+            binary.folder() / "kubectl",
+            server,
+            namespace="default",
+            home=folder,
+            transport="spdy" if transport == "spdy" else "websocket",
+        )
+        server.node()
+        place = kube_execs.Place("ours", "local", "any")
+        account = "/api/v1/namespaces/default/serviceaccounts/default"
+        waiting.wait_until(lambda: self.admin.get(account).status == 200, what="the account")
+        pod = place.pod("p", "sleep", "300")
+        self.admin.post("/api/v1/namespaces/default/pods", pod).ok()
+        kube_execs.until_running(self.admin, "default", "p")
+
+    def started(self, process: subprocess.Popen[bytes]) -> int:
+        """The pid that a command prints first."""
+        assert process.stdout is not None
+        return int(process.stdout.readline())
+
+    def until_gone(self, pid: int) -> None:
+        """Wait for the end of a process."""
+
+        def gone() -> bool:
+            found = processes.identify(pid)
+            return found is None or not found.alive()
+
+        waiting.wait_until(gone, what=f"process {pid} has ended")
+
+
+@pytest.fixture(params=kube_execs.TRANSPORTS)
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    with kube_servers.ours(tmp_path / "data") as server:
+        assert isinstance(server, kube_servers.Ours)
+        made = World(tmp_path, server, request.param)
+        yield made
+        made.admin.close()
+
+
+def end(process: subprocess.Popen[bytes], *, timeout_s: float = 15) -> tuple[int, str]:
+    """Exit code and what it said to standard error."""
+    _, said = process.communicate(timeout=timeout_s)
+    return process.returncode, said.decode()
+
+
+def test_a_client_that_is_killed_hangs_up(world: World) -> None:
+    process = world.kubectl.start("exec", "p", "--", "sh", "-c", "echo $$; exec sleep 301")
+    pid = world.started(process)
+    process.kill()
+    process.communicate()
+    world.until_gone(pid)
+
+
+def test_nohup_survives_the_client(world: World) -> None:
+    script = "echo $$; trap '' HUP; sleep 0.5; echo alive >later; exec sleep 301"
+    process = world.kubectl.start("exec", "p", "--", "sh", "-c", script)
+    pid = world.started(process)
+    process.kill()
+    process.communicate()
+    waiting.wait_until((world.folder / "data" / "later").exists, what="it went on")
+    os.kill(pid, signal.SIGKILL)
+
+
+def test_it_ends_with_the_pod(world: World) -> None:
+    process = world.kubectl.start("exec", "p", "--", "sh", "-c", "echo $$; exec sleep 301")
+    pid = world.started(process)
+    world.admin.delete(f"{POD}?gracePeriodSeconds=0").ok()
+    code, said = end(process)
+    assert (code, said) == (137, "command terminated with exit code 137\n")
+    world.until_gone(pid)
+
+
+def test_input_that_nobody_reads_does_not_hold_up_the_end(world: World) -> None:
+    content = os.urandom(8_000_000)
+    done = world.kubectl.run(
+        "exec", "-i", "p", "--", "sh", "-c", "sleep 0.3; echo hi", stdin=content
+    )
+    assert (done.returncode, done.stdout) == (0, b"hi\n")
+
+
+def test_a_client_that_reads_slowly_holds_the_process_back(world: World) -> None:
+    """Nothing between the two keeps what is not read."""
+    size = 200_000_000
+    before = resident()
+    argv = ("exec", "p", "--", "sh", "-c", f"head -c {size} /dev/zero; echo done >&2")
+    process = world.kubectl.start(*argv)
+    assert process.stdout is not None
+    assert len(process.stdout.read(1000)) == 1000
+    time.sleep(1)
+    assert process.poll() is None
+    assert resident() - before < 60_000_000
+    left = size - 1000
+    while left:
+        left -= len(process.stdout.read(min(left, 1 << 20)))
+    assert end(process) == (0, "done\n")
+
+
+def resident() -> int:
+    """Bytes of memory of this process, which the control plane runs in."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_a_shim_that_is_killed_leaves_the_end_unknown(world: World) -> None:
+    process = world.kubectl.start("exec", "-i", "p", "--", "sh", "-c", "echo $$; cat")
+    pid = world.started(process)
+    [shim] = [
+        found
+        for found in processes.all_pids()
+        if str(world.folder / "data" / "shim").encode() in command(found)
+    ]
+    os.kill(shim, signal.SIGKILL)
+    code, said = end(process)
+    assert code == 1
+    assert "the end of the command was not seen" in said
+    world.until_gone(pid)
+    assert world.kubectl.run("exec", "p", "--", "true").returncode == 0
+
+
+def command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def test_stopping_the_server_ends_sessions(world: World) -> None:
+    process = world.kubectl.start("exec", "-i", "p", "--", "cat")
+    forward = world.kubectl.start("port-forward", "p", ":1", stdin=subprocess.DEVNULL)
+    assert forward.stdout is not None
+    forward.stdout.readline()
+    world.server.run(world.server.plane.stop_node())
+    assert end(process)[0] != 0
+    assert end(forward)[0] == 1
+
+
+def upgraded(world: World, what: str) -> ssl.SSLSocket:
+    """A raw connection after the 101 for SPDY."""
+    host, _, port = world.server.url.removeprefix("https://").partition(":")
+    tls = ssl.create_default_context(cadata=world.server.ca)
+    plain = socket.create_connection((host, int(port)), timeout=10)
+    connection = tls.wrap_socket(plain, server_hostname=host)
+    version = "portforward.k8s.io" if what == "portforward" else "v4.channel.k8s.io"
+    lines = [
+        f"POST {POD}/{what}?stdin=1&stdout=1&command=cat HTTP/1.1",
+        "Host: x",
+        f"Authorization: {world.admin.headers['Authorization']}",
+        "Connection: Upgrade",
+        "Upgrade: SPDY/3.1",
+        f"X-Stream-Protocol-Version: {version}",
+    ]
+    connection.sendall("\r\n".join([*lines, "", ""]).encode())
+    head = b""
+    while not head.endswith(b"\r\n\r\n"):
+        head += connection.recv(1)
+    assert b" 101 " in head, head
+    return connection
+
+
+def all_of(connection: ssl.SSLSocket) -> bytes:
+    found = b""
+    while piece := connection.recv(65536):
+        found += piece
+    return found
+
+
+@pytest.mark.parametrize("what", ["exec", "portforward"])
+@pytest.mark.parametrize(
+    "content", [b"GET / HTTP/1.1\r\n\r\n", b"\x80\x03\x00\x01\xff\xff\xff\xff"]
+)
+def test_who_breaks_the_protocol_is_cut_off(world: World, what: str, content: bytes) -> None:
+    with upgraded(world, what) as connection:
+        connection.sendall(content)
+        assert all_of(connection) == b""
+    assert world.kubectl.run("exec", "p", "--", "true").returncode == 0
+
+
+def test_streams_that_were_not_asked_for_are_refused(world: World) -> None:
+    with upgraded(world, "exec") as connection:
+        writer, reader = spdy.Writer(), spdy.Reader()
+        kinds = ["error", "stderr", "stdin", "stdin", "stdout"]
+        for number, kind in enumerate(kinds):
+            connection.sendall(writer.syn_stream(2 * number + 1, {"streamtype": kind}))
+        connection.sendall(spdy.data(5, b"some words", fin=True))
+        frames = list(reader.feed(all_of(connection)))
+    refused = [f.stream for f in frames if isinstance(f, spdy.RstStream) and f.status == 3]
+    assert refused == [3, 7]
+    assert [f.stream for f in frames if isinstance(f, spdy.SynReply)] == [1, 5, 9]
+    output = b"".join(f.data for f in frames if isinstance(f, spdy.Data) and f.stream == 9)
+    assert output == b"some words"
+    assert b'"status":"Success"' in b"".join(
+        f.data for f in frames if isinstance(f, spdy.Data) and f.stream == 1
+    )
