@@ -197,9 +197,7 @@ def all_of(connection: ssl.SSLSocket) -> bytes:
 
 
 @pytest.mark.parametrize("what", ["exec", "portforward"])
-@pytest.mark.parametrize(
-    "content", [b"GET / HTTP/1.1\r\n\r\n", b"\x80\x03\x00\x01\xff\xff\xff\xff"]
-)
+@pytest.mark.parametrize("content", [b"\x80\x02GET / HTTP", b"\x80\x03\x00\x01\xff\xff\xff\xff"])
 def test_who_breaks_the_protocol_is_cut_off(world: World, what: str, content: bytes) -> None:
     with upgraded(world, what) as connection:
         connection.sendall(content)

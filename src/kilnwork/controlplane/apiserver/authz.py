@@ -94,6 +94,7 @@ _EDIT = (
     *_VIEW,
     _rule("core", "secrets", [*_READ, *_WRITE]),
     _rule("core", "pods configmaps serviceaccounts events", _WRITE),
+    _rule("core", "pods/attach pods/exec pods/portforward", [*_READ, *_WRITE]),
     _rule("core", "pods/eviction serviceaccounts/token", "create"),
     _rule("coordination.k8s.io", "leases", _WRITE),
     _rule(resource.GROUP, "tasks taskobjects taskclusters", _WRITE),
