@@ -46,7 +46,7 @@ def verify(manager: kube_manager.Manager, namespace: str, *arguments: str) -> st
 def test_every_task_makes_the_next_until_the_limit(
     manager: kube_manager.Manager, counter: str
 ) -> None:
-    before = manager.refused_requests()
+    before, written = manager.refused_requests(), _statuses(manager)
     start = (kube_manager.COUNTER / "start.yaml").read_text()
     manager.kube.kubectl("apply", f"--namespace={counter}", "-f", "-", stdin=start)
     assert "51 tasks succeeded and the count is 50" in verify(manager, counter)
@@ -59,6 +59,12 @@ def test_every_task_makes_the_next_until_the_limit(
     assert sum("reached 50" in log for log in logs) == 1
     assert manager.refusals() == []
     assert manager.refused_requests() == before
+    assert 51 <= _statuses(manager) - written <= 2 * 51
+
+
+def _statuses(manager: kube_manager.Manager) -> int:
+    """Writes of statuses of Tasks so far."""
+    return manager.requests("tasks", subresource="status", verb="PUT|PATCH", code="200")
 
 
 @pytest.mark.curl

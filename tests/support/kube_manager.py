@@ -106,9 +106,20 @@ class Manager:
     def refused_requests(self) -> int:
         """Requests for what the manager uses that the API server has answered with 403 so far."""
         used = "tasks|taskobjects|taskclusters|secrets|tokenreviews|subjectaccessreviews|leases"
-        pattern = rf'apiserver_request_total{{.*code="403".*resource="(?:{used})".*}} (\d+)'
+        return self.requests(used, code="403")
+
+    def requests(
+        self, resource: str, *, code: str = ".*", subresource: str = ".*", verb: str = ".*"
+    ) -> int:
+        """How many the API server has answered so far, by its own count; all are patterns."""
         text = self.kube.kubectl("get", "--raw", "/metrics")
-        return sum(int(count) for count in re.findall(pattern, text))
+        wanted = {"code": code, "resource": resource, "subresource": subresource, "verb": verb}
+        total = 0
+        for labels, count in re.findall(r"apiserver_request_total{(.*)} (\d+)", text):
+            found = dict(re.findall(r'(\w+)="([^"]*)"', labels))
+            if all(re.fullmatch(pattern, found[name]) for name, pattern in wanted.items()):
+                total += int(count)
+        return total
 
     def cluster(self, name: str, *, namespace: str, **spec: Any) -> dict[str, Any]:
         """A TaskCluster for this home."""
