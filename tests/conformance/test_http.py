@@ -299,3 +299,48 @@ def test_one_connection_for_many_requests(admin: kube_servers.Http, namespace: s
             assert connection.sock is sock
     finally:
         connection.close()
+
+
+@pytest.mark.parametrize("query", ["limit=1;x=2", "labelSelector=%zz", "labelSelector=%f"])
+def test_broken_pairs_of_a_query_are_passed_over(
+    admin: kube_servers.Http, namespace: str, query: str
+) -> None:
+    """As if they were not there."""
+    listed = admin.get(f"{CONFIG_MAPS.format(namespace)}?{query}").ok()
+    assert [item["metadata"]["name"] for item in listed["items"]] == [ROOT_CA]
+
+
+def test_names_that_cannot_be(admin: kube_servers.Http, namespace: str) -> None:
+    """What leads elsewhere in a path is refused; what is only no name is not found."""
+    answer = admin.get(f"{CONFIG_MAPS.format(namespace)}/..")
+    assert (answer.status, answer.message) == (
+        400,
+        "Name parameter invalid: \"..\": may not be '..'",
+    )
+    answer = admin.get(f"{CONFIG_MAPS.format(namespace)}/UPPER_x")
+    assert answer.message == 'configmaps "UPPER_x" not found'
+
+
+def test_namespaces_that_are_not_there(admin: kube_servers.Http) -> None:
+    """Nothing is in them, and nothing can be put there."""
+    path = CONFIG_MAPS.format("nope")
+    assert admin.get(path).ok()["items"] == []
+    assert admin.get(f"{path}/x").message == 'configmaps "x" not found'
+    answer = admin.post(path, {"metadata": {"name": "x"}})
+    details = {"name": "nope", "kind": "namespaces"}
+    message = 'namespaces "nope" not found'
+    assert answer.json == status(404, "NotFound", message, details=details)
+
+
+def test_bodies_in_pieces(admin: kube_servers.Http, namespace: str) -> None:
+    """With a transfer encoding instead of a length."""
+    connection = admin.connect()
+    try:
+        headers = {**admin.headers, "Content-Type": "application/json; charset=utf-8"}
+        pieces = (piece for piece in (b'{"metadata":', b'{"name":"x"}}'))
+        connection.request(
+            "POST", CONFIG_MAPS.format(namespace), body=pieces, headers=headers, encode_chunked=True
+        )
+        assert connection.getresponse().status == 201
+    finally:
+        connection.close()

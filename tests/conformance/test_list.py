@@ -86,6 +86,22 @@ def test_pages_of_a_selector_hold_what_matches(admin: kube_servers.Http, path: s
     assert names(rest) == ["c4"]
 
 
+def test_version_0_is_answered_from_memory(admin: kube_servers.Http, path: str) -> None:
+    """With all there is, whatever the limit: what client-go lists first."""
+    for match in ({}, {"resourceVersionMatch": "NotOlderThan"}):
+        listed = admin.get(path, limit=1, resourceVersion="0", **match).ok()
+        assert not listed["metadata"].get("continue")
+        assert set(names(listed)) <= {"c0", "c1", "c2", "c3", "c4"}
+        assert len(listed["items"]) != 1
+
+
+def test_one_object_of_the_future(admin: kube_servers.Http, path: str) -> None:
+    """A GET may name a version too, and is 504 until that is reached."""
+    assert admin.get(f"{path}/c0", resourceVersion="0").ok()["metadata"]["name"] == "c0"
+    answer = admin.get(f"{path}/c0", resourceVersion=TOO_NEW)
+    assert (answer.status, answer.reason) == (504, "Timeout")
+
+
 def test_a_negative_limit_is_none(admin: kube_servers.Http, path: str) -> None:
     """It is not refused."""
     assert len(names(admin.get(path, limit=-1).ok())) == 5
@@ -204,13 +220,14 @@ def test_initial_events_are_for_watches(admin: kube_servers.Http, path: str) -> 
 
 
 @pytest.mark.parametrize("name", ["limit", "timeoutSeconds"])
-def test_options_that_are_no_number(admin: kube_servers.Http, path: str, name: str) -> None:
+@pytest.mark.parametrize("value", ["x", "", "1.5"])
+def test_options_that_are_no_number(
+    admin: kube_servers.Http, namespace: str, name: str, value: str
+) -> None:
     """400 in the words of Go's parser."""
-    answer = admin.get(path, **{name: "x"})
-    assert (answer.status, answer.message) == (
-        400,
-        'strconv.ParseInt: parsing "x": invalid syntax',
-    )
+    answer = admin.get(CONFIG_MAPS.format(namespace), **{name: value})
+    assert answer.status == 400
+    assert answer.message == f'strconv.ParseInt: parsing "{value}": invalid syntax'
 
 
 def test_items_of_built_in_kinds_come_without_their_type(
@@ -262,6 +279,10 @@ def test_deleting_a_collection_answers_with_what_it_deleted(
     assert names(gone) == ["c1", "c2"]
     assert gone["kind"].endswith("List")
     assert names(admin.get(path).ok()) == ["c0", "c3", "c4"]
+    part = admin.delete(path, labelSelector="n", limit=2).ok()
+    assert names(part) == ["c0", "c3"]
+    assert part["metadata"]["continue"]
+    assert names(admin.get(path).ok()) == ["c4"]
 
 
 def test_one_object_by_a_field(admin: kube_servers.Http, path: str) -> None:

@@ -122,12 +122,13 @@ def page(
         sequence, after = place.sequence or held.sequence, place.after
     else:
         sequence, after = _moment(held, asked), None
+    limit = 0 if _from_cache(asked) else asked.limit
     candidates = _candidates(held, served, chosen, sequence, after)
     found: list[objects.Stored] = []
     for position, stored in enumerate(candidates):
         if not chosen.matches(stored.key, stored.decode):
             continue
-        if asked.limit and len(found) == asked.limit:
+        if limit and len(found) == limit:
             remaining = len(candidates) - position if chosen.everything else None
             token = continuing.encode(sequence, found[-1].key)
             return Page(found, sequence, token, remaining)
@@ -159,12 +160,24 @@ def _candidates(
     return [s for s in former if (s.key.namespace, s.key.name) > after]
 
 
+def _from_cache(asked: options.ListOptions) -> bool:
+    """True for `resourceVersion=0`: then Kubernetes answers from memory, with all there is."""
+    return asked.version == "0" and not asked.continue_
+
+
 def _moment(held: store.Store, asked: options.ListOptions) -> int:
     """The sequence number that the list shall show (KEP-365).
 
     With a limit and without a match a resourceVersion means exactly that one.
     """
-    wanted = sequence_number(asked.version)
+    wanted = reached(held, asked.version)
+    exactly = asked.match == options.EXACT or (asked.limit and not asked.match)
+    return wanted if exactly and wanted else held.sequence
+
+
+def reached(held: store.Store, version: str) -> int:
+    """A resourceVersion as number; 504 for one that is still to come."""
+    wanted = sequence_number(version)
     if wanted > held.sequence:
         cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
         raise statuses.StatusError(
@@ -173,8 +186,7 @@ def _moment(held: store.Store, asked: options.ListOptions) -> int:
             f"Timeout: Too large resource version: {wanted}, current: {held.sequence}",
             details={"causes": [cause], "retryAfterSeconds": 1},
         )
-    exactly = asked.match == options.EXACT or (asked.limit and not asked.match)
-    return wanted if exactly and wanted else held.sequence
+    return wanted
 
 
 def sequence_number(version: str) -> int:
@@ -195,9 +207,9 @@ def encode(served: builtin.Served, shown: Page) -> bytes:
     return _encode(served, [served.told(stored.raw) for stored in shown.items], shown.metadata())
 
 
-def encode_deleted(served: builtin.Served, items: Sequence[bytes], sequence: int) -> bytes:
-    """The list that answers the deletion of a collection."""
-    return _encode(served, items, {"resourceVersion": str(sequence)})
+def encode_deleted(served: builtin.Served, items: Sequence[bytes], chosen: Page) -> bytes:
+    """The list that answers the deletion of what was on a page."""
+    return _encode(served, items, chosen.metadata())
 
 
 def _encode(served: builtin.Served, items: Sequence[bytes], metadata: dict[str, Any]) -> bytes:

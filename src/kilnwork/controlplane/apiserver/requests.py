@@ -23,6 +23,8 @@ Find = Callable[[str, str, str], kinds.Resource | None]
 _NUMBER = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
 """What fits into 64 bits, as Go's strconv.ParseInt takes it."""
 
+_BROKEN = re.compile("%(?![0-9A-Fa-f]{2})|;")
+
 _SHOWN = 40
 """Letters of a wrong value that are repeated in the refusal."""
 
@@ -35,9 +37,11 @@ class Query:
 
     @classmethod
     def parse(cls, raw: bytes) -> Self:
-        """The first value of each name, as Go's url.Values.Get; blanks are kept."""
+        """The first value of each name, as Go's url.ParseQuery: blanks are kept, what is broken
+        is passed over."""
+        pairs = [p for p in raw.decode("latin-1").split("&") if not _BROKEN.search(p)]
         values: dict[str, str] = {}
-        for name, value in urllib.parse.parse_qsl(raw.decode("latin-1"), keep_blank_values=True):
+        for name, value in urllib.parse.parse_qsl("&".join(pairs), keep_blank_values=True):
             values.setdefault(name, value)
         return cls(values)
 
@@ -51,9 +55,9 @@ class Query:
         return value is not None and value.lower() not in ("0", "false")
 
     def number(self, name: str) -> int | None:
-        """The whole number behind `name`, None when absent or empty; else 400."""
-        value = self.values.get(name, "")
-        if not value:
+        """The whole number behind `name`, None when absent; else 400."""
+        value = self.values.get(name)
+        if value is None:
             return None
         if not _NUMBER.fullmatch(value):
             shown = value if len(value) <= _SHOWN else f"{value[:_SHOWN]}…"
@@ -185,6 +189,8 @@ def split(path: str, find: Find) -> Target | None:
     name = rest[1] if len(rest) > 1 else ""
     if name and found.namespaced and not namespace:
         raise statuses.unknown_path()
+    if name in (".", ".."):
+        raise statuses.bad_request(f"Name parameter invalid: \"{name}\": may not be '{name}'")
     if rest[0] == "namespaces":
         namespace = name
     return Target(found, namespace, name, "/".join(rest[2:]))

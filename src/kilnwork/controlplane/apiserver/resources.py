@@ -171,6 +171,7 @@ class Resources:
         await answers.raw(self._send, shown, code=code, headers=headers)
 
     async def _get(self) -> None:
+        lists.reached(self._parts.writer.store, self._request.query.text("resourceVersion"))
         found = self._parts.writer.store.get(self._place.key)
         if found is None:
             raise statuses.not_found(self._place.kind, self._place.name)
@@ -281,5 +282,5 @@ class Resources:
             replace(self._place, namespace=s.key.namespace, name=s.key.name) for s in page.items
         ]
         outcomes = await self._parts.deleter.delete_all(places, asked)
-        shown = lists.encode_deleted(self._served, [o.raw for o in outcomes], store.sequence)
+        shown = lists.encode_deleted(self._served, [o.raw for o in outcomes], page)
         await answers.raw(self._send, shown)
