@@ -16,9 +16,11 @@ from kilnwork.kube import objects
 class Held:
     """One Pod, by uid. `key` is ("", uid) while its object has not been seen.
 
-    `written`: the status that was written last, None before the first. `refusal`: why it can never
+    `written`: the status that was written last, None before the first; `seen` and `version` are the
+    resource versions of the object before and after that. `refusal`: why it can never
     run here. `renew_at` (monotonic): when the files of its volumes are to be made anew, None while
-    there are none. `recalled`: what its status says of former starts has been taken over.
+    there are none. `waits`: tries in a row to start that came to nothing. `recalled`: what its
+    status says of former starts has been taken over.
     """
 
     uid: str
@@ -26,8 +28,11 @@ class Held:
     folder: volumes.PodFolder
     views: dict[str, lifecycle.View] = field(default_factory=dict)
     written: dict[str, Any] | None = None
+    seen: str = ""
+    version: str = ""
     refusal: str = ""
     renew_at: float | None = None
+    waits: int = 0
     recalled: bool = False
 
     @property

@@ -26,13 +26,13 @@ from kilnwork.controlplane.node import (
     telling,
     volumes,
 )
-from kilnwork.kit import clock, coroutines
+from kilnwork.kit import backoff, clock, coroutines
 from kilnwork.kube import cache, objects, queue
 from kilnwork.kube import errors as kube_errors
 
 log = logging.getLogger(__name__)
 
-NOT_YET_S = 0.5
+NOT_YET = backoff.Backoff(base_s=0.5, max_s=8.0, factor=1.2)
 """How soon to look again for what a container waits for; nothing tells us when it appears."""
 
 _CREATING = "ContainerCreating"
@@ -260,15 +260,14 @@ class Reconciler:
         try:
             order = await self._tools.preparer.order(pod, wanted, of, number=number)
         except errors.NotYet as error:
-            self._tell.not_yet(pod, of, name, error)
-            return NOT_YET_S
+            return self._wait(pod, of, name, error)
         except errors.Unsupported as error:
             self._tell.refuse(pod, of, str(error))
             return None
         except OSError as error:
             why = errors.NotYet(str(error), reason="CreateContainerError")
-            self._tell.not_yet(pod, of, name, why)
-            return NOT_YET_S
+            return self._wait(pod, of, name, why)
+        of.waits = 0
         record = await self._tools.link().start(order)
         record = self._early.pop(record.id, record)
         older, last = of.view(name).before, of.view(name).last
@@ -293,6 +292,11 @@ class Reconciler:
         if record.reason:
             self._tell.warn(pod, "Failed", f"Error: {record.message}")
         return 0.0
+
+    def _wait(self, pod: pods.Pod, of: held.Held, name: str, error: errors.NotYet) -> float:
+        self._tell.not_yet(pod, of, name, error)
+        of.waits += 1
+        return NOT_YET.delay_s(of.waits)
 
     async def _after_start(
         self, pod: pods.Pod, of: held.Held, wanted: pods.Container, record: container.Record

@@ -44,20 +44,26 @@ class Teller(NamedTuple):
         of.refusal = message
 
     async def write_status(self, pod: pods.Pod, of: held.Held, *, leaving: bool) -> None:
-        """Patch the status if it is not as it should be."""
+        """Patch the status if it is not as it should be.
+
+        A list in a merge patch replaces the whole: the version makes sure that no condition is lost
+        which somebody else has written meanwhile. Then the watch tells, and it is written again.
+        """
         wanted = self._status(pod, of, leaving=leaving)
         known = pod.status if of.written is None else of.written
         if wanted is None or all(known.get(field) == value for field, value in wanted.items()):
             return
         m = pod.metadata
-        patch = {"metadata": {"uid": m.uid}, "status": wanted}
+        version = of.version if of.seen == m.resource_version else m.resource_version
+        patch = {"metadata": {"uid": m.uid, "resourceVersion": version}, "status": wanted}
         try:
-            await self.kube.merge_patch(
+            answer = await self.kube.merge_patch(
                 resource.PODS, m.name, patch, m.namespace, subresource="status"
             )
         except (kube_errors.NotFound, kube_errors.Conflict):
-            return  # it is gone, or another has its name: the watch will tell
+            return  # it is gone, has changed, or another has its name: the watch will tell
         of.written = wanted
+        of.seen, of.version = m.resource_version, str(answer["metadata"]["resourceVersion"])
 
     def _status(self, pod: pods.Pod, of: held.Held, *, leaving: bool) -> dict[str, Any] | None:
         """What is to be written; None if nothing is to be said now."""
