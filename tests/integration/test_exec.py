@@ -5,9 +5,11 @@ import signal
 import socket
 import ssl
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 import pytest
 from hack.kube import binary
@@ -127,6 +129,30 @@ def test_a_client_that_reads_slowly_holds_the_process_back(world: World) -> None
     assert end(process) == (0, "done\n")
 
 
+def test_a_process_that_reads_slowly_holds_the_client_back(world: World) -> None:
+    size = 200_000_000
+    script = "read go; sleep 1; wc -c"
+    with world.kubectl.start("exec", "-i", "p", "--", "sh", "-c", script) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        before = resident()
+        process.stdin.write(b"go\n")
+        writing = threading.Thread(target=fill, args=(process.stdin, size))
+        writing.start()
+        time.sleep(0.7)
+        assert resident() - before < 60_000_000
+        writing.join(20)
+        assert int(process.stdout.read()) == size
+        assert process.wait(15) == 0
+
+
+def fill(pipe: IO[bytes], size: int) -> None:
+    """Write so many bytes and close."""
+    while size:
+        size -= pipe.write(bytes(min(size, 1 << 20)))
+    pipe.close()
+
+
 def resident() -> int:
     """Bytes of memory of this process, which the control plane runs in."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
@@ -164,6 +190,17 @@ def test_stopping_the_server_ends_sessions(world: World) -> None:
     world.server.run(world.server.plane.stop_node())
     assert end(process)[0] != 0
     assert end(forward)[0] == 1
+
+
+def test_stopping_everything_ends_sessions(tmp_path: Path) -> None:
+    with kube_servers.ours(tmp_path / "data") as server:
+        assert isinstance(server, kube_servers.Ours)
+        world = World(tmp_path, server, "websocket")
+        process = world.kubectl.start("exec", "p", "--", "sh", "-c", "echo $$; exec sleep 301")
+        pid = world.started(process)
+        world.admin.close()
+    assert end(process)[0] != 0
+    world.until_gone(pid)
 
 
 def upgraded(world: World, what: str) -> ssl.SSLSocket:

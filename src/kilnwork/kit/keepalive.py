@@ -1,7 +1,7 @@
 """Noticing that the machine at the other end of a TCP connection, or the network, is gone.
 
-Used by both ends of the channel wherever it is no Unix socket (tcp(7)). Without it a connection on
-which nobody sends stands for hours after a power cut.
+Used by both ends of the channel wherever it is no Unix socket, and by streams (tcp(7)). Without it
+a connection on which nobody sends stands for hours after a power cut.
 """
 
 import socket
@@ -14,9 +14,17 @@ UNHEARD_S = 20
 
 
 def watch(connection: socket.socket) -> None:
-    """Do so on this connection, whichever library holds it."""
+    """Do so on this connection, whichever library holds it.
+
+    Not for one whose reader may pause: that it reads nothing for `UNHEARD_S` ends it too.
+    """
+    ask(connection)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNHEARD_S * 1000)
+
+
+def ask(connection: socket.socket) -> None:
+    """Only ask, while nothing is under way, whether anybody is there."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, QUIET_S)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, PROBE_S)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, PROBES)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNHEARD_S * 1000)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from kilnwork.api import meta, resource
 from kilnwork.controlplane.apiserver import lookup, pki, podlogs, requests, statuses
-from kilnwork.kit import coroutines, serving
+from kilnwork.kit import coroutines, keepalive, serving
 
 NAMES = ("exec", "attach", "portforward")
 """The subresources, which a client reaches with `create` (POST) or `get` (a WebSocket's GET)."""
@@ -105,6 +105,7 @@ class _Side:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
         self.writer = writer
+        keepalive.ask(writer.get_extra_info("socket"))
 
     def close(self) -> None:
         """After what was written has gone."""
