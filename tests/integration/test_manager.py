@@ -1,0 +1,226 @@
+"""The manager by itself, against an API server: who leads, who may ask, and tasks that run."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from kilnwork.api import manager as names
+from kilnwork.api import resource
+from kilnwork.cli import manager_wiring, wiring
+from kilnwork.controlplane import cluster
+from kilnwork.kit import clock, errors
+from kilnwork.kube import client
+from kilnwork.server import ports, reviews
+from support import served, waiting
+
+NS = "default"
+
+
+@pytest.fixture
+async def plane(tmp_path: Path) -> AsyncIterator[cluster.ControlPlane]:
+    async with served.control_plane(tmp_path / "plane") as made:
+        yield made
+
+
+@pytest.fixture
+async def kube(plane: cluster.ControlPlane) -> AsyncIterator[client.Client]:
+    async with client.Client(plane.admin_config()) as made:
+        yield made
+
+
+def server(plane: cluster.ControlPlane, folder: Path, **more: Any) -> manager_wiring.Server:
+    """A manager that has not started, for workers on this machine."""
+    chosen: dict[str, Any] = {
+        "data_dir": folder,
+        "kube": plane.admin_config(),
+        "namespace": NS,
+        "host": "127.0.0.1",
+        "port": 0,
+        "advertise": "unix",
+        "worker_image": "kilnwork/worker:test",
+        "worker_command": wiring.WORKER_COMMAND,
+        "machine": "here",
+    }
+    settings = manager_wiring.Settings(**(chosen | more))
+    return manager_wiring.Server(settings, on_failure=print)
+
+
+def quiet(_: str) -> None:
+    """Nobody listens to what it does."""
+
+
+@pytest.fixture
+async def manager(
+    plane: cluster.ControlPlane, tmp_path: Path
+) -> AsyncIterator[manager_wiring.Server]:
+    made = server(plane, tmp_path / "manager")
+    try:
+        await made.start(say=quiet)
+        yield made
+    finally:
+        await made.stop(say=quiet)
+
+
+async def ask(
+    made: manager_wiring.Server, path: str, *, method: str = "GET", **headers: str
+) -> tuple[int, Any]:
+    """Status and document of the manager's own port, whose certificate only workers check."""
+    sent = {name.replace("_", "-"): value for name, value in headers.items()}
+    async with (
+        aiohttp.ClientSession() as http,
+        http.request(
+            method, f"https://127.0.0.1:{made.port}{path}", headers=sent, ssl=False
+        ) as answer,
+    ):
+        kind = answer.content_type
+        return answer.status, await (answer.json() if "json" in kind else answer.text())
+
+
+async def account(kube: client.Client, name: str, *roles: str) -> str:
+    """The token of a new account with these ClusterRoles in the namespace."""
+    metadata = {"name": name, "namespace": NS}
+    await kube.create(resource.SERVICE_ACCOUNTS, {"metadata": metadata})
+    for role in roles:
+        binding = {
+            "metadata": {"name": f"{name}-{role}", "namespace": NS},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole"},
+            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": NS}],
+        }
+        binding["roleRef"]["name"] = role  # type: ignore[index]
+        await kube.create(resource.ROLE_BINDINGS, binding)
+    answer = await kube.create_sub(
+        resource.SERVICE_ACCOUNTS, name, "token", {"kind": "TokenRequest", "spec": {}}, NS
+    )
+    return str(answer["status"]["token"])
+
+
+async def test_a_task_runs_and_is_found_by_its_users(
+    plane: cluster.ControlPlane, kube: client.Client, manager: manager_wiring.Server
+) -> None:
+    await plane.start_node()
+    spec = {"metadata": {"name": "default", "namespace": NS}, "spec": {"replicas": 1}}
+    await kube.create(resource.TASK_CLUSTERS, spec)
+    task = {"metadata": {"name": "hello", "namespace": NS}, "spec": {"command": ["echo", "hello"]}}
+    await kube.create(resource.TASKS, task)
+
+    async def done() -> bool:
+        found = await kube.get(resource.TASKS, "hello", NS)
+        return bool(found.get("status", {}).get("state") == "Success")
+
+    await waiting.wait_until_async(done, what="the task succeeds")
+    token = await account(kube, "reader", "view")
+    path = f"/v1/namespaces/{NS}/tasks/hello/logs"
+    assert await ask(manager, path, X_Kiln_Token=token) == (200, "hello\n")
+    assert await ask(manager, path, Authorization=f"Bearer {token}") == (200, "hello\n")
+
+
+async def test_who_asks_must_be_known_and_may_do_only_what_rbac_says(
+    kube: client.Client, manager: manager_wiring.Server
+) -> None:
+    path = f"/v1/namespaces/{NS}/tasks"
+    assert (await ask(manager, path))[0] == 401
+    assert (await ask(manager, path, X_Kiln_Token="wrong"))[0] == 401
+    nobody = await account(kube, "nobody")
+    status, refused = await ask(manager, path, X_Kiln_Token=nobody)
+    assert status == 403
+    assert refused["message"] == (
+        'tasks.kilnwork.dev is forbidden: User "system:serviceaccount:default:nobody" cannot list '
+        'resource "tasks" in API group "kilnwork.dev" in the namespace "default"'
+    )
+    reader = await account(kube, "reader", "view")
+    assert (await ask(manager, path, X_Kiln_Token=reader))[0] == 200
+    # the manager's own header wins: the proxy of an API server may add anything else
+    both = {"X_Kiln_Token": nobody, "Authorization": f"Bearer {reader}"}
+    assert (await ask(manager, path, **both))[0] == 403
+    assert (await ask(manager, "/metrics"))[0] == 401
+    assert (await ask(manager, "/metrics", X_Kiln_Token=reader))[0] == 200
+    assert (await ask(manager, "/readyz"))[0] == 200
+    assert (await ask(manager, "/elsewhere", X_Kiln_Token=reader))[0] == 404
+
+
+async def test_one_leads_the_other_waits_and_takes_over(
+    plane: cluster.ControlPlane, manager: manager_wiring.Server, tmp_path: Path
+) -> None:
+    second = server(plane, tmp_path / "second")
+    starting = asyncio.ensure_future(second.start(say=quiet))
+    try:
+        await waiting.wait_until_async(lambda: second.port, what="it listens")
+
+        async def waits() -> bool:
+            status, text = await ask(second, "/readyz")
+            return status == 503 and "holds the Lease" in text
+
+        await waiting.wait_until_async(waits, what="it says who leads")
+        assert (await ask(second, f"/v1/namespaces/{NS}/tasks", X_Kiln_Token="x"))[0] == 503
+        await manager.stop(say=quiet)
+        await asyncio.wait_for(starting, 20)
+        assert (await ask(second, "/readyz"))[0] == 200
+    finally:
+        starting.cancel()
+        await second.stop(say=quiet)
+
+
+async def test_it_comes_back_to_its_folder_at_once(
+    plane: cluster.ControlPlane, kube: client.Client, tmp_path: Path
+) -> None:
+    """Also when it could not give up its Lease: then that names it, and it takes it again."""
+    first = server(plane, tmp_path / "manager")
+    await first.start(say=quiet)
+    lease = await kube.get(resource.LEASES, manager_wiring.LEASE, NS)
+    await first.stop(say=quiet)
+    now = await kube.get(resource.LEASES, manager_wiring.LEASE, NS)
+    await kube.replace(resource.LEASES, {**now, "spec": lease["spec"]})
+    second = server(plane, tmp_path / "manager")
+    async with asyncio.timeout(10):
+        await second.start(say=quiet)
+    await second.stop(say=quiet)
+
+
+async def test_a_folder_or_port_in_use_is_refused(
+    plane: cluster.ControlPlane, manager: manager_wiring.Server, tmp_path: Path
+) -> None:
+    again = server(plane, tmp_path / "manager")
+    with pytest.raises(errors.ConfigurationError, match="is in use by"):
+        await again.start(say=quiet)
+    await again.stop(say=quiet)
+    other = server(plane, tmp_path / "other", port=manager.port)
+    with pytest.raises(errors.ConfigurationError, match="choose another with --listen"):
+        await other.start(say=quiet)
+    await other.stop(say=quiet)
+
+
+async def test_an_api_server_that_is_away_is_no_verdict(
+    plane: cluster.ControlPlane, kube: client.Client, manager: manager_wiring.Server
+) -> None:
+    token = await account(kube, "reader", "view")
+    path = f"/v1/namespaces/{NS}/tasks"
+    assert (await ask(manager, path, X_Kiln_Token=token))[0] == 200
+    await plane.stop()
+    assert (await ask(manager, path, X_Kiln_Token=token))[0] == 200, "remembered for a moment"
+    status, document = await ask(manager, path, X_Kiln_Token="another")
+    assert status == 503
+    assert "the API server does not say" in document["message"]
+
+
+async def test_answers_are_remembered_for_seconds(kube: client.Client) -> None:
+    time = clock.ManualClock()
+    people = reviews.Reviews(kube, time=time)
+    token = await account(kube, "reader", "view")
+    user = await people.user(token)
+    assert user is not None
+    assert user.username == "system:serviceaccount:default:reader"
+    may = ports.Question(verb="list", namespace=NS)
+    assert await people.refusal(user, may) is None
+    await kube.delete(resource.ROLE_BINDINGS, "reader-view", NS)
+    assert await people.refusal(user, may) is None
+    time.advance(reviews.REMEMBER_S)
+    assert "cannot list" in str(await people.refusal(user, may))
+    assert await people.user("wrong") is None
+
+
+def test_the_port_is_what_the_service_has() -> None:
+    assert names.proxy_path("a b") == "/api/v1/namespaces/a%20b/services/https:kilnwork:https/proxy"

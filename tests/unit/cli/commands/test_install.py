@@ -1,0 +1,143 @@
+"""What `kiln install` prints, and what it refuses."""
+
+import json
+from typing import Any
+
+import click
+import pytest
+import yaml
+from click import testing
+
+from kilnwork.cli.commands import install
+from kilnwork.cli.installing import rights
+
+
+def printed(*arguments: str) -> str:
+    done = testing.CliRunner().invoke(install.command, arguments)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def objects(*arguments: str) -> dict[str, dict[str, Any]]:
+    """By kind and name."""
+    found = yaml.safe_load_all(printed(*arguments))
+    return {f"{one['kind']}/{one['metadata']['name']}": one for one in found}
+
+
+def container(*arguments: str) -> dict[str, Any]:
+    pod = objects(*arguments)["StatefulSet/kilnwork-manager"]["spec"]["template"]["spec"]
+    found: dict[str, Any] = pod["containers"][0]
+    return found
+
+
+def refused(*arguments: str) -> str:
+    done = testing.CliRunner().invoke(install.command, arguments)
+    assert done.exit_code == 2
+    return done.output
+
+
+def test_the_same_options_print_the_same() -> None:
+    assert printed("--drivers-in", "a") == printed("--drivers-in", "a")
+    assert "&id" not in printed()
+
+
+def test_namespace_comes_first_and_the_pod_last() -> None:
+    order = list(objects())
+    assert order[0] == "Namespace/kilnwork-system"
+    assert order[-1] == "StatefulSet/kilnwork-manager"
+
+
+def test_json_is_one_list() -> None:
+    found = json.loads(printed("-o", "json"))
+    assert found["kind"] == "List"
+    assert len(found["items"]) == len(objects())
+
+
+def test_a_part_can_be_had_alone() -> None:
+    kinds = {name.partition("/")[0] for name in objects("--only", "crds")}
+    policies = {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
+    assert kinds == {"CustomResourceDefinition", *policies}
+    parts = [objects("--only", part) for part in ("crds", "rights", "manager")]
+    assert set().union(*parts) == set(objects())
+
+
+def test_another_namespace_is_everywhere() -> None:
+    found = objects("-n", "elsewhere")
+    spaces = {one["metadata"].get("namespace") for one in found.values()}
+    assert spaces == {None, "elsewhere"}
+    subjects = found["ClusterRoleBinding/kilnwork-manager"]["subjects"]
+    assert subjects[0]["namespace"] == "elsewhere"
+    assert "--namespace=elsewhere" in container("-n", "elsewhere")["args"]
+
+
+def test_the_pod_fulfils_the_restricted_standard() -> None:
+    pod = objects()["StatefulSet/kilnwork-manager"]["spec"]["template"]["spec"]
+    assert pod["securityContext"]["runAsNonRoot"]
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container()["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "volume"),
+    [
+        ((), None),
+        (("--storage", "emptyDir"), {"emptyDir": {}}),
+        (
+            ("--storage", "hostPath", "--host-path", "/d"),
+            {"hostPath": {"path": "/d", "type": "DirectoryOrCreate"}},
+        ),
+    ],
+)
+def test_the_journal_is_where_one_says(
+    options: tuple[str, ...], volume: dict[str, Any] | None
+) -> None:
+    spec = objects(*options)["StatefulSet/kilnwork-manager"]["spec"]
+    volumes = {one.pop("name"): one for one in spec["template"]["spec"]["volumes"]}
+    assert volumes.get("data") == volume
+    assert ("volumeClaimTemplates" in spec) == (volume is None)
+
+
+def test_workers_use_the_managers_image_unless_told_otherwise() -> None:
+    assert "--worker-image=a:1" in container("--image", "a:1")["args"]
+    assert "--worker-image=b:1" in container("--image", "a:1", "--worker-image", "b:1")["args"]
+
+
+def test_tolerations_are_written_as_taints() -> None:
+    pod = objects("--toleration", "a=b:NoSchedule", "--toleration", "c")[
+        "StatefulSet/kilnwork-manager"
+    ]["spec"]["template"]["spec"]
+    assert pod["tolerations"] == [
+        {"key": "a", "operator": "Equal", "value": "b", "effect": "NoSchedule"},
+        {"key": "c", "operator": "Exists"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (("--storage-size", "10 GB"), "is no quantity"),
+        (("--storage", "hostPath"), "belong together"),
+        (("--host-path", "/d"), "belong together"),
+        (("--storage", "hostPath", "--host-path", "d"), "must begin with /"),
+        (("--node-selector", "a"), "KEY=VALUE"),
+        (("--toleration", "a:Never"), "PreferNoSchedule"),
+        (("-n", "A_b"), "cannot be the name of a namespace"),
+        (("--drivers-in", ""), "cannot be the name of a namespace"),
+    ],
+)
+def test_what_cannot_be_is_refused(options: tuple[str, ...], text: str) -> None:
+    assert text in refused(*options)
+
+
+def test_every_right_has_its_reason_and_no_wildcard() -> None:
+    for right in (*rights.EVERYWHERE, *rights.AT_HOME, *rights.VIEW, *rights.EDIT, *rights.DRIVE):
+        assert right.why.endswith(".") or right.why.endswith("`.")
+        assert "*" not in (*right.resources, *right.verbs, right.group)
+
+
+def test_its_options_are_all_explained() -> None:
+    assert all(o.help for o in install.command.params if isinstance(o, click.Option))
