@@ -25,6 +25,9 @@ HEAD_S = 30.0
 
 _MAX_HEAD = 64 * 1024
 _SWITCHING = 101
+_BYTES = "surrogateescape"
+"""Words of a command need not be UTF-8."""
+
 _PATHS = {"exec": "exec", "attach": "attach", "portforward": "portForward"}
 _ASKED = {"stdin": "input", "stdout": "output", "stderr": "error", "tty": "tty"}
 """Words of our query and those of the kubelet's (core/v1 PodExecOptions; ExecStdinParam…)."""
@@ -119,7 +122,7 @@ def target(pod: meta.JsonObject, request: requests.Request, reader: lookup.Looku
     """
     metadata = pod["metadata"]
     raw = request.scope.get("query_string", b"").decode("latin-1")
-    query = urllib.parse.parse_qs(raw, keep_blank_values=True)
+    query = urllib.parse.parse_qs(raw, keep_blank_values=True, errors=_BYTES)
     parts = [_PATHS[request.subresource], metadata["namespace"], metadata["name"]]
     if request.subresource == "portforward":
         asked = [("port", ",".join(query["ports"]))] if "ports" in query else []
@@ -133,7 +136,8 @@ def target(pod: meta.JsonObject, request: requests.Request, reader: lookup.Looku
         raise statuses.bad_request(text)
     host, _, port = podlogs.address(reader.get(resource.NODES, None, node), node).rpartition(":")
     path = "/".join(urllib.parse.quote(part, safe="") for part in parts)
-    return Target(host.strip("[]"), int(port), f"/{path}?{urllib.parse.urlencode(asked)}")
+    text = urllib.parse.urlencode(asked, errors=_BYTES)
+    return Target(host.strip("[]"), int(port), f"/{path}?{text}")
 
 
 def _container(pod: meta.JsonObject, wanted: str) -> str:

@@ -157,12 +157,13 @@ class _Request:
 
     def __init__(self, scope: serving.Scope) -> None:
         parts = [parse.unquote(p) for p in scope["raw_path"].decode("latin-1").split("/")[1:]]
-        query = parse.parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        text = scope["query_string"].decode("latin-1")
+        query = parse.parse_qs(text, keep_blank_values=True, errors="surrogateescape")
         self.headers: list[tuple[bytes, bytes]] = scope["headers"]
         self.hijack: serving.Hijack | None = (scope.get("extensions") or {}).get(serving.HIJACK)
         self.refusal: upgrades.Refusal | None = None
         self.what, names = parts[0], parts[1:]
-        self.container = "" if self.what == "portForward" else names.pop()
+        self.container = names.pop() if self.what != "portForward" and names else ""
         self.uid = names.pop() if len(names) == 3 else ""
         self.argv = query.get("command", [])
         self.tty = query.get("tty") == ["1"]

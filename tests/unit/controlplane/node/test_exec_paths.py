@@ -1,0 +1,90 @@
+"""What the streaming paths refuse before any stream is there, in the kubelet's words."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kilnwork.controlplane.node import container, exec_paths
+
+UID = "11111111-1111-1111-1111-111111111111"
+SPDY = [
+    (b"connection", b"Upgrade"),
+    (b"upgrade", b"SPDY/3.1"),
+    (b"x-stream-protocol-version", b"v4.channel.k8s.io"),
+]
+
+
+def find(namespace: str, pod: str, name: str) -> exec_paths.Found | exec_paths.Missing:
+    if (namespace, pod) != ("ns", "p"):
+        return exec_paths.Missing(404, "pod does not exist")
+    if name not in ("main", ""):
+        return exec_paths.Missing(500, f'container not found ("{name}")')
+    return exec_paths.Found(container.Record(f"{UID}/main/0", "/nowhere"), "127.0.0.1")
+
+
+async def answer(
+    path: str, query: str = "", *, method: str = "POST", headers: Any = ()
+) -> tuple[int, str]:
+    paths = exec_paths.Paths(find, shim=Path("/nowhere/s"))
+    scope = {
+        "type": "http",
+        "method": method,
+        "raw_path": path.encode(),
+        "query_string": query.encode(),
+        "headers": list(headers),
+    }
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        raise AssertionError("there is no body to be read")
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await paths.serve(scope, receive, send)
+    assert dict(sent[0]["headers"])[b"content-length"] == str(len(sent[1]["body"])).encode()
+    return sent[0]["status"], sent[1]["body"].decode()
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/exec", "/exec/ns", "/exec/ns/p", "/exec/ns/p/u/main/x", "/portForward/ns", "/attach/"],
+)
+async def test_paths_that_are_none(path: str) -> None:
+    assert await answer(path, "output=1") == (404, "404 page not found")
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE", "HEAD"])
+async def test_methods_that_are_none(method: str) -> None:
+    assert (await answer("/exec/ns/p/main", "output=1", method=method))[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "wanted"),
+    [
+        ("/exec/ns/other/main", "output=1", (404, "pod does not exist")),
+        ("/attach/ns/p/other", "output=1", (500, 'container not found ("other")')),
+        (f"/exec/ns/p/{UID[:-1]}2/main", "output=1", (404, "pod not found")),
+        ("/portForward/ns/p/2", "", (404, "pod not found")),
+        ("/portForward/ns/p", "port=80,x", (400, 'unable to parse "x" as a port')),
+        ("/portForward/ns/p", "port=0", (400, 'unable to parse "0" as a port')),
+        ("/portForward/ns/p", "port=65536", (400, 'unable to parse "65536" as a port')),
+    ],
+)
+async def test_what_is_not_there(path: str, query: str, wanted: tuple[int, str]) -> None:
+    assert await answer(path, query, headers=SPDY) == wanted
+
+
+@pytest.mark.parametrize("query", ["", "command=true", "input=0", "error=1&tty=1"])
+async def test_a_session_without_any_stream(query: str) -> None:
+    """With a terminal there is no standard error."""
+    text = "you must specify at least 1 of stdin, stdout, stderr"
+    assert await answer("/exec/ns/p/main", query, headers=SPDY) == (400, text)
+
+
+@pytest.mark.parametrize("path", ["/exec/ns/p/main", f"/exec/ns/p/{UID}/main", "/attach/ns/p/main"])
+async def test_what_is_no_upgrade(path: str) -> None:
+    wanted = (400, "Upgrade request required")
+    assert await answer(path, "output=1") == wanted
+    assert await answer(path, "output=1", headers=SPDY) == wanted  # of HTTP/1.0, or with a body
