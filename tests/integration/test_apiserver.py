@@ -644,7 +644,8 @@ async def test_pods_are_bound_to_a_ready_node(http: served.Http) -> None:
 
 async def test_a_binding_is_made_once(http: served.Http) -> None:
     await http.post(PODS, pod("p", schedulerName="mine"))
-    binding = {"kind": "Binding", "apiVersion": "v1", "target": {"kind": "Node", "name": "n"}}
+    target = {"kind": "Node", "name": "n"}
+    binding = {"metadata": {"name": "p"}, "kind": "Binding", "apiVersion": "v1", "target": target}
     assert (await http.post(f"{PODS}/p/binding", binding)).status == 201
     assert (await http.get(f"{PODS}/p")).json["spec"]["nodeName"] == "n"
     again = await http.post(f"{PODS}/p/binding", binding)

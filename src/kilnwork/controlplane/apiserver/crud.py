@@ -337,7 +337,7 @@ class Writer:
         if options.dry_run:
             return Outcome(msgspec.json.encode(new), warnings)
         if place.kind != resource.NAMESPACES and updating.is_over(new["metadata"]):
-            change = await self.store.remove(place.key, expected=head.sequence)
-            return Outcome(change.raw, warnings, gone=True)
+            await self.store.remove(place.key, expected=head.sequence)
+            return Outcome(msgspec.json.encode(new), warnings, gone=True)
         stored = await self.store.put(place.key, new, expected=head.sequence)
         return Outcome(stored.raw, warnings)

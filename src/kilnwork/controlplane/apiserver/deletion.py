@@ -8,13 +8,21 @@ contents of a namespace) is the business of node, `gc` and `namespaces`.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from kilnwork.api import meta, resource
 from kilnwork.controlplane import errors, objects
-from kilnwork.controlplane.apiserver import bodies, crud, requests, statuses
+from kilnwork.controlplane.apiserver import (
+    bodies,
+    causes,
+    crud,
+    fieldtypes,
+    reading,
+    requests,
+    statuses,
+)
 from kilnwork.kit import clock as clocks
 
 FOREGROUND = "foregroundDeletion"
@@ -31,23 +39,9 @@ _DEFAULT_GRACE_S = 30
 _KEPT_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 
 
-class _Preconditions(msgspec.Struct, frozen=True, rename="camel"):
-    uid: str | None = None
-    resource_version: str | None = None
-
-
-class _Document(msgspec.Struct, frozen=True, rename="camel"):
-    """metav1.DeleteOptions as sent. Strict: a guard that cannot be read must not be passed over."""
-
-    grace_period_seconds: int | None = None
-    preconditions_: _Preconditions | None = msgspec.field(default=None, name="preconditions")
-    orphan_dependents: bool | None = None
-    propagation_policy: str | None = None
-    dry_run: list[Literal["All"]] | None = None
-
-    @property
-    def preconditions(self) -> _Preconditions:
-        return self.preconditions_ or _Preconditions()
+_KIND = "DeleteOptions"
+_TYPE = f"io.k8s.apimachinery.pkg.apis.meta.v1.{_KIND}"
+_POLICIES = ("Foreground", "Background", "Orphan", "nil")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,48 +57,79 @@ class DeleteOptions:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a DELETE does: `remove` now, or store `marked`, or (None) nothing more than before."""
+    """What a DELETE does: `remove` now, or store `marked`, or (None) nothing more than before.
+
+    With both, `marked` is only shown: a Pod that is removed has no grace left.
+    """
 
     remove: bool = False
     marked: meta.JsonObject | None = None
 
 
 async def asked(request: requests.Request, options: crud.Options) -> DeleteOptions:
-    """DeleteOptions of a request's body, else of its query; 400 when they cannot be read."""
+    """DeleteOptions of a request's body, else of its query; 422 when they make no sense."""
     raw = await request.body()
-    document = bodies.decode_object(raw, request.content_type) if raw else {}
+    document: meta.JsonObject = {}
+    if raw:
+        try:
+            document = bodies.decode_object(raw, request.content_type)
+        except statuses.StatusError as error:
+            if error.code != 400:
+                raise
+            raise statuses.plain_internal(bodies.without_type(error.message)) from error
     return parse(document, request.query, options)
 
 
 def parse(document: meta.JsonObject, query: requests.Query, options: crud.Options) -> DeleteOptions:
-    """DeleteOptions of a document, else of the query; 400 when they cannot be read."""
-    try:
-        given = msgspec.convert(document, _Document)
-    except msgspec.ValidationError as error:
-        raise statuses.bad_request(f"invalid DeleteOptions: {error}") from error
-    grace = given.grace_period_seconds
+    """DeleteOptions of a document, else of the query; 500 when they cannot be read."""
+    given = _read(document)
+    grace = given.get("gracePeriodSeconds")
     if grace is None:
         grace = query.number("gracePeriodSeconds")
-    orphan = given.orphan_dependents
+    orphan = given.get("orphanDependents")
     if orphan is None and "orphanDependents" in query.values:
         orphan = query.flag("orphanDependents")
-    propagation = given.propagation_policy or query.text("propagationPolicy")
+    propagation = given.get("propagationPolicy") or query.text("propagationPolicy")
+    dry_run = given.get("dryRun") or []
+    _check(propagation, dry_run, orphans=orphan is not None)
     if orphan is not None and not propagation:
         propagation = "Orphan" if orphan else "Background"
-    if propagation not in ("", "Background", "Foreground", "Orphan"):
-        raise statuses.bad_request(
-            f'invalid DeleteOptions: propagationPolicy: Unsupported value: "{propagation}": '
-            'supported values: "Background", "Foreground", "Orphan"'
-        )
-    if given.dry_run:
-        options = replace(options, dry_run=True)
+    wanted = given.get("preconditions") or {}
     return DeleteOptions(
         grace_s=None if grace is None else max(0, grace),
-        uid=given.preconditions.uid or "",
-        resource_version=given.preconditions.resource_version or "",
+        uid=wanted.get("uid") or "",
+        resource_version=wanted.get("resourceVersion") or "",
         propagation=propagation,
-        options=options,
+        options=replace(options, dry_run=True) if dry_run else options,
     )
+
+
+def _read(document: meta.JsonObject) -> meta.JsonObject:
+    """The options as metav1.DeleteOptions has them. A guard that cannot be read is not passed."""
+    kind = document.get("kind") or _KIND
+    try:
+        if kind != _KIND:
+            raise reading.Unreadable(
+                f"converting (v1.{kind}) to (v1.DeleteOptions): unknown conversion"
+            )
+        return reading.read_as(fieldtypes.named(_TYPE), document).obj
+    except reading.Unreadable as error:
+        raise statuses.plain_internal(str(error)) from error
+
+
+def _check(propagation: str, dry_run: list[str], *, orphans: bool) -> None:
+    wrong = []
+    if propagation and orphans:
+        text = "orphanDependents and deletionPropagation cannot be both set"
+        wrong.append(causes.invalid("propagationPolicy", propagation, text))
+    elif propagation not in ("", *_POLICIES[:3]):
+        wrong.append(causes.unsupported("propagationPolicy", propagation, _POLICIES))
+    if any(one != "All" for one in dry_run):
+        listed = ", ".join(f'"{one}"' for one in dry_run)
+        text = f'Unsupported value: []string{{{listed}}}: supported values: "All"'
+        wrong.append(statuses.Cause("dryRun", "FieldValueNotSupported", text))
+    if wrong:
+        raise statuses.invalid_options("DeleteOptions", wrong)
 
 
 def decide(place: crud.Where, obj: meta.JsonObject, asked: DeleteOptions, now_s: float) -> Verdict:
@@ -114,7 +139,7 @@ def decide(place: crud.Where, obj: meta.JsonObject, asked: DeleteOptions, now_s:
     deleting = "deletionTimestamp" in found
     finalizers = _finalizers(found, asked)
     if not finalizers and grace == 0 and place.kind != resource.NAMESPACES:
-        return Verdict(remove=True)
+        return Verdict(remove=True, marked=_without_grace(place, obj, now_s))
     before = found.get("deletionGracePeriodSeconds") or 0
     if deleting and grace >= before and finalizers == list(found.get("finalizers") or ()):
         return Verdict()
@@ -135,6 +160,18 @@ def decide(place: crud.Where, obj: meta.JsonObject, asked: DeleteOptions, now_s:
         obj["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
         del found["deletionGracePeriodSeconds"]
     return Verdict(marked=obj)
+
+
+def _without_grace(place: crud.Where, obj: meta.JsonObject, now_s: float) -> meta.JsonObject | None:
+    """A Pod as the answer to its removal shows it; None for what knows no grace."""
+    if place.kind != resource.PODS:
+        return None
+    found = obj["metadata"]
+    if found.get("generation") and "deletionTimestamp" not in found:
+        found["generation"] += 1
+    found["deletionTimestamp"] = clocks.rfc3339(now_s)
+    found["deletionGracePeriodSeconds"] = 0
+    return obj
 
 
 def _grace_s(place: crud.Where, obj: meta.JsonObject, asked: DeleteOptions) -> int:
@@ -204,7 +241,8 @@ class Deleter:
             return crud.Outcome(raw, gone=verdict.remove)
         if verdict.remove:
             change = await self._store.remove(place.key, expected=head.sequence)
-            return crud.Outcome(change.raw, gone=True)
+            shown = change.raw if verdict.marked is None else msgspec.json.encode(verdict.marked)
+            return crud.Outcome(shown, gone=True)
         if verdict.marked is None:
             await self._store.settle(place.key)
             return crud.Outcome(head.raw)
@@ -219,14 +257,14 @@ class Deleter:
 def _check_preconditions(place: crud.Where, obj: meta.JsonObject, asked: DeleteOptions) -> None:
     found = obj["metadata"]
     if asked.uid and asked.uid != found["uid"]:
-        raise statuses.conflict(
+        raise statuses.unmet(
             place.kind,
             place.name,
             f"the UID in the precondition ({asked.uid}) does not match the UID in record "
             f"({found['uid']}). The object might have been deleted and then recreated",
         )
     if asked.resource_version and asked.resource_version != found["resourceVersion"]:
-        raise statuses.conflict(
+        raise statuses.unmet(
             place.kind,
             place.name,
             f"the ResourceVersion in the precondition ({asked.resource_version}) does not match "

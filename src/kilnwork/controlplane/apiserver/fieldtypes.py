@@ -97,7 +97,7 @@ def _built_in(kind: resource.Resource) -> Type:
     name = builtin_types.name_of(kind.group, kind.version, kind.kind)
     if name is None:
         return Type(Form.STRUCT, open_=True, fields={"metadata": metadata()})
-    return _named(name)
+    return named(name)
 
 
 _CUSTOM: dict[int, tuple[Schema, Type]] = {}
@@ -127,14 +127,14 @@ def of_custom(served: builtin.Served) -> Type:
 
 def metadata() -> Type:
     """metav1.ObjectMeta."""
-    return _named("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta")
+    return named("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta")
 
 
 _NAMED: dict[str, Type] = {}
 
 
-def _named(name: str) -> Type:
-    """The type called `name`; itself may be in its fields."""
+def named(name: str) -> Type:
+    """The built-in type with this full name; itself may be in its fields."""
     known = _NAMED.get(name)
     if known is None:
         known = _NAMED[name] = Type(Form.ANY)
@@ -174,7 +174,7 @@ def _referred(schema: Schema) -> Type:
         made = Type(Form.ANY)
         _fill(made, schema)
         return made
-    return _named(reference.removeprefix(builtin_types.REFERENCE))
+    return named(reference.removeprefix(builtin_types.REFERENCE))
 
 
 def _say_merging(made: Type, schema: Schema) -> None:

@@ -35,6 +35,12 @@ def read(served: builtin.Served, given: meta.JsonObject) -> Read:
     return Read(obj, unknown)
 
 
+def read_as(type_: fieldtypes.Type, given: meta.JsonObject) -> Read:
+    """The same for something that is no object: options, for example."""
+    unknown: list[str] = []
+    return Read(_Reader(unknown).struct(type_, given, ""), unknown)
+
+
 def _read_metadata(given: Any, unknown: list[str]) -> meta.JsonObject:
     """Metadata of a custom object, which has a decoder of its own: paths begin in it."""
     inside: list[str] = []

@@ -12,7 +12,9 @@ MAX_ANNOTATION_BYTES = 256 * 1024
 
 _NameProblem = Callable[[str], str | None]
 _NAME_RULES: dict[str, _NameProblem] = {
-    resource.NAMESPACES.kind: names.label_problem,
+    resource.NAMESPACES.kind: lambda text: (
+        "must not contain dots" if "." in text else names.label_problem(text)
+    ),
     resource.ROLES.kind: names.path_segment_problem,
     resource.ROLE_BINDINGS.kind: names.path_segment_problem,
 }

@@ -138,6 +138,18 @@ def conflict(what: resource.Resource, name: str, why: str = MODIFIED) -> StatusE
     return StatusError(409, "Conflict", message, details=_details(what, name))
 
 
+def unmet(what: resource.Resource, name: str, why: str) -> StatusError:
+    """409: a precondition of a deletion does not hold; the text names the kind."""
+    kind = f"{what.kind}.{what.group}" if what.group else what.kind
+    details = {"name": name, "group": what.group, "kind": what.kind}
+    return StatusError(
+        409,
+        "Conflict",
+        f'Operation cannot be fulfilled on {kind} "{name}": {why}',
+        details={k: v for k, v in details.items() if v},
+    )
+
+
 def invalid(what: resource.Resource, name: str, causes: Sequence[Cause]) -> StatusError:
     """422: the object breaks the rules of its kind; all of them are named."""
     kind = f"{what.kind}.{what.group}" if what.group else what.kind

@@ -27,10 +27,14 @@ _SUCCESS: dict[str, Any] = {
 }
 
 
+_BINDINGS = msgspec.structs.replace(resource.PODS, plural="pods/binding")
+
+
 async def bind(
     writer: crud.Writer, place: crud.Where, body: meta.JsonObject, options: crud.Options
 ) -> bytes:
     """Put a Pod on a node (core/v1 Binding); 409 when it is on one already."""
+    _check_name(body, place, "Binding")
     target = body.get("target")
     node = target.get("name") if isinstance(target, dict) else None
     if not node or not isinstance(node, str):
@@ -43,10 +47,10 @@ async def bind(
         spec, found = pod["spec"], pod["metadata"]
         if found.get("deletionTimestamp"):
             why = f"pod {place.name} is being deleted, cannot be assigned to a host"
-            raise statuses.conflict(place.kind, place.name, why)
+            raise statuses.conflict(_BINDINGS, place.name, why)
         if spec.get("nodeName"):
             why = f'pod {place.name} is already assigned to node "{spec["nodeName"]}"'
-            raise statuses.conflict(place.kind, place.name, why)
+            raise statuses.conflict(_BINDINGS, place.name, why)
         if uid and uid != found["uid"]:
             raise statuses.conflict(place.kind, place.name, "the Pod is another by that name")
         status = pod.get("status") or {}
@@ -60,6 +64,11 @@ async def bind(
     return msgspec.json.encode(_SUCCESS)
 
 
+def _check_name(body: meta.JsonObject, place: crud.Where, kind: str) -> None:
+    if metadata.of(body).get("name") != place.name:
+        raise statuses.bad_request(f"name in URL does not match name in {kind} object")
+
+
 async def evict(
     deleter: deletion.Deleter,
     place: crud.Where,
@@ -69,6 +78,7 @@ async def evict(
     options: crud.Options,
 ) -> bytes:
     """Delete a Pod in good order (policy/v1 Eviction); there are no disruption budgets here."""
+    _check_name(body, place, "Eviction")
     wanted = body.get("deleteOptions")
     document = wanted if isinstance(wanted, dict) else {}
     await deleter.delete(place, deletion.parse(document, request.query, options))

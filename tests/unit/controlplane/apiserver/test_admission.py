@@ -194,7 +194,7 @@ class TestNamespaces:
         assert made["status"] == {"phase": "Active"}
 
     async def test_its_name_is_a_label(self, stored: lookups.MemoryLookup) -> None:
-        error = await refusal(stored, resource.NAMESPACES, {"metadata": {"name": "a.b"}})
+        error = await refusal(stored, resource.NAMESPACES, {"metadata": {"name": "a_b"}})
         assert "RFC 1123 label" in error.message
 
 

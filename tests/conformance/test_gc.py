@@ -1,0 +1,156 @@
+"""Owners and dependents: what goes with its owner, what waits for it, what stays."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from support import kube_servers, waiting
+
+Make = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def maps(namespace: str) -> str:
+    """The path of ConfigMaps."""
+    return f"/api/v1/namespaces/{namespace}/configmaps"
+
+
+@pytest.fixture
+def make(admin: kube_servers.Http, maps: str) -> Make:
+    """Makes a ConfigMap; `owner` is the one that it depends on."""
+
+    def made(name: str, owner: Any = None, **metadata: Any) -> dict[str, Any]:
+        if owner is not None:
+            metadata["ownerReferences"] = [reference(owner, **metadata.pop("reference", {}))]
+        body = {"metadata": {"name": name, **metadata}}
+        found: dict[str, Any] = admin.post(maps, body).ok()
+        return found
+
+    return made
+
+
+def reference(owner: Any, **more: Any) -> dict[str, Any]:
+    found = owner["metadata"]
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "name": found["name"],
+        "uid": found["uid"],
+        **more,
+    }
+
+
+def gone(admin: kube_servers.Http, path: str) -> None:
+    waiting.wait_until(lambda: admin.get(path).status == 404, what=f"{path} is gone")
+
+
+def test_dependents_go_after_their_owner(admin: kube_servers.Http, maps: str, make: Make) -> None:
+    """Background is the default: the owner is gone at once."""
+    make("d", make("o"))
+    assert admin.delete(f"{maps}/o").ok()["status"] == "Success"
+    assert admin.get(f"{maps}/o").status == 404
+    gone(admin, f"{maps}/d")
+
+
+def test_dependents_of_dependents_go(admin: kube_servers.Http, maps: str, make: Make) -> None:
+    """To the last."""
+    make("c", make("b", make("a")))
+    admin.delete(f"{maps}/a", propagationPolicy="Background").ok()
+    gone(admin, f"{maps}/b")
+    gone(admin, f"{maps}/c")
+
+
+def test_orphans_stay(admin: kube_servers.Http, maps: str, make: Make) -> None:
+    """The owner waits with the finalizer `orphan` until nobody refers to it."""
+    make("d", make("o"))
+    marked = admin.delete(f"{maps}/o", {"propagationPolicy": "Orphan"}).ok()
+    assert marked["metadata"]["finalizers"] == ["orphan"]
+    gone(admin, f"{maps}/o")
+    assert "ownerReferences" not in admin.get(f"{maps}/d").json["metadata"]
+
+
+def test_orphan_dependents_is_the_old_way(admin: kube_servers.Http, maps: str, make: Make) -> None:
+    """Still taken."""
+    make("d", make("o"))
+    admin.delete(f"{maps}/o", {"orphanDependents": True}).ok()
+    gone(admin, f"{maps}/o")
+    assert admin.get(f"{maps}/d").status == 200
+
+
+def test_a_foreground_owner_waits(admin: kube_servers.Http, maps: str, make: Make) -> None:
+    """For dependents that block it, until these are gone themselves."""
+    owner = make("o")
+    make("d", owner, reference={"blockOwnerDeletion": True}, finalizers=["a.b/c"])
+    marked = admin.delete(f"{maps}/o", propagationPolicy="Foreground").ok()
+    assert marked["metadata"]["finalizers"] == ["foregroundDeletion"]
+    waiting.wait_until(
+        lambda: "deletionTimestamp" in admin.get(f"{maps}/d").json["metadata"],
+        what="the dependent is being deleted",
+    )
+    assert admin.get(f"{maps}/o").status == 200
+    admin.patch(f"{maps}/d", {"metadata": {"finalizers": None}}).ok()
+    gone(admin, f"{maps}/d")
+    gone(admin, f"{maps}/o")
+
+
+def test_dependents_that_do_not_block(admin: kube_servers.Http, maps: str, make: Make) -> None:
+    """The owner goes, and they after it."""
+    make("d", make("o"), finalizers=["a.b/c"])
+    admin.delete(f"{maps}/o", propagationPolicy="Foreground").ok()
+    gone(admin, f"{maps}/o")
+    waiting.wait_until(
+        lambda: "deletionTimestamp" in admin.get(f"{maps}/d").json["metadata"],
+        what="the dependent is being deleted",
+    )
+    admin.patch(f"{maps}/d", {"metadata": {"finalizers": None}}).ok()
+
+
+def test_one_living_owner_is_enough(admin: kube_servers.Http, maps: str, make: Make) -> None:
+    """The reference to the one that is gone is taken out."""
+    one, two = make("one"), make("two")
+    references = [reference(one), reference(two)]
+    make("d", ownerReferences=references)
+    admin.delete(f"{maps}/one").ok()
+    waiting.wait_until(
+        lambda: len(admin.get(f"{maps}/d").json["metadata"]["ownerReferences"]) == 1,
+        what="the dead owner is forgotten",
+    )
+    admin.delete(f"{maps}/two").ok()
+    gone(admin, f"{maps}/d")
+
+
+def test_an_owner_that_never_was(admin: kube_servers.Http, maps: str, make: Make) -> None:
+    """The dependent goes, whether name or uid do not fit."""
+    nobody = {"metadata": {"name": "none", "uid": "11111111-1111-1111-1111-111111111111"}}
+    make("d", nobody)
+    gone(admin, f"{maps}/d")
+    other = make("o")
+    other["metadata"]["uid"] = "11111111-1111-1111-1111-111111111112"
+    make("e", other)
+    gone(admin, f"{maps}/e")
+    assert admin.get(f"{maps}/o").status == 200
+
+
+def test_two_controllers_are_refused(admin: kube_servers.Http, maps: str, make: Make) -> None:
+    """422."""
+    one, two = make("one"), make("two")
+    references = [reference(one, controller=True), reference(two, controller=True)]
+    done = admin.post(maps, {"metadata": {"name": "d", "ownerReferences": references}})
+    assert done.status == 422
+    assert (
+        "Only one reference can have Controller set to true. Found "
+        '"true" in references for ConfigMap/one and ConfigMap/two'
+    ) in done.message
+
+
+def test_kubectl_cascades(
+    kubectl: kube_servers.Kubectl, admin: kube_servers.Http, maps: str, make: Make
+) -> None:
+    """--cascade=orphan and foreground, which waits."""
+    make("d", make("o"))
+    kubectl("delete", "configmap", "o", "--cascade=orphan")
+    assert admin.get(f"{maps}/d").status == 200
+    make("e", make("p"), reference={"blockOwnerDeletion": True})
+    kubectl("delete", "configmap", "p", "--cascade=foreground")
+    assert admin.get(f"{maps}/e").status == 404

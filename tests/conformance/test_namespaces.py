@@ -1,0 +1,176 @@
+"""Namespaces: what each one holds, what is refused while one goes, how it ends."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from support import kube_servers, waiting
+
+NAMESPACES = "/api/v1/namespaces"
+
+
+def gone(admin: kube_servers.Http, path: str) -> None:
+    waiting.wait_until(lambda: admin.get(path).status == 404, what=f"{path} is gone", timeout_s=20)
+
+
+def test_a_namespace_is_filled(admin: kube_servers.Http, namespace: str) -> None:
+    """A label with its name, phase Active, an account `default` and the root certificate."""
+    found = admin.get(f"{NAMESPACES}/{namespace}").ok()
+    assert found["metadata"]["labels"] == {"kubernetes.io/metadata.name": namespace}
+    assert found["spec"] == {"finalizers": ["kubernetes"]}
+    assert found["status"] == {"phase": "Active"}
+    root = f"{NAMESPACES}/{namespace}/configmaps/kube-root-ca.crt"
+    waiting.wait_until(lambda: admin.get(root).status == 200, what="the certificate is there")
+    assert "BEGIN CERTIFICATE" in admin.get(root).json["data"]["ca.crt"]
+
+
+def test_what_a_namespace_holds_comes_back(admin: kube_servers.Http, namespace: str) -> None:
+    """The account and the certificate are made again."""
+    for path in ("serviceaccounts/default", "configmaps/kube-root-ca.crt"):
+        _comes_back(admin, f"{NAMESPACES}/{namespace}/{path}")
+
+
+def _comes_back(admin: kube_servers.Http, url: str) -> None:
+    def uid() -> str | None:
+        found = admin.get(url)
+        return str(found.json["metadata"]["uid"]) if found.status == 200 else None
+
+    waiting.wait_until(lambda: uid() is not None, what=f"{url} is there")
+    before = uid()
+    admin.delete(url).ok()
+    waiting.wait_until(lambda: uid() not in (None, before), what=f"{url} is there again")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        (
+            "Bad",
+            (
+                'Namespace "Bad" is invalid: metadata.name: Invalid value: "Bad": a lowercase RFC '
+                "1123 label must consist of lower case alphanumeric characters or '-', and must "
+                "start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', "
+                "regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
+            ),
+        ),
+        (
+            "a.b",
+            (
+                'Namespace "a.b" is invalid: metadata.name: Invalid value: "a.b": must not '
+                "contain dots"
+            ),
+        ),
+    ],
+)
+def test_names_are_labels(admin: kube_servers.Http, name: str, text: str) -> None:
+    """A dot has a text of its own."""
+    done = admin.post(NAMESPACES, {"metadata": {"name": name}})
+    assert (done.status, done.message) == (422, text)
+
+
+@pytest.fixture
+def ending(admin: kube_servers.Http) -> Iterator[str]:
+    """A namespace that is being deleted and held by a ConfigMap `held` with a finalizer."""
+    name = kube_servers.fresh_name("ending")
+    admin.post(NAMESPACES, {"metadata": {"name": name}}).ok()
+    held = {"metadata": {"name": "held", "finalizers": ["a.b/c"]}}
+    admin.post(f"{NAMESPACES}/{name}/configmaps", held).ok()
+    admin.delete(f"{NAMESPACES}/{name}").ok()
+    yield name
+    admin.patch(f"{NAMESPACES}/{name}/configmaps/held", {"metadata": {"finalizers": None}})
+
+
+def test_an_ending_namespace_is_marked(admin: kube_servers.Http, ending: str) -> None:
+    """Terminating, without a grace period; a second delete is the same."""
+    found = admin.get(f"{NAMESPACES}/{ending}").ok()
+    assert found["status"]["phase"] == "Terminating"
+    assert found["metadata"]["deletionTimestamp"]
+    assert "deletionGracePeriodSeconds" not in found["metadata"]
+    assert admin.delete(f"{NAMESPACES}/{ending}").status == 200
+
+
+def test_an_ending_namespace_takes_nothing_new(admin: kube_servers.Http, ending: str) -> None:
+    """403 with the cause NamespaceTerminating."""
+    done = admin.post(f"{NAMESPACES}/{ending}/configmaps", {"metadata": {"name": "new"}})
+    assert done.status == 403
+    assert done.reason == "Forbidden"
+    assert done.message == (
+        f'configmaps "new" is forbidden: unable to create new content in namespace {ending} '
+        "because it is being terminated"
+    )
+    assert done.json["details"]["causes"] == [
+        {
+            "reason": "NamespaceTerminating",
+            "message": f"namespace {ending} is being terminated",
+            "field": "metadata.namespace",
+        }
+    ]
+
+
+def test_what_is_in_an_ending_namespace_may_change(admin: kube_servers.Http, ending: str) -> None:
+    """So that finalizers can do their work."""
+    path = f"{NAMESPACES}/{ending}/configmaps/held"
+    assert admin.patch(path, {"data": {"a": "b"}}).ok()["data"] == {"a": "b"}
+
+
+def test_an_empty_namespace_goes(admin: kube_servers.Http, ending: str) -> None:
+    """When the last object is gone."""
+    path = f"{NAMESPACES}/{ending}/configmaps/held"
+    waiting.wait_until(
+        lambda: "deletionTimestamp" in admin.get(path).json["metadata"],
+        what="its content is being deleted",
+    )
+    admin.patch(path, {"metadata": {"finalizers": None}}).ok()
+    gone(admin, f"{NAMESPACES}/{ending}")
+
+
+def test_a_name_may_be_had_again(admin: kube_servers.Http) -> None:
+    """By another namespace, empty."""
+    name = kube_servers.fresh_name("again")
+    admin.post(NAMESPACES, {"metadata": {"name": name}}).ok()
+    admin.post(f"{NAMESPACES}/{name}/configmaps", {"metadata": {"name": "a"}}).ok()
+    admin.delete(f"{NAMESPACES}/{name}").ok()
+    gone(admin, f"{NAMESPACES}/{name}")
+    admin.post(NAMESPACES, {"metadata": {"name": name}}).ok()
+    assert admin.get(f"{NAMESPACES}/{name}/configmaps/a").status == 404
+    admin.delete(f"{NAMESPACES}/{name}").ok()
+
+
+def test_finalize_lets_a_namespace_go(admin: kube_servers.Http) -> None:
+    """Its own finalizers are written through /finalize alone."""
+    name = kube_servers.fresh_name("final")
+    admin.post(
+        NAMESPACES,
+        {"metadata": {"name": name}, "spec": {"finalizers": ["kubernetes", "a.b/c"]}},
+    ).ok()
+    ignored = admin.patch(f"{NAMESPACES}/{name}", {"spec": {"finalizers": []}}).ok()
+    assert "kubernetes" in ignored["spec"]["finalizers"]
+    admin.delete(f"{NAMESPACES}/{name}").ok()
+    done = admin.put(
+        f"{NAMESPACES}/{name}/finalize", {"metadata": {"name": name}, "spec": {"finalizers": []}}
+    )
+    assert done.status == 200
+    gone(admin, f"{NAMESPACES}/{name}")
+
+
+@pytest.mark.parametrize("name", ["default", "kube-system", "kube-public"])
+def test_the_first_namespaces_stay(admin: kube_servers.Http, name: str) -> None:
+    """403."""
+    done = admin.delete(f"{NAMESPACES}/{name}")
+    assert done.status == 403
+    assert done.message == (f'namespaces "{name}" is forbidden: this namespace may not be deleted')
+
+
+def test_a_dry_delete_keeps_a_namespace(admin: kube_servers.Http, namespace: str) -> None:
+    """The answer shows it Terminating."""
+    shown: Any = admin.delete(f"{NAMESPACES}/{namespace}", dryRun="All").ok()
+    assert shown["status"]["phase"] == "Terminating"
+    assert admin.get(f"{NAMESPACES}/{namespace}").json["status"]["phase"] == "Active"
+
+
+def test_labels_of_a_namespace(admin: kube_servers.Http, namespace: str) -> None:
+    """Its own name among them comes back."""
+    path = f"{NAMESPACES}/{namespace}"
+    done = admin.patch(path, {"metadata": {"labels": {"kubernetes.io/metadata.name": None}}})
+    assert done.ok()["metadata"]["labels"] == {"kubernetes.io/metadata.name": namespace}
