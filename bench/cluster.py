@@ -1,4 +1,4 @@
-"""Measures kilnwork on the real Kubernetes that hack/kube builds: creates, caches.
+"""Measures kilnwork on the real Kubernetes that hack/kube builds: creates, caches, tasks, writes.
 
     python bench/cluster.py [--only WORD] [--count N] [--no-gates] [--wait S] [--json FILE]
 
@@ -8,6 +8,7 @@ when a gate is missed.
 
 import argparse
 import asyncio
+import contextlib
 import json
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from figures import Figure, Gate
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
+import cluster_home as homes  # noqa: E402
 from hack.kube import cluster  # noqa: E402
 
 from kilnwork.api import crd, meta, resource  # noqa: E402
@@ -120,11 +122,153 @@ def caches(running: cluster.Cluster, count: int) -> Iterator[Figure]:
     yield Figure(f"{what}: memory an object", added, "KiB", None, Gate(at_most=10))
 
 
+async def run_one(kube: client.Client, name: str, scratch: Path) -> tuple[float, float]:
+    """Seconds from sending a Task until its code runs, and until a watch says so."""
+    note = scratch / name
+    listed = await kube.list(resource.TASKS, homes.NAMESPACE, type=meta.Partial)
+    changes = kube.watch(
+        resource.TASKS,
+        homes.NAMESPACE,
+        resource_version=listed.resource_version,
+        type=dict,
+        field_selector=f"metadata.name={name}",
+    )
+    running = asyncio.Event()
+    ended = asyncio.Event()
+
+    async def follow() -> None:
+        async with contextlib.aclosing(changes):
+            async for change in changes:
+                state = (change.object or {}).get("status", {}).get("state")
+                if state == "Running":
+                    running.set()
+                if state in ("Success", "Failed"):
+                    running.set()
+                    ended.set()
+                    return
+
+    following = asyncio.create_task(follow())
+    command = ("sh", "-c", f"date +%s.%N > {note}; sleep 0.1")
+    began = time.time()
+    await kube.create(resource.TASKS, homes.task(name, *command), homes.NAMESPACE)
+    await asyncio.wait_for(running.wait(), 30)
+    seen = time.time() - began
+    await asyncio.wait_for(ended.wait(), 30)
+    await following
+    return float(note.read_text()) - began, seen
+
+
+async def ended(kube: client.Client, prefix: str, count: int) -> None:
+    """Wait until so many Tasks of this prefix are a Success."""
+
+    async def all_of_them() -> bool:
+        listed = await kube.list(resource.TASKS, homes.NAMESPACE, type=dict)
+        states = [
+            t.get("status", {}).get("state")
+            for t in listed.items
+            if t["metadata"]["name"].startswith(prefix)
+        ]
+        if "Failed" in states:
+            raise AssertionError(f"a task of {prefix} failed")
+        return states.count("Success") >= count
+
+    await homes.until(all_of_them, what=f"{count} tasks end", timeout_s=300)
+
+
+def latencies(home: homes.Home, rounds: int, scratch: Path) -> Iterator[Figure]:
+    """One Task after the other on a warm worker. What the object says comes later: a state that
+    ends at once is not written, so that a short task costs one write.
+    """
+
+    async def measured() -> list[tuple[float, float]]:
+        async with client.Client(config.load(home.kubeconfig)) as kube:
+            await run_one(kube, "warm", scratch)
+            return [await run_one(kube, f"one-{n}", scratch) for n in range(rounds)]
+
+    code, seen = zip(*asyncio.run(measured()), strict=True)
+    what = "object to running on a warm worker"
+    for name, each, gate in ((what, code, 25), (f"{what}, as the object says", seen, None)):
+        yield Figure(
+            f"{name}, p50", machine.median(each) * 1e3, "ms", None,
+            gate and Gate(at_most=gate), {"p99 ms": round(machine.percentile(each, 99) * 1e3, 1)},
+        )  # fmt: skip
+
+
+def writes(home: homes.Home, count: int) -> Iterator[Figure]:
+    """What the API server was asked to write, by its own count."""
+    spawn = [sys.executable, str(HERE / "parent.py"), str(count)]
+    bodies = {
+        "declared": [homes.task(f"declared-{n}", "true") for n in range(count)],
+        "spawned": [homes.task("spawned-0", *spawn)],
+    }
+    for name, made in bodies.items():
+        before = home.writes()
+        asyncio.run(create_all(home.kubeconfig, resource.TASKS, made))
+        asyncio.run(_ended(home, name, len(made)))
+        used = home.writes() - before
+        used["tasks"] -= len(made)  # those were ours
+        each = sum(used.values()) / count
+        most = 2.0 if name == "declared" else 0.05
+        yield Figure(
+            f"API writes per {name} task, {count:,} of them", each, "", None, Gate(at_most=most),
+            {key: value for key, value in used.items() if value},
+        )  # fmt: skip
+
+
+async def _ended(home: homes.Home, prefix: str, count: int) -> None:
+    async with client.Client(config.load(home.kubeconfig)) as kube:
+        await ended(kube, prefix, count)
+
+
+def crowd(home: homes.Home, count: int) -> Iterator[Figure]:
+    """A manager with so many Tasks in its caches, suspended so that nothing is to be done."""
+    before, ticks = machine.memory_mib([home.manager_pid])[1], _cpu_s(home.manager_pid)
+    bodies = [homes.task(f"crowd-{n}", "true", FILLER, suspend=True) for n in range(count)]
+    seconds, _ = asyncio.run(create_all(home.kubeconfig, resource.TASKS, bodies))
+    asyncio.run(_suspended(home, count))
+    used = _cpu_s(home.manager_pid) - ticks
+    after = machine.memory_mib([home.manager_pid])[1]
+    what = f"manager with {count:,} Tasks"
+    yield Figure(f"{what}: memory, PSS", after, "MiB", None, None, {"MiB before": before})
+    yield Figure(
+        f"{what}: CPU to take them in", used, "s", None, None, {"created in s": round(seconds, 1)}
+    )
+    began, ticks = time.perf_counter(), _cpu_s(home.manager_pid)
+    time.sleep(10)
+    idle = (_cpu_s(home.manager_pid) - ticks) / (time.perf_counter() - began) * 100
+    yield Figure(f"{what}: CPU idle", idle, "% of a core", None, Gate(at_most=5))
+
+
+def _cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / machine.TICKS
+
+
+async def _suspended(home: homes.Home, count: int) -> None:
+    """Wait until each says that it is suspended."""
+    async with client.Client(config.load(home.kubeconfig)) as kube:
+
+        async def all_of_them() -> bool:
+            listed = await kube.list(resource.TASKS, homes.NAMESPACE, type=dict)
+            reasons = [t.get("status", {}).get("reason") for t in listed.items]
+            return reasons.count("Suspended") >= count
+
+        await homes.until(all_of_them, what=f"{count} tasks are suspended", timeout_s=600)
+
+
 def shapes(
-    running: cluster.Cluster, options: argparse.Namespace
+    running: cluster.Cluster, options: argparse.Namespace, scratch: Path
 ) -> dict[str, Callable[[], Iterator[Figure]]]:
     """Everything that is measured, by the word that `--only` takes."""
+
+    def tasks() -> Iterator[Figure]:
+        with homes.Home(running, scratch) as home:
+            yield from latencies(home, 100, scratch)
+            yield from writes(home, 200)
+            yield from crowd(home, options.count * 10)
+
     return {
+        "tasks": tasks,
         "creates": lambda: creates(running, options.count, options.repeat),
         "cache": lambda: caches(running, options.count * 10),
     }
@@ -141,7 +285,7 @@ def measure(options: argparse.Namespace, scratch: Path) -> tuple[dict[str, Any],
     patience = machine.Patience(options.wait)
     try:
         running.start()
-        for name, shape in shapes(running, options).items():
+        for name, shape in shapes(running, options, scratch).items():
             if options.only and options.only not in name:
                 continue
             patience.wait_until_quiet()

@@ -1,0 +1,120 @@
+"""A control plane with a manager, a node and a warm worker on this machine; see `cluster.py`.
+
+All of it are processes here: etcd and the control plane of hack/kube, `kiln manager`, `kiln node`,
+whose worker Pod they start. What was written to the API server is read from its own metrics.
+"""
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Self
+
+from hack.kube import cluster
+
+from kilnwork.api import manager, meta, resource
+from kilnwork.kube import client, config, errors
+
+BIN = Path(sys.executable).parent
+CLUSTER = "bench"
+NAMESPACE = "default"
+WRITES = ("POST", "PUT", "PATCH", "APPLY", "DELETE", "DELETECOLLECTION")
+_REQUESTS = re.compile(r"^apiserver_request_total\{(.*)\} (\S+)$", re.MULTILINE)
+_LABEL = re.compile(r'(\w+)="([^"]*)"')
+
+
+class Home:
+    """`running`, with all that a task needs; a context manager."""
+
+    def __init__(self, running: cluster.Cluster, scratch: Path, *, slots: int = 8) -> None:
+        self.kubeconfig = running.kubeconfig
+        self._running = running
+        self._scratch = scratch
+        self._slots = slots
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def __enter__(self) -> Self:
+        with contextlib.suppress(subprocess.CalledProcessError):
+            self._running.kubectl("create", "namespace", manager.NAMESPACE)
+        try:
+            self._start("node", "--address", "127.0.0.1", "--no-taint", "--name", "bench")
+            self._start(
+                "manager", "--listen", "127.0.0.1:0", "--advertise", "unix",
+                "--worker-python", sys.executable,
+            )  # fmt: skip
+            asyncio.run(self._make_cluster())
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in reversed(self._processes.values()):
+            process.send_signal(signal.SIGTERM)
+            process.wait(30)
+
+    @property
+    def manager_pid(self) -> int:
+        """Of `kiln manager`."""
+        return self._processes["manager"].pid
+
+    def _start(self, command: str, *options: str) -> None:
+        folder = self._scratch / command
+        folder.mkdir()
+        argv = [str(BIN / "kiln"), command, "--data", str(folder / "data"), *options]
+        with (folder / "log").open("wb") as log:
+            self._processes[command] = subprocess.Popen(
+                argv,
+                env={**os.environ, "KUBECONFIG": str(self.kubeconfig)},
+                cwd=folder,
+                stdout=log,
+                stderr=log,
+            )
+
+    async def _make_cluster(self) -> None:
+        spec = {"replicas": 1, "slotsPerWorker": self._slots}
+        made = {"metadata": {"name": CLUSTER}, "spec": spec}
+        async with client.Client(config.load(self.kubeconfig)) as kube:
+            await kube.create(resource.TASK_CLUSTERS, made, NAMESPACE)
+
+            async def ready() -> bool:
+                found = await kube.get(resource.TASK_CLUSTERS, CLUSTER, NAMESPACE)
+                return bool(found.get("status", {}).get("readyReplicas"))
+
+            await until(ready, what="a worker is connected", timeout_s=60)
+
+    def writes(self) -> Counter[str]:
+        """Requests that wrote, so far, by resource and subresource; leases are renewed anyway."""
+        text = self._running.kubectl("get", "--raw", "/metrics")
+        counts: Counter[str] = Counter()
+        for labels, value in _REQUESTS.findall(text):
+            found = dict(_LABEL.findall(labels))
+            if found["verb"] in WRITES and found["resource"] != "leases":
+                name = "/".join(filter(None, (found["resource"], found["subresource"])))
+                counts[name] += int(float(value))
+        return counts
+
+
+def task(name: str, *command: str, **spec: Any) -> meta.JsonObject:
+    """A declared task on the warm worker."""
+    wanted = {"clusterName": CLUSTER, "command": list(command), **spec}
+    return {"metadata": {"name": name}, "spec": wanted}
+
+
+async def until(look: Callable[[], Any], *, what: str, timeout_s: float) -> None:
+    """Wait until `look` gives true."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        with contextlib.suppress(errors.Unavailable):
+            if await look():
+                return
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{what}: not within {timeout_s:g} s")
+        await asyncio.sleep(0.05)

@@ -1,0 +1,42 @@
+"""A task that spawns children by its socket and waits for them; see `cluster.py`.
+
+`parent.py COUNT`.
+"""
+
+import http.client
+import json
+import os
+import socket
+import sys
+
+
+class Connection(http.client.HTTPConnection):
+    """HTTP over the task's Unix socket."""
+
+    def connect(self) -> None:
+        """As HTTPConnection, but there."""
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.connect(os.environ["KILN_SOCKET"])
+
+
+def ask(method: str, path: str, body: object = None) -> dict[str, str]:
+    """One call."""
+    connection = Connection("task")
+    connection.request(method, path, None if body is None else json.dumps(body))
+    answer: dict[str, str] = json.loads(connection.getresponse().read())
+    connection.close()
+    return answer
+
+
+def main() -> None:
+    """Spawn all, then wait for all."""
+    spec = {"command": ["true"]}
+    children = [ask("POST", "/tasks", {"spec": spec})["id"] for _ in range(int(sys.argv[1]))]
+    for child in children:
+        state = ask("GET", f"/tasks/{child}?wait=600")["state"]
+        if state != "Success":
+            raise SystemExit(f"child {child} is {state}")
+
+
+if __name__ == "__main__":
+    main()
