@@ -14,7 +14,7 @@ BIN := $(VENV)/bin
 export PYTHONDONTWRITEBYTECODE :=
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: help demo setup test check test-faults kube test-cluster cluster bench bench-peers crds docs clean
+.PHONY: help demo setup test check test-faults kube test-cluster cluster bench bench-cluster bench-peers crds docs clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -76,6 +76,9 @@ cluster: $(VENV)/.dev ## A shell beside a real cluster with a kubelet, gone when
 bench: $(VENV)/.dev ## Measure what docs/reference/performance.md states; fails if a gate is missed
 	$(BIN)/python bench/counter.py
 	$(BIN)/python bench/tasks.py
+
+bench-cluster: $(VENV)/.dev ## Measure on the real Kubernetes that hack/kube builds
+	$(BIN)/python bench/cluster.py
 
 bench-peers: $(VENV)/.dev ## Put kilnwork beside Ray, Dask and others, installed into a scratch folder
 	$(BIN)/python bench/peers.py
