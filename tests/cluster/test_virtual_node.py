@@ -1,5 +1,6 @@
 """`kiln node` on the real control plane: Pods, logs, who may ask, restarts, faults, removal."""
 
+import socket
 import ssl
 import time
 import urllib.error
@@ -286,6 +287,42 @@ def test_a_client_certificate_of_the_node_is_enough(
         assert "cannot delete resource" in refused.stderr
         kube.kiln(*remove(node))
         assert kube.http.get(f"/api/v1/nodes/{name}").status == 404
+    finally:
+        node.stop()
+        kube.http.delete(f"/api/v1/nodes/{name}")
+
+
+def test_a_serving_certificate_is_asked_for_and_shown_once_approved(
+    kube: kube_cluster.Kube, tmp_path: Path
+) -> None:
+    name = kube_servers.fresh_name("virtual")
+    own = kube.kubeconfig_for(f"system:node:{name}", groups=["system:nodes"])
+    options = ("--kubeconfig", str(own), "--request-certificate")
+    node = kube_cluster.VirtualNode(kube, tmp_path, name=name, more=options)
+
+    def requested() -> list[str]:
+        found = kube.get("certificatesigningrequests")["items"]
+        mine = [r for r in found if r["spec"]["username"] == f"system:node:{name}"]
+        return [r["metadata"]["name"] for r in mine]
+
+    def trusted() -> bool:
+        port = kube.get("node", name)["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"]
+        context = ssl.create_default_context(cafile=str(kube.folder / "pki" / "ca.crt"))
+        try:
+            with (
+                socket.create_connection((kube.address, port), timeout=5) as plain,
+                context.wrap_socket(plain, server_hostname=kube.address),
+            ):
+                return True
+        except ssl.SSLCertVerificationError:
+            return False
+
+    try:
+        node.start()
+        waiting.wait_until(requested, what="it asks")
+        assert not trusted()
+        kube.kubectl("certificate", "approve", *requested())
+        waiting.wait_until(trusted, what="the certificate is shown")
     finally:
         node.stop()
         kube.http.delete(f"/api/v1/nodes/{name}")

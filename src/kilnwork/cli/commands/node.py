@@ -82,6 +82,11 @@ class Taint(click.ParamType):  # type: ignore[type-arg]  # generic only since cl
     help="CA of the client certificates that may ask for logs and exec.",
 )
 @click.option(
+    "--request-certificate",
+    is_flag=True,
+    help="Have the cluster sign the certificate for logs and exec; somebody must approve it.",
+)
+@click.option(
     "--keep-pods",
     is_flag=True,
     help="Leave Pods running when this ends; the next start within a minute takes them over.",
@@ -103,6 +108,7 @@ def command(  # noqa: PLR0913 - one for each option
     no_taint: bool,
     labels: tuple[str, ...],
     client_ca_file: Path | None,
+    request_certificate: bool,
     keep_pods: bool,
     remove: bool,
     verbose: int,
@@ -129,6 +135,7 @@ def command(  # noqa: PLR0913 - one for each option
         labels=read_labels(labels),
         client_ca=client_ca_file,
         keeps_pods=keep_pods,
+        asks_certificate=request_certificate,
     )
 
     if remove:

@@ -166,10 +166,15 @@ class Server:
         listening = _bind(address, port)
         self.port: int = listening.getsockname()[1]
         self._app = app
-        tls = serving.tls_context(
+        self._certificates = certificates
+        self._tls = serving.tls_context(
             certificates.certificate, certificates.key, client_ca=certificates.ca
         )
-        self._listener = serving.Listener(app, listening, tls=tls)
+        self._listener = serving.Listener(app, listening, tls=self._tls)
+
+    def reload(self) -> None:
+        """Show the certificate that is in the files now to whoever comes next."""
+        self._tls.load_cert_chain(self._certificates.certificate, self._certificates.key)
 
     async def start(self) -> None:
         """Accept connections."""

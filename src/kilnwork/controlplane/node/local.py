@@ -176,6 +176,10 @@ class LocalNode:
         )
         return built
 
+    def reload_certificate(self) -> None:
+        """Show the serving certificate that is in the files now."""
+        self._server.reload()
+
     async def start(self) -> None:
         """Be Ready when this returns: containers of an earlier server are adopted or ended.
 

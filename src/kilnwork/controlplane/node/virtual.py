@@ -14,7 +14,14 @@ from typing import NamedTuple
 
 from kilnwork.api import resource
 from kilnwork.controlplane import lock
-from kilnwork.controlplane.node import kubelet, local, own_certificate, registration, shim
+from kilnwork.controlplane.node import (
+    kubelet,
+    local,
+    own_certificate,
+    registration,
+    requested_certificate,
+    shim,
+)
 from kilnwork.kit import clock, coroutines, errors, paths
 from kilnwork.kube import client, config
 from kilnwork.kube import errors as kube_errors
@@ -42,6 +49,7 @@ class Settings(NamedTuple):
     `client_ca`: PEM file of the CA whose client certificates may ask for logs; None: as the API
     server says, else its own. `patience_s`: how long Pods go on without this process. `keeps_pods`:
     leave them running when it stops, so that the next one takes them over.
+    `asks_certificate`: have the cluster sign the serving certificate.
     """
 
     name: str
@@ -54,6 +62,7 @@ class Settings(NamedTuple):
     client_ca: Path | None = None
     patience_s: float = shim.PATIENCE_S
     keeps_pods: bool = False
+    asks_certificate: bool = False
 
 
 class VirtualNode:
@@ -99,8 +108,21 @@ class VirtualNode:
             paths.make_private(settings.run_dir)
             self._node = local.LocalNode(kube, settings, time=self._now)
             await self._node.start()
+            if self.settings.asks_certificate:
+                self._crew.start("certificate", self._requester(kube).keep())
             self._exits = exits.pop_all()
             self._started = True
+
+    def _requester(self, kube: client.Client) -> requested_certificate.Requester:
+        return requested_certificate.Requester(
+            kube,
+            self.settings.name,
+            self.settings.address,
+            self.settings.folder / _CERTIFICATE,
+            self.settings.folder / _KEY,
+            self._node.reload_certificate,
+            self._now,
+        )
 
     async def stop(self, *, say: Say = _say_nothing) -> None:
         """End every Pod of the node and say so, or leave them to the next process; then leave."""

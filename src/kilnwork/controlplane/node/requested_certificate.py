@@ -1,0 +1,129 @@
+"""A serving certificate from the cluster: signer `kubernetes.io/kubelet-serving`, once approved.
+
+Used by `virtual` when the user asks for it; the kubelet's `serverTLSBootstrap`. Until somebody has
+approved the request (`kubectl certificate approve`), the certificate of `own_certificate` is shown.
+Only a node's own identity (`system:node:NAME`) may ask. A new one is asked for before it ends.
+"""
+
+import asyncio
+import base64
+import datetime
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509 import oid
+
+from kilnwork.api import meta, resource
+from kilnwork.controlplane.node import own_certificate
+from kilnwork.kit import clock, paths
+from kilnwork.kube import client, errors
+
+log = logging.getLogger(__name__)
+
+SIGNER = "kubernetes.io/kubelet-serving"
+LOOK_S = 5.0
+AGAIN_S = 300.0
+"""After a refusal; somebody may have given the right by then."""
+
+RENEW_AT = 0.8
+
+_REQUESTS = resource.Resource(
+    group="certificates.k8s.io",
+    version="v1",
+    kind="CertificateSigningRequest",
+    plural="certificatesigningrequests",
+    singular="certificatesigningrequest",
+    namespaced=False,
+)
+
+
+class Refused(Exception):
+    """The request was denied or could not be signed."""
+
+
+class Requester(NamedTuple):
+    """Asks for one node. `on_issued` is called when the two files have changed."""
+
+    kube: client.Client
+    name: str
+    address: str
+    certificate: Path
+    key: Path
+    on_issued: Callable[[], None]
+    now: clock.Clock
+
+    async def keep(self) -> None:
+        """Have a certificate and renew it, until cancelled."""
+        await asyncio.sleep(self._left_s())
+        while True:
+            try:
+                issued = await self._request()
+            except (errors.KubeError, Refused) as error:
+                facts = {"node": self.name, "error": str(error)}
+                log.warning("no serving certificate from the cluster", extra=facts)
+                await asyncio.sleep(AGAIN_S)
+                continue
+            self.on_issued()
+            log.info("serving certificate issued", extra={"node": self.name})
+            await asyncio.sleep(renewal_s(issued, self.now.wall()))
+
+    def _left_s(self) -> float:
+        """How long what is there, from an earlier start, is good for; 0 for one of our own."""
+        found = x509.load_pem_x509_certificate(self.certificate.read_bytes())
+        return 0.0 if found.issuer == found.subject else renewal_s(found, self.now.wall())
+
+    async def _request(self) -> x509.Certificate:
+        """Ask, wait for approval, keep what was issued."""
+        private = ec.generate_private_key(ec.SECP256R1())
+        made = await self.kube.create(_REQUESTS, self._body(private))
+        name = made["metadata"]["name"]
+        log.info("approve it: kubectl certificate approve", extra={"request": name})
+        while not (text := _issued(made)):
+            await asyncio.sleep(LOOK_S)
+            made = await self.kube.get(_REQUESTS, name)
+        paths.write_private(self.key, own_certificate.key_pem(private))
+        paths.write_private(self.certificate, text)
+        return x509.load_pem_x509_certificate(text)
+
+    def _body(self, private: ec.EllipticCurvePrivateKey) -> dict[str, Any]:
+        subject = x509.Name(
+            [
+                x509.NameAttribute(oid.NameOID.ORGANIZATION_NAME, "system:nodes"),
+                x509.NameAttribute(oid.NameOID.COMMON_NAME, f"system:node:{self.name}"),
+            ]
+        )
+        names = own_certificate.alternatives(self.name, self.address)
+        built = x509.CertificateSigningRequestBuilder().subject_name(subject)
+        signed = built.add_extension(names, critical=False).sign(private, hashes.SHA256())
+        pem = signed.public_bytes(serialization.Encoding.PEM)
+        return {
+            "apiVersion": _REQUESTS.api_version,
+            "kind": _REQUESTS.kind,
+            "metadata": {"generateName": "csr-"},
+            "spec": {
+                "request": base64.b64encode(pem).decode(),
+                "signerName": SIGNER,
+                "usages": ["digital signature", "server auth"],
+            },
+        }
+
+
+def _issued(request: meta.JsonObject) -> bytes:
+    """The certificate in PEM, empty while there is none. Raises Refused."""
+    status = request.get("status") or {}
+    for condition in status.get("conditions") or ():
+        if condition.get("type") in ("Denied", "Failed"):
+            raise Refused(f"{condition['type']}: {condition.get('message') or 'no reason given'}")
+    return base64.b64decode(status.get("certificate") or "")
+
+
+def renewal_s(issued: x509.Certificate, now: float) -> float:
+    """Seconds until a certificate is to be asked for anew."""
+    begins, ends = issued.not_valid_before_utc, issued.not_valid_after_utc
+    at = begins + (ends - begins) * RENEW_AT
+    return max(LOOK_S, (at - datetime.datetime.fromtimestamp(now, datetime.UTC)).total_seconds())
