@@ -140,7 +140,7 @@ def test_every_command_works_through_the_api_server(
     assert "succeeded" in kiln("why", name).stdout
     assert name in kiln("tasks", "--state", "Success").stdout
     assert name in kiln("get", "tasks").stdout
-    assert "is ready" in kiln("status").stdout
+    assert "manager in kilnwork-system is ready" in kiln("status").stdout
     kiln("wait", name, "--for", "state=Success", "--timeout", "10s")
     kiln("retry", name, "--force")
     kiln("wait", name, "--for", "state=Success", "--timeout", "20s")

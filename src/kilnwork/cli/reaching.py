@@ -33,6 +33,28 @@ class Way:
     headers: Mapping[str, str] | None = None
 
 
+def home() -> str:
+    """The namespace of a cluster's manager."""
+    return os.environ.get(manager.NAMESPACE_VARIABLE) or manager.NAMESPACE
+
+
+async def readiness(http: transport.Transport) -> str:
+    """What the manager of a cluster waits for, or why it cannot be asked; empty when it is ready.
+
+    Raises KubeError when the API server itself does not answer.
+    """
+    try:
+        await http.send(_get(f"{manager.proxy_path(home())}/readyz"))
+    except kube_errors.ApiError as error:
+        if isinstance(error, kube_errors.Unavailable) and not error.status:
+            raise
+        checks = [line for line in str(error).splitlines() if line.startswith("[-]")]
+        if checks:
+            return "; ".join(line.removeprefix("[-]") for line in checks)
+        return str(_in_words(error, home()))
+    return ""
+
+
 async def find(http: transport.Transport, namespace: str) -> Way:
     """The way to the manager; `namespace`: whose driver account may be used.
 
@@ -40,13 +62,12 @@ async def find(http: transport.Transport, namespace: str) -> Way:
     """
     if await _is_manager(http):
         return Way()
-    home = os.environ.get(manager.NAMESPACE_VARIABLE) or manager.NAMESPACE
     token = (await http.credential()).token or await _driver_token(http, namespace)
-    way = Way(manager.proxy_path(home), {manager.TOKEN_HEADER: token})
+    way = Way(manager.proxy_path(home()), {manager.TOKEN_HEADER: token})
     try:
         await http.send(_get(way.prefix + _HERE, way.headers))
     except kube_errors.ApiError as error:
-        raise _in_words(error, home) from error
+        raise _in_words(error, home()) from error
     return way
 
 
@@ -92,17 +113,17 @@ async def _driver_token(http: transport.Transport, namespace: str) -> str:
     return str(review["status"]["token"])
 
 
-def _in_words(error: kube_errors.ApiError, home: str) -> Exception:
+def _in_words(error: kube_errors.ApiError, space: str) -> Exception:
     """What stands in the way, of the answers that the API server gives for the manager."""
-    where = f"namespace {home} ({manager.NAMESPACE_VARIABLE} names another)"
+    where = f"namespace {space} ({manager.NAMESPACE_VARIABLE} names another)"
     if isinstance(error, kube_errors.NotFound):
         return errors.Unreachable(
             f"no manager is installed in {where}: `kiln install | kubectl apply -f -` does that"
         )
     if isinstance(error, kube_errors.Unavailable) and error.status:
         return errors.Unreachable(
-            f"the manager in {where} is not ready: {error}. `kubectl -n {home} get pods` and "
-            "`kubectl -n NS logs statefulset/kilnwork-manager` say more".replace("NS", home)
+            f"the manager in {where} is not ready: {error}. `kubectl -n {space} get pods` and "
+            f"`kubectl -n {space} logs statefulset/kilnwork-manager` say more"
         )
     if isinstance(error, kube_errors.Forbidden):
         return errors.Refused(f"the manager in {where} cannot be reached: {error}")

@@ -8,13 +8,16 @@ from typing import Any
 import click
 
 from kilnwork.api import meta, resource, task
-from kilnwork.cli import errors, options, progress, render, session
+from kilnwork.cli import errors, options, progress, reaching, render, session
 from kilnwork.kit import errors as kit_errors
 from kilnwork.kube import errors as kube_errors
 from kilnwork.kube import transport
 
 _LOOK_S = 0.1
 """Between two looks whether the server is ready."""
+
+_MANY = 10
+"""More nodes than this are only counted."""
 
 
 @click.command()
@@ -27,7 +30,8 @@ _LOOK_S = 0.1
 def command(form: str | None, wait: bool, timeout: float | None) -> None:  # noqa: FBT001
     """Show server, nodes, clusters and how many tasks are in which state.
 
-    Of all namespaces unless -n names one. With --wait also a server that is still to be started is
+    Of all namespaces that you may see unless -n names one. In a Kubernetes cluster the manager is
+    shown too. With --wait also a server that is still to be started is
     waited for.
     """
     facts = asyncio.run(_when_ready(timeout)) if wait else session.run(_facts)
@@ -62,7 +66,10 @@ async def _ready_facts() -> dict[str, Any]:
     target = options.current()
     async with session.connect(session.settings_of(target), target) as s:
         await s.http.send(transport.Request(method="GET", path="/readyz"))
-        return await _facts(s)
+        facts = await _facts(s)
+    if not facts.get("manager", {"ready": True})["ready"]:
+        raise errors.Unreachable(f"the manager is not ready: {facts['manager']['message']}")
+    return facts
 
 
 async def _readiness(s: session.Session) -> str:
@@ -87,6 +94,7 @@ async def _facts(s: session.Session) -> dict[str, Any]:
     except kube_errors.Forbidden:
         nodes = []
     states = Counter((t.get("status") or {}).get("state") or "New" for t in tasks)
+    manager = await _manager(s, version.get("gitVersion", ""))
     return {
         "server": {
             "url": s.server,
@@ -94,15 +102,29 @@ async def _facts(s: session.Session) -> dict[str, Any]:
             "ready": not waits_for,
             "message": waits_for,
         },
+        **({} if manager is None else {"manager": manager}),
         "nodes": [_node(node) for node in nodes],
         "clusters": [_cluster(cluster) for cluster in clusters],
         "tasks": {state: states[state] for state in ("New", *task.State) if states[state]},
     }
 
 
+async def _manager(s: session.Session, git_version: str) -> dict[str, Any] | None:
+    """How the manager of a cluster is; None for a `kiln up`, which is all in one."""
+    if "kilnwork" in git_version:
+        return None
+    waits_for = await reaching.readiness(s.http)
+    return {"namespace": reaching.home(), "ready": not waits_for, "message": waits_for}
+
+
 async def _all(s: session.Session, served: resource.Resource) -> list[meta.JsonObject]:
-    path = s.path(served) if s.target.namespace else served.base()
-    return await s.items(path)
+    """Of all namespaces; of one's own for who may not see them all."""
+    if s.target.namespace:
+        return await s.items(s.path(served))
+    try:
+        return await s.items(served.base())
+    except kube_errors.Forbidden:
+        return await s.items(s.path(served))
 
 
 def _node(node: meta.JsonObject) -> dict[str, Any]:
@@ -131,13 +153,22 @@ def _text(facts: dict[str, Any]) -> list[str]:
     server = facts["server"]
     state = "is ready" if server["ready"] else f"is not ready: {server['message']}"
     lines = [f"server: {server['url']} ({server['version']}) {state}"]
-    for node in facts["nodes"]:
-        state = "ready" if node["ready"] else f"not ready ({node['reason']})"
-        lines.append(f"node:   {node['name']} is {state}")
+    if manager := facts.get("manager"):
+        state = "is ready" if manager["ready"] else f"is not ready: {manager['message']}"
+        lines.append(f"manager in {manager['namespace']} {state}")
+    lines += _nodes(facts["nodes"])
     counts = ", ".join(f"{count} {state}" for state, count in facts["tasks"].items())
     lines.append(f"tasks:  {counts or 'none'}")
     lines += ["", *_clusters(facts["clusters"])]
     return lines
+
+
+def _nodes(nodes: Sequence[dict[str, Any]]) -> list[str]:
+    if len(nodes) > _MANY:
+        ready = sum(node["ready"] for node in nodes)
+        return [f"nodes:  {ready} of {len(nodes)} are ready"]
+    states = ("ready" if n["ready"] else f"not ready ({n['reason']})" for n in nodes)
+    return [f"node:   {n['name']} is {state}" for n, state in zip(nodes, states, strict=True)]
 
 
 def _clusters(clusters: Sequence[dict[str, Any]]) -> list[str]:
