@@ -23,6 +23,7 @@ MANIFESTS = [
     for path in pages.every()
     for block in pages.blocks(path.read_text(), "yaml")
     for manifest in yaml.safe_load_all(block)
+    if "kind" in manifest  # what is to be put into one has none
 ]
 
 
