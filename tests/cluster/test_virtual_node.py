@@ -433,14 +433,15 @@ def test_the_api_server_may_be_away(
         time.sleep(20)
     finally:
         kube.start_part("kube-apiserver")
-    ended = pods.until("Failed", name="ends", timeout_s=30)["status"]["containerStatuses"][0]
+    ended = pods.until("Failed", name="ends", timeout_s=10)["status"]["containerStatuses"][0]
     assert ended["state"]["terminated"]["exitCode"] == 4
     assert before & set(runs(stays))
     assert pods.get("stays")["status"]["containerStatuses"][0]["restartCount"] == 0
     direct = {"nodeName": virtual_node.name, "nodeSelector": {}}  # the scheduler is slower
     pods.create(shell("echo again"), name="again", **direct)
-    pods.until("Succeeded", name="again", timeout_s=40)
-    assert kube.node_is_ready(virtual_node.name)
+    pods.until("Succeeded", name="again")
+    name = virtual_node.name
+    waiting.wait_until(lambda: kube.node_is_ready(name), what="the node is Ready", timeout_s=40)
 
 
 def test_a_pod_that_is_deleted_by_force_leaves_no_process(pods: Pods) -> None:

@@ -121,7 +121,11 @@ class LocalNode:
             taints=settings.taints,
         )
         self._registration = registration.Registration(
-            kube, identity, now=self._now, on_remove=settings.on_remove
+            kube,
+            identity,
+            now=self._now,
+            on_remove=settings.on_remove,
+            on_back=self._reconciler.look_at_all,
         )
         self._manager = self._build_manager(kube)
         self._crew = coroutines.Crew("local node")

@@ -24,6 +24,9 @@ log = logging.getLogger(__name__)
 LEASE_NAMESPACE = "kube-node-lease"
 LEASE_S = 40
 RENEW_S = 10.0
+AGAIN_S = 2.0
+"""Between tries while the API server is away: a Node that is late looks lost."""
+
 STATUS_EVERY = 30
 """Renewals between two writes of the Node's status: five minutes."""
 
@@ -68,7 +71,8 @@ class Identity(NamedTuple):
 class Registration:
     """Keeps Node and Lease of one name current; call `register`, then run `keep`.
 
-    `on_remove` is called when somebody has marked the Node with `REMOVE`.
+    `on_remove` is called when somebody has marked the Node with `REMOVE`, `on_back` when the API
+    server answers again.
     """
 
     def __init__(
@@ -78,12 +82,14 @@ class Registration:
         *,
         now: clock.Clock,
         on_remove: Callable[[], None] = lambda: None,
+        on_back: Callable[[], None] = lambda: None,
     ) -> None:
         self._client = kube
         self._identity = identity
         self._name = identity.name
         self._now = now
         self._on_remove = on_remove
+        self._on_back = on_back
         self._ready_since = clock.rfc3339(now.wall())
         self._uid = ""
 
@@ -123,18 +129,22 @@ class Registration:
 
     async def keep(self) -> None:
         """Renew until cancelled; a failure is logged and tried again at the next turn."""
-        turn = 0
+        turn, away = 0, False
         while True:
             try:
                 await self._renew()
                 node = await self._stay()
                 if turn and turn % STATUS_EVERY == 0:
                     await self._write_status(node)
+                if away:
+                    self._on_back()
+                away = False
             except errors.KubeError as error:
                 facts = {"node": self._name, "error": str(error)}
                 log.warning("node lease not renewed", extra=facts)
+                away = True
             turn += 1
-            await asyncio.sleep(RENEW_S)
+            await asyncio.sleep(AGAIN_S if away else RENEW_S)
 
     async def _stay(self) -> meta.JsonObject:
         """Be there and ready again whatever somebody did to the Node: else no Pod is bound."""
