@@ -65,7 +65,7 @@ test-cluster: $(VENV)/.dev ## Conformance and end-to-end tests on the real Kuber
 	failed=0
 	$(BIN)/python -m hack.kube run --logs build/kube/conformance -- \
 		$(BIN)/pytest --server real -n auto --maxprocesses 4 --dist worksteal tests/conformance || failed=1
-	$(BIN)/python -m hack.kube run --logs build/kube/cluster --node --image "$$($(BIN)/python -m hack.image)" \
+	$(BIN)/python -m hack.kube run --logs build/kube/cluster --nodes 2 --image "$$($(BIN)/python -m hack.image)" \
 		$(addprefix --crd ,$(wildcard src/kilnwork/api/crds/*.yaml)) -- $(BIN)/pytest --server real tests/cluster || failed=1
 	exit $$failed
 

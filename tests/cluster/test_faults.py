@@ -256,3 +256,25 @@ def test_the_kinds_are_changed_while_tasks_run(
         kube.http.put(path, found).ok()
         load.start(2, seconds=0.2)
     load.check()
+
+
+def test_a_node_is_not_heard_of_for_a_while(
+    kube: kube_cluster.Kube, manager: kube_manager.Manager, namespace: str
+) -> None:
+    """Its workers stop what they run before their leases end; others run it again."""
+    nodes = kube.real_nodes()
+    if len(nodes) < 2:
+        pytest.skip("needs two nodes: python -m hack.kube run --nodes 2")
+    load = kube_load.Load(manager, namespace)
+    spread = {
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app.kubernetes.io/instance": kube_load.CLUSTER}},
+    }
+    load.prepare(nodeSelector={}, topologySpreadConstraints=[spread])
+    load.start(16, seconds=3)
+    load.wait_running(4)
+    with kube.lost(nodes[1]):
+        load.check(losses=True)
+    waiting.wait_until(lambda: load.ready_workers() == 2, what="its worker is back", timeout_s=60)

@@ -43,10 +43,11 @@ class Load:
         made["spec"] |= {"replicas": workers, "slotsPerWorker": slots, "template": {"spec": pod}}
         self._kube.apply(made)
         waiting.wait_until(
-            lambda: self._ready_workers() == workers, what="all workers are ready", timeout_s=60
+            lambda: self.ready_workers() == workers, what="all workers are ready", timeout_s=60
         )
 
-    def _ready_workers(self) -> int:
+    def ready_workers(self) -> int:
+        """Workers that are connected, as the TaskCluster says."""
         path = f"/apis/kilnwork.dev/v1alpha1/namespaces/{self.namespace}/taskclusters/{CLUSTER}"
         return int(self._kube.http.get(path).ok().get("status", {}).get("readyReplicas", 0))
 
