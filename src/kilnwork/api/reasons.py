@@ -170,6 +170,7 @@ class ClusterReason(_Explained):
         "ServiceAccountMissing",
         "The ServiceAccount that the spec names does not exist, so no worker Pod can be made.",
     )
+    INVALID_SPEC = "InvalidSpec", "No worker Pod can be made of its spec; the message says why."
     POD_REFUSED = "PodRefused", "The API server refuses the worker Pods; the message says why."
     QUOTA_EXCEEDED = (
         "QuotaExceeded",

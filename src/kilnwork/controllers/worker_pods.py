@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.api import meta, names, resource, task_cluster
+from kilnwork.api import meta, names, resource, task_cluster, validation
 
 CLUSTER_LABEL = "kilnwork.dev/cluster"
 """On Secret and Pods: the cluster, in its short form. The annotation of this name has the whole."""
@@ -47,6 +47,43 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     worker_image: str
     worker_dir: str | None = None
     ca: bytes | None = None
+
+
+class _Container(msgspec.Struct, frozen=True):
+    name: str = ""
+    image: str | None = None
+    env: list[dict[str, Any]] | None = None
+    volumeMounts: list[dict[str, Any]] | None = None  # noqa: N815 - the field's name
+
+
+class _Spec(msgspec.Struct, frozen=True):
+    containers: list[_Container] | None = None
+    volumes: list[dict[str, Any]] | None = None
+
+
+class _Meta(msgspec.Struct, frozen=True):
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+class _Template(msgspec.Struct, frozen=True):
+    """What `template` reads of a PodTemplateSpec; what else is wrong the API server says."""
+
+    metadata: _Meta | None = None
+    spec: _Spec | None = None
+
+
+def problem(cluster: task_cluster.TaskCluster) -> str:
+    """Why no Pod can be made of this spec, "" when one can. A real API server leaves
+    `spec.template` open, as it is too large for a schema of ours."""
+    found = [f"{field} {why}" for field, why in validation.validate_task_cluster(cluster)]
+    if found:
+        return "; ".join(found)
+    try:
+        msgspec.convert(cluster.spec.template, _Template | None)
+    except msgspec.ValidationError as error:
+        return f"spec.template is no Pod template: {error}"
+    return ""
 
 
 def secret_name(cluster: str) -> str:
@@ -211,8 +248,9 @@ def _from_field(name: str, path: str) -> dict[str, Any]:
 
 
 def _token_volume(cluster: str) -> dict[str, Any]:
-    # 0400 (256): a token is read by the worker alone
-    secret = {"secretName": secret_name(cluster), "defaultMode": 256}
+    # 0444 (292): a kubelet lets root own it, and the user of an image may be another; what else
+    # runs in the container runs as that user too
+    secret = {"secretName": secret_name(cluster), "defaultMode": 292}
     return {"name": _VOLUME, "secret": secret}
 
 

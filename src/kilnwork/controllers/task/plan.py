@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.api import attempts, inputs, reasons, task, task_cluster
+from kilnwork.api import attempts, inputs, reasons, task, task_cluster, validation
 from kilnwork.controllers.task import status
 from kilnwork.dispatch import model
 from kilnwork.kit import clock, ids
@@ -244,6 +244,10 @@ def _before_dispatcher(facts: Facts, seen: task.Task) -> Plan:
     late = _too_late(facts, spec)
     if late is not None:
         return _ends(facts, seen, task.State.FAILED, late)
+    problems = validation.validate_task(seen)  # a real API server knows our schema, no more
+    if problems:
+        text = "; ".join(f"{field} {why}" for field, why in problems)
+        return _ends(facts, seen, task.State.FAILED, status.Why(Reason.INVALID_SPEC, text))
     again_s = _soonest(kill_in, _deadline_in(facts, spec))
     if facts.cluster is None or facts.cluster.metadata.deletion_timestamp is not None:
         wakes = frozenset({Wake("TaskCluster", spec.cluster_name)})

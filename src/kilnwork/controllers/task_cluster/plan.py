@@ -78,15 +78,18 @@ def decide(facts: Facts, settings: worker_pods.Settings) -> Plan:
     cluster = facts.cluster
     if cluster is None or cluster.metadata.deletion_timestamp is not None:
         return Plan(close=True, missing=_missing(facts))
+    problem = worker_pods.problem(cluster)
     told = status.make(
         cluster,
         pods=facts.pods,
         view=facts.view,
         account_exists=facts.account_exists,
-        refusal=facts.refusal,
+        refusal=status.Refusal(status.Reason.INVALID_SPEC, problem) if problem else facts.refusal,
         now=facts.now,
     )
     base = Plan(status=told, missing=_missing(facts), gone=_gone(facts), again_s=_again_s(facts))
+    if problem:
+        return base  # the Pods of a spec before this one go on
     if not facts.secret_uid:
         return msgspec.structs.replace(base, make_secret=True)
     ca = worker_pods.ca_data(settings.ca)

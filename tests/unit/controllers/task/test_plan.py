@@ -127,6 +127,14 @@ def test_task_killed_before_it_started_never_reaches_the_dispatcher() -> None:
     assert decided.submit is None
 
 
+def test_spec_that_a_real_api_server_lets_through_is_refused_here() -> None:
+    decided = _decide(_task(command=("a\0b",)))
+    assert decided.submit is None
+    assert decided.status is not None
+    assert (decided.status.state, decided.status.reason) == ("Failed", "InvalidSpec")
+    assert decided.status.message == "spec.command[0] must not contain a NUL character"
+
+
 def test_kill_timestamp_ahead_is_looked_at_again_in_time() -> None:
     decided = _decide(_task(kill_timestamp=clock.rfc3339(NOW + 30)))
     assert decided.submit is not None

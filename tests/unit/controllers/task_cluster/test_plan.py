@@ -3,6 +3,7 @@
 from typing import Any
 
 import msgspec
+import pytest
 
 from kilnwork.api import meta, pod, reasons, task_cluster
 from kilnwork.controllers import worker_pods
@@ -71,6 +72,26 @@ def test_secret_comes_first() -> None:
     decided = _decide(_cluster(replicas=2), secret_uid="")
     assert decided.make_secret
     assert decided.create == ()
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (
+            {"template": {"spec": {"containers": "worker"}}},
+            "spec.template is no Pod template: Expected `array | null`, got `str`",
+        ),
+        ({"template": {"metadata": {"labels": {"a": 1}}}}, "spec.template is no Pod template"),
+        ({"template": {"spec": {"containers": [{"env": ["A=b"]}]}}}, "is no Pod template"),
+        ({"service_account_name": "A_b"}, "spec.serviceAccountName"),
+    ],
+)
+def test_spec_of_which_no_pod_can_be_made_is_a_reason(spec: dict[str, Any], message: str) -> None:
+    """A real API server leaves the template open; the Pods of the spec before go on."""
+    decided = _decide(_cluster(**spec), pods=(_pod("c-0"),))
+    assert (decided.create, decided.remove, decided.make_secret) == ((), (), False)
+    assert _condition(decided, "Available").reason == "InvalidSpec"
+    assert message in _condition(decided, "Available").message
 
 
 def test_missing_pods_are_made_by_number() -> None:
