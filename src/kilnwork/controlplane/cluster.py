@@ -22,6 +22,7 @@ from kilnwork.controlplane.apiserver import (
     app,
     authn,
     authz,
+    bootstrap,
     crud,
     definition_keeper,
     deletion,
@@ -288,6 +289,7 @@ class ControlPlane:
         self._stops.append(("definitions", definitions.stop))
         self._keeper = namespaces.Keeper(self.writer, self._deleter, ca=ca)
         await self._keeper.start()
+        await bootstrap.ensure(self.writer)
         self._stops.append(("namespaces", self._keeper.stop))
         collector = gc.Collector(self.writer, self._deleter)
         collector.start()

@@ -161,7 +161,7 @@ def _default(kind: resource.Resource, obj: meta.JsonObject) -> None:
         rules_pods.default(obj)
     elif kind == resource.SECRETS:
         rules_data.default_secret(obj)
-    elif kind == resource.ROLE_BINDINGS:
+    elif kind in (resource.ROLE_BINDINGS, resource.CLUSTER_ROLE_BINDINGS):
         rules_rbac.default_role_binding(obj)
     elif kind == resource.CUSTOM_RESOURCE_DEFINITIONS:
         definitions.default(obj)
@@ -182,10 +182,10 @@ def _create_causes(served: builtin.Served, obj: meta.JsonObject) -> Iterator[cau
         yield from rules_data.validate_secret(obj)
     elif kind == resource.CONFIG_MAPS:
         yield from rules_data.validate_config_map(obj)
-    elif kind == resource.ROLES:
-        yield from rules_rbac.validate_role(obj)
-    elif kind == resource.ROLE_BINDINGS:
-        yield from rules_rbac.validate_role_binding(obj)
+    elif kind in (resource.ROLES, resource.CLUSTER_ROLES):
+        yield from rules_rbac.validate_role(obj, cluster=not kind.namespaced)
+    elif kind in (resource.ROLE_BINDINGS, resource.CLUSTER_ROLE_BINDINGS):
+        yield from rules_rbac.validate_role_binding(obj, cluster=not kind.namespaced)
     elif kind == resource.CUSTOM_RESOURCE_DEFINITIONS:
         yield from rules_definitions.validate(obj)
 
@@ -206,7 +206,7 @@ def _update_causes(
         yield from rules_data.validate_secret_update(old, new)
     elif kind == resource.CONFIG_MAPS:
         yield from rules_data.validate_config_map_update(old, new)
-    elif kind == resource.ROLE_BINDINGS:
+    elif kind in (resource.ROLE_BINDINGS, resource.CLUSTER_ROLE_BINDINGS):
         yield from rules_rbac.validate_role_binding_update(old, new)
     elif kind == resource.CUSTOM_RESOURCE_DEFINITIONS:
         yield from rules_definitions.validate_update(old, new)
@@ -237,7 +237,7 @@ def _guard(
 ) -> None:
     if user.is_admin:
         return
-    if kind == resource.ROLES:
+    if kind in (resource.ROLES, resource.CLUSTER_ROLES):
         rules_rbac.guard_role(obj, user=user, authorizer=authz.Authorizer(reader))
-    elif kind == resource.ROLE_BINDINGS:
+    elif kind in (resource.ROLE_BINDINGS, resource.CLUSTER_ROLE_BINDINGS):
         rules_rbac.guard_role_binding(obj, user=user, authorizer=authz.Authorizer(reader))

@@ -1,8 +1,9 @@
-"""Who may do what: RBAC as Kubernetes has it, from the Roles and RoleBindings of the store.
+"""Who may do what: RBAC as Kubernetes has it, from the roles and bindings of the store.
 
 Used once per request, after `authn`, and by admission against escalation. Members of
-`system:masters` may do everything; the group `system:nodes` may do what a node needs. Cluster roles
-are not stored: `view`, `edit`, `admin` and `cluster-admin` are built in, for RoleBindings.
+`system:masters` may do everything; the group `system:nodes` may do what a node needs, and everybody
+may discover. All else comes from stored (cluster) roles and bindings; aggregated cluster roles are
+put together when they are used.
 """
 
 from collections.abc import Iterable, Iterator
@@ -10,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.api import meta, resource
+from kilnwork.api import meta, resource, selectors
 from kilnwork.controlplane.apiserver import authn
 from kilnwork.controlplane.apiserver import lookup as lookups
 
@@ -47,15 +48,12 @@ class Decision(msgspec.Struct, frozen=True):
 
 DENIED = Decision(allowed=False)
 
-_READ = ["get", "list", "watch"]
-_WRITE = ["create", "update", "patch", "delete", "deletecollection"]
 _ALL = "*"
 
 
-def _rule(groups: str, resources: str, verbs: list[str] | str) -> Rule:
-    wanted = verbs.split() if isinstance(verbs, str) else verbs
+def _rule(groups: str, resources: str, verbs: str) -> Rule:
     listed = ["" if g == "core" else g for g in groups.split()]
-    return {"apiGroups": listed, "resources": resources.split(), "verbs": wanted}
+    return {"apiGroups": listed, "resources": resources.split(), "verbs": verbs.split()}
 
 
 _NODE_RULES: tuple[Rule, ...] = (
@@ -77,35 +75,17 @@ _EVERYBODY: tuple[Rule, ...] = (
         "create",
     ),
     _rule("authentication.k8s.io", "selfsubjectreviews", "create"),
+    {
+        "verbs": ["get"],
+        "nonResourceURLs": [
+            *("/api", "/api/*", "/apis", "/apis/*", "/healthz", "/livez"),
+            *("/openapi", "/openapi/*", "/readyz", "/version", "/version/"),
+        ],
+    },
 )
-"""ClusterRole `system:basic-user`."""
+"""ClusterRoles `system:basic-user` and `system:discovery`."""
 
-_OPEN_PATHS = ("/healthz", "/livez", "/readyz", "/version", "/api", "/apis", "/openapi")
-"""ClusterRole `system:discovery`: for everybody who is authenticated."""
-
-_NAMESPACED_READ = "pods pods/log pods/status configmaps serviceaccounts events"
-_OUR_KINDS = "tasks tasks/status taskobjects taskclusters taskclusters/status"
-_VIEW = (
-    _rule("core", _NAMESPACED_READ, _READ),
-    _rule("coordination.k8s.io", "leases", _READ),
-    _rule(resource.GROUP, _OUR_KINDS, _READ),
-)
-_EDIT = (
-    *_VIEW,
-    _rule("core", "secrets", [*_READ, *_WRITE]),
-    _rule("core", "pods configmaps serviceaccounts events", _WRITE),
-    _rule("core", "pods/attach pods/exec pods/portforward", [*_READ, *_WRITE]),
-    _rule("core", "pods/eviction serviceaccounts/token", "create"),
-    _rule("coordination.k8s.io", "leases", _WRITE),
-    _rule(resource.GROUP, "tasks taskobjects taskclusters", _WRITE),
-)
-_RBAC = "rbac.authorization.k8s.io"
-_CLUSTER_ROLES: dict[str, tuple[Rule, ...]] = {
-    "view": _VIEW,
-    "edit": _EDIT,
-    "admin": (*_EDIT, _rule(_RBAC, "roles rolebindings", [*_READ, *_WRITE])),
-    "cluster-admin": ({"apiGroups": [_ALL], "resources": [_ALL], "verbs": [_ALL]},),
-}
+_OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "absent"}
 
 
 class Authorizer:
@@ -118,62 +98,83 @@ class Authorizer:
         """Whether `user` may do it; `refusal` makes the text for a 403."""
         if user.is_admin:
             return Decision(allowed=True)
-        if attributes.path:
-            return _path_decision(user, attributes)
         for source, rule in self._rules(user, attributes.namespace):
             if _covers(rule, attributes):
                 return Decision(allowed=True, reason=f"RBAC: allowed by {source}")
         return DENIED
 
     def missing(self, user: authn.User, namespace: str, rules: Iterable[Rule]) -> list[Rule]:
-        """Those of `rules` that `user` does not hold, whole: what may not be granted to others."""
+        """The rights in `rules` that `user` does not hold: what may not be granted to others.
+
+        One rule for each resource, as the real server tells them.
+        """
         if user.is_admin:
             return []
         held = [rule for _, rule in self._rules(user, namespace)]
-        return [
-            rule
-            for rule in rules
-            if not all(any(_covers(h, a) for h in held) for a in _single(rule, namespace))
-        ]
+        found: dict[tuple[str, ...], Rule] = {}
+        for rule in rules:
+            for asked in _single(rule, namespace):
+                if not any(_covers(h, asked) for h in held):
+                    merged = found.setdefault(_subject_of(asked), _bare(asked))
+                    if asked.verb not in merged["verbs"]:
+                        merged["verbs"].append(asked.verb)
+        return list(found.values())
 
     def held(self, user: authn.User, namespace: str) -> list[Rule]:
-        """All rules that hold for `user` in a namespace, with those of other paths."""
-        found = [rule for _, rule in self._rules(user, namespace)]
-        if user.is_admin:
-            found.append({"apiGroups": [_ALL], "resources": [_ALL], "verbs": [_ALL]})
-            found.append({"nonResourceURLs": [_ALL], "verbs": [_ALL]})
-        if authn.AUTHENTICATED in user.groups:
-            paths = [shown for path in _OPEN_PATHS for shown in (path, f"{path}/*")]
-            found.append({"nonResourceURLs": paths, "verbs": ["get"]})
-        return found
+        """All rules that hold for `user` in a namespace."""
+        return [rule for _, rule in self._rules(user, namespace)]
 
     def role_rules(self, namespace: str, reference: meta.JsonObject) -> tuple[Rule, ...] | None:
         """The rules behind a roleRef, or None when there is no such role."""
         name = reference.get("name", "")
         if reference.get("kind") == "ClusterRole":
-            return _CLUSTER_ROLES.get(name)
+            role = self._lookup.get(resource.CLUSTER_ROLES, None, name)
+            return None if role is None else (*_rules_of(role), *self._aggregated(role))
         role = self._lookup.get(resource.ROLES, namespace, name)
-        return None if role is None else tuple(role.get("rules") or ())
+        return None if role is None else _rules_of(role)
+
+    def _aggregated(self, role: meta.JsonObject) -> Iterator[Rule]:
+        """Rules of the cluster roles that an aggregationRule selects, theirs included."""
+        seen = {role["metadata"]["name"]}
+        waiting = [role]
+        while waiting:
+            chosen = _selectors(waiting.pop())
+            for other in self._lookup.list(resource.CLUSTER_ROLES) if chosen else ():
+                metadata = other["metadata"]
+                if metadata["name"] in seen:
+                    continue
+                if any(one.matches(metadata.get("labels")) for one in chosen):
+                    seen.add(metadata["name"])
+                    waiting.append(other)
+                    yield from _rules_of(other)
 
     def _rules(self, user: authn.User, namespace: str) -> Iterator[tuple[str, Rule]]:
         if authn.AUTHENTICATED in user.groups:
-            yield from (('ClusterRoleBinding "system:basic-user"', rule) for rule in _EVERYBODY)
+            yield from ((_discovery_source(), rule) for rule in _EVERYBODY)
         if "system:nodes" in user.groups:
             yield from (("the node authorizer", rule) for rule in _NODE_RULES)
-        if not namespace:
+        for binding in self._lookup.list(resource.CLUSTER_ROLE_BINDINGS):
+            yield from self._granted(binding, user, "")
+        if namespace:
+            for binding in self._lookup.list(resource.ROLE_BINDINGS, namespace):
+                yield from self._granted(binding, user, namespace)
+
+    def _granted(
+        self, binding: meta.JsonObject, user: authn.User, namespace: str
+    ) -> Iterator[tuple[str, Rule]]:
+        subjects = binding.get("subjects") or ()
+        subject = next((s for s in subjects if _is_subject(s, user, namespace)), None)
+        if subject is None:
             return
-        for binding in self._lookup.list(resource.ROLE_BINDINGS, namespace):
-            subjects = binding.get("subjects") or ()
-            subject = next((s for s in subjects if _is_subject(s, user, namespace)), None)
-            if subject is not None:
-                reference = binding.get("roleRef") or {}
-                source = (
-                    f'RoleBinding "{binding["metadata"]["name"]}/{namespace}" '
-                    f'of {reference.get("kind")} "{reference.get("name")}" '
-                    f"to {_named(subject, namespace)}"
-                )
-                rules = self.role_rules(namespace, reference) or ()
-                yield from ((source, rule) for rule in rules)
+        reference = binding.get("roleRef") or {}
+        kind, name = "ClusterRoleBinding", binding["metadata"]["name"]
+        if namespace:
+            kind, name = "RoleBinding", f"{name}/{namespace}"
+        source = (
+            f'{kind} "{name}" of {reference.get("kind")} "{reference.get("name")}" '
+            f"to {_named(subject, namespace)}"
+        )
+        yield from ((source, rule) for rule in self.role_rules(namespace, reference) or ())
 
 
 def refusal(user: authn.User, attributes: Attributes, *, reason: str = "") -> str:
@@ -199,12 +200,30 @@ def refusal(user: authn.User, attributes: Attributes, *, reason: str = "") -> st
     return f"{text}: {reason}" if reason else text
 
 
-def _path_decision(user: authn.User, attributes: Attributes) -> Decision:
-    path = attributes.path
-    known = any(path == p or path.startswith(f"{p}/") for p in _OPEN_PATHS)
-    if known and attributes.verb == "get" and authn.AUTHENTICATED in user.groups:
-        return Decision(allowed=True, reason='RBAC: allowed by "system:discovery"')
-    return DENIED
+def _discovery_source() -> str:
+    name = '"system:discovery"'
+    return f'ClusterRoleBinding {name} of ClusterRole {name} to Group "{authn.AUTHENTICATED}"'
+
+
+def _rules_of(role: meta.JsonObject) -> tuple[Rule, ...]:
+    return tuple(role.get("rules") or ())
+
+
+def _selectors(role: meta.JsonObject) -> list[selectors.LabelSelector]:
+    """Of an aggregationRule; expressions of an operator that nobody knows select nothing."""
+    found = []
+    for selector in (role.get("aggregationRule") or {}).get("clusterRoleSelectors") or ():
+        terms = [
+            selectors.Requirement(key, "in", (value,))
+            for key, value in (selector.get("matchLabels") or {}).items()
+        ]
+        for term in selector.get("matchExpressions") or ():
+            operator = _OPERATORS.get(term.get("operator"), "")
+            values = tuple(term.get("values") or ())
+            terms.append(selectors.Requirement(term.get("key", ""), operator, values))
+        if all(term.operator for term in terms):
+            found.append(selectors.LabelSelector(tuple(terms)))
+    return found
 
 
 def _named(subject: meta.JsonObject, namespace: str) -> str:
@@ -230,12 +249,20 @@ def _covers(rule: Rule, attributes: Attributes) -> bool:
     verbs, groups = rule.get("verbs") or (), rule.get("apiGroups") or ()
     if _ALL not in verbs and attributes.verb not in verbs:
         return False
+    if attributes.path:
+        urls = rule.get("nonResourceURLs") or ()
+        return any(_url_matches(url, attributes.path) for url in urls)
     if _ALL not in groups and attributes.api_group not in groups:
         return False
     if not _resource_matches(rule.get("resources") or (), attributes):
         return False
     names = rule.get("resourceNames") or ()
     return not names or attributes.name in names
+
+
+def _url_matches(url: str, path: str) -> bool:
+    """`*` at the end stands for anything, as in nonResourceURLs."""
+    return url == path or (url.endswith(_ALL) and path.startswith(url.rstrip(_ALL)))
 
 
 def _resource_matches(resources: Iterable[str], attributes: Attributes) -> bool:
@@ -246,6 +273,8 @@ def _resource_matches(resources: Iterable[str], attributes: Attributes) -> bool:
 def _single(rule: Rule, namespace: str) -> Iterator[Attributes]:
     """A rule taken apart into the questions that it answers with yes."""
     for verb in rule.get("verbs") or ():
+        for url in rule.get("nonResourceURLs") or ():
+            yield Attributes(verb=verb, path=url)
         for group in rule.get("apiGroups") or ():
             for full in rule.get("resources") or ():
                 plural, _, sub = full.partition("/")
@@ -258,3 +287,20 @@ def _single(rule: Rule, namespace: str) -> Iterator[Attributes]:
                         namespace=namespace,
                         name=name,
                     )
+
+
+def _subject_of(asked: Attributes) -> tuple[str, ...]:
+    return (asked.path, asked.api_group, asked.full_resource, asked.name)
+
+
+def _bare(asked: Attributes) -> Rule:
+    """A rule for one thing, without verbs yet."""
+    if asked.path:
+        return {"nonResourceURLs": [asked.path], "verbs": []}
+    named = {"resourceNames": [asked.name]} if asked.name else {}
+    return {
+        "apiGroups": [asked.api_group],
+        "resources": [asked.full_resource],
+        **named,
+        "verbs": [],
+    }

@@ -23,18 +23,14 @@ def default_role_binding(binding: meta.JsonObject) -> None:
             subject["apiGroup"] = _GROUP
 
 
-def validate_role(role: meta.JsonObject) -> Iterator[causes.Cause]:
-    """What is wrong with a Role."""
+def validate_role(role: meta.JsonObject, *, cluster: bool = False) -> Iterator[causes.Cause]:
+    """What is wrong with a Role; a ClusterRole may have rules for paths too."""
     for position, rule in enumerate(role.get("rules") or ()):
         field = f"rules[{position}]"
         if not rule.get("verbs"):
             yield causes.required(f"{field}.verbs", "verbs must contain at least one value")
         if rule.get("nonResourceURLs"):
-            yield causes.invalid(
-                f"{field}.nonResourceURLs",
-                rule["nonResourceURLs"],
-                "namespaced rules cannot apply to non-resource URLs",
-            )
+            yield from _wrong_urls(rule, field, cluster=cluster)
             continue
         if not rule.get("apiGroups"):
             yield causes.required(
@@ -46,13 +42,28 @@ def validate_role(role: meta.JsonObject) -> Iterator[causes.Cause]:
             )
 
 
-def validate_role_binding(binding: meta.JsonObject) -> Iterator[causes.Cause]:
-    """What is wrong with a RoleBinding."""
+def _wrong_urls(rule: dict[str, Any], field: str, *, cluster: bool) -> Iterator[causes.Cause]:
+    shown = ", ".join(f'"{url}"' for url in rule["nonResourceURLs"])
+    if not cluster:
+        why = "namespaced rules cannot apply to non-resource URLs"
+    elif any(rule.get(key) for key in ("apiGroups", "resources", "resourceNames")):
+        why = "rules cannot apply to both regular resources and non-resource URLs"
+    else:
+        return
+    message = f"Invalid value: []string{{{shown}}}: {why}"
+    yield causes.Cause(f"{field}.nonResourceURLs", "FieldValueInvalid", message)
+
+
+def validate_role_binding(
+    binding: meta.JsonObject, *, cluster: bool = False
+) -> Iterator[causes.Cause]:
+    """What is wrong with a RoleBinding; a ClusterRoleBinding binds ClusterRoles only."""
     role = binding.get("roleRef") or {}
     if role.get("apiGroup") != _GROUP:
         yield causes.unsupported("roleRef.apiGroup", role.get("apiGroup") or "", [_GROUP])
-    if role.get("kind") not in ("Role", "ClusterRole"):
-        yield causes.unsupported("roleRef.kind", role.get("kind") or "", ["Role", "ClusterRole"])
+    kinds = ["ClusterRole"] if cluster else ["Role", "ClusterRole"]
+    if role.get("kind") not in kinds:
+        yield causes.unsupported("roleRef.kind", role.get("kind") or "", kinds)
     if not role.get("name"):
         yield causes.required("roleRef.name")
     for position, subject in enumerate(binding.get("subjects") or ()):
@@ -68,9 +79,9 @@ def validate_role_binding_update(
 
 
 def guard_role(role: meta.JsonObject, *, user: authn.User, authorizer: authz.Authorizer) -> None:
-    """403 unless `user` holds every right in the Role, or may `escalate`."""
+    """403 unless `user` holds every right in the (cluster) role, or may `escalate`."""
     _guard(
-        resource.ROLES,
+        resource.ROLES if role["metadata"].get("namespace") else resource.CLUSTER_ROLES,
         role,
         rules=role.get("rules") or (),
         verb="escalate",
@@ -87,10 +98,11 @@ def guard_role_binding(
         return
     namespace, role = binding["metadata"].get("namespace", ""), binding.get("roleRef") or {}
     rules = authorizer.role_rules(namespace, role)
+    kind = resource.ROLE_BINDINGS if namespace else resource.CLUSTER_ROLE_BINDINGS
     if rules is None:
-        raise statuses.not_found(resource.ROLES, role.get("name", ""))
+        raise statuses.not_found(kind, role.get("name", ""))
     _guard(
-        resource.ROLE_BINDINGS,
+        kind,
         binding,
         rules=rules,
         verb="bind",
@@ -113,9 +125,15 @@ def _guard(
     missing = authorizer.missing(user, namespace, rules)
     if not missing:
         return
-    role = metadata.get("name", "") if verb == "escalate" else obj["roleRef"].get("name", "")
+    what = {"kind": "Role" if namespace else "ClusterRole", "name": metadata.get("name", "")}
+    if verb == "bind":
+        what = obj["roleRef"]
     special = authz.Attributes(
-        verb=verb, api_group=_GROUP, resource="roles", namespace=namespace, name=role
+        verb=verb,
+        api_group=_GROUP,
+        resource=f"{what['kind'].lower()}s",
+        namespace=namespace,
+        name=what.get("name", ""),
     )
     if authorizer.allowed(user, special).allowed:
         return
@@ -134,6 +152,7 @@ def _compact(rule: authz.Rule) -> str:
     for key, title in (
         ("apiGroups", "APIGroups"),
         ("resources", "Resources"),
+        ("nonResourceURLs", "NonResourceURLs"),
         ("resourceNames", "ResourceNames"),
         ("verbs", "Verbs"),
     ):

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kilnwork.api import resource
-from kilnwork.controlplane.apiserver import authn, authz
+from kilnwork.controlplane.apiserver import authn, authz, bootstrap
 from support import lookups
 
 GROUP = "rbac.authorization.k8s.io"
@@ -120,7 +120,9 @@ def test_names_narrow_a_rule() -> None:
     ("name", "allowed"), [("view", ["get"]), ("edit", ["get", "create"]), ("nobody", [])]
 )
 def test_built_in_cluster_roles(name: str, allowed: list[str]) -> None:
-    found = authz.Authorizer(lookups.MemoryLookup(binding(name, ACCOUNT, "ClusterRole")))
+    roles = [(resource.CLUSTER_ROLES, role) for role in bootstrap.ROLES]
+    held = lookups.MemoryLookup(*roles, binding(name, ACCOUNT, "ClusterRole"))
+    found = authz.Authorizer(held)
     for verb in ("get", "create"):
         assert found.allowed(TASK_MAKER, asks(verb)).allowed is (verb in allowed)
     secrets = asks("get", "secrets", api_group="")
@@ -171,7 +173,63 @@ def test_refusals_read_as_in_kubernetes() -> None:
 def test_what_one_does_not_hold_is_missing(decided: authz.Authorizer) -> None:
     secrets = {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}
     assert decided.missing(TASK_MAKER, "default", [COUNTER, secrets]) == [secrets]
-    assert decided.missing(TASK_MAKER, "other", [COUNTER]) == [COUNTER]
+    assert decided.missing(TASK_MAKER, "other", [COUNTER]) == [
+        {**COUNTER, "resources": ["tasks"]},
+        {**COUNTER, "resources": ["taskobjects"]},
+    ]
     assert decided.missing(authn.ADMIN, "default", [secrets]) == []
     everything = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
     assert decided.missing(TASK_MAKER, "default", [everything]) == [everything]
+
+
+def test_cluster_roles_hold_everywhere_and_for_paths() -> None:
+    rules = [
+        {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]},
+        {"nonResourceURLs": ["/metrics", "/logs/*"], "verbs": ["get"]},
+    ]
+    reader = {"metadata": {"name": "reader"}, "rules": rules}
+    bound = {
+        "metadata": {"name": "readers"},
+        "roleRef": {"apiGroup": GROUP, "kind": "ClusterRole", "name": "reader"},
+        "subjects": [ACCOUNT],
+    }
+    found = authz.Authorizer(
+        lookups.MemoryLookup(
+            (resource.CLUSTER_ROLES, reader), (resource.CLUSTER_ROLE_BINDINGS, bound)
+        )
+    )
+    nodes = authz.Attributes(verb="list", resource="nodes")
+    assert found.allowed(TASK_MAKER, nodes).reason == (
+        'RBAC: allowed by ClusterRoleBinding "readers" of ClusterRole "reader" '
+        'to ServiceAccount "counter-task/default"'
+    )
+    for path, allowed in (("/metrics", True), ("/logs/x", True), ("/metrics/x", False)):
+        asked = authz.Attributes(verb="get", path=path)
+        assert found.allowed(TASK_MAKER, asked).allowed is allowed
+    missing = found.missing(TASK_MAKER, "", [{"nonResourceURLs": ["/x"], "verbs": ["get"]}])
+    assert missing == [{"nonResourceURLs": ["/x"], "verbs": ["get"]}]
+
+
+def test_aggregated_roles_hold_what_they_select() -> None:
+    parts: list[dict[str, Any]] = [
+        {
+            "metadata": {"name": name, "labels": {"part": name, "kind": "p"}},
+            "rules": [{"apiGroups": [""], "resources": [name], "verbs": ["get"]}],
+        }
+        for name in ("pods", "secrets", "events")
+    ]
+    chosen = {"key": "part", "operator": "In", "values": ["pods", "secrets"]}
+    odd = {"matchExpressions": [{"key": "part", "operator": "Like", "values": ["events"]}]}
+    whole: dict[str, Any] = {
+        "metadata": {"name": "whole"},
+        "aggregationRule": {
+            "clusterRoleSelectors": [
+                {"matchLabels": {"kind": "p"}, "matchExpressions": [chosen]},
+                odd,
+            ]
+        },
+    }
+    roles = [(resource.CLUSTER_ROLES, one) for one in (*parts, whole)]
+    found = authz.Authorizer(lookups.MemoryLookup(*roles, binding("whole", ACCOUNT, "ClusterRole")))
+    for plural, allowed in (("pods", True), ("secrets", True), ("events", False)):
+        assert found.allowed(TASK_MAKER, asks("get", plural, api_group="")).allowed is allowed

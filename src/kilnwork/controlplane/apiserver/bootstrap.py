@@ -1,0 +1,81 @@
+"""Cluster roles that are there from the beginning, as in every Kubernetes.
+
+Made by `cluster` at each start where they are missing; people bind `view`, `edit` and `admin` in
+their namespaces and may change them. What every authenticated user and every node may do is not
+here but in `authz`, so that nobody can take it away by mistake.
+"""
+
+from kilnwork.api import meta, resource
+from kilnwork.controlplane.apiserver import authn, crud, statuses
+
+_RBAC = resource.CLUSTER_ROLES.group
+_READ = ["get", "list", "watch"]
+_WRITE = ["create", "update", "patch", "delete", "deletecollection"]
+_LABELS = {"kubernetes.io/bootstrapping": "rbac-defaults"}
+_AGGREGATE = f"{_RBAC}/aggregate-to-"
+
+
+def _rule(group: str, resources: str, verbs: list[str]) -> meta.JsonObject:
+    return {"verbs": verbs, "apiGroups": [group], "resources": resources.split()}
+
+
+_NAMESPACED_READ = "pods pods/log pods/status configmaps serviceaccounts events"
+_OUR_KINDS = "tasks tasks/status taskobjects taskclusters taskclusters/status"
+_VIEW = [
+    _rule("", _NAMESPACED_READ, _READ),
+    _rule("coordination.k8s.io", "leases", _READ),
+    _rule(resource.GROUP, _OUR_KINDS, _READ),
+]
+_EDIT = [
+    *_VIEW,
+    _rule("", "secrets", [*_READ, *_WRITE]),
+    _rule("", "pods configmaps serviceaccounts events", _WRITE),
+    _rule("", "pods/attach pods/exec pods/portforward", [*_READ, *_WRITE]),
+    _rule("", "pods/eviction serviceaccounts/token", ["create"]),
+    _rule("", "serviceaccounts", ["impersonate"]),
+    _rule("coordination.k8s.io", "leases", _WRITE),
+    _rule(resource.GROUP, "tasks taskobjects taskclusters", _WRITE),
+]
+_ADMIN = [*_EDIT, _rule(_RBAC, "roles rolebindings", [*_READ, *_WRITE])]
+_EVERYTHING = [
+    {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]},
+    {"verbs": ["*"], "nonResourceURLs": ["*"]},
+]
+
+
+def _role(name: str, rules: list[meta.JsonObject], *, into: str = "") -> meta.JsonObject:
+    """`into`: to which role rules of others are added, and this one's by their label."""
+    labels = {**_LABELS, f"{_AGGREGATE}{into}": "true"} if into else _LABELS
+    role: meta.JsonObject = {"metadata": {"name": name, "labels": labels}, "rules": rules}
+    if name in ("view", "edit", "admin"):
+        selector = {"matchLabels": {f"{_AGGREGATE}{name}": "true"}}
+        role["aggregationRule"] = {"clusterRoleSelectors": [selector]}
+    return role
+
+
+ROLES = (
+    _role("view", _VIEW, into="edit"),
+    _role("edit", _EDIT, into="admin"),
+    _role("admin", _ADMIN),
+    _role("cluster-admin", _EVERYTHING),
+)
+_BINDING: meta.JsonObject = {
+    "metadata": {"name": "cluster-admin", "labels": _LABELS},
+    "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": "cluster-admin"},
+    "subjects": [{"kind": "Group", "name": authn.MASTERS, "apiGroup": _RBAC}],
+}
+
+
+async def ensure(writer: crud.Writer) -> None:
+    """Make what is missing; what is there stays as it is."""
+    wanted = [(resource.CLUSTER_ROLES, role) for role in ROLES]
+    wanted.append((resource.CLUSTER_ROLE_BINDINGS, _BINDING))
+    for kind, obj in wanted:
+        named = crud.where(kind, "", obj["metadata"]["name"])
+        if writer.store.head(named.key) is not None:
+            continue
+        try:
+            await writer.create(crud.where(kind, "", ""), obj, crud.Options())
+        except statuses.StatusError as error:
+            if error.code != 409:  # another was faster
+                raise
