@@ -68,6 +68,7 @@ class _Pump:
     def start(self) -> socket.socket:
         """The other end of the pair."""
         given, self._near = socket.socketpair()
+        self._given = weakref.ref(given)
         self._near.setblocking(False)
         self._far.setblocking(False)
         _pumps.add(self)
@@ -87,6 +88,13 @@ class _Pump:
         """Let go of both."""
         self._far.close()
         self._near.close()
+
+    def forked(self) -> None:
+        """In the child of a fork: there is no such thread, and nothing must be held open."""
+        self.close()
+        given = self._given()
+        if given is not None:
+            given.close()
 
     def _move(self) -> None:
         """Until either end has closed and what it said was passed on."""
@@ -159,9 +167,8 @@ _pumps: "weakref.WeakSet[_Pump]" = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    """A child has no such thread, and must not keep the connection open."""
     for pump in list(_pumps):
-        pump.close()
+        pump.forked()
 
 
 os.register_at_fork(after_in_child=_after_fork)
