@@ -6,6 +6,7 @@ port is in the Node's `status.daemonEndpoints`. exec, attach and port-forward ar
 
 import contextlib
 import socket
+import ssl
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -163,13 +164,11 @@ class Server:
     def __init__(
         self, app: App, *, address: str, certificates: Certificates, port: int = 0
     ) -> None:
-        listening = _bind(address, port)
-        self.port: int = listening.getsockname()[1]
         self._app = app
         self._certificates = certificates
-        self._tls = serving.tls_context(
-            certificates.certificate, certificates.key, client_ca=certificates.ca
-        )
+        self._tls = _tls_context(certificates)
+        listening = _bind(address, port)
+        self.port: int = listening.getsockname()[1]
         self._listener = serving.Listener(app, listening, tls=self._tls)
 
     def reload(self) -> None:
@@ -184,6 +183,18 @@ class Server:
         """Close the port and end running requests."""
         self._app.ending = True
         await self._listener.stop(timeout_s=_STOP_S)
+
+
+def _tls_context(certificates: Certificates) -> ssl.SSLContext:
+    try:
+        return serving.tls_context(
+            certificates.certificate, certificates.key, client_ca=certificates.ca
+        )
+    except (ssl.SSLError, OSError) as error:
+        raise errors.ConfigurationError(
+            f"the certificates of the node cannot be used: {error}; the CA of its clients is "
+            f"{certificates.ca}, which must be a file with certificates in PEM"
+        ) from error
 
 
 def _bind(address: str, port: int) -> socket.socket:

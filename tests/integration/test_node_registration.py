@@ -1,0 +1,133 @@
+"""Node and Lease of our node: taints, conditions, marks, and the way out."""
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from kilnwork.api import resource
+from kilnwork.controlplane import cluster
+from kilnwork.controlplane.node import registration
+from kilnwork.kit import clock
+from kilnwork.kube import client, errors
+from support import short, waiting
+
+TAINT = registration.Taint("k", "v", "NoSchedule")
+
+
+class World:
+    """An API server without a node, and one that registers."""
+
+    def __init__(self) -> None:
+        self.data = short.folder()
+        self.plane = cluster.ControlPlane(cluster.Settings(data_dir=self.data, port=0))
+        self.kube: client.Client
+        self.removals = 0
+
+    async def start(self) -> None:
+        await self.plane.start()
+        self.kube = client.Client(self.plane.admin_config(), user_agent="test")
+        await self.kube.__aenter__()
+
+    async def stop(self) -> None:
+        await self.kube.__aexit__(None, None, None)
+        await self.plane.stop()
+        shutil.rmtree(self.data)
+
+    def registration(self, *taints: registration.Taint) -> registration.Registration:
+        identity = registration.Identity("n", "127.0.0.1", 1, {"zone": "a"}, taints)
+        return registration.Registration(
+            self.kube, identity, now=clock.SystemClock(), on_remove=self._removed
+        )
+
+    def _removed(self) -> None:
+        self.removals += 1
+
+    async def node(self) -> dict[str, Any]:
+        return await self.kube.get(resource.NODES, "n")
+
+    async def conditions(self) -> dict[str, str]:
+        return {c["type"]: c["status"] for c in (await self.node())["status"]["conditions"]}
+
+
+@pytest_asyncio.fixture
+async def world() -> AsyncIterator[World]:
+    made = World()
+    await made.start()
+    yield made
+    await made.stop()
+
+
+async def test_a_new_node_has_its_taint_and_labels(world: World) -> None:
+    await world.registration(TAINT).register()
+    node = await world.node()
+    assert node["spec"]["taints"] == [{"key": "k", "value": "v", "effect": "NoSchedule"}]
+    assert node["metadata"]["labels"]["zone"] == "a"
+    wanted = {"Ready": "True", "MemoryPressure": "False", "DiskPressure": "False"}
+    assert (await world.conditions()).items() >= wanted.items()
+
+
+async def test_a_node_of_before_gets_the_taint_and_keeps_those_of_others(world: World) -> None:
+    await world.registration().register()
+    other = {"key": "other", "effect": "NoExecute"}
+    await world.kube.merge_patch(resource.NODES, "n", {"spec": {"taints": [other]}})
+    await world.registration(TAINT).register()
+    taints = (await world.node())["spec"]["taints"]
+    assert [(t["key"], t["effect"]) for t in taints] == [
+        ("other", "NoExecute"),
+        ("k", "NoSchedule"),
+    ]
+
+
+async def test_conditions_of_others_stay(world: World) -> None:
+    await world.registration().register()
+    status = (await world.node())["status"]
+    foreign = {"type": "NetworkUnavailable", "status": "False", "reason": "r", "message": "m"}
+    patch = {"status": {"conditions": [*status["conditions"], foreign]}}
+    await world.kube.merge_patch(resource.NODES, "n", patch, subresource="status")
+    await world.registration().register()
+    assert (await world.conditions())["NetworkUnavailable"] == "False"
+
+
+async def test_a_node_that_leaves_says_so(world: World) -> None:
+    known = world.registration()
+    await known.register()
+    await known.leave()
+    conditions = await world.conditions()
+    assert (conditions["Ready"], conditions["MemoryPressure"]) == ("False", "False")
+
+
+async def test_the_lease_belongs_to_the_node_and_goes_with_it(world: World) -> None:
+    known = world.registration()
+    await known.register()
+    keeping = asyncio.create_task(known.keep())
+
+    async def lease() -> dict[str, Any]:
+        try:
+            return await world.kube.get(resource.LEASES, "n", registration.LEASE_NAMESPACE)
+        except errors.NotFound:
+            return {}
+
+    await waiting.wait_until_async(lease, what="the lease is there")
+    keeping.cancel()
+    owner = (await lease())["metadata"]["ownerReferences"][0]
+    assert owner["uid"] == (await world.node())["metadata"]["uid"]
+    await known.remove()
+    assert await lease() == {}
+    with pytest.raises(errors.NotFound):
+        await world.node()
+
+
+async def test_a_mark_asks_for_removal_and_a_new_start_takes_it_off(world: World) -> None:
+    known = world.registration()
+    await known.register()
+    mark = {"metadata": {"annotations": {registration.REMOVE: "true"}}}
+    await world.kube.merge_patch(resource.NODES, "n", mark)
+    keeping = asyncio.create_task(known.keep())
+    await waiting.wait_until_async(lambda: world.removals == 1, what="it is asked to go")
+    keeping.cancel()
+    await world.registration().register()
+    assert registration.REMOVE not in ((await world.node())["metadata"].get("annotations") or {})
