@@ -222,5 +222,19 @@ async def test_answers_are_remembered_for_seconds(kube: client.Client) -> None:
     assert await people.user("wrong") is None
 
 
+async def test_a_token_for_the_manager_is_good_for_nothing_else(
+    plane: cluster.ControlPlane, kube: client.Client
+) -> None:
+    await kube.create(resource.SERVICE_ACCOUNTS, {"metadata": {"name": "driver", "namespace": NS}})
+    asked = {"kind": "TokenRequest", "spec": {"audiences": [names.AUDIENCE]}}
+    made = await kube.create_sub(resource.SERVICE_ACCOUNTS, "driver", "token", asked, NS)
+    token = str(made["status"]["token"])
+    user = await reviews.Reviews(kube, time=clock.SystemClock()).user(token)
+    assert user is not None
+    assert user.username == "system:serviceaccount:default:driver"
+    async with served.http(plane, token=token) as elsewhere:
+        assert (await elsewhere.get(f"/api/v1/namespaces/{NS}")).status == 401
+
+
 def test_the_port_is_what_the_service_has() -> None:
     assert names.proxy_path("a b") == "/api/v1/namespaces/a%20b/services/https:kilnwork:https/proxy"

@@ -34,6 +34,9 @@ CLUSTER_HEADER = "X-Kiln-Cluster"
 DRIVER_ACCOUNT = "kilnwork-driver"
 """ServiceAccount whose tokens are asked for when a kubeconfig has no token of its own."""
 
+AUDIENCE = "kilnwork.dev"
+"""Whom such a token is for: the manager takes it, the API server itself does not."""
+
 
 def proxy_path(namespace: str = NAMESPACE) -> str:
     """Path prefix at the API server under which the manager's own paths are found."""

@@ -16,8 +16,8 @@ import msgspec
 
 from kilnwork.api import manager, resource
 from kilnwork.cli import errors
+from kilnwork.kube import config, transport
 from kilnwork.kube import errors as kube_errors
-from kilnwork.kube import transport
 
 _HERE = "/v1/endpoints"
 _TOKEN_S = 3600
@@ -55,13 +55,18 @@ async def readiness(http: transport.Transport) -> str:
     return ""
 
 
-async def find(http: transport.Transport, namespace: str) -> Way:
+async def find(http: transport.Transport, settings: config.Config, *, namespace: str) -> Way:
     """The way to the manager; `namespace`: whose driver account may be used.
 
     Raises CommandError with what is missing, or a KubeError.
     """
     if await _is_manager(http):
         return Way()
+    if settings.impersonate is not None:
+        raise errors.Refused(
+            "the kubeconfig acts as somebody else (`as`), which a manager in a cluster would not "
+            "see: it is shown your own token. Name a kubeconfig without it"
+        )
     token = (await http.credential()).token or await _driver_token(http, namespace)
     way = Way(manager.proxy_path(home()), {manager.TOKEN_HEADER: token})
     try:
@@ -89,7 +94,7 @@ async def _driver_token(http: transport.Transport, namespace: str) -> str:
     body = {
         "apiVersion": "authentication.k8s.io/v1",
         "kind": "TokenRequest",
-        "spec": {"expirationSeconds": _TOKEN_S},
+        "spec": {"audiences": [manager.AUDIENCE], "expirationSeconds": _TOKEN_S},
     }
     request = transport.Request(
         method="POST",

@@ -42,6 +42,7 @@ class Session:
         self, settings: config.Config, http: transport.Transport, target: options.Target
     ) -> None:
         self.server = settings.server
+        self._settings = settings
         self.http = http
         self.target = target
         self.namespace = target.namespace or settings.namespace
@@ -154,7 +155,9 @@ class Session:
         if not path.startswith("/v1/"):
             return reaching.Way()
         if self._way is None:
-            self._way = await reaching.find(self.http, self.one_namespace())
+            self._way = await reaching.find(
+                self.http, self._settings, namespace=self.one_namespace()
+            )
         return self._way
 
     async def changes(

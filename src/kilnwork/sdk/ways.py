@@ -241,7 +241,7 @@ class Way:
         asked = {
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenRequest",
-            "spec": {"expirationSeconds": _TOKEN_S},
+            "spec": {"audiences": [manager.AUDIENCE], "expirationSeconds": _TOKEN_S},
         }
         path = f"{base}/api/v1/namespaces/{quoted}/serviceaccounts/{account}/token"
         answer, body = self._exchange("POST", path, self._shown(), asked)

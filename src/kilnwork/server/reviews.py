@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from kilnwork.api import meta, resource
+from kilnwork.api import manager, meta, resource
 from kilnwork.kit import clock
 from kilnwork.kube import client, errors
 from kilnwork.server import ports
@@ -85,11 +85,13 @@ class Reviews:
         )
 
     async def _review(self, token: str) -> User | None:
-        review = await self._create(resource.TOKEN_REVIEWS, {"token": token})
-        status = review.get("status") or {}
-        if not status.get("authenticated"):
-            return None
-        return msgspec.convert(status.get("user") or {}, User)
+        """Tokens for the API server, and those that are for us alone."""
+        for more in ({}, {"audiences": [manager.AUDIENCE]}):
+            review = await self._create(resource.TOKEN_REVIEWS, {"token": token, **more})
+            status = review.get("status") or {}
+            if status.get("authenticated"):
+                return msgspec.convert(status.get("user") or {}, User)
+        return None
 
     async def _ask(self, user: User, question: ports.Question) -> str | None:
         spec = {

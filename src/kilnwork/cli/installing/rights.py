@@ -290,7 +290,11 @@ Worker Pods have no rights at all: no token is mounted, unless their TaskCluster
 In its own namespace (Role `kilnwork-manager`):
 """
 
-_USERS = """\
+_USERS = f"""\
+The manager sees the tokens that its users show. Those of `{DRIVER}` are for it alone (audience
+`{manager.AUDIENCE}`): the API server does not take them. A token that a kubeconfig holds is shown as
+it is.
+
 ## Users
 
 | role | allows | for |
