@@ -291,9 +291,9 @@ In its own namespace (Role `kilnwork-manager`):
 """
 
 _USERS = f"""\
-The manager sees the tokens that its users show. Those of `{DRIVER}` are for it alone (audience
-`{manager.AUDIENCE}`): the API server does not take them. A token that a kubeconfig holds is shown as
-it is.
+The manager sees the tokens that its users show. Those of `{DRIVER}` are for it alone, by their
+audience `{manager.AUDIENCE}`: the API server does not take them. A token that a kubeconfig holds is
+shown as it is.
 
 ## Users
 
