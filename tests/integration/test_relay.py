@@ -1,5 +1,6 @@
 """A real worker whose dispatcher is behind TLS: commands run, and what goes wrong on the way."""
 
+import contextlib
 import json
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -57,6 +58,14 @@ class House:
 
     async def ends(self, asked: ids.TaskId) -> model.TaskView:
         return await self.becomes(asked, what=lambda view: view.state.final)
+
+    def commands(self) -> list[str]:
+        """What runs below the worker."""
+        found = []
+        for pid in self.worker.descendants():
+            with contextlib.suppress(OSError):
+                found.append(Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " "))
+        return found
 
     async def logs(self, text: str, *, timeout_s: float = 10.0) -> None:
         await waiting.wait_until_async(
@@ -117,6 +126,24 @@ async def test_a_cut_link_harms_no_task(house: House, tmp_path: Path) -> None:
     go.touch()
     view = await house.ends(asked)
     assert (view.state, view.attempt) == (task.State.SUCCESS, 1)
+
+
+async def test_a_network_that_goes_silent_ends_tasks_before_others_start_them(
+    house: House, tmp_path: Path
+) -> None:
+    house.manager.lease_s = 2.0
+    await house.manager.restart()
+    house.worker.start()
+    script = f"echo $KILN_ATTEMPT >> {tmp_path}/began; [ $KILN_ATTEMPT = 2 ] || sleep 60"
+    asked = await house.submit("sh", "-c", script)
+    await house.becomes(asked, what=lambda view: view.state is task.State.RUNNING)
+    house.wire.stall()
+    await house.becomes(asked, what=lambda view: view.state is task.State.PENDING)
+    assert not any("sleep" in command for command in house.commands())
+    house.wire.flow()
+    view = await house.ends(asked)
+    assert (view.state, view.attempt) == (task.State.SUCCESS, 2)
+    assert (tmp_path / "began").read_text() == "1\n2\n"
 
 
 async def test_a_manager_that_restarts_finds_the_task_going_on(

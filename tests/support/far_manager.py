@@ -35,6 +35,7 @@ class FarManager:
         pair = authority.issue_file("manager", folder, manager.SERVER_NAME)
         self._tls = serving.tls_context(pair, pair)
         self.port = 0
+        self.lease_s = 10.0
         self.hub: hub.Hub
         self._listener: serving.Listener
 
@@ -47,7 +48,9 @@ class FarManager:
             verifier=verifier,
             logs_dir=self.folder / "logs",
             entropy=ids.system_entropy(),
-            options=hub.Options(blobs_dir=self.blobs),
+            options=hub.Options(
+                blobs_dir=self.blobs, lease_s=self.lease_s, renew_s=self.lease_s / 3
+            ),
         )
         await self.hub.start(self.socket)
         self._channel = channel.Channel(self.hub.new_link)

@@ -1,0 +1,251 @@
+"""The way to a manager through an API server: tokens, renewed in time, and what stands in it.
+
+The API server here is a few lines that do what the real one does (tests/cluster/test_drivers.py):
+it keeps `Authorization` for itself and passes on what its proxy path is asked for.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from concurrent import futures
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from kilnwork.api import manager as names
+from kilnwork.data import remote
+from kilnwork.kit import clock, errors, serving
+from kilnwork.kube import config
+from kilnwork.sdk import driver, ways
+from kilnwork.server import asgi
+from support import certificates, far_manager
+
+R = TypeVar("R")
+PROXY = names.proxy_path()
+_clients = futures.ThreadPoolExecutor(4, "client")
+
+
+async def away(story: Callable[[], R]) -> R:
+    """In a thread: drivers block."""
+    return await asyncio.get_running_loop().run_in_executor(_clients, story)
+
+
+class Cluster:
+    """An API server with a manager behind it. What a test wants otherwise it puts in `answers`."""
+
+    def __init__(self, folder: Path, far: far_manager.FarManager) -> None:
+        self.far = far
+        self.known = {"mine"}
+        self.minted: list[str] = []
+        self.answers: dict[str, tuple[int, Any]] = {}
+        authority = certificates.Authority()
+        pair = authority.issue_file("server", folder)
+        listening = serving.bind("127.0.0.1", 0)
+        port = listening.getsockname()[1]
+        self.listener = serving.Listener(self._app, listening, tls=serving.tls_context(pair, pair))
+        self.settings = config.Config(
+            server=f"https://127.0.0.1:{port}", ca_data=authority.pem, token=None
+        )
+
+    async def _app(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
+        path = scope["path"]
+        for prefix, (status, document) in self.answers.items():
+            if path.startswith(prefix):
+                await asgi.json(send, document, status=status)
+                return
+        if path == "/version":
+            await asgi.json(send, {"gitVersion": "v1.33.0"})
+        elif path.endswith(f"/serviceaccounts/{names.DRIVER_ACCOUNT}/token"):
+            self.minted.append(path)
+            made = {"spec": {"expirationSeconds": 600}, "status": {"token": far_manager.SECRET}}
+            await asgi.json(send, made, status=201)
+        elif path == PROXY + "/v1/endpoints":
+            await asgi.json(send, {"channel": {"unix": ""}})
+        elif path.startswith(PROXY):
+            kept = [pair for pair in scope["headers"] if pair[0] != b"authorization"]
+            inner = {**scope, "path": path.removeprefix(PROXY), "headers": kept}
+            await self.far._app(inner, receive, send)
+        else:
+            await asgi.text(send, 404, "404 page not found")
+
+    def way(self, *, time: clock.Clock | None = None, **more: Any) -> ways.Way:
+        """To the manager, not found yet."""
+        settings = config.Config(server=self.settings.server, ca_data=self.settings.ca_data, **more)
+        return ways.Way(lambda: settings, namespace="ns", clock=time)
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+    async with far_manager.serving_in(tmp_path) as far:
+        made = Cluster(tmp_path, far)
+        await made.listener.start()
+        yield made
+        await made.listener.stop(timeout_s=1)
+
+
+async def test_a_token_of_the_driver_account_is_asked_for_once(cluster: Cluster) -> None:
+    way = cluster.way()
+
+    def story() -> None:
+        way.find()
+        opened = driver.Driver(connect=way.channel, credential=way.token, namespace="ns")
+        opened.open(timeout_s=10)
+        opened.close()
+        store = remote.Store(way.connect, path=way.path("/blobs/ns"), caller=way)
+        kept = remote.CachedBlobs(cluster.far.folder / "cache", store)
+        kept.put([b"value"])
+        store.close()
+
+    await away(story)
+    assert cluster.minted == [f"/api/v1/namespaces/ns/serviceaccounts/{names.DRIVER_ACCOUNT}/token"]
+    assert [path.partition("sha256")[0] for _, path in cluster.far.requests] == [
+        names.CHANNEL_PATH,
+        "/blobs/ns/",
+    ]
+
+
+async def test_the_token_is_renewed_before_it_expires(cluster: Cluster) -> None:
+    time = clock.ManualClock()
+    way = cluster.way(time=time)
+    await away(way.find)
+    assert await away(way.token) == far_manager.SECRET
+    time.advance(0.7 * 600)
+    await away(way.token)
+    assert len(cluster.minted) == 1
+    time.advance(0.2 * 600)
+    await away(way.token)
+    assert len(cluster.minted) == 2
+
+
+async def test_what_is_refused_is_asked_for_anew(cluster: Cluster) -> None:
+    way = cluster.way()
+    await away(way.find)
+    cluster.far.answer_instead = 401
+    with pytest.raises(errors.ConfigurationError, match="refuses the channel: a test says so"):
+        await away(way.channel)
+    assert len(cluster.minted) == 2
+    cluster.far.answer_instead = None
+    (await away(way.channel)).close()
+
+
+async def test_a_token_of_our_own_is_shown_to_both(cluster: Cluster) -> None:
+    way = cluster.way(token=far_manager.SECRET)
+    await away(way.find)
+    shown = way.headers()
+    assert shown["Authorization"] == f"Bearer {far_manager.SECRET}"
+    assert shown[names.TOKEN_HEADER] == far_manager.SECRET
+    assert cluster.minted == []
+
+
+async def test_a_manager_that_is_not_ready_is_tried_again(cluster: Cluster) -> None:
+    way = cluster.way()
+    await away(way.find)
+    cluster.far.answer_instead = 503
+    opened = driver.Driver(connect=way.channel, credential=way.token, namespace="ns")
+    opening = asyncio.get_running_loop().run_in_executor(
+        _clients, lambda: opened.open(timeout_s=20)
+    )
+    async with asyncio.timeout(10):
+        while len(cluster.far.requests) < 3:
+            await asyncio.sleep(0.01)
+    cluster.far.answer_instead = None
+    await opening
+    await away(opened.close)
+
+
+STATUS = {"kind": "Status", "message": "said so"}
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "document", "words"),
+    [
+        (PROXY, 404, STATUS, "no manager is installed in namespace kilnwork-system"),
+        (PROXY, 403, STATUS, "you may not reach the manager .* said so.*services/proxy"),
+        (PROXY, 503, STATUS, "the manager in namespace kilnwork-system .* is not ready: said so"),
+        (PROXY, 401, {"detail": "no"}, "does not accept the token: no"),
+        ("/api/v1/namespaces/ns/s", 404, STATUS, "no ServiceAccount kilnwork-driver"),
+        ("/api/v1/namespaces/ns/s", 403, STATUS, "you may not ask for one .*: said so"),
+        ("/v1/endpoints", 401, STATUS, "does not accept the token"),
+        ("/v1/endpoints", 500, STATUS, "no kiln server: it has no /v1"),
+        ("/version", 404, {}, "no kiln server: it has no /v1"),
+        ("/v1/endpoints", 200, {"other": 1}, "no kiln server"),
+    ],
+)
+async def test_what_stands_in_the_way_is_said(
+    cluster: Cluster, path: str, status: int, document: dict[str, Any], words: str
+) -> None:
+    cluster.answers[path] = status, document
+    with pytest.raises(errors.ConfigurationError, match=words):
+        await away(cluster.way().find)
+
+
+async def test_acting_as_somebody_else_is_refused(cluster: Cluster) -> None:
+    way = cluster.way(token="mine", impersonate=config.Impersonation(user="else"))
+    with pytest.raises(errors.ConfigurationError, match="acts as somebody else"):
+        await away(way.find)
+
+
+async def test_a_kubeconfig_that_changes_is_read_again(cluster: Cluster) -> None:
+    settings = [cluster.settings]
+    way = ways.Way(lambda: settings[-1], namespace="ns")
+    await away(way.find)
+    settings.append(
+        config.Config(server=cluster.settings.server, ca_data=cluster.settings.ca_data, token="new")
+    )
+    way.refused()
+    assert way.token() == "new"
+
+
+def test_a_server_that_is_not_there_is_named() -> None:
+    way = ways.Way(lambda: config.Config(server="https://127.0.0.1:1", token="x"), namespace="ns")
+    with pytest.raises(errors.ConfigurationError, match=r"https://127\.0\.0\.1:1 does not answer"):
+        way.find()
+
+
+async def test_through_a_proxy_of_the_kubeconfig(cluster: Cluster) -> None:
+    async with _Proxy() as proxy:
+        way = cluster.way(token=far_manager.SECRET, proxy_url=f"http://127.0.0.1:{proxy.port}")
+        await away(way.find)
+        (await away(way.channel)).close()
+        assert set(proxy.asked) == {way.settings.server.removeprefix("https://")}
+        proxy.status = 403
+        with pytest.raises(errors.ConfigurationError, match="answers 403"):
+            await away(way.find)
+
+
+class _Proxy:
+    """An HTTP proxy that knows CONNECT."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.status = 200
+
+    async def __aenter__(self) -> "_Proxy":  # noqa: PYI034
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *problem: object) -> None:
+        self._server.close()
+
+    async def _serve(self, near: asyncio.StreamReader, out: asyncio.StreamWriter) -> None:
+        head = await near.readuntil(b"\r\n\r\n")
+        target = head.split()[1].decode()
+        self.asked.append(target)
+        out.write(f"HTTP/1.1 {self.status} x\r\n\r\n".encode())
+        if self.status != 200:
+            out.close()
+            return
+        host, _, port = target.rpartition(":")
+        far, far_out = await asyncio.open_connection(host, int(port))
+        await asyncio.gather(_pump(near, far_out), _pump(far, out))
+
+
+async def _pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    try:
+        while data := await source.read(1 << 16):
+            sink.write(data)
+            await sink.drain()
+    except ConnectionError:
+        pass
+    sink.close()
