@@ -344,3 +344,20 @@ def test_bodies_in_pieces(admin: kube_servers.Http, namespace: str) -> None:
         assert connection.getresponse().status == 201
     finally:
         connection.close()
+
+
+def test_bodies_in_protobuf(admin: kube_servers.Http, namespace: str) -> None:
+    """As typed Go clients send them, who take JSON back."""
+
+    def field(number: int, value: bytes) -> bytes:
+        return bytes([number << 3 | 2, len(value)]) + value
+
+    entry = field(1, b"key") + field(2, b"value")
+    raw = field(1, field(1, b"made")) + field(2, entry)
+    body = b"k8s\0" + field(1, field(1, b"v1") + field(2, b"ConfigMap")) + field(2, raw)
+    media = "application/vnd.kubernetes.protobuf"
+    headers = {"Content-Type": media, "Accept": f"{media};q=0.5, application/json"}
+    made = admin.post(CONFIG_MAPS.format(namespace), body, headers=headers).ok()
+    assert (made["metadata"]["name"], made["data"]) == ("made", {"key": "value"})
+    broken = admin.post(CONFIG_MAPS.format(namespace), b"k8s\0\x0a\xff", headers=headers)
+    assert (broken.status, broken.reason) == (400, "BadRequest")

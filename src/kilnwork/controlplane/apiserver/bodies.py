@@ -33,12 +33,14 @@ def decode_object(raw: bytes, content_type: str) -> dict[str, Any]:
     if decode is None:
         raise statuses.unsupported_media_type(
             "the body of the request was in an unknown format - accepted media types include: "
-            f"application/json, application/yaml, {protobuf.MEDIA_TYPE} (got {content_type})"
+            f"application/json, application/yaml, {protobuf.MEDIA_TYPE}"
         )
     try:
         decoded = decode(raw)
-    except protobuf.ProtobufError as error:
+    except protobuf.UnknownKind as error:
         raise statuses.unsupported_media_type(str(error)) from error
+    except protobuf.ProtobufError as error:
+        raise statuses.bad_request(str(error)) from error
     except RecursionError as error:
         raise statuses.bad_request(_TOO_DEEP) from error
     except (ValueError, TypeError, yaml.YAMLError, msgspec.MsgspecError) as error:
