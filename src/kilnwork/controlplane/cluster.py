@@ -33,6 +33,7 @@ from kilnwork.controlplane.apiserver import (
     podlogs,
     ports,
     requests,
+    role_keeper,
     tokens,
     watching,
 )
@@ -291,6 +292,9 @@ class ControlPlane:
         await self._keeper.start()
         await bootstrap.ensure(self.writer)
         self._stops.append(("namespaces", self._keeper.stop))
+        roles = role_keeper.RoleKeeper(self.writer)
+        roles.start()
+        self._stops.append(("cluster roles", roles.stop))
         collector = gc.Collector(self.writer, self._deleter)
         collector.start()
         self._stops.append(("garbage collector", collector.stop))

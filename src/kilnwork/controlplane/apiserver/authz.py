@@ -129,11 +129,11 @@ class Authorizer:
         name = reference.get("name", "")
         if reference.get("kind") == "ClusterRole":
             role = self._lookup.get(resource.CLUSTER_ROLES, None, name)
-            return None if role is None else (*_rules_of(role), *self._aggregated(role))
+            return None if role is None else (*_rules_of(role), *self.aggregated(role))
         role = self._lookup.get(resource.ROLES, namespace, name)
         return None if role is None else _rules_of(role)
 
-    def _aggregated(self, role: meta.JsonObject) -> Iterator[Rule]:
+    def aggregated(self, role: meta.JsonObject) -> Iterator[Rule]:
         """Rules of the cluster roles that an aggregationRule selects, theirs included."""
         seen = {role["metadata"]["name"]}
         waiting = [role]

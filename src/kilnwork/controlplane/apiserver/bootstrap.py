@@ -66,6 +66,12 @@ _BINDING: meta.JsonObject = {
 }
 
 
+def is_first(role: meta.JsonObject) -> bool:
+    """True for a role of this module."""
+    labels = role["metadata"].get("labels") or {}
+    return all(labels.get(key) == value for key, value in _LABELS.items())
+
+
 async def ensure(writer: crud.Writer) -> None:
     """Make what is missing; what is there stays as it is."""
     wanted = [(resource.CLUSTER_ROLES, role) for role in ROLES]

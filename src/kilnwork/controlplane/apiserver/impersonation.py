@@ -4,6 +4,7 @@ Used by `app` after authentication. Only who may `impersonate` the user (and eac
 through; the rights that count from then on are those of the other.
 """
 
+import urllib.parse
 from collections.abc import Mapping
 
 from kilnwork.api import resource
@@ -15,6 +16,23 @@ _USERS = resource.Resource(
 _GROUPS = resource.Resource(
     group="", version="v1", kind="Group", plural="groups", singular="group", namespaced=False
 )
+_UIDS = resource.Resource(
+    group="authentication.k8s.io",
+    version="v1",
+    kind="UID",
+    plural="uids",
+    singular="uid",
+    namespaced=False,
+)
+_EXTRAS = resource.Resource(
+    group="authentication.k8s.io",
+    version="v1",
+    kind="UserExtra",
+    plural="userextras",
+    singular="userextra",
+    namespaced=False,
+)
+_EXTRA = "impersonate-extra-"
 _ACCOUNT = "system:serviceaccount:"
 
 
@@ -25,24 +43,49 @@ def acting(
     name = headers.get("impersonate-user", "")
     listed = headers.get("impersonate-group", "")
     groups = tuple(g.strip() for g in listed.split(",") if g.strip())
+    uid = headers.get("impersonate-uid", "")
+    extra = {
+        urllib.parse.unquote(key.removeprefix(_EXTRA)): tuple(v.strip() for v in value.split(","))
+        for key, value in headers.items()
+        if key.startswith(_EXTRA)
+    }
     if not name:
-        if groups:
-            raise statuses.bad_request("requested groups without impersonating a user")
+        if groups or uid or extra:
+            raise statuses.plain_internal(
+                "requested groups, uid or extra without impersonating a user"
+            )
         return user
     _check(user, _USERS, name, authorizer)
     for group in groups:
         _check(user, _GROUPS, group, authorizer)
+    if uid:
+        _check(user, _UIDS, uid, authorizer)
+    for key, values in extra.items():
+        for value in values:
+            _check(user, _EXTRAS, value, authorizer, subresource=key)
     if name == authn.ANONYMOUS.name:
         return authn.ANONYMOUS
     if name.startswith(_ACCOUNT) and not groups:
         namespace = name.removeprefix(_ACCOUNT).partition(":")[0]
         groups = (authn.SERVICE_ACCOUNTS, f"{authn.SERVICE_ACCOUNTS}:{namespace}")
-    return authn.User(name, groups=tuple(dict.fromkeys((*groups, authn.AUTHENTICATED))))
+    joined = tuple(dict.fromkeys((*groups, authn.AUTHENTICATED)))
+    return authn.User(name, uid=uid, groups=joined, extra=extra)
 
 
 def _check(
-    user: authn.User, what: resource.Resource, name: str, authorizer: authz.Authorizer
+    user: authn.User,
+    what: resource.Resource,
+    name: str,
+    authorizer: authz.Authorizer,
+    *,
+    subresource: str = "",
 ) -> None:
-    asked = authz.Attributes(verb="impersonate", resource=what.plural, name=name)
+    asked = authz.Attributes(
+        verb="impersonate",
+        api_group=what.group,
+        resource=what.plural,
+        subresource=subresource,
+        name=name,
+    )
     if not authorizer.allowed(user, asked).allowed:
         raise statuses.forbidden(authz.refusal(user, asked), what=what, name=name)

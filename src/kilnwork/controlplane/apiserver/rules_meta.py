@@ -17,6 +17,8 @@ _NAME_RULES: dict[str, _NameProblem] = {
     ),
     resource.ROLES.kind: names.path_segment_problem,
     resource.ROLE_BINDINGS.kind: names.path_segment_problem,
+    resource.CLUSTER_ROLES.kind: names.path_segment_problem,
+    resource.CLUSTER_ROLE_BINDINGS.kind: names.path_segment_problem,
 }
 
 _STANDARD_FINALIZERS = ("kubernetes", "orphan", "foregroundDeletion")

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from kilnwork.api import meta, resource
-from kilnwork.controlplane.apiserver import authn, causes, lookup, statuses, tokens
+from kilnwork.controlplane.apiserver import authn, causes, lookup, metadata, statuses, tokens
 from kilnwork.kit import clock
 
 RESOURCE = resource.Resource(
@@ -56,7 +56,11 @@ def answer(
     spec = _read(body)
     namespace, name = account["metadata"]["namespace"], account["metadata"]["name"]
     seconds = tokens.DEFAULT_SECONDS if spec.expiration_seconds is None else spec.expiration_seconds
-    _check_seconds(seconds, name)
+    _check_seconds(seconds)
+    said = metadata.of(body).get("name")
+    if said and said != name:
+        text = "must match the service account name if specified"
+        raise statuses.invalid(RESOURCE, name, [causes.invalid("metadata.name", said, text)])
     bound = _bound(spec.bound_object_ref, namespace, reader)
     if bound is None and not user.is_admin and "system:nodes" in user.groups:
         raise statuses.refused(
@@ -74,21 +78,21 @@ def answer(
     answered: meta.JsonObject = {"audiences": audiences, "expirationSeconds": seconds}
     if spec.bound_object_ref is not None:
         answered["boundObjectRef"] = msgspec.to_builtins(spec.bound_object_ref)
-    metadata = {
+    found = {
         "name": name,
         "namespace": namespace,
         "creationTimestamp": clock.rfc3339(minted.expires - seconds),
     }
-    return _document(metadata, answered, minted)
+    return _document(found, answered, minted)
 
 
 def _document(
-    metadata: meta.JsonObject, spec: meta.JsonObject, minted: tokens.Minted
+    found: meta.JsonObject, spec: meta.JsonObject, minted: tokens.Minted
 ) -> meta.JsonObject:
     return {
         "kind": RESOURCE.kind,
         "apiVersion": RESOURCE.api_version,
-        "metadata": metadata,
+        "metadata": found,
         "spec": spec,
         "status": {
             "token": minted.token,
@@ -107,7 +111,7 @@ def _read(body: meta.JsonObject) -> _Spec:
     return request.spec or _Spec()
 
 
-def _check_seconds(seconds: int, name: str) -> None:
+def _check_seconds(seconds: int) -> None:
     field = "spec.expirationSeconds"
     if seconds < tokens.MIN_SECONDS:
         cause = causes.invalid(field, seconds, "may not specify a duration less than 10 minutes")
@@ -117,7 +121,7 @@ def _check_seconds(seconds: int, name: str) -> None:
         )
     else:
         return
-    raise statuses.invalid(RESOURCE, name, [cause])
+    raise statuses.invalid(RESOURCE, "", [cause])
 
 
 def _bound(
@@ -128,7 +132,7 @@ def _bound(
     kind = _BINDABLE.get(reference.kind)
     if kind is None or reference.api_version not in ("", kind.api_version):
         raise statuses.bad_request(
-            f"cannot bind token to object of type {reference.api_version}, Kind={reference.kind}"
+            f"cannot bind token to object of type /{reference.api_version}, Kind={reference.kind}"
         )
     found = reader.get(kind, namespace, reference.name)
     if found is None:

@@ -15,7 +15,14 @@ from kilnwork.controlplane.apiserver import (
     statuses,
 )
 
-MADE_BY_UPDATE = (resource.LEASES, resource.EVENTS, resource.ROLES, resource.ROLE_BINDINGS)
+MADE_BY_UPDATE = (
+    resource.LEASES,
+    resource.EVENTS,
+    resource.ROLES,
+    resource.ROLE_BINDINGS,
+    resource.CLUSTER_ROLES,
+    resource.CLUSTER_ROLE_BINDINGS,
+)
 """AllowCreateOnUpdate of k8s.io/kubernetes/pkg/registry; their updates want a resourceVersion."""
 
 

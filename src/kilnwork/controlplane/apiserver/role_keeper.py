@@ -1,0 +1,66 @@
+"""Writes into aggregated ClusterRoles what their parts say, for people and tools to read.
+
+Used by `cluster`. The clusterrole-aggregation-controller of Kubernetes; rights themselves are
+judged in `authz`, which puts the parts together at each use.
+"""
+
+from collections.abc import Callable, Sequence
+
+from kilnwork.api import resource
+from kilnwork.controlplane import objects, work
+from kilnwork.controlplane.apiserver import authz, bootstrap, crud, statuses
+
+_ROLES = resource.CLUSTER_ROLES
+
+
+class RoleKeeper:
+    """Keeps the aggregated ClusterRoles of one store."""
+
+    def __init__(self, writer: crud.Writer) -> None:
+        self._writer = writer
+        self._store = writer.store
+        self._authorizer = authz.Authorizer(writer.lookup)
+        self._work: work.Work[str] = work.Work("cluster roles", self._look)
+        self._unfollow: Callable[[], None] = lambda: None
+
+    def start(self) -> None:
+        """Look at all, then follow."""
+        self._unfollow = self._store.follow(self._on_changes)
+        self._look_at_all()
+        self._work.start()
+
+    async def stop(self) -> None:
+        """Stop; the next start finds what is left to do."""
+        self._unfollow()
+        await self._work.stop()
+
+    def _on_changes(self, changes: Sequence[objects.Change]) -> None:
+        if any(change.key.resource == _ROLES.qualified for change in changes):
+            self._look_at_all()
+
+    def _look_at_all(self) -> None:
+        for stored in self._store.select(_ROLES.qualified):
+            if b'"aggregationRule"' in stored.raw:
+                self._work.add(stored.key.name)
+
+    async def _look(self, name: str) -> None:
+        place = crud.where(_ROLES, None, name)
+        stored = self._store.get(place.key)
+        if stored is None:
+            return
+        role = stored.decode()
+        if bootstrap.is_first(role):
+            return  # has rules of its own beside those of its parts
+        rules: list[authz.Rule] = []
+        for rule in self._authorizer.aggregated(role):
+            if rule not in rules:
+                rules.append(rule)
+        if "aggregationRule" not in role or rules == (role.get("rules") or []):
+            return
+        try:
+            await self._writer.change(place, lambda obj: obj | {"rules": rules}, crud.Options())
+        except statuses.StatusError as error:
+            if error.code == 409:
+                self._work.add(name)
+            elif error.code != 404:
+                raise

@@ -1,0 +1,184 @@
+"""Tokens of service accounts: asked for, shown, bound to objects, over."""
+
+import base64
+import json
+from typing import Any
+
+import pytest
+
+from support import kube_servers, waiting
+
+Http = kube_servers.Http
+
+
+@pytest.fixture
+def account(admin: Http, namespace: str) -> str:
+    """The path of an account `u` that may read ConfigMaps here."""
+    accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts"
+    admin.post(accounts, {"metadata": {"name": "u"}}).ok()
+    rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings"
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"}
+    subject = {"kind": "ServiceAccount", "name": "u", "namespace": namespace}
+    admin.post(rbac, {"metadata": {"name": "u"}, "roleRef": role, "subjects": [subject]}).ok()
+    return f"{accounts}/u"
+
+
+@pytest.fixture
+def maps(namespace: str) -> str:
+    """What the account may read."""
+    return f"/api/v1/namespaces/{namespace}/configmaps"
+
+
+def ask(admin: Http, account: str, **spec: Any) -> kube_servers.Answer:
+    return admin.post(f"{account}/token", {"spec": spec})
+
+
+def claims(token: str) -> Any:
+    return json.loads(base64.urlsafe_b64decode(token.split(".")[1] + "=="))
+
+
+def refused(server: kube_servers.Server, token: str, path: str) -> None:
+    """The real server remembers tokens for some ten seconds."""
+    waiting.wait_until(
+        lambda: server.bearer(token).get(path).status == 401,
+        what="the token is refused",
+        timeout_s=15,
+    )
+
+
+def test_a_token_says_whose_it_is(
+    admin: Http, server: kube_servers.Server, account: str, maps: str, namespace: str
+) -> None:
+    """201 with the token, its end, and the audience that was chosen; its claims are readable."""
+    answer = ask(admin, account, expirationSeconds=600)
+    assert answer.status == 201
+    found = answer.json
+    assert found["kind"] == "TokenRequest"
+    assert found["spec"]["audiences"] == ["https://kubernetes.default.svc"]
+    assert found["spec"]["expirationSeconds"] == 600
+    assert found["status"]["expirationTimestamp"].endswith("Z")
+    said = claims(found["status"]["token"])
+    uid = admin.get(account).json["metadata"]["uid"]
+    assert said["sub"] == f"system:serviceaccount:{namespace}:u"
+    assert said["exp"] - said["iat"] == 600
+    assert said["kubernetes.io"] == {
+        "namespace": namespace,
+        "serviceaccount": {"name": "u", "uid": uid},
+    }
+    http = server.bearer(found["status"]["token"])
+    waiting.wait_until(lambda: http.get(maps).status == 200, what="the token is taken")
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "text"),
+    [
+        (
+            {"expirationSeconds": 10},
+            422,
+            (
+                'TokenRequest.authentication.k8s.io "" is invalid: spec.expirationSeconds: '
+                "Invalid value: 10: may not specify a duration less than 10 minutes"
+            ),
+        ),
+        (
+            {"expirationSeconds": 2**33},
+            422,
+            (
+                'TokenRequest.authentication.k8s.io "" is invalid: spec.expirationSeconds: '
+                "Invalid value: 8589934592: may not specify a duration larger than 2^32 seconds"
+            ),
+        ),
+        (
+            {"boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": "nope"}},
+            404,
+            'pods "nope" not found',
+        ),
+        (
+            {"boundObjectRef": {"kind": "ConfigMap", "apiVersion": "v1", "name": "a"}},
+            400,
+            "cannot bind token to object of type /v1, Kind=ConfigMap",
+        ),
+    ],
+    ids=["short", "long", "gone", "kind"],
+)
+def test_requests_are_judged(admin: Http, account: str, spec: Any, status: int, text: str) -> None:
+    """Before a token is made."""
+    done = ask(admin, account, **spec)
+    assert (done.status, done.message) == (status, text)
+
+
+def test_a_token_of_nobody(admin: Http, account: str) -> None:
+    """404; another name in the body is 422."""
+    missing = ask(admin, account.replace("/u", "/none"))
+    assert missing.message == 'serviceaccounts "none" not found'
+    body = {"metadata": {"name": "other"}, "spec": {}}
+    other = admin.post(f"{account}/token", body)
+    assert other.status == 422
+    assert other.message == (
+        'TokenRequest.authentication.k8s.io "u" is invalid: metadata.name: Invalid value: '
+        '"other": must match the service account name if specified'
+    )
+
+
+def test_an_audience_is_held(
+    admin: Http, server: kube_servers.Server, account: str, maps: str
+) -> None:
+    """A token for others is none here."""
+    found = ask(admin, account, audiences=["x"]).ok()
+    assert claims(found["status"]["token"])["aud"] == ["x"]
+    assert server.bearer(found["status"]["token"]).get(maps).status == 401
+
+
+def test_a_bound_token_ends_with_its_object(
+    admin: Http, server: kube_servers.Server, account: str, maps: str, namespace: str
+) -> None:
+    """Of a Secret, of a Pod."""
+    secrets = f"/api/v1/namespaces/{namespace}/secrets"
+    made = admin.post(secrets, {"metadata": {"name": "s"}}).ok()["metadata"]
+    reference = {"kind": "Secret", "apiVersion": "v1", "name": "s"}
+    wrong = ask(admin, account, boundObjectRef={**reference, "uid": "x"})
+    assert wrong.status == 409
+    found = ask(admin, account, boundObjectRef=reference).ok()
+    assert found["spec"]["boundObjectRef"]["name"] == "s"
+    token = found["status"]["token"]
+    assert claims(token)["kubernetes.io"]["secret"] == {"name": "s", "uid": made["uid"]}
+    http = server.bearer(token)
+    waiting.wait_until(lambda: http.get(maps).status == 200, what="the token is taken")
+    admin.delete(f"{secrets}/s").ok()
+    refused(server, token, maps)
+
+
+def test_a_token_ends_with_its_account(
+    admin: Http, server: kube_servers.Server, account: str, maps: str
+) -> None:
+    """Another account of that name does not revive it."""
+    token = ask(admin, account).ok()["status"]["token"]
+    http = server.bearer(token)
+    waiting.wait_until(lambda: http.get(maps).status == 200, what="the token is taken")
+    admin.delete(account).ok()
+    admin.post(account.removesuffix("/u"), {"metadata": {"name": "u"}}).ok()
+    refused(server, token, maps)
+
+
+def test_a_changed_token_is_refused(
+    admin: Http, server: kube_servers.Server, account: str, maps: str
+) -> None:
+    """401 with nothing but the word."""
+    token = ask(admin, account).ok()["status"]["token"]
+    head, body, signature = token.split(".")
+    other = claims(token) | {"sub": "system:serviceaccount:kube-system:default"}
+    forged = base64.urlsafe_b64encode(json.dumps(other).encode()).rstrip(b"=").decode()
+    for wrong in (f"{head}.{forged}.{signature}", f"{head}.{body}.", "x"):
+        done = server.bearer(wrong).get(maps)
+        assert (done.status, done.message, done.reason) == (401, "Unauthorized", "Unauthorized")
+
+
+def test_kubectl_makes_tokens(
+    kubectl: kube_servers.Kubectl, server: kube_servers.Server, account: str, maps: str
+) -> None:
+    """`kubectl create token`."""
+    token = kubectl("create", "token", "u", "--duration=15m").strip()
+    said = claims(token)
+    assert said["exp"] - said["iat"] == 900
+    http = server.bearer(token)
+    waiting.wait_until(lambda: http.get(maps).status == 200, what="the token is taken")
