@@ -9,11 +9,10 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from support import kube_cluster, kube_load, kube_manager, kube_servers, waiting
+from support import kube_cluster, kube_load, kube_manager, kube_servers, pids, waiting
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -33,17 +32,6 @@ def load(manager: kube_manager.Manager, namespace: str) -> kube_load.Load:
     found = kube_load.Load(manager, namespace)
     found.prepare()
     return found
-
-
-def _manager_pid() -> int:
-    """The process of the manager's container, which the sandbox shows among its own."""
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):
-                words = (entry / "cmdline").read_bytes().split(b"\0")
-                if b"manager" in words and any(word.endswith(b"kiln") for word in words):
-                    return int(entry.name)
-    raise AssertionError("no process of the manager")
 
 
 def test_the_api_server_is_away_for_half_a_minute(
@@ -72,7 +60,7 @@ def test_history_is_compacted_behind_the_watches(
 ) -> None:
     load.start(10, seconds=1)
     load.wait_running()
-    pid = _manager_pid()
+    pid = pids.of_command("kiln", "manager")
     os.kill(pid, signal.SIGSTOP)
     try:
         kube.kill_part("kube-apiserver")
@@ -214,7 +202,7 @@ def test_the_manager_is_killed(
     pods = load.pods()
     load.start(24, seconds=2)
     load.wait_running(3)
-    os.kill(_manager_pid(), signal.SIGKILL)
+    os.kill(pids.of_command("kiln", "manager"), signal.SIGKILL)
     load.start(4, seconds=0.2)
     manager.wait_ready()
     load.check()
