@@ -55,7 +55,7 @@ kube: $(VENV)/.dev ## Build the real Kubernetes and the worker image (root; minu
 
 # A cluster of its own for each: tests/cluster breaks parts of its. In CI an unfit machine is a failure.
 test-cluster: $(VENV)/.dev ## Conformance and end-to-end tests on the real Kubernetes (root, Go)
-	$(BIN)/python -m hack.kube prepare || {
+	@$(BIN)/python -m hack.kube prepare || {
 		code=$$?
 		[ $$code -eq 75 ] && [ -z "$${CI:-}" ] || exit $$code
 		echo "test-cluster skipped: this machine cannot run it, see above"
