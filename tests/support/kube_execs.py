@@ -14,13 +14,12 @@ import termios
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from websockets import typing
-from websockets.sync import client as websocket
+from websockets import client, frames, typing, uri
 
 from support import kube_servers, waiting
 
@@ -253,20 +252,83 @@ class Caller:
         """Its plain requests."""
         return self._server.bearer(self._token)
 
-    def socket(
-        self, pod: str, what: str, query: str, *subprotocols: str
-    ) -> websocket.ClientConnection:
-        """A WebSocket on a subresource of a Pod."""
+    def socket(self, pod: str, what: str, query: str, *subprotocols: str) -> "WebSocket":
+        """A WebSocket on a subresource of a Pod. Raises InvalidStatus when refused."""
         path = f"/api/v1{self._base}/pods/{pod}/{what}?{query}"
-        return websocket.connect(
-            self._server.url.replace("https", "wss", 1) + path,
-            ssl=ssl.create_default_context(cadata=self._server.ca),
-            subprotocols=[typing.Subprotocol(name) for name in subprotocols],
-            additional_headers={"Authorization": f"Bearer {self._token}"},
-            proxy=None,
-            compression=None,
-            open_timeout=30,
-        )
+        return WebSocket(self._server, path, subprotocols, token=self._token)
+
+
+class WebSocket:
+    """A client by hand: the library's own reads and writes TLS in two threads at once."""
+
+    def __init__(
+        self, server: kube_servers.Server, path: str, subprotocols: Sequence[str], *, token: str
+    ) -> None:
+        address = uri.parse_uri(server.url.replace("https", "wss", 1) + path)
+        wanted = [typing.Subprotocol(name) for name in subprotocols]
+        self._protocol = client.ClientProtocol(address, subprotocols=wanted or None)
+        plain = socket.create_connection((address.host, address.port), timeout=30)
+        context = ssl.create_default_context(cadata=server.ca)
+        self._connection = context.wrap_socket(plain, server_hostname=address.host)
+        self._heard: list[Any] = []
+        try:
+            request = self._protocol.connect()
+            request.headers["Authorization"] = f"Bearer {token}"
+            self._protocol.send_request(request)
+            self._flush()
+            self._hear()
+            if self._protocol.handshake_exc is not None:
+                raise self._protocol.handshake_exc
+        except BaseException:
+            self._connection.close()
+            raise
+
+    @property
+    def subprotocol(self) -> str | None:
+        """What the server has chosen."""
+        return self._protocol.subprotocol
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+    def send(self, message: bytes | str) -> None:
+        """One message, a text for a str."""
+        if isinstance(message, str):
+            self._protocol.send_text(message.encode())
+        else:
+            self._protocol.send_binary(message)
+        self._flush()
+
+    def recv(self) -> bytes | None:
+        """The next message; None when the server has said goodbye."""
+        while True:
+            event = self._hear()
+            if event is None or event.opcode is frames.Opcode.CLOSE:
+                return None
+            if event.opcode in (frames.Opcode.TEXT, frames.Opcode.BINARY):
+                return bytes(event.data)
+
+    def __iter__(self) -> Iterator[bytes]:
+        while (message := self.recv()) is not None:
+            yield message
+
+    def _hear(self) -> Any:
+        while not self._heard:
+            piece = self._connection.recv(65536)
+            if not piece:
+                self._protocol.receive_eof()
+                return None
+            self._protocol.receive_data(piece)
+            self._heard += self._protocol.events_received()
+            self._flush()
+        return self._heard.pop(0)
+
+    def _flush(self) -> None:
+        with contextlib.suppress(OSError):  # it may have said goodbye
+            self._connection.sendall(b"".join(self._protocol.data_to_send()))
 
 
 def free_port() -> int:
