@@ -101,6 +101,44 @@ def test_a_token_is_not_sent_over_plain_http(monkeypatch: pytest.MonkeyPatch) ->
         kiln.connect("http://manager.example:7444")
 
 
+DRIVER = """
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: kilnwork-driver}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: kilnwork-driver}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: edit}
+subjects: [{kind: ServiceAccount, name: kilnwork-driver, namespace: default}]
+"""
+
+
+def test_a_client_certificate_takes_the_driver_account(
+    server: up_support.Up, tmp_path: Path
+) -> None:
+    pki = server.data / "pki"
+    user = {
+        "client-certificate": str(pki / "kubelet-client.crt"),
+        "client-key": str(pki / "kubelet-client.key"),
+    }
+    endpoints = json.loads((server.data / "endpoints.json").read_text())
+    cluster = {"server": endpoints["kubernetes"], "certificate-authority": str(pki / "ca.crt")}
+    document = {
+        "clusters": [{"name": "c", "cluster": cluster}],
+        "users": [{"name": "u", "user": user}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    }
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(json.dumps(document))
+    with pytest.raises(errors.ConfigurationError, match="has no ServiceAccount kilnwork-driver"):
+        kiln.connect(kubeconfig)
+    server.kiln("apply", "-f", "-", stdin=DRIVER)
+    with kiln.connect(kubeconfig):
+        assert length.submit(os.urandom(LARGE)).result(timeout=30) == LARGE
+
+
 def test_the_server_may_go_and_come_back(tmp_path: Path) -> None:
     made = up_support.Up(tmp_path / "data", workdir=tmp_path, slots=1)
     made.start()

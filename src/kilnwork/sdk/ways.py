@@ -225,8 +225,9 @@ class Way:
             connection.close()
 
     def _switch(self) -> socket.socket | tunnel.NotSwitched:
+        headers = self.headers()  # before there is a connection that would have to be closed
         try:
-            return tunnel.switch(self.connect(), self.path(manager.CHANNEL_PATH), self.headers())
+            return tunnel.switch(self.connect(), self.path(manager.CHANNEL_PATH), headers)
         except tunnel.NotSwitched as error:
             return error
         except http1.BadAnswer as error:
