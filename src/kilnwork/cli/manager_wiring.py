@@ -8,20 +8,18 @@ ready → controllers → dispatcher, whose workers wait for the next one → le
 """
 
 import logging
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from kilnwork import controllers
 from kilnwork.api import manager
-from kilnwork.cli import adapters, manager_adapters, steps
+from kilnwork.cli import dispatcher, manager_adapters, steps
 from kilnwork.controlplane import lock
 from kilnwork.controlplane.apiserver import pki
-from kilnwork.dispatch import hub, journal
-from kilnwork.kit import clock, coroutines, errors, ids, paths, serving
+from kilnwork.dispatch import hub
+from kilnwork.kit import clock, coroutines, errors, paths, serving
 from kilnwork.kube import client, config, election
-from kilnwork.server import api, channel, gate, guard, health, metrics, reviews
-from kilnwork.server import blobs as blob_server
+from kilnwork.server import guard, reviews
 
 log = logging.getLogger(__name__)
 
@@ -67,15 +65,18 @@ class Server:
         self._settings = settings
         self._on_failure = on_failure
         self._clock = clock.SystemClock()
-        self._api = gate.Gate()
-        self._metrics = gate.Gate()
-        self._channel = gate.Gate()
-        self._blobs = gate.Gate()
         self._lock = lock.DirectoryLock(settings.data_dir)
         self._pki = pki.Pki(settings.data_dir / "pki", clock=self._clock)
         self._crew = coroutines.Crew("manager", on_failure=self._fail)
         self._elector: election.Elector | None = None
-        self._hub: hub.Hub | None = None
+        self._dispatcher = dispatcher.Dispatcher(
+            settings.data_dir,
+            time=self._clock,
+            checks=self._checks,
+            known=lambda: self._controllers.caches,
+            fail=self._fail,
+        )
+        self._hub: hub.Hub
         self._client: client.Client
         self._reviews: reviews.Reviews
         self._controllers: controllers.Controllers
@@ -108,8 +109,7 @@ class Server:
         if self._elector is not None and checks["leadership"] is not None:
             holder, problem = self._elector.holder, self._elector.problem
             checks["leadership"] = problem or f"{holder or 'nobody'} holds the Lease"
-        if self._hub is not None and checks["dispatcher"] is None and self._hub.trouble is not None:
-            checks["dispatcher"] = f"cannot write its journal: {self._hub.trouble}"
+        checks["dispatcher"] = checks["dispatcher"] or self._dispatcher.trouble
         return checks
 
     async def _open_directory(self) -> None:
@@ -148,7 +148,7 @@ class Server:
         self._steps.then("client", lambda: self._client.__aexit__(None, None, None))
         self._reviews = reviews.Reviews(self._client, time=self._clock)
         listener = serving.Listener(
-            guard.Guard(self._reviews, self._mounts()),
+            guard.Guard(self._reviews, self._dispatcher.mounts),
             listening,
             tls=serving.tls_context(pair.certificate, pair.key),
         )
@@ -164,16 +164,6 @@ class Server:
             f"{service}.{namespace}",
             "localhost",
             "127.0.0.1",
-        )
-
-    def _mounts(self) -> tuple[guard.Mount, ...]:
-        checks = health.app(self._checks)
-        return (
-            *(guard.Mount(prefix=path, app=checks, asks=False) for path in health.PATHS),
-            guard.Mount(prefix="/v1", app=self._api),
-            guard.Mount(prefix="/metrics", app=self._metrics),
-            guard.Mount(prefix=manager.CHANNEL_PATH, app=self._channel, asks=False),
-            guard.Mount(prefix="/blobs", app=self._blobs, asks=False),
         )
 
     async def _lead(self) -> None:
@@ -211,13 +201,12 @@ class Server:
         self._fail("leadership", errors.KilnError(await term.lost()))
 
     async def _start_dispatcher(self) -> None:
-        data = self._settings.data_dir
-        socket = paths.runtime_dir(data) / "channel.sock"
         here = self._settings.advertise == _UNIX
+        where = f"unix:{self._dispatcher.socket}" if here else f"tls://{self._settings.advertise}"
         self._controllers = controllers.Controllers(
             self._client,
             controllers.Settings(
-                channel=f"unix:{socket}" if here else f"tls://{self._settings.advertise}",
+                channel=where,
                 ca=None if here else self._pki.ca_data(),
                 worker_command=self._settings.worker_command,
                 worker_image=self._settings.worker_image,
@@ -225,66 +214,20 @@ class Server:
             time=self._clock,
             on_failure=self._fail,
         )
-        await self._start_hub(socket)
-
-    async def _start_hub(self, socket: Path) -> None:
-        data = self._settings.data_dir
-        blobs = data / "blobs"
-        blobs.mkdir(mode=0o700, exist_ok=True)
-        store = journal.Journal(data / "journal.db")
-        verifier = manager_adapters.ChannelVerifier(
-            self._controllers.verifier, self._reviews, self._controllers.caches
-        )
-        running = hub.Hub(
-            store,
-            clock=self._clock,
-            verifier=verifier,
-            logs_dir=data / "logs",
-            entropy=ids.system_entropy(),
-            options=hub.Options(
-                on_failure=lambda error: self._fail("dispatcher", error), blobs_dir=blobs
+        known = self._controllers.caches
+        callers = dispatcher.Callers(
+            verifier=manager_adapters.ChannelVerifier(
+                self._controllers.verifier, self._reviews, known
             ),
+            rights=self._reviews,
+            clusters=lambda running: manager_adapters.KnownClusters(running, known),
         )
-        await running.start(socket)
-        self._hub = running
-        self._steps.then("dispatcher", running.stop)
-        reader = adapters.HubJournal(running, store.path)
-        clusters = manager_adapters.KnownClusters(running, self._controllers.caches)
-        self._api.app = api.Api(
-            reader, self._reviews, clusters, channel=str(socket), time=self._clock
-        )
-        self._metrics.app = metrics.app(self._samples)
-        self._channel.app = channel.Channel(running.new_link)
-        self._blobs.app = blob_server.Blobs(blobs, verifier)
-
-        async def close() -> None:
-            self._api.app = self._metrics.app = self._channel.app = self._blobs.app = None
-            reader.close()
-
-        self._steps.then("REST API", close)
+        self._hub = await self._dispatcher.start(callers, self._steps)
 
     async def _start_controllers(self) -> None:
-        assert self._hub is not None  # noqa: S101
         await self._controllers.start(self._hub)
         self._steps.then("controllers", self._controllers.stop)
 
     def _fail(self, name: str, error: BaseException) -> None:
         self._steps.failed(name, error)
         self._on_failure(f"{name}: {error}")
-
-    def _samples(self) -> Iterator[metrics.Sample]:
-        """What `/metrics` shows."""
-        yield metrics.Sample(
-            name="kilnwork_ready",
-            help="1 when every part of the manager is ready.",
-            value=float(not any(self._checks().values())),
-        )
-        if self._hub is None:
-            return
-        yield metrics.Sample(
-            name="kilnwork_epoch_total",
-            help="Times that a dispatcher has taken over this journal.",
-            value=float(self._hub.epoch),
-            kind="counter",
-        )
-        yield from adapters.samples(self._hub, self._controllers.caches)

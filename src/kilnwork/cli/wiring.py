@@ -10,19 +10,15 @@ dispatcher, which until then hears how tasks ended → API server.
 
 import logging
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from kilnwork import controllers, version
-from kilnwork.api import manager
-from kilnwork.cli import adapters, steps
+from kilnwork.cli import adapters, dispatcher, steps
 from kilnwork.controlplane import cluster
-from kilnwork.dispatch import hub, journal
-from kilnwork.kit import clock, ids
+from kilnwork.dispatch import hub
+from kilnwork.kit import clock
 from kilnwork.kube import client
-from kilnwork.server import api, channel, gate, health, metrics
-from kilnwork.server import blobs as blob_server
 
 log = logging.getLogger(__name__)
 
@@ -59,10 +55,13 @@ class Server:
                 data_dir=settings.data_dir, port=settings.port, workdir=settings.workdir
             )
         )
-        self._api = gate.Gate()
-        self._metrics = gate.Gate()
-        self._channel = gate.Gate()
-        self._blobs = gate.Gate()
+        self._dispatcher = dispatcher.Dispatcher(
+            settings.data_dir,
+            time=self._clock,
+            checks=self._checks,
+            known=lambda: self._controllers.caches,
+            fail=self._fail,
+        )
         self._client: client.Client
         self._controllers: controllers.Controllers
         self._hub: hub.Hub
@@ -88,19 +87,13 @@ class Server:
         return self._plane.kubeconfig
 
     def _mount(self) -> None:
-        checks = health.app(self._checks)
-        for path in health.PATHS:
-            self._plane.mount(path, checks)
-        self._plane.mount("/v1", self._api)
-        self._plane.mount("/metrics", self._metrics)
-        self._plane.mount(manager.CHANNEL_PATH, self._channel, asks=False)
-        self._plane.mount("/blobs", self._blobs, asks=False)
+        for mount in self._dispatcher.mounts:
+            self._plane.mount(mount.prefix, mount.app, asks=mount.asks)
 
     def _checks(self) -> dict[str, str | None]:
         """By name of each part, what it waits for; an unwritable journal is not ready."""
         checks = dict(self._steps.waiting_for)
-        if checks["dispatcher"] is None and self._hub.trouble is not None:
-            checks["dispatcher"] = f"cannot write its journal: {self._hub.trouble}"
+        checks["dispatcher"] = checks["dispatcher"] or self._dispatcher.trouble
         return checks
 
     async def start(self, *, say: steps.Say) -> None:
@@ -109,15 +102,12 @@ class Server:
         Raises KilnError that a person can act on: folder or port in use, journal unreadable.
         """
         await self._steps.start(say=say)
-        self._plane.publish(epoch=self._hub.epoch, channel=cluster.Channel(unix=str(self._socket)))
+        channel = cluster.Channel(unix=str(self._dispatcher.socket))
+        self._plane.publish(epoch=self._hub.epoch, channel=channel)
 
     async def stop(self, *, say: steps.Say) -> None:
         """Stop what has started, last first; a part that fails does not keep the others."""
         await self._steps.stop(say=say)
-
-    @property
-    def _socket(self) -> Path:
-        return self._plane.run_dir / "channel.sock"
 
     async def _start_plane(self) -> None:
         await self._plane.start()
@@ -132,7 +122,7 @@ class Server:
         self._controllers = controllers.Controllers(
             self._client,
             controllers.Settings(
-                channel=f"unix:{self._socket}",
+                channel=f"unix:{self._dispatcher.socket}",
                 worker_command=WORKER_COMMAND,
                 worker_image=WORKER_IMAGE,
                 worker_dir=str(self._settings.workdir),
@@ -140,41 +130,12 @@ class Server:
             time=self._clock,
             on_failure=self._fail,
         )
-        await self._start_hub()
-
-    async def _start_hub(self) -> None:
-        data = self._settings.data_dir
-        blobs = data / "blobs"
-        blobs.mkdir(mode=0o700, exist_ok=True)
-        store = journal.Journal(data / "journal.db")
-        verifier = adapters.ChannelVerifier(self._controllers.verifier, self._plane)
-        self._hub = hub.Hub(
-            store,
-            clock=self._clock,
-            verifier=verifier,
-            logs_dir=data / "logs",
-            entropy=ids.system_entropy(),
-            options=hub.Options(
-                on_failure=lambda error: self._fail("dispatcher", error), blobs_dir=blobs
-            ),
+        callers = dispatcher.Callers(
+            verifier=adapters.ChannelVerifier(self._controllers.verifier, self._plane),
+            rights=adapters.RbacRights(self._plane.authorizer),
+            clusters=lambda running: adapters.KnownClusters(running, self._plane),
         )
-        await self._hub.start(self._socket)
-        self._steps.then("dispatcher", self._hub.stop)
-        reader = adapters.HubJournal(self._hub, store.path)
-        rights = adapters.RbacRights(self._plane.authorizer)
-        clusters = adapters.KnownClusters(self._hub, self._plane)
-        self._api.app = api.Api(
-            reader, rights, clusters, channel=str(self._socket), time=self._clock
-        )
-        self._metrics.app = metrics.app(self._samples)
-        self._channel.app = channel.Channel(self._hub.new_link)
-        self._blobs.app = blob_server.Blobs(blobs, verifier)
-
-        async def close() -> None:
-            self._api.app = self._metrics.app = self._channel.app = self._blobs.app = None
-            reader.close()
-
-        self._steps.then("REST API", close)
+        self._hub = await self._dispatcher.start(callers, self._steps)
 
     async def _start_node(self) -> None:
         self._steps.then("node and its Pods", self._stop_node)
@@ -194,18 +155,3 @@ class Server:
     def _fail(self, name: str, error: BaseException) -> None:
         self._steps.failed(name, error)
         self._on_failure(f"{name}: {error}")
-
-    def _samples(self) -> Iterator[metrics.Sample]:
-        """What `/metrics` shows."""
-        yield metrics.Sample(
-            name="kilnwork_ready",
-            help="1 when every part of the server is ready.",
-            value=float(not any(self._checks().values())),
-        )
-        yield metrics.Sample(
-            name="kilnwork_epoch_total",
-            help="Times that a dispatcher has taken over this journal.",
-            value=float(self._hub.epoch),
-            kind="counter",
-        )
-        yield from adapters.samples(self._hub, self._controllers.caches)
