@@ -50,15 +50,24 @@ def admin(server: kube_servers.Server) -> Iterator[kube_servers.Http]:
         yield http
 
 
+@pytest.fixture(scope="session")
+def namespaces_made(admin: kube_servers.Http) -> Iterator[list[str]]:
+    """Deleted at the very end: hundreds that go at once would slow down what is being tested."""
+    made: list[str] = []
+    yield made
+    for name in made:
+        admin.delete(f"/api/v1/namespaces/{name}")
+
+
 @pytest.fixture
-def namespace(admin: kube_servers.Http) -> Iterator[str]:
-    """A new namespace with its `default` ServiceAccount; deleted afterwards, not waited for."""
+def namespace(admin: kube_servers.Http, namespaces_made: list[str]) -> str:
+    """A new namespace with its `default` ServiceAccount."""
     name = kube_servers.fresh_name("test")
     admin.post("/api/v1/namespaces", {"metadata": {"name": name}}).ok()
     account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
     waiting.wait_until(lambda: admin.get(account).status == 200, what="the default account is made")
-    yield name
-    admin.delete(f"/api/v1/namespaces/{name}")
+    namespaces_made.append(name)
+    return name
 
 
 @pytest.fixture(scope="session")

@@ -245,11 +245,13 @@ def test_items_of_built_in_kinds_come_without_their_type(
 
 def test_lists_are_in_order_of_namespace_and_name(admin: kube_servers.Http, path: str) -> None:
     """Also across namespaces, page by page."""
+    for i in range(5):
+        admin.patch(f"{path}/c{i}", {"metadata": {"labels": {"ordered": "yes"}}}).ok()
     everywhere = f"{path.split('/namespaces/')[0]}/{path.rpartition('/')[2]}"
     seen: list[tuple[str, str]] = []
     token: dict[str, str] = {}
     while True:
-        page = admin.get(everywhere, limit=3, **token).ok()
+        page = admin.get(everywhere, limit=3, labelSelector="ordered", **token).ok()
         seen += [(i["metadata"]["namespace"], i["metadata"]["name"]) for i in page["items"]]
         token = {"continue": page["metadata"].get("continue", "")}
         if not token["continue"]:
