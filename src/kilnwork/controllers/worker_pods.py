@@ -217,6 +217,7 @@ def _worker(
     mount = {"name": _VOLUME, "mountPath": TOKEN_FOLDER, "readOnly": True}
     worker = {
         "name": CONTAINER,
+        "terminationMessagePolicy": "FallbackToLogsOnError",  # why it left, in the Pod's status
         **given,
         "image": given.get("image") or settings.worker_image,
         "command": list(settings.worker_command),
