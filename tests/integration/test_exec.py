@@ -95,6 +95,11 @@ def test_nohup_survives_the_client(world: World) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
+def test_words_that_are_not_utf_8_arrive(world: World) -> None:
+    word = os.fsdecode(b"\xff\xfe")
+    assert world.kubectl.run("exec", "p", "--", "printf", "%s", word).stdout == b"\xff\xfe"
+
+
 def test_it_ends_with_the_pod(world: World) -> None:
     process = world.kubectl.start("exec", "p", "--", "sh", "-c", "echo $$; exec sleep 301")
     pid = world.started(process)
