@@ -1,47 +1,52 @@
 """Sets of fields, as `metadata.managedFields[*].fieldsV1` writes them (KEP-555). Pure.
 
-Used by `typed` and `managed`. A set is a tree of dicts: keys are path elements (`f:data`,
-`k:{"name":"a"}`, `v:"x"`), and the key `.` says that the place itself is in the set. On the wire a
-leaf is `{}`; in here it is `{".": {}}`. Sets are not changed by what is done with them.
+Used by `typed` and `managed`. A set is a tree of dicts, in the form of the wire, so that what is
+stored needs no translation: keys are path elements (`f:data`, `k:{"name":"a"}`, `v:"x"`); an empty
+dict is a place in the set, and the key `.` says the same of a place with others below it. Sets are
+not changed by what is done with them.
 """
 
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import msgspec
+
 Set = dict[str, Any]
 
 HERE = "."
-LEAF: Set = {HERE: {}}
 
 
-def decode(wire: Mapping[str, Any]) -> Set:
-    """A set from its wire form."""
-    return {key: _decoded(below) for key, below in wire.items() if key != HERE}
+def is_set(value: Any) -> bool:
+    """True for a tree of dicts whose keys are path elements."""
+    return isinstance(value, dict) and all(
+        (key == HERE or _is_element(key)) and is_set(below) for key, below in value.items()
+    )
 
 
-def _decoded(wire: Mapping[str, Any]) -> Set:
-    if not wire:
-        return {HERE: {}}
-    return {key: {} if key == HERE else _decoded(below) for key, below in wire.items()}
-
-
-def encode(fields: Set) -> dict[str, Any]:
-    """The wire form of a set."""
-    return {key: _encoded(below) for key, below in fields.items()}
-
-
-def _encoded(fields: Set) -> dict[str, Any]:
-    if fields.keys() == {HERE}:
-        return {}
-    return {key: {} if key == HERE else _encoded(below) for key, below in sorted(fields.items())}
+def _is_element(key: str) -> bool:
+    kind, mark, value = key.partition(":")
+    if kind not in ("f", "k", "v", "i") or not mark:
+        return False
+    if kind not in ("k", "v"):
+        return True
+    try:
+        return kind == "v" or isinstance(json.loads(value), dict)
+    except ValueError:
+        return False
 
 
 def union(left: Set, right: Set) -> Set:
     """What is in either."""
     made = dict(left)
     for key, below in right.items():
-        made[key] = union(made[key], below) if key in made and key != HERE else below
+        known = made.get(key)
+        if known is None or key == HERE or known == below:
+            made[key] = below
+        else:
+            made[key] = _node(
+                union(_inner(known), _inner(below)), member=_is_in(known) or _is_in(below)
+            )
     return made
 
 
@@ -49,37 +54,52 @@ def difference(left: Set, right: Set) -> Set:
     """What is in `left` and not in `right`."""
     made = {}
     for key, below in left.items():
-        if key not in right:
+        other = right.get(key)
+        if other is None:
             made[key] = below
         elif key != HERE:
-            rest = difference(below, right[key])
-            if rest:
-                made[key] = rest
+            rest = difference(_inner(below), _inner(other))
+            member = _is_in(below) and not _is_in(other)
+            if rest or member:
+                made[key] = _node(rest, member=member)
     return made
 
 
 def intersection(left: Set, right: Set) -> Set:
     """What is in both."""
-    made: Set = {}
+    made = {}
     for key, below in left.items():
-        if key not in right:
+        other = right.get(key)
+        if other is None or key == HERE:
             continue
-        if key == HERE:
-            made[key] = {}
-            continue
-        both = intersection(below, right[key])
-        if both:
-            made[key] = both
+        both = intersection(_inner(below), _inner(other))
+        member = _is_in(below) and _is_in(other)
+        if both or member:
+            made[key] = _node(both, member=member)
     return made
+
+
+def _is_in(node: Set) -> bool:
+    return not node or HERE in node
+
+
+def _inner(node: Set) -> Set:
+    return {k: v for k, v in node.items() if k != HERE} if HERE in node else node
+
+
+def _node(below: Set, *, member: bool) -> Set:
+    return {HERE: {}, **below} if member and below else below
 
 
 def paths(fields: Set, above: str = "") -> Iterator[str]:
     """Every place in the set as errors name it: `.data.a`, `.spec.containers[name="a"].image`."""
     for key, below in sorted(fields.items()):
         if key == HERE:
-            yield above
-        else:
-            yield from paths(below, above + _shown(key))
+            continue
+        here = above + _shown(key)
+        if _is_in(below):
+            yield here
+        yield from paths(below, here)
 
 
 def _shown(element: str) -> str:
@@ -93,14 +113,11 @@ def _shown(element: str) -> str:
     return f"[={value}]" if kind == "v" else f"[{value}]"
 
 
-def field(name: str) -> str:
-    """The element of a field or key of a map."""
-    return f"f:{name}"
-
-
 def by_keys(keys: Mapping[str, Any]) -> str:
     """The element of a list's item that is known by its keys."""
-    return f"k:{_json({name: keys[name] for name in sorted(keys)})}"
+    if len(keys) > 1:
+        keys = {name: keys[name] for name in sorted(keys)}
+    return f"k:{_json(keys)}"
 
 
 def by_value(value: Any) -> str:
@@ -109,4 +126,4 @@ def by_value(value: Any) -> str:
 
 
 def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return msgspec.json.encode(value).decode()

@@ -7,7 +7,7 @@ errors. Limits, formats and defaults are in `structural` and `rules_*`.
 
 import functools
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import Enum, IntEnum, auto
 from typing import Any
 
 from kilnwork.api import resource
@@ -17,17 +17,17 @@ from kilnwork.controlplane.apiserver import builtin, builtin_types
 Schema = dict[str, Any]
 
 
-class Form(Enum):
-    """What a value of a type looks like."""
+class Form(IntEnum):
+    """What a value of a type looks like. Numbers, since these are keys on the way of each write."""
 
-    STRUCT = "struct"
-    MAP = "map"
-    LIST = "list"
-    TEXT = "string"
-    INTEGER = "integer"
-    NUMBER = "number"
-    BOOLEAN = "bool"
-    ANY = "any"
+    STRUCT = auto()
+    MAP = auto()
+    LIST = auto()
+    TEXT = auto()
+    INTEGER = auto()
+    NUMBER = auto()
+    BOOLEAN = auto()
+    ANY = auto()
 
 
 class Merging(Enum):

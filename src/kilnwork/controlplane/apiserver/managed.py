@@ -26,24 +26,22 @@ _KUBECTL = "kubectl"
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _BEFORE_APPLY = "before-first-apply"
 
-_NOT_TRACKED = fieldsets.decode(
-    {
-        "f:apiVersion": {},
-        "f:kind": {},
-        "f:metadata": {
-            ".": {},
-            "f:name": {},
-            "f:namespace": {},
-            "f:creationTimestamp": {},
-            "f:selfLink": {},
-            "f:uid": {},
-            "f:clusterName": {},
-            "f:generation": {},
-            "f:managedFields": {},
-            "f:resourceVersion": {},
-        },
-    }
-)
+_NOT_TRACKED: fieldsets.Set = {
+    "f:apiVersion": {},
+    "f:kind": {},
+    "f:metadata": {
+        ".": {},
+        "f:name": {},
+        "f:namespace": {},
+        "f:creationTimestamp": {},
+        "f:selfLink": {},
+        "f:uid": {},
+        "f:clusterName": {},
+        "f:generation": {},
+        "f:managedFields": {},
+        "f:resourceVersion": {},
+    },
+}
 _ALWAYS_THERE: meta.JsonObject = {"metadata": {}, "spec": {}, "status": {}, "roleRef": {}}
 """What a built-in object has from the beginning: structs in Go that are no pointers."""
 
@@ -104,7 +102,8 @@ def updated(
     if given == [{}]:
         _write(new, {})
         return
-    entries = _read(given or old["metadata"].get("managedFields"))
+    before = old["metadata"].get("managedFields")
+    entries = _read(given if given != before and _is_readable(given) else before)
     if not entries:
         _write(new, {})
         return
@@ -254,10 +253,22 @@ def _read(wire: Sequence[Mapping[str, Any]] | None) -> _Entries:
             str(one.get("subresource", "")),
             str(one.get("operation", UPDATE)),
         )
-        fields = fieldsets.decode(one.get("fieldsV1") or {})
+        fields = dict(one.get("fieldsV1") or {})
         if fields:
             found[manager.identity] = _Entry(manager, str(one.get("time", "")), fields)
     return found
+
+
+def _is_readable(wire: Any) -> bool:
+    """True for entries that somebody may have made of ours; anything else is passed over."""
+    if not isinstance(wire, list) or not wire:
+        return False
+    return all(
+        isinstance(one, dict)
+        and isinstance(one.get("fieldsV1"), dict)
+        and fieldsets.is_set(one["fieldsV1"])
+        for one in wire
+    )
 
 
 def _write(obj: meta.JsonObject, entries: _Entries) -> None:
@@ -280,7 +291,7 @@ def _encoded(entry: _Entry) -> dict[str, Any]:
         "apiVersion": manager.api_version,
         "time": entry.time,
         "fieldsType": "FieldsV1",
-        "fieldsV1": fieldsets.encode(entry.fields),
+        "fieldsV1": entry.fields,
     }
     return encoded | ({"subresource": manager.subresource} if manager.subresource else {})
 

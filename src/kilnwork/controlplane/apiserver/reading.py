@@ -45,8 +45,13 @@ def _read_metadata(given: Any, unknown: list[str]) -> meta.JsonObject:
     """Metadata of a custom object, which has a decoder of its own: paths begin in it."""
     inside: list[str] = []
     owner = fieldtypes.metadata()
+    managed = given.get("managedFields") if isinstance(given, dict) else None
+    if isinstance(managed, list) and all(isinstance(one, dict) for one in managed):
+        given = {k: v for k, v in given.items() if k != "managedFields"}
     metadata: meta.JsonObject = _Reader(inside).value(owner, given, "", owner=owner)
     unknown += [f"metadata.{path}" for path in inside]
+    if managed and "managedFields" not in metadata:
+        metadata["managedFields"] = managed
     return metadata
 
 

@@ -152,9 +152,13 @@ def _check(schema: Schema, value: Any, path: str) -> Iterator[causes.Cause]:
         yield from _check_text(schema, value, path)
     elif isinstance(value, int | float) and not isinstance(value, bool):
         yield from _check_number(schema, value, path)
-    yield from _check_combined(schema, value, path)
+    if not _COMBINED.isdisjoint(schema):
+        yield from _check_combined(schema, value, path)
     if "enum" in schema and value not in schema["enum"]:
         yield causes.unsupported(path, value, schema["enum"])
+
+
+_COMBINED = frozenset({"x-kubernetes-int-or-string", "allOf", "anyOf", "oneOf", "not"})
 
 
 def _check_combined(schema: Schema, value: Any, path: str) -> Iterator[causes.Cause]:

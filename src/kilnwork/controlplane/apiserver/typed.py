@@ -42,15 +42,13 @@ def check(type_: Type, value: Any) -> None:
 
 def fields(type_: Type, value: Any) -> fieldsets.Set:
     """The set of all fields of an object."""
-    found: fieldsets.Set = {}
-    _collect(type_, value, found)
-    return found
+    return _collected(type_, value)
 
 
 def compare(type_: Type, old: Any, new: Any) -> Comparison:
-    """What makes `new` of `old`."""
+    """What makes `new` of `old`, which are both objects."""
     found = Comparison({}, {}, {})
-    _compare(type_, old, new, found, ())
+    _compare_maps(type_, old, new, found)
     return found
 
 
@@ -72,7 +70,7 @@ def prune(type_: Type, value: Any, gone: fieldsets.Set, kept: fieldsets.Set) -> 
     if isinstance(value, dict) and type_.merging is not Merging.ATOMIC:
         made = {}
         for name, item in value.items():
-            element = fieldsets.field(name)
+            element = f"f:{name}"
             known = type_.below(name) or fieldtypes.ANY
             pruned = _pruned(known, item, gone.get(element), kept.get(element))
             if pruned is not _GONE:
@@ -95,10 +93,10 @@ def _pruned(type_: Type, item: Any, gone: fieldsets.Set | None, kept: fieldsets.
     if gone is None:
         return item
     below = prune(type_, item, gone, kept or {})
-    if kept:
+    if kept is not None:
         return below
     if isinstance(item, dict | list) and below and type_.merging is not Merging.ATOMIC:
-        had_more = below != item or HERE not in gone
+        had_more = below != item or bool(gone and HERE not in gone)
         return below if had_more or _holds_others(type_, below, gone) else _GONE
     return _GONE
 
@@ -135,69 +133,98 @@ def _elements(type_: Type, items: list[Any]) -> Iterator[tuple[str, Any]]:
 # --- walks --------------------------------------------------------------------------------------
 
 
-def _collect(type_: Type, value: Any, found: fieldsets.Set) -> None:
+def _collected(type_: Type, value: Any) -> fieldsets.Set:
+    """The set of what is in a value; its own place is for the caller to add."""
+    found: fieldsets.Set = {}
     if isinstance(value, dict) and type_.merging is not Merging.ATOMIC:
         for name, item in value.items():
-            below: fieldsets.Set = {}
-            _collect(type_.below(name) or fieldtypes.ANY, item, below)
-            if item in (None, {}) or name not in type_.fields:
-                below[HERE] = {}
-            if below:
-                found[fieldsets.field(name)] = below
+            below = _collected(type_.below(name) or fieldtypes.ANY, item)
+            is_leaf = item in (None, {}) or not _goes_on(type_.below(name), item)
+            if is_leaf:
+                found[f"f:{name}"] = {}
+            elif name not in type_.fields:
+                found[f"f:{name}"] = {HERE: {}, **below}
+            elif below:
+                found[f"f:{name}"] = below
     elif _is_list(type_) and isinstance(value, list):
         for element, item in _elements(type_, value):
-            below = found[element] = {}
-            _collect(type_.item or fieldtypes.ANY, item, below)
-            below[HERE] = {}
-    else:
-        found[HERE] = {}
+            below = _collected(type_.item or fieldtypes.ANY, item)
+            found[element] = {HERE: {}, **below} if below else {}
+    return found
 
 
-_Path = tuple[str, ...]
+def _goes_on(type_: Type | None, value: Any) -> bool:
+    """True for what has places of its own below it."""
+    known = type_ or fieldtypes.ANY
+    if isinstance(value, dict):
+        return known.merging is not Merging.ATOMIC
+    return isinstance(value, list) and _is_list(known)
 
 
-def _compare(type_: Type, old: Any, new: Any, found: Comparison, path: _Path) -> None:
-    if _is_map(type_, old, new) and (old or new):
-        for name in {**(old or {}), **(new or {})}:
+def _present(type_: Type, value: Any) -> fieldsets.Set:
+    """The node of a value that was not there, or is no more: itself and all below it."""
+    if isinstance(value, dict):
+        if not value or type_.merging is Merging.ATOMIC:
+            return {}
+        node: fieldsets.Set = {HERE: {}}
+        known = type_.fields
+        for name, item in value.items():
+            if item is not None:
+                below = known.get(name) or type_.below(name) or fieldtypes.ANY
+                node[f"f:{name}"] = _present(below, item)
+        return node
+    if value and isinstance(value, list) and _is_list(type_):
+        node = {HERE: {}}
+        below = type_.item or fieldtypes.ANY
+        for element, item in _elements(type_, value):
+            node[element] = _present(below, item)
+        return node
+    return {}
+
+
+def _compare_maps(type_: Type, old: dict[str, Any], new: dict[str, Any], found: Comparison) -> None:
+    for name, after in new.items():
+        before = old.get(name)
+        if before is not after and before != after:
             known = type_.below(name) or fieldtypes.ANY
-            before, after = (old or {}).get(name), (new or {}).get(name)
-            if before is not None or after is not None:
-                _compare(known, before, after, found, (*path, fieldsets.field(name)))
-        _note_presence(old, new, found, path)
-    elif _is_list(type_) and (old or new) and _lists(old, new):
-        before, after = dict(_elements(type_, old or [])), dict(_elements(type_, new or []))
-        for element in {**before, **after}:
-            _compare(
-                type_.item or fieldtypes.ANY,
-                before.get(element),
-                after.get(element),
-                found,
-                (*path, element),
-            )
-        _note_presence(old, new, found, path)
-    elif old is None or new is None:
-        _note_presence(old, new, found, path)
-    elif old != new:
-        _insert(found.modified, path)
+            _compare(known, before, after, found, f"f:{name}")
+    for name, before in old.items():
+        if name not in new and before is not None:
+            found.removed[f"f:{name}"] = _present(type_.below(name) or fieldtypes.ANY, before)
 
 
-def _lists(*values: Any) -> bool:
-    return all(value is None or isinstance(value, list) for value in values)
+def _compare_lists(type_: Type, old: list[Any], new: list[Any], found: Comparison) -> None:
+    item_type = type_.item or fieldtypes.ANY
+    before, after = dict(_elements(type_, old)), dict(_elements(type_, new))
+    for element, item in after.items():
+        if element not in before:
+            found.added[element] = _present(item_type, item)
+        elif before[element] != item:
+            _compare(item_type, before[element], item, found, element)
+    for element, item in before.items():
+        if element not in after:
+            found.removed[element] = _present(item_type, item)
 
 
-def _note_presence(old: Any, new: Any, found: Comparison, path: _Path) -> None:
-    if not path:
+def _compare(type_: Type, old: Any, new: Any, found: Comparison, element: str) -> None:
+    """Two values that differ, at `element` of what `found` is about."""
+    if old is None:
+        found.added[element] = _present(type_, new)
         return
-    if old is None and new is not None:
-        _insert(found.added, path)
-    elif new is None and old is not None:
-        _insert(found.removed, path)
-
-
-def _insert(into: fieldsets.Set, path: _Path) -> None:
-    for element in path:
-        into = into.setdefault(element, {})
-    into[HERE] = {}
+    if new is None:
+        found.removed[element] = _present(type_, old)
+        return
+    inside = Comparison({}, {}, {})
+    if _is_map(type_, old, new):
+        _compare_maps(type_, old, new, inside)
+    elif _is_list(type_) and isinstance(old, list) and isinstance(new, list):
+        _compare_lists(type_, old, new, inside)
+    else:
+        found.modified[element] = {}
+        return
+    for whole, part in zip(found, inside, strict=True):
+        if part:
+            whole[element] = part
 
 
 def _merge_lists(type_: Type, old: list[Any], new: list[Any]) -> list[Any]:
@@ -276,7 +303,7 @@ def _list_problems(type_: Type, value: list[Any], path: str) -> Iterator[str]:
                 continue
         if _is_list(type_):
             element = next(_elements(type_, [item]))[0]
-            shown = next(fieldsets.paths({element: {HERE: {}}}))
+            shown = next(fieldsets.paths({element: {}}))
             if element in seen:
                 yield f"{path}: duplicate entries for key {shown}"
             seen.add(element)
