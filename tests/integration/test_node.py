@@ -135,6 +135,16 @@ class World:
         found = processes.marked(f"{container.MARKER}={uid}/main/{number}")
         return min(found, default=0)
 
+    def shim(self, pid: int) -> int:
+        """The parent of a container's first process."""
+        needle = str(self.data / "shim").encode()
+        [found] = [
+            p
+            for p in processes.all_pids()
+            if needle in _command(p) and pid in processes.children(p)
+        ]
+        return found
+
 
 @pytest_asyncio.fixture
 async def world() -> AsyncIterator[World]:
@@ -392,19 +402,25 @@ async def test_a_killed_shim_is_replaced_and_loses_nothing(world: World) -> None
     made = await world.shell("p", "sleep 300")
     await world.until("p", "Running")
     pid = world.pid(made["metadata"]["uid"])
-    needle = str(world.data / "shim").encode()
-    [shim] = [
-        p
-        for p in processes.all_pids()
-        if needle in Path(f"/proc/{p}/cmdline").read_bytes() and processes.children(p) == [pid]
-    ]
-    processes.send([shim], signal.SIGKILL)
+    processes.send([world.shim(pid)], signal.SIGKILL)
     await world.shell("q", "echo again")
     await world.until("q", "Succeeded")
     assert world.pid(made["metadata"]["uid"]) == pid
     assert (await world.get("p"))["status"]["phase"] == "Running"
     await world.kube.delete(resource.PODS, "p", NS, grace_s=1)
     await world.until_gone("p")
+
+
+async def test_a_shim_that_dies_while_a_container_ends_is_no_way_out(world: World) -> None:
+    made = await world.shell("p", "trap '' TERM; echo up; while :; do sleep 0.1; done")
+    await world.until("p", "Running")
+    await world.until_logged("p")
+    pid = world.pid(made["metadata"]["uid"])
+    await world.kube.delete(resource.PODS, "p", NS, grace_s=2)
+    await asyncio.sleep(0.3)  # SIGTERM was sent by now
+    processes.send([world.shim(pid)], signal.SIGKILL)
+    await world.until_gone("p")
+    assert world.pid(made["metadata"]["uid"]) == 0
 
 
 async def test_stopping_ends_every_process_and_the_shim() -> None:

@@ -1,5 +1,6 @@
 """Pods of several containers on our node: order, sidecars, probes, hooks, deadlines."""
 
+import asyncio
 import contextlib
 import shutil
 import socket
@@ -234,3 +235,21 @@ async def test_hooks_run_after_the_start_and_before_the_end(world: World) -> Non
     await waiting.wait_until_async(gone, what="it is gone", timeout_s=10)
     assert time.monotonic() - before < 5
     assert told.read_text() == "start p\nstop\n"
+
+
+async def test_a_restarted_node_does_not_take_a_container_for_ready(world: World) -> None:
+    """As a kubelet: what the status says holds until the probe has said something else."""
+    probe = {"exec": {"command": ["false"]}, "periodSeconds": 5, "failureThreshold": 3}
+    await world.create(containers=[shell("a", WAITS, readinessProbe=probe, startupProbe=probe)])
+    await world.until_phase("Running")
+    assert world.plane.node is not None
+    await world.plane.node.abandon()
+    before = await world.kube.get(resource.PODS, "p", NS)
+    await world.plane.start_node()
+    assert world.plane.node is not None
+    world.plane.node._reconciler.look_at_all()
+    await asyncio.sleep(0.5)
+    after = await world.kube.get(resource.PODS, "p", NS)
+    assert after["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
+    status = after["status"]["containerStatuses"][0]
+    assert (status["ready"], status["started"]) == (False, False)

@@ -83,6 +83,7 @@ class Reconciler:
             of = self._held.get(uid) or self._new(uid, self._key(uid))
             before = records[-2] if len(records) > 1 else None
             self._update(of, name, records[-1], before=before)
+            of.change(name, stop_s=None)  # a new shim knows of no deadline: it is asked again
         for of in self._held.values():
             for name, view in of.views.items():
                 if view.running and view.last is not None and (of.uid, name) not in by_name:
@@ -224,16 +225,21 @@ class Reconciler:
         return min((max(0.0, look) for look in looks if look is not None), default=None)
 
     def _recall(self, pod: pods.Pod, of: held.Held) -> None:
-        """Take over what the status says of starts that no shim remembers, once."""
+        """Take over what the status says of starts that no shim remembers and of probes, once."""
         if of.recalled:
             return
         of.recalled = True
-        for name in (c.name for c in pod.all_containers):
+        for wanted in pod.all_containers:
+            name, shown = wanted.name, pod.shown(wanted.name)
             if of.view(name).last is None:
                 record = lifecycle.recall(pod, name, wall=self._tools.now.wall())
                 if record is not None:
                     folder = str(of.folder.container(name))
                     of.change(name, last=record._replace(folder=folder))
+            elif of.view(name).running:
+                started = wanted.startup_probe is None or bool(shown.get("started"))
+                ready = wanted.readiness_probe is None or bool(shown.get("ready"))
+                of.change(name, started=started, ready=ready)
 
     async def _carry_out(
         self, decision: lifecycle.Decision, pod: pods.Pod, of: held.Held
