@@ -171,10 +171,10 @@ async def attach(shim: Path, container: str, outputs: Sequence[int]) -> Attachme
 async def _receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
     """The first answer, which fits into one message, and the descriptors that came with it."""
     loop = asyncio.get_running_loop()
-    readable = loop.create_future()
-    loop.add_reader(connection, lambda: readable.done() or readable.set_result(None))
+    readable = asyncio.Event()
+    loop.add_reader(connection, readable.set)
     try:
-        await readable
+        await readable.wait()
     finally:
         loop.remove_reader(connection)
     try:

@@ -176,7 +176,9 @@ async def test_a_terminal_is_one(bench: Bench) -> None:
 
 
 async def test_control_c_interrupts_what_runs_in_the_terminal(bench: Bench) -> None:
-    process, input_, output = await bench.start(["sh", "-c", "echo on; sleep 300"], tty=True)
+    script = "import signal; signal.signal(2, signal.SIG_DFL); print('on', flush=True)"
+    argv = [sys.executable, "-c", f"{script}; signal.pause()"]
+    process, input_, output = await bench.start(argv, tty=True)
     assert await output.read() == b"on\r\n"
     assert await input_.write(b"\x03")
     assert await asyncio.wait_for(process.wait(), 5) == 128 + signal.SIGINT
