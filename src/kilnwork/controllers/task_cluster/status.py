@@ -89,6 +89,10 @@ def _progress(
         return Refusal(_TROUBLES[trouble.kind], trouble.text)
     if ready:
         return Refusal(Reason.WORKERS_STARTING, "not all workers are connected yet")
+    running = [p.metadata.name for p in pods if not p.terminating and p.status.phase == "Running"]
+    if running:
+        text = f"Pod {running[0]} runs, but its worker has not connected yet: its log says more"
+        return Refusal(Reason.NO_WORKERS_READY, text)
     return Refusal(Reason.NO_WORKERS_READY, "no worker is connected yet")
 
 

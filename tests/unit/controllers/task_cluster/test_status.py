@@ -82,6 +82,12 @@ def test_what_the_pods_wait_for_is_the_reason(state: dict[str, Any], reason: str
     assert _said(told)["Available"] == ("False", reason)
 
 
+def test_pod_that_runs_without_a_worker_is_where_to_look() -> None:
+    told = _make(phase="Running")
+    assert _said(told)["Available"] == ("False", "NoWorkersReady")
+    assert told.conditions[0].message.startswith("Pod c-0 runs, but its worker has not connected")
+
+
 def test_trouble_of_a_worker_that_is_connected_is_over() -> None:
     ended = {"terminated": {"exitCode": 1}}
     crashed = [{"name": "worker", "restartCount": 1, "state": {"running": {}}, "lastState": ended}]
