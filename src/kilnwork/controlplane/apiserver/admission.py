@@ -108,6 +108,8 @@ async def admit(asked: Question, *, user: authn.User, reader: lookup.Lookup) -> 
         old = asked.old or {}
         _admit_update(served, old, obj)
         warnings += rules_ours.warnings(kind, old, obj)
+    if kind == resource.CUSTOM_RESOURCE_DEFINITIONS:
+        warnings += rules_definitions.warnings(obj)
     _guard(kind, obj, user=user, reader=reader)
     return Admitted(obj, tuple(warnings))
 

@@ -7,7 +7,7 @@ Bounds of CEL rules' cost are not judged: rules are not evaluated here.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from kilnwork.api import meta, names
+from kilnwork.api import meta, names, resource
 from kilnwork.controlplane.apiserver import causes, definitions
 
 _SCOPES = ("Cluster", "Namespaced")
@@ -54,6 +54,23 @@ def validate_update(old: meta.JsonObject, new: meta.JsonObject) -> Iterator[caus
             text = f"missing from spec.versions; {version} was previously a storage version, and "
             text += f"must remain in spec.versions until a storage migration ensures no data remains persisted in {version} and removes {version} from status.storedVersions"  # noqa: E501
             yield causes.invalid(f"status.storedVersions[{position}]", version, text)
+
+
+def warnings(definition: meta.JsonObject) -> Iterator[str]:
+    """What is taken and not held: rules in CEL, except those of our kinds, which are built in."""
+    group = definition["spec"].get("group")
+    for version in definition["spec"].get("versions") or ():
+        if group != resource.GROUP and _has_rules(version.get("schema")):
+            yield (
+                f"spec.versions[{version.get('name')}]: x-kubernetes-validations are kept, but "
+                "this server does not evaluate CEL"
+            )
+
+
+def _has_rules(value: Any) -> bool:
+    if isinstance(value, dict):
+        return "x-kubernetes-validations" in value or any(map(_has_rules, value.values()))
+    return isinstance(value, list) and any(map(_has_rules, value))
 
 
 def _versions(versions: Sequence[Mapping[str, Any]]) -> Iterator[causes.Cause]:
