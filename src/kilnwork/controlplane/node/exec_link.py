@@ -116,7 +116,8 @@ async def _send(shim: Path, line: bytes, descriptors: Sequence[int]) -> socket.s
         connection.setblocking(False)
         await loop.sock_connect(connection, str(shim))
         sent = socket.send_fds(connection, [line], list(descriptors))
-        await loop.sock_sendall(connection, line[sent:])
+        if sent < len(line):  # else the shim may have answered and gone by now
+            await loop.sock_sendall(connection, line[sent:])
     except BaseException:
         connection.close()
         raise
