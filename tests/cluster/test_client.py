@@ -17,6 +17,8 @@ from kilnwork.kit import clock
 from kilnwork.kube import client, config, credentials, errors, events, finalizers
 from support import kube_cluster, waiting
 
+pytestmark = pytest.mark.timeout(180)
+
 _FINALIZER = "test.kilnwork.dev/outside"
 
 

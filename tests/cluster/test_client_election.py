@@ -14,6 +14,8 @@ import pytest
 
 from support import candidate, kube_cluster, waiting
 
+pytestmark = pytest.mark.timeout(180)
+
 LEASE_S = float(candidate.TIMES["lease_s"])
 
 
@@ -66,6 +68,7 @@ class Pair:
         self.first = Candidate(kube, namespace, "first", self.epochs)
         waiting.wait_until(lambda: self.first.heard("holds"), what="the first term")
         self.second = Candidate(kube, namespace, "second", self.epochs)
+        waiting.wait_until(lambda: self.second.heard("stands"), what="the second stands")
 
     def lease(self) -> dict[str, Any]:
         """Its spec."""
@@ -97,7 +100,7 @@ def test_a_stopped_holder_is_replaced_and_knows_it_when_it_wakes(pair: Pair) -> 
     pair.first.process.send_signal(signal.SIGSTOP)
     stopped = time.monotonic()
     began = waiting.wait_until(lambda: pair.second.heard("holds"), what="the second term")
-    assert LEASE_S - 1 < began - stopped < 2 * LEASE_S
+    assert LEASE_S - 1 < began - stopped < 3 * LEASE_S
     waiting.wait_until(lambda: pair.written()[-1][1] == "second", what="it acts")
     pair.first.process.send_signal(signal.SIGCONT)
     waiting.wait_until(lambda: pair.first.heard("lost"), what="the first notices")
@@ -111,7 +114,7 @@ def test_a_killed_holder_is_replaced_after_its_lease(pair: Pair) -> None:
     pair.first.process.kill()
     killed = time.monotonic()
     began = waiting.wait_until(lambda: pair.second.heard("holds"), what="the second term")
-    assert began - killed < LEASE_S + 1
+    assert began - killed < 2 * LEASE_S
 
 
 def test_a_holder_that_goes_lets_the_next_one_in(pair: Pair) -> None:

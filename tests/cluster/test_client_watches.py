@@ -19,6 +19,8 @@ from kilnwork.api import meta, resource
 from kilnwork.kube import cache, client, config, errors, objects, reflector
 from support import waiting
 
+pytestmark = pytest.mark.timeout(180)
+
 NS = "default"
 LEAN = ("configmaps#0", "secrets#0")
 """No watch cache for these: lists and watches go to etcd, as they do when the cache is behind."""

@@ -3,7 +3,7 @@
 `python -m support.candidate KUBECONFIG NAMESPACE IDENTITY EPOCHS`: waits for the Lease, then adds
 lines `EPOCH IDENTITY` to the file EPOCHS while its term holds, some twenty a second, refusing
 itself when the file already has a higher epoch (as a journal does). Its own lines on standard
-output: `holds EPOCH`, `lost WHY`, `refused EPOCH`. SIGTERM gives the Lease up.
+output: `stands`, `holds EPOCH`, `lost WHY`, `refused EPOCH`. SIGTERM gives the Lease up.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from pathlib import Path
 from kilnwork.kube import client, config, election
 
 LEASE = "candidates"
-TIMES = {"lease_s": 3, "renew_s": 2.0, "retry_s": 0.3}
+TIMES = {"lease_s": 6, "renew_s": 4.0, "retry_s": 0.3}
 
 
 async def main(kubeconfig: Path, namespace: str, identity: str, *, epochs: Path) -> None:
@@ -29,6 +29,7 @@ async def main(kubeconfig: Path, namespace: str, identity: str, *, epochs: Path)
     )
     async with client.Client(config.load(kubeconfig)) as kube:
         elector = election.Elector(kube, settings)
+        _say("stands")
         try:
             while True:
                 term = await elector.acquire()
