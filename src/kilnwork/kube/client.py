@@ -22,9 +22,12 @@ T = TypeVar("T")
 
 PAGE = 500
 """Objects asked for at once: what client-go uses, and a few milliseconds of decoding."""
-WATCH_S = 300
-"""How long one watch request lasts before it is asked again, in seconds."""
-LATE_S = 60
+WATCH_S = 60
+"""How long one watch request lasts before it is asked again, in seconds. Short, since a real server
+may forget a watch that is open: one that began while its CRD was replaced never says anything. It
+costs one request a minute, and the server sends a bookmark right before it ends a watch.
+"""
+LATE_S = 15
 """How much later than `WATCH_S` a server may end a watch before we take it for dead."""
 
 
