@@ -143,12 +143,6 @@ class Attached(Access):
         """Ready when this returns."""
         self._control.call("start_part", name)
 
-    def wake_controllers(self) -> None:
-        """Start scheduler and controllers anew: after an outage they wait up to a minute."""
-        for name in ("kube-controller-manager", "kube-scheduler"):
-            self.kill_part(name)
-            self.start_part(name)
-
     def stop_part(self, name: str) -> None:
         """SIGTERM, and its end."""
         self._control.call("stop_part", name)

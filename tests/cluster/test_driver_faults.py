@@ -95,7 +95,6 @@ def test_the_api_server_is_away(kube: kube_cluster.Kube, program: Program) -> No
         assert not threading.Event().wait(15)
     finally:
         kube.start_part("kube-apiserver")
-        kube.wake_controllers()
     program.check()
 
 

@@ -50,7 +50,6 @@ def test_the_api_server_is_away_for_half_a_minute(
         assert not threading.Event().wait(5)
     finally:
         kube.start_part("kube-apiserver")
-        kube.wake_controllers()
     load.check()
     assert load.pods() == pods
 

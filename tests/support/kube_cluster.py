@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from hack.kube import access, binary
+from hack.kube import access, binary, cluster, control
 
 from support import kube_servers, waiting
 
@@ -27,6 +27,18 @@ class Kube(access.Attached):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.http = kube_servers.real(folder).admin()
+
+    def start_part(self, name: str) -> None:
+        """Ready when this returns; with the API server, what has been waiting for it wakes up.
+
+        Scheduler and controllers wait up to half a minute after an outage. They are started anew.
+        """
+        super().start_part(name)
+        if name == "kube-apiserver":
+            for part in cluster.CONTROLLERS:
+                with contextlib.suppress(control.Refused):  # somebody has stopped it on purpose
+                    self.kill_part(part)
+                    super().start_part(part)
 
     def kill_part(self, name: str) -> None:
         """SIGKILL, and its end."""
