@@ -97,6 +97,7 @@ def test_other_options_are_accepted_by_the_api_server(manager: kube_manager.Mana
     choices: Sequence[Sequence[str]] = (
         ("--storage-class", "fast", "--storage-size", "1Ti", "--priority-class", "x"),
         ("--storage", "hostPath", "--host-path", "/var/kiln", "--pull-secret", "registry"),
+        ("--only-in", "default", "--only-in", "kube-public", "--drivers-in", "default"),
         ("--toleration", "a=b:NoSchedule", "--node-selector", "a=b", "--cpu", "2", "-o", "json"),
     )
     for options in choices:

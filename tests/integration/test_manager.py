@@ -38,6 +38,7 @@ def server(plane: cluster.ControlPlane, folder: Path, **more: Any) -> manager_wi
         "data_dir": folder,
         "kube": plane.admin_config(),
         "namespace": NS,
+        "only_in": (),
         "host": "127.0.0.1",
         "port": 0,
         "advertise": "unix",
@@ -116,6 +117,31 @@ async def test_a_task_runs_and_is_found_by_its_users(
     path = f"/v1/namespaces/{NS}/tasks/hello/logs"
     assert await ask(manager, path, X_Kiln_Token=token) == (200, "hello\n")
     assert await ask(manager, path, Authorization=f"Bearer {token}") == (200, "hello\n")
+
+
+async def test_a_manager_of_one_namespace_looks_at_no_other(
+    plane: cluster.ControlPlane, kube: client.Client, tmp_path: Path
+) -> None:
+    await kube.create(resource.NAMESPACES, {"metadata": {"name": "other"}})
+    for space in (NS, "other"):
+        task = {"metadata": {"name": "waits", "namespace": space}, "spec": {"command": ["true"]}}
+        await kube.create(resource.TASKS, task)
+    made = server(plane, tmp_path / "manager", only_in=(NS,))
+    try:
+        await made.start(say=quiet)
+
+        async def told(space: str) -> bool:
+            found = await kube.get(resource.TASKS, "waits", space)
+            return "status" in found
+
+        await waiting.wait_until_async(lambda: told(NS), what="it says what the task waits for")
+        assert not await told("other")
+        token = (plane.data_dir / "token").read_text().strip()
+        status, document = await ask(made, "/v1/namespaces/other/clusters", X_Kiln_Token=token)
+        assert status == 404
+        assert document["message"].endswith("those that you may use: default")
+    finally:
+        await made.stop(say=quiet)
 
 
 async def test_who_asks_must_be_known_and_may_do_only_what_rbac_says(

@@ -38,7 +38,8 @@ _IDENTITY = "identity"
 class Settings:
     """What the operator chose.
 
-    `kube`: the API server. `namespace`: of the Lease. `host` and `port`: where to listen.
+    `kube`: the API server. `namespace`: of the Lease. `only_in`: namespaces to serve, empty: all.
+    `host` and `port`: where to listen.
     `advertise`: HOST:PORT where workers connect; `unix` for workers on this machine. `worker_image`
     and `worker_command`: of worker Pods whose TaskCluster names none. `machine`: for people who
     read the Lease.
@@ -47,6 +48,7 @@ class Settings:
     data_dir: Path
     kube: config.Config
     namespace: str
+    only_in: tuple[str, ...]
     host: str
     port: int
     advertise: str
@@ -213,6 +215,7 @@ class Server:
             ),
             time=self._clock,
             on_failure=self._fail,
+            namespaces=self._settings.only_in,
         )
         known = self._controllers.caches
         callers = dispatcher.Callers(

@@ -5,7 +5,7 @@ exists before anything starts, because the hub needs it to be made.
 """
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from kilnwork.api import meta, pod, resource, task, task_cluster, task_object
@@ -29,7 +29,10 @@ def new_token() -> str:
 
 
 class Controllers:
-    """All controllers of a manager. `verifier` is the channel's TokenVerifier."""
+    """All controllers of a manager. `verifier` is the channel's TokenVerifier.
+
+    `namespaces`: the only ones to look at; empty: all there are.
+    """
 
     def __init__(
         self,
@@ -38,6 +41,7 @@ class Controllers:
         *,
         time: clock.Clock,
         on_failure: Callable[[str, BaseException], None] | None = None,
+        namespaces: Sequence[str] = (),
     ) -> None:
         self.caches = caches.Caches()
         self._recorder = events.Recorder(kube, component="kilnwork-manager", time=time)
@@ -50,7 +54,7 @@ class Controllers:
         )
         self._follow = coroutines.Crew("controllers", on_failure=on_failure)
         self._manager = manager.Manager("controllers", on_failure=on_failure)
-        reflectors = self._reflectors(kube)
+        reflectors = self._all_reflectors(kube, namespaces)
         asked = (resource.TASK_CLUSTERS, resource.SECRETS)
         self.verifier = tokens.SecretVerifier(
             self.caches, synced=[r.synced for r in reflectors if r.resource in asked]
@@ -87,17 +91,31 @@ class Controllers:
             ),
         )
 
-    def _reflectors(self, kube: client.Client) -> list[reflector.Reflector[Any]]:
-        known, ours = self.caches, reflector.Scope(label_selector=_OURS)
+    def _all_reflectors(
+        self, kube: client.Client, namespaces: Sequence[str]
+    ) -> list[reflector.Reflector[Any]]:
+        if not namespaces:
+            known = self.caches.namespaces
+            every = reflector.Reflector(kube, resource.NAMESPACES, meta.Partial, known)
+            return [*self._reflectors(kube, None), every]
+        for name in namespaces:
+            self.caches.namespaces.put(meta.Partial(metadata=meta.ObjectMeta(name=name)))
+        return [one for name in namespaces for one in self._reflectors(kube, name)]
+
+    def _reflectors(
+        self, kube: client.Client, namespace: str | None
+    ) -> list[reflector.Reflector[Any]]:
+        known, here = self.caches, reflector.Scope(namespace=namespace)
+        ours = reflector.Scope(namespace=namespace, label_selector=_OURS)
         clusters = reflector.Reflector(
-            kube, resource.TASK_CLUSTERS, task_cluster.TaskCluster, known.clusters
+            kube, resource.TASK_CLUSTERS, task_cluster.TaskCluster, known.clusters, scope=here
         )
         clusters.subscribe(self._clusters.cluster_changed)
         clusters.subscribe(self._tasks.cluster_changed)
         part = self._clusters.part_changed
         return [
             reflector.Reflector(
-                kube, resource.TASKS, task.Task, known.tasks, self._tasks.task_changed
+                kube, resource.TASKS, task.Task, known.tasks, self._tasks.task_changed, scope=here
             ),
             reflector.Reflector(
                 kube,
@@ -105,6 +123,7 @@ class Controllers:
                 task_object.TaskObject,
                 known.objects,
                 self._tasks.object_changed,
+                scope=here,
             ),
             clusters,
             reflector.Reflector(kube, resource.PODS, pod.Pod, known.pods, part, scope=ours),
@@ -117,6 +136,6 @@ class Controllers:
                 meta.Partial,
                 known.accounts,
                 self._clusters.account_changed,
+                scope=here,
             ),
-            reflector.Reflector(kube, resource.NAMESPACES, meta.Partial, known.namespaces),
         ]

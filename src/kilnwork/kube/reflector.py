@@ -140,7 +140,8 @@ class Reflector(Generic[T]):
                     self._store(obj)
                 version = page.resource_version
         for key in set(self.cache.keys()) - seen:
-            self._drop(key, None)
+            if self._scope.namespace in (None, key[0]):  # others fill the cache too
+                self._drop(key, None)
         return version
 
     async def _watch(self, version: str) -> None:

@@ -157,6 +157,13 @@ def _label(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
     help="A namespace whose Python programs get tokens of ServiceAccount kilnwork-driver.",
 )
 @click.option(
+    "--only-in",
+    multiple=True,
+    metavar="NS",
+    callback=_label,
+    help="Serve only this namespace, with rights in no other; may be given more than once.",
+)
+@click.option(
     "--only",
     "parts",
     type=click.Choice(settings.PARTS),
@@ -238,5 +245,6 @@ def _settings(given: dict[str, Any]) -> settings.Settings:
         log_json=not given["log_text"],
         verbosity=1 + given["verbose"],
         drivers_in=given["drivers_in"],
+        only_in=given["only_in"],
         parts=parts,
     )

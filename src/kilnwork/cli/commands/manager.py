@@ -49,6 +49,12 @@ class Address(click.ParamType):  # type: ignore[type-arg]  # generic only since 
     help="Its own namespace: where the Lease and its Service are.",
 )
 @click.option(
+    "--only-in",
+    multiple=True,
+    metavar="NS",
+    help="Serve only this namespace; may be given more than once.",
+)
+@click.option(
     "--data",
     type=folders.Folder(),
     default=_DATA,
@@ -113,6 +119,7 @@ def _settings(**given: Any) -> manager_wiring.Settings:
         data_dir=_mounted(given["data"].absolute()),
         kube=session.settings_of(target),
         namespace=given["namespace"],
+        only_in=given["only_in"],
         host=host,
         port=port,
         advertise=given["advertise"] or service,

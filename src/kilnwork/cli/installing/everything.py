@@ -23,7 +23,7 @@ def _objects(chosen: settings.Settings) -> Iterator[meta.JsonObject]:
             yield yaml.safe_load(path.read_text("utf-8"))
         yield from policy.objects()
     if "rights" in chosen.parts:
-        yield from rights.manager_account(chosen.namespace)
+        yield from rights.manager_account(chosen.namespace, only_in=chosen.only_in)
         yield from rights.users(chosen.namespace)
         for namespace in chosen.drivers_in:
             yield from rights.drivers(namespace)

@@ -16,6 +16,7 @@ RBAC = "rbac.authorization.k8s.io"
 MANAGER = "kilnwork-manager"
 """Name of the manager's ServiceAccount and of its roles."""
 
+LEADER = "kilnwork-leader"
 DRIVER = manager.DRIVER_ACCOUNT
 PROXY = "kilnwork-proxy"
 _AGGREGATE = "rbac.authorization.k8s.io/aggregate-to-"
@@ -45,7 +46,7 @@ class Right(msgspec.Struct, frozen=True, kw_only=True):
 
 _FOLLOW = ("list", "watch")
 
-EVERYWHERE: tuple[Right, ...] = (
+WHERE_SERVED: tuple[Right, ...] = (
     Right(
         group=_OURS,
         resources=("tasks", "taskobjects", "taskclusters"),
@@ -99,18 +100,19 @@ EVERYWHERE: tuple[Right, ...] = (
         ),
     ),
     Right(
-        resources=("serviceaccounts", "namespaces"),
+        resources=("serviceaccounts",),
         verbs=_FOLLOW,
-        why=(
-            "Says what is missing before a Pod is refused, and makes Pods as soon as it is there; "
-            "tells drivers which namespaces there are."
-        ),
+        why="Says what is missing before a Pod is refused, and makes Pods as soon as it is there.",
     ),
     Right(
         resources=("events",),
         verbs=("create", "patch"),
         why="Tells of failures, retries, kills and long waits in `kubectl describe`.",
     ),
+)
+"""The manager's in each namespace that it serves."""
+
+ASK: tuple[Right, ...] = (
     Right(
         group="authentication.k8s.io",
         resources=("tokenreviews",),
@@ -124,7 +126,16 @@ EVERYWHERE: tuple[Right, ...] = (
         why="Asks whether they may do to Tasks what they ask for.",
     ),
 )
-"""The manager's, in every namespace."""
+"""The manager's questions, which belong to no namespace."""
+
+FIND: tuple[Right, ...] = (
+    Right(
+        resources=("namespaces",),
+        verbs=_FOLLOW,
+        why="Tells drivers which namespaces there are. Not where `--only-in` names them.",
+    ),
+)
+"""The manager's, when it serves all namespaces."""
 
 AT_HOME: tuple[Right, ...] = (
     Right(
@@ -186,15 +197,17 @@ PASS: tuple[Right, ...] = (
 )
 
 
-def manager_account(namespace: str) -> Iterator[meta.JsonObject]:
+def manager_account(namespace: str, *, only_in: Sequence[str] = ()) -> Iterator[meta.JsonObject]:
     """ServiceAccount of the manager, its roles, and their bindings."""
+    whom = (_account(MANAGER, namespace),)
     yield _object("v1", "ServiceAccount", MANAGER, namespace)
-    yield cluster_role(MANAGER, EVERYWHERE)
-    yield _binding("ClusterRoleBinding", MANAGER, "ClusterRole", (_account(MANAGER, namespace),))
-    yield _role(MANAGER, namespace, AT_HOME)
-    yield _binding(
-        "RoleBinding", MANAGER, "Role", (_account(MANAGER, namespace),), namespace=namespace
-    )
+    yield cluster_role(MANAGER, ASK if only_in else (*WHERE_SERVED, *FIND, *ASK))
+    yield _binding("ClusterRoleBinding", MANAGER, "ClusterRole", whom)
+    for served in only_in:
+        yield _role(MANAGER, served, WHERE_SERVED)
+        yield _binding("RoleBinding", MANAGER, "Role", whom, namespace=served)
+    yield _role(LEADER, namespace, AT_HOME)
+    yield _binding("RoleBinding", LEADER, "Role", whom, namespace=namespace)
 
 
 def users(namespace: str) -> Iterator[meta.JsonObject]:
@@ -275,19 +288,24 @@ _MANAGER = f"""\
 
 ServiceAccount `{MANAGER}` in the manager's namespace.
 
-In every namespace (ClusterRole `{MANAGER}`):
+In every namespace, by ClusterRole `{MANAGER}`; with `--only-in` only in those that it names, by a
+Role `{MANAGER}` in each:
+"""
+
+_QUESTIONS = """\
+Of no namespace (ClusterRole `kilnwork-manager`):
 """
 
 _NOTE = """\
 RBAC cannot select by label, so `list` on `secrets` covers more than the manager asks for: its
 requests name the label, and it keeps nothing else. Who may create Pods in a namespace, as the
 manager must, can mount that namespace's Secrets anyway: treat the manager's namespace as you treat
-`kube-system`.
+`kube-system`, or let it serve only some namespaces (`--only-in`).
 
 Worker Pods have no rights at all: no token is mounted, unless their TaskCluster names a
 `serviceAccountName`; then they have exactly that account's.
 
-In its own namespace (Role `kilnwork-manager`):
+In its own namespace (Role `kilnwork-leader`):
 """
 
 _USERS = f"""\
@@ -303,7 +321,8 @@ shown as it is.
 
 def page() -> str:
     """The text of docs/reference/rights.md."""
-    lines = [_INTRODUCTION, _MANAGER, *_table(EVERYWHERE), "", _NOTE, *_table(AT_HOME), "", _USERS]
+    lines = [_INTRODUCTION, _MANAGER, *_table(WHERE_SERVED), "", _QUESTIONS]
+    lines += [*_table((*FIND, *ASK)), "", _NOTE, *_table(AT_HOME), "", _USERS]
     roles = (
         ("`kilnwork-view`, part of `view`", VIEW),
         ("`kilnwork-edit`, part of `edit` and `admin`", EDIT),

@@ -45,7 +45,8 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """See the options of `kiln install`. `drivers_in`: namespaces that get a `kilnwork-driver`."""
+    """See the options of `kiln install`. `drivers_in`: namespaces that get a `kilnwork-driver`;
+    `only_in`: those that are served, empty: all."""
 
     namespace: str = manager.NAMESPACE
     image: str = IMAGE
@@ -61,4 +62,5 @@ class Settings:
     log_json: bool = True
     verbosity: int = 1
     drivers_in: tuple[str, ...] = ()
+    only_in: tuple[str, ...] = ()
     parts: tuple[Part, ...] = PARTS

@@ -101,6 +101,24 @@ def test_the_journal_is_where_one_says(
     assert ("volumeClaimTemplates" in spec) == (volume is None)
 
 
+def test_a_manager_of_some_namespaces_has_rights_in_no_other() -> None:
+    found = objects("--only-in", "a", "--only-in", "b")
+    role = found["ClusterRole/kilnwork-manager"]
+    assert {one for rule in role["rules"] for one in rule["resources"]} == {
+        "tokenreviews",
+        "subjectaccessreviews",
+    }
+    printed_roles = [
+        one["metadata"]["namespace"]
+        for one in yaml.safe_load_all(printed("--only-in", "a", "--only-in", "b"))
+        if (one["kind"], one["metadata"]["name"]) == ("Role", "kilnwork-manager")
+    ]
+    assert printed_roles == ["a", "b"]
+    assert {"--only-in=a", "--only-in=b"} <= set(
+        container("--only-in", "a", "--only-in", "b")["args"]
+    )
+
+
 def test_workers_use_the_managers_image_unless_told_otherwise() -> None:
     assert "--worker-image=a:1" in container("--image", "a:1")["args"]
     assert "--worker-image=b:1" in container("--image", "a:1", "--worker-image", "b:1")["args"]
@@ -134,7 +152,8 @@ def test_what_cannot_be_is_refused(options: tuple[str, ...], text: str) -> None:
 
 
 def test_every_right_has_its_reason_and_no_wildcard() -> None:
-    for right in (*rights.EVERYWHERE, *rights.AT_HOME, *rights.VIEW, *rights.EDIT, *rights.DRIVE):
+    manager = (*rights.WHERE_SERVED, *rights.FIND, *rights.ASK, *rights.AT_HOME)
+    for right in (*manager, *rights.VIEW, *rights.EDIT, *rights.DRIVE, *rights.PASS):
         assert right.why.endswith(".") or right.why.endswith("`.")
         assert "*" not in (*right.resources, *right.verbs, right.group)
 
