@@ -484,7 +484,9 @@ def test_namespaces_and_owners_hold_for_users_kinds(
     maps = f"/api/v1/namespaces/{namespace}/configmaps"
     admin.post(maps, {"metadata": {"name": "c", "ownerReferences": [owner]}}).ok()
     admin.delete(f"/api/v1/namespaces/{namespace}").ok()
-    waiting.wait_until(lambda: admin.get(f"{widgets}/a").status == 404, what="a is gone")
+    waiting.wait_until(
+        lambda: admin.get(f"{widgets}/a").status == 404, what="a is gone", timeout_s=45
+    )
 
 
 # --- status and scale ---------------------------------------------------------------------------
