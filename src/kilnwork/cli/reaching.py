@@ -48,10 +48,10 @@ async def readiness(http: transport.Transport) -> str:
     except kube_errors.ApiError as error:
         if isinstance(error, kube_errors.Unavailable) and not error.status:
             raise
+        if isinstance(error, kube_errors.NotFound):
+            return "it is not installed; `kiln install | kubectl apply -f -` does that"
         checks = [line for line in str(error).splitlines() if line.startswith("[-]")]
-        if checks:
-            return "; ".join(line.removeprefix("[-]") for line in checks)
-        return str(_in_words(error, home()))
+        return "; ".join(line.removeprefix("[-]") for line in checks) or str(error)
     return ""
 
 
