@@ -8,6 +8,7 @@ Not for contents of namespaces (`apiserver.namespaces`), and not for processes (
 
 import asyncio
 import logging
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 
 from kilnwork.api import meta, resource
@@ -22,6 +23,8 @@ EVENT_TTL_S = 3600
 """How long a kube event is kept after it was last seen, as `--event-ttl` of the real server."""
 
 _SWEEP_EVERY_S = 60.0
+_REMEMBERED = 500
+"""Owners that have gone with their kind: nobody else could tell then that they are not there."""
 
 
 class Collector:
@@ -36,6 +39,7 @@ class Collector:
         self._owned: dict[str, set[objects.Key]] = {}
         self._references: dict[objects.Key, tuple[meta.OwnerReference, ...]] = {}
         self._waiting_owners: set[str] = set()
+        self._gone: OrderedDict[str, None] = OrderedDict()
         self._work: work.Work[objects.Key] = work.Work("garbage collector", self._look)
         self._crew = coroutines.Crew("kube event sweeper")
         self._unfollow: Callable[[], None] = lambda: None
@@ -87,6 +91,10 @@ class Collector:
     def _forget(self, key: objects.Key, found: meta.ObjectMeta) -> None:
         self._uids.pop(found.uid, None)
         self._waiting_owners.discard(found.uid)
+        if found.uid in self._owned:
+            self._gone[found.uid] = None
+            if len(self._gone) > _REMEMBERED:
+                self._gone.popitem(last=False)
         for dependent in self._owned.get(found.uid, ()):
             self._work.add(dependent)
         references = self._references.get(key, ())
@@ -172,6 +180,8 @@ class Collector:
         return reference.uid in self._waiting_owners or not self._exists(namespace, reference)
 
     def _exists(self, namespace: str, reference: meta.OwnerReference) -> bool:
+        if reference.uid in self._gone:
+            return False
         kind = self._kinds.kind(reference.api_version, reference.kind)
         if kind is None:
             return True  # nobody here can tell
