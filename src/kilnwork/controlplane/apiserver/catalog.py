@@ -43,10 +43,6 @@ class Catalog:
         """One entry for each kind, also where several versions are served."""
         return tuple(self._stored.values())
 
-    def has_group(self, group: str) -> bool:
-        """True when some version of the group is served."""
-        return any(served.resource.group == group for served in self.served)
-
     def define(self, name: str, versions: Iterable[builtin.Served]) -> None:
         """Serve what the definition called `name` says, instead of what it said before.
 

@@ -251,8 +251,6 @@ _SHAPES: dict[str, type[Shape]] = {
     **{kind.kind: AnyJson for kind in resource.OURS},
 }
 
-METADATA_FIELDS = frozenset(Metadata.__struct_encode_fields__)
-
 
 def of(kind: resource.Resource) -> type[Shape]:
     """The shape of a kind."""
