@@ -273,6 +273,22 @@ def test_metadata_only(admin: kube_servers.Http, path: str) -> None:
     assert all("data" not in item and "spec" not in item for item in many["items"])
 
 
+def test_metadata_of_one_is_no_list_of_metadata(admin: kube_servers.Http, namespace: str) -> None:
+    """Nor the other way round: 406 that says what it is."""
+    path = CONFIG_MAPS.format(namespace)
+    for target, form, name, why in (
+        (f"{path}/kube-root-ca.crt", kube_servers.PARTIAL_LIST, "List", "not a list"),
+        (path, kube_servers.PARTIAL, "", "a list"),
+    ):
+        answer = admin.get(target, headers={"Accept": form})
+        assert (answer.status, answer.reason) == (406, "NotAcceptable")
+        type_ = "*core.ConfigMap" if name else "*core.ConfigMapList"
+        assert answer.message == (
+            f"you requested PartialObjectMetadata{name}, but the requested object is {why} "
+            f"({type_})"
+        )
+
+
 def test_deleting_a_collection_answers_with_what_it_deleted(
     admin: kube_servers.Http, path: str
 ) -> None:

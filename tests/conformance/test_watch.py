@@ -306,6 +306,11 @@ def test_metadata_is_watched(things: Things) -> None:
         "PartialObjectMetadata",
         "meta.k8s.io/v1",
     )
+    query = {**INITIAL, "fieldSelector": OURS}
+    with things.http.watch(things.path, headers=headers, **query) as watch:
+        mark = watch.until(lambda change: change.type == "BOOKMARK")
+    assert mark.object["kind"] == "PartialObjectMetadata"
+    assert mark.object["apiVersion"] == "meta.k8s.io/v1"
 
 
 def test_across_namespaces(things: Things) -> None:

@@ -103,6 +103,8 @@ def _quotable(text: str) -> str:
 def one(served: builtin.Served, body: bytes, request: requests.Request, *, now: float) -> bytes:
     """One object in the form that the client accepts."""
     form = forms.accepted(request.accept, custom=served.custom)
+    if form == "partial-list":
+        raise _no_such_form("PartialObjectMetadataList", f"not a list ({_go_type(served)})")
     if form == "table":
         include = request.query.text("includeObject", "Metadata")
         found = msgspec.json.decode(body)
@@ -128,6 +130,20 @@ def many(
             list_metadata=page.metadata(),
         )
         return msgspec.json.encode(shown)
-    if form in ("partial", "partial-list"):
+    if form == "partial":
+        raise _no_such_form("PartialObjectMetadata", f"a list ({_go_type(served, 'List')})")
+    if form == "partial-list":
         return msgspec.json.encode(lists.partial_list(page))
     return lists.encode(served, page)
+
+
+def _no_such_form(asked: str, found: str) -> statuses.StatusError:
+    return statuses.not_acceptable(f"you requested {asked}, but the requested object is {found}")
+
+
+def _go_type(served: builtin.Served, suffix: str = "") -> str:
+    """What the real server calls it in that refusal."""
+    if served.custom:
+        return f"*unstructured.Unstructured{suffix}"
+    package = served.resource.group.partition(".")[0] or "core"
+    return f"*{package}.{served.resource.kind}{suffix}"

@@ -187,7 +187,11 @@ class Resources:
     async def _watch(self) -> None:
         form = forms.streamed(self._request.accept, custom=self._served.custom)
         wants = watching.asked(
-            self._request, self._served, form=self._form(form), entropy=self._parts.entropy
+            self._request,
+            self._served,
+            form=self._form(form),
+            entropy=self._parts.entropy,
+            metadata_only=form.startswith("partial"),
         )
         watch = self._parts.hub.open(wants)
         await answers.start(self._send, 200)

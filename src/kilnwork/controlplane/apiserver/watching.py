@@ -17,7 +17,7 @@ import msgspec
 
 from kilnwork.api import meta, resource
 from kilnwork.controlplane import errors, objects, store
-from kilnwork.controlplane.apiserver import builtin, lists, options, requests, statuses
+from kilnwork.controlplane.apiserver import builtin, forms, lists, options, requests, statuses
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import coroutines, ids
 
@@ -40,7 +40,10 @@ Form = Callable[[bytes], bytes]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What a watch request wants. `start` None: everything there is first, then changes."""
+    """What a watch request wants. `start` None: everything there is first, then changes.
+
+    `metadata_only`: bookmarks too come as PartialObjectMetadata, which clients check.
+    """
 
     served: builtin.Served
     chosen: lists.Selection
@@ -49,6 +52,7 @@ class Asked:
     bookmarks: bool
     initial_events: bool
     form: Form | None = None
+    metadata_only: bool = False
 
 
 def asked(
@@ -57,6 +61,7 @@ def asked(
     *,
     form: Form | None,
     entropy: ids.Entropy,
+    metadata_only: bool = False,
 ) -> Asked:
     """Read a watch request; 400 or 422 for what makes no sense."""
     found = options.ListOptions.parse(request.query, watch=True)
@@ -70,6 +75,7 @@ def asked(
         bookmarks=found.bookmarks,
         initial_events=bool(found.initial_events),
         form=form,
+        metadata_only=metadata_only,
     )
 
 
@@ -273,6 +279,8 @@ class Hub:
         if initial:
             metadata["annotations"] = {_INITIAL_EVENTS_END: "true", _BLUEPRINT: _blueprint(kind)}
         marker = {"kind": kind.kind, "apiVersion": kind.api_version, "metadata": metadata}
+        if watch.wants.metadata_only:
+            marker = forms.partial(marker)
         return _line("BOOKMARK", msgspec.json.encode(marker))
 
     def _tell(self, changes: Sequence[objects.Change]) -> None:
