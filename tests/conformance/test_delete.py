@@ -278,7 +278,7 @@ def test_an_eviction_deletes(admin: kube_servers.Http, pods: str) -> None:
 
 def test_a_binding_puts_a_pod_on_a_node(admin: kube_servers.Http, pods: str) -> None:
     """Once."""
-    admin.post(pods, pod("p", nodeSelector={"no": "where"})).ok()
+    admin.post(pods, pod("p", schedulerName="nobody")).ok()
 
     def bind(name: str) -> kube_servers.Answer:
         body = {"metadata": {"name": name}, "target": {"name": "n1"}}
