@@ -238,7 +238,7 @@ async def test_answers_are_remembered_for_seconds(kube: client.Client) -> None:
     token = await account(kube, "reader", "view")
     user = await people.user(token)
     assert user is not None
-    assert user.username == "system:serviceaccount:default:reader"
+    assert user.name == "system:serviceaccount:default:reader"
     may = ports.Question(verb="list", namespace=NS)
     assert await people.refusal(user, may) is None
     await kube.delete(resource.ROLE_BINDINGS, "reader-view", NS)
@@ -257,7 +257,7 @@ async def test_a_token_for_the_manager_is_good_for_nothing_else(
     token = str(made["status"]["token"])
     user = await reviews.Reviews(kube, time=clock.SystemClock()).user(token)
     assert user is not None
-    assert user.username == "system:serviceaccount:default:driver"
+    assert user.name == "system:serviceaccount:default:driver"
     async with served.http(plane, token=token) as elsewhere:
         assert (await elsewhere.get(f"/api/v1/namespaces/{NS}")).status == 401
 

@@ -12,7 +12,8 @@ from typing import Protocol
 
 from kilnwork.api import manager
 from kilnwork.kube import errors as kube_errors
-from kilnwork.server import asgi, errors, reviews
+from kilnwork.kube import reviews as kube_reviews
+from kilnwork.server import asgi, errors
 
 _TOKEN_HEADER = manager.TOKEN_HEADER.lower().encode()
 _BEARER = b"bearer "
@@ -21,7 +22,7 @@ _BEARER = b"bearer "
 class Authenticator(Protocol):
     """Who has a token."""
 
-    async def user(self, token: str) -> reviews.User | None:
+    async def user(self, token: str) -> kube_reviews.User | None:
         """The user, None when the token is not known. Raises KubeError."""
         ...
 
@@ -62,7 +63,7 @@ class Guard:
                 return mount
         return None
 
-    async def _user(self, scope: asgi.Scope) -> reviews.User | None:
+    async def _user(self, scope: asgi.Scope) -> kube_reviews.User | None:
         token = shown_token(scope)
         return await self._people.user(token) if token else None
 

@@ -5,10 +5,9 @@ from typing import Any
 import pytest
 
 from kilnwork.controlplane.node import access
-from kilnwork.kit import clock
-from kilnwork.kube import errors
+from kilnwork.kube import errors, reviews
 
-ANNA = access.User("anna", ("system:authenticated",))
+ANNA = reviews.User("anna", ("system:authenticated",))
 
 
 class Known:
@@ -18,11 +17,11 @@ class Known:
         self._rights = rights
         self.away = False
 
-    async def user(self, token: str) -> access.User | None:
+    async def user(self, token: str) -> reviews.User | None:
         self._check()
         return ANNA if token == "good" else None
 
-    async def allows(self, user: access.User, verb: str, subresource: str) -> bool:
+    async def allows(self, user: reviews.User, verb: str, subresource: str) -> bool:
         self._check()
         return user == ANNA and (verb, subresource) in self._rights
 
@@ -111,17 +110,3 @@ async def test_without_an_api_server_nobody_else_gets_in() -> None:
 def test_users_of_certificates() -> None:
     user = access.certified(certificate("system:node:n1", "system:nodes"))
     assert user == ("system:node:n1", ("system:nodes", "system:authenticated"), "", ())
-
-
-async def test_answers_are_remembered_for_their_time() -> None:
-    now = clock.ManualClock()
-    known: access._Known[int] = access._Known(now)
-    asked = []
-
-    async def ask() -> tuple[int, float]:
-        asked.append(1)
-        return len(asked), 10.0
-
-    assert [await known.get("k", ask) for _ in range(3)] == [1, 1, 1]
-    now.advance(11)
-    assert await known.get("k", ask) == 2

@@ -12,15 +12,16 @@ import pytest_asyncio
 from kilnwork.controlplane.apiserver import pki
 from kilnwork.controlplane.node import access, cri_log, kubelet
 from kilnwork.kit import clock
+from kilnwork.kube import reviews
 
 
 class Nobody:
     """A reviewer that knows no token and no right."""
 
-    async def user(self, token: str) -> access.User | None:
+    async def user(self, token: str) -> reviews.User | None:
         return None
 
-    async def allows(self, user: access.User, verb: str, subresource: str) -> bool:
+    async def allows(self, user: reviews.User, verb: str, subresource: str) -> bool:
         return False
 
 
