@@ -128,7 +128,7 @@ def check_depth(raw: bytes) -> None:
     if raw.count(b"{") + raw.count(b"[") <= MAX_DEPTH:
         return
     try:
-        _check_depth(msgspec.json.decode(raw))
+        check_nesting(msgspec.json.decode(raw))
     except RecursionError as error:
         raise statuses.bad_request(_TOO_DEEP) from error
     except msgspec.MsgspecError:
@@ -138,11 +138,12 @@ def check_depth(raw: bytes) -> None:
 def _from_json(raw: bytes) -> Any:
     decoded = msgspec.json.decode(raw)
     if raw.count(b"{") + raw.count(b"[") > MAX_DEPTH:
-        _check_depth(decoded)
+        check_nesting(decoded)
     return decoded
 
 
-def _check_depth(decoded: Any) -> None:
+def check_nesting(decoded: Any) -> None:
+    """400 for what is nested too deep."""
     level = [decoded]
     for _ in range(MAX_DEPTH):
         below = (v.values() if isinstance(v, dict) else v for v in level)
@@ -150,6 +151,12 @@ def _check_depth(decoded: Any) -> None:
         if not level:
             return
     raise statuses.bad_request(_TOO_DEEP)
+
+
+def _from_protobuf(raw: bytes) -> Any:
+    decoded = protobuf.decode(raw)
+    check_nesting(decoded)
+    return decoded
 
 
 def _from_yaml(raw: bytes) -> Any:
@@ -185,5 +192,5 @@ _DECODERS: Mapping[str, Callable[[bytes], Any]] = {
     "application/json": _from_json,
     "application/yaml": _from_yaml,
     "text/yaml": _from_yaml,
-    protobuf.MEDIA_TYPE: protobuf.decode,
+    protobuf.MEDIA_TYPE: _from_protobuf,
 }

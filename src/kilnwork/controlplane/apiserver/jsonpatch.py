@@ -9,9 +9,16 @@ import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
+
 Operation = dict[str, Any]
 
 MAX_OPERATIONS = 10_000
+MAX_COPIED_BYTES = 3 << 20
+"""By all `copy` of a patch together, else twenty of them make a gigabyte (the real server's
+AccumulatedCopySizeLimit, k8s.io/apiserver pkg/server/config.go)."""
+
+_MAX_DIGITS = 9
 FIELDS = frozenset({"op", "path", "from", "value"})
 
 
@@ -22,10 +29,15 @@ class DoesNotApply(ValueError):
 def apply(document: dict[str, Any], operations: Sequence[Operation]) -> dict[str, Any]:
     """A new document with all operations done in order; raises DoesNotApply."""
     changed = copy.deepcopy(document)
-    for operation in operations:
+    copied = 0
+    for operation in copy.deepcopy(operations):  # later ones change what earlier ones have put in
         kind = operation.get("op")
         if not isinstance(kind, str) or kind not in _OPERATIONS:
             raise DoesNotApply(f"unexpected kind: {kind}")
+        if kind == "copy":
+            copied += len(msgspec.json.encode(_value(changed, _path(operation, "from"))))
+            if copied > MAX_COPIED_BYTES:
+                raise DoesNotApply(f"copies more than {MAX_COPIED_BYTES} bytes")
         _OPERATIONS[kind](changed, operation)
     return changed
 
@@ -130,7 +142,8 @@ def _take(document: Any, path: str) -> Any:
 
 def _position(key: str, length: int) -> int:
     """A place in a list; negative ones count from its end."""
-    if not key.removeprefix("-").isdecimal() or not key.isascii():
+    digits = key.removeprefix("-")
+    if not digits.isdecimal() or not key.isascii() or len(digits) > _MAX_DIGITS:
         raise DoesNotApply(f"no position in a list: {key}")
     found = int(key)
     if not -length <= found < length:

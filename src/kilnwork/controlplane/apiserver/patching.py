@@ -81,9 +81,11 @@ def _json_patch(raw: bytes) -> Patch:
 
     def change(obj: meta.JsonObject) -> meta.JsonObject:
         try:
-            return jsonpatch.apply(obj, operations)
-        except jsonpatch.DoesNotApply as error:
+            changed = jsonpatch.apply(obj, operations)
+        except (jsonpatch.DoesNotApply, RecursionError) as error:
             raise statuses.rejected() from error
+        bodies.check_nesting(changed)
+        return changed
 
     return Patch(change, tuple(_operation_oddities(raw, operations)))
 

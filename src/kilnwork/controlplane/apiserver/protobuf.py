@@ -74,7 +74,7 @@ def decode(body: bytes) -> meta.JsonObject:
         raise ProtobufError("the body does not begin like Kubernetes protobuf")
     try:
         return _decode(body[len(_MAGIC) :])
-    except (IndexError, UnicodeDecodeError, OverflowError, ValueError, struct.error) as error:
+    except (IndexError, OSError, OverflowError, ValueError, struct.error) as error:  # OSError: year
         raise ProtobufError(f"the body is no protobuf: {error}") from error
 
 

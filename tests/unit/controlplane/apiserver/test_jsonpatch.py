@@ -66,3 +66,23 @@ def test_a_copy_is_independent() -> None:
         [{"op": "copy", "from": "/a", "path": "/b"}, {"op": "add", "path": "/b/x", "value": 2}],
     )
     assert made == {"a": {"x": 1}, "b": {"x": 2}}
+
+
+def test_copies_cannot_grow_without_bounds() -> None:
+    """Each pair doubles what is there: 60 of them would fill any memory."""
+    double = [{"op": "copy", "from": "/a", "path": f"/a/{key}"} for key in ("x", "y")]
+    with pytest.raises(jsonpatch.DoesNotApply, match="copies more than"):
+        jsonpatch.apply({"a": {"text": "t" * 100}}, double * 60)
+
+
+def test_a_patch_may_be_applied_again() -> None:
+    operations = [
+        {"op": "add", "path": "/l", "value": []},
+        {"op": "add", "path": "/l/-", "value": 1},
+    ]
+    assert jsonpatch.apply({}, operations) == jsonpatch.apply({}, operations) == {"l": [1]}
+
+
+def test_a_position_of_many_digits_does_not_apply() -> None:
+    with pytest.raises(jsonpatch.DoesNotApply):
+        jsonpatch.apply({"l": []}, [{"op": "add", "path": f"/l/{'1' * 5000}", "value": 1}])

@@ -46,3 +46,14 @@ def test_sameness_is_that_of_json() -> None:
     assert patching.same({"a": 1, "b": 2}, {"b": 2, "a": 1})
     assert not patching.same({"a": 1}, {"a": True})
     assert not patching.same({"a": 1}, {"a": 1.5})
+
+
+@pytest.mark.parametrize("times", [300, 2000])
+def test_copies_into_themselves_cannot_nest_without_end(times: int) -> None:
+    operations = [{"op": "copy", "from": "/a", "path": "/a/b"}] * times
+    patch = patching.decode(
+        json.dumps(operations).encode(), patching.JSON_PATCH, builtin.of(resource.CONFIG_MAPS)
+    )
+    with pytest.raises(statuses.StatusError) as caught:
+        patch.change({"a": {}})
+    assert caught.value.code in (400, 422)

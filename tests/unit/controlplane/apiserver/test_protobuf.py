@@ -86,3 +86,10 @@ def test_other_kinds_are_to_be_sent_as_json() -> None:
 def test_rubbish_is_refused(raw: bytes) -> None:
     with pytest.raises(protobuf.ProtobufError):
         protobuf.decode(raw)
+
+
+@pytest.mark.parametrize("seconds", [10**12, (1 << 62)])
+def test_a_time_that_no_calendar_has_is_refused(seconds: int) -> None:
+    stamped = field(1, b"x") + field(8, field(1, seconds))
+    with pytest.raises(protobuf.ProtobufError):
+        protobuf.decode(body(b"v1", b"ServiceAccount", field(1, stamped)))
