@@ -15,9 +15,7 @@ import click
 from kilnwork import version
 from kilnwork.api import manager
 from kilnwork.cli import folders, foreground, manager_wiring, options, session
-from kilnwork.kit import logs
 
-_LEVELS = ("warning", "info", "debug")
 _MOUNTS = "CONTAINER_SANDBOX_MOUNT_POINT"
 _DATA = Path("/var/lib/kilnwork")
 
@@ -87,8 +85,7 @@ class Address(click.ParamType):  # type: ignore[type-arg]  # generic only since 
     show_default=True,
     help="The Python of that image that has kilnwork.",
 )
-@click.option("-v", "--verbose", count=True, help="Log more; twice for debugging.")
-@click.option("--log-json", is_flag=True, help="Log one JSON object a line.")
+@options.logged
 def command(**given: Any) -> int:
     """Run the manager of a Kubernetes cluster: dispatcher, controllers and REST API.
 
@@ -96,14 +93,12 @@ def command(**given: Any) -> int:
     kubeconfig:
 
     \b
-    kiln install --rights-only | kubectl apply -f -
+    kiln install --only crds --only rights | kubectl apply -f -
     kiln manager --kubeconfig ~/.kube/config --data ./kilnwork --advertise 10.0.0.5:7443
 
     One manager leads at a time, by Lease kilnwork-manager; others wait. It is not ready (/readyz)
     until it leads. SIGTERM or Ctrl-C ends it: workers keep their tasks and wait for the next one.
     """
-    level = _LEVELS[min(given["verbose"], len(_LEVELS) - 1)]
-    logs.setup(level=level, as_json=given["log_json"])
     settings = _settings(**given)
     return foreground.serve(
         lambda fail: manager_wiring.Server(settings, on_failure=fail),

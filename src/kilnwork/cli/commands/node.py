@@ -17,10 +17,9 @@ import uvloop
 from kilnwork.api import names
 from kilnwork.cli import exits, folders, foreground, options, progress
 from kilnwork.controlplane.node import registration, removal, virtual
-from kilnwork.kit import clock, logs, paths
+from kilnwork.kit import clock, paths
 from kilnwork.kube import config
 
-_LEVELS = ("warning", "info", "debug")
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
@@ -94,8 +93,7 @@ class Taint(click.ParamType):  # type: ignore[type-arg]  # generic only since cl
 @click.option(
     "--remove", is_flag=True, help="End the node's Pods and delete it, wherever it runs; then end."
 )
-@click.option("-v", "--verbose", count=True, help="Log more; twice for debugging.")
-@click.option("--log-json", is_flag=True, help="Log one JSON object a line.")
+@options.logged
 @options.target
 def command(  # noqa: PLR0913 - one for each option
     *,
@@ -111,15 +109,12 @@ def command(  # noqa: PLR0913 - one for each option
     request_certificate: bool,
     keep_pods: bool,
     remove: bool,
-    verbose: int,
-    log_json: bool,
 ) -> int:
     """Attach this machine to a cluster as a node that runs Pods as processes, in the foreground.
 
     Images are labels on such a node: programs come from this machine, so only Pods that tolerate
     its taint are scheduled here. Ctrl-C ends the node's Pods and leaves the Node object NotReady.
     """
-    logs.setup(level=_LEVELS[min(verbose, len(_LEVELS) - 1)], as_json=log_json)
     target = options.current()
     kube = config.load(
         Path(target.kubeconfig) if target.kubeconfig else None, context=target.context

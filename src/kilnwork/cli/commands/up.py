@@ -12,10 +12,8 @@ from pathlib import Path
 import click
 
 from kilnwork import version
-from kilnwork.cli import folders, foreground, wiring
-from kilnwork.kit import logs, paths
-
-_LEVELS = ("warning", "info", "debug")
+from kilnwork.cli import folders, foreground, options, wiring
+from kilnwork.kit import paths
 
 
 @click.command()
@@ -41,22 +39,13 @@ _LEVELS = ("warning", "info", "debug")
     type=click.IntRange(1, 1000),
     help="Tasks at once on TaskCluster `default`; default one per core.",
 )
-@click.option("-v", "--verbose", count=True, help="Log more; twice for debugging.")
-@click.option("--log-json", is_flag=True, help="Log one JSON object a line.")
-def command(
-    port: int,
-    data: Path | None,
-    workdir: Path | None,
-    slots: int | None,
-    verbose: int,
-    log_json: bool,  # noqa: FBT001
-) -> int:
+@options.logged
+def command(*, port: int, data: Path | None, workdir: Path | None, slots: int | None) -> int:
     """Start API server, node, dispatcher and controllers on this machine, in the foreground.
 
     Listens on 127.0.0.1 only. Ctrl-C or `kiln down` ends it and everything it started; a second
     Ctrl-C does not wait. Objects, results and logs stay in the data directory.
     """
-    logs.setup(level=_LEVELS[min(verbose, len(_LEVELS) - 1)], as_json=log_json)
     settings = wiring.Settings(
         data_dir=(data or paths.data_dir()).absolute(),
         port=port,
