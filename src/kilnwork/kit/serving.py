@@ -17,7 +17,7 @@ import ssl
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httptools
 import uvicorn
@@ -38,6 +38,13 @@ KEEP_ALIVE_S = 300
 """Longer than clients keep idle connections, so that no request meets a closed one."""
 
 BACKLOG = 2048
+HEAD_BYTES = 1 << 20
+"""A request line with its headers; httptools itself would keep any number (Go: MaxHeaderBytes)."""
+
+HEAD_S = 32.0
+"""How long they may take, so that nobody holds connections for nothing (k8s.io/apiserver
+pkg/server/secure_serving.go: ReadHeaderTimeout)."""
+
 _EARLY_BYTES = 64 << 10
 """What a client may send of the next protocol before the app has answered; then it waits."""
 
@@ -189,6 +196,12 @@ class _State(ServerState):
         self.taken.append(transport)
 
 
+_TOO_LARGE = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
+    b"content-length: 0\r\nconnection: close\r\n\r\n"
+)
+
+
 class _Protocol(httptools_impl.HttpToolsProtocol):
     """uvicorn's HTTP protocol that knows the TLS client, and gives connections away."""
 
@@ -200,8 +213,21 @@ class _Protocol(httptools_impl.HttpToolsProtocol):
         self.app_state = {"peer_certificate": tls.getpeercert() if tls is not None else None}
         self._asking: httptools_impl.RequestResponseCycle | None = None
         self._early = bytearray()
+        self._useless_bytes = 0
+        self._patience: asyncio.TimerHandle | None = None
+        self._watch_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._in_time()
+        super().connection_lost(exc)
+
+    def on_body(self, body: bytes) -> None:
+        self._useless_bytes = 0
+        super().on_body(body)
 
     def on_headers_complete(self) -> None:
+        self._useless_bytes = 0
+        self._in_time()
         super().on_headers_complete()
         if self.parser.should_upgrade() and self._may_upgrade():
             cycle = self.cycle
@@ -221,14 +247,32 @@ class _Protocol(httptools_impl.HttpToolsProtocol):
             self._keep(data)
             return
         self._unset_keepalive_if_required()
+        self._useless_bytes += len(data)
         try:
             self.parser.feed_data(data)
+            self._watch_head()
         except httptools.HttpParserUpgrade as upgrade:
             if not self.cycle.response_complete:
                 self._asking = self.cycle
                 self._keep(data[upgrade.args[0] :])
         except httptools.HttpParserError:
             self.send_400_response("Invalid HTTP request received.")
+
+    def _watch_head(self) -> None:
+        """What is neither a body nor a whole head by now has bounds: also trailers of chunks."""
+        cycle = cast("httptools_impl.RequestResponseCycle | None", self.cycle)
+        idle = cycle is None or cycle.response_complete
+        if self._useless_bytes > HEAD_BYTES:
+            if idle:
+                self.transport.write(_TOO_LARGE)
+            self.transport.close()
+        elif idle and self.timeout_keep_alive_task is None and self._patience is None:
+            self._patience = self.loop.call_later(HEAD_S, self.transport.abort)
+
+    def _in_time(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
 
     def _keep(self, data: bytes) -> None:
         """What follows a request to switch protocols waits for the answer."""

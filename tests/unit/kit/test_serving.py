@@ -1,6 +1,7 @@
 """One listener for ASGI apps: who the client is, and connections given away to the app."""
 
 import asyncio
+import contextlib
 import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -222,6 +223,81 @@ def test_nonsense_is_refused(run: Run) -> None:
             reader, writer = await world.connect()
             writer.write(b"\x16\x03\x01 hello\r\n\r\n")
             assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
+            writer.close()
+
+    run(story())
+
+
+@pytest.mark.parametrize("line", [b"X: " + b"a" * 1000 + b"\r\n", b"a" * 1000])
+def test_heads_have_a_size(run: Run, place: Path | None, line: bytes) -> None:
+    """Nobody has said who they are by then."""
+
+    async def story() -> None:
+        async with World(place) as world:
+            reader, writer = await world.connect()
+            writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nY: ")
+            with contextlib.suppress(ConnectionError):
+                for _ in range(20 * serving.HEAD_BYTES // len(line)):
+                    writer.write(line)
+                    await writer.drain()
+                pytest.fail("twenty times as much was read")
+            with contextlib.suppress(ConnectionError):
+                assert (await reader.read()).startswith(b"HTTP/1.1 431 ")
+            writer.close()
+
+    run(story())
+
+
+def test_trailers_of_chunks_have_a_size(run: Run) -> None:
+    async def story() -> None:
+        async with World() as world:
+            reader, writer = await world.connect()
+            writer.write(b"PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n")
+            with contextlib.suppress(ConnectionError):
+                for _ in range(20 * serving.HEAD_BYTES // 1000):
+                    writer.write(b"X: " + b"a" * 1000 + b"\r\n")
+                    await writer.drain()
+                pytest.fail("twenty times as much was read")
+            assert await ended(reader)
+            writer.close()
+
+    run(story())
+
+
+def test_large_bodies_and_many_requests_are_no_heads(run: Run) -> None:
+    async def story() -> None:
+        async with World() as world:
+            reader, writer = await world.connect()
+            size = 3 * serving.HEAD_BYTES
+            writer.write(b"PUT /a HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % size)
+            writer.write(b"b" * size)
+            assert await body_of(reader) == b"/a nobody not asked"
+            for _ in range(5):
+                writer.write(b"GET /b HTTP/1.1\r\nHost: x\r\nX: %b\r\n\r\n" % (b"y" * 500_000))
+                assert await body_of(reader) == b"/b nobody not asked"
+            writer.close()
+
+    run(story())
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost:", b"\r\n"])
+def test_heads_have_a_time(run: Run, sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second one on a connection that is kept, too."""
+    monkeypatch.setattr(serving, "HEAD_S", 0.2)
+
+    async def story() -> None:
+        async with World() as world:
+            reader, writer = await world.connect()
+            writer.write(sent)
+            assert await ended(reader)
+            writer.close()
+            if not sent:
+                return
+            reader, writer = await world.connect()
+            writer.write(b"GET /b HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert await body_of(reader) == b"/b nobody not asked"
+            writer.write(sent)
+            assert await ended(reader)
             writer.close()
 
     run(story())
