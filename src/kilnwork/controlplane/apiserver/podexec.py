@@ -24,6 +24,7 @@ HEAD_S = 30.0
 """How long a node may take to answer the request."""
 
 _MAX_HEAD = 64 * 1024
+_NO_ANSWER = (OSError, TimeoutError, EOFError, ValueError, asyncio.LimitOverrunError)
 _SWITCHING = 101
 _BYTES = "surrogateescape"
 """Words of a command need not be UTF-8."""
@@ -84,16 +85,17 @@ class PodStreams:
             node = await asyncio.wait_for(self._open(wanted), CONNECT_S)
         except (OSError, TimeoutError) as error:
             raise statuses.internal(f"error dialing backend: {_reason(error)}") from error
-        try:
-            head = await asyncio.wait_for(_ask(node, wanted, request.scope), HEAD_S)
-            if _status(head) != _SWITCHING:
-                await _quote(head, node, send)
-                node.close()
-                return
-        except (OSError, TimeoutError, EOFError, ValueError, asyncio.LimitOverrunError) as error:
-            node.close()
-            raise statuses.internal(f"error dialing backend: {_reason(error)}") from error
-        client = _take(hijack, head)
+        with contextlib.ExitStack() as undo:  # also when the client has gone meanwhile
+            undo.callback(node.close)
+            try:
+                head = await asyncio.wait_for(_ask(node, wanted, request.scope), HEAD_S)
+                if _status(head) != _SWITCHING:
+                    await _quote(head, node, send)
+                    return
+            except _NO_ANSWER as error:
+                raise statuses.internal(f"error dialing backend: {_reason(error)}") from error
+            client = _take(hijack, head)
+            undo.pop_all()
         self._crew.start(request.subresource, _tunnel(client, node))
 
     async def _open(self, wanted: Target) -> "_Side":

@@ -1,0 +1,93 @@
+"""Streams of Pods: what becomes of the node's connection when the client's comes to nothing."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from kilnwork.api import resource
+from kilnwork.controlplane.apiserver import authn, pki, podexec, requests
+from kilnwork.kit import clock as clocks
+from kilnwork.kit import serving
+from support import lookups
+
+POD = {
+    "metadata": {"name": "p", "namespace": "default"},
+    "spec": {"nodeName": "local", "containers": [{"name": "main"}]},
+}
+
+
+class Node:
+    """Agrees to every upgrade, then sees when the other side hangs up."""
+
+    def __init__(self) -> None:
+        self.left = asyncio.Event()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(serving.switching("SPDY/3.1"))
+        await reader.read()
+        self.left.set()
+        writer.close()
+
+
+@pytest.fixture
+def certificates(tmp_path: Path) -> pki.Pki:
+    made = pki.Pki(tmp_path / "pki", clock=clocks.SystemClock())
+    made.prepare()
+    return made
+
+
+@pytest.fixture
+def node() -> Node:
+    return Node()
+
+
+@pytest.fixture
+async def nodes(certificates: pki.Pki, node: Node) -> AsyncIterator[lookups.MemoryLookup]:
+    pair = certificates.node("local")
+    tls = serving.tls_context(
+        pair.certificate, pair.key, client_ca=certificates.ca_certificate, demanded=True
+    )
+    async with await asyncio.start_server(node.serve, "127.0.0.1", 0, ssl=tls) as server:
+        status = {
+            "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": server.sockets[0].getsockname()[1]}},
+        }
+        known = {"metadata": {"name": "local"}, "status": status}
+        yield lookups.MemoryLookup((resource.NODES, known))
+
+
+def gone() -> serving.Hijacked:
+    raise RuntimeError("this connection is no longer there to be taken")
+
+
+async def receive() -> requests.Message:
+    return {"type": "http.disconnect"}
+
+
+async def send(message: requests.Message) -> None:
+    raise AssertionError(f"nobody hears {message}")
+
+
+async def test_a_client_that_left_meanwhile_leaves_nothing_at_the_node(
+    certificates: pki.Pki, node: Node, nodes: lookups.MemoryLookup
+) -> None:
+    scope = {
+        "method": "POST",
+        "path": "/api/v1/namespaces/default/pods/p/exec",
+        "query_string": b"command=true&stdout=true",
+        "headers": [],
+        "extensions": {serving.HIJACK: gone},
+    }
+    asked = requests.parse(scope, receive, user=authn.ADMIN, find=lambda *_: resource.PODS)
+    streams = podexec.PodStreams(certificates)
+    held: list[BaseException] = []  # with the frames, so that nothing is closed by chance
+    try:
+        await streams.serve(POD, asked, reader=nodes, send=send)
+    except RuntimeError as error:
+        held.append(error)
+    assert held
+    await asyncio.wait_for(node.left.wait(), 5)
+    await streams.close()
