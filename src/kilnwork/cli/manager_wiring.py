@@ -143,12 +143,9 @@ class Server:
             ) from error
         self.port = int(listening.getsockname()[1])
         pair = self._pki.manager(self._names())
-        self._client = client.Client(
-            self._settings.kube, user_agent="kiln-manager", time=self._clock
-        )
-        await self._client.__aenter__()
-        self._steps.then("client", lambda: self._client.__aexit__(None, None, None))
-        self._reviews = reviews.Reviews(self._client, time=self._clock)
+        self._client = await self._connect("client")
+        # Strangers' questions must not stand in line before the controllers' requests.
+        self._reviews = reviews.Reviews(await self._connect("client for reviews"), time=self._clock)
         listener = serving.Listener(
             guard.Guard(self._reviews, self._dispatcher.mounts),
             listening,
@@ -168,11 +165,15 @@ class Server:
             "127.0.0.1",
         )
 
-    async def _lead(self) -> None:
-        """Wait until we are the only one."""
+    async def _connect(self, name: str) -> client.Client:
         kube = client.Client(self._settings.kube, user_agent="kiln-manager", time=self._clock)
         await kube.__aenter__()
-        self._steps.then("election client", lambda: kube.__aexit__(None, None, None))
+        self._steps.then(name, lambda: kube.__aexit__(None, None, None))
+        return kube
+
+    async def _lead(self) -> None:
+        """Wait until we are the only one."""
+        kube = await self._connect("client for the election")
         self._elector = election.Elector(
             kube,
             election.Settings(
