@@ -343,6 +343,29 @@ def test_who_may_escalate_may_give_anything(
     joe.post(f"{roles}/roles", role("more", rule("secrets", "get"))).ok()
 
 
+def test_only_who_may_everything_gathers_rules(
+    admin: kube_servers.Http, joe: kube_servers.Http, namespace: str
+) -> None:
+    """An aggregationRule could pick up anything, now or later: 403 on create and on change."""
+    name = kube_servers.fresh_name("c")
+    manage = rule("clusterroles", "create", "get", "patch", group=GROUP)
+    admin.post(f"{RBAC}/clusterroles", role(name, manage)).ok()
+    admin.post(f"{RBAC}/clusterrolebindings", binding(name, name, "ClusterRole")).ok()
+    until_allowed(joe, f"{RBAC}/clusterroles/{name}")
+    everything = {"clusterRoleSelectors": [{"matchLabels": {"a": "b"}}]}
+    whole = {**role(f"{name}-w"), "aggregationRule": everything}
+    made = joe.post(f"{RBAC}/clusterroles", whole)
+    changed = joe.patch(f"{RBAC}/clusterroles/{name}", {"aggregationRule": everything})
+    for refused, of in ((made, f"{name}-w"), (changed, name)):
+        assert refused.status == 403
+        assert refused.message == (
+            f'clusterroles.rbac.authorization.k8s.io "{of}" is forbidden: must have cluster-admin '
+            "privileges to use the aggregationRule"
+        )
+    for plural in ("clusterrolebindings", "clusterroles"):
+        admin.delete(f"{RBAC}/{plural}/{name}").ok()
+
+
 @pytest.mark.parametrize(
     ("plural", "body", "text"),
     [
@@ -465,3 +488,33 @@ def test_acting_needs_a_right(
         f'users "bob" is forbidden: User "{account}" cannot impersonate resource "users" in API '
         'group "" at the cluster scope'
     )
+
+
+def test_who_may_act_as_users_may_not_act_as_accounts(
+    admin: kube_servers.Http, server: kube_servers.Server, namespace: str
+) -> None:
+    """A service account is asked for as such, in its namespace."""
+    name = kube_servers.fresh_name("c")
+    accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts"
+    token = admin.post(f"{accounts}/default/token", {"spec": {}}).ok()["status"]["token"]
+    account = f"system:serviceaccount:{namespace}:default"
+    admin.post(f"{RBAC}/clusterroles", role(name, rule("users", "impersonate"))).ok()
+    bound = {**binding(name, name, "ClusterRole", user=account)}
+    admin.post(f"{RBAC}/clusterrolebindings", bound).ok()
+    mine = server.bearer(token)
+    waiting.wait_until(
+        lambda: (
+            "list nodes" in str(mine.acting(Impersonate_User="bob").get("/api/v1/nodes").json)
+            or "cannot list" in mine.acting(Impersonate_User="bob").get("/api/v1/nodes").message
+        ),
+        what="the account may act as bob",
+    )
+    other = "system:serviceaccount:kube-system:default"
+    refused = mine.acting(Impersonate_User=other).get("/api/v1/nodes")
+    assert refused.status == 403
+    assert refused.message == (
+        f'serviceaccounts "default" is forbidden: User "{account}" cannot impersonate resource '
+        '"serviceaccounts" in API group "" in the namespace "kube-system"'
+    )
+    for plural in ("clusterrolebindings", "clusterroles"):
+        admin.delete(f"{RBAC}/{plural}/{name}").ok()

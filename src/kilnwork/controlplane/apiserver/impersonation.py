@@ -1,13 +1,14 @@
 """Acting as somebody else: the `Impersonate-*` headers behind `kubectl --as`.
 
-Used by `app` after authentication. Only who may `impersonate` the user (and each group) gets
-through; the rights that count from then on are those of the other.
+Used by `app` after authentication. Only who may `impersonate` the user or service account (and each
+group) gets through; the rights that count from then on are those of the other. As
+k8s.io/apiserver pkg/endpoints/filters/impersonation.go.
 """
 
 import urllib.parse
 from collections.abc import Mapping
 
-from kilnwork.api import resource
+from kilnwork.api import names, resource
 from kilnwork.controlplane.apiserver import authn, authz, statuses
 
 _USERS = resource.Resource(
@@ -55,7 +56,11 @@ def acting(
                 "requested groups, uid or extra without impersonating a user"
             )
         return user
-    _check(user, _USERS, name, authorizer)
+    namespace, account = _account_of(name)
+    if account:
+        _check(user, resource.SERVICE_ACCOUNTS, account, authorizer, namespace=namespace)
+    else:
+        _check(user, _USERS, name, authorizer)
     for group in groups:
         _check(user, _GROUPS, group, authorizer)
     if uid:
@@ -65,11 +70,17 @@ def acting(
             _check(user, _EXTRAS, value, authorizer, subresource=key)
     if name == authn.ANONYMOUS.name:
         return authn.ANONYMOUS
-    if name.startswith(_ACCOUNT) and not groups:
-        namespace = name.removeprefix(_ACCOUNT).partition(":")[0]
+    if account and not groups:
         groups = (authn.SERVICE_ACCOUNTS, f"{authn.SERVICE_ACCOUNTS}:{namespace}")
     joined = tuple(dict.fromkeys((*groups, authn.AUTHENTICATED)))
     return authn.User(name, uid=uid, groups=joined, extra=extra)
+
+
+def _account_of(name: str) -> tuple[str, str]:
+    """Namespace and name of a service account, both empty for other users."""
+    namespace, _, account = name.removeprefix(_ACCOUNT).partition(":")
+    known = name.startswith(_ACCOUNT) and names.is_dns_label(namespace)
+    return (namespace, account) if known and names.is_dns_subdomain(account) else ("", "")
 
 
 def _check(
@@ -78,6 +89,7 @@ def _check(
     name: str,
     authorizer: authz.Authorizer,
     *,
+    namespace: str = "",
     subresource: str = "",
 ) -> None:
     asked = authz.Attributes(
@@ -85,6 +97,7 @@ def _check(
         api_group=what.group,
         resource=what.plural,
         subresource=subresource,
+        namespace=namespace,
         name=name,
     )
     if not authorizer.allowed(user, asked).allowed:

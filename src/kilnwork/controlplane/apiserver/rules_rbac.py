@@ -11,6 +11,10 @@ from kilnwork.api import meta, resource
 from kilnwork.controlplane.apiserver import authn, authz, causes, statuses
 
 _GROUP = resource.ROLES.group
+_EVERYTHING: tuple[authz.Rule, ...] = (
+    {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]},
+    {"nonResourceURLs": ["*"], "verbs": ["*"]},
+)
 
 
 def default_role_binding(binding: meta.JsonObject) -> None:
@@ -79,7 +83,23 @@ def validate_role_binding_update(
 
 
 def guard_role(role: meta.JsonObject, *, user: authn.User, authorizer: authz.Authorizer) -> None:
-    """403 unless `user` holds every right in the (cluster) role, or may `escalate`."""
+    """403 unless `user` holds every right in the (cluster) role, or may `escalate`.
+
+    A rule of aggregation can gather anything, later too, so that it takes all rights
+    (k8s.io/kubernetes pkg/registry/rbac/clusterrole/policybased/storage.go).
+    """
+    name = role["metadata"].get("name", "")
+    gathers = bool((role.get("aggregationRule") or {}).get("clusterRoleSelectors"))
+    if gathers and authorizer.missing(user, "", _EVERYTHING):
+        asked = authz.Attributes(
+            verb="escalate",
+            api_group=_GROUP,
+            resource=resource.CLUSTER_ROLES.plural,
+            name=name,
+        )
+        if not authorizer.allowed(user, asked).allowed:
+            why = "must have cluster-admin privileges to use the aggregationRule"
+            raise statuses.refused(resource.CLUSTER_ROLES, name, why)
     _guard(
         resource.ROLES if role["metadata"].get("namespace") else resource.CLUSTER_ROLES,
         role,
