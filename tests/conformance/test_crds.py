@@ -602,3 +602,21 @@ def test_an_upgrade_of_the_schema(admin: kube_servers.Http, group: str, widgets:
     assert admin.get(f"{widgets}/a").json["spec"]["size"] == 1
     admin.patch(f"{widgets}/a", {"metadata": {"labels": {"a": "b"}}}).ok()
     assert admin.patch(f"{widgets}/a", {"spec": {"size": 2}}).status == 422
+
+
+@pytest.mark.parametrize("said", ["", "yes", "unapproved, a test"])
+def test_groups_of_kubernetes_take_a_word(admin: kube_servers.Http, said: str) -> None:
+    """An annotation with a URL, or a reason that begins with `unapproved` (KEP-1111)."""
+    wanted = definition(f"{kube_servers.fresh_name('g')}.k8s.io")
+    if said:
+        wanted["metadata"]["annotations"] = {"api-approved.kubernetes.io": said}
+    done = admin.post(CRDS, wanted)
+    if said.startswith("unapproved"):
+        done.ok()
+        admin.delete(f"{CRDS}/{wanted['metadata']['name']}").ok()
+        return
+    assert done.status == 422
+    text = 'protected groups must have approval annotation "api-approved.kubernetes.io"'
+    assert f"metadata.annotations[api-approved.kubernetes.io]: {text}" in done.message.replace(
+        "Required value: ", ""
+    ).replace('Invalid value: "yes": ', "")

@@ -19,6 +19,9 @@ from kilnwork.controlplane.apiserver import (
 
 _DEFINITIONS = resource.CUSTOM_RESOURCE_DEFINITIONS
 _OURS = {kind.qualified for kind in resource.OURS}
+_NOT_TO_BE_HAD = {served.resource.qualified for served in builtin.SERVED} - _OURS
+"""Built-in kinds: a definition of such a name is kept and nothing more, nor does it take their
+objects with it when it goes."""
 
 
 class DefinitionKeeper:
@@ -107,7 +110,8 @@ class DefinitionKeeper:
         others = (
             served.resource
             for served in self._kinds.served
-            if served.resource.group == group and served.resource.qualified != name
+            if served.resource.group == group
+            and (served.resource.qualified != name or name in _NOT_TO_BE_HAD)
         )
         taken = "" if name in _OURS else definitions.taken_name(definition, others)
         status = definitions.status(definition, taken=taken, now=self._writer.now())
@@ -120,13 +124,13 @@ class DefinitionKeeper:
 
     def _serve(self, definition: meta.JsonObject) -> None:
         name = definition["metadata"]["name"]
-        if name not in _OURS:
+        if name not in _OURS | _NOT_TO_BE_HAD:
             self._kinds.define(name, definitions.served_by(definition))
 
     async def _empty(self, name: str, definition: meta.JsonObject) -> None:
         """Delete the objects of the kind; when none is left, let the definition go."""
         self._ending[name] = name
-        served = self._kinds.stored(name)
+        served = None if name in _NOT_TO_BE_HAD else self._kinds.stored(name)
         left = 0
         if served is not None:
             await self._store.settle_all()

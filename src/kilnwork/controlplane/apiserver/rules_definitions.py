@@ -10,6 +10,8 @@ from typing import Any
 from kilnwork.api import meta, names, resource
 from kilnwork.controlplane.apiserver import causes, definitions
 
+_APPROVAL = "api-approved.kubernetes.io"
+_COMMUNITY = ("k8s.io", "kubernetes.io")
 _SCOPES = ("Cluster", "Namespaced")
 _TYPES = ("array", "boolean", "integer", "number", "object", "string")
 
@@ -28,6 +30,8 @@ def validate(definition: meta.JsonObject) -> Iterator[causes.Cause]:
         yield causes.invalid("spec.group", group, problem)
     elif "." not in group:
         yield causes.invalid("spec.group", group, "should be a domain with at least one dot")
+    else:
+        yield from _approval(definition, group)
     scope = spec.get("scope", "")
     if not scope:
         yield causes.required("spec.scope")
@@ -35,6 +39,22 @@ def validate(definition: meta.JsonObject) -> Iterator[causes.Cause]:
         yield causes.unsupported("spec.scope", scope, _SCOPES)
     yield from _versions(spec.get("versions") or ())
     yield from _names(wanted)
+
+
+def _approval(definition: meta.JsonObject, group: str) -> Iterator[causes.Cause]:
+    """The groups of Kubernetes itself take a word that this is known (KEP-1111)."""
+    if ".".join(group.split(".")[-2:]) not in _COMMUNITY:
+        return
+    said = (definition["metadata"].get("annotations") or {}).get(_APPROVAL) or ""
+    said = str(said)
+    field = f"metadata.annotations[{_APPROVAL}]"
+    text = f'protected groups must have approval annotation "{_APPROVAL}"'
+    where = "see https://github.com/kubernetes/enhancements/pull/1111"
+    if not said:
+        yield causes.required(field, f"{text}, {where}")
+    elif not said.startswith(("unapproved", "https://", "http://")):
+        why = f'{text} with either a URL or a reason starting with "unapproved", {where}'
+        yield causes.invalid(field, said, why)
 
 
 def validate_update(old: meta.JsonObject, new: meta.JsonObject) -> Iterator[causes.Cause]:
