@@ -115,6 +115,12 @@ class Terminal(NamedTuple):
 
 
 def terminal() -> Terminal:
-    """A new pseudo-terminal (pty(7))."""
+    """A new pseudo-terminal (pty(7)). Raises OSError, with nothing left open."""
     ours, theirs = os.openpty()
-    return Terminal(Output(ours), Input(os.dup(ours)), theirs)
+    try:
+        again = os.dup(ours)
+    except OSError:
+        os.close(ours)
+        os.close(theirs)
+        raise
+    return Terminal(Output(ours), Input(again), theirs)

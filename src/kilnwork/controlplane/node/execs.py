@@ -5,6 +5,7 @@ the shim (`exec_link`); a client that goes away hangs up on it.
 """
 
 import asyncio
+import contextlib
 import json
 import os
 from collections.abc import Collection, Coroutine, Mapping
@@ -86,25 +87,38 @@ class Ends(NamedTuple):
 
 
 def ends(kinds: Collection[str], *, tty: bool) -> Ends:
-    """Pipes for what the client wants, a terminal with `tty`; what is not wanted is null(4)."""
+    """Pipes for what the client wants, a terminal with `tty`; what is not wanted is null(4).
+
+    Raises OSError when descriptors run out, with nothing left open.
+    """
     if tty:
         terminal = exec_io.terminal()
         return Ends({streams.STDOUT: terminal.output}, terminal.input, (terminal.theirs,) * 3)
     outputs: dict[str, exec_io.Output] = {}
     theirs: list[int] = []
     input_ = None
-    if streams.STDIN in kinds:
-        end, input_ = exec_io.pipe_to()
-        theirs.append(end)
-    else:
-        theirs.append(os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC))
-    for kind in (streams.STDOUT, streams.STDERR):
-        if kind in kinds:
-            outputs[kind], end = exec_io.pipe_from()
-            theirs.append(end)
+    with contextlib.ExitStack() as undo:
+        if streams.STDIN in kinds:
+            end, input_ = exec_io.pipe_to()
+            undo.callback(input_.close)
         else:
-            theirs.append(os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC))
+            end = _null()
+        theirs.append(end)
+        undo.callback(os.close, end)
+        for kind in (streams.STDOUT, streams.STDERR):
+            if kind in kinds:
+                outputs[kind], end = exec_io.pipe_from()
+                undo.callback(outputs[kind].close)
+            else:
+                end = _null()
+            theirs.append(end)
+            undo.callback(os.close, end)
+        undo.pop_all()
     return Ends(outputs, input_, (theirs[0], theirs[1], theirs[2]))
+
+
+def _null() -> int:
+    return os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,26 +152,21 @@ async def execute(
 
 async def attach(session: Session, *, shim: Path, container: str) -> meta.JsonObject | None:
     """Join a container that runs until it ends; the Status, None if the client left before."""
-    outputs, theirs = {}, []
-    for kind in (streams.STDOUT, streams.STDERR):
-        outputs[kind], end = exec_io.pipe_from()
-        theirs.append(end)
+    pipes = ends((streams.STDOUT, streams.STDERR), tty=False)
     try:
         try:
-            attached = await exec_link.attach(shim, container, theirs)
+            attached = await exec_link.attach(shim, container, pipes.theirs[1:])
         except errors.NodeError as error:
             return exec_statuses.failed(f"error attaching to container: {error}")
         finally:
-            for end in theirs:
-                os.close(end)
+            pipes.give_away()
         try:
-            own = Ends(outputs, attached.input, (-1, -1, -1))
+            own = pipes._replace(input=attached.input)
             return await _carry(session, own=own, end=_end_attached(attached))
         finally:
             attached.close()
     finally:
-        for output in outputs.values():
-            output.close()
+        pipes.close()
 
 
 async def _carry(
