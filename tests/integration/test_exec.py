@@ -177,7 +177,10 @@ def test_a_shim_that_is_killed_leaves_the_end_unknown(world: World) -> None:
     assert code == 1
     assert "the end of the command was not seen" in said
     world.until_gone(pid)
-    assert world.kubectl.run("exec", "p", "--", "true").returncode == 0
+    waiting.wait_until(
+        lambda: world.kubectl.run("exec", "p", "--", "true").returncode == 0,
+        what="the next shim serves",
+    )
 
 
 def command(pid: int) -> bytes:
