@@ -1,6 +1,6 @@
 """Small shapes between rooms that must not know each other: what `server` asks, others answer.
 
-Used by `wiring` only.
+Used by `wiring`, and in part by `dispatcher` and `manager_adapters`.
 """
 
 from collections import Counter
@@ -76,13 +76,17 @@ class ChannelVerifier:
             return False
         question = ports.Question(verb="create", namespace=namespace)
         refused = self._rights.refused(user, question)
-        if refused is not None:
-            raise channel_errors.LinkRefused("Forbidden", refused, retry=False)
-        if namespace not in _namespaces(self._plane):
-            raise channel_errors.LinkRefused(
-                "Namespace", f'namespace "{namespace}" does not exist', retry=False
-            )
+        check_driver(namespace, refused=refused, exists=namespace in _namespaces(self._plane))
         return True
+
+
+def check_driver(namespace: str, *, refused: str | None, exists: bool) -> None:
+    """Raises LinkRefused for a driver that may not submit there, or where nobody can."""
+    if refused is not None:
+        raise channel_errors.LinkRefused("Forbidden", refused, retry=False)
+    if not exists:
+        text = f'namespace "{namespace}" does not exist'
+        raise channel_errors.LinkRefused("Namespace", text, retry=False)
 
 
 class KnownClusters:
@@ -99,17 +103,19 @@ class KnownClusters:
     def clusters(self, namespace: str) -> list[ports.Cluster]:
         """The TaskClusters of a namespace, sorted by name."""
         found = self._plane.writer.lookup.list(resource.TASK_CLUSTERS, namespace)
-        return [self._cluster(namespace, name) for name in sorted(map(_name, found))]
+        return [shown(self._hub, namespace, name) for name in sorted(map(_name, found))]
 
-    def _cluster(self, namespace: str, name: str) -> ports.Cluster:
-        view = self._hub.cluster(namespace, name)
-        return ports.Cluster(
-            name=name,
-            workers=0 if view is None else sum(w.ready for w in view.workers),
-            slots=0 if view is None else view.slots,
-            busy=0 if view is None else view.busy,
-            queued=0 if view is None else view.queued,
-        )
+
+def shown(running: hub.Hub, namespace: str, name: str) -> ports.Cluster:
+    """A TaskCluster with the numbers of the hub, which knows it once a worker or task has come."""
+    view = running.cluster(namespace, name)
+    return ports.Cluster(
+        name=name,
+        workers=0 if view is None else sum(w.ready for w in view.workers),
+        slots=0 if view is None else view.slots,
+        busy=0 if view is None else view.busy,
+        queued=0 if view is None else view.queued,
+    )
 
 
 def _name(found: meta.JsonObject) -> str:

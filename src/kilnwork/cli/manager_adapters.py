@@ -4,7 +4,6 @@ Used by `manager_wiring`; `adapters` has those of `kiln up`. Rights and users co
 the API server, what exists from the caches of the controllers.
 """
 
-from kilnwork.channel import errors as channel_errors
 from kilnwork.cli import adapters
 from kilnwork.controllers import caches as known_caches
 from kilnwork.dispatch import hub
@@ -38,12 +37,8 @@ class ChannelVerifier:
             return False
         question = ports.Question(verb="create", namespace=namespace)
         refused = await self._people.refusal(user, question)
-        if refused is not None:
-            raise channel_errors.LinkRefused("Forbidden", refused, retry=False)
-        if ("", namespace) not in self._caches.namespaces:
-            raise channel_errors.LinkRefused(
-                "Namespace", f'namespace "{namespace}" does not exist', retry=False
-            )
+        exists = ("", namespace) in self._caches.namespaces
+        adapters.check_driver(namespace, refused=refused, exists=exists)
         return True
 
 
@@ -61,14 +56,4 @@ class KnownClusters:
     def clusters(self, namespace: str) -> list[ports.Cluster]:
         """The TaskClusters of a namespace, sorted by name."""
         keys = sorted(self._caches.clusters.keys())
-        return [self._cluster(*key) for key in keys if key[0] == namespace]
-
-    def _cluster(self, namespace: str, name: str) -> ports.Cluster:
-        view = self._hub.cluster(namespace, name)
-        return ports.Cluster(
-            name=name,
-            workers=0 if view is None else sum(w.ready for w in view.workers),
-            slots=0 if view is None else view.slots,
-            busy=0 if view is None else view.busy,
-            queued=0 if view is None else view.queued,
-        )
+        return [adapters.shown(self._hub, *key) for key in keys if key[0] == namespace]

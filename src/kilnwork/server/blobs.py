@@ -21,7 +21,7 @@ from kilnwork.channel import ports
 from kilnwork.data import blobs
 from kilnwork.data import errors as data_errors
 from kilnwork.kit import errors as kit_errors
-from kilnwork.server import asgi, errors
+from kilnwork.server import asgi, errors, guard
 
 PIECE_BYTES = 256 << 10
 """Read, written and hashed at once, in a thread: less would cost more to hand over than to do."""
@@ -29,7 +29,6 @@ PIECE_BYTES = 256 << 10
 STALL_S = 60.0
 """A caller that neither sends nor reads for so long is cut off."""
 
-_TOKEN = manager.TOKEN_HEADER.lower().encode()
 _CLUSTER = manager.CLUSTER_HEADER.lower().encode()
 _TYPE = "application/octet-stream"
 
@@ -68,7 +67,7 @@ class Blobs:
                 answer = _renew_all if scope["method"] == "POST" else None
             if answer is None:
                 raise errors.MethodNotAllowed
-            await self._check(dict(scope["headers"]), namespace)
+            await self._check(scope, namespace)
             await answer(_Call(self._of(namespace), digest or b"", receive, send))
         except errors.HttpError as error:
             await asgi.problem(send, error)
@@ -78,10 +77,12 @@ class Blobs:
     def _of(self, namespace: str) -> blobs.Blobs:
         return self._kept.setdefault(namespace, blobs.Blobs(self._root / namespace, durable=True))
 
-    async def _check(self, headers: dict[bytes, bytes], namespace: str) -> None:
+    async def _check(self, scope: asgi.Scope, namespace: str) -> None:
         """Raises what to answer to somebody who may not."""
-        token = _token(headers)
-        cluster = headers.get(_CLUSTER, b"").decode("latin-1")
+        token = guard.shown_token(scope)
+        if not token:
+            raise errors.Unauthorized
+        cluster = dict(scope["headers"]).get(_CLUSTER, b"").decode("latin-1")
         try:
             if not cluster:
                 good = await self._verifier.verify_driver(namespace, token)
@@ -94,16 +95,6 @@ class Blobs:
             raise errors.NotReady(str(error)) from error
         if not good:
             raise errors.Unauthorized
-
-
-def _token(headers: dict[bytes, bytes]) -> str:
-    token = headers.get(_TOKEN)
-    if token is None:
-        scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
-        token = token if scheme.lower() == b"bearer" else b""
-    if not token.strip():
-        raise errors.Unauthorized
-    return token.strip().decode("latin-1")
 
 
 def _address(path: str) -> tuple[str, bytes | None]:
