@@ -1,9 +1,13 @@
 """How the manager is found in a Kubernetes cluster: names that its manifests and clients share.
 
 Used by `kiln install` and `kiln manager`, which make them so, and by the command line and the sdk,
-which reach the manager through the API server's service proxy with nothing but a kubeconfig.
+which reach the manager through the API server's service proxy with nothing but a kubeconfig. Those
+two are ways of their own, since one waits on an event loop and the other in a thread; what they ask
+and say is here.
 """
 
+from collections.abc import Mapping
+from typing import Any
 from urllib import parse
 
 NAMESPACE = "kilnwork-system"
@@ -21,6 +25,9 @@ SERVER_NAME = "manager.kilnwork.dev"
 """What workers expect in the manager's certificate, wherever they connect to: its CA is its own,
 and comes to them in the channel Secret."""
 
+ENDPOINTS_PATH = "/v1/endpoints"
+"""Where a server says how it is reached, to whoever has a token that it knows."""
+
 CHANNEL_PATH = "/channel"
 CHANNEL_PROTOCOL = "kilnwork-channel"
 """`Upgrade: kilnwork-channel` on `CHANNEL_PATH` (RFC 9110 §7.8): after 101 come frames."""
@@ -36,6 +43,30 @@ DRIVER_ACCOUNT = "kilnwork-driver"
 
 AUDIENCE = "kilnwork.dev"
 """Whom such a token is for: the manager takes it, the API server itself does not."""
+
+TOKEN_S = 3600
+"""How long it is asked to hold. The least that is always granted, 10 minutes, could be too short
+for `kiln logs -f`, whose rights are looked at only once anyway."""
+
+ACTS = (
+    "the kubeconfig acts as somebody else (`as`), which a manager in a cluster would not see: "
+    "it is shown your own token. Name a kubeconfig without it"
+)
+"""Why a kubeconfig that impersonates is refused."""
+
+
+def home(environment: Mapping[str, str]) -> str:
+    """The namespace of a cluster's manager, to a client."""
+    return environment.get(NAMESPACE_VARIABLE) or NAMESPACE
+
+
+def token_request() -> dict[str, Any]:
+    """Asks for a token of `DRIVER_ACCOUNT` (authentication.k8s.io/v1 TokenRequest)."""
+    return {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"audiences": [AUDIENCE], "expirationSeconds": TOKEN_S},
+    }
 
 
 def proxy_path(namespace: str = NAMESPACE) -> str:

@@ -19,11 +19,6 @@ from kilnwork.cli import errors
 from kilnwork.kube import config, transport
 from kilnwork.kube import errors as kube_errors
 
-_HERE = "/v1/endpoints"
-_TOKEN_S = 3600
-"""How long a token of the driver account is asked to hold: the least that is always granted, 10
-minutes, could be too short for `kiln logs -f`, whose rights are looked at only once anyway."""
-
 
 @dataclass(frozen=True, slots=True)
 class Way:
@@ -35,7 +30,7 @@ class Way:
 
 def home() -> str:
     """The namespace of a cluster's manager."""
-    return os.environ.get(manager.NAMESPACE_VARIABLE) or manager.NAMESPACE
+    return manager.home(os.environ)
 
 
 async def readiness(http: transport.Transport) -> str:
@@ -63,14 +58,11 @@ async def find(http: transport.Transport, settings: config.Config, *, namespace:
     if await _is_manager(http):
         return Way()
     if settings.impersonate is not None:
-        raise errors.Refused(
-            "the kubeconfig acts as somebody else (`as`), which a manager in a cluster would not "
-            "see: it is shown your own token. Name a kubeconfig without it"
-        )
+        raise errors.Refused(manager.ACTS)
     token = (await http.credential()).token or await _driver_token(http, namespace)
     way = Way(manager.proxy_path(home()), {manager.TOKEN_HEADER: token})
     try:
-        await http.send(_get(way.prefix + _HERE, way.headers))
+        await http.send(_get(way.prefix + manager.ENDPOINTS_PATH, way.headers))
     except kube_errors.ApiError as error:
         raise _in_words(error, home()) from error
     return way
@@ -79,7 +71,7 @@ async def find(http: transport.Transport, settings: config.Config, *, namespace:
 async def _is_manager(http: transport.Transport) -> bool:
     """True for a `kiln up`; an API server has no such path, or allows it to nobody."""
     try:
-        await http.send(_get(_HERE))
+        await http.send(_get(manager.ENDPOINTS_PATH))
     except (kube_errors.NotFound, kube_errors.Forbidden):
         return False
     return True
@@ -91,15 +83,10 @@ def _get(path: str, headers: Mapping[str, str] | None = None) -> transport.Reque
 
 async def _driver_token(http: transport.Transport, namespace: str) -> str:
     accounts = resource.SERVICE_ACCOUNTS.base(parse.quote(namespace, safe=""))
-    body = {
-        "apiVersion": "authentication.k8s.io/v1",
-        "kind": "TokenRequest",
-        "spec": {"audiences": [manager.AUDIENCE], "expirationSeconds": _TOKEN_S},
-    }
     request = transport.Request(
         method="POST",
         path=f"{accounts}/{manager.DRIVER_ACCOUNT}/token",
-        body=msgspec.json.encode(body),
+        body=msgspec.json.encode(manager.token_request()),
     )
     try:
         answer = await http.send(request)

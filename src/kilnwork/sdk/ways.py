@@ -26,8 +26,6 @@ from kilnwork.kube import config, credentials, tls
 ANSWER_S = 10.0
 """For a connection with TLS, and for an answer."""
 
-_ENDPOINTS = "/v1/endpoints"
-_TOKEN_S = 3600
 _RENEW_AT = 0.8
 """Of a token's life, as the kubelet does."""
 
@@ -65,7 +63,7 @@ class Way:
     def find(self) -> Document:
         """Where the manager is; what it says of itself (`/v1/endpoints`). Raises
         ConfigurationError with what is missing."""
-        answer, document = self.ask("GET", _ENDPOINTS)
+        answer, document = self.ask("GET", manager.ENDPOINTS_PATH)
         if answer.status == 200 and "channel" in document:
             return document
         if answer.status == 401:
@@ -92,7 +90,8 @@ class Way:
             return answer, _document(found)
         except (OSError, http1.BadAnswer) as error:
             raise errors.ConfigurationError(
-                f"{self.settings.server} does not answer ({error}): is `kiln up` running?"
+                f"{self.settings.server} does not answer ({error}): is the server running, and is "
+                "this the right kubeconfig or address?"
             ) from error
 
     def channel(self) -> socket.socket:
@@ -171,9 +170,9 @@ class Way:
 
     def _find_in_cluster(self) -> Document:
         self._refuse_acting()
-        home = os.environ.get(manager.NAMESPACE_VARIABLE) or manager.NAMESPACE
+        home = manager.home(os.environ)
         self.prefix = manager.proxy_path(home)
-        answer, document = self.ask("GET", _ENDPOINTS)
+        answer, document = self.ask("GET", manager.ENDPOINTS_PATH)
         if answer.status == 200 and "channel" in document:
             return document
         raise errors.ConfigurationError(_in_words(answer, document, home))
@@ -239,16 +238,11 @@ class Way:
         namespace, account = self._namespace, manager.DRIVER_ACCOUNT
         quoted = parse.quote(namespace, safe="")
         base = parse.urlsplit(self.settings.server).path.rstrip("/")
-        asked = {
-            "apiVersion": "authentication.k8s.io/v1",
-            "kind": "TokenRequest",
-            "spec": {"audiences": [manager.AUDIENCE], "expirationSeconds": _TOKEN_S},
-        }
         path = f"{base}/api/v1/namespaces/{quoted}/serviceaccounts/{account}/token"
-        answer, body = self._exchange("POST", path, self._shown(), asked)
+        answer, body = self._exchange("POST", path, self._shown(), manager.token_request())
         if answer.status == 201:
             made = msgspec.json.decode(body)
-            lives_s = float(made["spec"].get("expirationSeconds") or _TOKEN_S)
+            lives_s = float(made["spec"].get("expirationSeconds") or manager.TOKEN_S)
             return str(made["status"]["token"]), now + _RENEW_AT * lives_s
         said = _message(body) or f"{answer.status} {answer.reason}"
         why = f"the kubeconfig for {self.settings.server} has no token, which drivers need"
@@ -265,10 +259,7 @@ class Way:
 
     def _refuse_acting(self) -> None:
         if self.settings.impersonate is not None:
-            raise errors.ConfigurationError(
-                "the kubeconfig acts as somebody else (`as`), which a manager in a cluster would "
-                "not see: it is shown your own token. Name a kubeconfig without it"
-            )
+            raise errors.ConfigurationError(manager.ACTS)
 
 
 def _dial(settings: config.Config, host: str, port: int) -> socket.socket:
