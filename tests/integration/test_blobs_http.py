@@ -13,7 +13,7 @@ import pytest
 
 from kilnwork.api import manager
 from kilnwork.channel import errors as channel_errors
-from kilnwork.data import blobs, errors, remote
+from kilnwork.data import blobs, cached, errors, remote
 from kilnwork.kit import errors as kit_errors
 from kilnwork.kit import http1, serving
 from kilnwork.server import asgi
@@ -86,15 +86,15 @@ class World:
         *,
         caller: Caller | None = None,
         port: int | None = None,
-        most_bytes: int = remote.CACHE_BYTES,
-    ) -> remote.CachedBlobs:
+        most_bytes: int = cached.CACHE_BYTES,
+    ) -> cached.CachedBlobs:
         store = remote.Store(
             lambda: socket.create_connection(("127.0.0.1", port or self.port)),
             path="/blobs/ns",
             caller=caller or Caller(),
             patience_s=3.0,
         )
-        return remote.CachedBlobs(self.folder / name / "ns", store, most_bytes=most_bytes)
+        return cached.CachedBlobs(self.folder / name / "ns", store, most_bytes=most_bytes)
 
     def ask(
         self, method: str, path: str, body: bytes | None = None, /, **headers: str

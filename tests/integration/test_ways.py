@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import pytest
 
 from kilnwork.api import manager as names
-from kilnwork.data import remote
+from kilnwork.data import cached, remote
 from kilnwork.kit import clock, errors, serving
 from kilnwork.kube import config
 from kilnwork.sdk import driver, ways
@@ -92,7 +92,7 @@ async def test_a_token_of_the_driver_account_is_asked_for_once(cluster: Cluster)
         opened.open(timeout_s=10)
         opened.close()
         store = remote.Store(way.connect, path=way.path("/blobs/ns"), caller=way)
-        kept = remote.CachedBlobs(cluster.far.folder / "cache", store)
+        kept = cached.CachedBlobs(cluster.far.folder / "cache", store)
         kept.put([b"value"])
         store.close()
 

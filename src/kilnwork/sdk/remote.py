@@ -12,7 +12,7 @@ from types import ModuleType
 from urllib import parse
 
 from kilnwork.channel import client
-from kilnwork.data import blobs, holding
+from kilnwork.data import blobs, cached, holding
 from kilnwork.data import remote as remote_blobs
 from kilnwork.kit import errors, scratch
 from kilnwork.sdk import driver, home, packing, places, ways
@@ -119,7 +119,7 @@ def _over_network(way: ways.Way, namespace: str, cluster: str) -> driver.Driver:
 
     def keep(of: str) -> blobs.Blobs:
         path = way.path(f"/blobs/{parse.quote(of, safe='')}")
-        return remote_blobs.CachedBlobs(
+        return cached.CachedBlobs(
             folder.path / of, remote_blobs.Store(way.connect, path=path, caller=way)
         )
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from kilnwork.api import manager
 from kilnwork.channel import client
-from kilnwork.data import blobs, remote
+from kilnwork.data import blobs, cached, remote
 from kilnwork.worker import settings
 
 
@@ -39,4 +39,4 @@ def keep(given: settings.Settings, namespace: str) -> blobs.Blobs:
     store = remote.Store(
         lambda: client.unix(far.http), path=f"/blobs/{namespace}", caller=_Worker(given)
     )
-    return remote.CachedBlobs(far.blobs / namespace, store)
+    return cached.CachedBlobs(far.blobs / namespace, store)
