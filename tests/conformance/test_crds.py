@@ -620,3 +620,20 @@ def test_groups_of_kubernetes_take_a_word(admin: kube_servers.Http, said: str) -
     assert f"metadata.annotations[api-approved.kubernetes.io]: {text}" in done.message.replace(
         "Required value: ", ""
     ).replace('Invalid value: "yes": ', "")
+
+
+def test_patterns_are_of_re2(admin: kube_servers.Http) -> None:
+    """What only other engines read is refused, with the place and its own words."""
+    wanted = definition(f"{kube_servers.fresh_name('g')}.test")
+    schema = wanted["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    schema["properties"]["spec"] = {
+        "type": "object",
+        "properties": {"color": {"type": "string", "pattern": "^(?=a)"}},
+    }
+    done = admin.post(CRDS, wanted)
+    assert done.status == 422
+    assert (
+        "spec.validation.openAPIV3Schema.properties[spec].properties[color].pattern: Invalid "
+        'value: "^(?=a)": must be a valid regular expression, but isn\'t: error parsing regexp: '
+        "invalid or unsupported Perl syntax: "
+    ) in done.message

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from kilnwork.api import meta, names, resource
-from kilnwork.controlplane.apiserver import causes, definitions
+from kilnwork.controlplane.apiserver import causes, definitions, patterns
 
 _APPROVAL = "api-approved.kubernetes.io"
 _COMMUNITY = ("k8s.io", "kubernetes.io")
@@ -153,6 +153,17 @@ def _structural(schema: Mapping[str, Any], path: str) -> Iterator[causes.Cause]:
             text = "additionalProperties and properties are mutual exclusive"
             yield causes.forbidden(f"{path}.additionalProperties", text)
     yield from _list_type(schema, path)
+    yield from _pattern(schema, path)
+
+
+def _pattern(schema: Mapping[str, Any], path: str) -> Iterator[causes.Cause]:
+    pattern = schema.get("pattern")
+    if pattern:
+        try:
+            patterns.compiled(pattern)
+        except patterns.BadPattern as error:
+            text = f"must be a valid regular expression, but isn't: error parsing regexp: {error}"
+            yield causes.invalid(f"{path}.pattern", pattern, text)
 
 
 def _list_type(schema: Mapping[str, Any], path: str) -> Iterator[causes.Cause]:

@@ -76,7 +76,7 @@ def test_copies_cannot_grow_without_bounds() -> None:
 
 
 def test_a_patch_may_be_applied_again() -> None:
-    operations = [
+    operations: list[dict[str, Any]] = [
         {"op": "add", "path": "/l", "value": []},
         {"op": "add", "path": "/l/-", "value": 1},
     ]
