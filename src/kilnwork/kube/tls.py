@@ -3,8 +3,8 @@
 Used by `transport`, and by clients that do without it.
 """
 
+import os
 import ssl
-import tempfile
 
 from kilnwork.kit import errors
 from kilnwork.kube import config, credentials
@@ -38,8 +38,9 @@ def context(
 
 
 def _load_pair(context: ssl.SSLContext, cert: str, key: str) -> None:
-    """`ssl` takes certificate and key from files only."""
-    with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
+    """`ssl` takes certificate and key from files only: from one in memory, so that no disk has the
+    key (memfd_create(2))."""
+    with os.fdopen(os.memfd_create("client.pem"), "w") as file:
         file.write(cert + "\n" + key)
         file.flush()
-        context.load_cert_chain(file.name)
+        context.load_cert_chain(f"/proc/self/fd/{file.fileno()}")
