@@ -696,7 +696,7 @@ async def test_files_are_private(plane: cluster.ControlPlane) -> None:
     assert endpoints["kubernetes"] == plane.address
     assert endpoints["http"] == plane.http_address
     assert (endpoints["pid"], endpoints["epoch"]) == (os.getpid(), 3)
-    assert endpoints["channel"] == {"unix": "/x", "tcp": None, "websocket": None}
+    assert endpoints["channel"] == {"unix": "/x"}
 
 
 async def test_mounted_apps_know_the_user_and_are_on_both_ports(

@@ -76,11 +76,12 @@ class Tools:
 
 
 class Channel(msgspec.Struct, frozen=True):
-    """Where workers and drivers connect; None: not offered."""
+    """Where workers and drivers of this machine connect; None: nowhere yet.
+
+    From elsewhere they take `/channel` of the port for TLS.
+    """
 
     unix: str | None = None
-    tcp: str | None = None
-    websocket: str | None = None
 
 
 class Endpoints(msgspec.Struct, frozen=True, kw_only=True):
