@@ -1,7 +1,7 @@
 """Puts the controllers together: caches, reflectors, queues, reconcilers, and their start order.
 
-Used by the wiring of `kiln up`, as `controllers.Controllers`. The token verifier
-exists before anything starts, because the hub needs it to be made.
+Used by the wirings of `kiln up` and `kiln manager`, as `controllers.Controllers`. The token
+verifier exists before anything starts, because the hub needs it to be made.
 """
 
 import secrets
