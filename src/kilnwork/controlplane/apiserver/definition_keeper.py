@@ -32,7 +32,7 @@ class DefinitionKeeper:
         self._deleter = deleter
         self._store = writer.store
         self._kinds = writer.kinds
-        self._ending: dict[str, str] = {}
+        self._ending: set[str] = set()
         self._work: work.Work[str] = work.Work("definitions", self._look)
         self._unfollow: Callable[[], None] = lambda: None
 
@@ -75,7 +75,7 @@ class DefinitionKeeper:
             if key.resource == _DEFINITIONS.qualified:
                 if change.action == objects.Action.DELETED:
                     self._kinds.forget(key.name)
-                    self._ending.pop(key.name, None)
+                    self._ending.discard(key.name)
                 self._work.add(key.name)
             elif change.action == objects.Action.DELETED and key.resource in self._ending:
                 self._work.add(key.resource)
@@ -129,7 +129,7 @@ class DefinitionKeeper:
 
     async def _empty(self, name: str, definition: meta.JsonObject) -> None:
         """Delete the objects of the kind; when none is left, let the definition go."""
-        self._ending[name] = name
+        self._ending.add(name)
         served = None if name in _NOT_TO_BE_HAD else self._kinds.stored(name)
         left = 0
         if served is not None:
