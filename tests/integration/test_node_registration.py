@@ -10,8 +10,9 @@ import pytest_asyncio
 
 from kilnwork.api import resource
 from kilnwork.controlplane import cluster
-from kilnwork.controlplane.node import registration
+from kilnwork.controlplane.node import registration, removal, virtual
 from kilnwork.kit import clock
+from kilnwork.kit import errors as kit_errors
 from kilnwork.kube import client, errors
 from support import short, waiting
 
@@ -80,6 +81,20 @@ async def test_a_node_of_before_gets_the_taint_and_keeps_those_of_others(world: 
         ("other", "NoExecute"),
         ("k", "NoSchedule"),
     ]
+
+
+async def test_the_node_of_a_kubelet_is_left_alone(world: World) -> None:
+    await world.registration().register()
+    info = {"containerRuntimeVersion": "containerd://1.7.0", "kubeletVersion": "v1.33.0"}
+    patch = {"status": {"nodeInfo": info}}
+    before = await world.kube.merge_patch(resource.NODES, "n", patch, subresource="status")
+    with pytest.raises(kit_errors.ConfigurationError, match="another --name"):
+        await world.registration(TAINT).register()
+    settings = virtual.Settings("n", world.data, world.data, "127.0.0.1")
+    config = world.plane.admin_config()
+    with pytest.raises(kit_errors.ConfigurationError, match=r"a kubelet \(v1\.33\.0, containerd"):
+        await removal.remove(config, settings, say=print, time=clock.SystemClock())
+    assert await world.node() == before
 
 
 async def test_conditions_of_others_stay(world: World) -> None:

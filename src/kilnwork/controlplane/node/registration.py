@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from kilnwork import version
 from kilnwork.api import meta, resource
 from kilnwork.kit import clock
+from kilnwork.kit import errors as kit_errors
 from kilnwork.kube import client, errors
 
 log = logging.getLogger(__name__)
@@ -42,6 +43,9 @@ DRAINED = "drained"
 """Its value when all has ended, but who runs the node may not delete it: a node's own certificate
 may not (NodeRestriction).
 """
+
+RUNTIME = "kiln://"
+"""Begins the containerRuntimeVersion of Nodes that are ours."""
 
 _WELL = (
     ("MemoryPressure", "False", "KubeletHasSufficientMemory", "memory is not watched"),
@@ -94,7 +98,7 @@ class Registration:
         self._uid = ""
 
     async def register(self) -> None:
-        """Create the Node, or take over the one of this name."""
+        """Create the Node, or take over ours; ConfigurationError if it is that of a kubelet."""
         metadata = {"name": self._name, "labels": self._labels()}
         taints = [taint._asdict() for taint in self._identity.taints]
         spec = {"taints": taints} if taints else {}
@@ -102,6 +106,7 @@ class Registration:
         try:
             node = await self._client.create(resource.NODES, wanted)
         except errors.AlreadyExists:
+            check_ours(await self._client.get(resource.NODES, self._name))
             patch = {"metadata": {"labels": self._labels(), "annotations": {REMOVE: None}}}
             node = await self._client.merge_patch(resource.NODES, self._name, patch)
             await self._taint(node)
@@ -255,6 +260,18 @@ async def delete(kube: client.Client, name: str) -> None:
             await kube.delete(kind, name, namespace)
 
 
+def check_ours(node: meta.JsonObject) -> None:
+    """Raise unless this is a Node of ours, or of nobody yet: two cannot run the same Pods."""
+    info = (node.get("status") or {}).get("nodeInfo") or {}
+    runtime = str(info.get("containerRuntimeVersion") or RUNTIME)
+    if not runtime.startswith(RUNTIME):
+        name = node["metadata"]["name"]
+        raise kit_errors.ConfigurationError(
+            f"node {name} is run by a kubelet ({info.get('kubeletVersion')}, {runtime}): choose"
+            f" another --name; if its machine is gone for good, `kubectl delete node {name}` first"
+        )
+
+
 def _conditions(node: meta.JsonObject) -> list[dict[str, Any]]:
     return list((node.get("status") or {}).get("conditions") or ())
 
@@ -296,7 +313,7 @@ def node_info() -> dict[str, str]:
         "operatingSystem": "linux",
         "kernelVersion": platform.release(),
         "osImage": _os_image(),
-        "containerRuntimeVersion": f"kiln://{version.__version__}",
+        "containerRuntimeVersion": f"{RUNTIME}{version.__version__}",
         "kubeletVersion": f"v1.32.0-kiln.{version.__version__}",
         "kubeProxyVersion": "",
         "bootID": _line("/proc/sys/kernel/random/boot_id"),

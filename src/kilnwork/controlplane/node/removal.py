@@ -64,11 +64,15 @@ async def _wait(asked: client.Client, name: str, *, say: virtual.Say, time: cloc
 
 
 async def _mark(kube: client.Client, name: str) -> str | None:
-    """How far its removal is, empty if nobody has asked; None when the Node is gone."""
+    """How far its removal is, empty if nobody has asked; None when the Node is gone.
+
+    Raises ConfigurationError for the Node of a kubelet.
+    """
     try:
         node = await kube.get(resource.NODES, name)
     except kube_errors.NotFound:
         return None
+    registration.check_ours(node)
     return str((node["metadata"].get("annotations") or {}).get(registration.REMOVE) or "")
 
 
