@@ -20,6 +20,9 @@ log = logging.getLogger(__name__)
 UNREAD = 1024 * 1024
 """Bytes that may wait for readers before the peer has to."""
 
+UNHEARD = 1024 * 1024
+"""Bytes of answers (to pings, to streams that are refused) that a peer may leave unread."""
+
 GOODBYE_S = 5.0
 """How long a peer may take to close after we have said goodbye, so that it gets all of it."""
 
@@ -99,6 +102,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._unread = 0
         self._held_back = False
+        self._unheard = 0
         self._writable = asyncio.Event()
         self._writable.set()
         self.gone = asyncio.Event()
@@ -123,7 +127,12 @@ class Connection(asyncio.Protocol):
             log.info("stream connection ended", extra={"error": str(error)})
             self.abort()
             return
-        self.push()
+        answered = self.push()
+        if not self._writable.is_set():
+            self._unheard += answered
+        if self._unheard > UNHEARD:
+            log.info("stream connection ended", extra={"error": "its peer reads no answers"})
+            self.abort()
 
     def eof_received(self) -> bool:
         """The peer has closed its side: nobody reads what we would still send."""
@@ -142,6 +151,7 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         """It has caught up."""
+        self._unheard = 0
         self._writable.set()
 
     def _heard(self, event: streams.Event) -> None:
@@ -195,11 +205,12 @@ class Connection(asyncio.Protocol):
             if not self._transport.is_closing():
                 self._transport.resume_reading()
 
-    def push(self) -> None:
-        """Send what the codec has to say."""
+    def push(self) -> int:
+        """Send what the codec has to say; gives its size."""
         waiting = self.codec.take()
         if waiting and self._transport is not None and not self._transport.is_closing():
             self._transport.write(waiting)
+        return len(waiting)
 
     async def flush(self) -> None:
         """`push`, then wait while the peer reads slowly."""
