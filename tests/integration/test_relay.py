@@ -180,6 +180,14 @@ async def test_the_certificate_of_another_ca_is_refused_in_words(
     assert (await house.ends(await house.submit("true"))).exit_code == 0
 
 
+async def test_without_a_ca_nobody_is_believed(house: House) -> None:
+    """Least of all whoever has a certificate of a CA that the system knows."""
+    house.manager.ca.write_text("")
+    house.worker.start()
+    await house.logs("cannot be used: it is empty")
+    assert house.wire.connections == 0
+
+
 async def test_a_wrong_token_is_refused_until_it_is_right(house: House, tmp_path: Path) -> None:
     (tmp_path / "token").write_text("wrong")
     house.worker.start()

@@ -238,6 +238,8 @@ class Relay:
         try:
             pem = path.read_bytes()
             if self._context is None or self._context[0] != pem:
+                if not pem.strip():  # Python would take the CAs of the system instead
+                    raise ValueError("it is empty")
                 made = ssl.create_default_context(cadata=pem.decode("ascii"))
                 self._context = pem, made
         except (OSError, ValueError, ssl.SSLError) as error:
