@@ -360,6 +360,16 @@ async def test_a_full_disk_is_said(world: World) -> None:
         await away(lambda: world.cache().put([b"x"]))
 
 
+async def test_room_is_left_for_the_journal(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who may submit in one namespace cannot fill the disk for all."""
+    free = os.statvfs(world.folder)
+    monkeypatch.setattr(blob_server, "SPARE_BYTES", free.f_blocks * free.f_frsize)
+    monkeypatch.setattr(blob_server, "_SPARE_PART", 1)
+    with pytest.raises(errors.BlobNotWritten, match="which its journal needs"):
+        await away(lambda: world.cache().put([b"x"]))
+    assert not list(world.kept.entries())
+
+
 async def test_no_file_is_left_open(world: World) -> None:
     digest, _ = world.kept.put([os.urandom(LARGE)])
     before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208

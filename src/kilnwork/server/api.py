@@ -30,6 +30,9 @@ from kilnwork.server import asgi, documents, errors, logs, ports, why
 POLL_S = 0.1
 """How often a follower looks for more output. Files are read, not watched: a quiet log costs one
 read of zero bytes."""
+MAX_NAMED = 20
+"""Namespaces that are tried for somebody who has named none that there is."""
+
 MAX_WAIT_S = 60
 MAX_LIMIT = 1000
 
@@ -126,10 +129,11 @@ class Api:
             raise errors.MethodNotAllowed
         known = self._clusters.namespaces()
         if namespace not in known:
-            usable = [one for one in known if await self._submits_to(request, one) is None]
+            tried = known[:MAX_NAMED]  # each may be a question to the API server
+            usable = [one for one in tried if await self._submits_to(request, one) is None]
             raise errors.NotFound(
                 f'namespace "{namespace}" does not exist; those that you may use: '
-                f"{', '.join(usable) or 'none'}"
+                f"{', '.join(usable) or 'none'}{'' if tried == known else ', or others'}"
             )
         refused = await self._submits_to(request, namespace)
         if refused is not None:

@@ -26,6 +26,12 @@ from kilnwork.server import asgi, errors, guard
 PIECE_BYTES = 256 << 10
 """Read, written and hashed at once, in a thread: less would cost more to hand over than to do."""
 
+SPARE_BYTES = 256 << 20
+"""Left free for the journal, which shares the disk: nobody's values may stop everybody's tasks."""
+
+_SPARE_PART = 20
+"""Of a small disk, that part is left free."""
+
 STALL_S = 60.0
 """A caller that neither sends nor reads for so long is cut off."""
 
@@ -151,6 +157,7 @@ async def _write(call: _Call) -> None:
     """Nobody sees anything of it until all is there, is what the path says, and is on disk."""
     with call.kept.writer() as new:
         async for piece in _pieces(call.receive):
+            _check_room(call.kept.folder)
             await asyncio.to_thread(new.write, piece)
         if new.digest != call.digest:
             raise errors.BadRequest(
@@ -158,6 +165,16 @@ async def _write(call: _Call) -> None:
             )
         await asyncio.to_thread(new.commit)
     await asgi.whole(call.send, 201, _TYPE, b"")
+
+
+def _check_room(folder: Path) -> None:
+    found = os.statvfs(folder)
+    spare = min(SPARE_BYTES, found.f_blocks * found.f_frsize // _SPARE_PART)
+    if found.f_bavail * found.f_frsize < spare:
+        raise errors.TooLarge(
+            f"a value cannot be kept: the manager's disk has less than {spare >> 20} MiB left, "
+            "which its journal needs. Free some room there, or keep values elsewhere"
+        )
 
 
 async def _renew(call: _Call) -> None:

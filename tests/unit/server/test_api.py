@@ -294,6 +294,23 @@ async def test_an_unknown_namespace_is_answered_with_the_usable_ones(app: api.Ap
     assert unknown.json()["detail"].endswith("those that you may use: default")
 
 
+async def test_an_unknown_namespace_costs_few_questions(
+    app: api.Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each may be one to the API server, and anybody may ask."""
+    monkeypatch.setattr(Clusters, "namespaces", lambda _: [f"ns{n}" for n in range(1000)])
+    asked: list[ports.Question] = []
+
+    async def refusal(_: Rights, user: Any, question: ports.Question) -> str | None:
+        asked.append(question)
+        return "no"
+
+    monkeypatch.setattr(Rights, "refusal", refusal)
+    unknown = await Exchange(app, "/v1/namespaces/nope/clusters", user="guest").run()
+    assert unknown.json()["detail"].endswith("those that you may use: none, or others")
+    assert len(asked) == api.MAX_NAMED
+
+
 async def test_why(app: api.Api) -> None:
     found = (await Exchange(app, f"{TASKS}/a/why").run()).json()
     assert found["why"].startswith("Task a runs for")
