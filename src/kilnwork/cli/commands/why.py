@@ -1,6 +1,7 @@
 """`kiln why`: one sentence on why something is where it is."""
 
 import contextlib
+from collections.abc import Iterable
 from typing import Any
 
 import click
@@ -86,7 +87,7 @@ def sentence(served: resource.Resource, found: dict[str, Any]) -> str:
     bad = [c for c in status.get("conditions") or () if c["status"] != "True"]
     if status.get("phase") and not bad:
         return f"{name} is {status['phase']}."
-    parts = [_condition(c) for c in bad or status.get("conditions") or ()]
+    parts = _together(bad or status.get("conditions") or ())
     return f"{name}: {_full_stop('; '.join(parts) or waiting.described(found))}"
 
 
@@ -99,9 +100,17 @@ def _last_end(container: dict[str, Any]) -> str:
     return f"; it ended with {what}"
 
 
-def _condition(condition: dict[str, Any]) -> str:
-    reason, message = condition.get("reason"), condition.get("message")
-    text = f"{condition['type']} is {condition['status']}"
+def _together(conditions: Iterable[dict[str, Any]]) -> list[str]:
+    """Each state with its reason and message once, whatever the number of types that are in it."""
+    types: dict[tuple[str, str, str], list[str]] = {}
+    for c in conditions:
+        state = (c["status"], c.get("reason") or "", c.get("message") or "")
+        types.setdefault(state, []).append(c["type"])
+    return [_condition(named, *state) for state, named in types.items()]
+
+
+def _condition(types: list[str], status: str, reason: str, message: str) -> str:
+    text = f"{' and '.join(types)} {'is' if len(types) == 1 else 'are'} {status}"
     text += f" ({reason})" if reason else ""
     return f"{text}: {message}" if message else text
 

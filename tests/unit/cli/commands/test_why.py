@@ -57,3 +57,13 @@ PULL = {"waiting": {"reason": "CrashLoopBackOff", "message": "exit code 1, again
 )
 def test_a_pod(status: dict[str, Any], expected: str) -> None:
     assert why.sentence(resource.PODS, {"metadata": {"name": "a"}, "status": status}) == expected
+
+
+def test_what_several_conditions_have_in_common_is_said_once() -> None:
+    facts = {"reason": "ImageNotPulled", "message": "Pod c-0: ErrImagePull: no such host"}
+    away = [condition("Available", "False", **facts), condition("Ready", "False", **facts)]
+    found = {"metadata": {"name": "c"}, "status": {"conditions": away}}
+    assert why.sentence(resource.TASK_CLUSTERS, found) == (
+        "TaskCluster c: Available and Ready are False (ImageNotPulled): "
+        "Pod c-0: ErrImagePull: no such host."
+    )
