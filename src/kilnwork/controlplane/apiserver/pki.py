@@ -8,6 +8,7 @@ Not a general CA: nothing is revoked, and names are fixed.
 
 import datetime
 import ipaddress
+import ssl
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -129,6 +130,13 @@ class Pki:
     def ca_data(self) -> bytes:
         """The CA certificate in PEM, for kubeconfigs and service-account files."""
         return self.ca_certificate.read_bytes()
+
+    def to_nodes(self) -> ssl.SSLContext:
+        """TLS settings of the API server as a client of nodes: both sides prove themselves."""
+        context = ssl.create_default_context(cafile=str(self.ca_certificate))
+        pair = self.kubelet_client
+        context.load_cert_chain(pair.certificate, pair.key)
+        return context
 
     def signing_key(self) -> ec.EllipticCurvePrivateKey:
         """The key for service-account tokens."""

@@ -8,7 +8,6 @@ translates to SPDY, our nodes speak themselves. A node that refuses is quoted as
 
 import asyncio
 import contextlib
-import ssl
 import urllib.parse
 from typing import NamedTuple
 
@@ -58,10 +57,7 @@ class PodStreams:
     """The way to the nodes. One per API server; `close` it to cut off what runs."""
 
     def __init__(self, certificates: pki.Pki) -> None:
-        context = ssl.create_default_context(cafile=str(certificates.ca_certificate))
-        pair = certificates.kubelet_client
-        context.load_cert_chain(pair.certificate, pair.key)
-        self._tls = context
+        self._tls = certificates.to_nodes()
         self._crew = coroutines.Crew("pod streams")
 
     async def close(self) -> None:

@@ -5,7 +5,6 @@ client certificate of our CA and check the node's. Streams without buffering, al
 """
 
 import asyncio
-import ssl
 import urllib.parse
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
@@ -38,10 +37,7 @@ class PodLogs:
     """The way to the nodes. One per API server; close it."""
 
     def __init__(self, certificates: pki.Pki) -> None:
-        context = ssl.create_default_context(cafile=str(certificates.ca_certificate))
-        pair = certificates.kubelet_client
-        context.load_cert_chain(pair.certificate, pair.key)
-        self._tls = context
+        self._tls = certificates.to_nodes()
         self._session: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
