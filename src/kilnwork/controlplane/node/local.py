@@ -100,19 +100,7 @@ class LocalNode:
             patience_s=settings.patience_s,
         )
         self._streaming = exec_paths.Paths(self._find_running, shim=settings.run_dir / "shim.sock")
-        reviews = access.Reviews(kube, settings.name, now=self._now)
-        app = kubelet.App(
-            self._find_log,
-            allowed=access.Access(reviews),
-            streaming=self._streaming,
-            now=self._now,
-        )
-        self._server = kubelet.Server(
-            app,
-            address=settings.address,
-            port=settings.port,
-            certificates=settings.certificates,
-        )
+        self._server = self._build_server(kube)
         identity = registration.Identity(
             settings.name,
             settings.address,
@@ -159,6 +147,22 @@ class LocalNode:
             teller=telling.Teller(kube, self._recorder, known.address, self._now),
             folder=self._pods,
             now=self._now,
+        )
+
+    def _build_server(self, kube: client.Client) -> kubelet.Server:
+        settings = self._settings
+        reviews = access.Reviews(kube, settings.name, now=self._now)
+        app = kubelet.App(
+            self._find_log,
+            allowed=access.Access(reviews),
+            streaming=self._streaming,
+            now=self._now,
+        )
+        return kubelet.Server(
+            app,
+            address=settings.address,
+            port=settings.port,
+            certificates=settings.certificates,
         )
 
     def _build_manager(self, kube: client.Client) -> manager.Manager:
