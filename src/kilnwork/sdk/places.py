@@ -5,6 +5,7 @@ manager behind an API server) is reached is in `ways`.
 """
 
 import os
+import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,13 +55,18 @@ class Server:
 
 
 def near(settings: config.Config, endpoints: Mapping[str, Any]) -> str | None:
-    """The dispatcher's Unix socket by what `/v1/endpoints` says; None when it is elsewhere."""
+    """The dispatcher's Unix socket by what `/v1/endpoints` says; None when it is elsewhere.
+
+    A server on loopback may be a cluster's, whose paths mean nothing here: a socket that somebody
+    else has put there must not get our token.
+    """
     path = str(endpoints.get("channel", {}).get("unix") or "")
     if not path or parse.urlsplit(settings.server).hostname not in _LOOPBACK:
         return None
     try:
-        return path if Path(path).is_socket() else None
-    except OSError:  # of somebody else: the network is for all
+        found = os.lstat(path)
+        return path if stat.S_ISSOCK(found.st_mode) and found.st_uid == os.getuid() else None
+    except OSError:  # not there, or of somebody else: the network is for all
         return None
 
 

@@ -2,13 +2,17 @@
 the rest."""
 
 import json
+import os
+import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kilnwork.kit import errors
+from kilnwork.kube import config
 from kilnwork.sdk import places
+from support import short
 
 
 @pytest.fixture(autouse=True)
@@ -92,3 +96,21 @@ def test_nothing_known_is_answered_with_what_to_do(where: str | None) -> None:
 def test_an_empty_folder(tmp_path: Path) -> None:
     with pytest.raises(errors.ConfigurationError, match="nobody has served"):
         places.find(tmp_path)
+
+
+def test_a_socket_of_somebody_else_gets_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cluster on loopback names a path of its own, where anybody may have put a socket here."""
+    settings = config.Config(server="https://127.0.0.1:6443")
+    folder = short.folder()
+    path = folder / "channel.sock"
+    said = {"channel": {"unix": str(path)}}
+    assert places.near(settings, said) is None
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
+        assert places.near(settings, said) == str(path)
+        assert places.near(config.Config(server="https://there:6443"), said) is None
+        me = os.getuid()
+        monkeypatch.setattr(os, "getuid", lambda: me + 1)
+        assert places.near(settings, said) is None
+    path.unlink()
+    folder.rmdir()
