@@ -303,7 +303,9 @@ manager must, can mount that namespace's Secrets anyway: treat the manager's nam
 `kube-system`, or let it serve only some namespaces (`--only-in`).
 
 Worker Pods have no rights at all: no token is mounted, unless their TaskCluster names a
-`serviceAccountName`; then they have exactly that account's.
+`serviceAccountName`; then they have exactly that account's. Who may create Tasks in a namespace
+runs programs in its workers, so with the rights of their account; who may create TaskClusters can
+name any account of the namespace and mount its Secrets, as who may create Pods or Deployments.
 
 In its own namespace (Role `kilnwork-leader`):
 """
