@@ -35,6 +35,10 @@ PAGE = 500
 """Objects asked for at once, as kubectl does."""
 
 
+_OUR_KINDS = f"/apis/{resource.GROUP}/"
+"""Below a group that it does not serve, an API server says 404 in plain text, without a Status."""
+
+
 class Session:
     """Requests to one server, with a namespace when a command names none."""
 
@@ -70,17 +74,25 @@ class Session:
         """
         encoded = None if body is None else msgspec.json.encode(body)
         way = await self._way_of(path)
-        answer = await self.http.send(
-            transport.Request(
-                method=method,
-                path=way.prefix + path,
-                query=query,
-                body=encoded,
-                content_type=content_type,
-                accept=accept,
-                headers=way.headers,
-            )
+        asked = transport.Request(
+            method=method,
+            path=way.prefix + path,
+            query=query,
+            body=encoded,
+            content_type=content_type,
+            accept=accept,
+            headers=way.headers,
         )
+        try:
+            answer = await self.http.send(asked)
+        except kube_errors.NotFound as error:
+            if path.startswith(_OUR_KINDS) and not error.reason:
+                raise errors.Unreachable(
+                    f"{self.server} does not serve the kinds of {resource.GROUP}: choose another"
+                    " server by KUBECONFIG or --context, or add them there:"
+                    " `kiln install | kubectl apply -f -`"
+                ) from error
+            raise
         try:
             return msgspec.json.decode(answer.body, type=dict[str, Any])
         except msgspec.MsgspecError as error:
