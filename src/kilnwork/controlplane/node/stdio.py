@@ -32,24 +32,26 @@ class Stdio:
         Raises OSError, with nothing left open.
         """
         self._once = once
-        if tty:
-            return self._open_terminal()
         ends: list[int] = []
         try:
-            ends.append(self._open_input() if stdin else os.open(os.devnull, os.O_RDONLY))
-            ends += (self._open_pipe(stream) for stream in STREAMS)
+            if tty:
+                self._open_terminal(ends)
+            else:
+                ends.append(self._open_input() if stdin else os.open(os.devnull, os.O_RDONLY))
+                ends += (self._open_pipe(stream) for stream in STREAMS)
         except OSError:
-            close(ends)
+            close([*ends, *self.pipes])
+            self.pipes.clear()
             self.close()
             raise
         return ends[0], ends[1], ends[2]
 
-    def _open_terminal(self) -> tuple[int, int, int]:
+    def _open_terminal(self, ends: list[int]) -> None:
         ours, theirs = os.openpty()
+        ends += (theirs, theirs, theirs)
         os.set_blocking(ours, False)
         self.pipes[ours] = STREAMS[0]
         self._input = os.dup(ours)
-        return theirs, theirs, theirs
 
     def _open_input(self) -> int:
         theirs, self._input = os.pipe()
