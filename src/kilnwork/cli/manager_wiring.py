@@ -29,7 +29,7 @@ LEASE_S, RENEW_S, RETRY_S = 120, 90.0, 5.0
 comes back on its data directory has the same identity and takes its Lease at once; only one with
 another data directory waits so long."""
 
-_UNIX = "unix"
+UNIX = "unix"
 _REQUESTS_END_S = 2.0
 _IDENTITY = "identity"
 
@@ -204,7 +204,7 @@ class Server:
         self._fail("leadership", errors.KilnError(await term.lost()))
 
     async def _start_dispatcher(self) -> None:
-        here = self._settings.advertise == _UNIX
+        here = self._settings.advertise == UNIX
         where = f"unix:{self._dispatcher.socket}" if here else f"tls://{self._settings.advertise}"
         self._controllers = controllers.Controllers(
             self._client,

@@ -94,7 +94,7 @@ async def _driver_token(http: transport.Transport, namespace: str) -> str:
         raise errors.Refused(
             f"the kubeconfig has no token to show to the manager, and namespace {namespace} no "
             f"ServiceAccount {manager.DRIVER_ACCOUNT} whose token could be used: `kiln install "
-            f"--only rights --drivers-in {namespace}` makes one"
+            f"--only drivers --drivers-in {namespace}` makes one"
         ) from error
     except kube_errors.Forbidden as error:
         raise errors.Refused(

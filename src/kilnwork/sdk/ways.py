@@ -249,7 +249,7 @@ class Way:
         if answer.status == 404:
             raise errors.ConfigurationError(
                 f"{why}, and namespace {namespace} has no ServiceAccount {account} whose token "
-                f"could be used: `kiln install --only rights --drivers-in {namespace}` makes one, "
+                f"could be used: `kiln install --only drivers --drivers-in {namespace}` makes one, "
                 "`kiln token ACCOUNT` a token of another"
             )
         raise errors.ConfigurationError(

@@ -11,7 +11,7 @@ import msgspec
 import yaml
 
 from kilnwork.api import manager, names
-from kilnwork.cli import render
+from kilnwork.cli import addresses, render
 from kilnwork.cli.installing import everything, settings
 
 _QUANTITY = re.compile(r"[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?")
@@ -64,6 +64,13 @@ class Toleration(click.ParamType):  # type: ignore[type-arg]  # generic only sin
         return settings.Toleration(key=key, value=text, effect=effect)
 
 
+def _image(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """The name of an image, as far as it can be judged without a registry."""
+    if value is not None and (not value or any(one.isspace() for one in value)):
+        raise click.BadParameter(f"{value!r} cannot be the name of an image", ctx, param)
+    return value
+
+
 def _label(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
     """A namespace's name, or several."""
     for name in (value,) if isinstance(value, str) else value:
@@ -86,12 +93,14 @@ def _label(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
     "--image",
     default=settings.IMAGE,
     show_default=True,
+    callback=_image,
     help="Image of the manager.",
     metavar="IMAGE",
 )
 @click.option(
     "--worker-image",
     metavar="IMAGE",
+    callback=_image,
     help="Image of worker Pods whose TaskCluster names none; default that of the manager.",
 )
 @click.option(
@@ -115,6 +124,7 @@ def _label(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
 )
 @click.option(
     "--advertise",
+    type=addresses.Advertised(),
     metavar="HOST:PORT",
     help="Where workers connect; default the Service's DNS name and port.",
 )
@@ -189,9 +199,10 @@ def command(form: str, **given: Any) -> None:
     kiln install --image registry.example/kilnwork:0.1.0 | kubectl diff -f -
     kubectl -n kilnwork-system rollout status statefulset/kilnwork-manager
 
-    The same options print the same text: keep it in a repository. Three parts: `crds` has the kinds
+    The same options print the same text: keep it in a repository. Four parts: `crds` has the kinds
     and the policy that keeps TaskObjects as they are, `rights` the accounts and roles
-    (docs/reference/rights.md says what each is for), `manager` its Service and StatefulSet.
+    (docs/reference/rights.md says what each is for), `drivers` what --drivers-in makes, `manager`
+    its Service and StatefulSet.
 
     \b
     Upgrade:   the same line with the new image. Workers keep their tasks meanwhile.
@@ -220,6 +231,10 @@ def _settings(given: dict[str, Any]) -> settings.Settings:
         raise click.UsageError("--storage hostPath and --host-path DIR belong together")
     if given["host_path"] and not given["host_path"].startswith("/"):
         raise click.UsageError("--host-path must begin with /")
+    if given["storage_class"] and given["storage"] != "pvc":
+        raise click.UsageError("--storage-class is for --storage pvc")
+    if given["parts"] == ("drivers",) and not given["drivers_in"]:
+        raise click.UsageError("--only drivers: name their namespaces by --drivers-in NS")
     parts = tuple(part for part in settings.PARTS if part in (given["parts"] or settings.PARTS))
     return settings.Settings(
         namespace=given["namespace"],

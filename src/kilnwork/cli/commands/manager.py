@@ -14,25 +14,10 @@ import click
 
 from kilnwork import version
 from kilnwork.api import manager
-from kilnwork.cli import folders, foreground, manager_wiring, options, session
+from kilnwork.cli import addresses, folders, foreground, manager_wiring, options, session
 
 _MOUNTS = "CONTAINER_SANDBOX_MOUNT_POINT"
 _DATA = Path("/var/lib/kilnwork")
-
-
-class Address(click.ParamType):  # type: ignore[type-arg]  # generic only since click 8.4
-    """HOST:PORT, with brackets around an IPv6 address. Gives the host and the port."""
-
-    name = "HOST:PORT"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, int]:
-        """The two parts."""
-        host, colon, port = str(value).rpartition(":")
-        if not (colon and port.isascii() and port.isdigit() and int(port) < 1 << 16):
-            self.fail(f"{value!r}: write HOST:PORT, such as 0.0.0.0:7443", param, ctx)
-        return host.strip("[]"), int(port)
 
 
 @click.command()
@@ -61,7 +46,7 @@ class Address(click.ParamType):  # type: ignore[type-arg]  # generic only since 
 )
 @click.option(
     "--listen",
-    type=Address(),
+    type=addresses.Address(),
     default=f"0.0.0.0:{manager.PORT}",
     show_default=True,
     help="Where to listen, over TLS; [::]:7443 where Pods have IPv6 only.",
@@ -69,6 +54,7 @@ class Address(click.ParamType):  # type: ignore[type-arg]  # generic only since 
 @click.option(
     "--advertise",
     metavar="HOST:PORT",
+    type=addresses.Advertised(manager_wiring.UNIX),
     help="Where workers connect; default the Service's name. `unix` for workers on this machine.",
 )
 @click.option(

@@ -16,7 +16,7 @@ def objects(chosen: settings.Settings) -> list[meta.JsonObject]:
 
 
 def _objects(chosen: settings.Settings) -> Iterator[meta.JsonObject]:
-    if chosen.parts != ("crds",):
+    if {"rights", "manager"} & set(chosen.parts):
         yield _namespace(chosen)
     if "crds" in chosen.parts:
         for path in sorted(crd.DIRECTORY.glob("*.yaml")):
@@ -25,6 +25,7 @@ def _objects(chosen: settings.Settings) -> Iterator[meta.JsonObject]:
     if "rights" in chosen.parts:
         yield from rights.manager_account(chosen.namespace, only_in=chosen.only_in)
         yield from rights.users(chosen.namespace)
+    if "drivers" in chosen.parts:
         for namespace in chosen.drivers_in:
             yield from rights.drivers(namespace)
     if "manager" in chosen.parts:

@@ -6,8 +6,8 @@ from typing import Literal
 from kilnwork import version
 from kilnwork.api import manager
 
-Part = Literal["crds", "rights", "manager"]
-PARTS: tuple[Part, ...] = ("crds", "rights", "manager")
+Part = Literal["crds", "rights", "drivers", "manager"]
+PARTS: tuple[Part, ...] = ("crds", "rights", "drivers", "manager")
 
 Storage = Literal["pvc", "emptyDir", "hostPath"]
 STORAGES: tuple[Storage, ...] = ("pvc", "emptyDir", "hostPath")

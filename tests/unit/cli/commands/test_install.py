@@ -9,7 +9,7 @@ import yaml
 from click import testing
 
 from kilnwork.cli.commands import install
-from kilnwork.cli.installing import rights
+from kilnwork.cli.installing import rights, settings
 
 
 def printed(*arguments: str) -> str:
@@ -57,8 +57,14 @@ def test_a_part_can_be_had_alone() -> None:
     kinds = {name.partition("/")[0] for name in objects("--only", "crds")}
     policies = {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
     assert kinds == {"CustomResourceDefinition", *policies}
-    parts = [objects("--only", part) for part in ("crds", "rights", "manager")]
+    parts = [objects("--only", part) for part in settings.PARTS if part != "drivers"]
     assert set().union(*parts) == set(objects())
+
+
+def test_drivers_alone_change_nothing_of_the_manager() -> None:
+    found = objects("--only", "drivers", "--drivers-in", "a")
+    assert set(found) == {"ServiceAccount/kilnwork-driver", "RoleBinding/kilnwork-driver"}
+    assert {one["metadata"]["namespace"] for one in found.values()} == {"a"}
 
 
 def test_another_namespace_is_everywhere() -> None:
@@ -143,6 +149,14 @@ def test_tolerations_are_written_as_taints() -> None:
         (("--storage", "hostPath", "--host-path", "d"), "must begin with /"),
         (("--node-selector", "a"), "KEY=VALUE"),
         (("--toleration", "a:Never"), "PreferNoSchedule"),
+        (("--image", ""), "cannot be the name of an image"),
+        (("--worker-image", "a b"), "cannot be the name of an image"),
+        (("--advertise", "host"), "write HOST:PORT"),
+        (("--advertise", "host:port"), "write HOST:PORT"),
+        (("--advertise", "https://host:1"), "that others reach"),
+        (("--advertise", "0.0.0.0:7443"), "that others reach"),
+        (("--storage", "emptyDir", "--storage-class", "a"), "is for --storage pvc"),
+        (("--only", "drivers"), "--drivers-in NS"),
         (("-n", "A_b"), "cannot be the name of a namespace"),
         (("--drivers-in", ""), "cannot be the name of a namespace"),
     ],
