@@ -18,6 +18,10 @@ class TooOld(ControlPlaneError):
     """The changes since that sequence number are no longer kept: list again."""
 
 
+class ObjectTooLarge(ControlPlaneError):
+    """The object would be larger than the store keeps; nothing of this write was kept."""
+
+
 class StoreFailed(ControlPlaneError):
     """The store could not be written (disk full or broken); nothing of this write was kept."""
 

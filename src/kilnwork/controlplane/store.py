@@ -28,6 +28,9 @@ KEEP_CHANGES = 10_000
 KEEP_BYTES = 32 * 1024 * 1024
 """Bytes of former states in the log, so that large objects changed often do not fill the memory."""
 
+MAX_OBJECT_BYTES = 8 << 20
+"""More than one request holds: patches and defaults may not make an object grow without end."""
+
 Follower = Callable[[Sequence[objects.Change]], None]
 """Called on the event loop with the changes of one commit, in order; must not block or raise."""
 
@@ -144,13 +147,17 @@ class Store:
         """Create (`expected` 0) or replace the object whose head has that sequence number.
 
         Writes the new resourceVersion into `obj`. Durable on return. Raises Superseded when the
-        head is another by now, StoreFailed when the disk refuses.
+        head is another by now, ObjectTooLarge, StoreFailed when the disk refuses.
         """
         self._check(key, expected)
         before = self.head(key)
         sequence = self._accepted + 1
         obj["metadata"]["resourceVersion"] = str(sequence)
         raw = msgspec.json.encode(obj)
+        if len(raw) > MAX_OBJECT_BYTES:
+            raise errors.ObjectTooLarge(
+                f"the object would have {len(raw)} bytes; limit is {MAX_OBJECT_BYTES}"
+            )
         action = objects.Action.ADDED if before is None else objects.Action.MODIFIED
         previous = None if before is None else before.raw
         change = objects.Change(sequence, action, key, raw, previous)

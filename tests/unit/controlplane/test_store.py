@@ -314,3 +314,13 @@ async def test_kill_at_any_moment_loses_no_acknowledged_write(path: Path) -> Non
         finally:
             await held.stop()
     assert len(acknowledged) > 20
+
+
+async def test_objects_have_a_size(path: Path) -> None:
+    """One that the database cannot hold would take the writes beside it along."""
+    held = await opened(path)
+    with pytest.raises(errors.ObjectTooLarge):
+        await held.put(key("a"), obj("a", data="x" * store.MAX_OBJECT_BYTES), expected=0)
+    assert held.get(key("a")) is None
+    await held.put(key("a"), obj("a"), expected=0)
+    await held.stop()

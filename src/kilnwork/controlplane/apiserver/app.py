@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from kilnwork.api import resource
-from kilnwork.controlplane import errors
+from kilnwork.controlplane import errors, store
 from kilnwork.controlplane.apiserver import (
     answers,
     authn,
@@ -75,6 +75,8 @@ class _App:
             await self._serve(scope, receive, guarded, mounted)
         except statuses.StatusError as error:
             await guarded.refuse(error)
+        except errors.ObjectTooLarge:
+            await guarded.refuse(statuses.too_large(store.MAX_OBJECT_BYTES))
         except errors.StoreFailed as error:
             await guarded.refuse(statuses.unavailable(str(error)))
         except Exception:

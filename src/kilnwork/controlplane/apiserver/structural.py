@@ -11,9 +11,11 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import msgspec
+
 from kilnwork.api import meta
 from kilnwork.api import schema as schemas
-from kilnwork.controlplane.apiserver import causes, patterns
+from kilnwork.controlplane.apiserver import causes, patterns, statuses
 from kilnwork.kit import clock
 
 Schema = schemas.Schema
@@ -27,7 +29,7 @@ def prune_and_default(schema: Schema, obj: meta.JsonObject) -> tuple[meta.JsonOb
     Also returns the paths of what was left out (`spec.foo`, `spec.env[0].bar`). `metadata` is not
     the schema's business and passes as it is.
     """
-    unknown: list[str] = []
+    unknown = _Unknown()
     result: meta.JsonObject = {}
     for key in ("apiVersion", "kind", "metadata"):
         if key in obj:
@@ -35,6 +37,20 @@ def prune_and_default(schema: Schema, obj: meta.JsonObject) -> tuple[meta.JsonOb
     rest = {key: value for key, value in obj.items() if key not in result}
     result |= _shape_object(schema, rest, "", unknown)
     return result, unknown
+
+
+class _Unknown(list[str]):
+    """Paths of fields that a schema does not know."""
+
+    filled_bytes = 0
+    """Defaults so far; each item of a long list may get large ones."""
+
+    def fill(self, default: Any) -> Any:
+        """A default to put in; 413 when they become too many."""
+        self.filled_bytes += len(msgspec.json.encode(default))
+        if self.filled_bytes > statuses.MAX_BODY_BYTES:
+            raise statuses.too_large()
+        return copy.deepcopy(default)
 
 
 def validate(
@@ -79,7 +95,7 @@ def unknown_fields(
     return texts
 
 
-def _shape(schema: Schema, value: Any, path: str, unknown: list[str]) -> Any:
+def _shape(schema: Schema, value: Any, path: str, unknown: _Unknown) -> Any:
     if isinstance(value, dict):
         return _shape_object(schema, value, path, unknown)
     if isinstance(value, list):
@@ -93,7 +109,7 @@ def _shape(schema: Schema, value: Any, path: str, unknown: list[str]) -> Any:
 
 
 def _shape_object(
-    schema: Schema, value: meta.JsonObject, path: str, unknown: list[str]
+    schema: Schema, value: meta.JsonObject, path: str, unknown: _Unknown
 ) -> meta.JsonObject:
     properties, others = schema.get("properties", {}), _others(schema)
     keeps_others = bool(schema.get(schemas.PRESERVE))
@@ -112,7 +128,7 @@ def _shape_object(
     for key, known in properties.items():
         if "default" in known and key not in result:
             below = f"{path}.{key}" if path else key
-            result[key] = _shape(known, copy.deepcopy(known["default"]), below, unknown)
+            result[key] = _shape(known, unknown.fill(known["default"]), below, unknown)
     return result
 
 

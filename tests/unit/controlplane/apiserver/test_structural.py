@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kilnwork.api import crd, resource
-from kilnwork.controlplane.apiserver import structural
+from kilnwork.controlplane.apiserver import statuses, structural
 
 SCHEMA = crd.definition(resource.TASKS)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
 OBJECT = crd.definition(resource.TASK_OBJECTS)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
@@ -174,3 +174,11 @@ def test_unknown_fields_by_validation_mode() -> None:
         'strict decoding error: unknown field "spec.foo", unknown field "spec.bar"'
     )
     assert structural.unknown_fields([], field_validation="Strict") == []
+
+
+def test_defaults_cannot_fill_the_memory() -> None:
+    """20,000 empty items of a list with 100 kB each."""
+    item = {"type": "object", "properties": {"a": {"type": "string", "default": "x" * 100_000}}}
+    schema = {"type": "object", "properties": {"l": {"type": "array", "items": item}}}
+    with pytest.raises(statuses.StatusError, match="too large"):
+        structural.prune_and_default(schema, {"l": [{}] * 20_000})
