@@ -637,3 +637,16 @@ def test_patterns_are_of_re2(admin: kube_servers.Http) -> None:
         'value: "^(?=a)": must be a valid regular expression, but isn\'t: error parsing regexp: '
         "invalid or unsupported Perl syntax: "
     ) in done.message
+
+
+def test_short_names_and_categories_are_labels(admin: kube_servers.Http) -> None:
+    """422 names each that is none."""
+    names = {"kind": "Widget", "plural": "widgets"}
+    wanted = definition(
+        f"{kube_servers.fresh_name('g')}.test",
+        names={**names, "shortNames": ["w", "a/b"], "categories": ["C", "all"]},
+    )
+    done = admin.post(CRDS, wanted)
+    assert done.status == 422
+    for field, value in (("shortNames[1]", "a/b"), ("categories[0]", "C")):
+        assert f'spec.names.{field}: Invalid value: "{value}": a DNS-1035 label' in done.message

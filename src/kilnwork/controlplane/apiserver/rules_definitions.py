@@ -203,6 +203,10 @@ def _names(wanted: Mapping[str, Any]) -> Iterator[causes.Cause]:
             yield causes.required(f"spec.names.{name}")
         elif problem := names.label_1035_problem(judged):
             yield causes.invalid(f"spec.names.{name}", given, problem)
+    for more in ("shortNames", "categories"):
+        for position, given in enumerate(wanted.get(more) or ()):
+            if problem := names.label_1035_problem(given):
+                yield causes.invalid(f"spec.names.{more}[{position}]", given, problem)
     if wanted.get("listKind") and wanted.get("listKind") == wanted.get("kind"):
         text = "kind and listKind may not be the same"
         yield causes.invalid("spec.names.listKind", wanted["listKind"], text)
