@@ -145,7 +145,7 @@ async def test_a_manager_of_one_namespace_looks_at_no_other(
 
 
 async def test_who_asks_must_be_known_and_may_do_only_what_rbac_says(
-    kube: client.Client, manager: manager_wiring.Server
+    plane: cluster.ControlPlane, kube: client.Client, manager: manager_wiring.Server
 ) -> None:
     path = f"/v1/namespaces/{NS}/tasks"
     assert (await ask(manager, path))[0] == 401
@@ -163,7 +163,13 @@ async def test_who_asks_must_be_known_and_may_do_only_what_rbac_says(
     both = {"X_Kiln_Token": nobody, "Authorization": f"Bearer {reader}"}
     assert (await ask(manager, path, **both))[0] == 403
     assert (await ask(manager, "/metrics"))[0] == 401
-    assert (await ask(manager, "/metrics", X_Kiln_Token=reader))[0] == 200
+    status, refused = await ask(manager, "/metrics", X_Kiln_Token=reader)
+    assert status == 403
+    assert refused["message"].endswith(
+        'cannot list resource "tasks" in API group "kilnwork.dev" at the cluster scope'
+    )
+    admin = (plane.data_dir / "token").read_text().strip()
+    assert (await ask(manager, "/metrics", X_Kiln_Token=admin))[0] == 200
     assert (await ask(manager, "/readyz"))[0] == 200
     assert (await ask(manager, "/elsewhere", X_Kiln_Token=reader))[0] == 404
 

@@ -100,7 +100,7 @@ class Dispatcher:
         )
         self._set(
             shown,
-            metrics.app(self._samples),
+            metrics.app(self._samples, callers.rights),
             channel.Channel(running.new_link),
             blob_server.Blobs(blobs, callers.verifier),
         )

@@ -1,14 +1,14 @@
 """`/metrics` in the Prometheus text format (version 0.0.4).
 
-A small one: numbers that the server knows anyway, collected when asked. Wants a caller who is known
-(`scope["kiln.user"]`), since names of namespaces and clusters are in it.
+A small one: numbers that the server knows anyway, collected when asked. For callers who may list
+Tasks in all namespaces, since names of namespaces and clusters are in it.
 """
 
 from collections.abc import Callable, Iterable
 
 import msgspec
 
-from kilnwork.server import asgi, errors
+from kilnwork.server import asgi, errors, ports
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -26,12 +26,17 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
 Collect = Callable[[], Iterable[Sample]]
 
 
-def app(collect: Collect) -> asgi.App:
+def app(collect: Collect, rights: ports.Rights) -> asgi.App:
     """The ASGI app that collects and prints."""
 
     async def serve(scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
-        if asgi.request(scope, receive).user is None:
+        user = asgi.request(scope, receive).user
+        if user is None:
             await asgi.problem(send, errors.Unauthorized())
+            return
+        refused = await rights.refusal(user, ports.Question(verb="list", namespace=""))
+        if refused is not None:
+            await asgi.problem(send, errors.Forbidden(refused))
             return
         await asgi.whole(send, 200, CONTENT_TYPE, text(collect()).encode())
 

@@ -87,7 +87,9 @@ def refusal_text(user: str, question: ports.Question) -> str:
     tasks = resource.TASKS
     what = f'{tasks.qualified} "{question.name}"' if question.name else tasks.qualified
     whole = f"{tasks.plural}/{question.subresource}" if question.subresource else tasks.plural
+    namespace = question.namespace
+    where = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
     return (
         f'{what} is forbidden: User "{user}" cannot {question.verb} resource "{whole}" '
-        f'in API group "{tasks.group}" in the namespace "{question.namespace}"'
+        f'in API group "{tasks.group}" {where}'
     )
