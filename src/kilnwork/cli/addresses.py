@@ -2,7 +2,7 @@
 
 import click
 
-_EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - refused, not listened on
+_EVERYWHERE = ("0.0.0.0", "[::]")  # noqa: S104 - refused, not listened on
 
 
 class Address(click.ParamType):  # type: ignore[type-arg]  # generic only since click 8.4
@@ -34,8 +34,9 @@ class Advertised(click.ParamType):  # type: ignore[type-arg]  # generic only sin
         """The text as it is."""
         text = str(value)
         if text not in self._also:
-            host, port = Address().convert(text, param, ctx)
-            if not host or not port or set(host) & set("/ ") or host in _EVERYWHERE:
+            host, _, port = text.rpartition(":")
+            known = port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16
+            if not known or not host.strip("[]") or set(host) & set("/ ") or host in _EVERYWHERE:
                 wanted = "write HOST:PORT that others reach, such as 10.0.0.5:7443"
                 self.fail(f"{text!r}: {wanted}", param, ctx)
         return text

@@ -17,6 +17,11 @@ _UID = 65532
 _GRACE_S = 30
 """SIGTERM ends the manager within 20 s."""
 
+_POLICY = "Parallel"
+"""Of one Pod, this says only: replace one that never got ready, too, when the template is mended.
+By default a StatefulSet waits for it until somebody deletes it (kubernetes.io, "Forced rollback").
+"""
+
 _SELECTOR = {"app.kubernetes.io/name": "kilnwork", "app.kubernetes.io/component": "manager"}
 
 
@@ -36,6 +41,7 @@ def stateful_set(chosen: settings.Settings) -> meta.JsonObject:
     pod = {"metadata": {"labels": {**rights.labels(), **_SELECTOR}}, "spec": _pod(chosen)}
     spec: dict[str, Any] = {
         "replicas": 1,
+        "podManagementPolicy": _POLICY,
         "serviceName": manager.SERVICE,
         "selector": {"matchLabels": _SELECTOR},
         "template": pod,

@@ -125,6 +125,11 @@ def test_a_manager_of_some_namespaces_has_rights_in_no_other() -> None:
     )
 
 
+def test_a_broken_image_is_mended_by_applying_another() -> None:
+    spec = objects()["StatefulSet/kilnwork-manager"]["spec"]
+    assert spec["podManagementPolicy"] == "Parallel"
+
+
 def test_workers_use_the_managers_image_unless_told_otherwise() -> None:
     assert "--worker-image=a:1" in container("--image", "a:1")["args"]
     assert "--worker-image=b:1" in container("--image", "a:1", "--worker-image", "b:1")["args"]
