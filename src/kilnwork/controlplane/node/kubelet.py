@@ -128,7 +128,7 @@ def read_options(query: dict[str, str], *, now: float) -> log_reader.Options:
     """The options in a query; raises ValueError, whose text names the field."""
     since: float | None = None
     if "sinceSeconds" in query:
-        since = now - _number(query, "sinceSeconds", least=1)
+        since = max(0.0, now - min(_number(query, "sinceSeconds", least=1), 1 << 53))
     if "sinceTime" in query:
         since = clock.parse_rfc3339(query["sinceTime"])
     return log_reader.Options(

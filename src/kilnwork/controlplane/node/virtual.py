@@ -183,6 +183,11 @@ class VirtualNode:
         if self.settings.client_ca is not None:
             return self.settings.client_ca
         text = await _published_ca(kube)
+        if not text:
+            log.warning(
+                "client certificates of the kubeconfig's CA count, since the cluster's client CA "
+                "may not be read: name that with --client-ca-file if it is another"
+            )
         if not text and self._kube.ca_file is not None:
             return self._kube.ca_file
         text = text or self._kube.ca_data or ""

@@ -163,3 +163,9 @@ def test_booleans_are_those_of_kubernetes(text: str | None, true: bool) -> None:
 def test_since_seconds_is_counted_from_now() -> None:
     options = kubelet.read_options({"sinceSeconds": "10"}, now=1_700_000_000.0)
     assert options.since == "2023-11-14T22:13:10.000000Z"
+
+
+@pytest.mark.parametrize("seconds", ["99999999999", "9" * 18, "9" * 400])
+def test_since_before_all_times_is_since_the_beginning(seconds: str) -> None:
+    options = kubelet.read_options({"sinceSeconds": seconds}, now=1_700_000_000.0)
+    assert options.since == "1970-01-01T00:00:00.000000Z"
