@@ -19,6 +19,7 @@ CREATION_S = 30.0
 """How long the second stream of a pair may take (the kubelet's streamCreationTimeout)."""
 
 _PIECE = 64 * 1024
+_LOOPBACK = "127.0.0.1"
 _LAST_PORT = 65535
 
 
@@ -87,12 +88,12 @@ class Forwards:
                 self._over.set()
 
     async def _forward(self, data: streams_io.Stream, error: streams_io.Stream) -> None:
-        port = port_of(data.headers)
+        port = port_of(data.headers) or 0
         if self._numbered:
             for stream in (data, error):
                 await stream.write(struct.pack("<H", port))
         try:
-            reader, writer = await asyncio.open_connection(self._where, port, limit=_PIECE)
+            reader, writer = await reach(self._where, port)
         except OSError as problem:
             what = f"dial tcp {self._where}:{port}: connect: {reason(problem)}"
             text = f"error forwarding port {port} to pod {self._who}: {what}"
@@ -119,6 +120,21 @@ class Forwards:
             await asyncio.wait({out, over}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             await crew.stop()
+
+
+async def reach(where: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Connect to a port of a Pod at its address, else at the loopback that it shares with us.
+
+    The kubelet's runtimes connect to `localhost` in the Pod's network (containerd
+    internal/cri/server/sandbox_portforward_linux.go): debuggers and notebooks listen only there.
+    Raises the OSError of the Pod's address.
+    """
+    try:
+        return await asyncio.open_connection(where, port, limit=_PIECE)
+    except OSError:
+        with contextlib.suppress(OSError):
+            return await asyncio.open_connection(_LOOPBACK, port, limit=_PIECE)
+        raise
 
 
 async def _copy_in(data: streams_io.Stream, writer: asyncio.StreamWriter) -> None:
