@@ -260,10 +260,9 @@ def _warn(text: str) -> None:
 def in_words(error: kube_errors.KubeError, server: str) -> errors.CommandError:
     """What went wrong and what to do, with the exit code for it."""
     if isinstance(error, kube_errors.Unavailable) and not error.status:
-        what = str(error) if error.reason == "Timeout" else f"cannot reach {server}"
-        return errors.Unreachable(
-            f"{what}: is `kiln up` running? Start it, or point KUBECONFIG at a running server."
-        )
+        timed_out = error.reason == "Timeout"
+        why = "timed out" if timed_out else str(error).removeprefix(f"cannot reach {server}: ")
+        return errors.Unreachable(kit_errors.unanswered(server, why))
     if isinstance(error, kube_errors.Untrusted):
         return errors.Unreachable(
             f"{error}. The kubeconfig is of another server: take the one that `kiln up` prints."

@@ -90,8 +90,7 @@ class Way:
             return answer, _document(found)
         except (OSError, http1.BadAnswer) as error:
             raise errors.ConfigurationError(
-                f"{self.settings.server} does not answer ({error}): is the server running, and is "
-                "this the right kubeconfig or address?"
+                errors.unanswered(self.settings.server, error)
             ) from error
 
     def channel(self) -> socket.socket:
