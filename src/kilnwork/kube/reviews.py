@@ -5,6 +5,7 @@ an answer holds: TokenReview (authentication.k8s.io/v1) and SubjectAccessReview
 (authorization.k8s.io/v1). Tokens are asked about, never kept.
 """
 
+import asyncio
 import hashlib
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
@@ -12,12 +13,19 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from kilnwork.api import meta, resource
 from kilnwork.kit import clock
-from kilnwork.kube import client
+from kilnwork.kube import client, errors
 
 REMEMBERED = 4096
 """Answers kept; those that were asked for longest ago go first."""
 
+AT_ONCE = 8
+"""Questions under way; more wait, so that a flood of unknown tokens is none to the API server."""
+
+WAITING = 256
+"""Questions under way or waiting; what comes beyond is turned away at once."""
+
 V = TypeVar("V")
+_Kept = OrderedDict[Hashable, tuple[float, V]]
 
 
 class User(NamedTuple):
@@ -30,22 +38,49 @@ class User(NamedTuple):
 
 
 class Remembered(Generic[V]):
-    """Answers by question, each for its time."""
+    """Answers by question, each for its time; only some are asked for at once.
+
+    Refusals (None, False) are kept apart, so that any number of them displaces no other answer.
+    """
 
     def __init__(self, now: clock.Clock) -> None:
         self._now = now
-        self._answers: OrderedDict[Hashable, tuple[float, V]] = OrderedDict()
+        self._answers: _Kept[V] = OrderedDict()
+        self._refusals: _Kept[V] = OrderedDict()
+        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._waiting = 0
 
     async def get(self, key: Hashable, ask: Callable[[], Awaitable[tuple[V, float]]]) -> V:
-        """What is remembered, else what `ask` gives: an answer, and how many seconds it holds."""
-        known = self._answers.get(key)
-        if known is not None and self._now.monotonic() < known[0]:
+        """What is remembered, else what `ask` gives: an answer, and how many seconds it holds.
+
+        Raises what `ask` raises, and Unavailable when too many wait already.
+        """
+        known = self._known(key)
+        if known is not None:
             return known[1]
-        answer, holds_s = await ask()
-        self._answers[key] = (self._now.monotonic() + holds_s, answer)
-        self._answers.move_to_end(key)
-        while len(self._answers) > REMEMBERED:
-            self._answers.popitem(last=False)
+        if self._waiting >= WAITING:
+            text = "too many tokens and rights are being asked about: try again in a moment"
+            raise errors.Unavailable(503, "ServiceUnavailable", text)
+        self._waiting += 1
+        try:
+            async with self._turns:
+                known = self._known(key)  # somebody may have asked the same meanwhile
+                return self._keep(key, *await ask()) if known is None else known[1]
+        finally:
+            self._waiting -= 1
+
+    def _known(self, key: Hashable) -> tuple[float, V] | None:
+        known = self._answers.get(key) or self._refusals.get(key)
+        return known if known is not None and self._now.monotonic() < known[0] else None
+
+    def _keep(self, key: Hashable, answer: V, holds_s: float) -> V:
+        self._answers.pop(key, None)
+        self._refusals.pop(key, None)
+        kept = self._answers if answer else self._refusals
+        if holds_s > 0:
+            kept[key] = (self._now.monotonic() + holds_s, answer)
+        while len(kept) > REMEMBERED:
+            kept.popitem(last=False)
         return answer
 
 

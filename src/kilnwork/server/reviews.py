@@ -1,8 +1,8 @@
 """Who asks, and what they may do to tasks, as the API server of a Kubernetes cluster says.
 
-Used by the manager in a cluster, for the REST API, metrics and drivers; the questions themselves
-are `kube.reviews`. Answers are remembered for seconds, so that a page that polls asks rarely; a
-right that is taken away holds on for so long.
+Used by the manager in a cluster, for the REST API, metrics and drivers; the questions themselves,
+and how many may be under way, are in `kube.reviews`. Answers are remembered for seconds, so that a
+page that polls asks rarely; a right that is taken away holds on for so long.
 """
 
 from collections.abc import Iterator
@@ -20,6 +20,9 @@ REMEMBER_S = 10.0
 
 REFUSE_S = 2.0
 """How long a no holds: somebody who has just been given a right tries again at once."""
+
+UNKNOWN_S = 5.0
+"""How long a token stays unknown: what is no token now hardly becomes one."""
 
 
 class Reviews:
@@ -43,7 +46,7 @@ class Reviews:
                     found = await kube_reviews.user_of(self._kube, token, audiences=audiences)
                 if found is not None:
                     return found, REMEMBER_S
-            return None, REFUSE_S
+            return None, UNKNOWN_S
 
         return await self._users.get(kube_reviews.digest(token), ask)
 

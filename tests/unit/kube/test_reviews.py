@@ -1,7 +1,11 @@
 """Answers of the API server about people are kept for their time, and not too many of them."""
 
-from kilnwork.kit import clock
-from kilnwork.kube import reviews
+import asyncio
+
+import pytest
+
+from kilnwork.kit import clock, coroutines
+from kilnwork.kube import errors, reviews
 
 
 async def test_answers_are_remembered_for_their_time() -> None:
@@ -30,3 +34,56 @@ async def test_the_oldest_answers_are_forgotten() -> None:
         await known.get(number, ask)
     assert await known.get(reviews.REMEMBERED, ask) == reviews.REMEMBERED + 1
     assert await known.get(0, ask) == reviews.REMEMBERED + 2
+
+
+async def test_refusals_displace_nothing_else() -> None:
+    now = clock.ManualClock()
+    known: reviews.Remembered[bool] = reviews.Remembered(now)
+    asked = 0
+
+    async def yes() -> tuple[bool, float]:
+        nonlocal asked
+        asked += 1
+        return True, 10.0
+
+    async def no() -> tuple[bool, float]:
+        nonlocal asked
+        asked += 1
+        return False, 5.0
+
+    await known.get("good", yes)
+    for number in range(reviews.REMEMBERED + 1):
+        await known.get(number, no)
+    before = asked
+    assert await known.get("good", yes)
+    assert not await known.get(reviews.REMEMBERED, no), "a refusal is remembered too"
+    assert asked == before
+    now.advance(6)
+    assert await known.get(reviews.REMEMBERED, yes), "for its time"
+
+
+async def test_a_flood_of_questions_is_asked_a_few_at_a_time() -> None:
+    known: reviews.Remembered[bool] = reviews.Remembered(clock.ManualClock())
+    gate, running, most, asked = asyncio.Event(), 0, 0, 0
+
+    async def ask() -> tuple[bool, float]:
+        nonlocal running, most, asked
+        running, asked = running + 1, asked + 1
+        most = max(most, running)
+        await gate.wait()
+        running -= 1
+        return False, 5.0
+
+    crew = coroutines.Crew("flood")
+    waiting = [
+        crew.start(str(number), known.get(number // 2, ask)) for number in range(reviews.WAITING)
+    ]
+    while running < reviews.AT_ONCE:
+        await asyncio.sleep(0)
+    with pytest.raises(errors.Unavailable, match="too many"):
+        await known.get("one more", ask)
+    gate.set()
+    assert not any(await asyncio.gather(*waiting))
+    assert most == reviews.AT_ONCE
+    assert asked < reviews.WAITING, "the same is not asked again by those who wait"
+    assert not await known.get("one more", ask)
