@@ -20,7 +20,11 @@ from kilnwork.controlplane.node import errors, exec_io, exec_shim
 OUTPUT = 10 * 1024
 """Bytes that `run` keeps, as the kubelet does of a probe."""
 
+ANSWER_S = 30.0
+"""How long the shim may take to start a process or to join us to a container."""
+
 _LINE = 64 * 1024
+_SILENT = "the shim does not answer: its machine is overloaded, or it was stopped by a signal"
 
 
 class CannotStart(errors.NodeError):
@@ -62,6 +66,14 @@ class Process:
         if len(line) > exec_shim.MAX_LINE:
             raise CannotStart("the command is too long")
         try:
+            async with asyncio.timeout(ANSWER_S):
+                return await cls._begin(shim, line, descriptors)
+        except TimeoutError as error:
+            raise errors.ShimAway(_SILENT) from error
+
+    @classmethod
+    async def _begin(cls, shim: Path, line: bytes, descriptors: Sequence[int]) -> Self:
+        try:
             reader, writer = await _connect(shim, line, descriptors)
         except OSError as error:
             raise errors.ShimAway(f"no shim listens on {shim}") from error
@@ -71,7 +83,7 @@ class Process:
             if "error" in answer:
                 kind = CannotStart if answer.get("running") else NotRunning
                 raise kind(answer["error"])
-        except errors.NodeError:
+        except BaseException:
             await process.close()
             raise
         process.pid = answer["pid"]
@@ -155,6 +167,14 @@ async def attach(shim: Path, container: str, outputs: Sequence[int]) -> Attachme
     Raises `ShimAway`, `NotRunning`.
     """
     line = json.dumps({"n": 1, "do": "attach", "container": container}).encode() + b"\n"
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            return await _join(shim, line, outputs)
+    except TimeoutError as error:
+        raise errors.ShimAway(_SILENT) from error
+
+
+async def _join(shim: Path, line: bytes, outputs: Sequence[int]) -> Attachment:
     try:
         connection = await _send(shim, line, outputs)
     except OSError as error:

@@ -11,7 +11,7 @@ import os
 from collections.abc import Collection, Coroutine, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from kilnwork.api import meta
 from kilnwork.controlplane.node import (
@@ -23,6 +23,8 @@ from kilnwork.controlplane.node import (
     streams_io,
 )
 from kilnwork.kit import coroutines
+
+T = TypeVar("T")
 
 CREATION_S = 30.0
 """How long a client may take to open its streams (the kubelet's streamCreationTimeout)."""
@@ -137,11 +139,14 @@ async def execute(
     own = ends(session.streams, tty=session.tty)
     try:
         try:
-            process = await exec_link.Process.start(shim, command, own.theirs)
+            starting = exec_link.Process.start(shim, command, own.theirs)
+            process = await _while_there(session, starting)
         except errors.NodeError as error:
             return exec_statuses.failed(f"error executing command in container: {error}")
         finally:
             own.give_away()
+        if process is None:
+            return None
         try:
             return await _carry(session, own=own, end=_end(process))
         finally:
@@ -155,11 +160,14 @@ async def attach(session: Session, *, shim: Path, container: str) -> meta.JsonOb
     pipes = ends((streams.STDOUT, streams.STDERR), tty=False)
     try:
         try:
-            attached = await exec_link.attach(shim, container, pipes.theirs[1:])
+            joining = exec_link.attach(shim, container, pipes.theirs[1:])
+            attached = await _while_there(session, joining)
         except errors.NodeError as error:
             return exec_statuses.failed(f"error attaching to container: {error}")
         finally:
             pipes.give_away()
+        if attached is None:
+            return None
         try:
             own = pipes._replace(input=attached.input)
             return await _carry(session, own=own, end=_end_attached(attached))
@@ -167,6 +175,24 @@ async def attach(session: Session, *, shim: Path, container: str) -> meta.JsonOb
             attached.close()
     finally:
         pipes.close()
+
+
+async def _while_there(session: Session, work: Coroutine[Any, Any, T]) -> T | None:
+    """What `work` gives; None, and its end, if the client leaves before. Not for TimeoutErrors."""
+    crew = coroutines.Crew("exec")
+
+    async def watch() -> None:
+        await session.connection.gone.wait()
+        patience.reschedule(asyncio.get_running_loop().time())
+
+    try:
+        async with asyncio.timeout(None) as patience:
+            crew.start("gone", watch())
+            return await work
+    except TimeoutError:
+        return None
+    finally:
+        await crew.stop()
 
 
 async def _carry(

@@ -5,6 +5,7 @@ import contextlib
 import functools
 import os
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest_asyncio
 
 from kilnwork.controlplane.node import container, errors, exec_io, exec_link, shim_link
 from kilnwork.kit import ids, processes
-from support import short, waiting
+from support import descriptors, short, waiting
 
 
 class Bench:
@@ -125,6 +126,23 @@ async def test_a_container_that_does_not_run_takes_none(bench: Bench) -> None:
     await waiting.wait_until_async(lambda: bench.ended, what="the container ended")
     with pytest.raises(exec_link.NotRunning):
         await bench.run("true")
+
+
+async def test_a_shim_that_says_nothing_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(exec_link, "ANSWER_S", 0.05)
+    path = Path("s")
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(path))
+        silent.listen()
+        before = descriptors.opened()
+        with pytest.raises(errors.ShimAway, match="does not answer"):
+            await exec_link.run(path, "c", ["true"], timeout_s=5)
+        with pytest.raises(errors.ShimAway, match="does not answer"):
+            await exec_link.attach(path, "c", [1, 2])
+        assert descriptors.opened() == before
 
 
 async def test_no_shim_is_an_error_of_its_own(bench: Bench) -> None:

@@ -1,8 +1,13 @@
 """The ends of a process's input and output, also when descriptors run out."""
 
+import asyncio
+import socket
+from pathlib import Path
+
 import pytest
 
-from kilnwork.controlplane.node import execs, streams
+from kilnwork.controlplane.node import exec_link, execs, streams, streams_io, streams_spdy
+from kilnwork.kit import coroutines
 from support import descriptors
 
 EVERYTHING = (streams.STDIN, streams.STDOUT, streams.STDERR)
@@ -31,3 +36,32 @@ async def test_all_are_closed_in_the_end(tty: bool) -> None:  # noqa: FBT001
     made.give_away()
     made.close()
     assert descriptors.opened() == before
+
+
+@pytest.mark.parametrize("what", ["exec", "attach"])
+async def test_a_client_that_leaves_is_not_answered_for_a_silent_shim(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    monkeypatch.chdir(tmp_path)  # for a short path
+    shim = Path("s")
+    connection = streams_io.Connection(streams_spdy.Session(), on_open=lambda _: True)
+    session = execs.Session(connection=connection, streams={}, tty=False)
+    if what == "exec":
+        command = exec_link.Command("c", ["true"])
+        running = execs.execute(session, shim=shim, command=command)
+    else:
+        running = execs.attach(session, shim=shim, container="c")
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(shim))
+        silent.listen()
+        silent.setblocking(False)
+        before = descriptors.opened()
+        ending = coroutines.Crew("test").start(what, running)
+        loop = asyncio.get_running_loop()
+        asked, _ = await asyncio.wait_for(loop.sock_accept(silent), 5)
+        connection.gone.set()
+        assert await asyncio.wait_for(ending, 5) is None
+        assert (await asyncio.wait_for(loop.sock_recv(asked, 4096), 5)).startswith(b"{")
+        assert await asyncio.wait_for(loop.sock_recv(asked, 4096), 5) == b"", "it lets go"
+        asked.close()
+        assert descriptors.opened() == before
