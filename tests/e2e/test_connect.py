@@ -105,7 +105,10 @@ def test_a_result_is_found_again_by_id(server: up_support.Up) -> None:
     [
         ({"cluster": "big"}, 'no TaskCluster "big"; those that exist: default'),
         ({"namespace": "kube-public"}, 'no TaskCluster "default"; it has none'),
-        ({"namespace": "nope"}, '"nope" does not exist; those that you may use: default, kube'),
+        (
+            {"namespace": "nope"},
+            '"nope" does not exist or is not served; those that you may use: default, kube',
+        ),
         ({"namespace": "../x"}, "does not exist"),
     ],
 )

@@ -272,7 +272,7 @@ def in_words(error: kube_errors.KubeError, server: str) -> errors.CommandError:
     if isinstance(error, kube_errors.Unauthorized):
         return errors.Refused(
             f"{server} does not accept the token of the kubeconfig ({error}): take the kubeconfig "
-            "that `kiln up` prints."
+            "that `kiln up` prints; for another cluster log in again."
         )
     if isinstance(error, kube_errors.Forbidden):
         return errors.Refused(str(error))

@@ -132,7 +132,7 @@ class Api:
             tried = known[:MAX_NAMED]  # each may be a question to the API server
             usable = [one for one in tried if await self._submits_to(request, one) is None]
             raise errors.NotFound(
-                f'namespace "{namespace}" does not exist; those that you may use: '
+                f'namespace "{namespace}" does not exist or is not served; those that you may use: '
                 f"{', '.join(usable) or 'none'}{'' if tried == known else ', or others'}"
             )
         refused = await self._submits_to(request, namespace)

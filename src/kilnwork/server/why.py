@@ -65,7 +65,7 @@ def sentence(facts: Facts, *, now: float) -> str:
     if not facts.state:
         return (
             f"Task {facts.name} has not been looked at yet: the server is starting or busy "
-            "(`kiln status` shows it)."
+            "(`kiln status` shows it), or it serves other namespaces."
         )
     return f"Task {facts.name} is {facts.state} ({facts.reason}): {_because(facts)}"
 

@@ -12,7 +12,7 @@ from kilnwork.server import why
             why.Facts(name="a"),
             (
                 "Task a has not been looked at yet: the server is starting or busy "
-                "(`kiln status` shows it)."
+                "(`kiln status` shows it), or it serves other namespaces."
             ),
         ),
         (
