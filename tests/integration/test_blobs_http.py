@@ -1,7 +1,9 @@
 """Blobs over HTTP: who may, what is kept, and a cache in front that tells nobody lies."""
 
 import asyncio
+import contextlib
 import hashlib
+import logging
 import os
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -19,7 +21,7 @@ from kilnwork.kit import http1, serving
 from kilnwork.server import asgi
 from kilnwork.server import blobs as blob_server
 from kilnwork.server import errors as server_errors
-from support import far_manager
+from support import descriptors, far_manager
 
 LARGE = 3 << 20
 R = TypeVar("R")
@@ -60,6 +62,7 @@ class World:
         self.root = folder / "root"
         self.folder = folder
         self.asked: list[str] = []
+        self.served = 0
         self.instead: list[int] = []
         """Statuses with which the next requests are answered."""
         listening = serving.bind("127.0.0.1", 0)
@@ -76,6 +79,7 @@ class World:
             await asgi.problem(send, error)
             return
         await self._app(scope, receive, send)
+        self.served += 1
 
     def connect(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port))
@@ -216,6 +220,27 @@ async def test_a_put_that_is_cut_off_leaves_nothing(world: World) -> None:
         while not world.asked or any(p.is_file() for p in world.kept.folder.glob("*")):
             await asyncio.sleep(0.01)
     assert list(world.kept.entries()) == []
+
+
+async def test_who_reads_no_more_is_cut_off(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(blob_server, "STALL_S", 0.1)
+    size = 64 << 20
+    digest = world.kept.put([bytes(size)])[0]
+    before = descriptors.opened()
+    with world.connect() as connection:
+        head = f"GET /blobs/ns/{blobs.text(digest)} HTTP/1.1\r\nHost: x\r\nX-Kiln-Token: d\r\n\r\n"
+        connection.sendall(head.encode())
+        async with asyncio.timeout(5):
+            while not world.served:
+                await asyncio.sleep(0.01)
+        with contextlib.suppress(ConnectionError):
+            while piece := connection.recv(1 << 20):
+                size -= len(piece)
+    assert size > 0
+    assert [r for r in caplog.records if r.levelno >= logging.ERROR] == []
+    assert descriptors.opened() == before
 
 
 async def test_many_are_renewed_at_once(world: World) -> None:

@@ -5,12 +5,14 @@ protocol without uvicorn's server: no signal handlers, no log lines, no ticking,
 ends within the time it is given. The app finds in its scope:
 
 - `scope["state"]["peer_certificate"]`: what the TLS client has shown (`ssl.getpeercert`), or None;
+- `scope["state"]["abort"]`: what `cut` calls;
 - `scope["extensions"][HIJACK]`, only when the client asks for another protocol by
   `Connection: Upgrade` (RFC 9110 §7.8): a function without arguments that gives the app the
   connection itself. An app that does not call it answers as always, and the upgrade is ignored.
 """
 
 import asyncio
+import contextlib
 import logging
 import socket
 import ssl
@@ -23,6 +25,8 @@ import httptools
 import uvicorn
 from uvicorn.protocols.http import httptools_impl
 from uvicorn.server import ServerState
+
+from kilnwork.kit import errors
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +48,8 @@ HEAD_BYTES = 1 << 20
 HEAD_S = 32.0
 """How long they may take, so that nobody holds connections for nothing (k8s.io/apiserver
 pkg/server/secure_serving.go: ReadHeaderTimeout)."""
+
+_NOTICE_S = 1.0
 
 _EARLY_BYTES = 64 << 10
 """What a client may send of the next protocol before the app has answered; then it waits."""
@@ -71,8 +77,25 @@ class Hijacked:
             protocol.data_received(self.early)
 
 
+class Gone(errors.KilnError):
+    """The client has hung up: there is nobody to answer."""
+
+
 Hijack = Callable[[], Hijacked]
-"""Takes the connection from HTTP; raises RuntimeError when an answer has begun. Call it once."""
+"""Takes the connection from HTTP. Raises `Gone` when the client has left meanwhile, RuntimeError
+when an answer has begun. Call it once."""
+
+
+async def cut(scope: Scope, receive: Receive) -> None:
+    """End the connection of a request at once, with whatever its client has not read.
+
+    An answer that cannot go on has no other end: to close politely waits for the client.
+    """
+    scope["state"]["abort"]()
+    with contextlib.suppress(TimeoutError):  # uvicorn tells the last of several requests only
+        async with asyncio.timeout(_NOTICE_S):
+            while (await receive())["type"] != "http.disconnect":
+                pass
 
 
 def switching(protocol: str) -> bytes:
@@ -210,7 +233,8 @@ class _Protocol(httptools_impl.HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         tls = transport.get_extra_info("ssl_object")
-        self.app_state = {"peer_certificate": tls.getpeercert() if tls is not None else None}
+        shown = tls.getpeercert() if tls is not None else None
+        self.app_state = {"peer_certificate": shown, "abort": transport.abort}
         self._asking: httptools_impl.RequestResponseCycle | None = None
         self._early = bytearray()
         self._useless_bytes = 0
@@ -292,7 +316,9 @@ class _Protocol(httptools_impl.HttpToolsProtocol):
             self.data_received(early)
 
     def _give_away(self, cycle: httptools_impl.RequestResponseCycle) -> Hijacked:
-        if cycle is not self._asking or cycle.response_started or cycle.disconnected:
+        if cycle.disconnected:
+            raise Gone
+        if cycle is not self._asking or cycle.response_started:
             raise RuntimeError("this connection is no longer there to be taken")
         self._unset_keepalive_if_required()
         # For uvicorn the request is answered: what the app returns or raises needs no answer.

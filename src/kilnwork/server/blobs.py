@@ -21,6 +21,7 @@ from kilnwork.channel import ports
 from kilnwork.data import blobs
 from kilnwork.data import errors as data_errors
 from kilnwork.kit import errors as kit_errors
+from kilnwork.kit import serving
 from kilnwork.server import asgi, errors, guard
 
 PIECE_BYTES = 256 << 10
@@ -44,6 +45,7 @@ class _Call(NamedTuple):
 
     kept: blobs.Blobs
     digest: bytes
+    scope: asgi.Scope
     receive: asgi.Receive
     send: asgi.Send
 
@@ -74,7 +76,7 @@ class Blobs:
             if answer is None:
                 raise errors.MethodNotAllowed
             await self._check(scope, namespace)
-            await answer(_Call(self._of(namespace), digest or b"", receive, send))
+            await answer(_Call(self._of(namespace), digest or b"", scope, receive, send))
         except errors.HttpError as error:
             await asgi.problem(send, error)
         except data_errors.BlobNotWritten as error:
@@ -149,6 +151,8 @@ async def _read(call: _Call) -> None:
                 await asgi.body(call.send, piece, more=at < size)
         if not size:
             await asgi.body(call.send, b"")
+    except TimeoutError:
+        await serving.cut(call.scope, call.receive)
     finally:
         os.close(descriptor)
 

@@ -33,7 +33,10 @@ class Channel:
         if hijack is None or scope["method"] != "GET" or wanted != {_PROTOCOL}:
             await asgi.problem(send, errors.UpgradeRequired())
             return
-        taken = hijack()
+        try:
+            taken = hijack()
+        except serving.Gone:
+            return
         keepalive.watch(taken.transport.get_extra_info("socket"))
         taken.transport.write(serving.switching(manager.CHANNEL_PROTOCOL))
         taken.hand_over(self._new_link())

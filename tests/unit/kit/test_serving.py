@@ -63,9 +63,9 @@ def run(request: pytest.FixtureRequest) -> Callable[[Awaitable[None]], None]:
 
 
 class World:
-    """A listener of `app`, plain or with TLS, and connections to it."""
+    """A listener of `served`, plain or with TLS, and connections to it."""
 
-    def __init__(self, folder: Path | None = None) -> None:
+    def __init__(self, folder: Path | None = None, served: serving.App = app) -> None:
         self._sockets = serving.bind("127.0.0.1", 0)
         self.port: int = self._sockets.getsockname()[1]
         self.client_tls: ssl.SSLContext | None = None
@@ -78,7 +78,7 @@ class World:
             tls = serving.tls_context(server, server, client_ca=ca)
             self.client_tls = ssl.create_default_context(cafile=str(ca))
             self.client_tls.load_cert_chain(authority.issue_file("me", folder))
-        self.listener = serving.Listener(app, self._sockets, tls=tls)
+        self.listener = serving.Listener(served, self._sockets, tls=tls)
 
     async def __aenter__(self) -> Self:
         await self.listener.start()
@@ -127,6 +127,28 @@ def test_an_app_takes_the_connection_with_what_came_early(run: Run, place: Path 
             writer.write(b"and late")
             assert await reader.readexactly(15) == b"EARLY, AND LATE"
             writer.close()
+
+    run(story())
+
+
+def test_a_client_that_left_cannot_be_taken(run: Run, place: Path | None) -> None:
+    said: list[BaseException] = []
+
+    async def late(scope: serving.Scope, receive: serving.Receive, send: serving.Send) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        with pytest.raises(serving.Gone) as caught:
+            scope["extensions"][serving.HIJACK]()
+        said.append(caught.value)
+
+    async def story() -> None:
+        async with World(place, late) as world:
+            _, writer = await world.connect()
+            writer.write(asking("/echo"))
+            await writer.drain()
+            writer.close()
+            while not said:
+                await asyncio.sleep(0.01)
 
     run(story())
 

@@ -90,7 +90,10 @@ class PodStreams:
                     return
             except _NO_ANSWER as error:
                 raise statuses.internal(f"error dialing backend: {_reason(error)}") from error
-            client = _take(hijack, head)
+            try:
+                client = _take(hijack, head)
+            except serving.Gone:
+                return
             undo.pop_all()
         self._crew.start(request.subresource, _tunnel(client, node))
 

@@ -67,7 +67,10 @@ class Paths:
     ) -> None:
         """Answer one request; a session goes on after it."""
         asked = _Request(scope)
-        refusal = asked.refusal or self._begin(asked)
+        try:
+            refusal = asked.refusal or self._begin(asked)
+        except serving.Gone:
+            return
         if refusal is not None:
             await _answer(send, refusal)
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from kilnwork.controlplane.node import container, exec_paths
+from kilnwork.kit import serving
 
 UID = "11111111-1111-1111-1111-111111111111"
 SPDY = [
@@ -88,3 +89,31 @@ async def test_what_is_no_upgrade(path: str) -> None:
     wanted = (400, "Upgrade request required")
     assert await answer(path, "output=1") == wanted
     assert await answer(path, "output=1", headers=SPDY) == wanted  # of HTTP/1.0, or with a body
+
+
+@pytest.mark.parametrize(
+    ("path", "query"),
+    [("/exec/ns/p/main", "output=1&command=true"), ("/attach/ns/p/main", "output=1")],
+)
+async def test_a_client_that_has_left_gets_no_session(path: str, query: str) -> None:
+    def gone() -> serving.Hijacked:
+        raise serving.Gone
+
+    paths = exec_paths.Paths(find, shim=Path("/nowhere/s"))
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "raw_path": path.encode(),
+        "query_string": query.encode(),
+        "headers": SPDY,
+        "extensions": {serving.HIJACK: gone},
+    }
+
+    async def receive() -> Any:
+        raise AssertionError("there is no body to be read")
+
+    async def send(message: Any) -> None:
+        raise AssertionError(f"nobody hears {message}")
+
+    await paths.serve(scope, receive, send)
+    await paths.stop()

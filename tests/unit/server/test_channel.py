@@ -1,0 +1,31 @@
+"""`/channel` before any frame: who is let in, and who is not there any more."""
+
+import asyncio
+from typing import Any
+
+from kilnwork.api import manager
+from kilnwork.kit import serving
+from kilnwork.server import channel
+
+
+async def test_a_client_that_has_left_gets_no_link() -> None:
+    def gone() -> serving.Hijacked:
+        raise serving.Gone
+
+    def link() -> asyncio.Protocol:
+        raise AssertionError("nobody is there")
+
+    async def receive() -> Any:
+        raise AssertionError("there is no body to be read")
+
+    async def send(message: Any) -> None:
+        raise AssertionError(f"nobody hears {message}")
+
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": manager.CHANNEL_PATH,
+        "headers": [(b"upgrade", manager.CHANNEL_PROTOCOL.encode())],
+        "extensions": {serving.HIJACK: gone},
+    }
+    await channel.Channel(link)(scope, receive, send)
