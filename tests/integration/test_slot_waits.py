@@ -186,6 +186,20 @@ async def test_children_are_counted_by_function_and_say_whose_they_are(
     assert order.index("Submit") < order.index("Done")
 
 
+async def test_no_call_is_over_before_its_children_are_known(
+    hub: scripted_slots.SlotHub, slot: scripted_slots.Slot
+) -> None:
+    runs = [hub.run_of(slot, f"{F}:submit_beside_slow_threads") for _ in range(5_000)]
+    slot.send(messages.Calls(tuple(runs)))
+    await slot.until(lambda: len(slot.ends) == len(runs), what="all ends", timeout_s=30)
+    parents = set[attempts.AttemptRef | None]()
+    for message in slot.seen:
+        if isinstance(message, messages.Submit):
+            parents.update(item.parent for item in message.items)
+        elif isinstance(message, messages.Done):
+            assert {end.ref for end in message.ends} <= parents
+
+
 async def test_values_that_were_not_sent_along_are_waited_for(
     hub: scripted_slots.SlotHub, slot: scripted_slots.Slot
 ) -> None:

@@ -294,6 +294,30 @@ def submit_some(count: int) -> None:
     here.submit(number, function="operator:add", arguments=arguments, key="mine")
 
 
+class _Slowly:
+    """A lock after which every thread but the main one is slow, as on a machine that is busy."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+        if threading.current_thread() is not threading.main_thread():
+            time.sleep(0.002)
+
+
+def submit_beside_slow_threads() -> None:
+    """One child; what is sent meanwhile by another thread is sent slowly."""
+    here: Any = session.current()
+    if not isinstance(here._lock, _Slowly):
+        here._lock = _Slowly()
+    number = here.template(task.TaskSpec(call=task.Call(function="operator:add")))
+    here.submit(number, function="operator:add", arguments=attempts.Payload(attempts.JSON, b"[]"))
+
+
 def wait_and_sleep(awaited: str, seconds: float, sign: str) -> str:
     wait_for(awaited)
     return sleep(seconds, sign)

@@ -270,9 +270,9 @@ class SlotSession(session.Session):
 
     def attached(self, message: messages.Attached) -> list[frames.Sent]:
         """What a submitter says; who waits; then what was printed, and what has ended."""
-        said = super().attached(message)
         held = self._held
-        with held.lock:
+        with held.lock:  # as in `gather`
+            said = super().attached(message)
             if held.drop(set(message.unknown)):
                 os.kill(os.getpid(), signal.SIGKILL)
             said += [level.announced for level in self._stack if level.announced is not None]
@@ -304,14 +304,20 @@ class SlotSession(session.Session):
                 super().received(message)
 
     def gather(self) -> None:
-        """Submits go before the end of the call that made them."""
-        super().gather()
-        if self._held.ends:
-            with self._held.lock:
-                report = self._held.done()
-                self._ended_bytes = 0
-                if report is not None:
-                    self.link.send(report)
+        """Submits go before the end of the call that made them.
+
+        Under the lock, so that no call submits and ends between the two, in the main thread, while
+        another thread is here: its children would come too late, and be refused.
+        """
+        if not self._held.ends:
+            super().gather()
+            return
+        with self._held.lock:
+            super().gather()
+            report = self._held.done()
+            self._ended_bytes = 0
+            if report is not None:
+                self.link.send(report)
 
     def tick(self) -> None:
         """While user code runs: its output, the ends before it, that it runs, that it is to end."""
