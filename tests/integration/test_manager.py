@@ -212,6 +212,22 @@ async def test_it_comes_back_to_its_folder_at_once(
     await second.stop(say=quiet)
 
 
+async def test_terms_do_not_begin_anew_when_the_lease_is_deleted(
+    plane: cluster.ControlPlane, kube: client.Client, tmp_path: Path
+) -> None:
+    admin = (plane.data_dir / "token").read_text().strip()
+    for term in (1, 2, 3):
+        made = server(plane, tmp_path / "manager")
+        try:
+            await made.start(say=quiet)
+            assert made.term == term
+            _, text = await ask(made, "/metrics", X_Kiln_Token=admin)
+            assert f"kilnwork_term {term}" in text
+        finally:
+            await made.stop(say=quiet)
+        await kube.delete(resource.LEASES, manager_wiring.LEASE, NS)
+
+
 async def test_a_folder_or_port_in_use_is_refused(
     plane: cluster.ControlPlane, manager: manager_wiring.Server, tmp_path: Path
 ) -> None:

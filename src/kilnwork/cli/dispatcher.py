@@ -45,6 +45,8 @@ class Dispatcher:
         self.socket = paths.runtime_dir(data_dir) / "channel.sock"
         """Where workers and drivers of this machine connect."""
         self.hub: hub.Hub | None = None
+        self.term: int | None = None
+        """The epoch of the leadership that it runs under; None where there is no election."""
         self._data_dir = data_dir
         self._clock = time
         self._checks = checks
@@ -124,6 +126,12 @@ class Dispatcher:
             help="1 when every part of the server is ready.",
             value=float(not any(self._checks().values())),
         )
+        if self.term is not None:
+            yield metrics.Sample(
+                name="kilnwork_term",
+                help="Which time of leading this is, as the Lease counts them.",
+                value=float(self.term),
+            )
         if self.hub is None:
             return
         yield metrics.Sample(

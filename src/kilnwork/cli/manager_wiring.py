@@ -32,6 +32,7 @@ another data directory waits so long."""
 UNIX = "unix"
 _REQUESTS_END_S = 2.0
 _IDENTITY = "identity"
+_TERM = "term"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,13 +184,27 @@ class Server:
                 lease_s=LEASE_S,
                 renew_s=RENEW_S,
                 retry_s=RETRY_S,
+                floor=self._last_term(),
             ),
             time=self._clock,
         )
         self._steps.then("leadership", self._elector.stop)
         term = await self._elector.acquire()
+        self._dispatcher.term = term.epoch
+        paths.write_private(self._settings.data_dir / _TERM, f"{term.epoch}\n".encode())
         self._crew.start("leadership", self._watch(term))
         self._steps.then("watch of the leadership", self._crew.stop)
+
+    @property
+    def term(self) -> int | None:
+        """Which time of leading this is, None before the first."""
+        return self._dispatcher.term
+
+    def _last_term(self) -> int:
+        """The latest with this data directory: whoever deletes the Lease lets none begin anew."""
+        path = self._settings.data_dir / _TERM
+        text = path.read_text().strip() if path.exists() else ""
+        return int(text) if text.isascii() and text.isdigit() else 0
 
     def _identity(self) -> str:
         """The same whenever we come back to this data directory, whose lock we hold."""

@@ -120,6 +120,6 @@ def _mounted(data: Path) -> Path:
 def _say_ready(server: manager_wiring.Server, settings: manager_wiring.Settings) -> None:
     click.echo(
         f"kiln manager {version.__version__} leads on {settings.kube.server}, "
-        f"port {server.port} (data: {settings.data_dir})"
+        f"term {server.term}, port {server.port} (data: {settings.data_dir})"
     )
     sys.stdout.flush()
