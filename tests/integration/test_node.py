@@ -15,6 +15,7 @@ import pytest_asyncio
 
 from kilnwork.api import resource
 from kilnwork.controlplane import cluster
+from kilnwork.controlplane.apiserver import discovery
 from kilnwork.controlplane.node import container, registration, statuses
 from kilnwork.kit import clock, processes
 from kilnwork.kube import client, errors
@@ -161,6 +162,7 @@ async def test_the_node_registers_itself(world: World) -> None:
     ready = next(c for c in node["status"]["conditions"] if c["type"] == "Ready")
     assert ready["status"] == "True"
     assert int(node["status"]["capacity"]["cpu"]) >= 1
+    assert node["status"]["nodeInfo"]["kubeletVersion"] == discovery.version()["gitVersion"]
 
     async def lease() -> bool:
         with contextlib.suppress(errors.NotFound):

@@ -8,15 +8,11 @@ two requests instead of one per group.
 import platform
 from collections.abc import Sequence
 
-from kilnwork import version as versions
 from kilnwork.api import meta, resource
+from kilnwork.controlplane import level
 from kilnwork.controlplane.apiserver import builtin, definitions, reviews
 
 Kinds = Sequence[builtin.Served]
-
-KUBERNETES_MAJOR = "1"
-KUBERNETES_MINOR = "32"
-"""The API level that is followed; clients decide by it what they may ask for."""
 
 _REVIEWS = tuple(builtin.Served(resource=kind, verbs=("create",)) for kind in reviews.KINDS)
 _OTHER_PATHS = (
@@ -73,9 +69,9 @@ def document(
 def version() -> meta.JsonObject:
     """`/version`: the Kubernetes API level, and whose server this is."""
     return {
-        "major": KUBERNETES_MAJOR,
-        "minor": KUBERNETES_MINOR,
-        "gitVersion": f"v{KUBERNETES_MAJOR}.{KUBERNETES_MINOR}.0+kilnwork-{versions.__version__}",
+        "major": level.MAJOR,
+        "minor": level.MINOR,
+        "gitVersion": level.GIT_VERSION,
         "gitCommit": "",
         "gitTreeState": "",
         "buildDate": "1970-01-01T00:00:00Z",

@@ -14,10 +14,10 @@ from typing import Any
 import msgspec
 
 from kilnwork.api import meta
+from kilnwork.controlplane import level
 from kilnwork.controlplane.apiserver import (
     builtin,
     builtin_types,
-    discovery,
     openapi_paths,
     statuses,
 )
@@ -149,8 +149,7 @@ def _accepts_json(accept: str) -> bool:
 
 
 def _info() -> meta.JsonObject:
-    level = f"{discovery.KUBERNETES_MAJOR}.{discovery.KUBERNETES_MINOR}"
-    return {"title": "Kubernetes", "version": level}
+    return {"title": "Kubernetes", "version": f"{level.MAJOR}.{level.MINOR}"}
 
 
 def _schemas(served: builtin.Served) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from kilnwork import version
 from kilnwork.api import meta, resource
+from kilnwork.controlplane import level
 from kilnwork.kit import clock
 from kilnwork.kit import errors as kit_errors
 from kilnwork.kube import client, errors
@@ -314,7 +315,7 @@ def node_info() -> dict[str, str]:
         "kernelVersion": platform.release(),
         "osImage": _os_image(),
         "containerRuntimeVersion": f"{RUNTIME}{version.__version__}",
-        "kubeletVersion": f"v1.32.0-kiln.{version.__version__}",
+        "kubeletVersion": level.GIT_VERSION,
         "kubeProxyVersion": "",
         "bootID": _line("/proc/sys/kernel/random/boot_id"),
         "machineID": _line("/etc/machine-id"),
