@@ -15,7 +15,7 @@ from urllib import parse
 
 import msgspec
 
-from kilnwork.kit import errors, paths
+from kilnwork.kit import errors, paths, sandbox
 from kilnwork.kube import kubeconfig
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -113,15 +113,13 @@ def load(
 def in_cluster(environ: Mapping[str, str] = os.environ) -> Config:
     """The API server and service account of the Pod we run in. Raises ConfigurationError.
 
-    The files are found under $CONTAINER_SANDBOX_MOUNT_POINT where that is set, as on nodes whose
-    containers see the host's file system.
+    The files are found as `kit.sandbox` says.
     """
     host = environ.get("KUBERNETES_SERVICE_HOST", "")
     port = environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not host:
         raise errors.ConfigurationError("not in a Pod: KUBERNETES_SERVICE_HOST is not set")
-    root = environ.get("CONTAINER_SANDBOX_MOUNT_POINT")
-    folder = Path(root) / SERVICE_ACCOUNT.relative_to("/") if root else SERVICE_ACCOUNT
+    folder = sandbox.found(SERVICE_ACCOUNT, environ)
     if not (folder / "token").is_file():
         raise errors.ConfigurationError(
             f"this Pod has no service account token ({folder / 'token'} is missing): give it a "

@@ -9,10 +9,7 @@ from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from kilnwork.kit import errors
-
-MOUNTS = "CONTAINER_SANDBOX_MOUNT_POINT"
-"""Folder in front of every mount path where mounts are not at their real paths (the local node)."""
+from kilnwork.kit import errors, sandbox
 
 FOLDER_PREFIX = "kiln-w-"
 """Of what a worker makes in the temporary folder."""
@@ -78,7 +75,7 @@ class Settings:
     """See the module.
 
     `channel`: path of the dispatcher's Unix socket, or that of the relay to a `remote` one, which
-    is None for a dispatcher on this machine. `mounts`: see `MOUNTS`. `workdir`: where slots
+    is None for a dispatcher on this machine. `mounts`: see `kit.sandbox`. `workdir`: where slots
     run, None: where the worker does. `pythonpath`: where slots look for modules at last. `owner`:
     descriptor at whose end the worker ends all it has and itself, at once.
     """
@@ -109,7 +106,7 @@ def name_folder(environment: MutableMapping[str, str]) -> None:
 
 def from_environment(environment: Mapping[str, str]) -> Settings:
     """Raises ConfigurationError, which names the variable and what it should hold."""
-    mounts = Path(environment.get(MOUNTS) or "/")
+    mounts = sandbox.root(environment)
     remote, channel = _channel(environment, mounts)
     return Settings(
         channel=channel,

@@ -7,8 +7,8 @@ import pytest
 
 from kilnwork.api import attempts, task
 from kilnwork.channel import messages
-from kilnwork.controlplane.node import container, recipe
-from kilnwork.kit import ids
+from kilnwork.controlplane.node import container
+from kilnwork.kit import ids, sandbox
 from kilnwork.worker import agent, environment, folders
 from support import pages
 
@@ -36,7 +36,7 @@ def test_every_variable_is_in_the_table(place: folders.Place, tmp_path: Path) ->
     rows = pages.table(pages.sections(PAGE, 2)["Environment"])
     named = {name.strip("`") for row in rows for name in row.key.split(", ")}
     assert named == found.keys() - {"TMPDIR"}
-    assert f"`{recipe.SANDBOX}`" in PAGE
+    assert f"`{sandbox.VARIABLE}`" in PAGE
 
 
 def test_times_are_those_of_the_code() -> None:

@@ -15,8 +15,8 @@ import click
 from kilnwork import version
 from kilnwork.api import manager
 from kilnwork.cli import addresses, folders, foreground, manager_wiring, options, session
+from kilnwork.kit import sandbox
 
-_MOUNTS = "CONTAINER_SANDBOX_MOUNT_POINT"
 _DATA = Path("/var/lib/kilnwork")
 
 
@@ -112,8 +112,7 @@ def _settings(**given: Any) -> manager_wiring.Settings:
 
 def _mounted(data: Path) -> Path:
     """On nodes whose containers see the host's file system, volumes are below another folder."""
-    root = os.environ.get(_MOUNTS)
-    inside = Path(root) / data.relative_to("/") if root else data
+    inside = sandbox.found(data, os.environ)
     return inside if inside.is_dir() else data
 
 

@@ -12,12 +12,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kilnwork.controlplane.node import errors, expansion, fields, inputs, pods, sources
+from kilnwork.kit import sandbox
 
 ACCOUNT_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
 """Where Kubernetes mounts a service account's files; below the container's root here."""
-
-SANDBOX = "CONTAINER_SANDBOX_MOUNT_POINT"
-"""Names the folder under which all mounts are found, as on Windows HostProcess containers."""
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _UID = re.compile(r"[a-z0-9-]{1,64}")
@@ -99,7 +97,7 @@ def make(
     Raises `NotYet` for what is missing and may come, `Unsupported` for what never can work.
     """
     env = _environment(pod, container, found, facts=facts)
-    env[SANDBOX] = str(root)
+    env[sandbox.VARIABLE] = str(root)
     if not container.command:
         raise errors.NotYet(
             "no command specified: images are labels on this node, so the container must "

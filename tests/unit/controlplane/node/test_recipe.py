@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from kilnwork.controlplane.node import errors, inputs, pods, recipe, sources
+from kilnwork.kit import sandbox
 
 ROOT = Path("/pods/uid/root")
 FACTS = inputs.Facts(
@@ -57,7 +58,7 @@ def test_nothing_is_inherited_but_path_and_home() -> None:
         "PATH": "/bin",
         "HOME": "/root",
         "HOSTNAME": "p",
-        recipe.SANDBOX: str(ROOT),
+        sandbox.VARIABLE: str(ROOT),
     }
 
 

@@ -1,0 +1,27 @@
+"""Mounts are at their paths, or below the folder that the node names."""
+
+from pathlib import Path
+
+import pytest
+
+from kilnwork.kit import sandbox
+
+
+@pytest.mark.parametrize(
+    ("environ", "there"),
+    [
+        ({}, "/var/run/x"),
+        ({sandbox.VARIABLE: ""}, "/var/run/x"),
+        ({sandbox.VARIABLE: "/pods/p"}, "/pods/p/var/run/x"),
+    ],
+)
+def test_where_a_mount_is(environ: dict[str, str], there: str) -> None:
+    assert sandbox.found(Path("/var/run/x"), environ) == Path(there)
+
+
+def test_the_name_is_spelled_once() -> None:
+    """As other programs know it (Kubernetes documentation, HostProcess containers)."""
+    assert sandbox.VARIABLE == "CONTAINER_SANDBOX_MOUNT_POINT"
+    source = Path(sandbox.__file__).parents[1]
+    spelled = [path for path in source.rglob("*.py") if sandbox.VARIABLE in path.read_text()]
+    assert spelled == [Path(sandbox.__file__)]
