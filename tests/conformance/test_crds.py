@@ -319,8 +319,10 @@ def test_a_definition_takes_its_objects_with_it(
     assert gone["metadata"]["deletionTimestamp"]
     assert gone["metadata"]["finalizers"] == ["customresourcecleanup.apiextensions.k8s.io"]
     waiting.wait_until(lambda: admin.get(f"{widgets}/a").status == 404, what="a is gone")
-    found = admin.get(f"{widgets}/b")
-    assert found.ok()["metadata"]["deletionTimestamp"]
+    waiting.wait_until(
+        lambda: "deletionTimestamp" in admin.get(f"{widgets}/b").ok()["metadata"],
+        what="b is marked",
+    )
     assert admin.get(f"{CRDS}/widgets.{group}").status == 200
     admin.patch(f"{widgets}/b", {"metadata": {"finalizers": None}}).ok()
     waiting.wait_until(

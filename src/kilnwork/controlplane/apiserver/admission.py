@@ -146,6 +146,7 @@ def _admit_create(served: builtin.Served, obj: meta.JsonObject, *, reader: looku
     if kind == resource.PODS:
         rules_pods.initial_status(obj)
         rules_pods.use_service_account(obj, reader)
+        rules_pods.prefer(obj)
     elif served.custom and served.status_subresource:
         obj.pop("status", None)
     _refuse_if(kind, obj, [*rules_meta.validate(kind, obj), *_create_causes(served, obj)])
@@ -154,6 +155,8 @@ def _admit_create(served: builtin.Served, obj: meta.JsonObject, *, reader: looku
 def _admit_update(served: builtin.Served, old: meta.JsonObject, new: meta.JsonObject) -> None:
     kind = served.resource
     _default(kind, new)
+    if kind == resource.PODS:
+        rules_pods.prefer(new, old=old)
     found = [*rules_meta.validate_update(old, new), *_update_causes(served, old, new)]
     _refuse_if(kind, new, found)
 
@@ -161,6 +164,11 @@ def _admit_update(served: builtin.Served, old: meta.JsonObject, new: meta.JsonOb
 def _default(kind: resource.Resource, obj: meta.JsonObject) -> None:
     if kind == resource.PODS:
         rules_pods.default(obj)
+    elif kind in (resource.ROLES, resource.CLUSTER_ROLES):
+        obj["rules"] = obj.get("rules") or None
+    elif kind == resource.LEASES:
+        if obj.get("spec") is None:
+            obj["spec"] = {}
     elif kind == resource.SECRETS:
         rules_data.default_secret(obj)
     elif kind in (resource.ROLE_BINDINGS, resource.CLUSTER_ROLE_BINDINGS):
@@ -184,6 +192,8 @@ def _create_causes(served: builtin.Served, obj: meta.JsonObject) -> Iterator[cau
         yield from rules_data.validate_secret(obj)
     elif kind == resource.CONFIG_MAPS:
         yield from rules_data.validate_config_map(obj)
+    elif kind == resource.LEASES:
+        yield from rules_data.validate_lease(obj)
     elif kind in (resource.ROLES, resource.CLUSTER_ROLES):
         yield from rules_rbac.validate_role(obj, cluster=not kind.namespaced)
     elif kind in (resource.ROLE_BINDINGS, resource.CLUSTER_ROLE_BINDINGS):
@@ -203,12 +213,12 @@ def _update_causes(
         yield from rules_ours.validate(served, new, old=old)
         yield from rules_ours.validate_update(kind, old, new)
         return
-    yield from _create_causes(served, new)
     if kind == resource.SECRETS:
         yield from rules_data.validate_secret_update(old, new)
     elif kind == resource.CONFIG_MAPS:
         yield from rules_data.validate_config_map_update(old, new)
-    elif kind in (resource.ROLE_BINDINGS, resource.CLUSTER_ROLE_BINDINGS):
+    yield from _create_causes(served, new)
+    if kind in (resource.ROLE_BINDINGS, resource.CLUSTER_ROLE_BINDINGS):
         yield from rules_rbac.validate_role_binding_update(old, new)
     elif kind == resource.CUSTOM_RESOURCE_DEFINITIONS:
         yield from rules_definitions.validate_update(old, new)

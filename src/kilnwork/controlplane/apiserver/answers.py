@@ -87,6 +87,7 @@ async def refusal(send: requests.Send, error: statuses.StatusError) -> None:
         await text(send, f"{error.message}\n", code=error.code)
         return
     headers = [(k.lower().encode(), v.encode("latin-1")) for k, v in error.headers.items()]
+    headers += warnings(error.warnings)
     await raw(send, error.body(), code=error.code, headers=headers)
 
 

@@ -25,6 +25,20 @@ def shown(value: Any) -> str:
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
 
 
+def go_text(value: Any) -> str:
+    """A value as Go's `%v` prints it: `map[a:1 b:[x y]]`."""
+    match value:
+        case None:
+            return "<nil>"
+        case bool():
+            return "true" if value else "false"
+        case dict():
+            return f"map[{' '.join(f'{key}:{go_text(value[key])}' for key in sorted(value))}]"
+        case list():
+            return f"[{' '.join(map(go_text, value))}]"
+    return str(value)
+
+
 def invalid(field: str, value: Any, why: str) -> Cause:
     """A value that breaks a rule; `why` is the rule."""
     return Cause(field, "FieldValueInvalid", f"Invalid value: {shown(value)}: {why}")

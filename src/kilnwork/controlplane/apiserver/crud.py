@@ -4,6 +4,8 @@ Used by the HTTP app and, without HTTP, by the garbage collector, the binder and
 keeper; so all of them meet the same rules. Reading lists is in `lists`, deleting in `deletion`.
 """
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -42,6 +44,22 @@ Change = places.Change
 StoredLookup = places.StoredLookup
 
 
+@contextlib.contextmanager
+def _warned(warnings: tuple[str, ...]) -> Iterator[None]:
+    """A refusal goes with the warnings that a success would have."""
+    try:
+        yield
+    except statuses.StatusError as error:
+        error.warnings = error.warnings or warnings
+        raise
+
+
+def _check_readable(given: meta.JsonObject) -> None:
+    version = given.get("resourceVersion")
+    if version and not version.isdecimal():
+        raise statuses.plain_internal(f'strconv.ParseUint: parsing "{version}": invalid syntax')
+
+
 class Writer:
     """The way of every write. One per API server."""
 
@@ -69,16 +87,21 @@ class Writer:
         `applied`: `obj` says itself who manages its fields.
         """
         known = self._read(place, obj, options)
+        with _warned(known.warnings):
+            return await self._make(place, known, options, applied=applied)
+
+    async def _make(
+        self, place: Where, known: admission.Admitted, options: Options, *, applied: bool
+    ) -> Outcome:
         given = metadata.of(known.obj)
         drawn = not given.get("name") and bool(given.get("generateName"))
         for _ in range(_NAME_TRIES if drawn else 1):
             new = self._new_object(place, known.obj)
             target = Where(place.served, place.namespace, new["metadata"]["name"])
-            if self.store.head(target.key) is None:
-                try:
-                    return await self._create(target, new, options, known, applied=applied)
-                except errors.Superseded:
-                    continue
+            try:
+                return await self._create(target, new, options, known, applied=applied)
+            except errors.Superseded:
+                continue
         await self.store.settle(target.key)
         found = self.store.get(target.key)
         going = found is not None and bool(found.metadata().deletion_timestamp)
@@ -93,8 +116,23 @@ class Writer:
         if not given.get("name"):
             raise updating.undeterminable(place)
         updating.check_names(known.obj, place)
+        with _warned(known.warnings):
+            return await self._replace(place, obj, known, options, subresource=subresource)
+
+    async def _replace(
+        self,
+        place: Where,
+        obj: meta.JsonObject,
+        known: admission.Admitted,
+        options: Options,
+        *,
+        subresource: str,
+    ) -> Outcome:
+        given = metadata.of(known.obj)
         there = self.store.head(place.key) is not None
         makes = place.kind in updating.MADE_BY_UPDATE and not subresource
+        if makes:
+            _check_readable(given)
         if makes and not there and not given.get("resourceVersion"):
             above = Where(place.served, place.namespace)
             made = await self.create(above, obj, options)
@@ -128,9 +166,10 @@ class Writer:
             old, base = head.decode(), head.decode()
             old["apiVersion"] = base["apiVersion"] = place.kind.api_version
             wanted = self._read(place, change(base), options, patched=patched)
-            self._check_preconditions(place, wanted.obj, old, patched=patched)
-            new = updating.updated(place, wanted.obj, old, subresource=subresource)
-            admitted = await self._admit(place, new, options, old=old, subresource=subresource)
+            with _warned(wanted.warnings):
+                self._check_preconditions(place, wanted.obj, old, patched=patched)
+                new = updating.updated(place, wanted.obj, old, subresource=subresource)
+                admitted = await self._admit(place, new, options, old=old, subresource=subresource)
             admitted.obj["apiVersion"] = old["apiVersion"] = place.served.stored_as
             updating.count_generation(place, admitted.obj, old)
             self._note_manager(
@@ -165,6 +204,9 @@ class Writer:
 
         def applied(base: meta.JsonObject) -> meta.JsonObject:
             try:
+                typed.check(type_, config)
+                version, custom = place.kind.api_version, place.served.custom
+                managed.adopt(type_, base, version, now=self.now(), custom=custom)
                 return managed.apply(type_, base, wanted, manager, force=force, now=self.now())
             except typed.NotOfType as error:
                 raise updating.no_patch_object(place, config, error) from error
@@ -196,15 +238,23 @@ class Writer:
         *,
         given: Any,
         manager: managed.Manager | None,
+        sent: frozenset[str] = frozenset(),
     ) -> None:
-        """Write down who manages what; `manager` None: `given` says it."""
+        """Write down who manages what; `manager` None: `given` says it. `sent`: see `updating`."""
         type_ = fieldtypes.of(place.served)
         if manager is None:
             new["metadata"].pop("managedFields", None)
             if given:
                 new["metadata"]["managedFields"] = given
         elif old is None:
-            managed.created(type_, new, manager, now=self.now(), custom=place.served.custom)
+            managed.created(
+                type_,
+                new,
+                manager,
+                now=self.now(),
+                custom=place.served.custom,
+                filled_in=updating.filled_in(place.kind, sent, new),
+            )
         else:
             managed.updated(type_, old, new, manager, given=given, now=self.now())
         if old is not None and managed.same_but_times(old, new):
@@ -258,7 +308,10 @@ class Writer:
         *,
         applied: bool,
     ) -> Outcome:
+        sent = updating.sent_names(place.kind, known.obj)
         admitted = await self._admit(place, new, options)
+        if self.store.head(place.key) is not None:
+            raise errors.Superseded
         admitted.obj["apiVersion"] = place.served.stored_as
         self._note_manager(
             place,
@@ -266,6 +319,7 @@ class Writer:
             None,
             given=metadata.of(known.obj).get("managedFields"),
             manager=None if applied else updating.manager(place, options),
+            sent=sent,
         )
         admitted = replace(admitted, warnings=(*known.warnings, *admitted.warnings))
         if options.dry_run:
@@ -297,6 +351,8 @@ class Writer:
         self, place: Where, wanted: meta.JsonObject, old: meta.JsonObject, *, patched: bool
     ) -> None:
         """409 when the client means another object or version, 422 when it deletes by the way."""
+        if not metadata.of(wanted).get("name"):
+            raise updating.undeterminable(place)
         updating.check_names(wanted, place)
         given, stored = metadata.of(wanted), old["metadata"]
         uid = given.get("uid")
@@ -311,9 +367,8 @@ class Writer:
                 f"Precondition failed: UID in precondition: {uid}, UID in object meta: "
                 f"{stored['uid']}",
             )
+        _check_readable(given)
         version = given.get("resourceVersion")
-        if version and not version.isdecimal():
-            raise statuses.plain_internal(f'strconv.ParseUint: parsing "{version}": invalid syntax')
         if version and version != stored["resourceVersion"]:
             raise statuses.conflict(place.kind, place.name)
         deleted = given.get("deletionTimestamp")

@@ -223,11 +223,16 @@ class Deleter:
     async def delete_all(
         self, places: Iterable[crud.Where], asked: DeleteOptions
     ) -> list[crud.Outcome]:
-        """Delete each of a collection; one that has gone meanwhile is passed over."""
+        """Delete each of a collection; one that has gone meanwhile is passed over.
+
+        The outcomes hold what there was before, as the real server shows it.
+        """
         outcomes = []
         for place in places:
             try:
-                outcomes.append(await self.delete(place, asked))
+                head = self._store.head(place.key)
+                outcome = await self.delete(place, asked)
+                outcomes.append(outcome if head is None else replace(outcome, raw=head.raw))
             except statuses.StatusError as error:
                 if error.code != 404:
                     raise

@@ -92,14 +92,14 @@ def _node(below: Set, *, member: bool) -> Set:
 
 
 def paths(fields: Set, above: str = "") -> Iterator[str]:
-    """Every place in the set as errors name it: `.data.a`, `.spec.containers[name="a"].image`."""
-    for key, below in sorted(fields.items()):
-        if key == HERE:
-            continue
-        here = above + _shown(key)
-        if _is_in(below):
-            yield here
-        yield from paths(below, here)
+    """Every place in the set as errors name it: `.data.a`, `.spec.containers[name="a"].image`.
+
+    At each level those that end there come first.
+    """
+    inside = sorted((key, below) for key, below in fields.items() if key != HERE)
+    yield from (above + _shown(key) for key, below in inside if _is_in(below))
+    for key, below in inside:
+        yield from paths(below, above + _shown(key))
 
 
 def _shown(element: str) -> str:

@@ -35,7 +35,7 @@ def apply(document: dict[str, Any], operations: Sequence[Operation]) -> dict[str
         if not isinstance(kind, str) or kind not in _OPERATIONS:
             raise DoesNotApply(f"unexpected kind: {kind}")
         if kind == "copy":
-            copied += len(msgspec.json.encode(_value(changed, _path(operation, "from"))))
+            copied += len(msgspec.json.encode(_copied(changed, operation)))
             if copied > MAX_COPIED_BYTES:
                 raise DoesNotApply(f"copies more than {MAX_COPIED_BYTES} bytes")
         _OPERATIONS[kind](changed, operation)
@@ -64,18 +64,20 @@ def _move(document: Any, operation: Operation) -> None:
 
 
 def _copy(document: Any, operation: Operation) -> None:
-    found = copy.deepcopy(_value(document, _path(operation, "from")))
+    found = copy.deepcopy(_copied(document, operation))
     _put(document, _path(operation, "path"), found)
+
+
+def _copied(document: Any, operation: Operation) -> Any:
+    """What is to be copied; a field that is missing is null."""
+    holder, key = _holder(document, _path(operation, "from"))
+    return holder.get(key) if isinstance(holder, dict) else _step(holder, key)
 
 
 def _test(document: Any, operation: Operation) -> None:
     path = _path(operation, "path")
-    try:
-        found = _value(document, path)
-    except DoesNotApply:
-        if "value" in operation:
-            raise
-        return
+    holder, key = _holder(document, path)
+    found = holder.get(key) if isinstance(holder, dict) else _step(holder, key)
     if not _same(found, operation.get("value")):
         raise DoesNotApply(f"testing value {path} failed")
 

@@ -114,11 +114,11 @@ def page(
 ) -> Page:
     """The objects that a list request asks for, by namespace and name."""
     if asked.continue_:
+        place = continuing.decode(asked.continue_)
         if asked.version not in ("", "0"):
             raise statuses.bad_request(
                 "specifying resource version is not allowed when using continue"
             )
-        place = continuing.decode(asked.continue_)
         sequence, after = place.sequence or held.sequence, place.after
     else:
         sequence, after = _moment(held, asked), None
@@ -193,13 +193,27 @@ def sequence_number(version: str) -> int:
     """A resourceVersion as number, 0 when empty; 400 for anything else."""
     if not version:
         return 0
-    if not version.isascii() or not version.isdigit() or len(version) > _MAX_DIGITS:
-        shown = version[: 2 * _MAX_DIGITS]
-        raise statuses.bad_request(
-            f'invalid resource version: resourceVersion: Invalid value: "{shown}": '
-            f'strconv.ParseUint: parsing "{shown}": invalid syntax'
-        )
+    if _is_no_number(version):
+        raise statuses.bad_request(f"invalid resource version: {_unreadable(version)}")
     return int(version)
+
+
+def check_readable(version: str) -> None:
+    """500 without a reason, as a GET of one object has it, for what is no resourceVersion."""
+    if version and _is_no_number(version):
+        raise statuses.plain_internal(_unreadable(version))
+
+
+def _is_no_number(version: str) -> bool:
+    return not version.isascii() or not version.isdigit() or len(version) > _MAX_DIGITS
+
+
+def _unreadable(version: str) -> str:
+    shown = version[: 2 * _MAX_DIGITS]
+    return (
+        f'resourceVersion: Invalid value: "{shown}": strconv.ParseUint: parsing "{shown}": '
+        "invalid syntax"
+    )
 
 
 def encode(served: builtin.Served, shown: Page) -> bytes:

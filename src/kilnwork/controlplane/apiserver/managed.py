@@ -42,8 +42,14 @@ _NOT_TRACKED: fieldsets.Set = {
         "f:resourceVersion": {},
     },
 }
-_ALWAYS_THERE: meta.JsonObject = {"metadata": {}, "spec": {}, "status": {}, "roleRef": {}}
-"""What a built-in object has from the beginning: structs in Go that are no pointers."""
+_ALWAYS_THERE: meta.JsonObject = {
+    "metadata": {},
+    "spec": {},
+    "status": {},
+    "roleRef": {},
+    "rules": None,
+}
+"""What a built-in object has from the beginning: structs in Go, and lists that are always sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +84,17 @@ def name_of(given: str, user_agent: str) -> str:
     return "".join(c for c in plain if c.isprintable())[:MAX_MANAGER] or "unknown"
 
 
-def created(type_: Type, obj: meta.JsonObject, manager: Manager, *, now: str, custom: bool) -> None:
-    """Note in a new object who made what."""
-    nothing: meta.JsonObject = {} if custom else _ALWAYS_THERE
+def created(
+    type_: Type,
+    obj: meta.JsonObject,
+    manager: Manager,
+    *,
+    now: str,
+    custom: bool,
+    filled_in: meta.JsonObject | None = None,
+) -> None:
+    """Note in a new object who made what; `filled_in`: what is nobody's, by parts of the object."""
+    nothing: meta.JsonObject = {} if custom else {**_ALWAYS_THERE, **(filled_in or {})}
     entries: _Entries = {}
     _take(entries, typed.compare(type_, nothing, _plain(obj)), manager, now)
     _write(obj, entries)
@@ -121,6 +135,12 @@ def _timeless(entry: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in entry.items() if key != "time"}
 
 
+def adopt(type_: Type, live: meta.JsonObject, api_version: str, *, now: str, custom: bool) -> None:
+    """Before a first apply: what nobody manages belongs to `before-first-apply`."""
+    if not live["metadata"].get("managedFields") and live["metadata"].get("uid"):
+        created(type_, live, Manager(_BEFORE_APPLY, api_version), now=now, custom=custom)
+
+
 def apply(
     type_: Type,
     live: meta.JsonObject,
@@ -137,9 +157,6 @@ def apply(
     typed.check(type_, config)
     before = _plain(live)
     entries = _read(live["metadata"].get("managedFields"))
-    if not entries and live["metadata"].get("uid"):
-        first = Manager(_BEFORE_APPLY, manager.api_version)
-        _take(entries, typed.compare(type_, {}, before), first, now)
     last = entries.get(manager.identity)
     wanted = typed.fields(type_, config)
     merged = typed.merge(type_, before, config)
@@ -150,7 +167,9 @@ def apply(
     allowed = _last_applied(type_, before) if manager.name == _KUBECTL else {}
     _settle(entries, changed, manager, force=force, allowed=allowed)
     own = fieldsets.difference(wanted, _NOT_TRACKED)
-    since = last.time if last is not None and last.fields == own else now
+    since = now
+    if merged == before or (last is not None and last.fields == own):
+        since = last.time if last is not None else ""  # nothing has changed at any time
     if own:
         entries[manager.identity] = _Entry(manager, since, own)
     else:
@@ -289,7 +308,7 @@ def _encoded(entry: _Entry) -> dict[str, Any]:
         "manager": manager.name,
         "operation": manager.operation,
         "apiVersion": manager.api_version,
-        "time": entry.time,
+        **({"time": entry.time} if entry.time else {}),
         "fieldsType": "FieldsV1",
         "fieldsV1": entry.fields,
     }

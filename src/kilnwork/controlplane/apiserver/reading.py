@@ -5,6 +5,7 @@ the values make sense is for admission. Follows sigs.k8s.io/json (built-in kinds
 k8s.io/apiextensions-apiserver (custom kinds: pruning, defaults).
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -69,6 +70,7 @@ def check_kind(served: builtin.Served, obj: meta.JsonObject) -> None:
     For custom kinds 400 and 422 at once, as k8s.io/apiextensions-apiserver has it.
     """
     kind = served.resource
+    _check_texts(obj)
     if served.custom and not obj.get("kind") and kind not in resource.OURS:
         raise _no_kind(kind, obj)
     version, name = obj.get("apiVersion") or kind.api_version, obj.get("kind") or kind.kind
@@ -85,7 +87,9 @@ def check_kind(served: builtin.Served, obj: meta.JsonObject) -> None:
         )
         found = (obj.get("metadata") or {}).get("name", "")
         raise statuses.invalid(msgspec.structs.replace(kind, kind=str(name)), found, [cause])
-    if version != kind.api_version:
+    if not (version == "v1" and name in _UNVERSIONED) and (
+        version != kind.api_version or name not in _kinds_of(version)
+    ):
         raise Unreadable(
             f'no kind "{name}" is registered for version "{version}" in scheme '
             '"pkg/runtime/scheme.go:110"'
@@ -94,6 +98,31 @@ def check_kind(served: builtin.Served, obj: meta.JsonObject) -> None:
     raise Unreadable(
         f"converting ({kind.version}.{name}) to ({short}.{kind.kind}): unknown conversion"
     )
+
+
+def _check_texts(obj: meta.JsonObject) -> None:
+    for field in ("apiVersion", "kind"):
+        found = obj.get(field)
+        if found is not None and not isinstance(found, str):
+            raise Unreadable(
+                "couldn't get version/kind; json parse error: json: cannot unmarshal "
+                f"{_json_name(found)} into Go struct field .{field} of type string"
+            )
+
+
+@functools.cache
+def _kinds_of(api_version: str) -> frozenset[str]:
+    """Kinds that Go knows in a version of a built-in group: ours, and what every group has."""
+    kinds = {s.resource.kind for s in builtin.BUILT_IN if s.resource.api_version == api_version}
+    return frozenset({*kinds, *(f"{kind}List" for kind in kinds), *_IN_EVERY_GROUP})
+
+
+_IN_EVERY_GROUP = (
+    *("WatchEvent", "ListOptions", "GetOptions", "DeleteOptions", "CreateOptions", "UpdateOptions"),
+    "PatchOptions",
+)
+_UNVERSIONED = ("Status", "APIVersions", "APIGroup", "APIGroupList", "APIResourceList")
+"""Registered by metav1.AddToGroupVersion."""
 
 
 def _no_kind(kind: resource.Resource, obj: meta.JsonObject) -> statuses.StatusError:

@@ -78,6 +78,8 @@ class Resources:
         request = self._request
         found = self._served.subresource(request.subresource)
         if found is None:
+            if self._served.custom:
+                raise statuses.not_found(self._place.kind, self._place.name)
             raise statuses.unknown_path()
         if request.verb not in found.verbs:
             raise statuses.method_not_allowed()
@@ -103,8 +105,9 @@ class Resources:
             await answers.document(self._send, scale)
             return
         if request.verb == "patch":
-            raw = await request.body()
-            change = patching.decode(raw, request.content_type, scaling.SCALE).change
+            raw, form = await request.body(), request.content_type
+            decode = scaling.applied if form == patching.APPLY else patching.decode
+            change = decode(raw, form, self._served).change
         else:
             body, _ = await self._body()
 
@@ -171,15 +174,17 @@ class Resources:
         await answers.raw(self._send, shown, code=code, headers=headers)
 
     async def _get(self) -> None:
-        lists.reached(self._parts.writer.store, self._request.query.text("resourceVersion"))
+        version = self._request.query.text("resourceVersion")
+        lists.check_readable(version)
+        lists.reached(self._parts.writer.store, version)
         found = self._parts.writer.store.get(self._place.key)
         if found is None:
             raise statuses.not_found(self._place.kind, self._place.name)
         await self._send_one(found.raw)
 
     async def _list(self) -> None:
-        asked = options.ListOptions.parse(self._request.query, watch=False)
         chosen = lists.selection(self._request, self._served)
+        asked = options.ListOptions.parse(self._request.query, watch=False)
         page = lists.page(self._parts.writer.store, self._served, chosen, asked)
         shown = answers.many(self._served, page, self._request, now=self._now)
         await answers.raw(self._send, shown)

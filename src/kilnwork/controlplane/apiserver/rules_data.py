@@ -1,4 +1,4 @@
-"""Rules for Secrets and ConfigMaps: base64, keys, sizes, `stringData`, `immutable`.
+"""Rules for Secrets, ConfigMaps and Leases: base64, keys, sizes, `stringData`, `immutable`.
 
 Used by admission; texts from k8s.io/kubernetes/pkg/apis/core/validation. No value of a Secret is
 ever part of an error.
@@ -23,6 +23,8 @@ _NEEDED = {
     "kubernetes.io/dockercfg": (".dockercfg",),
     "kubernetes.io/dockerconfigjson": (".dockerconfigjson",),
 }
+_BASIC_AUTH = ("username", "password")
+"""One of them is needed, even if it is empty."""
 
 
 def default_secret(secret: meta.JsonObject) -> None:
@@ -45,9 +47,12 @@ def validate_secret(secret: meta.JsonObject) -> Iterator[causes.Cause]:
             yield causes.invalid(f"data[{key}]", key, problem)
     if size > MAX_BYTES:
         yield causes.too_long("data", MAX_BYTES)
-    for key in _NEEDED.get(secret.get("type") or "", ()):
+    type_ = secret.get("type") or ""
+    for key in _NEEDED.get(type_, ()):
         if not data.get(key):
             yield causes.required(f"data[{key}]")
+    if type_ == "kubernetes.io/basic-auth" and not data.keys() & set(_BASIC_AUTH):
+        yield from (causes.required(f"data[{key}]") for key in _BASIC_AUTH)
 
 
 def validate_secret_update(old: meta.JsonObject, new: meta.JsonObject) -> Iterator[causes.Cause]:
@@ -79,6 +84,17 @@ def validate_config_map_update(
 ) -> Iterator[causes.Cause]:
     """What may not change in a ConfigMap."""
     yield from _locked(old, new, fields=("data", "binaryData"))
+
+
+def validate_lease(lease: meta.JsonObject) -> Iterator[causes.Cause]:
+    """What is wrong with a Lease (pkg/apis/coordination/validation)."""
+    spec = lease.get("spec") or {}
+    duration, transitions = spec.get("leaseDurationSeconds"), spec.get("leaseTransitions")
+    if duration is not None and duration <= 0:
+        yield causes.invalid("spec.leaseDurationSeconds", duration, "must be greater than 0")
+    if transitions is not None and transitions < 0:
+        text = "must be greater than or equal to 0"
+        yield causes.invalid("spec.leaseTransitions", transitions, text)
 
 
 def _locked(

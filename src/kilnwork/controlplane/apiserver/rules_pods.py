@@ -73,6 +73,30 @@ def use_service_account(pod: meta.JsonObject, reader: lookup.Lookup) -> None:
             spec["automountServiceAccountToken"] = automount
 
 
+def prefer(pod: meta.JsonObject, *, old: meta.JsonObject | None = None) -> None:
+    """Priority and tolerations that nobody has given; a changed Pod keeps its priority."""
+    spec, before = pod["spec"], (old or {}).get("spec") or _NO_PRIORITY
+    for field in _NO_PRIORITY:
+        if spec.get(field) is None and field in before:
+            spec[field] = before[field]
+    tolerations = spec.get("tolerations") or []
+    for key in _BAD_NODES:
+        if not any(_tolerates(one, key) for one in tolerations):
+            tolerations = [*tolerations, {**_FOR_A_WHILE, "key": key}]
+    spec["tolerations"] = tolerations
+
+
+_NO_PRIORITY: Mapping[str, Any] = {"priority": 0, "preemptionPolicy": "PreemptLowerPriority"}
+_BAD_NODES = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+_FOR_A_WHILE = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+
+
+def _tolerates(toleration: meta.JsonObject, key: str) -> bool:
+    """As plugin/pkg/admission/defaulttolerationseconds of k8s.io/kubernetes asks."""
+    keys, effects = (key, None, ""), ("NoExecute", None, "")
+    return toleration.get("key") in keys and toleration.get("effect") in effects
+
+
 def validate(pod: meta.JsonObject) -> Iterator[causes.Cause]:
     """What is wrong with a new Pod."""
     spec = pod["spec"]

@@ -9,7 +9,16 @@ from typing import Any
 import msgspec
 
 from kilnwork.api import meta, resource
-from kilnwork.controlplane.apiserver import builtin, causes, crud, reading, statuses
+from kilnwork.controlplane.apiserver import (
+    bodies,
+    builtin,
+    causes,
+    crud,
+    patching,
+    reading,
+    statuses,
+    updating,
+)
 
 SCALE = builtin.Served(
     resource=resource.Resource(
@@ -43,18 +52,31 @@ def _scale(served: builtin.Served, obj: meta.JsonObject) -> meta.JsonObject:
     }
 
 
+def applied(raw: bytes, _form: str, _served: builtin.Served) -> patching.Patch:
+    """An apply patch of a Scale. Who manages which field is not followed here."""
+    scale = bodies.decode_applied(raw)
+
+    def change(base: meta.JsonObject) -> meta.JsonObject:
+        updating.check_applied(crud.Where(SCALE), scale)
+        return {**base, "spec": {**base["spec"], **(scale.get("spec") or {})}}
+
+    return patching.Patch(change)
+
+
 async def change(
     writer: crud.Writer, place: crud.Where, wanted: crud.Change, options: crud.Options
 ) -> bytes:
     """Set the number of replicas as `wanted` changes the Scale; the new Scale."""
 
     def scaled(obj: meta.JsonObject) -> meta.JsonObject:
-        scale = reading.read(SCALE, wanted(_scale(place.served, obj))).obj
+        scale = _read(wanted(_scale(place.served, obj)))
+        replicas = (scale.get("spec") or {}).get("replicas", 0)
+        path = _paths(place.served).spec
+        if not replicas and _at(obj, path) is None:
+            raise statuses.bad_request(f'the spec replicas field "{path}" cannot be empty')
         version = (scale.get("metadata") or {}).get("resourceVersion")
         if version and version != obj["metadata"]["resourceVersion"]:
             raise statuses.conflict(place.kind, place.name)
-        replicas = (scale.get("spec") or {}).get("replicas", 0)
-        path = _paths(place.served).spec
         if replicas < 0:
             cause = causes.invalid(path, replicas, "should be a non-negative integer")
             raise statuses.invalid(place.kind, place.name, [cause])
@@ -62,6 +84,17 @@ async def change(
 
     outcome = await writer.change(place, scaled, options)
     return msgspec.json.encode(of(place.served, msgspec.json.decode(outcome.raw)))
+
+
+def _read(given: meta.JsonObject) -> meta.JsonObject:
+    if (given.get("apiVersion"), given.get("kind")) != (SCALE.resource.api_version, "Scale"):
+        raise statuses.bad_request(
+            'no kind is registered for the type v1.Scale in scheme "pkg/runtime/scheme.go:110"'
+        )
+    try:
+        return reading.read(SCALE, given).obj
+    except reading.Unreadable as error:
+        raise reading.cannot_be_handled(SCALE.resource, given, error) from error
 
 
 def _paths(served: builtin.Served) -> builtin.ScalePaths:

@@ -57,6 +57,8 @@ class StatusError(errors.ControlPlaneError):
         self._detailed = details is not None
         self.metadata = dict(metadata or {})
         self.headers = dict(headers or {})
+        self.warnings: tuple[str, ...] = ()
+        """Of what was sent, for `Warning` headers: a refused write has them too."""
 
     def document(self) -> dict[str, Any]:
         """The metav1.Status object."""
@@ -66,8 +68,9 @@ class StatusError(errors.ControlPlaneError):
             "metadata": self.metadata,
             "status": "Failure",
             "message": self.message,
-            "reason": self.reason,
         }
+        if self.reason:
+            status["reason"] = self.reason
         if self.details or self._detailed:
             status["details"] = self.details
         status["code"] = self.code
@@ -222,7 +225,10 @@ def apply_conflict(found: Sequence[tuple[str, str]]) -> StatusError:
 def rejected() -> StatusError:
     """422: a JSON patch does not apply; the real server does not say why either."""
     return StatusError(
-        422, "Invalid", "the server rejected our request due to an error in our request"
+        422,
+        "Invalid",
+        "the server rejected our request due to an error in our request",
+        details={},
     )
 
 
@@ -295,7 +301,8 @@ def too_many_operations(count: int, limit: int) -> StatusError:
 
 def internal(message: str) -> StatusError:
     """500: our fault."""
-    return StatusError(500, "InternalError", f"Internal error occurred: {message}")
+    text = f"Internal error occurred: {message}"
+    return StatusError(500, "InternalError", text, details={"causes": [{"message": message}]})
 
 
 def unavailable(message: str, *, retry_after_s: int = 1) -> StatusError:

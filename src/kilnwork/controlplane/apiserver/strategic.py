@@ -10,7 +10,7 @@ named there; new elements of a patch come last.
 from collections.abc import Iterable
 from typing import Any
 
-from kilnwork.controlplane.apiserver import statuses
+from kilnwork.controlplane.apiserver import causes, statuses
 
 MERGE_KEYS = {
     "addresses": "type",
@@ -82,14 +82,16 @@ def _merge_field(merged: dict[str, Any], name: str, value: Any) -> None:
 
 def _merge_objects(known: Any, patch: list[Any], *, key: str, field: str) -> list[Any]:
     if not all(isinstance(item, dict) for item in patch):
-        raise statuses.bad_request(f"{field}: a list of objects is expected")
+        raise statuses.plain_internal(f"{field}: a list of objects is expected")
     replaced = any(item == {_PATCH: "replace"} for item in patch)
     merged = [] if replaced or not isinstance(known, list) else list(known)
     for item in patch:
         if item == {_PATCH: "replace"}:
             continue
         if key not in item:
-            raise statuses.bad_request(f"{field}: map does not contain declared merge key: {key}")
+            raise statuses.plain_internal(
+                f"map: {causes.go_text(item)} does not contain declared merge key: {key}"
+            )
         place = next((i for i, old in enumerate(merged) if _name(old, key) == item[key]), None)
         if item.get(_PATCH) == "delete":
             merged = [old for old in merged if _name(old, key) != item[key]]

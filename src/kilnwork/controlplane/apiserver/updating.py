@@ -23,7 +23,7 @@ MADE_BY_UPDATE = (
     resource.CLUSTER_ROLES,
     resource.CLUSTER_ROLE_BINDINGS,
 )
-"""AllowCreateOnUpdate of k8s.io/kubernetes/pkg/registry; their updates want a resourceVersion."""
+"""AllowCreateOnUpdate of k8s.io/kubernetes/pkg/registry."""
 
 
 def manager(
@@ -98,8 +98,12 @@ def go_time(text: str) -> str:
 
 
 def wants_version(served: builtin.Served) -> bool:
-    """Kinds whose updates must name the version that they are of."""
-    return served.custom or served.resource in MADE_BY_UPDATE
+    """Kinds whose updates must name the version that they are of (AllowUnconditionalUpdate)."""
+    return served.custom or served.resource == resource.LEASES
+
+
+_OPEN_STATUS = (resource.PODS, resource.NODES, resource.NAMESPACES)
+"""Kinds whose metadata may be changed through `status` too, as their strategies have it."""
 
 
 def is_over(found: dict[str, Any]) -> bool:
@@ -153,6 +157,32 @@ def initial(place: places.Where, new: meta.JsonObject) -> meta.JsonObject:
     return new
 
 
+def sent_names(kind: resource.Resource, sent: meta.JsonObject) -> frozenset[str]:
+    """Fields of a Pod's spec that are its sender's."""
+    names = frozenset((sent.get("spec") or {}) if kind == resource.PODS else ())
+    return names | {"serviceAccount"} if "serviceAccountName" in names else names
+
+
+def filled_in(
+    kind: resource.Resource, sent: frozenset[str], admitted: meta.JsonObject
+) -> meta.JsonObject:
+    """What the server has put into a new object by itself: no manager owns that."""
+    if kind == resource.NAMESPACES:
+        return {part: admitted.get(part) or {} for part in ("spec", "status")}
+    if kind != resource.PODS:
+        return {}
+    spec = admitted["spec"]
+    added = {name: spec[name] for name in _BY_ADMISSION if name in spec and name not in sent}
+    return {"spec": {"containers": [], **added}, "status": admitted.get("status") or {}}
+
+
+_BY_ADMISSION = (
+    *("serviceAccountName", "serviceAccount", "automountServiceAccountToken"),
+    *("priority", "preemptionPolicy", "tolerations"),
+)
+"""Fields of a Pod's spec; by the plugins ServiceAccount, Priority and DefaultTolerationSeconds."""
+
+
 def updated(
     place: places.Where, wanted: meta.JsonObject, old: meta.JsonObject, *, subresource: str
 ) -> meta.JsonObject:
@@ -161,8 +191,15 @@ def updated(
         return wanted | {"metadata": old["metadata"]}
     if subresource == "status":
         new = dict(old)
+        if place.kind in _OPEN_STATUS:
+            new["metadata"] = metadata.for_update(metadata.of(wanted), old["metadata"])
+            if "deletionTimestamp" in old["metadata"]:
+                check_no_new_finalizers(place, new["metadata"], old["metadata"])
         new.pop("status", None)
-        return new | ({"status": wanted["status"]} if wanted.get("status") is not None else {})
+        status = wanted.get("status")
+        if place.kind == resource.PODS:
+            status = _of_same_quality(place, status or {}, old.get("status") or {})
+        return new | ({} if status is None else {"status": status})
     meta_ = metadata.for_update(metadata.of(wanted), old["metadata"])
     if "deletionTimestamp" in old["metadata"]:
         check_no_new_finalizers(place, meta_, old["metadata"])
@@ -174,6 +211,19 @@ def updated(
     if place.kind == resource.NAMESPACES:
         new["spec"] = old.get("spec", {})
     return new
+
+
+def _of_same_quality(
+    place: places.Where, new: meta.JsonObject, old: meta.JsonObject
+) -> meta.JsonObject:
+    """The status of a Pod, whose class of service nobody may change."""
+    before = old.get("qosClass")
+    given = new.get("qosClass") or before
+    if before and given != before:
+        text = f'Invalid value: "{given}": field is immutable'
+        cause = statuses.Cause("status.qosClass", "FieldValueInvalid", text)
+        raise statuses.invalid(place.kind, place.name, [cause])
+    return {**new, "qosClass": given} if given else new
 
 
 def check_no_new_finalizers(place: places.Where, new: dict[str, Any], old: dict[str, Any]) -> None:
