@@ -234,7 +234,7 @@ async def test_task_objects_are_immutable(http: served.Http) -> None:
         ("PUT", f"{CONFIG_MAPS}/{ROOT_CA}", config_map("b"), 400, "does not match the name"),
         ("PATCH", f"{CONFIG_MAPS}/nope", {"data": {}}, 404, "not found"),
         ("GET", f"{CORE}/nothings", None, 404, "could not find the requested resource"),
-        ("GET", f"{TASKS}/t/nothing", None, 404, "could not find the requested resource"),
+        ("GET", f"{TASKS}/t/nothing", None, 404, 'tasks.kilnwork.dev "t" not found'),
         ("GET", f"{CONFIG_MAPS}?labelSelector=a==b==c", None, 400, "found '==', expected"),
         ("GET", f"{CONFIG_MAPS}?fieldSelector=data.a=b", None, 400, "not a known field selector"),
         ("GET", f"{CONFIG_MAPS}?limit=x", None, 400, "ParseInt"),
