@@ -145,8 +145,12 @@ def test_finalize_lets_a_namespace_go(admin: kube_servers.Http) -> None:
         {"metadata": {"name": name}, "spec": {"finalizers": ["kubernetes", "a.b/c"]}},
     ).ok()
     ignored = admin.patch(f"{NAMESPACES}/{name}", {"spec": {"finalizers": []}}).ok()
-    assert "kubernetes" in ignored["spec"]["finalizers"]
+    assert ignored["spec"]["finalizers"] == ["kubernetes", "a.b/c"]
     admin.delete(f"{NAMESPACES}/{name}").ok()
+    waiting.wait_until(
+        lambda: admin.get(f"{NAMESPACES}/{name}").ok()["spec"]["finalizers"] == ["a.b/c"],
+        what="Kubernetes has done its part",
+    )
     done = admin.put(
         f"{NAMESPACES}/{name}/finalize", {"metadata": {"name": name}, "spec": {"finalizers": []}}
     )

@@ -17,6 +17,8 @@ BASIC = ("default", "kube-system", "kube-public", "kube-node-lease")
 _NAMESPACES = resource.NAMESPACES.qualified
 _ROOT_CA = "kube-root-ca.crt"
 _DEFAULT_ACCOUNT = "default"
+_OURS = "kubernetes"
+"""The finalizer in a Namespace's spec that stands for emptying it."""
 
 
 class Keeper:
@@ -111,9 +113,28 @@ class Keeper:
             left += sum(not outcome.gone for outcome in outcomes)
         if left:
             return
-        head = self._store.head(crud.where(resource.NAMESPACES, "", name).key)
-        if head is not None and not head.metadata().finalizers:
-            try:
-                await self._store.remove(head.key, expected=head.sequence)
-            except errors.Superseded:
-                self._work.add(name)
+        head = self._store.get(crud.where(resource.NAMESPACES, "", name).key)
+        if head is None or head.metadata().finalizers:
+            return
+        if set(_spec_finalizers(head.decode())) - {_OURS}:
+            await self._writer.change(
+                crud.where(resource.NAMESPACES, "", name),
+                _without_ours,
+                crud.Options(),
+                subresource="finalize",
+            )
+            return
+        try:
+            await self._store.remove(head.key, expected=head.sequence)
+        except errors.Superseded:
+            self._work.add(name)
+
+
+def _spec_finalizers(namespace: meta.JsonObject) -> list[str]:
+    return list((namespace.get("spec") or {}).get("finalizers") or ())
+
+
+def _without_ours(namespace: meta.JsonObject) -> meta.JsonObject:
+    """We are done; others named in `spec.finalizers` are not."""
+    left = [name for name in _spec_finalizers(namespace) if name != _OURS]
+    return {**namespace, "spec": {"finalizers": left}}

@@ -152,7 +152,8 @@ def initial(place: places.Where, new: meta.JsonObject) -> meta.JsonObject:
     if place.kind == resource.PODS:
         new["status"] = {"phase": "Pending", "qosClass": "BestEffort"}
     if place.kind == resource.NAMESPACES:
-        new["spec"] = {"finalizers": ["kubernetes"]}
+        given = (new.get("spec") or {}).get("finalizers") or []
+        new["spec"] = {"finalizers": [*given, *{"kubernetes"}.difference(given)]}
         new["status"] = {"phase": "Active"}
     return new
 
@@ -186,7 +187,10 @@ _BY_ADMISSION = (
 def updated(
     place: places.Where, wanted: meta.JsonObject, old: meta.JsonObject, *, subresource: str
 ) -> meta.JsonObject:
-    """Main path: everything but status. `status`: only that. `binding`: all but metadata."""
+    """Main path: everything but status. `status`: only that. `binding`: all but metadata.
+
+    The finalizers of a Namespace are written by `finalize` alone.
+    """
     if subresource == "binding":
         return wanted | {"metadata": old["metadata"]}
     if subresource == "status":
@@ -208,7 +212,7 @@ def updated(
         new.pop("status", None)
         if "status" in old:
             new["status"] = old["status"]
-    if place.kind == resource.NAMESPACES:
+    if place.kind == resource.NAMESPACES and subresource != "finalize":
         new["spec"] = old.get("spec", {})
     return new
 
