@@ -135,6 +135,17 @@ def test_some_kinds_are_made_by_an_update(admin: kube_servers.Http, namespace: s
     assert admin.put(path, made.json).status == 200
 
 
+def test_an_update_makes_anew_what_was_deleted(admin: kube_servers.Http, namespace: str) -> None:
+    """The version that the sender knew is no matter then."""
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/l"
+    known = admin.put(path, {"metadata": {"name": "l"}, "spec": {"holderIdentity": "a"}}).json
+    admin.delete(path).ok()
+    known["metadata"] = {"name": "l", "resourceVersion": known["metadata"]["resourceVersion"]}
+    made = admin.put(path, known)
+    assert made.status == 201
+    assert made.json["metadata"]["resourceVersion"] != known["metadata"]["resourceVersion"]
+
+
 def test_what_the_server_owns_stays(admin: kube_servers.Http, path: str) -> None:
     """creationTimestamp and generation are put back without a word."""
     before = admin.get(path).json["metadata"]

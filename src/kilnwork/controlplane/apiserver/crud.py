@@ -133,9 +133,10 @@ class Writer:
         makes = place.kind in updating.MADE_BY_UPDATE and not subresource
         if makes:
             _check_readable(given)
-        if makes and not there and not given.get("resourceVersion"):
+        if makes and not there:
             above = Where(place.served, place.namespace)
-            made = await self.create(above, obj, options)
+            unborn = {**obj, "metadata": {**metadata.of(obj), "resourceVersion": ""}}
+            made = await self.create(above, unborn, options)
             return replace(made, created=True)
         if there and updating.wants_version(place.served) and not given.get("resourceVersion"):
             raise statuses.version_required(place.kind, place.name)
