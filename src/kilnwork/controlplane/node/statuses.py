@@ -214,7 +214,8 @@ def _state(pod: pods.Pod, container: pods.Container, views: lifecycle.Views) -> 
     last = view.last
     if last is not None and view.running:
         return {"running": {"startedAt": clock.rfc3339(last.started_at)}}
-    if last is not None and _end(pod, container, view) is not None:
+    with_others = container.sidecar and lifecycle.over(pod, views)
+    if last is not None and (with_others or _end(pod, container, view) is not None):
         return {"terminated": _terminated(last)}
     if view.reason:
         return {"waiting": {"reason": view.reason, "message": view.message}}

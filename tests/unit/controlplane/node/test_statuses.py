@@ -154,6 +154,14 @@ def test_a_pod_runs_until_its_last_container_and_its_sidecar_have_ended() -> Non
     assert of_all(several(), first=OK, side=OK, a=OK, b=BAD)["phase"] == "Failed"
 
 
+def test_the_last_status_of_a_sidecar_is_its_end() -> None:
+    """Not that it waits for a start that never comes."""
+    found = of_all(several(), first=OK, side=OK, a=OK, b=OK)
+    assert found["initContainerStatuses"][1]["state"]["terminated"]["exitCode"] == 0
+    going_on = of_all(several(), first=OK, side=OK, a=OK, b=RUNNING)
+    assert "waiting" in going_on["initContainerStatuses"][1]["state"]
+
+
 def test_readiness_is_what_probes_say() -> None:
     views = {"main": lifecycle.View(last=RUNNING, ready=False)}
     found = statuses.status(pod(), views, statuses.Facts("127.0.0.1", NOW))
