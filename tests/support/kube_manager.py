@@ -152,7 +152,7 @@ class Manager:
 
     def allow_drivers(self, namespace: str) -> None:
         """Give a namespace its driver account: the administrator's kubeconfig has no token."""
-        made = self.manifests("--only", "rights", "--drivers-in", namespace)
+        made = self.manifests("--only", "drivers", "--drivers-in", namespace)
         self.kube.kubectl("apply", "-f", "-", stdin=made)
 
     def task(self, name: str, namespace: str) -> dict[str, Any]:

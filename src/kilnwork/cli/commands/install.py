@@ -235,6 +235,8 @@ def _settings(given: dict[str, Any]) -> settings.Settings:
         raise click.UsageError("--storage-class is for --storage pvc")
     if given["parts"] == ("drivers",) and not given["drivers_in"]:
         raise click.UsageError("--only drivers: name their namespaces by --drivers-in NS")
+    if given["drivers_in"] and given["parts"] and "drivers" not in given["parts"]:
+        raise click.UsageError("--drivers-in: what it makes is left out; add --only drivers")
     parts = tuple(part for part in settings.PARTS if part in (given["parts"] or settings.PARTS))
     return settings.Settings(
         namespace=given["namespace"],

@@ -162,6 +162,7 @@ def test_tolerations_are_written_as_taints() -> None:
         (("--advertise", "0.0.0.0:7443"), "that others reach"),
         (("--storage", "emptyDir", "--storage-class", "a"), "is for --storage pvc"),
         (("--only", "drivers"), "--drivers-in NS"),
+        (("--only", "rights", "--drivers-in", "a"), "add --only drivers"),
         (("-n", "A_b"), "cannot be the name of a namespace"),
         (("--drivers-in", ""), "cannot be the name of a namespace"),
     ],
