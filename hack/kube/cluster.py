@@ -204,6 +204,7 @@ class Cluster(access.Access):
             f"--cluster-signing-cert-file={self.pki / 'ca.crt'}",
             f"--cluster-signing-key-file={self.pki / 'ca.key'}",
             "--controllers=*",
+            "--pvclaimbinder-sync-period=1s",  # a claim older than its volume waits for that
             "--kube-api-qps=500",
             "--kube-api-burst=1000",
             "--profiling=false",

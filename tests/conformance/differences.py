@@ -6,10 +6,6 @@ users.
 """
 
 DIFFERENCES: dict[str, str] = {
-    "test_admission.py::test_rules_in_cel_are_held": (
-        "rules in CEL (x-kubernetes-validations) of users' own definitions are kept and not "
-        "evaluated; a warning says so"
-    ),
     "test_watch.py::test_a_version_of_the_future_is_waited_for": (
         "a watch from a resourceVersion that was never given out ends with 410: it comes from "
         "another data directory, or from before a crash of the machine"

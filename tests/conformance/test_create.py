@@ -231,8 +231,22 @@ def test_keys_of_config_maps_are_judged(admin: kube_servers.Http, namespace: str
                 "v1.ObjectMeta"
             ),
         ),
+        (
+            {"metadata": {"name": "c", "finalizers": [{}]}},
+            (
+                "json: cannot unmarshal object into Go struct field ObjectMeta.metadata.finalizers "
+                "of type string"
+            ),
+        ),
+        (
+            {"metadata": {"name": "c", "ownerReferences": ["a"]}},
+            (
+                "json: cannot unmarshal string into Go struct field "
+                "ObjectMeta.metadata.ownerReferences of type v1.OwnerReference"
+            ),
+        ),
     ],
-    ids=["number", "list", "name", "label", "metadata"],
+    ids=["number", "list", "name", "label", "metadata", "text in a list", "item of a list"],
 )
 def test_wrong_types_are_refused(
     admin: kube_servers.Http, namespace: str, body: Any, text: str

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
-import jsonpath
 import msgspec
 
 from kilnwork.api import reasons, task
@@ -85,6 +84,8 @@ def _source(entry: task.TaskInput) -> Source:
 def _pick(name: str, value: Any, path: str | None) -> Any:
     if path is None:
         return value
+    import jsonpath  # noqa: PLC0415 - 30 ms that few servers need
+
     structured = isinstance(value, (dict, list))
     try:
         # python-jsonpath parses a text as JSON; only the root of a scalar can match

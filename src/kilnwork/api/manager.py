@@ -73,3 +73,27 @@ def proxy_path(namespace: str = NAMESPACE) -> str:
     """Path prefix at the API server under which the manager's own paths are found."""
     quoted = parse.quote(namespace, safe="")
     return f"/api/v1/namespaces/{quoted}/services/https:{SERVICE}:{PORT_NAME}/proxy"
+
+
+def obstacle(status: int, said: str, *, home: str) -> str:
+    """What stands in the way to the manager in namespace `home`.
+
+    `status` is what was answered there instead of the manager's own page, `said` with which words;
+    of the manager's own 403 and 404 the words tell all: give 0 for them.
+    """
+    where = f"namespace {home} ({NAMESPACE_VARIABLE} names another)"
+    if status == 404:
+        return f"no manager is installed in {where}: `kiln install | kubectl apply -f -` does that"
+    if status in (502, 503, 504):
+        return (
+            f"the manager in {where} is not ready: {said}. `kubectl -n {home} get pods` and "
+            f"`kubectl -n {home} logs statefulset/kilnwork-manager` say more"
+        )
+    if status == 403:
+        return (
+            f"you may not reach the manager in {where}: {said}. It takes `get`, `create` and "
+            f"`update` on services/proxy of its Service"
+        )
+    if status == 401:
+        return f"the manager in {where} does not accept the token: {said}"
+    return f"the manager in {where} cannot be used: {said}"

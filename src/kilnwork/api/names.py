@@ -20,6 +20,7 @@ _IS_QUALIFIED = re.compile(_QUALIFIED)
 _IS_VALUE = re.compile(_VALUE)
 _IS_DATA_KEY = re.compile("[-._a-zA-Z0-9]+")
 _IS_ENV_NAME = re.compile("[ -<>-~]+")
+_IS_DIGEST = re.compile("sha256:[0-9a-f]{64}")
 
 LABEL_LENGTH = 63
 SUBDOMAIN_LENGTH = 253
@@ -176,3 +177,10 @@ def dns_label(text: str, max_length: int = LABEL_LENGTH) -> str:
     readable = re.sub("[^a-z0-9]+", "-", text.lower()).strip("-")
     kept = readable[: max(0, max_length - _HASH_LENGTH - 1)].rstrip("-")
     return f"{kept}-{digest}" if kept else digest
+
+
+def digest(name: str | None) -> bytes | None:
+    """The 32 bytes that `sha256:` and 64 hex digits name, as specs name blobs; None otherwise."""
+    if name is None or not _IS_DIGEST.fullmatch(name):
+        return None
+    return bytes.fromhex(name.removeprefix("sha256:"))

@@ -84,6 +84,16 @@ class Pod(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
         return self.metadata.deletion_timestamp is not None
 
     @property
+    def disruption(self) -> str:
+        """Why Kubernetes takes it from its node, "" when it does not (condition DisruptionTarget,
+        https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions).
+        """
+        for condition in self.status.conditions:
+            if (condition.type, condition.status) == ("DisruptionTarget", "True"):
+                return _because(condition.reason, condition.message)
+        return ""
+
+    @property
     def over(self) -> bool:
         """True when none of its containers runs or will run again."""
         return self.status.phase in {"Succeeded", "Failed"}

@@ -190,6 +190,10 @@ class ClusterReason(_Explained):
         "SecretNameTaken",
         "A Secret that belongs to somebody else has the name of the channel Secret.",
     )
+    WORKERS_EVICTED = (
+        "WorkersEvicted",
+        "Kubernetes evicts a worker Pod; another takes its name when its node confirms the end.",
+    )
     WORKERS_FAILING = (
         "WorkersFailing",
         "Worker Pods end as soon as they start; the message says how.",

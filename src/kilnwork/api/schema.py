@@ -7,7 +7,7 @@ with a field's name in backticks describes that field. Not a validator.
 
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -15,6 +15,7 @@ import msgspec
 Schema = dict[str, Any]
 
 PRESERVE = "x-kubernetes-preserve-unknown-fields"
+RULES = "x-kubernetes-validations"
 
 _FIELD_SENTENCE = re.compile(r"`([a-z][A-Za-z]*)`[ :(]")
 
@@ -28,6 +29,18 @@ def structural(type_: Any, *, defaults: bool = True) -> Schema:
     """
     (schema,), components = msgspec.json.schema_components([type_], ref_template="{name}")
     return _convert(schema, _Context(components, defaults=defaults))
+
+
+def rules_in(schema: Any) -> Iterator[dict[str, Any]]:
+    """All rules in CEL of a schema, at whatever depth."""
+    if isinstance(schema, dict):
+        yield from schema.get(RULES) or ()
+        for name, below in schema.items():
+            if name != RULES:
+                yield from rules_in(below)
+    elif isinstance(schema, list):
+        for one in schema:
+            yield from rules_in(one)
 
 
 class _Context(msgspec.Struct, frozen=True):

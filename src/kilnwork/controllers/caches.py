@@ -4,8 +4,6 @@ Reconcilers and the token verifier read from here and never list by themselves. 
 only those that kilnwork made (by label).
 """
 
-from dataclasses import dataclass, field
-
 import msgspec
 
 from kilnwork.api import meta, pod, task, task_cluster, task_object
@@ -19,14 +17,13 @@ class Secret(msgspec.Struct, frozen=True, kw_only=True):
     data: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Caches:
+class Caches(msgspec.Struct, frozen=True):
     """One cache per kind."""
 
-    tasks: cache.Cache[task.Task] = field(default_factory=cache.Cache)
-    objects: cache.Cache[task_object.TaskObject] = field(default_factory=cache.Cache)
-    clusters: cache.Cache[task_cluster.TaskCluster] = field(default_factory=cache.Cache)
-    pods: cache.Cache[pod.Pod] = field(default_factory=cache.Cache)
-    secrets: cache.Cache[Secret] = field(default_factory=cache.Cache)
-    accounts: cache.Cache[meta.Partial] = field(default_factory=cache.Cache)
-    namespaces: cache.Cache[meta.Partial] = field(default_factory=cache.Cache)
+    tasks: cache.Cache[task.Task] = msgspec.field(default_factory=cache.Cache)
+    objects: cache.Cache[task_object.TaskObject] = msgspec.field(default_factory=cache.Cache)
+    clusters: cache.Cache[task_cluster.TaskCluster] = msgspec.field(default_factory=cache.Cache)
+    pods: cache.Cache[pod.Pod] = msgspec.field(default_factory=cache.Cache)
+    secrets: cache.Cache[Secret] = msgspec.field(default_factory=cache.Cache)
+    accounts: cache.Cache[meta.Partial] = msgspec.field(default_factory=cache.Cache)
+    namespaces: cache.Cache[meta.Partial] = msgspec.field(default_factory=cache.Cache)

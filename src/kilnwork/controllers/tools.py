@@ -3,15 +3,14 @@
 Used by the reconcilers of all kinds; made by `assembly`.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 from kilnwork.controllers import caches, ports
 from kilnwork.kit import clock
 from kilnwork.kube import client
 
 
-@dataclass(frozen=True, slots=True)
-class Tools:
+class Tools(msgspec.Struct, frozen=True):
     """`emit` tells kube events, in the background."""
 
     kube: client.Client

@@ -6,6 +6,8 @@ node there is nothing to choose, only a reason to give when nothing fits.
 
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from kilnwork.api import meta, resource
 from kilnwork.controlplane import objects, work
 from kilnwork.controlplane.apiserver import crud, statuses, subresources
@@ -26,7 +28,7 @@ class Binder:
     def start(self) -> None:
         """Look at what there is, then follow."""
         for stored in self._store.select(_PODS):
-            self._note(stored.key, stored.decode())
+            self._note(stored.key, stored.raw)
         self._unfollow = self._store.follow(self._on_changes)
         self._work.start()
 
@@ -41,13 +43,13 @@ class Binder:
                 if change.action == objects.Action.DELETED:
                     self._unbound.pop(change.key, None)
                 else:
-                    self._note(change.key, change.decode())
+                    self._note(change.key, change.raw)
             elif change.key.resource == _NODES:
                 for key in self._unbound:
                     self._work.add(key)
 
-    def _note(self, key: objects.Key, pod: meta.JsonObject) -> None:
-        if not _is_unbound(pod):
+    def _note(self, key: objects.Key, raw: bytes) -> None:
+        if not _is_unbound(raw):
             self._unbound.pop(key, None)
         elif key not in self._unbound:
             self._unbound[key] = None
@@ -55,8 +57,9 @@ class Binder:
 
     async def _look(self, key: objects.Key) -> None:
         stored = self._store.get(key)
-        if stored is None or not _is_unbound(pod := stored.decode()):
+        if stored is None or not _is_unbound(stored.raw):
             return
+        pod = stored.decode()
         place = crud.where(resource.PODS, key.namespace, key.name)
         nodes = [s.decode() for s in self._store.select(_NODES)]
         fitting = [node["metadata"]["name"] for node in nodes if not _misfit(node, pod)]
@@ -90,18 +93,36 @@ class Binder:
                 "message": message,
                 "lastTransitionTime": now,
             }
-            pod["status"] = {**status, "conditions": [*others, condition]}
-            return pod
+            return {**pod, "status": {**status, "conditions": [*others, condition]}}
 
-        await self._writer.change(place, explained, crud.Options(), subresource="status")
+        await self._writer.change_here(place, explained, crud.Options(), subresource="status")
 
 
-def _is_unbound(pod: meta.JsonObject) -> bool:
-    spec = pod.get("spec") or {}
+class _Spec(msgspec.Struct, frozen=True, rename="camel"):
+    node_name: str = ""
+    scheduler_name: str = "default-scheduler"
+
+
+class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
+    deletion_timestamp: str = ""
+
+
+class _Pod(msgspec.Struct, frozen=True):
+    """What says whether a Pod is to be bound; read of every change of every Pod."""
+
+    metadata: _Metadata
+    spec: _Spec = _Spec()
+
+
+_decode = msgspec.json.Decoder(_Pod).decode
+
+
+def _is_unbound(raw: bytes) -> bool:
+    pod = _decode(raw)
     return (
-        not spec.get("nodeName")
-        and spec.get("schedulerName", "default-scheduler") == "default-scheduler"
-        and "deletionTimestamp" not in pod["metadata"]
+        not pod.spec.node_name
+        and pod.spec.scheduler_name == "default-scheduler"
+        and not pod.metadata.deletion_timestamp
     )
 
 

@@ -10,7 +10,6 @@ import os
 import secrets
 import socket
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +51,7 @@ _REQUESTS_END_S = 2.0
 _DATABASE, _TOKEN, _KUBECONFIG, _ENDPOINTS = "control.db", "token", "kubeconfig", "endpoints.json"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Where the data is, how to listen, and what the node is called.
 
     `port` 0: a free pair, the one of last time if it still is. `workdir`: where containers run that
@@ -62,17 +60,16 @@ class Settings:
 
     data_dir: Path
     port: int = DEFAULT_PORT
-    workdir: Path = field(default_factory=Path.cwd)
-    node_name: str = field(default_factory=lambda: names.dns_label(socket.gethostname()))
+    workdir: Path = msgspec.field(default_factory=Path.cwd)
+    node_name: str = msgspec.field(default_factory=lambda: names.dns_label(socket.gethostname()))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tools:
+class Tools(msgspec.Struct, frozen=True, kw_only=True):
     """Time and chance, handed in."""
 
-    clock: clocks.Clock = field(default_factory=clocks.SystemClock)
+    clock: clocks.Clock = msgspec.field(default_factory=clocks.SystemClock)
     new_uid: ids.NewUid = ids.new_uid
-    entropy: ids.Entropy = field(default_factory=ids.system_entropy)
+    entropy: ids.Entropy = msgspec.field(default_factory=ids.system_entropy)
 
 
 class Channel(msgspec.Struct, frozen=True):
@@ -126,9 +123,11 @@ class ControlPlane:
         """URL of all but Kubernetes, over plain http."""
         return f"http://{ports.HOST}:{self.port + 1}"
 
-    def mount(self, prefix: str, mounted: requests.App, *, asks: bool = True) -> None:
-        """Serve an ASGI app under a path prefix on both ports; `asks`: see `app.Mount`."""
-        self._mounts.append(app.Mount(prefix, mounted, asks))
+    def mount(
+        self, prefix: str, mounted: requests.App, *, asks: bool = True, guests: bool = False
+    ) -> None:
+        """Serve an ASGI app under a path prefix on both ports; the rest is as in `app.Mount`."""
+        self._mounts.append(app.Mount(prefix, mounted, asks, guests))
 
     async def start(self) -> None:
         """Serve Kubernetes: clients may come when this returns; there is no node yet.
@@ -271,7 +270,7 @@ class ControlPlane:
                 path.chmod(0o600)
                 return token
         token = secrets.token_urlsafe(32)
-        paths.write_private(path, token.encode() + b"\n")
+        paths.write_private(path, token.encode() + b"\n", durable=True)
         return token
 
     async def _start_keepers(self, held: store.Store) -> None:

@@ -228,18 +228,18 @@ class Collector:
     async def _drop_references(self, place: crud.Where, uids: set[str]) -> None:
         def without(obj: meta.JsonObject) -> meta.JsonObject:
             references = obj["metadata"].get("ownerReferences") or ()
-            obj["metadata"]["ownerReferences"] = [r for r in references if r["uid"] not in uids]
-            return obj
+            kept = [r for r in references if r["uid"] not in uids]
+            return {**obj, "metadata": {**obj["metadata"], "ownerReferences": kept}}
 
-        await self._writer.change(place, without, crud.Options())
+        await self._writer.change_here(place, without, crud.Options())
 
     async def _drop_finalizer(self, place: crud.Where, name: str) -> None:
         def without(obj: meta.JsonObject) -> meta.JsonObject:
             finalizers = obj["metadata"].get("finalizers") or ()
-            obj["metadata"]["finalizers"] = [f for f in finalizers if f != name]
-            return obj
+            kept = [f for f in finalizers if f != name]
+            return {**obj, "metadata": {**obj["metadata"], "finalizers": kept}}
 
-        await self._writer.change(place, without, crud.Options())
+        await self._writer.change_here(place, without, crud.Options())
 
     async def _sweep(self) -> None:
         while True:

@@ -5,6 +5,7 @@ choose it. Wall time is for people and records; monotonic time is for leases and
 jumps.
 """
 
+import functools
 import time
 from datetime import UTC, datetime
 from typing import Protocol
@@ -45,20 +46,55 @@ class ManualClock:
     def monotonic(self) -> float:
         return self._monotonic
 
+    def jump(self, seconds: float) -> None:
+        """Somebody sets the wall clock."""
+        self._wall += seconds
+
     def advance(self, seconds: float) -> None:
         """Move both clocks forward."""
         self._wall += seconds
         self._monotonic += seconds
 
 
+class Jumps:
+    """Whether the wall clock went forward faster than time: what is old by it may not be.
+
+    Asked before something is deleted by age. Then nothing should be for `hold_s`, in which people
+    or NTP may set it back. `tolerance_s`: less is no jump. A machine that slept looks the same.
+    """
+
+    def __init__(self, clock: Clock, *, tolerance_s: float = 300.0, hold_s: float = 3600.0) -> None:
+        self._clock, self._tolerance_s, self._hold_s = clock, tolerance_s, hold_s
+        self._gap = clock.wall() - clock.monotonic()
+        self._until = clock.monotonic()
+
+    def held(self) -> bool:
+        """True while nothing should be deleted."""
+        now = self._clock.monotonic()
+        gap = self._clock.wall() - now
+        if gap - self._gap > self._tolerance_s:
+            self._until = now + self._hold_s
+        elif self._gap - gap > self._tolerance_s:
+            self._until = now  # it was set back
+        self._gap = gap
+        return now < self._until
+
+
 def rfc3339(seconds: float) -> str:
     """`metav1.Time`: whole seconds, UTC, as Kubernetes writes creationTimestamp."""
-    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return _to_the_second(int(seconds)) + "Z"
 
 
 def rfc3339_micro(seconds: float) -> str:
     """`metav1.MicroTime`: six digits of fraction, as Kubernetes writes Lease and Event times."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    whole, micro = divmod(round(seconds * 1_000_000), 1_000_000)
+    return f"{_to_the_second(whole)}.{micro:06d}Z"
+
+
+@functools.lru_cache(maxsize=1024)
+def _to_the_second(seconds: int) -> str:
+    """Many things happen in one second."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat()[:19]
 
 
 def parse_rfc3339(text: str) -> float:

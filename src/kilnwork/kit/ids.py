@@ -18,18 +18,40 @@ Entropy = random.Random
 """Seeded in tests, so that a failing run can be repeated from its printed seed."""
 
 
+_drawn: list[bytes] = []
+_DRAWN_AT_ONCE = 256
+
+
+def _sixteen() -> bytes:
+    """Random bytes that were drawn with those of others: each call of the kernel for them gives up
+    the interpreter, which a busy thread may then keep for milliseconds."""
+    while True:
+        try:
+            return _drawn.pop()
+        except IndexError:
+            many = os.urandom(16 * _DRAWN_AT_ONCE)
+            _drawn.extend(many[at : at + 16] for at in range(0, len(many), 16))
+
+
 def new_uid() -> str:
     """A random UUID (version 4), the form of `metadata.uid`."""
-    return str(uuid.uuid4())
+    text = _sixteen().hex()
+    variant = "89ab"[int(text[16], 16) & 3]
+    return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-{variant}{text[17:20]}-{text[20:]}"
+
+
+os.register_at_fork(after_in_child=_drawn.clear)
+
+
+_UUID7 = 0x7 << 76 | 0x2 << 62
+_UUID7_FIXED = 0xF << 76 | 0x3 << 62
+"""Version and variant (RFC 9562 §5.7): what they are, and which bits."""
 
 
 def new_task_id() -> TaskId:
     """A UUIDv7 (RFC 9562): sorts by time, so that journal rows land next to each other."""
-    milliseconds = time.time_ns() // 1_000_000
-    raw = bytearray(milliseconds.to_bytes(6, "big") + os.urandom(10))
-    raw[6] = 0x70 | (raw[6] & 0x0F)
-    raw[8] = 0x80 | (raw[8] & 0x3F)
-    return TaskId(bytes(raw))
+    bits = time.time_ns() // 1_000_000 << 80 | int.from_bytes(_sixteen()[:10], "big")
+    return TaskId((bits & ~_UUID7_FIXED | _UUID7).to_bytes(16, "big"))
 
 
 class TaskIds:

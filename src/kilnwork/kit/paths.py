@@ -21,12 +21,25 @@ def data_dir() -> Path:
     return (Path(base) if base else Path.home() / ".local" / "share") / "kilnwork"
 
 
-def write_private(path: Path, content: bytes) -> None:
-    """Replace `path` at once by a file of mode 0600: a reader sees the old or the new."""
+def is_data_dir(folder: Path) -> bool:
+    """True of a data directory of a server, a session or a node: tokens and keys are in there."""
+    return any((folder / mark).is_file() for mark in _MARKS)
+
+
+_MARKS = ("control.lock", "journal.lock", "owner.lock", "node-identity")
+"""Made before the first secret: by `kiln up` and a manager, any dispatcher, a session, a node."""
+
+
+def write_private(path: Path, content: bytes, *, durable: bool = False) -> None:
+    """Replace `path` at once by a file of mode 0600: a reader sees the old or the new. `durable`:
+    also if the power fails; else it may be there and empty."""
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
         Path(temporary).replace(path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)

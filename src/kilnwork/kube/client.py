@@ -7,7 +7,6 @@ what it repeats by itself, `transport` says.
 
 import builtins
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Generic, Self, TypeVar, overload
 from urllib import parse
 
@@ -31,8 +30,7 @@ LATE_S = 15
 """How much later than `WATCH_S` a server may end a watch before we take it for dead."""
 
 
-@dataclass(frozen=True, slots=True)
-class Listed(Generic[T]):
+class Listed(msgspec.Struct, Generic[T], frozen=True):
     """One page or a whole list; `continue_` is empty at the end."""
 
     items: Sequence[T]

@@ -12,8 +12,9 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable
-from dataclasses import dataclass
 from typing import Any, TypeVar
+
+import msgspec
 
 from kilnwork.api import meta
 from kilnwork.api import resource as resources
@@ -26,8 +27,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Which Lease, as whom, and how patiently; the defaults are client-go's.
 
     `identity` must be of this process alone: see `identity()`. `lease_s`: how long others leave a
@@ -58,8 +58,7 @@ def identity(host: str, *, new_uid: ids.NewUid = ids.new_uid) -> str:
     return f"{host}_{new_uid()}"
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(msgspec.Struct, frozen=True):
     """What a Lease says; all is empty when there is none. `renewed` is compared, never read."""
 
     holder: str = ""

@@ -11,7 +11,6 @@ import collections
 import contextlib
 import hashlib
 import logging
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -65,8 +64,7 @@ def reference(resource: resources.Resource, obj: Any) -> Reference:
     )
 
 
-@dataclass(slots=True)
-class Entry:
+class Entry(msgspec.Struct):
     """One kube event as it stands: counted up until it is forgotten.
 
     `name`: of its object, kept while the server has not said whether it made it.
@@ -83,14 +81,12 @@ class Entry:
     written: bool = False
 
 
-@dataclass(slots=True)
-class _Similar:
+class _Similar(msgspec.Struct):
     began_s: float
-    messages: set[str] = field(default_factory=set)
+    messages: set[str] = msgspec.field(default_factory=set)
 
 
-@dataclass(slots=True)
-class _Bucket:
+class _Bucket(msgspec.Struct):
     tokens: float
     seen_s: float
 

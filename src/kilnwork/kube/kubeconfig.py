@@ -5,7 +5,6 @@ kubeconfigs themselves. Fields that only others use are passed over.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -113,8 +112,7 @@ class _File(_Kebab, frozen=True):
     current_context: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
+class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     """One context with what it names. `where` names the files, for messages; the folders are
     those that relative paths in the entries mean.
     """
@@ -128,14 +126,13 @@ class Chosen:
     user_folder: Path
 
 
-@dataclass(slots=True)
-class _Merged:
+class _Merged(msgspec.Struct):
     """Several files as one: the first to name a thing wins; its folder is kept."""
 
     names: str
-    clusters: dict[str, tuple[Cluster, Path]] = field(default_factory=dict)
-    users: dict[str, tuple[User, Path]] = field(default_factory=dict)
-    contexts: dict[str, _Context] = field(default_factory=dict)
+    clusters: dict[str, tuple[Cluster, Path]] = msgspec.field(default_factory=dict)
+    users: dict[str, tuple[User, Path]] = msgspec.field(default_factory=dict)
+    contexts: dict[str, _Context] = msgspec.field(default_factory=dict)
     current: str = ""
 
     def add(self, file: _File, folder: Path) -> None:

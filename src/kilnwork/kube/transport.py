@@ -8,10 +8,10 @@ matter: whether to is in the error's type.
 
 import asyncio
 import contextlib
+import io
 import logging
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from dataclasses import dataclass
 from email import utils
 from typing import Any, Self
 
@@ -35,14 +35,14 @@ CONNECT_S = 10.0
 """A server that does not take a connection in this time is down or behind a wrong address."""
 IN_FLIGHT = 64
 """Requests at once, streams not counted: enough to keep a server busy without burying it."""
+_LARGE_BYTES = 1 << 18
 BUSY_TRIES = 10
 """Requests in all when the server is too busy, as client-go counts."""
 BUSY_S = 30.0
 """And no longer than this: then whoever asked shall hear of it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Request(msgspec.Struct, frozen=True, kw_only=True):
     """One HTTP request. `path` is already percent-encoded; `headers` come on top of the usual ones.
 
     `timeout_s` bounds all of it, `head_timeout_s` the time until the answer begins; None: no limit.
@@ -59,8 +59,7 @@ class Request:
     headers: Mapping[str, str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """A whole answer that was not an error."""
 
     status: int
@@ -201,7 +200,7 @@ class Transport:
                     yarl.URL(self._settings.server + request.path, encoded=True).update_query(
                         request.query or {}
                     ),
-                    data=request.body,
+                    data=_sent(request.body),
                     headers=headers,
                     allow_redirects=False,
                     ssl=self._context(shown) if https else True,
@@ -279,6 +278,11 @@ class Transport:
         except ValueError:
             return None
         return max(0.0, moment - self._clock.wall())
+
+
+def _sent(body: bytes | None) -> bytes | io.BytesIO | None:
+    """A large body goes out piece by piece, so that others get their turn; anew for each try."""
+    return io.BytesIO(body) if body is not None and len(body) > _LARGE_BYTES else body
 
 
 def status_error(body: bytes) -> errors.ApiError:

@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar, cast
 
 import aiohttp
@@ -27,8 +26,7 @@ SILENCE_S = 30
 Kind = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
 
 
-@dataclass(frozen=True, slots=True)
-class Change(Generic[T]):
+class Change(msgspec.Struct, Generic[T], frozen=True):
     """One item of a watch.
 
     `object` is None for a bookmark, and for an object that the type cannot read.

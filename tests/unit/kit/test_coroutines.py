@@ -18,7 +18,7 @@ async def test_a_failure_reaches_the_owner() -> None:
 
     crew = coroutines.Crew("test", on_failure=on_failure)
     crew.start("fail", fail())
-    await asyncio.wait_for(told.wait(), 5)
+    await asyncio.wait_for(told.wait(), 30)
     assert seen == ["test/fail: no"]
     assert len(crew) == 0
 

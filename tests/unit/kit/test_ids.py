@@ -1,5 +1,6 @@
 """Ids: 16 bytes inside, dashed outside, in order of time."""
 
+import os
 import uuid
 
 import pytest
@@ -18,6 +19,28 @@ def test_task_ids_are_uuid7_and_sort_by_time() -> None:
 def test_text_and_bytes_are_two_forms_of_one_id() -> None:
     text = ids.new_uid()
     assert ids.task_text(ids.task_id(text)) == text
+
+
+def test_uids_are_uuid4_and_differ() -> None:
+    many = [ids.new_uid() for _ in range(1000)]
+    assert len(set(many)) == len(many)
+    assert {uuid.UUID(text).version for text in many} == {4}
+    assert {uuid.UUID(text).variant for text in many} == {uuid.RFC_4122}
+    assert all(str(uuid.UUID(text)) == text for text in many)
+
+
+def test_a_fork_draws_its_own_uids() -> None:
+    ids.new_uid()
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if not pid:
+        os.write(writing, ids.new_uid().encode())
+        os._exit(0)
+    os.waitpid(pid, 0)
+    theirs = os.read(reading, 100).decode()
+    os.close(reading)
+    os.close(writing)
+    assert theirs not in [ids.new_uid() for _ in range(512)]
 
 
 def test_what_is_no_uuid_is_refused() -> None:

@@ -54,7 +54,7 @@ def run(request: pytest.FixtureRequest) -> Callable[[Awaitable[None]], None]:
 
     def in_loop(story: Awaitable[None]) -> None:
         async def bounded() -> None:
-            await asyncio.wait_for(story, 10)
+            await asyncio.wait_for(story, 30)
 
         with asyncio.Runner(loop_factory=request.param) as runner:
             runner.run(bounded())

@@ -37,7 +37,7 @@ async def test_every_key_is_reconciled_but_never_twice_at_once() -> None:
     await loop.start()
     work.add(A)
     work.add(B)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while len(seen) < 6:
             await asyncio.sleep(0)
     await loop.stop()
@@ -68,7 +68,7 @@ async def test_whatever_fails_is_tried_again(
     loop = controller.Controller("test", reconcile, _queue())
     await loop.start()
     loop.queue.add(A)
-    await asyncio.wait_for(done.wait(), 5)
+    await asyncio.wait_for(done.wait(), 30)
     await loop.stop()
     assert [r.levelname for r in caplog.records] == [level, level]
 
@@ -83,7 +83,7 @@ async def test_retry_after_is_the_least_wait(caplog: pytest.LogCaptureFixture) -
     loop = controller.Controller("test", reconcile, _queue())
     await loop.start()
     loop.queue.add(A)
-    await asyncio.wait_for(failed.wait(), 5)
+    await asyncio.wait_for(failed.wait(), 30)
     await loop.stop()
     assert [vars(r)["again_in_s"] for r in caplog.records] == [77]
 
@@ -103,7 +103,7 @@ async def test_a_reconciler_may_ask_to_be_called_again() -> None:
     loop = controller.Controller("test", reconcile, _queue())
     await loop.start()
     loop.queue.add(A)
-    await asyncio.wait_for(done.wait(), 5)
+    await asyncio.wait_for(done.wait(), 30)
     await loop.stop()
     assert times == 3
 
@@ -125,7 +125,7 @@ async def test_stop_lets_what_is_in_hand_finish() -> None:
     stopping = asyncio.create_task(loop.stop())
     await asyncio.sleep(0)
     go_on.set()
-    await asyncio.wait_for(stopping, 5)
+    await asyncio.wait_for(stopping, 30)
     assert finished
 
 
@@ -140,4 +140,4 @@ async def test_stop_cuts_off_what_hangs() -> None:
     await loop.start()
     loop.queue.add(A)
     await begun.wait()
-    await asyncio.wait_for(loop.stop(grace_s=0.01), 5)
+    await asyncio.wait_for(loop.stop(grace_s=0.01), 30)

@@ -41,7 +41,7 @@ class Follower:
             mine = {obj["metadata"]["name"]: obj for obj in self.cache.list()}
             return mine == self.server.stored and self.server.watching == 1
 
-        await waiting.wait_until_async(same, what="cache like the server", timeout_s=5)
+        await waiting.wait_until_async(same, what="cache like the server")
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ async def follower(
     server.put("c")
     follower = Follower(kube, server)
     running = asyncio.create_task(follower.reflector.run())
-    await asyncio.wait_for(follower.reflector.synced.wait(), 5)
+    await asyncio.wait_for(follower.reflector.synced.wait(), 30)
     await follower.like_server()
     yield follower
     running.cancel()
@@ -173,7 +173,9 @@ async def test_bookmarks_move_the_place_to_resume(
     server.put("a", f=1)
     await follower.like_server()
     server.bookmark()
-    await asyncio.sleep(0.02)
+    await waiting.wait_until_async(
+        lambda: follower.reflector._version == str(server.version), what="it has read that"
+    )
     server.compact()
     server.end_watches()
     await waiting.wait_until_async(lambda: server.watches_opened == 2, what="second watch")

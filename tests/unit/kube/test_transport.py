@@ -13,7 +13,7 @@ from kilnwork.api import resource
 from kilnwork.kit import clock
 from kilnwork.kit import errors as kit_errors
 from kilnwork.kube import client, config, errors, transport
-from support import certificates, scripted
+from support import certificates, scripted, wires
 
 
 @pytest.fixture
@@ -115,33 +115,17 @@ async def test_an_answer_cut_short_is_unavailable() -> None:
 async def test_a_proxy_of_the_kubeconfig_is_gone_through(
     tls_url: str, authority: certificates.Authority
 ) -> None:
-    asked: list[bytes] = []
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        asked.append((await reader.readuntil(b"\r\n\r\n")).split(b"\r\n")[0])
-        host, _, port = asked[-1].split()[1].decode().partition(":")
-        upstream, downstream = await asyncio.open_connection(host, int(port))
-        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
-        pumps = [_pump(reader, downstream), _pump(upstream, writer)]
-        await asyncio.gather(*pumps)
-
-    async def _pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-        while some := await source.read(65536):
-            sink.write(some)
-        sink.close()
-
-    proxy = await asyncio.start_server(serve, "127.0.0.1", 0)
     cert, key = authority.issue("alice")
-    settings = config.Config(
-        server=tls_url,
-        ca_data=authority.pem,
-        client_cert=cert,
-        client_key=key,
-        proxy_url=f"http://127.0.0.1:{proxy.sockets[0].getsockname()[1]}",
-    )
-    assert await _seen_as(settings) == "alice"
-    assert asked == [f"CONNECT {tls_url.removeprefix('https://')} HTTP/1.1".encode()]
-    proxy.close()
+    async with wires.Proxy() as proxy:
+        settings = config.Config(
+            server=tls_url,
+            ca_data=authority.pem,
+            client_cert=cert,
+            client_key=key,
+            proxy_url=f"http://127.0.0.1:{proxy.port}",
+        )
+        assert await _seen_as(settings) == "alice"
+    assert proxy.asked == [tls_url.removeprefix("https://")]
 
 
 async def test_a_redirect_is_not_followed(stand: scripted.Stand) -> None:

@@ -3,7 +3,7 @@
 Used by `reconciler` only. After a restart it is made anew from the object and the dispatcher.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 from kilnwork.api import reasons, task
 from kilnwork.controllers.task import status
@@ -18,8 +18,7 @@ TOLD_AFTER_S = 10.0
 _QUIET = frozenset({reasons.Reason.SUSPENDED, reasons.Reason.RETRY_BACKOFF})
 
 
-@dataclass(slots=True)
-class Memory:
+class Memory(msgspec.Struct):
     """About one object, known by its uid.
 
     `held`: a status that waits to be written. `refused`: the run that the dispatcher did not take;

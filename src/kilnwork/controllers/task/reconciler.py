@@ -247,7 +247,8 @@ class Reconciler:
         except errors.NotFound:
             return []
         known.held = None
-        tale = status.tale(seen.status, wanted)
+        view = self._views.get(ids.task_id(seen.metadata.uid))
+        tale = status.tale(seen.status, wanted, loss="" if view is None else view.loss)
         if tale is not None:
             self._say(seen, tale.type, tale.reason, tale.message)
         return [later_s]

@@ -203,8 +203,11 @@ def _class(status: task.TaskStatus) -> tuple[object, ...]:
     )
 
 
-def tale(current: task.TaskStatus, wanted: task.TaskStatus) -> Tale | None:
-    """The kube event that goes with writing `wanted` over `current`, if it is worth one."""
+def tale(current: task.TaskStatus, wanted: task.TaskStatus, *, loss: str = "") -> Tale | None:
+    """The kube event that goes with writing `wanted` over `current`, if it is worth one.
+
+    `loss`: why the newest attempt that was lost was lost.
+    """
     if (current.run, current.state, current.reason, current.attempts) == (
         wanted.run,
         wanted.state,
@@ -216,4 +219,13 @@ def tale(current: task.TaskStatus, wanted: task.TaskStatus) -> Tale | None:
         return Tale("Warning", wanted.reason, wanted.message)
     if wanted.state == task.State.KILLED:
         return Tale("Normal", wanted.reason, wanted.message or reasons.Reason.KILLED.sentence)
+    if current.run == wanted.run and wanted.losses > current.losses:
+        return Tale("Warning", "AttemptLost", _loss(current, loss))
     return None
+
+
+def _loss(before: task.TaskStatus, why: str) -> str:
+    """The first loss costs no delay, so that no status between the attempts may tell of it."""
+    where = f" with worker {before.pod_name} on node {before.node_name}" if before.pod_name else ""
+    cause = f" ({why})" if why else ""
+    return f"attempt {before.attempts or 1} was lost{where}{cause}: the task runs again"

@@ -87,6 +87,8 @@ def _progress(
     waited_for = (p for p in pods if not p.terminating and p.metadata.uid not in connected)
     for trouble in filter(None, map(pod.trouble, waited_for)):
         return Refusal(_TROUBLES[trouble.kind], trouble.text)
+    for leaving in (p for p in pods if p.terminating and p.disruption):
+        return Refusal(Reason.WORKERS_EVICTED, _eviction(leaving))
     if ready:
         return Refusal(Reason.WORKERS_STARTING, "not all workers are connected yet")
     running = [p.metadata.name for p in pods if not p.terminating and p.status.phase == "Running"]
@@ -94,6 +96,16 @@ def _progress(
         text = f"Pod {running[0]} runs, but its worker has not connected yet: its log says more"
         return Refusal(Reason.NO_WORKERS_READY, text)
     return Refusal(Reason.NO_WORKERS_READY, "no worker is connected yet")
+
+
+def _eviction(leaving: pod.Pod) -> str:
+    """As for a StatefulSet, the name is free only when nothing of that Pod can run any more."""
+    node = leaving.spec.node_name
+    return (
+        f"Pod {leaving.metadata.name} is evicted from node {node} ({leaving.disruption}); another "
+        f"takes its place when the node confirms its end: if the node is gone for good, delete it "
+        f"by `kubectl delete node {node}`"
+    )
 
 
 def _condition(

@@ -6,8 +6,9 @@ defaults, accounts, then every rule, so that one answer names all that is wrong.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from kilnwork.api import meta, resource
 from kilnwork.controlplane.apiserver import (
@@ -18,6 +19,7 @@ from kilnwork.controlplane.apiserver import (
     definitions,
     lookup,
     reading,
+    rules_cel,
     rules_data,
     rules_definitions,
     rules_meta,
@@ -33,8 +35,7 @@ Operation = Literal["create", "update"]
 _NAMESPACE_LABEL = "kubernetes.io/metadata.name"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class Question(msgspec.Struct, frozen=True, kw_only=True):
     """One object on its way in.
 
     `new` has its name and namespace, and on update what the server owns (uid, creationTimestamp)
@@ -58,8 +59,7 @@ class Question:
         return self.served or builtin.of(self.kind)
 
 
-@dataclass(frozen=True, slots=True)
-class Admitted:
+class Admitted(msgspec.Struct, frozen=True):
     """The object as it may be stored, and texts for `Warning` headers."""
 
     obj: meta.JsonObject
@@ -70,16 +70,18 @@ def read(
     served: builtin.Served,
     given: meta.JsonObject,
     *,
+    known: meta.JsonObject | None = None,
     field_validation: str = "Warn",
     oddities: Sequence[str] = (),
 ) -> Admitted:
     """`given` as its kind has it, with warnings for fields that are not kept, and oddities.
 
-    400 for a field of the wrong type, and for those others when `field_validation` is Strict.
+    `known`: see `reading.read`. 400 for a field of the wrong type, and for those others when
+    `field_validation` is Strict.
     """
     try:
         reading.check_kind(served, given)
-        obj, unknown = reading.read(served, given)
+        obj, unknown = reading.read(served, given, known=known)
         warnings = structural.unknown_fields(
             unknown, field_validation=field_validation, oddities=oddities
         )
@@ -100,7 +102,7 @@ async def admit(asked: Question, *, user: authn.User, reader: lookup.Lookup) -> 
         obj, warnings = known.obj, list(known.warnings)
     obj["metadata"] = dict(obj.get("metadata") or {})
     if asked.subresource:
-        _refuse_if(kind, obj, list(_status_causes(served, obj)))
+        _refuse_if(kind, obj, list(_status_causes(served, obj, asked.old)))
         return Admitted(obj, tuple(warnings))
     if asked.operation == "create":
         _admit_create(served, obj, reader=reader)
@@ -185,7 +187,7 @@ def _default(kind: resource.Resource, obj: meta.JsonObject) -> None:
 def _create_causes(served: builtin.Served, obj: meta.JsonObject) -> Iterator[causes.Cause]:
     kind = served.resource
     if served.custom:
-        yield from rules_ours.validate(served, obj)
+        yield from _custom_causes(served, obj)
     elif kind == resource.PODS:
         yield from rules_pods.validate(obj)
     elif kind == resource.SECRETS:
@@ -210,7 +212,7 @@ def _update_causes(
         yield from rules_pods.validate_update(old, new)
         return
     if served.custom:
-        yield from rules_ours.validate(served, new, old=old)
+        yield from _custom_causes(served, new, old=old)
         yield from rules_ours.validate_update(kind, old, new)
         return
     if kind == resource.SECRETS:
@@ -224,10 +226,19 @@ def _update_causes(
         yield from rules_definitions.validate_update(old, new)
 
 
-def _status_causes(served: builtin.Served, obj: meta.JsonObject) -> Iterator[causes.Cause]:
-    schema = served.schema
-    if schema is not None:
-        yield from structural.validate(schema, obj)
+def _status_causes(
+    served: builtin.Served, obj: meta.JsonObject, old: meta.JsonObject | None
+) -> Iterator[causes.Cause]:
+    found = [] if served.schema is None else structural.validate(served.schema, obj, old=old)
+    yield from found or rules_cel.validate(served, obj, old=old)
+
+
+def _custom_causes(
+    served: builtin.Served, obj: meta.JsonObject, *, old: meta.JsonObject | None = None
+) -> Iterator[causes.Cause]:
+    """Rules only when the schema is fulfilled."""
+    found = list(rules_ours.validate(served, obj, old=old))
+    yield from found or rules_cel.validate(served, obj, old=old)
 
 
 def _refuse_if(

@@ -6,7 +6,7 @@ routes; `resources` does.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -39,12 +39,14 @@ class Mount(NamedTuple):
     """An ASGI app under a path prefix; it sees the whole path.
 
     `asks`: only users with a credential get there, who are in `scope["kiln.user"]`; without, the
-    app checks by itself who comes.
+    app checks by itself who comes. `guests`: also those get there whose credential is missing or
+    not known, as None; the app answers them in its own form.
     """
 
     prefix: str
     app: requests.App
     asks: bool = True
+    guests: bool = False
 
 
 Mounts = Sequence[Mount]
@@ -96,14 +98,15 @@ class _App:
             scope["kiln.user"] = authn.ANONYMOUS
             await (mounted.app if mounted is not None else _open_path)(scope, receive, send)
             return
-        user = await self._authenticate(scope, anonymous=mounted is None and self._kubernetes)
         if mounted is not None:
-            scope["kiln.user"] = user
+            scope["kiln.user"] = await self._user(scope, guests=mounted.guests)
             await mounted.app(scope, receive, send)
             return
+        named = requests.headers(scope)
+        user = await self._authenticate(scope, named, anonymous=self._kubernetes)
         if not self._kubernetes:
             raise statuses.NoPage
-        request = requests.parse(scope, receive, user=user, find=self._find)
+        request = requests.parse(scope, receive, user=user, find=self._find, named=named)
         self._authorize(request)
         if request.resource is None:
             await self._document(request, send)
@@ -123,18 +126,30 @@ class _App:
 
     def _mounted(self, path: str) -> Mount | None:
         for mount in self._mounts:
-            if path == mount.prefix or path.startswith(mount.prefix.rstrip("/") + "/"):
+            prefix = mount.prefix
+            if path.startswith(prefix) and _is_below(path, prefix):
                 return mount
         return None
 
-    async def _authenticate(self, scope: requests.Scope, *, anonymous: bool) -> authn.User:
+    async def _user(self, scope: requests.Scope, *, guests: bool) -> authn.User | None:
+        named = requests.headers(scope) if impersonation.asked(scope["headers"]) else {}
+        try:
+            return await self._authenticate(scope, named, anonymous=False)
+        except statuses.StatusError as error:
+            if guests and error.code == 401:
+                return None
+            raise
+
+    async def _authenticate(
+        self, scope: requests.Scope, named: Mapping[str, str], *, anonymous: bool
+    ) -> authn.User:
         certificate = scope.get("state", {}).get("peer_certificate")
         user = await self._parts.authenticator.authenticate(scope["headers"], certificate)
         if user is None and anonymous and authn.bearer_token(scope["headers"]) is None:
             user = authn.ANONYMOUS
         if user is None:
             raise statuses.unauthorized()
-        return impersonation.acting(user, requests.headers(scope), self._parts.authorizer)
+        return impersonation.acting(user, named, self._parts.authorizer)
 
     def _authorize(self, request: requests.Request) -> None:
         asked = _attributes(request)
@@ -225,7 +240,12 @@ def _selected_name(request: requests.Request) -> str:
 
 
 def _is_open(path: str) -> bool:
-    return any(path == p or path.startswith(f"{p}/") for p in OPEN_PATHS)
+    return path.startswith(OPEN_PATHS) and any(_is_below(path, p) for p in OPEN_PATHS)
+
+
+def _is_below(path: str, prefix: str) -> bool:
+    """Whether `path`, which may begin with the letters of `prefix`, is there or below it."""
+    return path == prefix or path.startswith(prefix.rstrip("/") + "/")
 
 
 async def _open_path(scope: requests.Scope, receive: requests.Receive, send: requests.Send) -> None:

@@ -78,16 +78,30 @@ def doubled(raw: bytes, content_type: str, obj: dict[str, Any]) -> tuple[str, ..
     """Paths of fields that a JSON body has twice; `obj` gets what the first of them said as well.
 
     As Go's decoder: maps are merged, of other values the last one counts. Looks closer only when
-    `obj` is shorter than the body, so that most bodies cost nothing.
+    `obj` is shorter than the body, as it also is when somebody writes spaces.
     """
     if content_type != "application/json" or len(msgspec.json.encode(obj)) == len(raw.rstrip()):
         return ()
+    try:
+        json.loads(raw, object_pairs_hook=_once)
+        return ()
+    except _Twice:
+        pass
     found: list[str] = []
     merged = _singled(json.loads(raw, object_pairs_hook=_Pairs), "", found)
     if found:
         obj.clear()
         obj.update(merged)
     return tuple(found)
+
+
+class _Twice(Exception):
+    """Some object has a field twice."""
+
+
+def _once(pairs: list[tuple[str, Any]]) -> None:
+    if len(pairs) > 1 and len(dict(pairs)) != len(pairs):
+        raise _Twice
 
 
 class _Pairs(list[tuple[str, Any]]):

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from kilnwork.api import crd, resource
+from kilnwork.api import schema as schemas
 
 VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 _STATUS_VERBS = ("get", "patch", "update")
@@ -54,7 +55,8 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
 
     `schema`: structural schema of a custom kind, None for built-in ones. `selectable`: fields that
     a field selector may name besides `metadata.name` and `metadata.namespace`. `storage_version`:
-    in which version objects are stored, where a custom kind has several.
+    in which version objects are stored, where a custom kind has several. `rules`: the schema has
+    rules in CEL that nothing else holds, as those of our own kinds.
     """
 
     resource: resource.Resource
@@ -65,6 +67,7 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
     verbs: tuple[str, ...] = VERBS
     scale: ScalePaths | None = None
     storage_version: str = ""
+    rules: bool = False
 
     @property
     def stored_as(self) -> str:
@@ -264,10 +267,10 @@ def custom(
         for c in version.get("additionalPrinterColumns") or (_AGE,)
     ]
     below = version.get("subresources") or {}
-    scale = below.get("scale")
+    scale, schema = below.get("scale"), version["schema"]["openAPIV3Schema"]
     return Served(
         resource=kind,
-        schema=version["schema"]["openAPIV3Schema"],
+        schema=schema,
         columns=(_name(), *columns),
         subresources=(
             *((STATUS,) if below.get("status") is not None else ()),
@@ -282,6 +285,7 @@ def custom(
             selector=scale.get("labelSelectorPath", ""),
         ),
         storage_version=storage_version,
+        rules=kind not in resource.OURS and any(schemas.rules_in(schema)),
     )
 
 

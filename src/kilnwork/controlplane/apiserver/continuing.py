@@ -6,7 +6,6 @@ corrupt one is refused in the same words (k8s.io/apiserver/pkg/storage/continue.
 
 import base64
 import string
-from dataclasses import dataclass
 
 import msgspec
 
@@ -26,8 +25,7 @@ _INCONSISTENT = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """Behind which (namespace, name) a page begins; `sequence` None: as it is now."""
 
     sequence: int | None

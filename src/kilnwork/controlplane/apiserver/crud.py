@@ -4,9 +4,7 @@ Used by the HTTP app and, without HTTP, by the garbage collector, the binder and
 keeper; so all of them meet the same rules. Reading lists is in `lists`, deleting in `deletion`.
 """
 
-import contextlib
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -16,7 +14,6 @@ from kilnwork.controlplane import errors, objects, store
 from kilnwork.controlplane.apiserver import (
     admission,
     catalog,
-    causes,
     fieldtypes,
     managed,
     metadata,
@@ -44,22 +41,6 @@ Change = places.Change
 StoredLookup = places.StoredLookup
 
 
-@contextlib.contextmanager
-def _warned(warnings: tuple[str, ...]) -> Iterator[None]:
-    """A refusal goes with the warnings that a success would have."""
-    try:
-        yield
-    except statuses.StatusError as error:
-        error.warnings = error.warnings or warnings
-        raise
-
-
-def _check_readable(given: meta.JsonObject) -> None:
-    version = given.get("resourceVersion")
-    if version and not version.isdecimal():
-        raise statuses.plain_internal(f'strconv.ParseUint: parsing "{version}": invalid syntax')
-
-
 class Writer:
     """The way of every write. One per API server."""
 
@@ -78,6 +59,7 @@ class Writer:
         self.lookup = StoredLookup(held)
         self._new_uid = new_uid
         self._entropy = entropy
+        self._now = (-1, "")
 
     async def create(
         self, place: Where, obj: meta.JsonObject, options: Options, *, applied: bool = False
@@ -87,7 +69,7 @@ class Writer:
         `applied`: `obj` says itself who manages its fields.
         """
         known = self._read(place, obj, options)
-        with _warned(known.warnings):
+        with statuses.Warned(known.warnings):
             return await self._make(place, known, options, applied=applied)
 
     async def _make(
@@ -116,7 +98,7 @@ class Writer:
         if not given.get("name"):
             raise updating.undeterminable(place)
         updating.check_names(known.obj, place)
-        with _warned(known.warnings):
+        with statuses.Warned(known.warnings):
             return await self._replace(place, obj, known, options, subresource=subresource)
 
     async def _replace(
@@ -132,17 +114,16 @@ class Writer:
         there = self.store.head(place.key) is not None
         makes = place.kind in updating.MADE_BY_UPDATE and not subresource
         if makes:
-            _check_readable(given)
+            updating.check_readable(given)
         if makes and not there:
             above = Where(place.served, place.namespace)
             unborn = {**obj, "metadata": {**metadata.of(obj), "resourceVersion": ""}}
             made = await self.create(above, unborn, options)
-            return replace(made, created=True)
+            return msgspec.structs.replace(made, created=True)
         if there and updating.wants_version(place.served) and not given.get("resourceVersion"):
             raise statuses.version_required(place.kind, place.name)
-        options = replace(options, field_validation="Ignore", oddities=())
-        done = await self.change(place, lambda _: known.obj, options, subresource=subresource)
-        return replace(done, warnings=(*known.warnings, *done.warnings))
+        done = await self.change_here(place, lambda _: known.obj, options, subresource=subresource)
+        return msgspec.structs.replace(done, warnings=(*known.warnings, *done.warnings))
 
     async def change(
         self,
@@ -159,16 +140,47 @@ class Writer:
         `patched`: what the change makes was not sent as it is; refusals say so. `applied`: what it
         makes says itself who manages its fields.
         """
+
+        def read(old: meta.JsonObject) -> admission.Admitted:
+            # A subresource leaves the rest of its object as it is: that needs no reading.
+            known = old if subresource else None
+            return self._read(place, change(old), options, known=known, patched=patched)
+
+        return await self._change(
+            place, read, options, subresource=subresource, patched=patched, applied=applied
+        )
+
+    async def change_here(
+        self, place: Where, change: Change, options: Options, *, subresource: str = ""
+    ) -> Outcome:
+        """The same for a change by the server itself, which is as its kind has it: not read."""
+
+        def known(old: meta.JsonObject) -> admission.Admitted:
+            return admission.Admitted(change(old))
+
+        return await self._change(place, known, options, subresource=subresource)
+
+    async def _change(
+        self,
+        place: Where,
+        read: Callable[[meta.JsonObject], admission.Admitted],
+        options: Options,
+        *,
+        subresource: str = "",
+        patched: bool = False,
+        applied: bool = False,
+    ) -> Outcome:
+        """The same; `read` gives what is wanted as its kind has it."""
         for _ in range(_TRIES):
             head = self.store.head(place.key)
             if head is None:
                 await self.store.settle(place.key)
                 raise statuses.not_found(place.kind, place.name)
-            old, base = head.decode(), head.decode()
-            old["apiVersion"] = base["apiVersion"] = place.kind.api_version
-            wanted = self._read(place, change(base), options, patched=patched)
-            with _warned(wanted.warnings):
-                self._check_preconditions(place, wanted.obj, old, patched=patched)
+            old = head.decode()
+            old["apiVersion"] = place.kind.api_version
+            wanted = read(old)
+            with statuses.Warned(wanted.warnings):
+                updating.check_preconditions(place, wanted.obj, old, patched=patched)
                 new = updating.updated(place, wanted.obj, old, subresource=subresource)
                 admitted = await self._admit(place, new, options, old=old, subresource=subresource)
             admitted.obj["apiVersion"] = old["apiVersion"] = place.served.stored_as
@@ -180,9 +192,11 @@ class Writer:
                 given=metadata.of(wanted.obj).get("managedFields"),
                 manager=None if applied else updating.manager(place, options, subresource),
             )
-            admitted = replace(admitted, warnings=(*wanted.warnings, *admitted.warnings))
+            admitted = msgspec.structs.replace(
+                admitted, warnings=(*wanted.warnings, *admitted.warnings)
+            )
             try:
-                return await self._update(place, head, admitted, options)
+                return await self._update(place, head, old, admitted, options)
             except errors.Superseded:
                 continue
         await self.store.settle(place.key)
@@ -203,7 +217,8 @@ class Writer:
         wanted = updating.owned_part(place, config, subresource)
         type_ = fieldtypes.of(place.served)
 
-        def applied(base: meta.JsonObject) -> meta.JsonObject:
+        def applied(old: meta.JsonObject) -> meta.JsonObject:
+            base = {**old, "metadata": dict(old["metadata"])}
             try:
                 typed.check(type_, config)
                 version, custom = place.kind.api_version, place.served.custom
@@ -223,7 +238,7 @@ class Writer:
             above = Where(place.served, place.namespace)
             try:
                 made = await self.create(above, new, options, applied=True)
-                return replace(made, created=True)
+                return msgspec.structs.replace(made, created=True)
             except statuses.StatusError as error:
                 if error.reason != "AlreadyExists":
                     raise
@@ -265,15 +280,25 @@ class Writer:
 
     def now(self) -> str:
         """The time as objects carry it."""
-        return clocks.rfc3339(self.clock.wall())
+        second = int(self.clock.wall())
+        if second != self._now[0]:
+            self._now = (second, clocks.rfc3339(second))
+        return self._now[1]
 
     def _read(
-        self, place: Where, obj: meta.JsonObject, options: Options, *, patched: bool = False
+        self,
+        place: Where,
+        obj: meta.JsonObject,
+        options: Options,
+        *,
+        known: meta.JsonObject | None = None,
+        patched: bool = False,
     ) -> admission.Admitted:
         try:
             return admission.read(
                 place.served,
                 obj,
+                known=known,
                 field_validation=options.field_validation,
                 oddities=options.oddities,
             )
@@ -322,7 +347,7 @@ class Writer:
             manager=None if applied else updating.manager(place, options),
             sent=sent,
         )
-        admitted = replace(admitted, warnings=(*known.warnings, *admitted.warnings))
+        admitted = msgspec.structs.replace(admitted, warnings=(*known.warnings, *admitted.warnings))
         if options.dry_run:
             return Outcome(msgspec.json.encode(admitted.obj), admitted.warnings)
         stored = await self.store.put(place.key, admitted.obj, expected=0)
@@ -348,44 +373,17 @@ class Writer:
         )
         return await admission.admit(asked, user=options.user, reader=self.lookup)
 
-    def _check_preconditions(
-        self, place: Where, wanted: meta.JsonObject, old: meta.JsonObject, *, patched: bool
-    ) -> None:
-        """409 when the client means another object or version, 422 when it deletes by the way."""
-        if not metadata.of(wanted).get("name"):
-            raise updating.undeterminable(place)
-        updating.check_names(wanted, place)
-        given, stored = metadata.of(wanted), old["metadata"]
-        uid = given.get("uid")
-        if uid and uid != stored["uid"]:
-            if patched:
-                raise updating.immutable(place, "uid", causes.shown(uid))
-            raise statuses.conflict(
-                place.kind,
-                place.name,
-                f"StorageError: invalid object, Code: 4, Key: /registry/{place.kind.plural}/"
-                f"{place.namespace}/{place.name}, ResourceVersion: 0, AdditionalErrorMsg: "
-                f"Precondition failed: UID in precondition: {uid}, UID in object meta: "
-                f"{stored['uid']}",
-            )
-        _check_readable(given)
-        version = given.get("resourceVersion")
-        if version and version != stored["resourceVersion"]:
-            raise statuses.conflict(place.kind, place.name)
-        deleted = given.get("deletionTimestamp")
-        if deleted and deleted != stored.get("deletionTimestamp"):
-            raise updating.immutable(place, "deletionTimestamp", updating.go_time(deleted))
-
     async def _update(
         self,
         place: Where,
         head: objects.Stored,
+        old: meta.JsonObject,
         admitted: admission.Admitted,
         options: Options,
     ) -> Outcome:
         new, warnings = admitted.obj, admitted.warnings
         new["metadata"]["resourceVersion"] = str(head.sequence)
-        if patching.same(new, head.decode()):
+        if new == old and patching.same(new, head.decode()):
             if self.store.head(place.key) != head:
                 raise errors.Superseded
             await self.store.settle(place.key)

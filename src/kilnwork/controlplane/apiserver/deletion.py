@@ -7,7 +7,6 @@ contents of a namespace) is the business of node, `gc` and `namespaces`.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -44,19 +43,17 @@ _TYPE = f"io.k8s.apimachinery.pkg.apis.meta.v1.{_KIND}"
 _POLICIES = ("Foreground", "Background", "Orphan", "nil")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteOptions:
+class DeleteOptions(msgspec.Struct, frozen=True, kw_only=True):
     """metav1.DeleteOptions. `grace_s` None: the object's own; `propagation` empty: Background."""
 
     grace_s: int | None = None
     uid: str = ""
     resource_version: str = ""
     propagation: str = ""
-    options: crud.Options = field(default_factory=crud.Options)
+    options: crud.Options = msgspec.field(default_factory=crud.Options)
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True):
     """What a DELETE does: `remove` now, or store `marked`, or (None) nothing more than before.
 
     With both, `marked` is only shown: a Pod that is removed has no grace left.
@@ -100,7 +97,7 @@ def parse(document: meta.JsonObject, query: requests.Query, options: crud.Option
         uid=wanted.get("uid") or "",
         resource_version=wanted.get("resourceVersion") or "",
         propagation=propagation,
-        options=replace(options, dry_run=True) if dry_run else options,
+        options=msgspec.structs.replace(options, dry_run=True) if dry_run else options,
     )
 
 
@@ -232,7 +229,9 @@ class Deleter:
             try:
                 head = self._store.head(place.key)
                 outcome = await self.delete(place, asked)
-                outcomes.append(outcome if head is None else replace(outcome, raw=head.raw))
+                outcomes.append(
+                    outcome if head is None else msgspec.structs.replace(outcome, raw=head.raw)
+                )
             except statuses.StatusError as error:
                 if error.code != 404:
                     raise

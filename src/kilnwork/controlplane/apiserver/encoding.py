@@ -25,8 +25,7 @@ class Encoder:
 
     def __init__(self, send: requests.Send, scope: requests.Scope) -> None:
         self._send = send
-        self._headers = dict(scope["headers"])
-        self._query = requests.Query.parse(scope.get("query_string", b""))
+        self._scope = scope
         self._start: requests.Message | None = None
 
     async def __call__(self, message: requests.Message) -> None:
@@ -36,41 +35,41 @@ class Encoder:
             return
         start, self._start = self._start, None
         if start is not None:
-            body, headers = await self._encoded(message["body"], dict(start["headers"]))
-            repeated = [(k, v) for k, v in start["headers"] if k == b"warning"]
-            others = [(k, v) for k, v in headers.items() if k != b"warning"]
-            await self._send({**start, "headers": [*others, *repeated]})
+            body, changed = await self._encoded(message["body"])
+            kept = [(name, value) for name, value in start["headers"] if name not in changed]
+            await self._send({**start, "headers": [*kept, *changed.items()]})
             message = {**message, "body": body}
         await self._send(message)
 
-    async def _encoded(
-        self, body: bytes, headers: dict[bytes, bytes]
-    ) -> tuple[bytes, dict[bytes, bytes]]:
-        accept = self._headers.get(b"accept", b"").decode("latin-1")
+    async def _encoded(self, body: bytes) -> tuple[bytes, dict[bytes, bytes]]:
+        """The body as it leaves, and the headers that say so."""
+        headers: dict[bytes, bytes] = {}
+        sent = dict(self._scope["headers"])
+        accept = sent.get(b"accept", b"").decode("latin-1")
         if forms.media(accept) == forms.YAML:
             body = await asyncio.to_thread(_yaml, body)
             headers[b"content-type"] = forms.YAML.encode()
-        elif self._for_people():
+        elif self._for_people(sent.get(b"user-agent", b"")):
             body = msgspec.json.format(body, indent=2)
         else:
             body += b"\n"
-        if len(body) > _COMPRESS_FROM_BYTES and self._takes_gzip():
+        if len(body) > _COMPRESS_FROM_BYTES and _takes_gzip(sent.get(b"accept-encoding", b"")):
             body = await asyncio.to_thread(gzip.compress, body, _GZIP_LEVEL)
             headers[b"content-encoding"] = b"gzip"
             headers[b"vary"] = b"Accept-Encoding"
         headers[b"content-length"] = str(len(body)).encode()
         return body, headers
 
-    def _for_people(self) -> bool:
-        asked = self._query.text("pretty")
+    def _for_people(self, agent: bytes) -> bool:
+        query = self._scope.get("query_string", b"")
+        asked = requests.Query.parse(query).text("pretty") if query else ""
         if asked:
             return asked in ("1", "t", "T", "true", "TRUE", "True")
-        agent: bytes = self._headers.get(b"user-agent", b"")
         return agent.startswith(_PEOPLE)
 
-    def _takes_gzip(self) -> bool:
-        taken = self._headers.get(b"accept-encoding", b"").split(b",")
-        return any(part.partition(b";")[0].strip() == b"gzip" for part in taken)
+
+def _takes_gzip(accepted: bytes) -> bool:
+    return any(part.partition(b";")[0].strip() == b"gzip" for part in accepted.split(b","))
 
 
 def _is_whole_json(start: requests.Message) -> bool:

@@ -6,6 +6,7 @@ dict is a place in the set, and the key `.` says the same of a place with others
 not changed by what is done with them.
 """
 
+import functools
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -38,6 +39,8 @@ def _is_element(key: str) -> bool:
 
 def union(left: Set, right: Set) -> Set:
     """What is in either."""
+    if not left or not right:
+        return left or right
     made = dict(left)
     for key, below in right.items():
         known = made.get(key)
@@ -52,12 +55,14 @@ def union(left: Set, right: Set) -> Set:
 
 def difference(left: Set, right: Set) -> Set:
     """What is in `left` and not in `right`."""
+    if not right:
+        return left
     made = {}
     for key, below in left.items():
         other = right.get(key)
         if other is None:
             made[key] = below
-        elif key != HERE:
+        elif key != HERE and below != other:
             rest = difference(_inner(below), _inner(other))
             member = _is_in(below) and not _is_in(other)
             if rest or member:
@@ -118,6 +123,12 @@ def by_keys(keys: Mapping[str, Any]) -> str:
     if len(keys) > 1:
         keys = {name: keys[name] for name in sorted(keys)}
     return f"k:{_json(keys)}"
+
+
+@functools.lru_cache(maxsize=4096)
+def by_name(key: str, name: str) -> str:
+    """The same for the one key that most lists have: the same names come again and again."""
+    return f"k:{_json({key: name})}"
 
 
 def by_value(value: Any) -> str:

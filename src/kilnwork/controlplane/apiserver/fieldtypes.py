@@ -1,14 +1,16 @@
 """Types of fields: one model over OpenAPI (built-in kinds) and structural schemas (custom kinds).
 
-Used where an object is read (`reading`), applied (`typed`) and merged (`strategic`). It knows what
-those need: which fields there are, how lists and maps merge, and what Go calls a type in its
-errors. Limits, formats and defaults are in `structural` and `rules_*`.
+Used where an object is read (`reading`) and applied (`typed`). It knows what those need: which
+fields there are, how lists and maps merge, and what Go calls a type in its errors. (`strategic`
+merges lists by the tags of Go's structs, which are others.) Limits, formats and defaults are in
+`structural` and `rules_*`.
 """
 
 import functools
-from dataclasses import dataclass, field
 from enum import Enum, IntEnum, auto
 from typing import Any
+
+import msgspec
 
 from kilnwork.api import resource
 from kilnwork.api import schema as schemas
@@ -39,24 +41,20 @@ class Merging(Enum):
     GRANULAR = "granular"
 
 
-@dataclass(slots=True, eq=False)
-class Type:
+class Type(msgspec.Struct, eq=False):
     """One type. `go`: its name in errors (`v1.PodSpec`); `struct`: that without package.
 
     `item`: of a list or map. `open_`: a struct that keeps fields which it does not name. `keys`: of
-    a KEYED list, with `defaults` for those that an item may leave out. `patch_key`: by which a
-    strategic merge patch merges the list; `patch_merge`: whether it merges it at all.
+    a KEYED list, with `defaults` for those that an item may leave out.
     """
 
     form: Form
     go: str = "interface {}"
-    fields: dict[str, "Type"] = field(default_factory=dict)
+    fields: dict[str, "Type"] = msgspec.field(default_factory=dict)
     item: "Type | None" = None
     merging: Merging = Merging.GRANULAR
     keys: tuple[str, ...] = ()
-    defaults: dict[str, Any] = field(default_factory=dict)
-    patch_key: str = ""
-    patch_merge: bool = False
+    defaults: dict[str, Any] = msgspec.field(default_factory=dict)
     open_: bool = False
 
     @property
@@ -190,8 +188,6 @@ def _say_merging(made: Type, schema: Schema) -> None:
                 made.defaults[key] = default
     elif schema.get("x-kubernetes-map-type") == "atomic":
         made.merging = Merging.ATOMIC
-    made.patch_key = schema.get("x-kubernetes-patch-merge-key", "")
-    made.patch_merge = "merge" in schema.get("x-kubernetes-patch-strategy", "").split(",")
 
 
 def _structural(schema: Schema) -> Type:

@@ -1,12 +1,13 @@
 """In which form a client wants its answer: JSON or YAML, whole objects, metadata only, or a table.
 
-Used by `app`, `answers` and `encoding`. Clients list what they take
+Used by `resources`, `answers` and `encoding`. Clients list what they take
 (`application/json;as=Table;v=v1;g=meta.k8s.io,…`) and how gladly (RFC 9110 §12.5.1). Protobuf is
 not spoken here: clients that offer only that are refused.
 """
 
 import functools
-from dataclasses import dataclass
+
+import msgspec
 
 from kilnwork.api import meta
 from kilnwork.controlplane.apiserver import statuses
@@ -21,8 +22,7 @@ _SHAPES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
+class Form(msgspec.Struct, frozen=True):
     """`media`: JSON or YAML. `shape`: `object`, `table`, `partial` or `partial-list`."""
 
     media: str

@@ -6,7 +6,7 @@ k8s.io/apiserver pkg/endpoints/filters/impersonation.go.
 """
 
 import urllib.parse
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from kilnwork.api import names, resource
 from kilnwork.controlplane.apiserver import authn, authz, statuses
@@ -35,6 +35,11 @@ _EXTRAS = resource.Resource(
 )
 _EXTRA = "impersonate-extra-"
 _ACCOUNT = "system:serviceaccount:"
+
+
+def asked(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Whether a request may have such headers; few have any. Names are in lower case."""
+    return b"impersonate-" in b"\0".join(dict(headers))
 
 
 def acting(

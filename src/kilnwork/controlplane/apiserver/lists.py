@@ -1,12 +1,11 @@
 """Lists: selectors, pages, consistent snapshots, and the forms in which objects are sent.
 
-Used by `app` (list, deletecollection) and by `watching` (selectors and forms). Objects stay encoded
-wherever nobody has to look inside. All pages of a list show the moment of the first: see
+Used by `resources` (list, deletecollection) and `watching` (selectors and forms). Objects stay
+encoded wherever nobody has to look inside. All pages of a list show the moment of the first: see
 `continuing`.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -26,8 +25,7 @@ _MAX_DIGITS = 19
 """Digits of the largest sequence number, 2^63 - 1."""
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(msgspec.Struct, frozen=True):
     """Which objects of a resource are meant."""
 
     namespace: str | None
@@ -87,8 +85,7 @@ def _unknown_field(served: builtin.Served, path: str) -> str:
     return f'"{path}" is not a known field selector: only {known}'
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(msgspec.Struct, frozen=True):
     """Part of a list: the objects, the moment they show, where the next page starts."""
 
     items: Sequence[objects.Stored]

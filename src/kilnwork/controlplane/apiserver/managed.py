@@ -7,7 +7,6 @@ wants it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -42,6 +41,8 @@ _NOT_TRACKED: fieldsets.Set = {
         "f:resourceVersion": {},
     },
 }
+_KIND = ("apiVersion", "kind")
+_OF_THE_SERVER = frozenset(name.removeprefix("f:") for name in _NOT_TRACKED["f:metadata"])
 _ALWAYS_THERE: meta.JsonObject = {
     "metadata": {},
     "spec": {},
@@ -52,8 +53,7 @@ _ALWAYS_THERE: meta.JsonObject = {
 """What a built-in object has from the beginning: structs in Go, and lists that are always sent."""
 
 
-@dataclass(frozen=True, slots=True)
-class Manager:
+class Manager(msgspec.Struct, frozen=True):
     """Who writes: a name, how, in which version, through which subresource."""
 
     name: str
@@ -68,11 +68,10 @@ class Manager:
         return (self.name, self.operation, version, self.subresource)
 
 
-@dataclass(slots=True)
-class _Entry:
+class _Entry(msgspec.Struct):
     manager: Manager
     time: str
-    fields: fieldsets.Set = field(default_factory=dict)
+    fields: fieldsets.Set = msgspec.field(default_factory=dict)
 
 
 _Entries = dict[tuple[str, str, str, str], _Entry]
@@ -94,10 +93,11 @@ def created(
     filled_in: meta.JsonObject | None = None,
 ) -> None:
     """Note in a new object who made what; `filled_in`: what is nobody's, by parts of the object."""
-    nothing: meta.JsonObject = {} if custom else {**_ALWAYS_THERE, **(filled_in or {})}
-    entries: _Entries = {}
-    _take(entries, typed.compare(type_, nothing, _plain(obj)), manager, now)
-    _write(obj, entries)
+    nothing: meta.JsonObject = {"metadata": {}}
+    if not custom:
+        nothing |= _ALWAYS_THERE | (filled_in or {})
+    own = typed.compare(type_, nothing, _tracked(obj)).taken
+    _write(obj, {manager.identity: _Entry(manager, now, own)} if own else {})
 
 
 def updated(
@@ -121,7 +121,7 @@ def updated(
     if not entries:
         _write(new, {})
         return
-    _take(entries, typed.compare(type_, _plain(old), _plain(new)), manager, now)
+    _take(entries, typed.compare(type_, _tracked(old), _tracked(new)), manager, now)
     _write(new, _capped(entries))
 
 
@@ -226,23 +226,32 @@ def _last_applied(type_: Type, live: meta.JsonObject) -> fieldsets.Set:
 
 def _take(entries: _Entries, changed: typed.Comparison, manager: Manager, now: str) -> None:
     """A write owns what it changes; nobody owns that any more otherwise, or what is gone."""
-    lost = fieldsets.union(changed.taken, changed.removed)
-    before = entries.get(manager.identity)
+    taken = changed.taken
+    lost = fieldsets.union(taken, changed.removed)
+    ours = manager.identity
+    before = entries.get(ours)
     kept = before.fields if before is not None else {}
     for key in list(entries):
+        if taken and key == ours:
+            continue  # made anew below
         entries[key].fields = fieldsets.difference(entries[key].fields, lost)
         if not entries[key].fields:
             del entries[key]
-    own = fieldsets.difference(changed.taken, _NOT_TRACKED)
-    if own:
+    if taken:
         rest = fieldsets.difference(kept, changed.removed)
-        entries[manager.identity] = _Entry(manager, now, fieldsets.union(rest, own))
+        entries[ours] = _Entry(manager, now, fieldsets.union(rest, taken))
 
 
 def _plain(obj: meta.JsonObject) -> meta.JsonObject:
     """The object without what is about managers."""
     metadata = {k: v for k, v in obj["metadata"].items() if k != "managedFields"}
     return {**obj, "metadata": metadata}
+
+
+def _tracked(obj: meta.JsonObject) -> meta.JsonObject:
+    """The object without what no manager owns."""
+    metadata = {k: v for k, v in obj["metadata"].items() if k not in _OF_THE_SERVER}
+    return {k: metadata if k == "metadata" else v for k, v in obj.items() if k not in _KIND}
 
 
 def _joined(sets: Iterable[fieldsets.Set]) -> fieldsets.Set:

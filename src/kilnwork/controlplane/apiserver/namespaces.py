@@ -1,6 +1,6 @@
 """Namespaces: what each one must hold, and their slow end.
 
-Used by `cluster` and by `app`. A new namespace gets ServiceAccount `default` and ConfigMap
+Used by `cluster` and `resources`. A new namespace gets ServiceAccount `default` and ConfigMap
 `kube-root-ca.crt` before its creation is answered; a deleted one is emptied, and goes when nothing
 is left in it. Refusing new content meanwhile is admission's part.
 """

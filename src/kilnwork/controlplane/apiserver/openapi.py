@@ -8,7 +8,6 @@ are made on first use, kept as bytes, and made anew when other kinds are served.
 import copy
 import hashlib
 import re
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -49,8 +48,7 @@ _KIND = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(msgspec.Struct, frozen=True):
     """A document as JSON, and the hash that names just this one."""
 
     body: bytes

@@ -1,12 +1,13 @@
 """The options in a request's query, read and checked: metav1.ListOptions and those of writes.
 
-Used by `app`, `lists` and `watching`. Follows apimachinery's internalversion/validation and
+Used by `resources`, `lists` and `watching`. Follows apimachinery's internalversion/validation and
 metav1/validation: what cannot be read is 400, what makes no sense together is 422.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Self
+
+import msgspec
 
 from kilnwork.controlplane.apiserver import requests, statuses
 
@@ -22,8 +23,7 @@ _KINDS = {
 _VALIDATIONS = ("", "Ignore", "Strict", "Warn")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListOptions:
+class ListOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Of a list or watch. `initial_events` None: not given. `timeout_s` None: the server's."""
 
     limit: int
@@ -88,8 +88,7 @@ class ListOptions:
         return wrong
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WriteOptions:
+class WriteOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Of a write. `field_validation`: Strict, Warn or Ignore. `manager` may be empty."""
 
     dry_run: bool

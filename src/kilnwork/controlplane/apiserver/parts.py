@@ -1,6 +1,6 @@
 """What the API server is made of: filled in by `cluster`, used by `app` and `resources`."""
 
-from dataclasses import dataclass
+import msgspec
 
 from kilnwork.controlplane.apiserver import (
     authn,
@@ -16,8 +16,7 @@ from kilnwork.controlplane.apiserver import (
 from kilnwork.kit import ids
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
+class Parts(msgspec.Struct, frozen=True, kw_only=True):
     """What the API server is made of; all of it is running when requests come."""
 
     writer: crud.Writer

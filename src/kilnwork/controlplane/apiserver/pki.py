@@ -101,7 +101,7 @@ class Pki:
             ),
         )
         if not self.service_account_key.exists():
-            paths.write_private(self.service_account_key, _key_pem(_new_key()))
+            paths.write_private(self.service_account_key, _key_pem(_new_key()), durable=True)
 
     def node(self, name: str, *, addresses: Sequence[str] = ()) -> KeyPair:
         """Certificate of node `name` for its kubelet paths, and for its own requests.
@@ -230,8 +230,9 @@ class Pki:
     ) -> None:
         """The certificate last: a crash in between leaves a pair that the next start replaces."""
         pair.certificate.unlink(missing_ok=True)
-        paths.write_private(pair.key, _key_pem(key))
-        paths.write_private(pair.certificate, certificate.public_bytes(serialization.Encoding.PEM))
+        paths.write_private(pair.key, _key_pem(key), durable=True)
+        pem = certificate.public_bytes(serialization.Encoding.PEM)
+        paths.write_private(pair.certificate, pem, durable=True)
 
 
 def _new_key() -> ec.EllipticCurvePrivateKey:

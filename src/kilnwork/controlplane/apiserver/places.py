@@ -4,15 +4,15 @@ Used by `crud` and by everything that writes through it.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from kilnwork.api import meta, resource
 from kilnwork.controlplane import objects, store
 from kilnwork.controlplane.apiserver import authn, builtin
 
 
-@dataclass(frozen=True, slots=True)
-class Where:
+class Where(msgspec.Struct, frozen=True):
     """Which object: how it is served, namespace (empty for cluster-wide kinds), name."""
 
     served: builtin.Served
@@ -35,8 +35,7 @@ def where(kind: resource.Resource, namespace: str | None, name: str) -> Where:
     return Where(builtin.of(kind), (namespace or "") if kind.namespaced else "", name)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Who writes, and how. `dry_run`: check everything, keep nothing.
 
     `oddities`: of the body itself, such as fields that come twice. `manager`: whose the fields
@@ -50,8 +49,7 @@ class Options:
     manager: str = "kilnwork"
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True):
     """What a write came to: the object as JSON, and warnings for the person who sent it."""
 
     raw: bytes
@@ -61,7 +59,7 @@ class Outcome:
 
 
 Change = Callable[[meta.JsonObject], meta.JsonObject]
-"""From a copy of the object as it is to what it should be.
+"""From the object as it is, which it leaves alone, to what it should be.
 
 With a resourceVersion in the answer, the write is refused unless that is the stored one."""
 

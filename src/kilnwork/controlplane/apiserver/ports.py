@@ -5,8 +5,9 @@ Used by `cluster`, which serves the app on both. Says who holds a port that is t
 
 import contextlib
 import socket
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from kilnwork.kit import errors, ids, serving
 
@@ -17,8 +18,7 @@ _LAST_PORT = 65535
 _EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
-@dataclass(frozen=True, slots=True)
-class Ports:
+class Ports(msgspec.Struct, frozen=True):
     """Two bound sockets next to each other."""
 
     tls: socket.socket

@@ -1,8 +1,8 @@
 """Objects as their kind has them: types checked in Go's words, unknown fields left out and named.
 
-Used by `crud` on whatever a client sent or made by a patch. What is left is known by type; whether
-the values make sense is for admission. Follows sigs.k8s.io/json (built-in kinds) and the decoder of
-k8s.io/apiextensions-apiserver (custom kinds: pruning, defaults).
+Used by admission on whatever a client sent or made by a patch. What is left is known by type;
+whether the values make sense is for admission. Follows sigs.k8s.io/json (built-in kinds) and the
+decoder of k8s.io/apiextensions-apiserver (custom kinds: pruning, defaults).
 """
 
 import functools
@@ -23,8 +23,16 @@ class Read(NamedTuple):
     unknown: list[str]
 
 
-def read(served: builtin.Served, given: meta.JsonObject) -> Read:
-    """What the server makes of `given`, which stays as it is; raises WrongType."""
+def read(
+    served: builtin.Served, given: meta.JsonObject, *, known: meta.JsonObject | None = None
+) -> Read:
+    """What the server makes of `given`, which stays as it is; raises WrongType.
+
+    `known`: an object that was read before. Parts of `given` that are the very same objects are
+    taken as they are: most of an object, when only its status is written.
+    """
+    if known is not None:
+        return _read_beside(served, given, known)
     unknown: list[str] = []
     if served.schema is None:
         reader = _Reader(unknown)
@@ -34,6 +42,14 @@ def read(served: builtin.Served, given: meta.JsonObject) -> Read:
     if obj.get("metadata") is not None:
         obj["metadata"] = _read_metadata(obj["metadata"], unknown)
     return Read(obj, unknown)
+
+
+def _read_beside(served: builtin.Served, given: meta.JsonObject, known: meta.JsonObject) -> Read:
+    kept = {k: part for k, part in given.items() if part is not None and part is known.get(k)}
+    made, unknown = read(served, {k: part for k, part in given.items() if k not in kept})
+    parts = made | kept
+    in_order = {name: parts[name] for name in given if name in parts}
+    return Read(in_order | parts, unknown)
 
 
 def read_as(type_: fieldtypes.Type, given: meta.JsonObject) -> Read:
@@ -145,15 +161,22 @@ def cannot_be_handled(
     )
 
 
+_STRUCT, _MAP, _LIST, _ANY = Form.STRUCT, Form.MAP, Form.LIST, Form.ANY
+
+
 class _Reader:
     def __init__(self, unknown: list[str]) -> None:
         self._unknown = unknown
 
     def struct(self, type_: fieldtypes.Type, given: dict[str, Any], path: str) -> meta.JsonObject:
         result: meta.JsonObject = {}
+        fields = type_.fields
         for name, value in given.items():
+            known = fields.get(name) or type_.below(name)
+            if known is not None and type(value) is _PLAIN.get(known.form):
+                result[name] = value
+                continue
             below = f"{path}.{name}" if path else name
-            known = type_.below(name)
             if known is None:
                 self._unknown.append(below)
             elif value is not None:
@@ -164,25 +187,25 @@ class _Reader:
         self, type_: fieldtypes.Type, value: Any, path: str, *, owner: fieldtypes.Type | None = None
     ) -> Any:
         form = type_.form
-        if form is Form.ANY:
+        if form is _STRUCT and type(value) is dict:
+            return self.struct(type_, value, path)
+        if form is _ANY:
             return value
         if not _FITS[form](value):
             raise WrongType(_problem(type_, value, path, owner))
-        if form is Form.STRUCT:
-            return self.struct(type_, value, path)
-        if form is Form.MAP:
-            return self._map(type_, value, path)
-        if form is Form.LIST:
-            return self._list(type_, value, path)
-        return value
+        if form is _LIST:
+            return self._list(type_, value, path, owner=owner)
+        return self._map(type_, value, path) if form is _MAP else value
 
     def _map(self, type_: fieldtypes.Type, value: dict[str, Any], path: str) -> dict[str, Any]:
         item = type_.item or fieldtypes.ANY
-        if item.form is Form.ANY:
+        if item.form is _ANY:
             return value
-        made = {}
+        made, plain = {}, _PLAIN.get(item.form)
         for key, one in value.items():
-            if one is None:
+            if type(one) is plain:
+                made[key] = one
+            elif one is None:
                 made[key] = _ZERO[item.form]()
             elif not _FITS[item.form](one):
                 raise WrongType(_problem(item, one, path, type_))
@@ -190,17 +213,25 @@ class _Reader:
                 made[key] = self.value(item, one, f"{path}.{key}", owner=type_)
         return made
 
-    def _list(self, type_: fieldtypes.Type, value: list[Any], path: str) -> list[Any]:
+    def _list(
+        self, type_: fieldtypes.Type, value: list[Any], path: str, *, owner: fieldtypes.Type | None
+    ) -> list[Any]:
         item = type_.item or fieldtypes.ANY
-        if item.form is Form.ANY:
+        if item.form is _ANY:
             return value
+        plain = _PLAIN.get(item.form)
         return [
-            _ZERO[item.form]()
+            one
+            if type(one) is plain
+            else _ZERO[item.form]()
             if one is None
-            else self.value(item, one, f"{path}[{position}]", owner=type_)
+            else self.value(item, one, f"{path}[{position}]", owner=owner)
             for position, one in enumerate(value)
         ]
 
+
+_PLAIN = {Form.TEXT: str, Form.BOOLEAN: bool}
+"""Forms that all values of one Python type fit: checked without a call, as most are texts."""
 
 _FITS: dict[Form, Callable[[Any], bool]] = {
     Form.STRUCT: lambda v: isinstance(v, dict),

@@ -6,8 +6,9 @@ Follows k8s.io/apiserver/pkg/endpoints/request. Knows no storage and decides not
 import re
 import urllib.parse
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from dataclasses import dataclass
 from typing import Any, Self
+
+import msgspec
 
 from kilnwork.api import resource as kinds
 from kilnwork.controlplane.apiserver import authn, statuses
@@ -29,8 +30,7 @@ _SHOWN = 40
 """Letters of a wrong value that are repeated in the refusal."""
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
+class Query(msgspec.Struct, frozen=True):
     """The query string. Flags: absent, `0` and `false` in any case are False, all else is True."""
 
     values: Mapping[str, str]
@@ -39,6 +39,8 @@ class Query:
     def parse(cls, raw: bytes) -> Self:
         """The first value of each name, as Go's url.ParseQuery: blanks are kept, what is broken
         is passed over."""
+        if not raw:
+            return cls({})
         pairs = [p for p in raw.decode("latin-1").split("&") if not _BROKEN.search(p)]
         values: dict[str, str] = {}
         for name, value in urllib.parse.parse_qsl("&".join(pairs), keep_blank_values=True):
@@ -65,8 +67,7 @@ class Query:
         return int(value)
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(msgspec.Struct, frozen=True):
     """What a resource path names; `subresource` may hold slashes (`proxy/a/b`)."""
 
     resource: kinds.Resource
@@ -75,8 +76,7 @@ class Target:
     subresource: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(msgspec.Struct, frozen=True):
     """One request of an authenticated user.
 
     `resource` is None for paths that name no resource (discovery, health). `namespace` is empty
@@ -149,8 +149,18 @@ def headers(scope: Scope) -> dict[str, str]:
     return found
 
 
-def parse(scope: Scope, receive: Receive, *, user: authn.User, find: Find) -> Request:
-    """The request behind an ASGI scope; 404 for a resource path that nothing serves."""
+def parse(
+    scope: Scope,
+    receive: Receive,
+    *,
+    user: authn.User,
+    find: Find,
+    named: Mapping[str, str] | None = None,
+) -> Request:
+    """The request behind an ASGI scope; 404 for a resource path that nothing serves.
+
+    `named`: its headers, if the caller has them already.
+    """
     method, path = scope["method"], scope["path"]
     query = Query.parse(scope.get("query_string", b""))
     target = split(path, find)
@@ -164,7 +174,7 @@ def parse(scope: Scope, receive: Receive, *, user: authn.User, find: Find) -> Re
         name="" if target is None else target.name,
         subresource="" if target is None else target.subresource,
         query=query,
-        headers=headers(scope),
+        headers=headers(scope) if named is None else named,
         user=user,
         receive=receive,
         scope=scope,

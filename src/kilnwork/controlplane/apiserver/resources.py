@@ -6,7 +6,6 @@ Used by `app`, which has found out who asks and that they may. What is done is i
 
 import itertools
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 
 import msgspec
 
@@ -288,7 +287,8 @@ class Resources:
         listed = options.ListOptions.parse(request.query, watch=False)
         page = lists.page(store, self._served, chosen, listed)
         places = [
-            replace(self._place, namespace=s.key.namespace, name=s.key.name) for s in page.items
+            msgspec.structs.replace(self._place, namespace=s.key.namespace, name=s.key.name)
+            for s in page.items
         ]
         outcomes = await self._parts.deleter.delete_all(places, asked)
         shown = lists.encode_deleted(self._served, [o.raw for o in outcomes], page)

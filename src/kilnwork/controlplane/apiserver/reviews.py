@@ -6,7 +6,8 @@ k8s.io/kubernetes/pkg/apis/authorization/validation.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from kilnwork.api import meta, resource
 from kilnwork.controlplane.apiserver import authn, authz, requests, statuses
@@ -45,8 +46,7 @@ def find(group: str, version: str, plural: str) -> resource.Resource | None:
     return _BY_PATH.get((group, version, plural))
 
 
-@dataclass(frozen=True, slots=True)
-class Reviewer:
+class Reviewer(msgspec.Struct, frozen=True):
     """Answers reviews from what decides over requests themselves."""
 
     authenticator: authn.Authenticator

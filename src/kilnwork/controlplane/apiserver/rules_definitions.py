@@ -1,14 +1,15 @@
 """Rules for CustomResourceDefinitions, as k8s.io/apiextensions-apiserver validates them.
 
 Used by admission. What a structural schema must say, which names may be had, what may not change.
-Bounds of CEL rules' cost are not judged: rules are not evaluated here.
+Neither types nor cost of rules in CEL are judged; what is evaluated of them is in `rules_cel`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from kilnwork.api import meta, names, resource
-from kilnwork.controlplane.apiserver import causes, definitions, patterns
+from kilnwork.api import schema as schemas
+from kilnwork.controlplane.apiserver import causes, definitions, patterns, rules_cel
 
 _APPROVAL = "api-approved.kubernetes.io"
 _COMMUNITY = ("k8s.io", "kubernetes.io")
@@ -77,20 +78,13 @@ def validate_update(old: meta.JsonObject, new: meta.JsonObject) -> Iterator[caus
 
 
 def warnings(definition: meta.JsonObject) -> Iterator[str]:
-    """What is taken and not held: rules in CEL, except those of our kinds, which are built in."""
-    group = definition["spec"].get("group")
+    """What is taken and not held: some rules in CEL. Those of our own kinds are built in."""
+    if definition["spec"].get("group") == resource.GROUP:
+        return
     for version in definition["spec"].get("versions") or ():
-        if group != resource.GROUP and _has_rules(version.get("schema")):
-            yield (
-                f"spec.versions[{version.get('name')}]: x-kubernetes-validations are kept, but "
-                "this server does not evaluate CEL"
-            )
-
-
-def _has_rules(value: Any) -> bool:
-    if isinstance(value, dict):
-        return "x-kubernetes-validations" in value or any(map(_has_rules, value.values()))
-    return isinstance(value, list) and any(map(_has_rules, value))
+        rules = schemas.rules_in(version.get("schema"))
+        for why in dict.fromkeys(filter(None, map(rules_cel.unheld, rules))):
+            yield f"spec.versions[{version.get('name')}]: a rule is kept and not held: {why}"
 
 
 def _versions(versions: Sequence[Mapping[str, Any]]) -> Iterator[causes.Cause]:

@@ -4,6 +4,7 @@ Used by admission. What a rule says stands in `api.validation`, so that it is th
 server; only the answer is made here.
 """
 
+import functools
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import msgspec
 
 from kilnwork.api import meta, resource, task, task_cluster, validation
-from kilnwork.controlplane.apiserver import builtin, causes, shapes, structural
+from kilnwork.controlplane.apiserver import builtin, causes, fieldtypes, reading, structural
 
 RUN_UNCHANGED = (
     "spec has changed but spec.run has not: the current run goes on as it began; "
@@ -39,10 +40,22 @@ def validate(
 
 def _unreadable_template(cluster: meta.JsonObject) -> Iterator[causes.Cause]:
     """The schema leaves the template open; no Pod could be made of one of other types."""
+    template = (cluster.get("spec") or {}).get("template") or {}
     try:
-        msgspec.convert((cluster.get("spec") or {}).get("template"), shapes.PodTemplate | None)
-    except msgspec.ValidationError as error:
+        reading.read_as(_pod_template(), template)
+    except reading.WrongType as error:
         yield causes.invalid("spec.template", "", f"is no Pod template: {error}")
+
+
+@functools.cache
+def _pod_template() -> fieldtypes.Type:
+    """core/v1 PodTemplateSpec."""
+    spec = fieldtypes.named("io.k8s.api.core.v1.PodSpec")
+    return fieldtypes.Type(
+        fieldtypes.Form.STRUCT,
+        go="v1.PodTemplateSpec",
+        fields={"metadata": fieldtypes.metadata(), "spec": spec},
+    )
 
 
 def validate_update(

@@ -81,6 +81,20 @@ class StatusError(errors.ControlPlaneError):
         return msgspec.json.encode(self.document())
 
 
+class Warned:
+    """Around a write: a refusal goes with the warnings that a success would have."""
+
+    def __init__(self, warnings: tuple[str, ...]) -> None:
+        self._warnings = warnings
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if isinstance(error, StatusError) and not error.warnings:
+            error.warnings = self._warnings
+
+
 def success(
     what: resource.Resource, name: str, *, uid: str = "", message: str = ""
 ) -> dict[str, Any]:

@@ -52,15 +52,20 @@ def merge(target: Any, patch: Any) -> Any:
     merged = dict(known)
     if _RETAIN in patch:
         merged = {k: v for k, v in merged.items() if k in _listed(patch, _RETAIN)}
+    directives = []
     for name, value in patch.items():
-        if not name.startswith("$"):
+        if name.startswith("$"):
+            directives.append(name)
+        elif type(value) is str or type(value) is bool:
+            merged[name] = value
+        else:
             _merge_field(merged, name, value)
-    for name in patch:
+    for name in directives:
         if name.startswith(_DELETE_FROM):
             _take_out(merged, name.removeprefix(_DELETE_FROM), _listed(patch, name))
         elif name.startswith(_ORDER):
             _put_in_order(merged, name.removeprefix(_ORDER), _listed(patch, name))
-        elif name.startswith("$") and name not in (_PATCH, _RETAIN):
+        elif name not in (_PATCH, _RETAIN):
             raise statuses.bad_request(f"unknown patch directive {name}")
     return merged
 
@@ -92,9 +97,10 @@ def _merge_objects(known: Any, patch: list[Any], *, key: str, field: str) -> lis
             raise statuses.plain_internal(
                 f"map: {causes.go_text(item)} does not contain declared merge key: {key}"
             )
-        place = next((i for i, old in enumerate(merged) if _name(old, key) == item[key]), None)
+        wanted = item[key]
+        place = next((i for i, old in enumerate(merged) if _name(old, key) == wanted), None)
         if item.get(_PATCH) == "delete":
-            merged = [old for old in merged if _name(old, key) != item[key]]
+            merged = [old for old in merged if _name(old, key) != wanted]
         elif place is None:
             merged.append(merge({}, item))
         else:

@@ -6,9 +6,8 @@ listed. CEL is not evaluated here: `api.validation` says the same in Python.
 """
 
 import copy
-import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -58,12 +57,23 @@ def validate(
 ) -> list[causes.Cause]:
     """Everything in `obj` that breaks the schema, in the order of its fields.
 
-    What is as it was in `old` is let be (KEP-4008): a stricter schema holds for what changes.
+    What is as it was in `old` is let be (KEP-4008): a stricter schema holds for what changes. Parts
+    of `obj` that are the very same objects are not even looked at.
     """
-    found = list(_check(schema, obj, ""))
+    validator = _Validator()
+    validator.check(schema, obj, "", old=old)
     if old is None:
-        return found
-    return [cause for cause in found if _value_at(obj, cause.field) != _value_at(old, cause.field)]
+        return validator.found
+    return [cause for cause in validator.found if not _is_same(obj, old, cause.field)]
+
+
+def _is_same(new: meta.JsonObject, old: meta.JsonObject, path: str) -> bool:
+    """As JSON: 1 is not true."""
+    after, before = _value_at(new, path), _value_at(old, path)
+    return bool(after == before) and _in_order(after) == _in_order(before)
+
+
+_in_order = msgspec.json.Encoder(order="sorted").encode
 
 
 def _value_at(obj: Any, path: str) -> Any:
@@ -120,7 +130,7 @@ def _shape_object(
         if known is not None:
             if item is None and key in properties and not known.get("nullable"):
                 continue
-            result[key] = _shape(known, item, below, unknown)
+            result[key] = item if isinstance(item, str) else _shape(known, item, below, unknown)
         elif keeps_others:
             result[key] = item
         else:
@@ -150,145 +160,150 @@ _TYPES: dict[str, Callable[[Any], bool]] = {
 }
 
 
-def _check(schema: Schema, value: Any, path: str) -> Iterator[causes.Cause]:
-    if value is None and schema.get("nullable"):
-        return
-    type_ = schema.get("type")
-    if type_ in _TYPES and not _TYPES[type_](value):
-        found = _type_name(value)
-        where = f"{path} in body" if path else "body"
-        yield causes.wrong_type(path, found, f'{where} must be of type {type_}: "{found}"')
-        return
-    if isinstance(value, dict):
-        yield from _check_object(schema, value, path)
-    elif isinstance(value, list):
-        yield from _check_list(schema, value, path)
-    elif isinstance(value, str):
-        yield from _check_text(schema, value, path)
-    elif isinstance(value, int | float) and not isinstance(value, bool):
-        yield from _check_number(schema, value, path)
-    if not _COMBINED.isdisjoint(schema):
-        yield from _check_combined(schema, value, path)
-    if "enum" in schema and value not in schema["enum"]:
-        yield causes.unsupported(path, value, schema["enum"])
-
-
 _COMBINED = frozenset({"x-kubernetes-int-or-string", "allOf", "anyOf", "oneOf", "not"})
 
 
-def _check_combined(schema: Schema, value: Any, path: str) -> Iterator[causes.Cause]:
-    """int-or-string, allOf, anyOf, oneOf and not (texts of kube-openapi's validator)."""
-    if schema.get("x-kubernetes-int-or-string") and not isinstance(value, int | str):
-        text = f"{path} in body must be of type integer,string"
-        yield causes.wrong_type(path, _type_name(value), f'{text}: "{_type_name(value)}"')
-    for one in schema.get("allOf", ()):
-        yield from _check(one, value, path)
-    fulfilled = [not any(_check(one, value, path)) for one in schema.get("anyOf", ())]
-    if fulfilled and not any(fulfilled):
-        text = f"{path} in body must validate at least one schema (anyOf)"
-        yield causes.invalid(path, value, text)
-    fulfilled = [not any(_check(one, value, path)) for one in schema.get("oneOf", ())]
-    if fulfilled and sum(fulfilled) != 1:
-        found = "Found none valid" if not any(fulfilled) else f"Found {sum(fulfilled)} valid"
-        text = f"{path} in body must validate one and only one schema (oneOf). {found}"
-        yield causes.invalid(path, value, text)
-    if "not" in schema and not any(_check(schema["not"], value, path)):
-        yield causes.invalid(path, value, f"{path} in body must not validate the schema (not)")
+class _Validator:
+    """Collects what is wrong with a value, in the order of its fields."""
 
+    def __init__(self) -> None:
+        self.found: list[causes.Cause] = []
 
-def _check_object(schema: Schema, value: meta.JsonObject, path: str) -> Iterator[causes.Cause]:
-    properties, others = schema.get("properties", {}), _others(schema)
-    most, least = schema.get("maxProperties"), schema.get("minProperties")
-    if most is not None and len(value) > most:
-        text = f"{path} in body should have at most {most} properties"
-        yield causes.invalid(path, len(value), text)
-    if least is not None and len(value) < least:
-        text = f"{path} in body should have at least {least} properties"
-        yield causes.invalid(path, len(value), text)
-    for name in schema.get("required", ()):
-        if name not in value:
-            yield causes.required(f"{path}.{name}" if path else name)
-    for key, item in value.items():
-        known = properties.get(key, others)
-        if known is not None:
-            yield from _check(known, item, f"{path}.{key}" if path else key)
+    def check(self, schema: Schema, value: Any, path: str, *, old: Any = None) -> None:
+        """`value` against `schema`; parts that are the very same in `old` are let be."""
+        if value is None and schema.get("nullable"):
+            return
+        type_ = schema.get("type")
+        if type_ in _TYPES and not _TYPES[type_](value):
+            found = _type_name(value)
+            where = f"{path} in body" if path else "body"
+            text = f'{where} must be of type {type_}: "{found}"'
+            self.found.append(causes.wrong_type(path, found, text))
+            return
+        if isinstance(value, str):
+            self._text(schema, value, path)
+        elif isinstance(value, dict):
+            self._object(schema, value, path, old=old if isinstance(old, dict) else {})
+        elif isinstance(value, list):
+            self._list(schema, value, path)
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            self._number(schema, value, path)
+        if not _COMBINED.isdisjoint(schema):
+            self._combined(schema, value, path)
+        if "enum" in schema and value not in schema["enum"]:
+            self.found.append(causes.unsupported(path, value, schema["enum"]))
 
+    def _combined(self, schema: Schema, value: Any, path: str) -> None:
+        """int-or-string, allOf, anyOf, oneOf and not (texts of kube-openapi's validator)."""
+        if schema.get("x-kubernetes-int-or-string") and not isinstance(value, int | str):
+            text = f"{path} in body must be of type integer,string"
+            found = _type_name(value)
+            self.found.append(causes.wrong_type(path, found, f'{text}: "{found}"'))
+        for one in schema.get("allOf", ()):
+            self.check(one, value, path)
+        fulfilled = [_fulfils(value, one) for one in schema.get("anyOf", ())]
+        if fulfilled and not any(fulfilled):
+            self._invalid(path, value, "must validate at least one schema (anyOf)")
+        fulfilled = [_fulfils(value, one) for one in schema.get("oneOf", ())]
+        if fulfilled and sum(fulfilled) != 1:
+            many = f"Found {sum(fulfilled)} valid" if any(fulfilled) else "Found none valid"
+            self._invalid(path, value, f"must validate one and only one schema (oneOf). {many}")
+        if "not" in schema and _fulfils(value, schema["not"]):
+            self._invalid(path, value, "must not validate the schema (not)")
 
-def _check_list(schema: Schema, value: list[Any], path: str) -> Iterator[causes.Cause]:
-    most, least = schema.get("maxItems"), schema.get("minItems")
-    if schema.get("uniqueItems"):
-        yield from _check_set(value, path)
-    if most is not None and len(value) > most:
-        yield causes.too_many(path, len(value), most)
-        return
-    if least is not None and len(value) < least:
-        yield causes.invalid(path, len(value), f"{path} in body should have at least {least} items")
-    items = schema.get("items")
-    if schema.get("x-kubernetes-list-type") == "set":
-        yield from _check_set(value, path)
-    if items is not None:
+    def _invalid(self, path: str, value: Any, why: str) -> None:
+        self.found.append(causes.invalid(path, value, f"{path} in body {why}"))
+
+    def _object(
+        self, schema: Schema, value: meta.JsonObject, path: str, *, old: meta.JsonObject
+    ) -> None:
+        properties, others = schema.get("properties", {}), _others(schema)
+        most, least = schema.get("maxProperties"), schema.get("minProperties")
+        if most is not None and len(value) > most:
+            self._invalid(path, len(value), f"should have at most {most} properties")
+        if least is not None and len(value) < least:
+            self._invalid(path, len(value), f"should have at least {least} properties")
+        for name in schema.get("required", ()):
+            if name not in value:
+                self.found.append(causes.required(f"{path}.{name}" if path else name))
+        for key, item in value.items():
+            known, before = properties.get(key, others), old.get(key)
+            if known is not None and (item is None or item is not before):
+                self.check(known, item, f"{path}.{key}" if path else key, old=before)
+
+    def _list(self, schema: Schema, value: list[Any], path: str) -> None:
+        most, least = schema.get("maxItems"), schema.get("minItems")
+        if schema.get("uniqueItems"):
+            self._set(value, path)
+        if most is not None and len(value) > most:
+            self.found.append(causes.too_many(path, len(value), most))
+            return
+        if least is not None and len(value) < least:
+            text = f"{path} in body should have at least {least} items"
+            self.found.append(causes.invalid(path, len(value), text))
+        if schema.get("x-kubernetes-list-type") == "set":
+            self._set(value, path)
+        items = schema.get("items")
+        if items is not None:
+            for position, item in enumerate(value):
+                self.check(items, item, f"{path}[{position}]")
+        self._keys(schema.get("x-kubernetes-list-map-keys"), value, path)
+
+    def _set(self, value: list[Any], path: str) -> None:
+        """Items of a set must differ."""
+        seen = set[bytes]()
         for position, item in enumerate(value):
-            yield from _check(items, item, f"{path}[{position}]")
-    yield from _check_keys(schema, value, path)
+            frozen = _in_order(item)
+            if frozen in seen:
+                self.found.append(causes.duplicate(f"{path}[{position}]", item))
+            seen.add(frozen)
+
+    def _keys(self, names: Sequence[str] | None, value: list[Any], path: str) -> None:
+        """Items of a list that is a map by some of their fields must differ in these."""
+        seen = set[bytes]()
+        for position, item in enumerate(value if names else ()):
+            if not isinstance(item, dict):
+                continue
+            keys = {name: item.get(name) for name in names or ()}
+            frozen = _in_order(keys)
+            if frozen in seen:
+                self.found.append(causes.duplicate(f"{path}[{position}]", keys))
+            seen.add(frozen)
+
+    def _text(self, schema: Schema, value: str, path: str) -> None:
+        longest, shortest = schema.get("maxLength"), schema.get("minLength")
+        if longest is not None and len(value) > longest:
+            self.found.append(causes.too_long(path, longest))
+        if shortest is not None and len(value) < shortest:
+            self._invalid(path, value, f"should be at least {shortest} chars long")
+        pattern = schema.get("pattern")
+        if pattern is not None and not _fits(pattern, value):
+            self._invalid(path, value, f"should match '{pattern}'")
+        if schema.get("format") == "date-time" and not _is_time(value):
+            self._invalid(path, value, f'must be of type date-time: "{value}"')
+
+    def _number(self, schema: Schema, value: float, path: str) -> None:
+        if isinstance(value, int) and not _INT64_MIN <= value <= _INT64_MAX:
+            text = f"{path} in body must fit into 64 bits"
+            self.found.append(causes.invalid(path, f"a number of {value.bit_length()} bits", text))
+            return
+        least, most = schema.get("minimum"), schema.get("maximum")
+        if least is not None:
+            exclusive = schema.get("exclusiveMinimum", False)
+            if value < least or (exclusive and value == least):
+                than = "greater than" if exclusive else "greater than or equal to"
+                self._invalid(path, value, f"should be {than} {least}")
+        if most is not None:
+            exclusive = schema.get("exclusiveMaximum", False)
+            if value > most or (exclusive and value == most):
+                than = "less than" if exclusive else "less than or equal to"
+                self._invalid(path, value, f"should be {than} {most}")
 
 
-def _check_set(value: list[Any], path: str) -> Iterator[causes.Cause]:
-    """Items of a set must differ."""
-    seen = set()
-    for position, item in enumerate(value):
-        frozen = json.dumps(item, sort_keys=True)
-        if frozen in seen:
-            yield causes.duplicate(f"{path}[{position}]", item)
-        seen.add(frozen)
-
-
-def _check_keys(schema: Schema, value: list[Any], path: str) -> Iterator[causes.Cause]:
-    """Items of a list that is a map by some of their fields must differ in these."""
-    names = schema.get("x-kubernetes-list-map-keys")
-    if not names:
-        return
-    seen = set()
-    for position, item in enumerate(value):
-        if not isinstance(item, dict):
-            continue
-        keys = {name: item.get(name) for name in names}
-        frozen = json.dumps(keys, sort_keys=True)
-        if frozen in seen:
-            yield causes.duplicate(f"{path}[{position}]", keys)
-        seen.add(frozen)
-
-
-def _check_text(schema: Schema, value: str, path: str) -> Iterator[causes.Cause]:
-    longest, shortest = schema.get("maxLength"), schema.get("minLength")
-    if longest is not None and len(value) > longest:
-        yield causes.too_long(path, longest)
-    if shortest is not None and len(value) < shortest:
-        yield causes.invalid(
-            path, value, f"{path} in body should be at least {shortest} chars long"
-        )
-    pattern = schema.get("pattern")
-    if pattern is not None and not _fits(pattern, value):
-        yield causes.invalid(path, value, f"{path} in body should match '{pattern}'")
-    if schema.get("format") == "date-time" and not _is_time(value):
-        yield causes.invalid(path, value, f'{path} in body must be of type date-time: "{value}"')
-
-
-def _check_number(schema: Schema, value: float, path: str) -> Iterator[causes.Cause]:
-    if isinstance(value, int) and not _INT64_MIN <= value <= _INT64_MAX:
-        text = f"{path} in body must fit into 64 bits"
-        yield causes.invalid(path, f"a number of {value.bit_length()} bits", text)
-        return
-    least, most = schema.get("minimum"), schema.get("maximum")
-    if least is not None:
-        exclusive = schema.get("exclusiveMinimum", False)
-        if value < least or (exclusive and value == least):
-            than = "greater than" if exclusive else "greater than or equal to"
-            yield causes.invalid(path, value, f"{path} in body should be {than} {least}")
-    if most is not None:
-        exclusive = schema.get("exclusiveMaximum", False)
-        if value > most or (exclusive and value == most):
-            than = "less than" if exclusive else "less than or equal to"
-            yield causes.invalid(path, value, f"{path} in body should be {than} {most}")
+def _fulfils(value: Any, schema: Schema) -> bool:
+    validator = _Validator()
+    validator.check(schema, value, "")
+    return not validator.found
 
 
 def _fits(pattern: str, value: str) -> bool:

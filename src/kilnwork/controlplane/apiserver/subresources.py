@@ -1,6 +1,7 @@
 """What may be posted below an object: binding, eviction and token.
 
-Used by `app`. `status` is a way of writing (see `crud`), logs come from `podlogs`.
+Used by `resources`, and by the binder. `status` is a way of writing (see `crud`), logs come from
+`podlogs`.
 """
 
 from typing import Any
@@ -56,11 +57,10 @@ async def bind(
         status = pod.get("status") or {}
         conditions = [c for c in status.get("conditions") or () if c["type"] != "PodScheduled"]
         scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": now}
-        pod["spec"] = {**spec, "nodeName": node}
-        pod["status"] = {**status, "conditions": [*conditions, scheduled]}
-        return pod
+        status = {**status, "conditions": [*conditions, scheduled]}
+        return {**pod, "spec": {**spec, "nodeName": node}, "status": status}
 
-    await writer.change(place, bound, options, subresource="binding")
+    await writer.change_here(place, bound, options, subresource="binding")
     return msgspec.json.encode(_SUCCESS)
 
 

@@ -120,8 +120,17 @@ def _is_list(type_: Type) -> bool:
     return type_.form is Form.LIST and type_.merging in (Merging.SET, Merging.KEYED)
 
 
+_MOST_NAMED = 64
+"""Characters of a name by which an item is remembered."""
+
+
 def _elements(type_: Type, items: list[Any]) -> Iterator[tuple[str, Any]]:
+    key = type_.keys[0] if type_.merging is Merging.KEYED and len(type_.keys) == 1 else None
     for item in items:
+        name = item.get(key) if key is not None and isinstance(item, dict) else None
+        if key is not None and type(name) is str and len(name) <= _MOST_NAMED:
+            yield fieldsets.by_name(key, name), item
+            continue
         if type_.merging is Merging.KEYED and isinstance(item, dict):
             keys = {name: item.get(name, type_.defaults.get(name)) for name in type_.keys}
             keys = {name: value for name, value in keys.items() if value is not None}
@@ -161,6 +170,10 @@ def _goes_on(type_: Type | None, value: Any) -> bool:
     return isinstance(value, list) and _is_list(known)
 
 
+_LEAVES = frozenset({str, bool, int, float})
+"""Values with nothing below them, whatever the type says."""
+
+
 def _present(type_: Type, value: Any) -> fieldsets.Set:
     """The node of a value that was not there, or is no more: itself and all below it."""
     if isinstance(value, dict):
@@ -169,7 +182,9 @@ def _present(type_: Type, value: Any) -> fieldsets.Set:
         node: fieldsets.Set = {HERE: {}}
         known = type_.fields
         for name, item in value.items():
-            if item is not None:
+            if type(item) in _LEAVES:
+                node[f"f:{name}"] = {}
+            elif item is not None:
                 below = known.get(name) or type_.below(name) or fieldtypes.ANY
                 node[f"f:{name}"] = _present(below, item)
         return node
@@ -185,7 +200,9 @@ def _present(type_: Type, value: Any) -> fieldsets.Set:
 def _compare_maps(type_: Type, old: dict[str, Any], new: dict[str, Any], found: Comparison) -> None:
     for name, after in new.items():
         before = old.get(name)
-        if before is not after and before != after:
+        if before is None and type(after) in _LEAVES:
+            found.added[f"f:{name}"] = {}
+        elif before is not after and before != after:
             known = type_.below(name) or fieldtypes.ANY
             _compare(known, before, after, found, f"f:{name}")
     for name, before in old.items():
@@ -214,17 +231,19 @@ def _compare(type_: Type, old: Any, new: Any, found: Comparison, element: str) -
     if new is None:
         found.removed[element] = _present(type_, old)
         return
-    inside = Comparison({}, {}, {})
-    if _is_map(type_, old, new):
-        _compare_maps(type_, old, new, inside)
-    elif _is_list(type_) and isinstance(old, list) and isinstance(new, list):
-        _compare_lists(type_, old, new, inside)
-    else:
+    kind = type(new)
+    if kind in _LEAVES or kind is not type(old) or not _goes_on(type_, new):
         found.modified[element] = {}
         return
-    for whole, part in zip(found, inside, strict=True):
-        if part:
-            whole[element] = part
+    inside = Comparison({}, {}, {})
+    compare_inside = _compare_maps if kind is dict else _compare_lists
+    compare_inside(type_, old, new, inside)
+    if inside.added:
+        found.added[element] = inside.added
+    if inside.modified:
+        found.modified[element] = inside.modified
+    if inside.removed:
+        found.removed[element] = inside.removed
 
 
 def _merge_lists(type_: Type, old: list[Any], new: list[Any]) -> list[Any]:

@@ -9,6 +9,7 @@ from typing import Any
 from kilnwork.api import meta, resource
 from kilnwork.controlplane.apiserver import (
     builtin,
+    causes,
     managed,
     metadata,
     places,
@@ -133,6 +134,42 @@ def check_names(obj: meta.JsonObject, place: places.Where) -> None:
         raise statuses.bad_request(
             f"the name of the object ({name}) does not match the name on the URL ({place.name})"
         )
+
+
+def check_readable(given: meta.JsonObject) -> None:
+    """500 for a resourceVersion that is none, as the real server."""
+    version = given.get("resourceVersion")
+    if version and not version.isdecimal():
+        raise statuses.plain_internal(f'strconv.ParseUint: parsing "{version}": invalid syntax')
+
+
+def check_preconditions(
+    place: places.Where, wanted: meta.JsonObject, old: meta.JsonObject, *, patched: bool
+) -> None:
+    """409 when the client means another object or version, 422 when it deletes by the way."""
+    if not metadata.of(wanted).get("name"):
+        raise undeterminable(place)
+    check_names(wanted, place)
+    given, stored = metadata.of(wanted), old["metadata"]
+    uid = given.get("uid")
+    if uid and uid != stored["uid"]:
+        if patched:
+            raise immutable(place, "uid", causes.shown(uid))
+        raise statuses.conflict(
+            place.kind,
+            place.name,
+            f"StorageError: invalid object, Code: 4, Key: /registry/{place.kind.plural}/"
+            f"{place.namespace}/{place.name}, ResourceVersion: 0, AdditionalErrorMsg: "
+            f"Precondition failed: UID in precondition: {uid}, UID in object meta: "
+            f"{stored['uid']}",
+        )
+    check_readable(given)
+    version = given.get("resourceVersion")
+    if version and version != stored["resourceVersion"]:
+        raise statuses.conflict(place.kind, place.name)
+    deleted = given.get("deletionTimestamp")
+    if deleted and deleted != stored.get("deletionTimestamp"):
+        raise immutable(place, "deletionTimestamp", go_time(deleted))
 
 
 def assembled(

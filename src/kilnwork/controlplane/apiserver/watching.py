@@ -1,8 +1,8 @@
 """Watches: a stream of changes for each client that asked, told once they are committed.
 
-Used by `app`. A change is encoded once and shared by all watches that take it as it is stored; a
-watch that waits holds only its queue. A watch begins at a resourceVersion of the log, or with
-everything there is. One that is too slow is ended: its client watches again from where it was.
+Used by `resources`. A change is encoded once and shared by all watches that take it as it is
+stored; a watch that waits holds only its queue. A watch begins at a resourceVersion of the log, or
+with everything there is. One that is too slow is ended: its client watches again from where it was.
 """
 
 import asyncio
@@ -10,7 +10,6 @@ import base64
 import logging
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -38,8 +37,7 @@ Form = Callable[[bytes], bytes]
 """From a stored object to what the client asked to see (a Table, only metadata)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """What a watch request wants. `start` None: everything there is first, then changes.
 
     `metadata_only`: bookmarks too come as PartialObjectMetadata, which clients check.

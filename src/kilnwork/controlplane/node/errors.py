@@ -2,6 +2,7 @@
 
 `ShimAway`: open the shim again and repeat. `ShimRefused`: a fault of ours, look at the message.
 `NotYet`: the Pod waits, look again soon. `Unsupported`: the Pod fails, a retry cannot help.
+`NameTaken`: end what runs here.
 """
 
 from kilnwork.kit import errors
@@ -21,6 +22,10 @@ class WrongShim(ShimAway):
 
 class ShimRefused(NodeError):
     """The shim refused a request."""
+
+
+class NameTaken(NodeError):
+    """Another process runs the node of this name now; the text says which."""
 
 
 class NotYet(NodeError):

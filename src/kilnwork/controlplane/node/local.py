@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import platform
 import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -26,6 +27,7 @@ from kilnwork.controlplane.node import (
     exec_paths,
     inputs,
     kubelet,
+    node_lease,
     pods,
     preparing,
     reconciler,
@@ -56,7 +58,8 @@ class Settings(NamedTuple):
     `workdir` is where containers run that name no folder. `path`: PATH of containers, None for the
     bin folder of this Python before our own PATH. `patience_s`: how long containers go on without
     a server. `labels` and `taints`: of the Node. `mounts_accounts`: see `inputs.Facts`.
-    `on_remove` is called when the Node is marked with `registration.REMOVE`.
+    `on_remove` is called when the Node is marked with `registration.REMOVE`, `on_taken` when
+    another process runs it: call `end_untold` then. `seizes`: take the name from whoever has it.
     """
 
     name: str
@@ -73,6 +76,8 @@ class Settings(NamedTuple):
     mounts_accounts: bool = True
     port: int = 0
     on_remove: Callable[[], None] = lambda: None
+    on_taken: Callable[[], None] = lambda: None
+    seizes: bool = False
 
 
 class LocalNode:
@@ -107,6 +112,7 @@ class LocalNode:
             self._server.port,
             labels=settings.labels,
             taints=settings.taints,
+            holder=node_lease.holder(settings.folder, platform.node()),
         )
         self._registration = registration.Registration(
             kube,
@@ -114,6 +120,7 @@ class LocalNode:
             now=self._now,
             on_remove=settings.on_remove,
             on_back=self._reconciler.look_at_all,
+            on_taken=settings.on_taken,
         )
         self._manager = self._build_manager(kube)
         self._crew = coroutines.Crew("local node")
@@ -200,6 +207,7 @@ class LocalNode:
             raise
 
     async def _start(self) -> None:
+        await self._registration.claim(seize=self._settings.seizes)
         self._pods.mkdir(mode=0o700, parents=True, exist_ok=True)
         await self._shim.start()
         await self._server.start()
@@ -235,6 +243,15 @@ class LocalNode:
         await self._reconciler.stop()
         await self._streaming.stop()
         await self._shim.detach()
+        await self._server.stop()
+
+    async def end_untold(self, *, grace_s: float) -> None:
+        """End every container and the shim; what became of them is not ours to write any more."""
+        await self._crew.stop()
+        await self._manager.stop()
+        await self._reconciler.stop()
+        await self._streaming.stop()
+        await self._shim.stop(grace_s=grace_s)
         await self._server.stop()
 
     async def remove(self, say: draining.Say) -> None:

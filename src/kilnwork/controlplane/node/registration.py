@@ -1,7 +1,7 @@
 """The node's own objects: a Node that says what this machine is, and a Lease that says it lives.
 
 Used by `local` and `virtual`. The Node's status is written at the start and every five minutes, the
-Lease every ten seconds, as the kubelet does.
+Lease (`node_lease`) every ten seconds, as the kubelet does.
 """
 
 import asyncio
@@ -17,15 +17,14 @@ from typing import Any, NamedTuple
 from kilnwork import version
 from kilnwork.api import meta, resource
 from kilnwork.controlplane import level
+from kilnwork.controlplane.node import errors as node_errors
+from kilnwork.controlplane.node import node_lease
 from kilnwork.kit import clock
 from kilnwork.kit import errors as kit_errors
 from kilnwork.kube import client, errors
 
 log = logging.getLogger(__name__)
 
-LEASE_NAMESPACE = "kube-node-lease"
-LEASE_S = 40
-RENEW_S = 10.0
 AGAIN_S = 2.0
 """Between tries while the API server is away: a Node that is late looks lost."""
 
@@ -64,20 +63,24 @@ class Taint(NamedTuple):
 
 
 class Identity(NamedTuple):
-    """What the Node says of itself. `labels` are besides the well-known ones."""
+    """What the Node says of itself. `labels` are besides the well-known ones.
+
+    `holder`: who runs it (`node_lease.holder`), None: whoever says so by the node's own name.
+    """
 
     name: str
     address: str
     port: int
     labels: Mapping[str, str] = types.MappingProxyType({})
     taints: tuple[Taint, ...] = ()
+    holder: str | None = None
 
 
 class Registration:
     """Keeps Node and Lease of one name current; call `register`, then run `keep`.
 
     `on_remove` is called when somebody has marked the Node with `REMOVE`, `on_back` when the API
-    server answers again.
+    server answers again, `on_taken` when another process has the name: nothing is renewed then.
     """
 
     def __init__(
@@ -88,6 +91,7 @@ class Registration:
         now: clock.Clock,
         on_remove: Callable[[], None] = lambda: None,
         on_back: Callable[[], None] = lambda: None,
+        on_taken: Callable[[], None] = lambda: None,
     ) -> None:
         self._client = kube
         self._identity = identity
@@ -95,8 +99,21 @@ class Registration:
         self._now = now
         self._on_remove = on_remove
         self._on_back = on_back
+        self._on_taken = on_taken
+        self._lease = node_lease.NodeLease(
+            kube, identity.name, identity.holder or identity.name, now=now
+        )
         self._ready_since = clock.rfc3339(now.wall())
         self._uid = ""
+
+    async def claim(self, *, seize: bool = False) -> None:
+        """Have the name for ourselves; ConfigurationError if a kubelet or another process has it.
+
+        `seize`: take it from another process, which stops when it notices.
+        """
+        with contextlib.suppress(errors.NotFound):
+            check_ours(await self._client.get(resource.NODES, self._name))
+        await self._lease.claim(seize=seize)
 
     async def register(self) -> None:
         """Create the Node, or take over ours; ConfigurationError if it is that of a kubelet."""
@@ -138,7 +155,7 @@ class Registration:
         turn, away = 0, False
         while True:
             try:
-                await self._renew()
+                await self._lease.renew(owner=self._uid)
                 node = await self._stay()
                 if turn and turn % STATUS_EVERY == 0:
                     await self._write_status(node)
@@ -149,8 +166,13 @@ class Registration:
                 facts = {"node": self._name, "error": str(error)}
                 log.warning("node lease not renewed", extra=facts)
                 away = True
+            except node_errors.NameTaken as error:
+                facts = {"node": self._name, "by": str(error)}
+                log.error("node is run elsewhere now, ending here", extra=facts)  # noqa: TRY400
+                self._on_taken()
+                return
             turn += 1
-            await asyncio.sleep(AGAIN_S if away else RENEW_S)
+            await asyncio.sleep(AGAIN_S if away else node_lease.RENEW_S)
 
     async def _stay(self) -> meta.JsonObject:
         """Be there and ready again whatever somebody did to the Node: else no Pod is bound."""
@@ -172,12 +194,13 @@ class Registration:
         await self._client.merge_patch(resource.NODES, self._name, patch)
 
     async def leave(self) -> None:
-        """Say that the node is not there for now."""
+        """Say that the node is not there for now, and that whoever wants may have its name."""
         node = await self._client.get(resource.NODES, self._name)
         message = "the node was stopped; its Pods have ended"
         away = self._condition("Ready", "False", "NodeStopped", message)
         others = [c for c in _conditions(node) if c.get("type") != "Ready"]
         await self._patch_status({"conditions": [*others, away]})
+        await self._lease.release()
 
     async def remove(self) -> None:
         """Delete the Node, and the Lease with it; or say that somebody else should."""
@@ -228,35 +251,10 @@ class Registration:
             "lastTransitionTime": now if changes else self._ready_since,
         }
 
-    async def _renew(self) -> None:
-        spec = {
-            "holderIdentity": self._name,
-            "leaseDurationSeconds": LEASE_S,
-            "renewTime": clock.rfc3339_micro(self._now.wall()),
-        }
-        try:
-            await self._client.merge_patch(
-                resource.LEASES, self._name, {"spec": spec}, LEASE_NAMESPACE
-            )
-        except errors.NotFound:
-            await self._create_lease(spec)
-
-    async def _create_lease(self, spec: dict[str, Any]) -> None:
-        """Owned by the Node, as the kubelet's: who deletes the Node need not know of it."""
-        owner = {"apiVersion": "v1", "kind": "Node", "name": self._name, "uid": self._uid}
-        metadata = {"name": self._name, "namespace": LEASE_NAMESPACE}
-        lease = {
-            "apiVersion": resource.LEASES.api_version,
-            "kind": resource.LEASES.kind,
-            "metadata": {**metadata, "ownerReferences": [owner]} if self._uid else metadata,
-            "spec": spec,
-        }
-        await self._client.create(resource.LEASES, lease, LEASE_NAMESPACE)
-
 
 async def delete(kube: client.Client, name: str) -> None:
     """Delete Node and Lease; both may be gone already."""
-    for kind, namespace in ((resource.NODES, None), (resource.LEASES, LEASE_NAMESPACE)):
+    for kind, namespace in ((resource.NODES, None), (resource.LEASES, node_lease.NAMESPACE)):
         with contextlib.suppress(errors.NotFound):
             await kube.delete(kind, name, namespace)
 

@@ -8,16 +8,10 @@ end what it has left. Used by the command.
 import asyncio
 
 from kilnwork.api import meta, resource
-from kilnwork.controlplane.node import registration, virtual
+from kilnwork.controlplane.node import node_lease, registration, virtual
 from kilnwork.kit import clock, errors
 from kilnwork.kube import client, config
 from kilnwork.kube import errors as kube_errors
-
-SILENT_S = 15.0
-"""Without a renewal for so long nobody runs the node: renewals come every ten seconds."""
-
-_CLOCKS_S = 60.0
-"""How far the clocks of two machines may be apart."""
 
 _LOOK_S = 0.5
 
@@ -38,7 +32,7 @@ async def remove(
             await asked.merge_patch(resource.NODES, settings.name, patch)
         gone = await _wait(asked, settings.name, say=say, time=time)
     if not gone:
-        node = virtual.VirtualNode(kube, settings, time=time)
+        node = virtual.VirtualNode(kube, settings._replace(seizes=True), time=time)
         try:
             await node.start(say=say)
             await node.remove(say=say)
@@ -56,7 +50,7 @@ async def _wait(asked: client.Client, name: str, *, say: virtual.Say, time: cloc
         renewed = await _renewed(asked, name)
         if renewed != last:
             last, since = renewed, time.monotonic()
-        if not last or _is_old(last, time.wall()) or time.monotonic() - since > SILENT_S:
+        if not last or _is_old(last, time.wall()) or time.monotonic() - since > node_lease.SILENT_S:
             return False
         say(f"waiting for the process that runs node {name}")
         await asyncio.sleep(_LOOK_S)
@@ -77,13 +71,14 @@ async def _mark(kube: client.Client, name: str) -> str | None:
 
 
 async def _renewed(kube: client.Client, name: str) -> str:
-    """When its Lease was renewed; empty without one."""
+    """When its Lease was renewed; empty without one, and when its holder has given it up."""
     try:
-        lease = await kube.get(resource.LEASES, name, registration.LEASE_NAMESPACE)
+        lease = await kube.get(resource.LEASES, name, node_lease.NAMESPACE)
     except kube_errors.NotFound:
         return ""
-    return str((lease.get("spec") or {}).get("renewTime") or "")
+    spec = lease.get("spec") or {}
+    return str(spec.get("renewTime") or "") if spec.get("holderIdentity") else ""
 
 
 def _is_old(renewed: str, now: float) -> bool:
-    return now - clock.parse_rfc3339(renewed) > registration.LEASE_S + _CLOCKS_S
+    return now - clock.parse_rfc3339(renewed) > node_lease.LEASE_S + node_lease.CLOCKS_S

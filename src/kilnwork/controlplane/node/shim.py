@@ -15,7 +15,6 @@ A process that clears its environment *and* leaves its parent cannot be told fro
 ended together with the last container that can have started it.
 """
 
-import fcntl
 import json
 import os
 import selectors
@@ -28,7 +27,7 @@ from typing import Any
 
 from kilnwork.controlplane.node import attach_shim, exec_shim
 from kilnwork.controlplane.node import container as containers
-from kilnwork.kit import clock, processes
+from kilnwork.kit import clock, locks, processes
 
 PROTOCOL = 2
 PATIENCE_S = 65.0
@@ -37,6 +36,9 @@ PATIENCE_S = 65.0
 LEAVE_GRACE_S = 2.0
 MAX_REQUEST = 8 * 1024 * 1024
 _RECEIVE = 64 * 1024
+_WAITING = 1024
+"""Callers that may wait in line: each exec is one, and who finds the line full is sent away."""
+
 _TICK_S = 5.0
 
 LOCKED = 3
@@ -109,7 +111,7 @@ class Shim:
         self._socket_path.unlink(missing_ok=True)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listener.bind(str(self._socket_path))
-        listener.listen(4)
+        listener.listen(_WAITING)
         listener.setblocking(False)
         self._selector.register(listener, selectors.EVENT_READ)
         return listener
@@ -363,22 +365,11 @@ def note(text: str) -> None:
     sys.stderr.flush()
 
 
-def lock(folder: Path) -> int | None:
-    """Take the folder for this process; None if another shim holds it."""
-    held = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(held)
-        return None
-    return held
-
-
 def main() -> int:
     """Run as a process with arguments FOLDER SOCKET PATIENCE; no argparse, to stay small."""
     folder, socket_path, patience = Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3])
     os.umask(0o077)
-    if lock(folder) is None:
+    if not locks.OwnerLock(folder / "lock").take():
         return LOCKED
     processes.become_subreaper()
     Shim(folder, socket_path, patience_s=patience, now=clock.SystemClock()).run()

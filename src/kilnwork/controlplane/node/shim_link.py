@@ -1,7 +1,7 @@
 """The node's end of the shim: starting it, and asking it to start, stop and forget containers.
 
-Used by `local` (and by tests). One link serves one shim; when it closes, the shim is gone or serves
-another node, and the owner opens the next. Not a supervisor: see `local`.
+Used by `supervisor` and `reconciler`. One link serves one shim; when it closes, the shim is gone or
+serves another node, and the owner opens the next. Not a supervisor: see `supervisor`.
 """
 
 import asyncio

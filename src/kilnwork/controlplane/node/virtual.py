@@ -17,6 +17,7 @@ from kilnwork.controlplane import lock
 from kilnwork.controlplane.node import (
     kubelet,
     local,
+    node_lease,
     own_certificate,
     registration,
     requested_certificate,
@@ -49,7 +50,8 @@ class Settings(NamedTuple):
     `client_ca`: PEM file of the CA whose client certificates may ask for logs; None: as the API
     server says, else its own. `patience_s`: how long Pods go on without this process. `keeps_pods`:
     leave them running when it stops, so that the next one takes them over.
-    `asks_certificate`: have the cluster sign the serving certificate.
+    `asks_certificate`: have the cluster sign the serving certificate. `seizes`: take the name even
+    from a process that has renewed its Lease not long ago.
     """
 
     name: str
@@ -63,13 +65,14 @@ class Settings(NamedTuple):
     patience_s: float = shim.PATIENCE_S
     keeps_pods: bool = False
     asks_certificate: bool = False
+    seizes: bool = False
 
 
 class VirtualNode:
     """One node of a cluster. `start` it in a running loop, then `stop` it.
 
     `on_removed` is called when somebody has asked by `registration.REMOVE` for its removal, and it
-    is done: then `stop` it.
+    is done, or when another process runs the node and nothing runs here any more: then `stop` it.
     """
 
     def __init__(
@@ -84,6 +87,7 @@ class VirtualNode:
         self._on_removed = on_removed
         self._crew = coroutines.Crew("virtual node")
         self._leaving = False
+        self._taken = False
         self.settings = settings
         self._now = time or clock.SystemClock()
         self._lock = lock.DirectoryLock(settings.folder)
@@ -128,7 +132,7 @@ class VirtualNode:
         """End every Pod of the node and say so, or leave them to the next process; then leave."""
         async with self._exits:
             await self._crew.stop()
-            if not self._started:
+            if not self._started or self._taken:
                 return
             if self.settings.keeps_pods and not self._leaving:
                 await self._node.abandon()
@@ -146,6 +150,14 @@ class VirtualNode:
             self._leaving = True
             self._crew.start("remove", self._remove())
 
+    def _on_taken(self) -> None:
+        self._taken = self._leaving = True
+        self._crew.start("yield", self._yield())
+
+    async def _yield(self) -> None:
+        await self._node.end_untold(grace_s=GRACE_S)
+        self._on_removed()
+
     async def _remove(self) -> None:
         log.info("node is to be removed", extra={"node": self.settings.name})
         while True:
@@ -154,7 +166,7 @@ class VirtualNode:
             except kube_errors.KubeError as error:
                 facts = {"node": self.settings.name, "error": str(error)}
                 log.warning("node not removed yet", extra=facts)
-                await asyncio.sleep(registration.RENEW_S)
+                await asyncio.sleep(node_lease.RENEW_S)
             else:
                 self._on_removed()
                 return
@@ -216,6 +228,8 @@ class VirtualNode:
             taints=chosen.taints,
             mounts_accounts=False,
             on_remove=self._on_remove,
+            on_taken=self._on_taken,
+            seizes=chosen.seizes,
         )
 
 

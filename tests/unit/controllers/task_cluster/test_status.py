@@ -19,6 +19,7 @@ def _make(
     ready: int = 0,
     phase: str = "Pending",
     containers: Sequence[dict[str, Any]] = (),
+    pods: tuple[pod.Pod, ...] = (),
     **known: Any,
 ) -> task_cluster.TaskClusterStatus:
     cluster = task_cluster.TaskCluster(
@@ -26,7 +27,7 @@ def _make(
         spec=task_cluster.TaskClusterSpec(replicas=replicas),
         **known,
     )
-    pods = (
+    pods = pods or (
         pod.Pod(
             metadata=meta.ObjectMeta(name="c-0", uid="u0"),
             status=pod.PodStatus(
@@ -86,6 +87,24 @@ def test_pod_that_runs_without_a_worker_is_where_to_look() -> None:
     told = _make(phase="Running")
     assert _said(told)["Available"] == ("False", "NoWorkersReady")
     assert told.conditions[0].message.startswith("Pod c-0 runs, but its worker has not connected")
+
+
+def test_an_evicted_pod_is_named_with_its_node_until_it_is_gone() -> None:
+    evicted = pod.PodCondition(
+        type="DisruptionTarget", status="True", reason="DeletionByTaintManager", message="NoExecute"
+    )
+    leaving = pod.Pod(
+        metadata=meta.ObjectMeta(name="c-0", uid="u9", deletion_timestamp="2026-01-01T00:00:00Z"),
+        spec=pod.PodSpec(node_name="far"),
+        status=pod.PodStatus(phase="Running", conditions=(evicted,)),
+    )
+    for ready, available in ((0, "False"), (1, "True")):
+        told = _make(replicas=2, ready=ready, pods=(leaving,))
+        assert _said(told)["Available"] == (available, "WorkersEvicted")
+        message = told.conditions[0].message
+        assert "c-0 is evicted from node far (DeletionByTaintManager: NoExecute)" in message
+        assert "kubectl delete node far" in message
+    assert _said(_make(replicas=1, ready=1, pods=(leaving,)))["Ready"] == ("True", "WorkersReady")
 
 
 def test_trouble_of_a_worker_that_is_connected_is_over() -> None:

@@ -165,6 +165,14 @@ class TestOurKinds:
         with pytest.raises(statuses.StatusError, match=r"status\.attempts"):
             await update(stored, resource.TASKS, old, bad, subresource="status")
 
+    async def test_status_may_be_written_when_the_schema_has_become_stricter(
+        self, stored: lookups.MemoryLookup
+    ) -> None:
+        old = {"metadata": metadata(), "spec": {"run": 0}}
+        new = {**old, "status": {"attempts": 1}}
+        found = await update(stored, resource.TASKS, old, new, subresource="status")
+        assert found.obj["status"] == {"attempts": 1}
+
 
 class TestNamespaces:
     async def test_missing_namespace_is_not_found(self, stored: lookups.MemoryLookup) -> None:

@@ -83,9 +83,9 @@ def test_what_is_no_pattern(pattern: str) -> None:
 )
 def test_no_text_takes_long(pattern: str) -> None:
     """With Python's own `re` each of these takes hours."""
-    begin = time.monotonic()
+    begin_s = time.thread_time()
     assert not patterns.Pattern(pattern).found_in("a" * 20_000 + "!")
-    assert time.monotonic() - begin < 5
+    assert time.thread_time() - begin_s < 10
 
 
 def test_what_would_take_long_is_given_up() -> None:

@@ -84,5 +84,5 @@ async def test_a_client_that_left_meanwhile_leaves_nothing_at_the_node(
     asked = requests.parse(scope, receive, user=authn.ADMIN, find=lambda *_: resource.PODS)
     streams = podexec.PodStreams(certificates)
     await streams.serve(POD, asked, reader=nodes, send=send)
-    await asyncio.wait_for(node.left.wait(), 5)
+    await asyncio.wait_for(node.left.wait(), 30)
     await streams.close()

@@ -140,7 +140,7 @@ async def test_followed_log_comes_line_by_line(
         group.create_task(
             logs.send(pod("main"), client.asks(b"follow"), reader=nodes(port), send=client.send)
         )
-        await asyncio.wait_for(client.got.wait(), 5)
+        await asyncio.wait_for(client.got.wait(), 30)
         assert client.body == b"line 1\n"
         kubelet.more.set()
     assert client.body == b"line 1\nline 2\n"
@@ -154,9 +154,9 @@ async def test_client_that_leaves_ends_the_stream_on_the_node(
         group.create_task(
             logs.send(pod("main"), client.asks(b"follow"), reader=nodes(port), send=client.send)
         )
-        await asyncio.wait_for(client.got.wait(), 5)
+        await asyncio.wait_for(client.got.wait(), 30)
         client.gone.set()
-    await asyncio.wait_for(kubelet.left.wait(), 5)
+    await asyncio.wait_for(kubelet.left.wait(), 30)
 
 
 @pytest.mark.parametrize(

@@ -182,3 +182,26 @@ def test_defaults_cannot_fill_the_memory() -> None:
     schema = {"type": "object", "properties": {"l": {"type": "array", "items": item}}}
     with pytest.raises(statuses.StatusError, match="too large"):
         structural.prune_and_default(schema, {"l": [{}] * 20_000})
+
+
+OLD = {"spec": {"run": 0, "suspend": True}, "status": {"attempts": 1}}
+"""What a schema that became stricter would refuse now."""
+
+
+def test_what_does_not_change_is_let_be() -> None:
+    same = {"run": 0, "suspend": True}
+    assert structural.validate(SCHEMA, {**OLD, "spec": same}, old=OLD) == []
+    assert structural.validate(SCHEMA, {**OLD, "status": {"attempts": 2}}, old=OLD) == []
+    (found,) = structural.validate(SCHEMA, {**OLD, "spec": {**same, "run": -1}}, old=OLD)
+    assert found.field == "spec.run"
+
+
+def test_one_is_not_true() -> None:
+    (found,) = structural.validate(SCHEMA, {**OLD, "spec": {"run": 0, "suspend": 1}}, old=OLD)
+    assert found.field == "spec.suspend"
+
+
+def test_what_is_taken_away_from_required_fields_is_missed() -> None:
+    schema = {"type": "object", "required": ["a", "b"], "properties": {}}
+    (found,) = structural.validate(schema, {"b": 1}, old={"a": 1, "b": 1})
+    assert found.field == "a"

@@ -136,7 +136,7 @@ async def test_a_follower_that_leaves_does_not_stay_behind(world: World) -> None
         answer = await session.get("/containerLogs/ns/p/main?follow=true")
         assert await answer.content.readline() == b"one\n"
         answer.close()
-    await asyncio.wait_for(idle(), 5)
+    await asyncio.wait_for(idle(), 30)
 
 
 async def idle() -> None:
@@ -150,7 +150,7 @@ async def test_stopping_ends_followers(world: World) -> None:
     async with world.session() as session:
         answer = await session.get("/containerLogs/ns/p/main?follow=true")
         assert await answer.content.readline() == b"one\n"
-        await asyncio.wait_for(world.server.stop(), 5)
+        await asyncio.wait_for(world.server.stop(), 30)
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,14 @@
 """A container's log is read back as kubectl asks for it, across both generations."""
 
 import asyncio
+import functools
 from pathlib import Path
 
 import pytest
 
 from kilnwork.controlplane.node import cri_log, log_reader
 from kilnwork.kit import clock
+from support import waiting
 
 
 def write(path: Path, *lines: str, limit: int = 1 << 20, now: clock.Clock | None = None) -> None:
@@ -78,14 +80,20 @@ async def test_following_sees_everything_through_rotation(tmp_path: Path) -> Non
 
     async def follow() -> None:
         options = log_reader.Options(follow=True)
-        got.extend([piece async for piece in log_reader.read(path, options, more=lambda: more)])
+        async for piece in log_reader.read(path, options, more=lambda: more):
+            got.append(piece)  # noqa: PERF401 - it is looked at meanwhile
+
+    def has_read(lines: int) -> bool:
+        return b"".join(got).count(b"\n") == lines
 
     async def produce() -> None:
         nonlocal more
         for number in range(200):
             log.write("stdout", f"line {number}\n".encode())
-            if number % 40 == 39:
-                await asyncio.sleep(0.12)
+            if number % 40 == 39:  # who is two rotations behind would miss lines
+                await waiting.wait_until_async(
+                    functools.partial(has_read, number + 1), what=f"{number + 1} lines"
+                )
         log.close()
         more = False
 

@@ -1,0 +1,203 @@
+"""Rules in CEL that users' definitions have in their schemas (x-kubernetes-validations).
+
+Used by admission, on objects that fulfil their schema, where the extra `cel` is installed; its
+library is loaded at the first rule. Follows pkg/apiserver/schema/cel of
+k8s.io/apiextensions-apiserver: `self` and `oldSelf`, places, messages, and that a rule does not
+judge again what is as it was (KEP-4008). The library knows CEL itself and none of the functions
+that Kubernetes adds: `unheld` tells of rules that are not evaluated for that, and
+`rules_definitions` warns of them. The rules of our own kinds are in `api.validation`.
+"""
+
+import functools
+import importlib
+import importlib.util
+import re
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+from kilnwork.api import meta
+from kilnwork.api import schema as schemas
+from kilnwork.controlplane.apiserver import builtin, causes
+
+Schema = schemas.Schema
+
+LIBRARY = "cel"
+
+MOST_CHARS = 4096
+"""Of a rule. The library goes down a level of its stack for each operator; with five times as many
+in a row that ends the process."""
+
+_KNOWN = frozenset(
+    {
+        *(
+            "bool",
+            "bytes",
+            "double",
+            "duration",
+            "dyn",
+            "int",
+            "string",
+            "timestamp",
+            "type",
+            "uint",
+        ),
+        *("contains", "endsWith", "matches", "size", "startsWith"),
+        *("getDate", "getDayOfMonth", "getDayOfWeek", "getDayOfYear", "getFullYear", "getMonth"),
+        *("getHours", "getMilliseconds", "getMinutes", "getSeconds"),
+    }
+)
+"""Functions of the CEL specification (cel-spec/doc/langdef.md); its macros are none by then."""
+
+_NAME = re.compile(r"[A-Za-z]\w*")
+_RESERVED = frozenset(
+    {
+        *("as", "break", "const", "continue", "else", "false", "for", "function", "if", "import"),
+        *("in", "let", "loop", "namespace", "null", "package", "return", "true", "var", "void"),
+        "while",
+    }
+)
+_ESCAPED = {"__": "__underscores__", ".": "__dot__", "-": "__dash__", "/": "__slash__"}
+"""How rules write properties whose names are no identifiers."""
+
+
+@functools.cache
+def available() -> bool:
+    """Whether the library is installed; it is not loaded for this."""
+    return importlib.util.find_spec(LIBRARY) is not None
+
+
+def validate(
+    served: builtin.Served, obj: meta.JsonObject, *, old: meta.JsonObject | None = None
+) -> Iterator[causes.Cause]:
+    """Where `obj` breaks a rule of its definition."""
+    if served.schema is not None and served.rules and available():
+        yield from _walk(served.schema, obj, old, "")
+
+
+def unheld(rule: meta.JsonObject) -> str:
+    """Why this server does not evaluate a rule; "" if it does."""
+    if not available():
+        return "this server evaluates CEL only with the extra kilnwork[cel]"
+    if rule.get("optionalOldSelf"):
+        return "this server knows no optionalOldSelf"
+    return _program(rule.get("rule") or "")[1]
+
+
+def _walk(schema: Schema, value: Any, old: Any, path: str) -> Iterator[causes.Cause]:
+    for rule in schema.get(schemas.RULES) or ():
+        cause = _judged(rule, schema, value, old=old, path=path)
+        if cause is not None:
+            yield cause
+    if isinstance(value, dict):
+        before = old if isinstance(old, dict) else {}
+        for name, item in value.items():
+            known = _below(schema, name)
+            if known is not None:
+                yield from _walk(known, item, before.get(name), f"{path}.{name}" if path else name)
+    elif isinstance(value, list) and isinstance(schema.get("items"), dict):
+        keys = schema.get("x-kubernetes-list-map-keys") or ()
+        for position, item in enumerate(value):
+            before = _same_item(keys, item, old)
+            yield from _walk(schema["items"], item, before, f"{path}[{position}]")
+
+
+def _below(schema: Schema, name: str) -> Schema | None:
+    known = schema.get("properties", {}).get(name, schema.get("additionalProperties"))
+    return known if isinstance(known, dict) else None
+
+
+def _same_item(keys: Sequence[str], item: Any, old: Any) -> Any:
+    """What an item of a list that is a map was before; of other lists nobody can tell."""
+    if not keys or not isinstance(old, list) or not isinstance(item, dict):
+        return None
+    wanted = [item.get(key) for key in keys]
+    found = (one for one in old if isinstance(one, dict) and [one.get(k) for k in keys] == wanted)
+    return next(found, None)
+
+
+def _judged(
+    rule: meta.JsonObject, schema: Schema, value: Any, *, old: Any, path: str
+) -> causes.Cause | None:
+    if value is None or unheld(rule):
+        return None
+    text = rule["rule"]
+    program = _program(text)[0]
+    about_change = "oldSelf" in program.variables()
+    if old is None if about_change else old == value:
+        return None
+    try:
+        variables = {"self": _told(schema, value)}
+        if about_change:
+            variables["oldSelf"] = _told(schema, old)
+        if program.execute(variables) is True:
+            return None
+        why = _message(rule, variables)
+    except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        why = f"{error} evaluating rule: {rule.get('message') or text}"
+    return _cause(rule, schema, (path + rule.get("fieldPath", "")).lstrip("."), why)
+
+
+def _message(rule: meta.JsonObject, variables: dict[str, Any]) -> str:
+    plain = str(rule.get("message") or f"failed rule: {rule['rule'].strip()}")
+    wanted = rule.get("messageExpression")
+    if not wanted or _program(wanted)[1]:
+        return plain
+    try:
+        made = _program(wanted)[0].execute(variables)
+    except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError):
+        return plain
+    return made if isinstance(made, str) and made.strip() and "\n" not in made else plain
+
+
+def _cause(rule: meta.JsonObject, schema: Schema, field: str, why: str) -> causes.Cause:
+    field, kind = field or "<nil>", schema.get("type", "")
+    match rule.get("reason"):
+        case "FieldValueForbidden":
+            return causes.forbidden(field, why)
+        case "FieldValueRequired":
+            return causes.required(field, why)
+        case "FieldValueDuplicate":
+            return causes.duplicate(field, kind)
+    return causes.invalid(field, kind, why)
+
+
+@functools.lru_cache(maxsize=512)
+def _program(text: str) -> tuple[Any, str]:
+    """A rule as the library has it, and why it cannot be evaluated; "" if it can."""
+    if len(text) > MOST_CHARS:
+        return None, f"this server reads rules of up to {MOST_CHARS} characters"
+    try:
+        program = importlib.import_module(LIBRARY).compile(text)
+    except (ValueError, RuntimeError) as error:
+        return None, f"this server cannot read it: {str(error).splitlines()[0]}"
+    foreign = sorted(
+        name for name in program.functions() if _NAME.fullmatch(name) and name not in _KNOWN
+    )
+    if foreign:
+        return program, f"this server does not know {', '.join(f'{name}()' for name in foreign)}"
+    return program, ""
+
+
+def _told(schema: Schema, value: Any) -> Any:
+    """A value as rules see it: escaped names of properties, doubles, timestamps."""
+    if isinstance(value, dict):
+        properties = schema.get("properties", {})
+        return {
+            _escaped(name) if name in properties else name: _told(_below(schema, name) or {}, item)
+            for name, item in value.items()
+        }
+    if isinstance(value, list):
+        items = schema.get("items")
+        return [_told(items if isinstance(items, dict) else {}, item) for item in value]
+    if schema.get("type") == "number" and type(value) is int:
+        return float(value)
+    if schema.get("format") == "date-time" and isinstance(value, str):
+        return datetime.fromisoformat(value)
+    return value
+
+
+def _escaped(name: str) -> str:
+    if name in _RESERVED:
+        return f"__{name}__"
+    return re.sub(r"__|[./-]", lambda found: _ESCAPED[found[0]], name)

@@ -1,0 +1,173 @@
+"""The Lease of a node's name: it says that the node lives, and keeps a second one of that name out.
+
+Used by `registration`. As the kubelet's it is in `kube-node-lease`, owned by the Node, and renewed
+every ten seconds (KEP-589, https://kubernetes.io/docs/concepts/architecture/leases/). The kubelet's
+names the node as holder; ours names who runs the node, as client-go's elections do: one folder on
+one machine, so that whoever comes back to the folder has the name again at once.
+"""
+
+import asyncio
+import contextlib
+import enum
+from pathlib import Path
+from typing import Any
+
+from kilnwork.api import meta, resource
+from kilnwork.controlplane.node import errors as node_errors
+from kilnwork.kit import clock, ids, paths
+from kilnwork.kit import errors as kit_errors
+from kilnwork.kube import client, election, errors
+
+NAMESPACE = "kube-node-lease"
+RENEW_S = 10.0
+
+LEASE_S = 80
+"""Longer than any container of the holder runs on without it: a renewal before its end, then the
+shim's patience and grace. So what the next holder starts runs nowhere else."""
+
+SILENT_S = 15.0
+"""Without a renewal for so long nobody runs the node: renewals come every ten seconds."""
+
+CLOCKS_S = 60.0
+"""How far the clocks of two machines may be apart."""
+
+_LOOK_S = 0.5
+_IDENTITY = "node-identity"
+
+
+class Standing(enum.Enum):
+    """Whose the name is."""
+
+    FREE = enum.auto()
+    """Nobody's, or ours already."""
+    DOUBTFUL = enum.auto()
+    """Of somebody whose Lease has ended, if the clocks of both machines are right."""
+    HELD = enum.auto()
+    """Of somebody who has renewed not long ago."""
+
+
+def holder(folder: Path, machine: str, *, new_uid: ids.NewUid = ids.new_uid) -> str:
+    """Who runs a node from this folder: the same for ever."""
+    path = folder / _IDENTITY
+    with contextlib.suppress(FileNotFoundError):
+        return path.read_text().strip()
+    made = election.identity(machine, new_uid=new_uid)
+    paths.write_private(path, made.encode() + b"\n", durable=True)
+    return made
+
+
+def standing(lease: meta.JsonObject, me: str, *, now: float) -> Standing:
+    """`now`: wall clock, seconds. A holder of the node's own name is a version before this one."""
+    spec = lease.get("spec") or {}
+    if _holder(lease) in {"", me, lease["metadata"]["name"]} or not spec.get("renewTime"):
+        return Standing.FREE
+    silent_s = _silent_s(lease, now) - (spec.get("leaseDurationSeconds") or LEASE_S)
+    if silent_s > CLOCKS_S:
+        return Standing.FREE
+    return Standing.DOUBTFUL if silent_s > 0 else Standing.HELD
+
+
+class NodeLease:
+    """That of the node `name`, for `me`: `claim` it, then `renew` it, at last `release` it."""
+
+    def __init__(self, kube: client.Client, name: str, me: str, *, now: clock.Clock) -> None:
+        self._client = kube
+        self._name = name
+        self._me = me
+        self._now = now
+        self._version = ""
+
+    async def claim(self, *, seize: bool = False) -> None:
+        """Become the holder; ConfigurationError names who is. `seize`: whoever that is."""
+        while True:
+            lease = await self._get()
+            if lease is not None and not seize:
+                await self._check(lease)
+            with contextlib.suppress(errors.Conflict, errors.AlreadyExists, errors.NotFound):
+                await self._write(lease, owner=None)
+                return
+
+    async def renew(self, *, owner: str) -> None:
+        """Say that we live. `owner`: uid of the Node. Raises NameTaken and KubeError."""
+        known = {"metadata": {"resourceVersion": self._version}} if self._version else None
+        try:
+            await self._write(known, owner=owner)
+        except errors.NotFound:
+            await self._write(None, owner=owner)
+        except (errors.AlreadyExists, errors.Conflict):
+            lease = await self._get()
+            if lease is not None and standing(lease, self._me, now=self._now.wall()) is not (
+                Standing.FREE
+            ):
+                raise node_errors.NameTaken(_described(lease, self._now.wall())) from None
+            await self._write(lease, owner=owner)
+
+    async def release(self) -> None:
+        """Give the name away: nothing of this node runs any more."""
+        if self._version:
+            body = {"metadata": {"resourceVersion": self._version}, "spec": {"holderIdentity": ""}}
+            with contextlib.suppress(errors.Conflict, errors.NotFound):
+                await self._client.merge_patch(resource.LEASES, self._name, body, NAMESPACE)
+
+    async def _get(self) -> meta.JsonObject | None:
+        try:
+            return await self._client.get(resource.LEASES, self._name, NAMESPACE)
+        except errors.NotFound:
+            return None
+
+    async def _check(self, lease: meta.JsonObject) -> None:
+        found = standing(lease, self._me, now=self._now.wall())
+        if found is Standing.HELD or (found is Standing.DOUBTFUL and await self._is_renewed(lease)):
+            raise kit_errors.ConfigurationError(
+                f"node {self._name} is run by {_described(lease, self._now.wall())}: stop it there,"
+                f" or choose another --name; a name is free {LEASE_S} s after its last renewal"
+            )
+
+    async def _is_renewed(self, lease: meta.JsonObject) -> bool:
+        """Look long enough to see it, whatever the clock of the other machine says."""
+        began = self._now.monotonic()
+        while self._now.monotonic() - began < SILENT_S:
+            await asyncio.sleep(_LOOK_S)
+            seen = await self._get()
+            if seen is None:
+                return False
+            if seen["spec"].get("renewTime") != lease["spec"]["renewTime"]:
+                return standing(seen, self._me, now=self._now.wall()) is not Standing.FREE
+        return False
+
+    async def _write(self, seen: meta.JsonObject | None, *, owner: str | None) -> None:
+        """Over the version that was `seen`, None for a new one."""
+        metadata: dict[str, Any] = {}
+        if owner:
+            about = {"apiVersion": "v1", "kind": "Node", "name": self._name, "uid": owner}
+            metadata["ownerReferences"] = [about]
+        spec = {
+            "holderIdentity": self._me,
+            "leaseDurationSeconds": LEASE_S,
+            "renewTime": clock.rfc3339_micro(self._now.wall()),
+        }
+        if seen is None:
+            kind = {"apiVersion": resource.LEASES.api_version, "kind": resource.LEASES.kind}
+            metadata |= {"name": self._name, "namespace": NAMESPACE}
+            lease = {**kind, "metadata": metadata, "spec": spec}
+            done = await self._client.create(resource.LEASES, lease, NAMESPACE)
+        else:
+            metadata["resourceVersion"] = seen["metadata"]["resourceVersion"]
+            body = {"metadata": metadata, "spec": spec}
+            done = await self._client.merge_patch(resource.LEASES, self._name, body, NAMESPACE)
+        self._version = done["metadata"]["resourceVersion"]
+
+
+def _holder(lease: meta.JsonObject) -> str:
+    return str((lease.get("spec") or {}).get("holderIdentity") or "")
+
+
+def _silent_s(lease: meta.JsonObject, now: float) -> float:
+    return now - clock.parse_rfc3339(lease["spec"]["renewTime"])
+
+
+def _described(lease: meta.JsonObject, now: float) -> str:
+    renewed = lease["spec"]["renewTime"]
+    return (
+        f"{_holder(lease)}, whose Lease was renewed {_silent_s(lease, now):.0f} s ago ({renewed})"
+    )

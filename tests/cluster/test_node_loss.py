@@ -1,0 +1,102 @@
+"""A node with a kubelet is cut off until Kubernetes gives it up: NotReady, its Pods evicted.
+
+Its tasks are run elsewhere, each attempt at most once, and everybody is told why. `make
+test-cluster` shortens the grace of the node controller; with its default of 50 s this takes longer.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from support import kube_cluster, kube_load, kube_manager, waiting
+
+pytestmark = pytest.mark.timeout(240)
+
+NOTICED_S = 90.0
+"""The node controller's grace, at most 50 s, a round of its own (5 s), and a slow machine."""
+
+_EVICTED_S = 3
+
+
+@pytest.fixture
+def manager(kube: kube_cluster.Kube, real_node: str) -> Iterator[kube_manager.Manager]:
+    """A manager as a Pod on the node that stays."""
+    made = kube_manager.Manager(kube, kube_manager.on_real_node(real_node))
+    made.install()
+    yield made
+    made.remove()
+
+
+@pytest.fixture
+def load(manager: kube_manager.Manager, namespace: str) -> kube_load.Load:
+    """A worker with two slots on each of two nodes, soon evicted from one that is lost."""
+    if len(manager.kube.real_nodes()) < 2:
+        pytest.skip("needs two nodes: python -m hack.kube run --nodes 2")
+    found = kube_load.Load(manager, namespace)
+    spread = {
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app.kubernetes.io/instance": kube_load.CLUSTER}},
+    }
+    tolerated = [
+        {
+            "key": f"node.kubernetes.io/{state}",
+            "operator": "Exists",
+            "effect": "NoExecute",
+            "tolerationSeconds": _EVICTED_S,
+        }
+        for state in ("not-ready", "unreachable")
+    ]
+    found.prepare(nodeSelector={}, topologySpreadConstraints=[spread], tolerations=tolerated)
+    return found
+
+
+def test_tasks_of_a_node_that_is_given_up_end_elsewhere(
+    kube: kube_cluster.Kube, load: kube_load.Load
+) -> None:
+    lost = kube.real_nodes()[1]
+    victim = _worker_on(kube, load.namespace, lost)
+    load.start(12, seconds=3)
+    load.wait_running(4)
+    with kube.lost(lost):
+        load.check(losses=True)
+        assert _losses(kube, load.namespace, f"with worker {victim} on node {lost}") >= 1
+        waiting.wait_until(
+            lambda: _ready_condition(kube, load.namespace)["reason"] == "WorkersEvicted",
+            what="the Pod is evicted",
+            timeout_s=NOTICED_S,
+        )
+        message = _ready_condition(kube, load.namespace)["message"]
+        assert f"{victim} is evicted from node {lost} (DeletionByTaintManager" in message
+        assert not kube.node_is_ready(lost)
+        load.start(4, seconds=0.2)
+        load.check(losses=True)
+    waiting.wait_until(
+        lambda: _ready_condition(kube, load.namespace)["status"] == "True",
+        what="another worker has its place",
+        timeout_s=60,
+    )
+    assert _worker_on(kube, load.namespace, lost) == victim
+    load.start(8, seconds=0.5)
+    load.check(losses=True)
+
+
+def _worker_on(kube: kube_cluster.Kube, namespace: str, node: str) -> str:
+    """The Pod there."""
+    found = kube.get("pods", f"--namespace={namespace}", f"--field-selector=spec.nodeName={node}")
+    return str(found["items"][0]["metadata"]["name"])
+
+
+def _losses(kube: kube_cluster.Kube, namespace: str, where: str) -> int:
+    """Kube events of Tasks about attempts that were lost there."""
+    selector = "--field-selector=reason=AttemptLost,involvedObject.kind=Task"
+    events = kube.get("events", f"--namespace={namespace}", selector)["items"]
+    return sum(where in event["message"] for event in events)
+
+
+def _ready_condition(kube: kube_cluster.Kube, namespace: str) -> dict[str, Any]:
+    """Of the TaskCluster."""
+    found = kube.get("taskcluster", kube_load.CLUSTER, f"--namespace={namespace}")
+    return next(c for c in found["status"]["conditions"] if c["type"] == "Ready")

@@ -1,0 +1,218 @@
+"""Two processes that want the same node: the Lease says whose it is."""
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from kilnwork.api import resource
+from kilnwork.controlplane import cluster
+from kilnwork.controlplane.node import node_lease, registration, virtual
+from kilnwork.kit import clock
+from kilnwork.kit import errors as kit_errors
+from kilnwork.kube import client, errors
+from support import short, waiting
+
+
+class World:
+    """An API server without a node, and a clock that its machines share unless they have one."""
+
+    def __init__(self) -> None:
+        self.data = short.folder()
+        self.plane = cluster.ControlPlane(cluster.Settings(data_dir=self.data, port=0))
+        self.kube: client.Client
+        self.now = clock.ManualClock()
+        self.taken: list[str] = []
+
+    async def start(self) -> None:
+        await self.plane.start()
+        self.kube = client.Client(self.plane.admin_config(), user_agent="test")
+        await self.kube.__aenter__()
+
+    async def stop(self) -> None:
+        await self.kube.__aexit__(None, None, None)
+        await self.plane.stop()
+        shutil.rmtree(self.data)
+
+    def node(self, holder: str, now: clock.Clock | None = None) -> registration.Registration:
+        identity = registration.Identity("n", "127.0.0.1", 1, holder=holder)
+        return registration.Registration(
+            self.kube, identity, now=now or self.now, on_taken=lambda: self.taken.append(holder)
+        )
+
+    async def claimed(self, holder: str, now: clock.Clock | None = None) -> None:
+        await self.node(holder, now).claim()
+
+    async def lease(self) -> dict[str, Any]:
+        return await self.kube.get(resource.LEASES, "n", node_lease.NAMESPACE)
+
+    async def holder(self) -> str:
+        return str((await self.lease())["spec"]["holderIdentity"])
+
+    def virtual(self, folder: str, *, port: int = 0) -> virtual.VirtualNode:
+        (self.data / folder).mkdir()
+        settings = virtual.Settings(
+            "n", self.data / folder, self.data, "127.0.0.1", taints=(), port=port
+        )
+        return virtual.VirtualNode(
+            self.plane.admin_config(), settings, on_removed=lambda: self.taken.append(folder)
+        )
+
+
+@pytest_asyncio.fixture
+async def world() -> AsyncIterator[World]:
+    made = World()
+    await made.start()
+    yield made
+    await made.stop()
+
+
+async def test_a_second_one_is_refused_by_the_name_of_the_first(world: World) -> None:
+    await world.claimed("first_1")
+    before = await world.lease()
+    world.now.advance(7)
+    with pytest.raises(kit_errors.ConfigurationError) as refused:
+        await world.claimed("second_2")
+    assert str(refused.value) == (
+        "node n is run by first_1, whose Lease was renewed 7 s ago "
+        f"({before['spec']['renewTime']}): stop it there, or choose another --name; "
+        "a name is free 80 s after its last renewal"
+    )
+    assert await world.lease() == before
+    with pytest.raises(errors.NotFound):
+        await world.kube.get(resource.NODES, "n")
+
+
+async def test_who_comes_back_has_the_name_at_once(world: World) -> None:
+    await world.claimed("first_1")
+    await world.claimed("first_1")
+
+
+async def test_of_many_at_once_one_has_the_name(world: World) -> None:
+    names = [f"m_{number}" for number in range(8)]
+    ends = await asyncio.gather(*map(world.claimed, names), return_exceptions=True)
+    [winner] = [name for name, end in zip(names, ends, strict=True) if end is None]
+    assert await world.holder() == winner
+    refused = [end for end in ends if end is not None]
+    assert all(isinstance(end, kit_errors.ConfigurationError) for end in refused), ends
+
+
+async def test_a_lease_that_ended_long_ago_is_taken_over_at_once(world: World) -> None:
+    await world.claimed("first_1")
+    world.now.advance(node_lease.LEASE_S + node_lease.CLOCKS_S + 1)
+    await world.claimed("second_2")
+    assert await world.holder() == "second_2"
+
+
+async def test_a_silent_one_is_taken_over_after_a_look(world: World) -> None:
+    await world.claimed("first_1")
+    world.now.advance(node_lease.LEASE_S + 1)
+    second = asyncio.create_task(world.claimed("second_2"))
+    await asyncio.wait([second], timeout=1.2)
+    assert await world.holder() == "first_1"
+    world.now.advance(node_lease.SILENT_S)
+    await asyncio.wait_for(second, 30)
+    assert await world.holder() == "second_2"
+
+
+async def test_one_that_renews_by_a_slow_clock_is_left_alone(world: World) -> None:
+    slow = clock.ManualClock()
+    first = world.node("first_1", slow)
+    await first.claim()
+    world.now.advance(node_lease.LEASE_S + 5)
+    second = asyncio.create_task(world.claimed("second_2"))
+    await asyncio.wait([second], timeout=0.2)
+    slow.advance(3)
+    keeping = asyncio.create_task(first.keep())
+    with pytest.raises(kit_errors.ConfigurationError, match="first_1"):
+        await asyncio.wait_for(second, 30)
+    keeping.cancel()
+
+
+async def test_one_that_leaves_gives_the_name_away(world: World) -> None:
+    first = world.node("first_1")
+    await first.claim()
+    await first.register()
+    await first.leave()
+    await world.claimed("second_2")
+    assert await world.holder() == "second_2"
+
+
+async def test_the_lease_belongs_to_the_node_from_the_first_renewal(world: World) -> None:
+    first = world.node("first_1")
+    await first.claim()
+    await first.register()
+    keeping = asyncio.create_task(first.keep())
+
+    async def owner() -> str:
+        owners = (await world.lease())["metadata"].get("ownerReferences") or [{"uid": ""}]
+        return str(owners[0]["uid"])
+
+    uid = await waiting.wait_until_async(owner, what="an owner")
+    assert uid == (await world.kube.get(resource.NODES, "n"))["metadata"]["uid"]
+    keeping.cancel()
+
+
+async def test_one_that_was_away_too_long_notices(world: World) -> None:
+    first = world.node("first_1")
+    await first.claim()
+    await first.register()
+    world.now.advance(node_lease.LEASE_S + node_lease.CLOCKS_S + 1)
+    await world.claimed("second_2")
+    await asyncio.wait_for(first.keep(), 30)
+    assert world.taken == ["first_1"]
+    assert await world.holder() == "second_2"
+    await first.leave()
+    assert await world.holder() == "second_2"
+
+
+async def test_a_second_kiln_node_starts_nothing(world: World) -> None:
+    first, second = world.virtual("one"), world.virtual("two")
+    await first.start()
+    try:
+        with pytest.raises(kit_errors.ConfigurationError, match="node n is run by "):
+            await second.start()
+        await second.stop()
+        assert not (world.data / "two" / "shim").exists()
+        assert not (world.data / "two" / "pods").exists()
+    finally:
+        await first.stop()
+    again = world.virtual("three")
+    await again.start()
+    await again.stop()
+
+
+async def test_a_kiln_node_whose_name_is_taken_ends_its_pods_untold(world: World) -> None:
+    first = world.virtual("one")
+    await first.start()
+    try:
+        marker = world.data / "pid"
+        script = f"echo $PPID > {marker}.new; mv {marker}.new {marker}; sleep 100"
+        await _pod(world, ["sh", "-c", f"sh -c '{script}'; true"])
+        await waiting.wait_until_async(marker.exists, what="it runs")
+        pid = int(marker.read_text())
+        assert Path(f"/proc/{pid}").exists()
+        patch = {"spec": {"holderIdentity": "second_2"}}
+        await world.kube.merge_patch(resource.LEASES, "n", patch, node_lease.NAMESPACE)
+        await waiting.wait_until_async(lambda: world.taken == ["one"], what="it gives up")
+        assert not Path(f"/proc/{pid}").exists()
+        pod = await world.kube.get(resource.PODS, "p", "default")
+        assert pod["status"]["phase"] == "Running"
+    finally:
+        await first.stop()
+    assert await world.holder() == "second_2"
+
+
+async def _pod(world: World, command: list[str]) -> None:
+    container = {"name": "main", "image": "label", "command": command}
+    body = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p"},
+        "spec": {"nodeName": "n", "containers": [container]},
+    }
+    await world.kube.create(resource.PODS, body, "default")
