@@ -36,6 +36,9 @@ NAPS = 10
 SLEEP_MS = 30_000
 """Look up so often even then: slow ticks go on."""
 
+DROPPING_NAPS = 1000
+"""So many naps for who has dropped the connection to leave: a signal handler may hold it up."""
+
 
 class Keeper(Protocol):
     """What it needs of its link; see there."""
@@ -185,10 +188,14 @@ class StandIn:
             link.dispose()
 
     def _connect_again(self) -> None:
+        self._awake = True
+        for _ in range(DROPPING_NAPS):  # who drops a connection says why last, and leads so long
+            if not self._link.turns.led:
+                break
+            self._nap(NAP_MS)
         lost = self._lost
         if isinstance(lost, errors.LinkRefused) and not lost.retry:
             raise lost
-        self._awake = True
         self._link.turns.shut()
         self.connect(patience_s=self._patience_s, failures=1)
 

@@ -1,9 +1,11 @@
 """Carrying out what a batch says: instructions become frames, one write for each link.
 
 Used by the hub. Frames are made as the batch is handed to the store, and written when it is kept.
-A link that has gone meanwhile is passed over: its peer resumes.
+A link that has gone meanwhile is passed over: its peer resumes. What only confirms waits a moment
+for something to go with, so that a peer is woken once for a call and not twice.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -14,6 +16,10 @@ from kilnwork.channel import errors, frames, messages
 from kilnwork.dispatch import answers, attempt_logs, instructions, links, records
 
 log = logging.getLogger(__name__)
+
+LINGER_S = 0.005
+"""A confirmation goes alone after so long, at most twice that: longer than most calls that somebody
+waits for, so that it goes with their result; and short beside what is sent again without it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,9 +33,12 @@ class Terms:
 
 @dataclass(slots=True)
 class Outgoing:
-    """What a batch sends: frames by link in order; links to close, and those that stand now."""
+    """What a batch sends: frames by link in order, and confirmations that may follow later; links
+    to close, and those that stand now."""
 
     frames: dict[int, list[bytes]] = field(default_factory=dict)
+    accepted: dict[int, int] = field(default_factory=dict)
+    acknowledged: dict[int, int] = field(default_factory=dict)
     closing: list[instructions.CloseLink] = field(default_factory=list)
     opened: list[int] = field(default_factory=list)
 
@@ -44,6 +53,10 @@ class Delivery:
         self._links = by_number
         self._logs = logs
         self._terms = terms
+        self._accepted: dict[int, int] = {}
+        self._acknowledged: dict[int, int] = {}
+        self._aged: set[int] = set()
+        self._timer: asyncio.TimerHandle | None = None
         self._words: dict[type, Callable[[Any], frames.Sent]] = {
             instructions.Welcome: self._welcome,
             instructions.AttachPeer: self._attached,
@@ -60,8 +73,8 @@ class Delivery:
 
     def prepare(self, batch: instructions.Batch) -> Outgoing:
         """Frames of a batch; for each link greetings first, acknowledgements last."""
-        out = Outgoing()
-        acknowledged = dict(batch.acknowledged)
+        out = Outgoing(acknowledged=batch.acknowledged)
+        acknowledged: dict[int, int] = {}
         later: list[instructions.Send] = []
         for send in batch.sends:
             if isinstance(send, instructions.Welcome | instructions.AttachPeer):
@@ -80,16 +93,22 @@ class Delivery:
         for number, results in batch.results.items():
             self._add(out, number, frames.encode_batch(messages.Results, results))
         for number, call in batch.accepted.items():
-            self._add(out, number, (frames.encode(messages.Accepted(call)),))
+            if number in batch.awaited:
+                self._add(out, number, (frames.encode(messages.Accepted(call)),))
+            else:
+                out.accepted[number] = call
         for number, serial in acknowledged.items():
             self._add(out, number, (frames.encode(messages.Acknowledged(serial)),))
         return out
 
     def release(self, out: Outgoing) -> None:
-        """Write everything, one write for each link."""
+        """Write everything, one write for each link; what only confirms now or soon."""
+        self._accepted.update(out.accepted)
+        self._acknowledged.update(out.acknowledged)
         for number, written in out.frames.items():
             link = self._links.get(number)
             if link is not None:
+                written.extend(self._confirmations(number))
                 link.write(written[0] if len(written) == 1 else b"".join(written))
         for gone in out.closing:
             link = self._links.get(gone.link)
@@ -99,6 +118,42 @@ class Delivery:
             link = self._links.get(number)
             if link is not None:
                 link.open()
+        if self._timer is None and (self._accepted or self._acknowledged):
+            self._aged = self._unconfirmed()
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(LINGER_S, self._confirm_aged)
+
+    def confirm(self) -> None:
+        """Write what was kept back, whatever its age."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._aged = self._unconfirmed()
+        self._confirm_aged()
+
+    def _confirm_aged(self) -> None:
+        """Write what has lingered since the last look, and look again while there is more."""
+        for number in self._aged:
+            written = self._confirmations(number)
+            link = self._links.get(number)
+            if link is not None and written:
+                link.write(b"".join(written))
+        self._timer = None
+        self._aged = self._unconfirmed()
+        if self._aged:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(LINGER_S, self._confirm_aged)
+
+    def _unconfirmed(self) -> set[int]:
+        return {*self._accepted, *self._acknowledged}
+
+    def _confirmations(self, number: int) -> list[bytes]:
+        """What was kept back for a link; from now on it is not."""
+        words: list[bytes] = []
+        if (call := self._accepted.pop(number, None)) is not None:
+            words.append(frames.encode(messages.Accepted(call)))
+        if (serial := self._acknowledged.pop(number, None)) is not None:
+            words.append(frames.encode(messages.Acknowledged(serial)))
+        return words
 
     def _say(self, out: Outgoing, send: instructions.Send) -> None:
         if send.link in self._links:

@@ -1,8 +1,8 @@
 """Tasks that depend on others: they take their results, or have delegated to them. Pure.
 
-Used by `machine`, `submitting` and `restoring`. Nothing happens in the middle of another decision:
-ends are noted in memory and passed on by `settle`, so that a chain of a million dependents that
-fail is a loop and not a recursion.
+Used by `machine`, `calling`, `admitting` and `restoring`. Nothing happens in the middle of another
+decision: ends are noted in memory and passed on by `settle`, so that a chain of a million
+dependents that fail is a loop and not a recursion.
 """
 
 import contextlib

@@ -73,3 +73,33 @@ class Feed(Generic[K]):
         for waiter in self._waiting:
             if not waiter.done():
                 waiter.set_result(None)
+
+
+class CalmFeed(Feed[K]):
+    """Tells at once, then not again for `every_s`: for keys that change all the time."""
+
+    def __init__(self, *, every_s: float) -> None:
+        super().__init__()
+        self._every_s = every_s
+        self._held: set[K] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def publish(self, keys: Iterable[K]) -> None:
+        """These changed; told now or soon, in any order."""
+        self._held.update(keys)
+        if self._held and self._timer is None:
+            self._tell()
+
+    def fail(self, error: BaseException) -> None:
+        """As `Feed.fail`; what is held back is told to nobody."""
+        if self._timer is not None:
+            self._timer.cancel()
+        super().fail(error)
+
+    def _tell(self) -> None:
+        self._timer = None
+        if self._held:
+            super().publish(self._held)
+            self._held = set()
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self._every_s, self._tell)

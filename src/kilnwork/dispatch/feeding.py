@@ -11,7 +11,15 @@ from collections.abc import Iterable, Sequence
 
 from kilnwork.api import reasons
 from kilnwork.api import task as api_task
-from kilnwork.dispatch import inputs, instructions, memory, records, seats, transitions
+from kilnwork.dispatch import (
+    inputs,
+    instructions,
+    lifecycle,
+    memory,
+    records,
+    seats,
+    transitions,
+)
 
 _S = api_task.State
 _A = transitions.AttemptState
@@ -117,6 +125,8 @@ def reserve(mem: memory.Memory, task: records.Task, slot: records.Slot, now: inp
         batch.runs[slot.link] = [(task, task.attempt)]
     else:
         runs.append((task, task.attempt))
+    if task.spec.timeouts.running_seconds is not None:
+        lifecycle.watch_running(mem, task, now)
 
 
 def _begin(task: records.Task, worker: records.Worker, now: inputs.Moment) -> None:

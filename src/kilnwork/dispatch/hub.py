@@ -1,50 +1,42 @@
 """The hub: where controllers, server, workers and drivers meet the dispatcher.
 
-Controllers submit, kill and follow changes; agents, slots and drivers connect over a Unix socket,
-or by whatever else listens and gives each connection a `new_link`.
+Controllers submit, kill and follow changes here; agents, slots and drivers connect over a Unix
+socket, or by whatever else listens and gives each connection a `new_link`, and are `peers`' care.
 The hub does the I/O and decides nothing: `machine` does, and `core` keeps machine and store in
 step. Everything a caller is told is kept: on disk, if the store is a journal.
 """
 
 import asyncio
-import logging
 import os
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import msgspec
 
 from kilnwork.api import attempts
 from kilnwork.api import task as api_task
-from kilnwork.channel import messages, ports
+from kilnwork.channel import ports
 from kilnwork.dispatch import (
-    agents,
     attempt_logs,
     core,
     delivery,
     errors,
     feed,
-    gate,
+    following,
     inputs,
     instructions,
-    links,
     model,
+    peers,
     records,
     requests,
     rerunning,
     retention,
+    showing,
     store,
-    submitters,
     task_rows,
-    waits,
 )
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import coroutines, ids
-
-log = logging.getLogger(__name__)
 
 CLUSTERS_EVERY_S = 0.1
 """Shortest time between two changes of clusters that readers are told of."""
@@ -92,36 +84,25 @@ class Hub:
         limits = core.Limits(options.lease_s, options.crowd)
         self._core = core.Core(kept, self, clock=clock, entropy=entropy, limits=limits)
         self._on_failure = options.on_failure
-        self.greeted = 0
-        """Drivers that were let in since the start."""
-        self._links: dict[int, links.Link] = {}
-        self._link_numbers = 0
-        terms = delivery.Terms(
-            lease_s=options.lease_s, renew_s=options.renew_s, blobs=options.blobs_dir
-        )
-        self._delivery = delivery.Delivery(self._links, self.logs, terms)
         self._crew = coroutines.Crew("hub")
         self._retention = retention.Retention(
             self._core, self.logs, blobs=options.blobs_dir, keep_s=options.keep_s
         )
-        self._gate = gate.Gate(verifier, self._crew, self._believed)
-        self._agents = agents.Agents(self._core, self._gate, self.logs, self.view)
-        self._submitters = submitters.Submitters(self._core, self.logs)
-        self._takers: dict[type, Callable[[links.Link, Any], None]] = {
-            messages.Hello: self._agents.received,
-            messages.DriverHello: self._submitters.from_driver,
-            messages.SlotHello: self._submitters.from_slot,
-        }
-        self._joins: dict[type, Callable[[links.Link, Any], None]] = {
-            messages.Hello: self._agents.join,
-            messages.DriverHello: self._submitters.attach,
-            messages.SlotHello: self._submitters.join,
-        }
+        self._peers = peers.Peers(
+            self._core,
+            logs=self.logs,
+            verifier=verifier,
+            crew=self._crew,
+            terms=delivery.Terms(
+                lease_s=options.lease_s, renew_s=options.renew_s, blobs=options.blobs_dir
+            ),
+            view=self.view,
+        )
+        self.new_link = self._peers.new_link
+        """The protocol of one more connection, from wherever it comes."""
         self._tasks: feed.Feed[ids.TaskId] = feed.Feed()
-        self._clusters: feed.Feed[records.ClusterKey] = feed.Feed()
-        self._crowds: set[records.ClusterKey] = set()
-        self._crowd_timer: asyncio.TimerHandle | None = None
-        self._held_back: list[links.Link] = []
+        self._clusters: feed.CalmFeed[records.ClusterKey] = feed.CalmFeed(every_s=CLUSTERS_EVERY_S)
+        self._following = following.Following()
         self._server: asyncio.Server | None = None
         self._socket: Path | None = None
 
@@ -142,7 +123,7 @@ class Hub:
         """
         try:
             self._core.start()
-            self._delivery.epoch = self._gate.epoch = self.epoch
+            self._peers.start(self.epoch)
             loop = asyncio.get_running_loop()
             if isinstance(where, Path):
                 _make_room(where)
@@ -165,8 +146,7 @@ class Hub:
             self._server.close()
             self._server = None
         if leaving:
-            for link in list(self._links.values()):
-                link.refuse(messages.LEAVING, leaving, retry=False)
+            self._peers.dismiss(leaving)
         self._disconnect(errors.HubStopped())
         await self._crew.stop()
         self._core.close()
@@ -193,6 +173,61 @@ class Hub:
         if view is None:
             raise errors.HubStopped("the journal lost a task that it had accepted")
         return view
+
+    async def submit_many(
+        self, submissions: Sequence[model.Submission], *, new: bool = False
+    ) -> list[following.Change]:
+        """Accept runs, also after a success; on disk when this returns, in one go.
+
+        Gives those runs that were there before, as they are: the one asked for, a higher one, or a
+        lower one that is killed first (submit again when it is over). `new`: the caller knows that
+        there is no run of any of them yet. Raises `TaskTooLarge`, `HubStopped`.
+        """
+        self._core.check()
+        for submission in submissions:
+            refusal = requests.too_large(submission.spec, submission.inputs)
+            if refusal:
+                raise errors.TaskTooLarge(refusal)
+        there: list[ids.TaskId] = []
+        for submission in submissions:
+            task, run = submission.task, submission.spec.run
+            known = self._core.machine.task(task)
+            past = None if new or known is not None else self._past(task)
+            if known is not None or (past is not None and past.run >= run):
+                there.append(task)
+            self._core.tell(inputs.Submit(submission, past, force=True))
+        await self._core.settled()
+        return self.states(there)
+
+    def follow(self, tasks: Container[ids.TaskId], tell: following.Tell) -> Callable[[], None]:
+        """Tell of every change of `tasks` (which may grow and shrink) that is kept from now on;
+        ends when what is returned is called."""
+        return self._following.follow(tasks, tell)
+
+    def unfinished(self, tasks: Iterable[ids.TaskId]) -> list[following.Change]:
+        """Those of `tasks` that are not over."""
+        return following.of_memory(map(self._core.machine.task, tasks))
+
+    def knows(self, task: ids.TaskId) -> bool:
+        """There is a run of it, over or not."""
+        return self._core.machine.task(task) is not None or self._past(task) is not None
+
+    def states(self, tasks: Iterable[ids.TaskId]) -> list[following.Change]:
+        """The newest runs of those of `tasks` that there are, as they are on disk."""
+        views = map(self.view, tasks)
+        return [following.of_view(view) for view in views if view is not None]
+
+    async def kill_many(self, tasks: Iterable[ids.TaskId], *, reason: str, message: str) -> None:
+        """As `kill`, of many in one go."""
+        for task in tasks:
+            self._core.tell(inputs.Kill(task, reason, message))
+        await self._core.settled()
+
+    async def suspend_many(self, tasks: Iterable[ids.TaskId], *, suspended: bool) -> None:
+        """As `suspend`, of many in one go."""
+        for task in tasks:
+            self._core.tell(inputs.Suspend(task, suspended))
+        await self._core.settled()
 
     async def retry(self, task: ids.TaskId, *, force: bool = False) -> None:
         """Start a new run of a spawned task that is over; on disk when this returns.
@@ -236,7 +271,8 @@ class Hub:
         self._tasks.drop(released)
 
     async def forget_old(self) -> None:
-        """Forget now whatever is old enough, as happens by itself now and then, and collect."""
+        """Forget now whatever is old enough, and collect: for tests and for who cannot wait until
+        it happens by itself."""
         await self._retention.forget_all()
         await self._retention.collect()
 
@@ -288,35 +324,12 @@ class Hub:
     def _view(self, row: task_rows.TaskRow) -> model.TaskView:
         """What is on disk, and the facts of the moment if memory has the same state."""
         view = self._core.reader.view(row, seq=self._tasks.number(row.task))
-        record = self._core.machine.task(row.task)
-        if record is None or record.run != view.run or record.state is not view.state:
-            return view
-        reason, message = view.reason, view.message
-        shown = waits.shown(record)
-        if shown is not None:
-            reason, message = shown
-        return msgspec.structs.replace(
-            view, reason=reason, message=message, progress=record.progress
-        )
+        return showing.task(view, self._core.machine.task(row.task))
 
     def cluster(self, namespace: str, name: str) -> model.ClusterView | None:
         """A TaskCluster as the dispatcher sees it; None when nothing of it was ever seen."""
-        cluster = self._core.machine.memory.clusters.get((namespace, name))
-        if cluster is None:
-            return None
-        workers = tuple(
-            model.WorkerView(
-                name=worker.name,
-                pod_uid=worker.pod_uid,
-                node=worker.node,
-                slots=worker.slots,
-                busy=worker.busy,
-                ready=worker.ready,
-            )
-            for worker in cluster.workers.values()
-        )
-        queued = len(cluster.queue)
-        return model.ClusterView(namespace=namespace, cluster=name, workers=workers, queued=queued)
+        seen = self._core.machine.memory.clusters.get((namespace, name))
+        return None if seen is None else showing.cluster(seen)
 
     def log_file(self, task: ids.TaskId, *, run: int, attempt: int) -> Path:
         """Where the output of an attempt is kept (older part: `.1` appended); need not exist."""
@@ -330,7 +343,12 @@ class Hub:
     @property
     def drivers(self) -> int:
         """How many are connected."""
-        return sum(isinstance(link.hello, messages.DriverHello) for link in self._links.values())
+        return self._peers.drivers
+
+    @property
+    def greeted(self) -> int:
+        """Drivers that were let in since the start."""
+        return self._peers.greeted
 
     @property
     def at_work(self) -> bool:
@@ -338,95 +356,32 @@ class Hub:
         mem = self._core.machine.memory
         return bool(mem.tasks) and any(worker.ready for worker in mem.workers.values())
 
-    def new_link(self) -> links.Link:
-        """The protocol of one more connection, from wherever it comes."""
-        self._link_numbers += 1
-        link = links.Link(self, self._link_numbers)
-        self._links[link.number] = link
-        return link
-
-    def hello(self, link: links.Link, message: messages.AnyHello) -> None:
-        """`links.Owner`: check who it is, then let the machine decide what it keeps."""
-        self._gate.check(link, message)
-
-    def received(self, link: links.Link, message: messages.FromPeer) -> None:
-        """`links.Owner`: a message of a peer that was let in."""
-        try:
-            self._takers[type(link.hello)](link, message)
-        except errors.IllegalTransition as error:
-            log.exception("the machine refused a move", extra={"link": link.number})
-            link.refuse("Internal", str(error).split("\n", 1)[0], retry=True)
-        except errors.HubStopped:
-            link.close()
-
-    def batch_ended(self, link: links.Link) -> None:
-        """`links.Owner`: confirm output, and read no more while too much waits for the disk."""
-        self._agents.batch_ended(link)
-        if self._core.crowded:
-            link.hold_back("crowded")
-            self._held_back.append(link)
-
-    def closed(self, link: links.Link) -> None:
-        """`links.Owner`: the peer may come back; until then it keeps what it has."""
-        self._links.pop(link.number, None)
-        self._agents.gone(link)
-        try:
-            self._core.tell(inputs.LinkClosed(link.number))
-        except errors.HubStopped:
-            return
-
     def prepare(self, batch: instructions.Batch) -> delivery.Outgoing:
         """`core.Carrier`: frames, made while the store is busy."""
-        return self._delivery.prepare(batch)
+        return self._peers.prepare(batch)
 
     def carry_out(self, batch: instructions.Batch, prepared: delivery.Outgoing) -> None:
         """`core.Carrier`: a batch is kept; tell everybody whom it concerns."""
-        self._delivery.release(prepared)
+        self._peers.send(batch, prepared)
         changed = [task.id for task in batch.dirty if task.declared]
         self._tasks.publish(changed)
         self._tasks.publish(batch.published.difference(changed))
-        if self._agents.asked:
-            for task in batch.finals:
-                self._agents.ended(task.id)
-        self._crowds.update(cluster.key for cluster in batch.clusters)
-        if self._crowds and self._crowd_timer is None:
-            self._publish_clusters()
-        if self._held_back:
-            held_back, self._held_back = self._held_back, []
-            for link in held_back:
-                link.let_go("crowded")
+        self._following.publish(batch)
+        self._clusters.publish(cluster.key for cluster in batch.clusters)
 
     def failed(self, error: BaseException) -> None:
         """`core.Carrier`: the store cannot go on."""
         self._disconnect(errors.HubStopped(f"the dispatcher failed: {error}"))
         self._on_failure(error)
 
-    def _believed(self, link: links.Link, message: messages.AnyHello) -> None:
-        if link.number in self._links:
-            self.greeted += isinstance(message, messages.DriverHello)
-            self._joins[type(message)](link, message)
-
     def _past(self, task: ids.TaskId) -> inputs.Past | None:
         row = self._core.reader.task_row(task)
         return None if row is None else inputs.Past(row.run, api_task.State(row.state))
 
-    def _publish_clusters(self) -> None:
-        """Tell at once, then not again for a moment: a busy cluster changes with every task."""
-        self._crowd_timer = None
-        if self._crowds:
-            self._clusters.publish(self._crowds)
-            self._crowds = set()
-            loop = asyncio.get_running_loop()
-            self._crowd_timer = loop.call_later(CLUSTERS_EVERY_S, self._publish_clusters)
-
     def _disconnect(self, error: errors.HubStopped) -> None:
-        self._agents.clear()
-        if self._crowd_timer is not None:
-            self._crowd_timer.cancel()
         self._tasks.fail(error)
         self._clusters.fail(error)
-        for link in list(self._links.values()):
-            link.close()
+        self._peers.disconnect()
 
 
 def _make_room(socket: Path) -> None:

@@ -146,7 +146,8 @@ class Batch:
 
     For calls, by link, so that each link gets one frame: `runs` in order (after the templates that
     the link has not seen), each with the number of its attempt; `results`; `accepted` and
-    `acknowledged` numbers. `templates`: new ones.
+    `acknowledged` numbers, and the links where somebody waits for the former (`awaited`).
+    `templates`: new ones.
     """
 
     dirty: dict[records.Task, None] = field(default_factory=dict)
@@ -162,6 +163,7 @@ class Batch:
     results: dict[int, list[calls.CallResult]] = field(default_factory=dict)
     accepted: dict[int, int] = field(default_factory=dict)
     acknowledged: dict[int, int] = field(default_factory=dict)
+    awaited: set[int] = field(default_factory=set)
     clusters: set[records.Cluster] = field(default_factory=set)
 
     @property

@@ -1,4 +1,4 @@
-"""The journal: SQLite, one writing connection on a thread of its own, commits in groups.
+"""The journal: SQLite, one writing connection, which commits in groups on a thread of its own.
 
 Used by the hub: it hands over the rows of one batch at a time and is told on its own loop when they
 are on disk; what gathers meanwhile is the next batch. Each opening raises the epoch; the epoch is
@@ -7,31 +7,29 @@ OS lock on a file next to it keeps a second process out in the first place. Not 
 `queries`, over connections that cannot write.
 """
 
-import fcntl
-import logging
-import os
-import queue
+import functools
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import apsw
 
-from kilnwork.dispatch import errors, instructions, queries, rows, sqlite, statements, store
-
-log = logging.getLogger(__name__)
+from kilnwork.dispatch import (
+    committing,
+    errors,
+    instructions,
+    queries,
+    rows,
+    sqlite,
+    statements,
+    store,
+)
+from kilnwork.kit import locks
 
 _SQL = statements.QUERIES
 _INSERT_CALLS = sqlite.Repeated(_SQL["insert_calls"])
 _RESERVE_CALLS = sqlite.Repeated(_SQL["reserve_calls"])
 _FINISH_CALLS = sqlite.Repeated(_SQL["finish_calls"])
-
-
-@dataclass(frozen=True, slots=True)
-class _Work:
-    rows: rows.Rows
-    done: Callable[[], None]
 
 
 class Journal:
@@ -46,24 +44,25 @@ class Journal:
     def __init__(self, path: Path, *, retry_s: float = 1.0, sync_delay_s: float = 0.0) -> None:
         self.path = path
         self.epoch = 0
-        self.trouble: str | None = None
-        self._lock_file = path.with_suffix(".lock")
-        self._lock: int | None = None
+        self._lock = locks.OwnerLock(path.with_suffix(".lock"))
         self._connection: apsw.Connection | None = None
-        self._work: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
+        self._committer: committing.Committer | None = None
         self._closing = threading.Event()
         self._retry_s = retry_s
         self._sync_delay_s = sync_delay_s
-        self._tell: store.Told = lambda call: call()
-        self._on_failure: Callable[[BaseException], None] = lambda error: None
+
+    @property
+    def trouble(self) -> str | None:
+        """Why nothing is kept at the moment, None when all is well."""
+        return None if self._committer is None else self._committer.trouble
 
     def open(self) -> store.Opened:
         """Lock, migrate, raise the epoch. Raises `JournalLocked` or `JournalUnreadable`."""
         self._take_lock()
         try:
-            self._connection = sqlite.writing(self.path)
-            with sqlite.readable(self.path), sqlite.transaction(self._connection) as cursor:
+            self._connection = connection = sqlite.writing(self.path)
+            self._committer = committing.Committer(connection, self.path, retry_s=self._retry_s)
+            with sqlite.readable(self.path), sqlite.transaction(connection) as cursor:
                 cursor.execute(_SQL["raise_epoch"])
                 cursor.execute(_SQL["forget_templates"])
                 cursor.execute(_SQL["forget_template_blobs"])
@@ -77,72 +76,37 @@ class Journal:
 
     def start(self, tell: store.Told, *, on_failure: Callable[[BaseException], None]) -> None:
         """Start the writer thread."""
-        self._tell, self._on_failure = tell, on_failure
-        self._thread = threading.Thread(target=self._write_all, name="journal", daemon=True)
-        self._thread.start()
+        self._opened.start(tell, on_failure=on_failure)
 
     def write(self, batch: instructions.Batch, done: Callable[[], None]) -> None:
         """Write one transaction; `done` is told when it is on disk. Hand over one at a time."""
-        self._work.put(_Work(rows.of_batch(batch), done))
+        self._opened.put(functools.partial(self._commit, rows.of_batch(batch)), done)
 
     def close(self) -> None:
         """Finish what was handed over, then let go of file and lock; repeatable."""
         self._closing.set()
-        if self._thread is not None:
-            self._work.put(None)
-            self._thread.join()
-            self._thread = None
+        if self._committer is not None:
+            self._committer.close()
         if hasattr(self, "reader"):
             self.reader.close()  # first: the last connection tidies up, and must be able to write
         if self._connection is not None:
             self._connection.close()
-            self._connection = None
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        self._connection = self._committer = None
+        self._lock.release()
 
     def _take_lock(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(self._lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip() or "unknown"
-            os.close(descriptor)
+        if not self._lock.take():
+            holder = locks.holder(self._lock.path) or "unknown"
             raise errors.JournalLocked(
                 f"{self.path} is in use by process {holder}; end that one, or use another folder"
-            ) from error
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
-        self._lock = descriptor
+            )
 
-    def _write_all(self) -> None:
-        try:
-            while (work := self._work.get()) is not None:
-                if not self._commit_stubbornly(work.rows):
-                    return
-                self._tell(work.done)
-        except RuntimeError:
-            log.warning("the loop ended before the journal did")
-        except Exception as error:  # noqa: BLE001 - handed to the owner, who ends the dispatcher
-            self._fail(error)
-
-    def _fail(self, error: BaseException) -> None:
-        self._tell(lambda: self._on_failure(error))
-
-    def _commit_stubbornly(self, batch: rows.Rows) -> bool:
-        """Commit; while the disk refuses, try again. False when closing before it could."""
-        while True:
-            try:
-                self._commit(batch)
-            except (apsw.FullError, apsw.IOError) as error:
-                self.trouble = str(error)
-                log.warning("journal cannot be written", extra={"error": str(error)})
-                if self._closing.wait(self._retry_s):
-                    return False
-                continue
-            self.trouble = None
-            return True
+    @property
+    def _opened(self) -> committing.Committer:
+        if self._committer is None:
+            raise errors.HubStopped("the journal is closed")
+        return self._committer
 
     def _commit(self, batch: rows.Rows) -> None:
         if self._connection is None:

@@ -116,9 +116,15 @@ def start(mem: memory.Memory, task: records.Task, now: inputs.Moment, *, at: flo
 
 
 def watch_running(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:
-    """Set the alarm of the running timeout, counted from the start of the attempt."""
+    """Set the alarm of the running timeout, counted from the start of the attempt.
+
+    One whose start is not known is looked after by then: `slots.silent`.
+    """
     limit = task.spec.timeouts.running_seconds
-    if limit is not None and task.attempt_started is not None:
-        ran_s = max(0.0, now.wall - task.attempt_started)  # below 0: somebody set the clock back
-        due = now.mono + limit - ran_s
-        mem.alarm(due, memory.Alarm.RUNNING, task, attempt=task.attempt)
+    if limit is None:
+        return
+    if task.attempt_started is None:
+        mem.alarm(now.mono + limit, memory.Alarm.SILENT, task, attempt=task.attempt)
+        return
+    ran_s = max(0.0, now.wall - task.attempt_started)  # below 0: somebody set the clock back
+    mem.alarm(now.mono + limit - ran_s, memory.Alarm.RUNNING, task, attempt=task.attempt)

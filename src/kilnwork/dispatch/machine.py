@@ -266,6 +266,8 @@ class Machine:
         elif kind is memory.Alarm.RETRY:
             if task.state is _S.PENDING and task.place is None:
                 self._retry(task)
+        elif kind is memory.Alarm.SILENT:
+            slots.silent(self.memory, task, now)
         elif kind is memory.Alarm.RUNNING:
             message = f"attempt {attempt} ran longer than {limits.running_seconds:g} s"
             if task.held:

@@ -39,6 +39,7 @@ class Alarm(IntEnum):
     RETURN = 9
     OPEN = 10
     SPARE = 11
+    SILENT = 12
 
 
 Target = records.Task | records.Worker | records.Slot

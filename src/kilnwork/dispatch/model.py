@@ -17,6 +17,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     `inputs`: a JSON object by input name as bytes, resolved by the caller; None for no inputs.
     `declared`: it is a Task object, so that its changes are published to controllers.
     `pending_since`: wall clock, seconds, from which its timeouts count; None: from now on.
+    `source`: whose turn it takes in the queue of its cluster; b"": that of all that name none.
     """
 
     task: ids.TaskId
@@ -26,6 +27,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     inputs: bytes | None = None
     declared: bool = True
     pending_since: float | None = None
+    source: bytes = b""
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -44,7 +46,8 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True):
     all times are wall clock, seconds. `stopped`: True is proof that nothing of it runs any more,
     False means that such proof is missing, None that something may rightly run.
     `suspended`: no attempt starts before it is let go; one that runs goes on. `function`: what a
-    call calls, "" for a command.
+    call calls, "" for a command. `loss`: why the newest attempt that was lost was lost, "" when
+    none was, or in memory alone.
     `seq` rises with every change of this task; 0 when nothing changed since the dispatcher started.
     """
 
@@ -73,6 +76,7 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True):
     parent: attempts.AttemptRef | None
     suspended: bool = False
     function: str = ""
+    loss: str = ""
     seq: int
 
 

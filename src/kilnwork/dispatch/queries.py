@@ -96,7 +96,12 @@ class Queries:
 
     def view(self, row: task_rows.TaskRow, *, seq: int = 0) -> model.TaskView:
         """The view of a row, with its children counted."""
-        return task_rows.view(row, self.children(row.task, row.run), seq=seq)
+        children = self.children(row.task, row.run)
+        loss = ""
+        if row.losses:
+            for reason, message in self._all("last_loss", (row.row,)):
+                loss = f"{reason}: {message}" if message else reason
+        return task_rows.view(row, children, loss=loss, seq=seq)
 
     def task_row(self, task: ids.TaskId, *, run: int | None = None) -> task_rows.TaskRow | None:
         """The row of the newest run, or of the one asked for."""

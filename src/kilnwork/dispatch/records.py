@@ -347,4 +347,5 @@ def of_submission(row: int, submission: model.Submission, cluster: Cluster) -> T
         submission.spec,
         inputs=submission.inputs,
         pending_since=submission.pending_since or 0.0,
+        source=submission.source,
     )

@@ -5,10 +5,10 @@ for or be told later.
 """
 
 import hashlib
-import re
 
 import msgspec
 
+from kilnwork.api import names
 from kilnwork.api import task as api_task
 from kilnwork.channel import messages
 from kilnwork.dispatch import inputs
@@ -20,7 +20,6 @@ MAX_TASK_BYTES = 768 * 1024
 MAX_KEY_LENGTH = 253
 MAX_NAME_LENGTH = 253
 
-_DIGEST = re.compile("sha256:[0-9a-f]{64}")
 _encode = msgspec.json.Encoder(order="sorted").encode
 _ONLY_DECLARED = (
     ("input_object", "inputObject"),
@@ -58,7 +57,7 @@ def template_refusal(spec: api_task.TaskSpec) -> str:
     if spec.command or spec.args or call.args or call.kwargs:
         return "spec.command and arguments: a template has none, its calls bring their own"
     for digest in (call.code, call.environment):
-        if digest is not None and not _DIGEST.fullmatch(digest):
+        if digest is not None and names.digest(digest) is None:
             return "spec.call: code and environment are written sha256: and 64 hexadecimal digits"
     return _only_declared(spec) or too_large(spec, None)
 

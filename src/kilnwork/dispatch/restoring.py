@@ -140,6 +140,7 @@ def _task(
     task.digest = row.digest
     task.suspended = bool(row.suspended)
     task.pending_since = row.created if row.pending_since is None else row.pending_since
+    task.source = row.source or b""
     if template is None:
         mem.prepare(task)
     else:
@@ -155,7 +156,6 @@ def _make_call(task: records.Task, row: task_rows.TaskRow, template: records.Tem
     task.arguments = row.argument_payload
     task.needs = row.needed
     task.child_key = row.child_key
-    task.source = row.source or b""
     task.delegate = row.delegate
 
 

@@ -8,13 +8,12 @@ A call whose row is new, that is reserved for the first time or that ends well h
 statement of its own: that is all that happens to nearly every one of them.
 """
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import msgspec
 
-from kilnwork.api import attempts
+from kilnwork.api import attempts, names
 from kilnwork.api import task as api_task
 from kilnwork.dispatch import instructions, records, transitions
 from kilnwork.kit import ids
@@ -24,7 +23,6 @@ _encode = msgspec.json.Encoder().encode
 _S = api_task.State
 _A = transitions.AttemptState
 _I = records.Intent
-_SHIPPED = re.compile("sha256:([0-9a-f]{64})")
 
 
 @dataclass(slots=True)
@@ -92,8 +90,8 @@ def shipped(spec: api_task.TaskSpec) -> Iterator[bytes]:
     """Digests of the blobs that hold the function and the environment of calls."""
     call = spec.call
     for name in () if call is None else (call.code, call.environment):
-        if found := _SHIPPED.fullmatch(name or ""):
-            yield bytes.fromhex(found[1])
+        if found := names.digest(name):
+            yield found
 
 
 def _use(rows: Rows, row: int, payload: attempts.Payload | None) -> None:
@@ -239,4 +237,5 @@ def _fixed(task: records.Task) -> tuple[Value, ...]:
         None if parent is None else parent.run,
         task.child_key,
         task.created,
+        task.source or None,
     )

@@ -1,6 +1,6 @@
 """Slots come and go: opened, joined, cut off, over; what they held is settled. Pure.
 
-Used by `machine` and `fleet`. A slot is settled when its agent says that its process is over and
+Used by `machine`. A slot is settled when its agent says that its process is over and
 its link has been read to the end: only then is it known what it has reported.
 """
 
@@ -164,6 +164,20 @@ def _settle_unclaimed(
     task = None if ref is None else worker.unclaimed.get(ref.task)
     if task is not None and task.ref == ref:
         _end_running(mem, task, item, now)
+
+
+def silent(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:
+    """A call has said nothing for as long as it may run. If its slot is at it, it has begun: what
+    stopped its process, or keeps Python's interpreter to itself, keeps it from saying so."""
+    if task.attempt_state is not _A.RESERVED:
+        return
+    slot = task.slot
+    waits = set() if slot is None else {wait.task for wait in slot.stack}
+    held = () if slot is None else slot.held.values()
+    if next((other for other in held if other not in waits), None) is task:
+        lifecycle.start(mem, task, now, at=now.wall)
+    else:
+        lifecycle.watch_running(mem, task, now)
 
 
 def _settle(

@@ -12,7 +12,7 @@ import apsw
 
 from kilnwork.dispatch import errors, rows, statements
 
-PARTS = (256, 64, 16, 4, 1)
+PARTS = (256, 128, 64, 32, 16, 8, 4, 2, 1)
 """Rows that one step of a repeated statement writes. Between two steps the loop's thread gets the
 interpreter and keeps it as long as it likes, so a thousand rows must not take a thousand steps. No
 more than 256: statements of 16 KiB and above are not kept prepared by apsw."""

@@ -96,10 +96,14 @@ class Reader(Lookup, Aging, Protocol):
 
 
 class Store(Protocol):
-    """Keeps batches. `epoch`: of this leadership; `trouble`: why nothing is kept at the moment."""
+    """Keeps batches. `epoch`: of this leadership."""
 
     epoch: int
-    trouble: str | None
+
+    @property
+    def trouble(self) -> str | None:
+        """Why nothing is kept at the moment, None when all is well."""
+        ...
 
     @property
     def reader(self) -> Reader:

@@ -141,6 +141,8 @@ def submit(mem: memory.Memory, item: inputs.SubmitCalls, now: inputs.Moment) -> 
             )
         else:
             finding.find_or_make(mem, submitter, template, call, item, now)
+            if call.key is not None or (call.parent is not None and call.parent.attempt > 1):
+                mem.batch.awaited.add(submitter.link)  # its id is known only when it is accepted
         submitter.accepted = call.number
     if template is not None:
         _accept(mem, submitter, template.cluster)

@@ -1,6 +1,6 @@
 """Why a task waits, in words: for a slot, for its inputs, for tasks that it has spawned. Pure.
 
-Used by the hub when it makes a view: facts of the moment, never written to the journal.
+Used when a view is made: facts of the moment, never written to the journal.
 """
 
 from collections.abc import Iterator

@@ -4,6 +4,7 @@ Used by programs. What the options mean is in `sdk.options`, what a task can do 
 """
 
 import functools
+import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, overload
 
@@ -81,10 +82,29 @@ def _decorated(function: Any, given: dict[str, Any]) -> Task[Any, Any]:
             "are keywords: @kiln.task(retries=3)"
         )
     name = pickling.function_name(function)
+    if _is_method(function):
+        raise errors.BadOption(
+            f"kiln.task: {name} is a method, and a task has no object of its own: it gets copies "
+            "of its arguments. Define it outside the class, with what it needs as arguments, and "
+            "let the method call submit; without self, @staticmethod above @kiln.task will do"
+        )
     chosen, shown = _chosen(given, name)
     made = _kind(function, chosen, name)(function, chosen)
     made._name = shown
     return made
+
+
+def _is_method(function: Any) -> bool:
+    """A def whose first argument is the object or the class, in the body of a class that is being
+    made; one that is taken out of a class may be a task, whose caller passes the object."""
+    code = getattr(function, "__code__", None)
+    if code is None or code.co_varnames[: code.co_argcount][:1] not in (("self",), ("cls",)):
+        return False
+    body = function.__qualname__.rpartition(".")[0]
+    frame = sys._getframe(1)  # only a class body's frame tells where we are
+    while frame.f_back is not None and frame.f_globals.get("__name__") == __name__:
+        frame = frame.f_back
+    return bool(body) and frame.f_locals.get("__qualname__") == body
 
 
 def _chosen(given: dict[str, Any], of: str) -> tuple[options.Options, str | None]:

@@ -9,6 +9,7 @@ import contextlib
 import os
 import sys
 import threading
+import warnings
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
@@ -18,7 +19,14 @@ from kilnwork.kit import errors as kit_errors
 from kilnwork.sdk import session
 
 ACCEPTED_S = 2.0
-"""`close` waits so long for the dispatcher to have everything on disk."""
+"""`close` waits so long for the dispatcher to accept some of what was submitted, again and again
+until it has accepted everything."""
+
+NOT_ACCEPTED = (
+    "calls that the dispatcher has not accepted within {:g} s and that may never run: {}. It is "
+    "too busy, or its disk is full: take their results before the session is closed, or submit "
+    "them again"
+)
 
 
 class Driver(session.Session):
@@ -52,7 +60,8 @@ class Driver(session.Session):
     def close(self) -> None:
         """Send what was submitted and end the session; tasks go on. Repeatable, any thread.
 
-        Futures that are not done raise `errors.DispatcherLost` from then on.
+        Warns (RuntimeWarning) of calls that the dispatcher did not accept meanwhile. Futures that
+        are not done raise `errors.DispatcherLost` from then on.
         """
         if os.getpid() != self._made_by:
             session.deactivate(self)
@@ -64,10 +73,12 @@ class Driver(session.Session):
             session.deactivate(self)
             atexit.unregister(self.close)
             try:
-                self._leave()
+                left = self._leave()
             finally:
                 if self._on_close is not None:
                     self._on_close()
+        if left:
+            warnings.warn(NOT_ACCEPTED.format(ACCEPTED_S, left), RuntimeWarning, stacklevel=2)
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "open" if self.link.failure is None else "lost"
@@ -95,10 +106,22 @@ class Driver(session.Session):
     ) -> None:
         await sys.modules["asyncio"].to_thread(self.close)
 
-    def _leave(self) -> None:
+    def _leave(self) -> int:
+        """End the link; how many calls were not accepted although it stood."""
+        left = 0
         if self.link.failure is None:
             with contextlib.suppress(channel_errors.ChannelError, kit_errors.KilnError):
-                self.link.wait(self.all_accepted, ACCEPTED_S)
+                left = self._wait_until_accepted()
         self.gone(channel_errors.LinkClosed("the session was closed"))
         self.link.close()
         self.gone(channel_errors.LinkClosed("the session was closed"))  # what came meanwhile
+        return left
+
+    def _wait_until_accepted(self) -> int:
+        """As long as it goes on; how many calls are left."""
+        left = self.unaccepted
+        while not self.link.wait(self.all_accepted, ACCEPTED_S):
+            before, left = left, self.unaccepted
+            if left >= before:
+                return left
+        return 0

@@ -6,7 +6,6 @@ over. What a driver that was killed has left running is adopted, not started ane
 """
 
 import contextlib
-import fcntl
 import os
 import signal
 import socket
@@ -14,7 +13,7 @@ import time
 from pathlib import Path
 
 from kilnwork.kit import errors as kit_errors
-from kilnwork.kit import paths, processes
+from kilnwork.kit import locks, paths, processes
 from kilnwork.sdk import children, endpoints, errors, home, keeping, sweeping
 from kilnwork.version import __version__
 
@@ -33,7 +32,7 @@ class Durable(home.Home):
 
     def __init__(self, folder: Path, wanted: home.Wanted) -> None:
         self._folder = folder.expanduser().absolute()
-        self._lock = _Lock(_opened(self._folder) / "owner.lock")
+        self._lock = locks.OwnerLock(_opened(self._folder) / "owner.lock")
         super().__init__(
             wanted,
             run_dir=paths.runtime_dir(self._folder),
@@ -50,8 +49,8 @@ class Durable(home.Home):
         while not self._lock.take() and not self._is_served():
             if self._clock.monotonic() > deadline:
                 raise kit_errors.ConfigurationError(
-                    f"{self._folder} is in use by process {self._lock.holder()}, which does not "
-                    "serve it: end that process, or choose another folder"
+                    f"{self._folder} is in use by process {_holder(self._lock.path)}, which does "
+                    "not serve it: end that process, or choose another folder"
                 )
             time.sleep(_LOOK_S)
         if self._lock.held:
@@ -86,14 +85,14 @@ class Durable(home.Home):
         with contextlib.suppress(OSError):
             self.connect().close()
             raise kit_errors.ConfigurationError(
-                f"{self._folder} is in use by process {_text(self._folder / 'journal.lock')}: end "
-                "that one, or choose another folder"
+                f"{self._folder} is in use by process {_holder(self._folder / 'journal.lock')}: "
+                "end that one, or choose another folder"
             )
 
     def _orphan(self) -> keeping.Kept | None:
         """A dispatcher of this home whose driver was killed before it could write down its pid."""
-        holder = _text(self._folder / "journal.lock")
-        identity = processes.identify(int(holder)) if holder.isdecimal() else None
+        holder = locks.holder(self._folder / "journal.lock")
+        identity = None if holder is None else processes.identify(holder)
         if identity is None or not _dispatches(identity.pid, self._folder):
             return None
         return self._adopted(endpoints.Process(*identity), "dispatcher")
@@ -172,50 +171,6 @@ class Durable(home.Home):
         self._lock.forget()
 
 
-class _Lock:
-    """flock(2) on a file that holds the owner's pid; it ends with the owner."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._descriptor: int | None = None
-
-    @property
-    def held(self) -> bool:
-        """True while it is ours."""
-        return self._descriptor is not None
-
-    def take(self) -> bool:
-        """Take it if nobody has it."""
-        if self._descriptor is not None:
-            return True
-        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            return False
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
-        self._descriptor = descriptor
-        return True
-
-    def holder(self) -> str:
-        """The pid of who has it, as far as that is known."""
-        return _text(self._path)
-
-    def release(self) -> None:
-        """Give it back; repeatable."""
-        if self._descriptor is not None:
-            os.ftruncate(self._descriptor, 0)
-            self.forget()
-
-    def forget(self) -> None:
-        """Close our descriptor of it; after a fork the lock stays with the other process."""
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
-
-
 def _dispatches(pid: int, folder: Path) -> bool:
     """True for a dispatcher that `kiln.start` has started for this folder."""
     with contextlib.suppress(OSError):
@@ -224,11 +179,9 @@ def _dispatches(pid: int, folder: Path) -> bool:
     return False
 
 
-def _text(lock: Path) -> str:
-    """What a lock file says of who has it."""
-    with contextlib.suppress(OSError):
-        return lock.read_text().strip() or "?"
-    return "?"
+def _holder(lock: Path) -> str:
+    """The pid that a lock file names, for people."""
+    return str(locks.holder(lock) or "?")
 
 
 def _opened(folder: Path) -> Path:

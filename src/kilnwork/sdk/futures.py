@@ -70,9 +70,13 @@ class Future(Generic[T_co]):
     def id(self) -> str:
         """The id of the task, a dashed UUID; `kiln.future(id)` finds it from any process.
 
-        There at once; after a `key=` it waits until the dispatcher says whose call that is.
+        There at once; after a `key=` it waits until the dispatcher says whose call that is. The
+        call is sent before you have the id, so that whoever gets it from you finds the task.
         """
-        return ids.task_text(self.task)
+        text = ids.task_text(self.task)
+        if self._end is None:
+            self._flush()
+        return text
 
     @property
     def task(self) -> ids.TaskId:

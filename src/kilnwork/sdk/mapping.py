@@ -48,8 +48,8 @@ def run(
         return futures.Futures(submit(row) for row in rows)
     fed = Fed(rows, submit, limits, by_itself=by_itself)
     fed.feed()
-    if fed.broken is not None:
-        raise fed.broken
+    if fed.broken is not None and not isinstance(fed.broken, errors.TooManyFailed):
+        raise fed.broken  # the rows' own; failures of calls are told at the end, whenever they came
     return fed
 
 

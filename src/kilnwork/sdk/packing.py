@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import NamedTuple
 
 from kilnwork.data import blobs, errors
+from kilnwork.kit import paths
 from kilnwork.sdk import shipping
 
 MAX_BYTES = 100 * 1024 * 1024
@@ -28,7 +29,10 @@ EXCLUDED = (
     ".git", ".hg", ".svn", ".venv", "venv", ".tox", ".nox", "node_modules", "__pycache__", "*.pyc",
     ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis", ".ipynb_checkpoints", ".DS_Store",
 )  # fmt: skip
-"""Names of files and folders that are left out; so is every folder with a pyvenv.cfg."""
+"""Names of files and folders that are left out; so is every folder with a pyvenv.cfg, and every
+data directory of ours, for it holds tokens and keys."""
+
+NOT_SHIPPED = "{} is a data directory of kiln: it is not shipped, for its tokens and keys"
 
 _LARGEST = 5
 _EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -36,10 +40,11 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 class Shipped(NamedTuple):
     """`digest`: of the blob, as specs name it; None: nothing to ship. `modules`: the top-level
-    modules that can be imported from it."""
+    modules that can be imported from it. `left_out`: data directories of ours, to be told of."""
 
     digest: str | None
     modules: frozenset[str]
+    left_out: tuple[Path, ...] = ()
 
 
 class _File(NamedTuple):
@@ -57,32 +62,38 @@ def pack(
     kept: blobs.Blobs,
     *,
     modules: Sequence[ModuleType | str] = (),
+    files: Sequence[Path] = (),
 ) -> Shipped:
     """Put a folder and modules away together. Raises `NotShippable`, `BlobNotWritten`, OSError.
 
-    Left out are `EXCLUDED` and what `.kilnignore` in the folder lists: a pattern a line, as of a
-    shell, for a name or a path in the folder; lines that begin with # are remarks.
+    `files`: single modules by their files, which need not be on our import path. Left out are
+    `EXCLUDED`, data directories, and what `.kilnignore` in the folder lists: a pattern a line, as
+    of a shell, for a name or a path in the folder; lines that begin with # are remarks.
     """
     found: list[_File] = []
-    paths: list[str] = []
+    left_out: list[Path] = []
+    imported_from: list[str] = []
     if working_dir is not None:
         root = Path(working_dir).expanduser().absolute()
-        found += _folder(root)
-        paths = [shipping.WORK, *_paths_in(root)]
+        found += _folder(root, left_out)
+        imported_from = [shipping.WORK, *_paths_in(root)]
     for module in modules:
-        found += _module(module if isinstance(module, str) else module.__name__)
+        found += _module(module if isinstance(module, str) else module.__name__, left_out)
+    found += [_module_file(path) for path in files]
     if not found:
-        return Shipped(None, frozenset())
-    files = sorted({file.name: file for file in found}.values())
-    _check_size(files)
+        return Shipped(None, frozenset(), tuple(left_out))
+    packed = sorted({file.name: file for file in found}.values())
+    _check_size(packed)
     with kept.writer() as new:
         with zipfile.ZipFile(_Stream(new), "w") as archive:  # type: ignore[call-overload]
-            archive.writestr(zipfile.ZipInfo(shipping.PATHS, _EPOCH), "\n".join(paths))
-            for file in files:
+            archive.writestr(zipfile.ZipInfo(shipping.PATHS, _EPOCH), "\n".join(imported_from))
+            for file in packed:
                 _add(archive, file)
         digest, _ = new.commit()
-    tops = frozenset(_importable((file.name for file in files), [*paths, shipping.MODULES]))
-    return Shipped(blobs.text(digest), tops)
+    tops = frozenset(
+        _importable((file.name for file in packed), [*imported_from, shipping.MODULES])
+    )
+    return Shipped(blobs.text(digest), tops, tuple(left_out))
 
 
 def _paths_in(root: Path) -> Iterator[str]:
@@ -93,18 +104,22 @@ def _paths_in(root: Path) -> Iterator[str]:
             yield f"{shipping.WORK}/{path.relative_to(root).as_posix()}"
 
 
-def _folder(root: Path) -> list[_File]:
+def _folder(root: Path, left_out: list[Path]) -> list[_File]:
     if not root.is_dir():
         raise errors.NotShippable(f"working_dir={str(root)!r} is no directory")
+    if paths.is_data_dir(root):
+        raise errors.NotShippable(
+            f"{NOT_SHIPPED.format(root)}. Name the folder of the program, and another one to --data"
+        )
     patterns = list(EXCLUDED)
     ignored = root / IGNORE_FILE
     if ignored.is_file():
         lines = (line.strip().rstrip("/") for line in ignored.read_text().splitlines())
         patterns += [line.removeprefix("/") for line in lines if line and line[0] != "#"]
-    return list(_below(root, shipping.WORK, patterns))
+    return list(_below(root, shipping.WORK, patterns, left_out=left_out))
 
 
-def _module(name: str) -> list[_File]:
+def _module(name: str, left_out: list[Path]) -> list[_File]:
     """The files of the top-level package or module that `name` is in."""
     top = name.partition(".")[0]
     try:
@@ -118,17 +133,23 @@ def _module(name: str) -> list[_File]:
     if spec.submodule_search_locations:
         where = f"{shipping.MODULES}/{top}"
         roots = [Path(root) for root in spec.submodule_search_locations]
-        return [file for root in roots for file in _below(root, where, EXCLUDED)]
+        return [f for root in roots for f in _below(root, where, EXCLUDED, left_out=left_out)]
     origin = Path(spec.origin or "")
     if not spec.has_location or not origin.is_file():
         raise errors.NotShippable(
             f"module {top!r} is no file that could be shipped: it is {spec.origin or 'built in'}"
         )
-    found = origin.stat()
-    return [_File(f"{shipping.MODULES}/{origin.name}", origin, found.st_size, found.st_mode)]
+    return [_module_file(origin)]
 
 
-def _below(root: Path, where: str, patterns: Sequence[str]) -> Iterator[_File]:
+def _module_file(path: Path) -> _File:
+    found = path.stat()
+    return _File(f"{shipping.MODULES}/{path.name}", path, found.st_size, found.st_mode)
+
+
+def _below(
+    root: Path, where: str, patterns: Sequence[str], *, left_out: list[Path]
+) -> Iterator[_File]:
     """Files and links below `root`, under their names in the archive."""
     for folder, folders, names in os.walk(root):
         at = Path(folder)
@@ -138,6 +159,8 @@ def _below(root: Path, where: str, patterns: Sequence[str]) -> Iterator[_File]:
             for name in set(folders) - set(links)
             if not _excluded(at / name, root, patterns) and not (at / name / "pyvenv.cfg").exists()
         )
+        left_out += [at / name for name in folders if paths.is_data_dir(at / name)]
+        folders[:] = [name for name in folders if at / name not in left_out]
         for name in names + links:
             path = at / name
             if not _excluded(path, root, patterns):
@@ -191,11 +214,11 @@ def _add(archive: zipfile.ZipFile, file: _File) -> None:
             into.write(block)
 
 
-def _importable(names: Iterable[str], paths: Sequence[str]) -> Iterator[str]:
+def _importable(names: Iterable[str], folders: Sequence[str]) -> Iterator[str]:
     """Top-level modules among the files of an archive."""
     for name in names:
         if name.endswith((".py", ".so")):
-            for path in paths:
+            for path in folders:
                 if name.startswith(f"{path}/"):
                     top = name[len(path) + 1 :].partition("/")[0].partition(".")[0]
                     yield from (top,) if top.isidentifier() else ()

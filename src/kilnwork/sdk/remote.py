@@ -6,6 +6,7 @@ is not there is answered with what is.
 """
 
 import os
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
@@ -67,6 +68,8 @@ def _ship(
         folder = None if working_dir is None else Path(working_dir)
         shipped = packing.pack(folder, opened.blobs, modules=modules)
         opened.environment, opened.shipped = shipped.digest, shipped.modules
+        for left_out in shipped.left_out:
+            warnings.warn(packing.NOT_SHIPPED.format(left_out), stacklevel=3)
         if shipped.digest is not None:  # until a task refers to it
             holding.hold(opened, (blobs.parse(shipped.digest),))
 

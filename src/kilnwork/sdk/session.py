@@ -9,10 +9,11 @@ as the dispatcher has it.
 Locks: `_lock` orders what is sent; reading takes none, because only one thread reads at a time.
 """
 
+import os
 import secrets
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -50,7 +51,8 @@ class Session:
     `in_slot`: what is submitted are children of a running task. `shares_files`: workers see our
     files. `imports_ours`: they import from where we do. `one_cluster`: there is no other than ours.
     `environment`: the blob of the folder and modules that go along with each call, as text;
-    `shipped`: what can be imported from it. `tick_s`: see `channel.client.Handler`.
+    `shipped`: what can be imported from it. `tick_s`: see `channel.client.Handler`. `inherited`:
+    the environment for what mappers start.
     """
 
     in_slot = False
@@ -60,6 +62,7 @@ class Session:
     environment: str | None = None
     shipped: frozenset[str] = frozenset()
     tick_s: float | None = 30.0
+    inherited: Mapping[str, str] = os.environ
 
     def __init__(  # noqa: PLR0913  the seams of a session: named once for each kind of it
         self,
@@ -254,6 +257,11 @@ class Session:
     def all_accepted(self) -> bool:
         """True when the dispatcher has every call on disk."""
         return not self._batch and not self._unaccepted
+
+    @property
+    def unaccepted(self) -> int:
+        """Calls that the dispatcher may not have on disk."""
+        return len(self._batch) + len(self._unaccepted)
 
     # for the link
 

@@ -204,7 +204,7 @@ def _unpack(digest: bytes, kept: blobs.Blobs, folder: Path) -> None:
 
 def _place(root: Path, name: str, mode: int, content: bytes) -> None:
     path = root / name
-    if ".." in path.parts or name.startswith("/"):
+    if ".." in Path(name).parts or name.startswith("/"):
         raise ValueError(f"a file is called {name!r}")
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if stat.S_ISLNK(mode):

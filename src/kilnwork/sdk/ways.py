@@ -1,6 +1,6 @@
 """The way to a manager: the server of a `kiln up` itself, or through the API server of a cluster.
 
-Used by `places`. In a cluster the way leads through the API server's proxy of the manager's
+Used by `remote`. In a cluster the way leads through the API server's proxy of the manager's
 Service (`api.manager`), so that a kubeconfig is all that is needed. The proxy keeps the caller's
 own credential for itself: the manager is shown a token in a header of its own, that of the
 kubeconfig, or one of ServiceAccount `kilnwork-driver` of the namespace. Blocking, any thread.
@@ -287,22 +287,10 @@ def _dial(settings: config.Config, host: str, port: int) -> socket.socket:
 
 
 def _in_words(answer: http1.Answer, document: Document, home: str) -> str:
-    """What stands in the way to the manager of a cluster."""
-    where = f"namespace {home} ({manager.NAMESPACE_VARIABLE} names another)"
+    """What stands in the way to the manager of a cluster; a Status is by the API server itself."""
     said = document.get("detail") or document.get("message") or f"{answer.status} {answer.reason}"
-    by_cluster = document.get("kind") == "Status"
-    if answer.status == 404 and by_cluster:
-        return f"no manager is installed in {where}: `kiln install | kubectl apply -f -` does that"
-    if answer.status in (502, 503, 504):
-        return f"the manager in {where} is not ready: {said}"
-    if answer.status == 403 and by_cluster:
-        return (
-            f"you may not reach the manager in {where}: {said}. It takes `get`, `create` and "
-            "`update` on services/proxy of its Service"
-        )
-    if answer.status == 401:
-        return f"the manager in {where} does not accept the token: {said}"
-    return f"the manager in {where} cannot be used: {said}"
+    by_manager = answer.status in (403, 404) and document.get("kind") != "Status"
+    return manager.obstacle(0 if by_manager else answer.status, said, home=home)
 
 
 def _message(body: bytes) -> str:

@@ -1,14 +1,15 @@
-"""The blobs of a slot whose manager is reached over the network, by way of the relay.
+"""The blobs and files of a slot whose manager is reached over the network, by way of the relay.
 
 Used by `zygote`, which imports it by name, before slots are forked. All slots of a worker share one
-folder; what they read is fetched once.
+folder of blobs; what they read is fetched once.
 """
 
 from collections.abc import Mapping
 
 from kilnwork.api import manager
 from kilnwork.channel import client
-from kilnwork.data import blobs, cached, remote
+from kilnwork.data import asking, blobs, cached, remote
+from kilnwork.data.stores import ways
 from kilnwork.worker import settings
 
 
@@ -32,11 +33,11 @@ class _Worker:
 
 
 def keep(given: settings.Settings, namespace: str) -> blobs.Blobs:
-    """The blobs of the worker's namespace."""
+    """The blobs of the worker's namespace; files of its jobs are found from now on, too."""
     far = given.remote
     if far is None:
         raise ValueError("this dispatcher's blobs are to be seen here")
-    store = remote.Store(
-        lambda: client.unix(far.http), path=f"/blobs/{namespace}", caller=_Worker(given)
-    )
+    route = asking.Route(lambda: client.unix(far.http), _Worker(given))
+    ways.manager = ways.Way(route, far.spool)
+    store = remote.Store(*route, path=f"/blobs/{namespace}")
     return cached.CachedBlobs(far.blobs / namespace, store)

@@ -25,6 +25,9 @@ MAX_BODY_BYTES = 256 * 1024
 MAX_HEAD_BYTES = 16 * 1024
 MAX_CONNECTIONS = 64
 MAX_PIPELINED = 16
+LINGER_S = 2.0
+"""How long a refused client may go on sending; if we closed at once, its write would fail before it
+has read why (RFC 9112 §9.6)."""
 
 
 @dataclass(slots=True)
@@ -106,6 +109,7 @@ class _Connection(asyncio.Protocol):
         self._queue: collections.deque[Request] = collections.deque()
         self._answering: asyncio.Task[None] | None = None
         self._closing = False
+        self._linger: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         if not isinstance(transport, asyncio.Transport):
@@ -119,6 +123,8 @@ class _Connection(asyncio.Protocol):
     def connection_lost(self, exc: BaseException | None) -> None:
         self._siblings.discard(self)
         self._transport = None
+        if self._linger is not None:
+            self._linger.cancel()
         if self._answering is not None:
             self._answering.cancel()
 
@@ -191,7 +197,13 @@ class _Connection(asyncio.Protocol):
             return HttpError(500, "the worker failed to answer; see its log").reply()
 
     def _refuse(self, error: HttpError) -> None:
-        self._write(error.reply(), keep_alive=False)
+        """Answer, then hear no more of what is still sent, until it ends."""
+        if self._transport is None or self._closing:
+            return
+        self._closing = True
+        self._transport.write(_encode(error.reply(), keep_alive=False))
+        self._transport.write_eof()
+        self._linger = asyncio.get_running_loop().call_later(LINGER_S, self.abort)
 
     def _write(self, reply: Reply, *, keep_alive: bool) -> None:
         if self._transport is None or self._closing:

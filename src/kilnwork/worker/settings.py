@@ -69,6 +69,11 @@ class Remote:
         """The cache of blobs, a folder for each namespace."""
         return self.folder / "blobs"
 
+    @property
+    def spool(self) -> Path:
+        """Where the results of parts wait until they are whole."""
+        return self.folder / "spool"
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:

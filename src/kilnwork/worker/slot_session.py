@@ -64,6 +64,7 @@ class SlotSession(session.Session):
             keep=keep,
         )
         self.shares_files = self.one_cluster = HOME in os.environ
+        self.inherited = dict(os.environ)  # as it is before any call has changed it
         self._slot = slot
         self._page = sheet
         self._wall, self._monotonic = clock.wall, clock.monotonic

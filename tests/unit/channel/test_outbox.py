@@ -17,7 +17,7 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 def read(far: socket.socket, size: int) -> bytes:
-    far.settimeout(10)
+    far.settimeout(30)
     data = b""
     while len(data) < size:
         data += far.recv(1 << 20)

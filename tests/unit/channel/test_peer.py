@@ -78,7 +78,8 @@ class Ends:
 
 
 @pytest.fixture
-async def ends() -> AsyncIterator[Ends]:
+async def ends(request: pytest.FixtureRequest) -> AsyncIterator[Ends]:
+    """A parameter is its patience in seconds."""
     folder = short.folder()
     hub = scripted_hub.ScriptedHub(folder / "channel.sock")
     await hub.start()
@@ -88,7 +89,7 @@ async def ends() -> AsyncIterator[Ends]:
         path=str(hub.path),
         clock=clock.SystemClock(),
         entropy=ids.system_entropy(),
-        patience_s=0.2,
+        patience_s=getattr(request, "param", 30.0),
     )
     crew = coroutines.Crew("test")
     yield Ends(hub, owner, ours, crew)
@@ -115,7 +116,7 @@ async def test_reports_made_before_there_is_a_link_follow_the_welcome(ends: Ends
         messages.Started,
         messages.Finished,
     ]
-    assert await ends.peer.acknowledged(timeout_s=2)
+    assert await ends.peer.acknowledged(timeout_s=30)
     assert ends.owner.over == [REF]
 
 
@@ -140,7 +141,7 @@ async def test_only_what_is_not_acknowledged_is_sent_again_in_order(ends: Ends) 
 async def test_what_is_forgotten_is_not_sent_again(ends: Ends) -> None:
     ends.peer.report(started)
     ends.peer.forget(REF)
-    assert await ends.peer.acknowledged(timeout_s=0.01)
+    assert await ends.peer.acknowledged(timeout_s=30)
     await ends.join()
     ends.peer.report(finished)
     await ends.hub.first(messages.Finished)
@@ -194,6 +195,7 @@ async def test_a_request_that_fits_no_frame_is_refused_at_once(ends: Ends) -> No
         await ends.peer.request(huge)
 
 
+@pytest.mark.parametrize("ends", [0.2], indirect=True)
 async def test_it_gives_up_when_there_is_no_dispatcher(ends: Ends) -> None:
     await ends.hub.stop()
     with pytest.raises(errors.LinkClosed, match="no dispatcher"):
@@ -211,11 +213,11 @@ async def test_a_refusal_for_good_ends_a_standing_link_as_well(ends: Ends) -> No
     await waiting.wait_until_async(lambda: ends.owner.welcomes, what="the link stands")
     ends.hub.send(messages.Refused("replaced", "a newer session", retry=False))
     with pytest.raises(errors.LinkRefused, match="a newer session"):
-        await asyncio.wait_for(serving, 5)
+        await asyncio.wait_for(serving, 30)
 
 
 async def test_without_renewal_the_lease_ends_once_and_the_link_with_it(ends: Ends) -> None:
-    ends.hub.lease_s, ends.hub.renew_s, ends.hub.renews = 0.2, 0.05, False
+    ends.hub.lease_s, ends.hub.renew_s, ends.hub.renews = 1.5, 0.3, False
     await ends.join()
     assert ends.peer.lease_holds
     await waiting.wait_until_async(lambda: len(ends.owner.welcomes) == 2, what="it connects anew")
@@ -223,10 +225,10 @@ async def test_without_renewal_the_lease_ends_once_and_the_link_with_it(ends: En
 
 
 async def test_with_renewal_the_lease_holds(ends: Ends) -> None:
-    ends.hub.lease_s, ends.hub.renew_s = 0.4, 0.05
+    ends.hub.lease_s, ends.hub.renew_s = 2.0, 0.1
     await ends.join()
     await waiting.wait_until_async(
-        lambda: len(ends.hub.all_of(messages.Renew)) > 15, what="renewals"
+        lambda: len(ends.hub.all_of(messages.Renew)) > 21, what="renewals"
     )
     assert ends.owner.leases_ended == 0
     assert ends.peer.lease_holds

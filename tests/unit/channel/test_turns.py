@@ -25,7 +25,7 @@ class Wait:
         return self.turn.gate is not None and self.led is None
 
     def over(self) -> bool | None:
-        self._thread.join(timeout=10)
+        self._thread.join(timeout=30)
         assert not self._thread.is_alive()
         return self.led
 

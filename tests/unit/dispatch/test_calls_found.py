@@ -443,3 +443,17 @@ def test_a_command_can_have_a_call_as_child() -> None:
     assert world.holds(task_id(901))
     world.end(task_id(901))
     assert said(world.task(task_id(901))) == ("Success", "Succeeded")
+
+
+def test_whose_id_is_known_only_when_accepted_is_waited_for() -> None:
+    world = world_of()
+    (parent,) = world.submit()
+    assert world.awaited == set()
+    world.submit(key="k")
+    assert world.awaited == {DRIVER}
+    spawn(world, parent)
+    assert world.awaited == {DRIVER}
+    world.end(parent, FAILED)
+    link = world.holder(parent).link
+    spawn(world, parent)
+    assert world.awaited == {DRIVER, link}

@@ -245,6 +245,31 @@ def test_a_failed_call_is_tried_again_after_its_delay() -> None:
     assert told_calls.error_of(result.payload).text == "no"
 
 
+def test_a_call_that_never_says_that_it_runs_is_timed_out_all_the_same() -> None:
+    """It stops itself, or keeps the interpreter to itself, before its slot has told of it."""
+    limits = api_task.Timeouts(running_seconds=10, kill_grace_seconds=5)
+    world = world_of(spec(timeouts=limits))
+    (task,) = world.submit()
+    world.after(10.5)
+    assert said(world.task(task)) == ("Running", "Started")
+    world.after(10.5)
+    assert said(world.task(task)) == ("Running", "TimedOut")
+    world.after(5.5)
+    assert world.sent_of(instructions.KillSlot)
+
+
+def test_what_queues_in_a_slot_does_not_run() -> None:
+    world = world_of(spec(timeouts=api_task.Timeouts(running_seconds=10)))
+    (task,) = world.submit()
+    world.end(task, seconds=0.001)
+    (running, sent) = world.submit(2)
+    assert world.holds(sent)
+    world.started(running)
+    for _ in range(3):
+        world.after(9)
+        assert said(world.task(sent)) == ("Staging", "Starting")
+
+
 def test_an_exception_that_is_not_to_be_retried_is_final() -> None:
     world = world_of(spec(retry=api_task.Retry(max_attempts=5, delay_seconds=0)))
     (task,) = world.submit()

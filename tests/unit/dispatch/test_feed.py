@@ -43,3 +43,19 @@ async def test_a_feed_that_ends_tells_its_readers() -> None:
     changes.fail(RuntimeError("over"))
     with pytest.raises(RuntimeError, match="over"):
         await waiter
+
+
+async def test_what_changes_all_the_time_is_told_at_once_and_then_now_and_then() -> None:
+    changes: feed.CalmFeed[str] = feed.CalmFeed(every_s=0.01)
+    start = changes.last
+    changes.publish(["a"])
+    assert changes.since(start) == ["a"]
+    told = changes.last
+    for _ in range(3):
+        changes.publish(["a", "b"])
+    assert changes.since(told) == []
+    await changes.newer(told)
+    assert sorted(changes.since(told)) == ["a", "b"]
+    changes.publish(["c"])
+    changes.fail(RuntimeError("over"))
+    assert changes.number("c") == 0

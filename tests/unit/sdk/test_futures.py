@@ -18,7 +18,7 @@ from kilnwork.api import attempts, calls, task
 from kilnwork.channel import messages
 from kilnwork.kit import ids
 from kilnwork.sdk import driver, errors, futures, pickling
-from support import scripted_dispatcher, waiting
+from support import interrupting, scripted_dispatcher, waiting
 from support.scripted_session import ended, failed, opened, submit
 
 Dispatcher = scripted_dispatcher.ScriptedDispatcher
@@ -52,7 +52,7 @@ def test_before_and_after_the_result(silent: Dispatcher, session: driver.Driver)
     assert future.id in repr(future)
     silent.wait_items(1)
     silent.results(success(1, "[1, 2]"))
-    assert future.result(10) == [1, 2]
+    assert future.result(30) == [1, 2]
     assert future.result() is future.result()
     assert future.exception() is None
     assert future.done()
@@ -63,7 +63,7 @@ def test_a_result_without_a_value_is_none(silent: Dispatcher, session: driver.Dr
     future = submit(session)
     silent.wait_items(1)
     silent.results(ended(1, task.State.SUCCESS))
-    assert future.result(10) is None
+    assert future.result(30) is None
 
 
 def test_what_the_task_raised_is_raised(silent: Dispatcher, session: driver.Driver) -> None:
@@ -71,7 +71,7 @@ def test_what_the_task_raised_is_raised(silent: Dispatcher, session: driver.Driv
     silent.wait_items(1)
     silent.results(failed(1, pickling.pack_error(ValueError("no such shard"))))
     with pytest.raises(ValueError, match="no such shard") as raised:
-        future.result(10)
+        future.result(30)
     assert future.exception() is raised.value
     assert future.failed()
     assert not future.cancelled()
@@ -98,7 +98,7 @@ def test_without_an_exception_the_reason_says_what_is_raised(
     silent.wait_items(1)
     silent.results(ended(1, state, reason, "so it was"))
     with pytest.raises(kind, match="so it was"):
-        future.result(10)
+        future.result(30)
     assert future.cancelled() is (state is task.State.KILLED)
     assert isinstance(future.exception(), kind)
     assert future.cancelled() is (state is task.State.KILLED)
@@ -111,7 +111,7 @@ def test_a_result_that_takes_too_long(silent: Dispatcher, session: driver.Driver
     with pytest.raises(TimeoutError):
         future.exception(timeout=0)
     silent.results(success(1))
-    assert future.result(10) == 1
+    assert future.result(30) == 1
 
 
 def test_a_large_result_is_read_when_it_is_asked_for(
@@ -128,10 +128,10 @@ def test_a_large_result_is_read_when_it_is_asked_for(
         calls.CallResult(1, task.State.SUCCESS, "", "", missing),
         calls.CallResult(2, task.State.SUCCESS, "", "", payload),
     )
-    assert future.result(10) == value
+    assert future.result(30) == value
     for _ in range(2):
         with pytest.raises(errors.KilnError, match="blob"):
-            lost.result(10)
+            lost.result(30)
     assert lost.exception() is None, "the task did not fail"
 
 
@@ -142,7 +142,7 @@ def test_an_exception_does_not_keep_its_future_alive(
     silent.wait_items(1)
     silent.results(failed(1, pickling.pack_error(ValueError("no"))))
     with pytest.raises(ValueError, match="no"):
-        future.result(10)
+        future.result(30)
     kept = weakref.ref(future)
     gc.disable()
     try:
@@ -172,7 +172,7 @@ def test_callbacks_run_once_in_order_in_a_thread_of_their_own(
             lambda f, n=number: called.append((n, threading.current_thread().name, f.result()))  # type: ignore[misc]
         )
     silent.results(success(1))
-    assert future.result(10) == 1
+    assert future.result(30) == 1
     until(lambda: len(called) == 3, "all are called")
     silent.results(success(1))
     assert submit(session).done() is False
@@ -181,7 +181,7 @@ def test_callbacks_run_once_in_order_in_a_thread_of_their_own(
 
 def test_a_callback_on_what_is_done_is_called_at_once(session: driver.Driver) -> None:
     future = submit(session)
-    future.result(10)
+    future.result(30)
     called: list[threading.Thread] = []
     future.add_done_callback(lambda _: called.append(threading.current_thread()))
     assert called == [threading.current_thread()]
@@ -216,10 +216,10 @@ def test_what_a_callback_raises_is_logged_and_the_next_is_called(
 def test_a_callback_may_wait_for_another_future(silent: Dispatcher, session: driver.Driver) -> None:
     first, second = submit(session), submit(session)
     got: list[int] = []
-    first.add_done_callback(lambda _: got.append(second.result(10)))
+    first.add_done_callback(lambda _: got.append(second.result(30)))
     silent.wait_items(2)
     silent.results(success(1))
-    assert first.result(10) == 1
+    assert first.result(30) == 1
     silent.results(success(2, "2"))
     until(lambda: got == [2], "the callback goes on")
 
@@ -232,7 +232,7 @@ def test_callbacks_and_results_race_without_loss(session: driver.Driver) -> None
         for each in many:
             each.when_done(lambda future: called.append(future.result()))
         for each in many:
-            each.result(10)
+            each.result(30)
     until(lambda: len(called) == 3000, "each is called")
     assert sorted(called) == sorted(list(range(100)) * 30)
 
@@ -288,7 +288,7 @@ def test_several_loops_await_one_future(silent: Dispatcher, session: driver.Driv
     until(lambda: future._hooks is not None and len(future._hooks) == 3, "all await")
     silent.results(success(1))
     for thread in threads:
-        thread.join(timeout=10)
+        thread.join(timeout=30)
     assert got == [1, 1, 1]
 
 
@@ -302,7 +302,7 @@ def test_a_loop_that_is_closed_harms_nobody(silent: Dispatcher, session: driver.
     asyncio.run(give_up())
     silent.wait_items(1)
     silent.results(success(1))
-    assert future.result(10) == 1
+    assert future.result(30) == 1
 
 
 async def _awaited(future: futures.Future[Any]) -> Any:
@@ -316,12 +316,11 @@ def test_ctrl_c_in_result_leaves_everything_usable(
     silent: Dispatcher, session: driver.Driver
 ) -> None:
     first, second = submit(session), submit(session)
-    main = threading.get_ident()
-    threading.Timer(0.05, lambda: signal.pthread_kill(main, signal.SIGINT)).start()
+    interrupting.once_in(futures.Future.result)
     with pytest.raises(KeyboardInterrupt):
         first.result()
     silent.results(success(1, "1"), success(2, "2"))
-    assert (first.result(10), second.result(10)) == (1, 2)
+    assert (first.result(30), second.result(30)) == (1, 2)
 
 
 # a signal may also hit a finalizer, where Python swallows what its handler raises
@@ -353,7 +352,7 @@ def test_a_storm_of_ctrl_c_loses_no_result(dispatcher: Dispatcher) -> None:
             except KeyboardInterrupt:
                 interrupts.count += 1
             for number, each in made:
-                assert each.result(20) == number
+                assert each.result(30) == number
         signal.setitimer(signal.ITIMER_REAL, 0)
     signal.signal(signal.SIGALRM, interrupts.before)
     assert interrupts.count > 20
@@ -388,7 +387,7 @@ def test_the_items_of_a_tuple_are_futures(silent: Dispatcher, session: driver.Dr
     assert first.id == whole.id
     silent.wait_items(1)
     silent.results(success(1, '["a", "b"]'))
-    assert (first.result(10), second.result(10)) == ("a", "b")
+    assert (first.result(30), second.result(30)) == ("a", "b")
     assert whole.part(1).result() == "b"
     assert "[1]" in repr(second)
 
@@ -398,7 +397,7 @@ def test_a_failure_is_that_of_each_item(silent: Dispatcher, session: driver.Driv
     silent.wait_items(1)
     silent.results(failed(1, pickling.pack_error(ValueError("no"))))
     with pytest.raises(ValueError, match="no"):
-        first.result(10)
+        first.result(30)
     assert second.failed()
     assert isinstance(second.exception(), ValueError)
 
@@ -409,7 +408,7 @@ def test_cancelling_an_item_cancels_the_task(silent: Dispatcher, session: driver
     silent.wait_for(messages.Cancel)
     silent.results(ended(1, task.State.KILLED))
     with pytest.raises(errors.Cancelled):
-        part.result(10)
+        part.result(30)
     assert part.cancelled()
 
 
@@ -425,8 +424,8 @@ def test_a_pickled_future_is_found_again_by_the_current_session(
     assert [each.task for each in watched] == [future.task, future.task]
     for number in (each.number for each in watched):
         silent.results(success(number, "[3, 4]"))
-    assert again.result(10) == [3, 4]
-    assert part.result(10) == 4
+    assert again.result(30) == [3, 4]
+    assert part.result(30) == 4
 
 
 def test_futures_in_arguments_are_needed_and_become_values(
@@ -455,13 +454,13 @@ def test_a_sequence_of_futures(silent: Dispatcher, session: driver.Driver) -> No
     assert repr(many) == "<Futures: 0 of 4 done>"
 
 
-# speed, with room for a busy machine
+# speed, as work of this thread, so that a busy machine changes nothing
 
 
 def test_ids_and_submits_are_cheap(dispatcher: Dispatcher, session: driver.Driver) -> None:
-    started = time.perf_counter()
+    started_s = time.thread_time()
     many = [submit(session, str(number)) for number in range(5000)]
-    submitted = time.perf_counter()
-    assert [each.result(10) for each in many] == list(range(5000))
-    assert submitted - started < 0.5
-    assert time.perf_counter() - submitted < 2
+    submitted_s = time.thread_time()
+    assert [each.result(30) for each in many] == list(range(5000))
+    assert submitted_s - started_s < 1  # a tenth of it on the slowest machine seen
+    assert time.thread_time() - submitted_s < 4

@@ -219,3 +219,19 @@ def test_a_driver_goes_on_feeding_while_nobody_looks() -> None:
         assert over.wait(30)
     assert [future.result() for future in mapped] == list(range(1000))
     assert 1 < most <= 3
+
+
+def test_failures_while_it_is_still_fed_are_told_where_the_map_is_read() -> None:
+    owner: Any = Owner()
+
+    def submit(row: tuple[Any, ...]) -> futures.CallFuture[int]:
+        future: futures.CallFuture[int] = futures.CallFuture(owner, row[0], TASK)
+        future.settle(futures.ERROR, ValueError("over at once"))
+        return future
+
+    limits = mapping.Limits(of="f", max_in_flight=2, max_failed=1)
+    mapped = mapping.run(((n,) for n in itertools.count()), submit, limits, by_itself=True)
+    seen: list[BaseException | None] = []
+    with pytest.raises(kiln.TooManyFailed, match=r"after 2 failed calls \(max_failed=1\)"):
+        seen.extend(future.exception() for future in mapped)
+    assert [type(error) for error in seen[:2]] == [ValueError, ValueError]

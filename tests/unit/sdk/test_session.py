@@ -3,6 +3,7 @@
 import gc
 import os
 import threading
+import time
 import warnings
 import weakref
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from kilnwork.api import attempts, calls, task
 from kilnwork.channel import errors as channel_errors
-from kilnwork.channel import messages
+from kilnwork.channel import messages, standin
 from kilnwork.kit import ids
 from kilnwork.sdk import driver, errors, session
 from support import scripted_dispatcher, waiting
@@ -30,7 +31,7 @@ def until(look: Any, what: str) -> None:
 
 
 def test_a_call_comes_back_with_its_value(dispatcher: Dispatcher, session: driver.Driver) -> None:
-    assert submit(session, '{"a": [1, null]}').result(10) == {"a": [1, None]}
+    assert submit(session, '{"a": [1, null]}').result(30) == {"a": [1, None]}
 
 
 def test_the_welcome_says_where_the_session_is(
@@ -47,11 +48,11 @@ def test_calls_made_together_are_sent_together(
     dispatcher: Dispatcher, session: driver.Driver
 ) -> None:
     futures = [submit(session, str(number)) for number in range(1000)]
-    assert [each.result(10) for each in futures] == list(range(1000))
+    assert [each.result(30) for each in futures] == list(range(1000))
     sizes = [len(each.items) for each in dispatcher.all_of(messages.Submit)]
     assert sum(sizes) == 1000
-    assert max(sizes) == 256
-    assert sizes.count(256) >= 3
+    assert max(sizes) <= 256
+    assert len(sizes) < 250  # 4 when nothing interrupts us; what waits goes after a millisecond
 
 
 def test_a_single_call_is_sent_although_nobody_waits(
@@ -66,7 +67,7 @@ def test_large_calls_are_sent_in_frames_that_hold_them(
 ) -> None:
     text = '"' + "x" * 60_000 + '"'
     futures = [submit(session, text) for _ in range(40)]
-    assert all(each.result(10) == "x" * 60_000 for each in futures)
+    assert all(each.result(30) == "x" * 60_000 for each in futures)
     assert max(len(each.items) for each in dispatcher.all_of(messages.Submit)) <= 4
 
 
@@ -76,7 +77,7 @@ def test_a_call_that_fits_into_no_frame_is_refused_at_once(
     needs = tuple(ids.new_task_id() for _ in range(50_000))
     with pytest.raises(ValueError, match=r"takes 50000 futures .* put tasks between"):
         submit(session, needs=needs)
-    assert submit(session, needs=needs[:40_000]).result(20) == 1
+    assert submit(session, needs=needs[:40_000]).result(30) == 1
 
 
 def test_a_template_is_named_once_and_found_by_what_it_says(
@@ -87,7 +88,7 @@ def test_a_template_is_named_once_and_found_by_what_it_says(
     assert session.template(SPEC) == session.template(same) == 1
     assert session.template(other) == 2
     for spec in (SPEC, same, other):
-        submit(session, spec=spec).result(10)
+        submit(session, spec=spec).result(30)
     assert [each.number for each in dispatcher.all_of(messages.Template)] == [1, 2]
     assert [item.template for item in dispatcher.items()] == [1, 1, 2]
 
@@ -108,7 +109,7 @@ def test_threads_submit_at_once_and_numbers_still_rise(
 
     def work(mine: int) -> None:
         futures = [submit(session, str(mine * 1000 + n)) for n in range(500)]
-        got[mine] = [each.result(20) for each in futures]
+        got[mine] = [each.result(30) for each in futures]
 
     threads = [threading.Thread(target=work, args=(mine,)) for mine in range(4)]
     for thread in threads:
@@ -140,7 +141,7 @@ def test_too_many_calls_that_are_not_accepted_block_submit(
     until(lambda: session.link.turns.led and len(count) == 512, "submit waits")
     dispatcher.accepts = True
     dispatcher.send(messages.Accepted(512))
-    thread.join(timeout=20)
+    thread.join(timeout=30)
     assert len(count) == 1000
     until(session.all_accepted, "all is accepted")
 
@@ -163,7 +164,7 @@ def test_heavy_calls_block_submit_before_there_are_many(
     until(lambda: len(count) == 20, "submit waits")
     assert session._heavy_bytes >= 1_000_000
     dispatcher.start()
-    thread.join(timeout=20)
+    thread.join(timeout=30)
     assert len(count) == 60
     until(session.all_accepted, "all is accepted")
     assert session._heavy_bytes == 0
@@ -181,6 +182,19 @@ def test_the_id_is_there_at_once(dispatcher: Dispatcher, session: driver.Driver)
     dispatcher.send(messages.Accepted(1))
 
 
+def test_who_gets_the_id_finds_the_call(
+    dispatcher: Dispatcher, session: driver.Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slot wrote the id of a child into a file, and the driver that read it asked for the child
+    before the slot had sent it."""
+    for name in ("LINGER_MS", "NAP_MS"):
+        monkeypatch.setattr(standin, name, 600_000)
+    dispatcher.answer = lambda _: None
+    future = submit(session)
+    told = future.id
+    assert [ids.task_text(item.task) for item in dispatcher.wait_items(1)] == [told]
+
+
 def test_with_a_key_the_id_is_that_of_the_call_that_exists(
     dispatcher: Dispatcher, session: driver.Driver
 ) -> None:
@@ -194,7 +208,7 @@ def test_with_a_key_the_id_is_that_of_the_call_that_exists(
     thread.start()
     until(lambda: session.link.turns.led, "id waits")
     dispatcher.send(messages.FoundCall(number, existing), messages.Accepted(number))
-    thread.join(timeout=10)
+    thread.join(timeout=30)
     assert asked == [ids.task_text(existing)]
     fresh = submit(session, key="twice")
     minted = fresh.known_task
@@ -214,7 +228,7 @@ def test_results_come_before_or_after_the_call_is_found(
     result = messages.Results((calls.CallResult(number, task.State.SUCCESS, "", "", json("5")),))
     found = messages.FoundCall(number, existing)
     dispatcher.send(*((result, found) if result_first else (found, result)))
-    assert future.result(10) == 5
+    assert future.result(30) == 5
     assert future.task == existing
     dispatcher.send(messages.Accepted(number))
     until(session.all_accepted, "it is accepted")
@@ -227,7 +241,7 @@ def test_a_task_of_somebody_else_is_watched(dispatcher: Dispatcher, session: dri
     watched = dispatcher.wait_for(messages.Watch).items[0]
     assert watched.task == wanted == future.task
     dispatcher.results(calls.CallResult(watched.number, task.State.SUCCESS, "", "", json("3")))
-    assert future.result(10) == 3
+    assert future.result(30) == 3
 
 
 def test_a_task_that_nobody_knows_is_a_lookup_error(
@@ -237,7 +251,7 @@ def test_a_task_that_nobody_knows_is_a_lookup_error(
     number = dispatcher.wait_for(messages.Watch).items[0].number
     dispatcher.results(ended(number, task.State.PENDING))
     with pytest.raises(LookupError, match=future.id):
-        future.result(10)
+        future.result(30)
 
 
 # connecting again
@@ -251,7 +265,7 @@ def test_after_a_reconnect_everything_that_matters_is_said_again(
     over = submit(session, "2")
     dispatcher.wait_items(2)
     dispatcher.results(calls.CallResult(2, task.State.SUCCESS, "", "", json("2")))
-    assert over.result(10) == 2
+    assert over.result(30) == 2
     until(session.all_accepted, "both are accepted")
     watched = session.future(ids.new_task_id())
     dispatcher.wait_for(messages.Watch)
@@ -276,7 +290,7 @@ def test_after_a_reconnect_everything_that_matters_is_said_again(
         *(calls.CallResult(n, task.State.SUCCESS, "", "", json("7")) for n in (1, 3, 4))
     )
     dispatcher.send(messages.Accepted(4))
-    assert [each.result(10) for each in (accepted, watched, kept)] == [7, 7, 7]
+    assert [each.result(30) for each in (accepted, watched, kept)] == [7, 7, 7]
 
 
 def test_calls_made_while_there_is_no_link_are_sent_on_the_next(
@@ -286,7 +300,7 @@ def test_calls_made_while_there_is_no_link_are_sent_on_the_next(
     until(lambda: session.link.socket is None, "the link is gone")
     futures = [submit(session, str(number)) for number in range(600)]
     dispatcher.start()
-    assert [each.result(20) for each in futures] == list(range(600))
+    assert [each.result(30) for each in futures] == list(range(600))
     assert len({item.number for item in dispatcher.items()}) == 600
 
 
@@ -335,7 +349,7 @@ def test_a_cancel_is_said_again_until_the_task_is_over(
     assert dispatcher.wait_for(messages.Cancel).tasks == (future.task,)
     dispatcher.results(ended(1, task.State.KILLED))
     with pytest.raises(errors.Cancelled):
-        future.result(10)
+        future.result(30)
     assert not future.cancel()
     dispatcher.seen.clear()
     dispatcher.drop()
@@ -368,7 +382,7 @@ def test_when_the_dispatcher_stays_away_all_futures_fail(dispatcher: Dispatcher)
     dispatcher.stop()
     for future in futures:
         with pytest.raises(errors.DispatcherLost, match=r"no dispatcher for 0\.05 s"):
-            future.result(10)
+            future.result(30)
         assert future.done()
         assert not future.cancelled()
     assert told.wait(10)
@@ -394,7 +408,7 @@ def test_a_forked_child_is_told_and_the_parent_goes_on(
     dispatcher: Dispatcher, session: driver.Driver
 ) -> None:
     done = submit(session, "1")
-    assert done.result(10) == 1
+    assert done.result(30) == 1
     dispatcher.answer = lambda _: None
     waits = submit(session)
     dispatcher.wait_items(2)
@@ -414,7 +428,7 @@ def test_a_forked_child_is_told_and_the_parent_goes_on(
             os._exit(code)
     assert os.waitpid(child, 0)[1] == 0
     dispatcher.results(calls.CallResult(2, task.State.SUCCESS, "", "", json("2")))
-    assert waits.result(10) == 2
+    assert waits.result(30) == 2
     assert len(dispatcher.items()) == 2
     assert dispatcher.greetings == 1
 
@@ -450,6 +464,41 @@ def test_close_sends_what_was_submitted_and_waits_until_it_is_kept(
     assert not future.cancel()
     with pytest.raises(errors.DispatcherLost, match="closed"):
         future.result()
+
+
+def test_close_tells_how_many_calls_nobody_has_accepted(
+    dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "ACCEPTED_S", 0.05)
+    dispatcher.accepts = False
+    dispatcher.answer = lambda _: None
+    made = opened(dispatcher)
+    for _ in range(3):
+        submit(made)
+    with pytest.warns(RuntimeWarning, match=r"not accepted within 0.05 s .*may never run: 3\."):
+        made.close()
+    assert made.link.failure is not None
+    with pytest.raises(errors.NoSession):
+        session.current()
+
+
+def test_close_waits_on_while_calls_are_accepted(
+    dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "ACCEPTED_S", 0.3)
+    dispatcher.accepts = False
+    dispatcher.answer = lambda _: None
+    made = opened(dispatcher)
+    for _ in range(6):
+        submit(made)
+    closing = threading.Thread(target=made.close)
+    closing.start()
+    dispatcher.wait_items(6)
+    for number in range(1, 7):
+        assert closing.is_alive()
+        time.sleep(0.1)
+        dispatcher.send(messages.Accepted(number))
+    closing.join()
 
 
 def test_a_session_that_could_not_be_opened_is_closed(

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import kilnwork as kiln
 from kilnwork.data import blobs, errors
 from kilnwork.sdk import packing, shipping
 
@@ -67,7 +68,7 @@ def test_a_folder_is_where_the_call_runs(tmp_path: Path, kept: blobs.Blobs, cach
 
 
 def test_nothing_is_shipped_as_nothing(kept: blobs.Blobs, cache: Path) -> None:
-    assert packing.pack(None, kept) == (None, frozenset())
+    assert packing.pack(None, kept) == (None, frozenset(), ())
     with shipping.enter(None, kept, cache):
         pass
     assert not cache.exists()
@@ -82,6 +83,25 @@ def test_what_is_not_of_the_program_stays(tmp_path: Path, kept: blobs.Blobs, cac
     shipped = packing.pack(folder(tmp_path / "project", files), kept)
     found = unpacked(kept, cache, shipped.digest)
     assert set(found) == {"b/keep.py", "keep.txt", ".kilnignore"}
+
+
+@pytest.mark.parametrize("mark", ["control.lock", "journal.lock", "owner.lock", "node-identity"])
+def test_tokens_and_keys_of_a_data_directory_stay(
+    tmp_path: Path, kept: blobs.Blobs, cache: Path, mark: str
+) -> None:
+    secrets = {f"lib/data/{mark}": "", "lib/data/token": "secret", "lib/data/pki/ca.key": "secret"}
+    root = folder(tmp_path / "project", {"keep.py": "", "lib/keep.py": "", **secrets})
+    shipped = packing.pack(root, kept)
+    assert set(unpacked(kept, cache, shipped.digest)) == {"keep.py", "lib/keep.py"}
+    assert shipped.left_out == (root / "lib" / "data",)
+    with pytest.raises(errors.NotShippable, match=r"lib/data is a data directory .* tokens"):
+        packing.pack(root / "lib" / "data", kept)
+
+
+def test_the_data_directory_of_a_session_is_known(tmp_path: Path, kept: blobs.Blobs) -> None:
+    with kiln.start(tmp_path / "project" / "data", slots=1):
+        shipped = packing.pack(folder(tmp_path / "project", {"keep.py": ""}), kept)
+    assert shipped.left_out == (tmp_path / "project" / "data",)
 
 
 def test_equal_folders_are_one_blob(tmp_path: Path, kept: blobs.Blobs) -> None:
@@ -195,6 +215,20 @@ def test_modules_are_imported_from_anywhere(
         assert (Path(str(found.__file__)).parent / "data.txt").read_text() == "d"
 
 
+def test_a_module_travels_by_its_file_wherever_that_is(
+    tmp_path: Path, kept: blobs.Blobs, cache: Path
+) -> None:
+    root = folder(tmp_path / "somewhere", {"shipped_one.py": "X = 1", "shipped_not.py": "X = 2"})
+    shipped = packing.pack(None, kept, files=[root / "shipped_one.py"])
+    assert shipped.modules == {"shipped_one"}
+    with shipping.enter(shipped.digest, kept, cache):
+        assert importlib.import_module("shipped_one").X == 1
+        with pytest.raises(ModuleNotFoundError):
+            importlib.import_module("shipped_not")
+    with pytest.raises(FileNotFoundError):
+        packing.pack(None, kept, files=[root / "nowhere.py"])
+
+
 @pytest.mark.parametrize(
     ("module", "message"),
     [("sys", "built-in"), ("no_such_module", "no module 'no_such_module'"), ("__main__", "itself")],
@@ -252,6 +286,12 @@ def test_by_itself_it_is_unpacked_beside_the_blobs(tmp_path: Path, kept: blobs.B
     with shipping.enter(digest, kept):
         assert Path.cwd().is_relative_to(kept.folder)
     assert [blobs.text(entry.digest) for entry in kept.entries()] == [digest]
+
+
+def test_a_cache_may_be_named_from_another_folder(tmp_path: Path, kept: blobs.Blobs) -> None:
+    shipped = packing.pack(folder(tmp_path / "project", {"a": "1"}), kept)
+    (tmp_path / "here").mkdir()
+    assert unpacked(kept, tmp_path / "here" / ".." / "cache", shipped.digest) == {"a": "1"}
 
 
 def test_many_slots_unpack_it_once(tmp_path: Path, kept: blobs.Blobs, cache: Path) -> None:

@@ -131,6 +131,38 @@ def test_what_is_no_function_is_refused(wrong: Any) -> None:
         kiln.task(wrong)
 
 
+def test_methods_are_no_tasks_and_the_error_says_what_to_do() -> None:
+    with pytest.raises(kiln.BadOption, match=r"Counter\.add is a method.*outside the class"):
+
+        class Counter:
+            @kiln.task(retries=1)
+            def add(self, number: int) -> int:
+                return number
+
+    with pytest.raises(kiln.BadOption, match=r"Other\.make is a method"):
+
+        class Other:
+            @kiln.task
+            def make(cls) -> None: ...  # noqa: N805  as somebody may write it
+
+
+def test_functions_of_a_class_may_be_tasks(session: kiln.testing.InlineSession) -> None:
+    class Model:
+        factor = 3
+
+        @staticmethod
+        @kiln.task
+        def double(number: int) -> int:
+            return 2 * number
+
+        def predict(self, number: int) -> int:
+            return self.factor * number
+
+    assert Model.double.submit(4).result() == 8
+    assert Model().double.submit(4).result() == 8
+    assert kiln.task(Model.predict).submit(Model(), 5).result() == 15
+
+
 def test_the_kinds_of_functions(session: kiln.testing.InlineSession) -> None:
     @kiln.task
     async def later(x: int) -> int:

@@ -66,7 +66,7 @@ def test_gather_is_a_future_of_all_results_in_order(
     assert not whole.done()
     assert "gather of 3 pending" in repr(whole)
     later(silent, session, success(3, "3"), success(1, "1"), success(2, "2"))
-    assert whole.result(10) == [1, 2, 3]
+    assert whole.result(30) == [1, 2, 3]
     assert whole.done()
     assert kiln.gather(first, kiln.gather(second, third)).result() == [1, [2, 3]]
 
@@ -74,7 +74,7 @@ def test_gather_is_a_future_of_all_results_in_order(
 def test_gather_of_nothing_or_of_what_is_done_is_done(session: driver.Driver) -> None:
     assert kiln.gather().result() == []
     done = submit(session, "7")
-    done.result(10)
+    done.result(30)
     assert kiln.gather(done, done).result(0) == [7, 7]
 
 
@@ -82,7 +82,7 @@ def test_gather_fails_as_soon_as_one_does(silent: Dispatcher, session: driver.Dr
     whole = kiln.gather(*three(silent, session))
     later(silent, session, failed(2, ERROR))
     with pytest.raises(ValueError, match="no"):
-        whole.result(10)
+        whole.result(30)
     assert whole.failed()
     assert not whole.cancelled()
     assert isinstance(whole.exception(), ValueError)
@@ -91,7 +91,7 @@ def test_gather_fails_as_soon_as_one_does(silent: Dispatcher, session: driver.Dr
 def test_gather_with_exceptions_in_the_list(silent: Dispatcher, session: driver.Driver) -> None:
     whole = kiln.gather(*three(silent, session), return_exceptions=True)
     later(silent, session, failed(2, ERROR), success(1), ended(3, task.State.KILLED))
-    one, two, three_ = whole.result(10)
+    one, two, three_ = whole.result(30)
     assert one == 1
     assert isinstance(two, ValueError)
     assert isinstance(three_, errors.Cancelled)
@@ -106,7 +106,7 @@ def test_a_gather_is_cancelled_and_has_no_id(silent: Dispatcher, session: driver
     silent.wait_for(messages.Cancel, 3)
     later(silent, session, ended(1, task.State.KILLED))
     with pytest.raises(errors.Cancelled):
-        whole.result(10)
+        whole.result(30)
     assert whole.cancelled()
     assert whole.cancel(), "two of them are not over"
 
@@ -122,7 +122,7 @@ def test_a_gather_travels_as_a_list_of_values_or_as_a_gather(
     again = pickle.loads(pickle.dumps(kiln.gather(*items)))  # noqa: S301  our own
     numbers = [each.number for each in silent.wait_for(messages.Watch).items]
     silent.results(*(success(number, str(number)) for number in numbers))
-    assert again.result(10) == numbers
+    assert again.result(30) == numbers
 
 
 async def test_a_gather_can_be_awaited(silent: Dispatcher, session: driver.Driver) -> None:
@@ -137,7 +137,7 @@ def test_a_gather_of_two_sessions(silent: Dispatcher, session: driver.Driver) ->
         whole = kiln.gather(here, there)
         silent.wait_items(2)
         later(silent, session, success(1))
-        assert whole.result(10) == [1, 1]
+        assert whole.result(30) == [1, 1]
 
 
 # wait
@@ -153,7 +153,7 @@ def test_wait_for_all(silent: Dispatcher, session: driver.Driver) -> None:
 def test_wait_until_the_time_is_up(silent: Dispatcher, session: driver.Driver) -> None:
     first, second, third = three(silent, session)
     silent.results(success(1))
-    first.result(10)
+    first.result(30)
     for _ in range(3):
         assert kiln.wait([first, second, third], timeout=0.005) == ({first}, {second, third})
     assert not second._hooks, "who gave up is not told"
@@ -171,7 +171,7 @@ def test_wait_for_the_first(silent: Dispatcher, session: driver.Driver) -> None:
 def test_wait_for_the_first_exception(silent: Dispatcher, session: driver.Driver) -> None:
     first, second, third = three(silent, session)
     silent.results(success(1))
-    first.result(10)
+    first.result(30)
     later(silent, session, failed(3, ERROR))
     found = kiln.wait([first, second, third], 10, return_when=kiln.FIRST_EXCEPTION)
     assert found == ({first, third}, {second})
@@ -200,7 +200,7 @@ def test_wait_for_futures_of_two_sessions(
 def test_as_completed_gives_each_when_it_ends(silent: Dispatcher, session: driver.Driver) -> None:
     items = three(silent, session)
     silent.results(success(2))
-    items[1].result(10)
+    items[1].result(30)
     order = []
     for future in kiln.as_completed([*items, items[0]], timeout=10):
         order.append(items.index(future))  # type: ignore[arg-type]
@@ -211,7 +211,7 @@ def test_as_completed_gives_each_when_it_ends(silent: Dispatcher, session: drive
 def test_as_completed_has_a_deadline(silent: Dispatcher, session: driver.Driver) -> None:
     items = three(silent, session)
     silent.results(success(1))
-    items[0].result(10)
+    items[0].result(30)
     seen: list[futures.Future[Any]] = []
     with pytest.raises(TimeoutError, match="2 futures"):
         seen.extend(kiln.as_completed(items, timeout=0.02))
@@ -274,9 +274,9 @@ def test_waiting_when_the_dispatcher_is_lost(silent: Dispatcher) -> None:
 def test_each_completion_costs_the_same_however_many_wait(session: driver.Driver) -> None:
     def cost(count: int) -> float:
         items = [submit(session) for _ in range(count)]
-        started = time.perf_counter()
+        started_s = time.thread_time()  # work of this thread: a busy machine changes nothing
         assert sum(1 for _ in kiln.as_completed(items, timeout=30)) == count
-        return (time.perf_counter() - started) / count
+        return (time.thread_time() - started_s) / count
 
     cost(100)
     small = min(cost(500) for _ in range(5))

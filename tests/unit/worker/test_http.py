@@ -38,7 +38,7 @@ class Site:
         reader, writer = await asyncio.open_unix_connection(str(self.path))
         writer.write(data)
         found = b""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while not until or until not in found:
                 piece = await reader.read(65536)
                 if not piece:
@@ -109,12 +109,40 @@ async def test_what_is_refused(site: Site, data: bytes, status: bytes) -> None:
     assert b"GET /b 0" in await site.send(LAST)
 
 
+async def test_who_is_refused_may_finish_sending_and_reads_why(site: Site) -> None:
+    reader, writer = await asyncio.open_unix_connection(str(site.path))
+    writer.write(b"POST /big HTTP/1.1\r\nContent-Length: 900000\r\n\r\n")
+    assert b" 413 " in await reader.read()  # to the end: nothing follows
+    for _ in range(9):
+        writer.write(bytes(100_000))
+        await writer.drain()  # raises when the other side has closed
+    await hang_up(writer)
+
+
+async def _go_on(writer: asyncio.StreamWriter) -> None:
+    while True:
+        writer.write(bytes(1000))
+        await writer.drain()
+        await asyncio.sleep(0.01)
+
+
+async def test_who_is_refused_and_never_ends_is_cut_off(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "LINGER_S", 0.05)
+    _, writer = await asyncio.open_unix_connection(str(site.path))
+    writer.write(b"nonsense\r\n\r\n")
+    async with asyncio.timeout(30):
+        with pytest.raises(ConnectionError):
+            await _go_on(writer)
+
+
 async def test_a_client_that_leaves_is_not_waited_for(site: Site) -> None:
     _, writer = await asyncio.open_unix_connection(str(site.path))
     writer.write(b"GET /slow HTTP/1.1\r\n\r\n")
     await site.asked.wait()
     await hang_up(writer)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not site.cancelled:
             await asyncio.sleep(0.01)
     assert site.cancelled == ["/slow"]
@@ -126,6 +154,6 @@ async def test_too_many_connections_are_refused_one_by_one(site: Site) -> None:
         assert await site.send(LAST) == b""
     for _, writer in idle:
         await hang_up(writer)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while b"GET /b 0" not in await site.send(LAST):
             await asyncio.sleep(0.01)

@@ -32,9 +32,9 @@ INSERT INTO task (
     attempt_started, started, finished, exit_code, media_type, result, stopped, due, suspended,
     pending_since, parent_attempt, delegate, result_digest, result_size, result_blobs,
     row, task, run, namespace, name, cluster, declared, spec, inputs, digest, parent, parent_run,
-    child_key, created
+    child_key, created, source
 ) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
-          ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+          ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (task, run) DO NOTHING;
 
 -- name: update_task
@@ -214,6 +214,11 @@ WHERE (c.parent, c.parent_run) IN (
     SELECT parent, parent_run FROM task WHERE finished IS NULL AND parent IS NOT NULL
     UNION SELECT task, run FROM task WHERE finished IS NULL
 ) AND c.child_key IS NOT NULL GROUP BY 1, 2, 3, 4;
+
+-- name: last_loss
+-- Why the newest attempt of one run that was lost was lost.
+SELECT p.reason, p.message FROM past_attempt p
+WHERE p.task_row = ? AND p.ending = 'Lost' ORDER BY p.attempt DESC LIMIT 1;
 
 -- name: past_attempts
 -- Attempts of one run that are over and did not succeed.
