@@ -1,5 +1,5 @@
-"""Values and files by content: blobs, the references to them, and files taken apart by lines.
+"""Values by content, files by name: blobs, stores of files, records, and files cut by lines.
 
-Used by sdk, worker and dispatch. Standard library only and no threads, so that a process that is
-going to fork may import it. Knows neither tasks nor pickle; stores on other machines are not here.
+Used by sdk, worker, jobs, server and dispatch. msgspec and the standard library only and no
+threads, so that a process that is going to fork may import it. Knows neither tasks nor pickle.
 """

@@ -22,7 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from kilnwork.data import errors
+from kilnwork.data import disks, errors
 from kilnwork.kit import clock
 
 Part = bytes | bytearray | memoryview
@@ -177,13 +177,13 @@ class Blobs:
 
     def entries(self) -> Iterator[Entry]:
         """All blobs there are, a subfolder at a time; those that vanish meanwhile are left out."""
-        for shard in sorted(_names(self.folder)):
-            if len(shard) != 2:
+        for folder in sorted(_names(self.folder)):
+            if len(folder) != 2:
                 continue
-            for name in _names(self.folder / shard):
+            for name in _names(self.folder / folder):
                 with contextlib.suppress(FileNotFoundError, ValueError):
                     digest = bytes.fromhex(name.removesuffix(_ASIDE))
-                    modified = (self.folder / shard / name).stat().st_mtime
+                    modified = (self.folder / folder / name).stat().st_mtime
                     if len(digest) == 32:
                         yield Entry(digest, modified, name.endswith(_ASIDE))
 
@@ -225,7 +225,7 @@ class Blobs:
             if self.get(digest).nbytes != size:
                 return False
             if self.durable:  # its writer may not have come so far yet
-                _sync_folder(self.path(digest).parent)
+                disks.sync_folder(self.path(digest).parent)
         except (errors.BlobMissing, errors.BlobDamaged):
             return False
         return True
@@ -311,13 +311,13 @@ class Writer:
             self._file.flush()
             if self._blobs.durable:
                 os.fsync(self._file.fileno())
-            new_shard = make_folder(path.parent)
+            new_folder = make_folder(path.parent)
             self._path.rename(path)
             stat = os.fstat(self._file.fileno())
             if self._blobs.durable:
-                _sync_folder(path.parent)
-                if new_shard:
-                    _sync_folder(self._blobs.folder)
+                disks.sync_folder(path.parent)
+                if new_folder:
+                    disks.sync_folder(self._blobs.folder)
         self._blobs._remember(digest, _Seen(stat.st_ino, stat.st_size, stat.st_mtime_ns))
 
 
@@ -363,14 +363,6 @@ def make_folder(folder: Path) -> bool:
     except FileNotFoundError:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return True
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _names(folder: Path) -> list[str]:

@@ -35,5 +35,68 @@ class FileChanged(DataError):
     """A file is not the one that was split: split it again."""
 
 
+class InputRefused(DataError):
+    """A file is not what it is said to be; the message says where, and what to do.
+
+    `line`: number of the line or record, from 1; None: it is not about one.
+    """
+
+    def __init__(self, message: str | None = None, *, line: int | None = None) -> None:
+        super().__init__(message)
+        self.line = line
+
+
+class InputTooLarge(InputRefused):
+    """A file is larger than is allowed: send less, or ask for a higher limit."""
+
+
+class InputChanged(DataError):
+    """The stored file is not the one that was indexed: upload it again, as a new job."""
+
+
+class ManifestDamaged(DataError):
+    """A manifest is not what was written: upload the file again, and look after the disk."""
+
+
+class BadRecord(DataError):
+    """A record is not what its format says; it goes to the errors file, or its part fails."""
+
+
 class NotShippable(DataError):
     """This folder or module cannot be sent to workers; the message says what to change."""
+
+
+class StoreError(DataError):
+    """A store of files could not do what was asked of it."""
+
+
+class ObjectMissing(StoreError):
+    """There is no such object in the store."""
+
+
+class ObjectExists(StoreError):
+    """There is an object of that name, which was to be created: read that one."""
+
+
+class ObjectChanged(StoreError):
+    """The object is not the one that was to be replaced: read it again, then decide anew."""
+
+
+class ObjectDamaged(StoreError):
+    """An object is not what was written; the message says what to do without it."""
+
+
+class BadKey(StoreError):
+    """Not a name that every store takes; the message says what is wrong with it."""
+
+
+class StoreFull(StoreError):
+    """The store has no room left: free some; nothing of what was written was left behind."""
+
+
+class StoreUnreachable(StoreError):
+    """The store does not answer: try again when it does."""
+
+
+class StoreRefused(StoreError):
+    """The store does not let us, or cannot be used at all; the message says why."""

@@ -1,8 +1,7 @@
 """A part of a file: some lines of it that follow each other, as a value that tasks are given.
 
-Made by `splitting`, read by task functions. A part names a range of bytes and carries none. One
-definition of a line for all: it ends with LF; a CR before it does not belong to the line; a last
-line without LF counts; a lone CR, form feed and the like are characters as any other.
+Made by `splitting`, read by task functions. A part names a range of bytes and carries none. What a
+line is stands in `records.lines`.
 """
 
 import contextlib
@@ -15,6 +14,7 @@ from typing import Any
 
 from kilnwork.data import blobs, holding, references
 from kilnwork.data import errors as data_errors
+from kilnwork.data.records import lines
 
 BLOCK_BYTES = 1 << 18
 """Read at a time: large enough for the disk, small enough for the processor's cache."""
@@ -68,8 +68,8 @@ class Part:
     line_count: int | None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        lines = (self.first_line, self.line_count)
-        return Part, (self.file, self.start, self.end, self.index, self.count, *lines)
+        numbers = (self.first_line, self.line_count)
+        return Part, (self.file, self.start, self.end, self.index, self.count, *numbers)
 
     @property
     def path(self) -> str:
@@ -106,7 +106,7 @@ class Part:
 def _lines(part: Part) -> Iterator[list[str]]:
     """Lines by the block: going through a list is not Python code, unlike a generator."""
     number = first = part.first_line or 1
-    for block in _blocks(part):
+    for block in lines.whole(_blocks(part)):
         try:
             text = block.decode(part.file.encoding, part.file.errors)
         except UnicodeDecodeError as error:
@@ -119,16 +119,15 @@ def _lines(part: Part) -> Iterator[list[str]]:
             raise
         if part.start == 0 and number == first:
             text = text.removeprefix(_BOM)
-        lines = text.removesuffix("\n").split("\n")
-        number += len(lines)
+        found = text.removesuffix("\n").split("\n")
+        number += len(found)
         if "\r" in text:
-            lines = [line.removesuffix("\r") for line in lines]
-        yield lines
+            found = [line.removesuffix("\r") for line in found]
+        yield found
 
 
 def _blocks(part: Part) -> Iterator[bytes]:
-    """Whole lines, about `BLOCK_BYTES` at a time."""
-    begun: list[bytes] = []
+    """All of it, about `BLOCK_BYTES` at a time."""
     left = part.end - part.start
     with io.FileIO(_descriptor(part)) as file:
         file.seek(part.start)
@@ -137,12 +136,7 @@ def _blocks(part: Part) -> Iterator[bytes]:
             if not block:
                 raise _changed(part.file, "it became shorter while it was read")
             left -= len(block)
-            cut = block.rfind(b"\n") + 1 if left else len(block)
-            if not cut:
-                begun.append(block)
-                continue
-            yield b"".join((*begun, block[:cut]))
-            begun = [block[cut:]] if cut < len(block) else []
+            yield block
 
 
 def _descriptor(part: Part) -> int:

@@ -15,16 +15,7 @@ from typing import NamedTuple
 
 from kilnwork.data import blobs, parts
 from kilnwork.data import errors as data_errors
-
-_NOT_LINES = (
-    (b"\x1f\x8b", "is compressed with gzip", "decompress it first: gunzip --keep"),
-    (b"BZh", "is compressed with bzip2", "decompress it first: bunzip2 --keep"),
-    (b"\xfd7zXZ\0", "is compressed with xz", "decompress it first: unxz --keep"),
-    (b"\x28\xb5\x2f\xfd", "is compressed with zstd", "decompress it first: unzstd"),
-    (b"PK\x03\x04", "is a zip archive", "take it apart first: unzip"),
-    (b"\xff\xfe", "is text in UTF-16", "rewrite it first: iconv -f UTF-16 -t UTF-8"),
-    (b"\xfe\xff", "is text in UTF-16", "rewrite it first: iconv -f UTF-16 -t UTF-8"),
-)
+from kilnwork.data.records import kinds
 
 
 class _Cut(NamedTuple):
@@ -152,12 +143,11 @@ def _check(path: str, file: io.FileIO, found: os.stat_result) -> None:
         raise data_errors.NotSplittable(
             f"{path} is no regular file: it cannot be read from the middle. Write it to one first"
         )
-    start = os.pread(file.fileno(), 8, 0)
-    for magic, what, remedy in _NOT_LINES:
-        if start.startswith(magic):
-            raise data_errors.NotSplittable(
-                f"{path} {what}: it cannot be read from the middle. Please {remedy} {path}"
-            )
+    kind = kinds.foreign(os.pread(file.fileno(), kinds.HEAD_BYTES, 0))
+    if kind is not None:
+        raise data_errors.NotSplittable(
+            f"{path} {kind.what}: it cannot be read from the middle. Please {kind.remedy} {path}"
+        )
 
 
 def _checked_encoding(name: str) -> str:

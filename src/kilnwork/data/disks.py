@@ -1,0 +1,68 @@
+"""What blobs and stores ask of a disk: that it has room to spare, and that it knows a folder.
+
+Used by `blobs`, `stores.local` and `server.blobs`. Room is left for the journal, which shares the
+disk: nobody's data may stop everybody's tasks.
+"""
+
+import functools
+import importlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+SPARE_BYTES = 256 << 20
+"""Left free: some minutes of a busy journal."""
+
+_SYNC_FILE_RANGE_WRITE = 2
+_SPARE_PART = 20
+"""Of a small disk, that part is left free."""
+
+
+def usable_bytes(folder: Path) -> int:
+    """How much data may still be written to the disk of a folder; negative when the spare is used.
+
+    Raises FileNotFoundError.
+    """
+    found = os.statvfs(folder)
+    return found.f_bavail * found.f_frsize - _spare_bytes(found)
+
+
+def lacking(folder: Path) -> str:
+    """What is wrong with the room on the disk of a folder, for people; "" when there is enough."""
+    if usable_bytes(folder) >= 0:
+        return ""
+    spare = _spare_bytes(os.statvfs(folder))
+    return f"the disk has less than {spare >> 20} MiB left, which the journal needs"
+
+
+def _spare_bytes(found: os.statvfs_result) -> int:
+    return min(SPARE_BYTES, found.f_blocks * found.f_frsize // _SPARE_PART)
+
+
+def begin_sync(descriptor: int, start: int, count: int) -> None:
+    """Let the disk begin with these bytes of a file, so that a later fsync has less to wait for.
+
+    Promises nothing, and hides no error from that fsync: sync_file_range(2), where there is one.
+    """
+    _sync_file_range()(descriptor, start, count, _SYNC_FILE_RANGE_WRITE)
+
+
+@functools.cache
+def _sync_file_range() -> Callable[[int, int, int, int], int]:
+    ctypes = importlib.import_module("ctypes")  # by name: most who import us never need it
+    try:
+        found = ctypes.CDLL(None).sync_file_range
+    except AttributeError:
+        return lambda *_: -1
+    found.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
+    called: Callable[[int, int, int, int], int] = found
+    return called
+
+
+def sync_folder(folder: Path) -> None:
+    """Have the disk know what is in it (fsync(2): a new name needs one of its own)."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,109 @@
+"""The crc32 of one part after the other, and of two together from those of each. Used by `cutting`.
+
+As zlib's crc32_combine: appending n bytes multiplies by x to the power of 8 n, modulo the
+polynomial of CRC-32 (IEEE 802.3, reflected). Python's zlib does not offer it.
+"""
+
+import functools
+import zlib
+
+from kilnwork.data.records import rereading
+
+_POLYNOMIAL = 0xEDB88320
+_ONE = 1 << 31
+_X8 = 1 << 23
+
+
+class Sums:
+    """Of the parts that ended, and of the one that is open."""
+
+    def __init__(self) -> None:
+        self.ended: list[int] = []
+        self.open = 0
+
+    def add(self, content: bytes | memoryview) -> None:
+        """More of the open part."""
+        self.open = zlib.crc32(content, self.open)
+
+    def end(self) -> None:
+        """The open part is over, the next one begins."""
+        self.ended.append(self.open)
+        self.open = 0
+
+    def skip(self, count: int) -> None:
+        """So many bytes belong to no part."""
+
+    def settle(self) -> None:
+        """Now `ended` and `open` can be read and changed."""
+
+
+class SumsBehind(Sums):
+    """The same, read from the file again in a thread: of what is added only the length counts."""
+
+    def __init__(self, thread: rereading.Thread, again: rereading.Rereader) -> None:
+        super().__init__()
+        self._thread, self._again = thread, again
+        self._load, self._bytes = [0], 0
+        """Bytes of each part until it ended, the last is open; and of all of them."""
+
+    def add(self, content: bytes | memoryview) -> None:
+        self._load[-1] += len(content)
+        self._bytes += len(content)
+        if self._bytes >= rereading.TOGETHER_BYTES:
+            self._send()
+
+    def end(self) -> None:
+        self._load.append(0)
+
+    def skip(self, count: int) -> None:
+        self._send()
+        self._thread.give(lambda: self._again.skip(count))
+
+    def settle(self) -> None:
+        self._send()
+        self._thread.settle()
+
+    def _send(self) -> None:
+        load, self._load, self._bytes = self._load, [0], 0
+        self._thread.give(lambda: self._add_up(load))
+
+    def _add_up(self, load: list[int]) -> None:
+        for number, count in enumerate(load):
+            if number:
+                super().end()
+            for piece in self._again.next(count):
+                super().add(piece)
+
+
+def combined(first: int, second: int, second_bytes: int) -> int:
+    """crc32 of what has `first` followed by `second_bytes` bytes that have `second`."""
+    position = 0
+    while second_bytes and first:
+        second_bytes, byte = divmod(second_bytes, 256)
+        if byte:
+            first = _product(_power(position, byte), first)
+        position += 1
+    return first ^ second
+
+
+@functools.cache
+def _power(position: int, byte: int) -> int:
+    """x to the power of 8 * byte * 256 ** position; there are at most 2,048 of these."""
+    if not byte:
+        return _ONE
+    if byte == 1:
+        if not position:
+            return _X8
+        return _product(_power(position - 1, 255), _power(position - 1, 1))
+    return _product(_power(position, byte - 1), _power(position, 1))
+
+
+def _product(a: int, b: int) -> int:
+    """Of two polynomials modulo the one of CRC-32; the highest bit is the lowest power."""
+    found = 0
+    while a:
+        if a & _ONE:
+            found ^= b
+        a = a << 1 & 0xFFFFFFFF
+        b = b >> 1 ^ _POLYNOMIAL if b & 1 else b >> 1
+    return found

@@ -1,0 +1,103 @@
+"""Where parts end: gathers what was measured and makes parts of it. Used by the indexes.
+
+A part ends with the record that brings it to so many lines or so many bytes, whichever comes
+first. When there would be more parts than wanted, each two become one and both limits double, so
+that a file of any length is indexed in one pass and in bounded memory.
+"""
+
+from typing import NamedTuple
+
+from kilnwork.api import filejobs
+from kilnwork.data.records import checksums
+
+
+class _Stretch(NamedTuple):
+    """A part whose checksum is still to come."""
+
+    start: int
+    end: int
+    first_line: int
+    lines: int
+
+
+class Cutter:
+    """The parts so far, and the one that is open.
+
+    `lines`, `start`: of the open part. `limit_lines`, `limit_bytes`: when to call `close`;
+    they may rise at each call. `end`: how far it was measured, in bytes.
+    """
+
+    def __init__(
+        self,
+        *,
+        lines: int,
+        bytes_: int | None,
+        most: int,
+        start: int = 0,
+        sums: checksums.Sums | None = None,
+    ) -> None:
+        self.limit_lines, self.limit_bytes = lines, bytes_
+        self._most = most
+        self._sums = sums or checksums.Sums()
+        self._stretches: list[_Stretch] = []
+        self.start = self.end = start
+        self.lines = 0
+        self._first_line = 1
+
+    @property
+    def total_lines(self) -> int:
+        """Of all parts, the open one too."""
+        return self._first_line - 1 + self.lines
+
+    def take(self, content: bytes | memoryview, lines: int) -> None:
+        """What comes next belongs to the open part."""
+        self._sums.add(content)
+        self.end += len(content)
+        self.lines += lines
+
+    def skip(self, count: int) -> None:
+        """So many bytes that come next belong to no part; none is open."""
+        self._sums.skip(count)
+        self.end += count
+        self.start = self.end
+
+    def close(self) -> None:
+        """The open part ends here, at a record's end."""
+        self._append()
+        if len(self._stretches) > self._most:
+            self._grow()
+
+    def finish(self) -> tuple[filejobs.Part, ...]:
+        """All parts; the open one ends here, unless it is empty."""
+        if self.end > self.start:
+            self.close()
+        if self.end > self.start:  # `close` opened the last one again
+            self._append()
+        self._sums.settle()
+        pairs = zip(self._stretches, self._sums.ended, strict=True)
+        return tuple(filejobs.Part(n, *one, crc32) for n, (one, crc32) in enumerate(pairs, 1))
+
+    def _append(self) -> None:
+        self._sums.end()
+        self._stretches.append(_Stretch(self.start, self.end, self._first_line, self.lines))
+        self._first_line += self.lines
+        self.start, self.lines = self.end, 0
+
+    def _grow(self) -> None:
+        """Each two become one; one that is left over is open again, as it has but half."""
+        self._sums.settle()
+        before, sums = self._stretches, self._sums.ended
+        self._stretches, self._sums.ended = [], []
+        if len(before) % 2:
+            last = before.pop()
+            self.start, self._first_line, self.lines = last.start, last.first_line, last.lines
+            self._sums.open = sums.pop()
+        for at in range(0, len(before), 2):
+            first, second = before[at : at + 2]
+            lines = first.lines + second.lines
+            self._stretches.append(_Stretch(first.start, second.end, first.first_line, lines))
+            size = second.end - second.start
+            self._sums.ended.append(checksums.combined(sums[at], sums[at + 1], size))
+        self.limit_lines *= 2
+        if self.limit_bytes is not None:
+            self.limit_bytes *= 2

@@ -1,0 +1,26 @@
+"""Bytes of a record that is not complete: joined when they are looked at, not with each piece.
+
+Used by everything that waits for the end of a long record. Joining with each piece would copy a
+record of a gibibyte a thousand times.
+"""
+
+
+class Held:
+    """`bytes`: how many there are."""
+
+    __slots__ = ("_pieces", "bytes")
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self.bytes = 0
+
+    def add(self, piece: bytes) -> None:
+        """What comes next."""
+        if piece:
+            self._pieces.append(piece)
+            self.bytes += len(piece)
+
+    def take(self) -> bytes:
+        """All of it, which is held no more."""
+        pieces, self._pieces, self.bytes = self._pieces, [], 0
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)

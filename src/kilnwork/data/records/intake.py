@@ -1,0 +1,121 @@
+"""Takes in a file as it arrives: says what to store, and has its manifest when the last byte came.
+
+Used by uploads. Give it pieces of any length; nothing is kept of them but an unfinished record.
+"""
+
+import hashlib
+from collections.abc import Iterator
+
+from kilnwork.api import filejobs
+from kilnwork.data import errors
+from kilnwork.data.records import arrays, gzips, indexes, kinds, lines
+
+
+class Intake:
+    """One file. `feed` it in order, store what it gives back, then `finish`.
+
+    `spec`: of the job: `input`, `itemsPerPart`, `bytesPerPart`, `maxParts`. `most_bytes`: to be
+    stored, against files that unpack to more than anybody wants; None: no limit. Not for several
+    threads at once; each call may be made in another one. After an error it is of no more use.
+    """
+
+    def __init__(self, spec: filejobs.JobSpec, *, most_bytes: int | None = None) -> None:
+        self._spec = spec.input
+        self._most_bytes = most_bytes
+        self._head: bytes | None = b""
+        self._gzip: gzips.Unpacker | None = None
+        self._start: bytes | None = b""
+        """The first bytes, unpacked, as long as they may be half a byte order mark."""
+        self._elements: arrays.Elements | None = None
+        if spec.input.format == filejobs.Format.JSON:
+            self._elements = arrays.Elements(most_bytes=spec.input.max_line_bytes)
+        self._index = indexes.index_of(spec)
+        self._sha256 = hashlib.sha256()
+        self._bytes = 0
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """What comes next of the file; gives what to store, in order: go through all of it.
+
+        Raises `InputRefused` with the line's number, `InputTooLarge`.
+        """
+        if self._head is not None:
+            data = self._head + data
+            if len(data) < kinds.HEAD_BYTES:
+                self._head = data
+                return
+            self._begin(data)
+        if self._gzip is None:
+            yield from self._unpacked(data)
+        else:
+            for piece in self._gzip.feed(data):
+                yield from self._unpacked(piece)
+
+    def finish(self) -> tuple[bytes, filejobs.Manifest]:
+        """That was all: the last bytes to store, and the manifest. Raises as `feed`."""
+        found: list[bytes] = []
+        if self._head is not None:
+            head = self._head
+            self._begin(head)
+            found += self.feed(head)
+        if self._gzip is not None:
+            self._gzip.finish()
+        if self._start is not None:
+            start, self._start = self._start, None
+            found += self._lines(start.removeprefix(lines.BOM))
+        if self._elements is not None and (rest := self._elements.finish()):
+            found.append(self._counted(rest))
+        return b"".join(found), self._manifest()
+
+    def _manifest(self) -> filejobs.Manifest:
+        parts, count = self._index.finish()
+        return filejobs.Manifest(
+            format=self._spec.format,
+            bytes=self._bytes,
+            lines=count,
+            sha256=self._sha256.hexdigest(),
+            parts=parts,
+            header=self._index.header,
+        )
+
+    def _begin(self, head: bytes) -> None:
+        self._head = None
+        gzip = self._spec.gzip
+        if gzip is None:
+            gzip = head.startswith(kinds.GZIP)
+        elif gzip and head and not head.startswith(kinds.GZIP):
+            raise errors.InputRefused(
+                "the file is not compressed with gzip, though input.gzip is true: leave that out"
+            )
+        found = kinds.foreign(head, gzip=True)
+        if found is not None:
+            raise errors.InputRefused(f"the file {found.what}: {found.remedy}")
+        if gzip and head:
+            self._gzip = gzips.Unpacker()
+
+    def _unpacked(self, data: bytes) -> Iterator[bytes]:
+        if self._start is not None:
+            data = self._start + data
+            if len(data) < len(lines.BOM) and lines.BOM.startswith(data):
+                self._start = data
+                return
+            self._start = None
+            data = data.removeprefix(lines.BOM)
+        yield from self._lines(data)
+
+    def _lines(self, data: bytes) -> Iterator[bytes]:
+        if self._elements is not None:
+            for piece in self._elements.feed(data):
+                yield self._counted(piece)
+        elif data:
+            yield self._counted(data)
+
+    def _counted(self, data: bytes) -> bytes:
+        self._bytes += len(data)
+        if self._most_bytes is not None and self._bytes > self._most_bytes:
+            raise errors.InputTooLarge(
+                f"the file is larger than {self._most_bytes:,} bytes, unpacked: send it in pieces, "
+                "or let the server take larger ones"
+            )
+        self._sha256.update(data)
+        self._index.add(data)
+        return data

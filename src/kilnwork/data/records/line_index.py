@@ -1,0 +1,75 @@
+"""Counts and cuts lines, without looking at each of them. Used by `indexes`.
+
+Line ends are counted in whole blocks; only where a part ends is a line end looked for.
+"""
+
+from kilnwork.api import filejobs
+from kilnwork.data import errors
+from kilnwork.data.records import cutting, lines
+
+
+class LineIndex:
+    """Give it a file block by block, then ask for its parts. `most_bytes`: of a line."""
+
+    def __init__(self, cutter: cutting.Cutter, *, most_bytes: int) -> None:
+        self.header: tuple[str, ...] | None = None
+        """Lines have none; rows of CSV do."""
+        self._cutter = cutter
+        self._most_bytes = most_bytes
+        self._begun = 0
+        """Bytes of the last line so far, which has no LF yet."""
+
+    def add(self, block: bytes | bytearray) -> None:
+        """What comes next, of any length. Raises `InputRefused` for a line that is too long."""
+        self._measure(block)
+        cutter, view = self._cutter, memoryview(block)
+        done, left = 0, block.count(lines.END)
+        while (end := self._next_end(block, done, left)) is not None:
+            count = block.count(lines.END, done, end)
+            cutter.take(view[done:end], count)
+            cutter.close()
+            done, left = end, left - count
+        cutter.take(view[done:], left)
+
+    def finish(self) -> tuple[tuple[filejobs.Part, ...], int]:
+        """The parts, and how many lines there are."""
+        if self._begun:
+            self._cutter.lines += 1
+        parts = self._cutter.finish()
+        return parts, self._cutter.total_lines
+
+    def _next_end(self, block: bytes | bytearray, done: int, left: int) -> int | None:
+        """Where in `block` the open part ends; None: not in it. `left`: line ends after `done`."""
+        cutter = self._cutter
+        wanted = cutter.limit_lines - cutter.lines
+        end = None
+        if left >= wanted:
+            end = lines.after(block, wanted, done, guess=wanted * (len(block) - done) // left)
+        if cutter.limit_bytes is not None:
+            reached = done + cutter.limit_bytes - (cutter.end - cutter.start) - 1
+            at = block.find(lines.END, max(reached, done), end)
+            if at >= 0:
+                end = at + 1
+        return end
+
+    def _measure(self, block: bytes | bytearray) -> None:
+        first, most = block.find(lines.END), self._most_bytes
+        if first < 0:
+            self._begun += len(block)
+            if self._begun > most:
+                raise self._too_long(0)
+            return
+        if self._begun + first > most:
+            raise self._too_long(0)
+        beyond = lines.beyond(block, most, first + 1)
+        if beyond is not None:
+            raise self._too_long(block.count(lines.END, 0, beyond))
+        self._begun = len(block) - 1 - block.rfind(lines.END)
+
+    def _too_long(self, lines_before: int) -> errors.InputRefused:
+        line = self._cutter.total_lines + lines_before + 1
+        return errors.InputRefused(
+            f"line {line} is longer than {self._most_bytes:,} bytes: raise input.maxLineBytes, or "
+            "put one record on a line",
+            line=line,
+        )

@@ -1,0 +1,308 @@
+"""A store that is a folder on this machine: `file:///FOLDER`.
+
+Opened by `opening`. An object is a file of its key's path, mode 0600. It is written under a name of
+its own beside its place (`.new-…`, locked by its writer) and synced, then linked there if it is to
+be created, else renamed there; then the folder is synced. So a reader sees all of it or nothing,
+whoever is killed when. Replacing and deleting happen under a lock of the folder (`.lock`, flock):
+comparing etags and replacing are one step for all processes. An etag is the file's time in
+nanoseconds, which we set so that it rises, and its size. Folders that become empty are removed.
+"""
+
+import contextlib
+import errno
+import fcntl
+import os
+import stat
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from urllib import parse
+
+from kilnwork.data import disks, ending, errors
+from kilnwork.data.stores import filling, folders, port
+from kilnwork.kit import clock as clocks
+
+_PROBE = "_probe"
+
+PIECE_BYTES = 1 << 20
+"""Read at once: from 256 KiB on more makes no difference."""
+
+
+class LocalStore:
+    """See the module; a `port.Store` that `port.Sweeps`. `folder` is made with the first object."""
+
+    def __init__(self, folder: Path, *, clock: clocks.Clock | None = None) -> None:
+        self.folder = folder
+        self.url = "file://" + parse.quote(str(folder.absolute()))
+        self.clock = clock or clocks.SystemClock()
+
+    def head(self, key: str) -> port.Facts:
+        """As `Store.head`."""
+        path = self.path(key)
+        with filling.explained(self.folder, key):
+            return _facts(key, _regular(path.stat()))
+
+    def read(self, key: str, *, start: int = 0, end: int | None = None) -> "LocalReading":
+        """As `Store.read`."""
+        path = self.path(key)
+        with filling.explained(self.folder, key):
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            return LocalReading(descriptor, key, folder=self.folder, start=start, end=end)
+
+    def put(
+        self, key: str, data: port.Data, *, create: bool = False, if_match: str | None = None
+    ) -> port.Facts:
+        """As `Store.put`."""
+        # records of what is there may take the last room
+        with LocalWriter(self, key, create=create, if_match=if_match, looks=False) as new:
+            new.write(data)
+            return new.commit()
+
+    def writer(self, key: str, *, create: bool = False) -> "LocalWriter":
+        """As `Store.writer`."""
+        return LocalWriter(self, key, create=create)
+
+    def list(self, prefix: str = "", *, after: str = "") -> Iterator[port.Facts]:
+        """As `Store.list`."""
+        base, slash, _ = port.check_prefix(prefix).rpartition("/")
+        with filling.explained(self.folder, prefix):
+            yield from _walk(self.folder / base, base + slash, prefix=prefix, after=after)
+
+    def folders(self, prefix: str = "") -> Iterator[str]:
+        """As `Store.folders`."""
+        for name in folders.names(self.folder / port.check_folder(prefix)):
+            if name.endswith("/") and any(self.list(prefix + name)):
+                yield name[:-1]
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """As `Store.delete`."""
+        by_folder: dict[Path, list[Path]] = defaultdict(list)
+        for key in keys:
+            path = self.path(key)
+            by_folder[path.parent].append(path)
+        for folder, paths in by_folder.items():
+            with (
+                filling.explained(self.folder, str(folder)),
+                contextlib.suppress(FileNotFoundError),
+            ):
+                with folders.locked(folder):
+                    for path in paths:
+                        path.unlink(missing_ok=True)
+                    disks.sync_folder(folder)
+                    gone = folders.remove_empty(folder)
+                if gone:
+                    self._remove_parents(folder.parent)
+
+    def sweep(self, *, before: float, prefix: str = "") -> int:
+        """As `Sweeps.sweep`. Whoever still writes holds a lock, however long it pauses."""
+        count = 0
+        for place, _, names in os.walk(self.folder / port.check_folder(prefix), topdown=False):
+            folder = Path(place)
+            left = [folder / name for name in names if name.startswith(folders.UNFINISHED)]
+            with filling.explained(self.folder, place):
+                gone = sum(_discard(path, before=before) for path in left)
+                if gone:
+                    with contextlib.suppress(FileNotFoundError):
+                        self._remove_parents(folder)
+            count += gone
+        return count
+
+    def probe(self) -> None:
+        """As `Probes.probe`: makes, locks, creates twice, reads, lists and removes an object."""
+        key = f"{_PROBE}/{os.urandom(8).hex()}"
+        try:
+            self.put(key, b"1", create=True)
+            try:
+                self.put(key, b"2", create=True)
+            except errors.ObjectExists:
+                pass
+            else:
+                raise errors.StoreRefused("what was created could be created again")
+            self.put(key, b"3")
+            if port.read_all(self, key) != b"3" or [one.key for one in self.list(key)] != [key]:
+                raise errors.StoreRefused("what was written cannot be read")
+            self.delete([key])
+        except errors.StoreFull:
+            return  # it will be told to whoever writes
+        except errors.StoreError as error:
+            raise errors.StoreRefused(
+                f"{self.folder} cannot keep the files of jobs: {error}. It must be a folder that "
+                "this user may write to, on a file system with flock and rename (a local disk, or "
+                "NFS of version 4 with locks)"
+            ) from error
+
+    def path(self, key: str) -> Path:
+        """Where the object is, or would be. Raises `BadKey`."""
+        return self.folder / port.check_key(key)
+
+    def _remove_parents(self, folder: Path) -> None:
+        """Remove folders that are empty now, up to the store's own."""
+        while folder != self.folder and folder.is_relative_to(self.folder):
+            with folders.locked(folder):
+                if not folders.remove_empty(folder):
+                    return
+            folder = folder.parent
+
+
+class LocalReading(ending.Closes):
+    """A `port.Reading`."""
+
+    def __init__(
+        self, descriptor: int, key: str, *, folder: Path, start: int, end: int | None
+    ) -> None:
+        self._descriptor, self._folder = descriptor, folder
+        self.start = self.end = 0
+        self.facts = _facts(key, _regular(os.fstat(descriptor)))
+        size = self.facts.bytes
+        self.start = min(max(start, 0), size)
+        self.end = size if end is None else min(max(end, self.start), size)
+
+    def __iter__(self) -> Iterator[bytes]:
+        at = self.start
+        while at < self.end:
+            with filling.explained(self._folder, self.facts.key):
+                piece = os.pread(self._descriptor, min(PIECE_BYTES, self.end - at), at)
+            if not piece:
+                raise errors.StoreRefused(
+                    f"{self.facts.key} ends at byte {at} of {self.facts.bytes}: somebody cut it "
+                    "short in its folder"
+                )
+            at += len(piece)
+            yield piece
+
+    def close(self) -> None:
+        """As `Reading.close`."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class LocalWriter(ending.Aborts):
+    """A `port.Writer`."""
+
+    def __init__(
+        self,
+        store: LocalStore,
+        key: str,
+        *,
+        create: bool,
+        if_match: str | None = None,
+        looks: bool = True,
+    ) -> None:
+        self._descriptor = -1
+        self._store = store
+        self._key = key
+        self._create = create
+        self._if_match = if_match
+        self._target = store.path(key)
+        with filling.explained(store.folder, key):
+            self._new, self._descriptor = folders.open_new(self._target.parent, above=store.folder)
+        self._filling = filling.Filling(store.folder, key, self._descriptor, looks=looks)
+
+    @property
+    def bytes(self) -> int:
+        """Written so far."""
+        return self._filling.at
+
+    def write(self, piece: port.Data) -> None:
+        """As `Writer.write`."""
+        self._filling.write(piece)
+
+    def commit(self) -> port.Facts:
+        """As `Writer.commit`."""
+        with filling.explained(self._store.folder, self._key):
+            os.fsync(self._descriptor)
+            found = self._created() if self._create else self._replace()
+            self.abort()
+            disks.sync_folder(self._target.parent)
+            return _facts(self._key, found)
+
+    def abort(self) -> None:
+        """As `Writer.abort`."""
+        if self._descriptor >= 0:
+            self._new.unlink(missing_ok=True)
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _created(self) -> os.stat_result:
+        """Link it, which two cannot do; without links look and rename, as one step."""
+        self._stamp(0)
+        if not folders.linked(self._new, self._target):
+            with folders.locked(self._target.parent):
+                if self._target.exists():
+                    raise FileExistsError(errno.EEXIST, "there is one")
+                self._new.rename(self._target)
+        return os.fstat(self._descriptor)
+
+    def _replace(self) -> os.stat_result:
+        """Compare and rename, as one step."""
+        with folders.locked(self._target.parent):
+            try:
+                old = self._target.stat()
+            except FileNotFoundError:
+                old = None
+            expected = self._if_match
+            if expected is not None and (old is None or _etag(old) != expected):
+                now = "is gone" if old is None else f"has etag {_etag(old)}"
+                raise errors.ObjectChanged(
+                    f"{self._key} in {self._store.folder} {now}, not {expected}: read it again, "
+                    "then decide anew"
+                )
+            self._stamp(old.st_mtime_ns if old else 0)
+            self._new.rename(self._target)
+            return os.fstat(self._descriptor)
+
+    def _stamp(self, last_ns: int) -> None:
+        """Set the file's time, later than its predecessor's: the kernel's own has ticks of 4 ms."""
+        now_ns = max(int(self._store.clock.wall() * 1e9), last_ns + 1)
+        os.utime(self._descriptor, ns=(now_ns, now_ns))
+
+    def __del__(self) -> None:
+        if self._descriptor >= 0:  # `sweep` removes the file; this may be a fork of its writer
+            os.close(self._descriptor)
+
+
+def _discard(path: Path, *, before: float) -> bool:
+    """Remove what a writer left, unless it is young or its writer lives."""
+    with contextlib.suppress(FileNotFoundError):
+        if path.stat().st_mtime >= before:
+            return False
+        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink()
+        except BlockingIOError:
+            return False
+        finally:
+            os.close(descriptor)
+        return True
+    return False
+
+
+def _walk(folder: Path, base: str, *, prefix: str, after: str) -> Iterator[port.Facts]:
+    for name in folders.names(folder):
+        key = base + name
+        if name.endswith("/"):
+            passed = after > key and not after.startswith(key)
+            if not passed and (key.startswith(prefix) or prefix.startswith(key)):
+                yield from _walk(folder / name, key, prefix=prefix, after=after)
+        elif key.startswith(prefix) and key > after:
+            with contextlib.suppress(FileNotFoundError):
+                yield _facts(key, (folder / name).stat())
+
+
+def _regular(found: os.stat_result) -> os.stat_result:
+    if not stat.S_ISREG(found.st_mode):
+        raise FileNotFoundError(errno.ENOENT, "a folder is no object")
+    return found
+
+
+def _facts(key: str, found: os.stat_result) -> port.Facts:
+    return port.Facts(key, found.st_size, _etag(found), found.st_mtime)
+
+
+def _etag(found: os.stat_result) -> str:
+    return f"{found.st_mtime_ns:x}-{found.st_size:x}"

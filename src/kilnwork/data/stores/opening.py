@@ -1,0 +1,35 @@
+"""Which store a URL means: `file:///FOLDER`, or `kiln:NAMESPACE/JOB` through the manager.
+
+Used by the server, which makes the URLs, and by slots, which are given them with their parts.
+"""
+
+from pathlib import Path
+from urllib import parse
+
+from kilnwork.data import errors
+from kilnwork.data.stores import local, port, remote, ways
+
+
+def open_store(url: str) -> port.Store:
+    """The store of a URL; nothing is made or asked yet. Raises `StoreRefused`."""
+    kind, _, rest = url.partition(":")
+    if kind == "file" and rest.startswith("///"):
+        return local.LocalStore(Path(parse.unquote(rest[2:])))
+    if kind == "kiln" and rest:
+        if ways.manager is None:
+            raise errors.StoreRefused(
+                f"{url} is at a manager, and this process knows none: run it in a slot of a worker"
+            )
+        return remote.RemoteStore(url, ways.manager.route, spool=ways.manager.spool)
+    raise errors.StoreRefused(
+        f"{url!r} names no store: write file:///FOLDER or kiln:NAMESPACE/FOLDER"
+    )
+
+
+def inside(url: str, *names: str) -> str:
+    """The URL of the store whose keys are those below `names` in the store of `url`, which may be
+    `kiln:` for all that the manager has."""
+    for name in names:
+        port.check_key(name)
+    base = url if url.endswith((":", "/")) else url + "/"
+    return base + "/".join(names)

@@ -1,0 +1,330 @@
+"""The store of a manager that shares no folder with us: `kiln:NAMESPACE` or `kiln:NAMESPACE/JOB`.
+
+Opened by `opening`, in slots whose link goes over the network; `server.objects` is the other end
+and says what who may. How a manager is asked is in `data.asking`; a create that had to be repeated
+is ours if the object that is there is what we sent. Objects that come in pieces wait in a temporary
+file until they are whole, so that sending them can be repeated too.
+"""
+
+import contextlib
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from urllib import parse
+
+import msgspec
+
+from kilnwork.data import asking, ending, errors
+from kilnwork.data.stores import filling, port
+from kilnwork.kit import http1
+
+PATH = "/objects"
+"""Where the manager serves them, with namespace and key behind."""
+
+MODIFIED_HEADER = "X-Kiln-Modified"
+"""`Facts.modified`; Last-Modified has whole seconds."""
+
+PAGE = 1000
+"""Objects in an answer to a list."""
+
+_MIB = 1 << 20
+_OK, _CREATED, _DONE, _PARTLY, _NONE, _CHANGED, _BEYOND = 200, 201, 204, 206, 404, 412, 416
+_FAILURES = asking.Failures(
+    unreachable=errors.StoreUnreachable, refused=errors.StoreRefused, full=errors.StoreFull
+)
+
+_FRUITLESS = 3
+"""Answers that broke off before their first byte, one after the other; then it is given up."""
+
+_MODIFIED = MODIFIED_HEADER.lower()
+_FACTS = msgspec.json.Decoder(list[port.Facts])
+_NAMES = msgspec.json.Decoder(list[str])
+
+
+class RemoteStore:
+    """See the module; a `port.Store`. `spool`: folder of temporary files, None: the system's."""
+
+    def __init__(
+        self, url: str, route: asking.Route, *, spool: Path | None = None, patience_s: float = 60.0
+    ) -> None:
+        self.url = url
+        namespace, _, folder = url.removeprefix("kiln:").partition("/")
+        port.check_key(namespace)
+        self._root = f"{folder}/" if port.check_folder(folder and folder + "/") else ""
+        self._path = f"{PATH}/{namespace}"
+        self.spool = spool
+        what = f"{self._path}/{self._root}"
+        self.manager = asking.Manager(route, _FAILURES, what=what, patience_s=patience_s)
+
+    def head(self, key: str) -> port.Facts:
+        """As `Store.head`."""
+
+        def read(found: asking.Answered) -> port.Facts:
+            if found.answer.status == _NONE:
+                raise self.missing(key)
+            return _facts(key, found.answer)
+
+        return self.manager.ask(self.about("HEAD", key, _OK, _NONE), read)
+
+    def read(self, key: str, *, start: int = 0, end: int | None = None) -> "RemoteReading":
+        """As `Store.read`."""
+        return RemoteReading(self, key, start=max(start, 0), end=end)
+
+    def put(
+        self, key: str, data: port.Data, *, create: bool = False, if_match: str | None = None
+    ) -> port.Facts:
+        """As `Store.put`."""
+        sent = bytes(data)
+        asked = self.about("PUT", key, _OK, _CREATED, _CHANGED)._replace(data=sent)
+        return self._write(asked, key, create=create, if_match=if_match, sent=iter((sent,)))
+
+    def writer(self, key: str, *, create: bool = False) -> "RemoteWriter":
+        """As `Store.writer`."""
+        return RemoteWriter(self, port.check_key(key), create=create)
+
+    def list(self, prefix: str = "", *, after: str = "") -> Iterator[port.Facts]:
+        """As `Store.list`."""
+        last = self._root + after
+        while True:
+            query = {"prefix": self._root + port.check_prefix(prefix), "after": last}
+            page = _FACTS.decode(self._listed(query))
+            for facts in page:
+                yield facts._replace(key=facts.key.removeprefix(self._root))
+            if len(page) < PAGE:
+                return
+            last = page[-1].key
+
+    def folders(self, prefix: str = "") -> Iterator[str]:
+        """As `Store.folders`."""
+        query = {"folders": self._root + port.check_folder(prefix)}
+        yield from _NAMES.decode(self._listed(query))
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """As `Store.delete`."""
+        for key in keys:
+            self.manager.ask(self.about("DELETE", key, _OK, _DONE, _NONE), _drop)
+
+    # for readings and writers
+
+    def about(self, method: str, key: str, *good: int) -> asking.Request:
+        """A request about an object."""
+        path = f"{self._path}/{self._root}{port.check_key(key)}"
+        return asking.Request(method, path, good)
+
+    def missing(self, key: str) -> errors.ObjectMissing:
+        """What is raised when the manager does not have it."""
+        return errors.ObjectMissing(f"there is no {key} in {self.url}")
+
+    def write_file(self, key: str, file: Path, *, create: bool) -> port.Facts:
+        """Send the content of a file, as with `put`."""
+        asked = self.about("PUT", key, _OK, _CREATED, _CHANGED)._replace(file=file)
+        return self._write(asked, key, create=create, if_match=None, sent=_pieces(file))
+
+    def _write(
+        self,
+        asked: asking.Request,
+        key: str,
+        *,
+        create: bool,
+        if_match: str | None,
+        sent: Iterator[bytes],
+    ) -> port.Facts:
+        headers = {"If-None-Match": "*"} if create else {}
+        if if_match is not None:
+            headers["If-Match"] = f'"{if_match}"'
+
+        def read(found: asking.Answered) -> tuple[port.Facts | None, bool]:
+            found.connection.read()
+            status = found.answer.status
+            return None if status == _CHANGED else _facts(key, found.answer), found.repeated
+
+        facts, repeated = self.manager.ask(asked._replace(headers=headers), read)
+        if facts is None and repeated:  # it may have been us, the first time
+            facts = self._same(key, sent)
+        if facts is not None:
+            return facts
+        if create:
+            raise errors.ObjectExists(f"there is a {key} in {self.url} already")
+        raise errors.ObjectChanged(
+            f"{key} in {self.url} has no longer etag {if_match}: read it again, then decide anew"
+        )
+
+    def _same(self, key: str, sent: Iterator[bytes]) -> port.Facts | None:
+        """The facts of an object that holds just what was sent, else None."""
+        with contextlib.suppress(errors.ObjectMissing), self.read(key) as reading:
+            theirs, ours = bytearray(), bytearray()
+            for piece in reading:
+                theirs += piece
+                while len(ours) < len(theirs) and (more := next(sent, b"")):
+                    ours += more
+                if not ours.startswith(theirs):
+                    return None
+                del ours[: len(theirs)]
+                theirs.clear()
+            return None if ours or any(sent) else reading.facts
+        return None
+
+    def _listed(self, query: dict[str, str]) -> bytes:
+        path = f"{self._path}?{parse.urlencode(query, quote_via=parse.quote)}"
+
+        def read(found: asking.Answered) -> bytes:
+            return found.connection.read(most=16 * _MIB)
+
+        return self.manager.ask(asking.Request("GET", path, (_OK,)), read)
+
+
+class RemoteReading(ending.Closes):
+    """A `port.Reading`: one answer, and when that breaks off another one from there on."""
+
+    def __init__(self, store: RemoteStore, key: str, *, start: int, end: int | None) -> None:
+        self._store = store
+        self._key = key
+        self._connection: http1.Connection | None = None
+        wanted = None if end is None else max(end, start)
+        if wanted == start:
+            self.facts, begun = store.head(key), False
+        else:
+            self.facts, begun = self._ask(start, wanted)
+        size = self.facts.bytes
+        self.start = min(start, size)
+        self.end = size if wanted is None else min(wanted, size)
+        if not begun:
+            self.close()
+
+    def __iter__(self) -> Iterator[bytes]:
+        at, fruitless = self.start, 0
+        while at < self.end:
+            if self._connection is None:
+                self._ask(at, self.end)
+            try:
+                for piece in self._received():
+                    at, fruitless = at + len(piece), 0
+                    yield piece
+            except (OSError, http1.BadAnswer) as error:
+                self.close()
+                fruitless += 1
+                if fruitless > _FRUITLESS:
+                    raise errors.StoreUnreachable(
+                        f"{self._key} in {self._store.url} breaks off at byte {at}: {error}"
+                    ) from error
+        self._finish()
+
+    def _ask(self, start: int, end: int | None) -> tuple[port.Facts, bool]:
+        """Its facts, and whether there is something to be read."""
+        store, key = self._store, self._key
+        headers = {"Range": f"bytes={start}-{'' if end is None else end - 1}"}
+        known = getattr(self, "facts", None)
+        if known is not None:
+            headers["If-Match"] = f'"{known.etag}"'
+        good = (_OK, _PARTLY, _NONE, _CHANGED, _BEYOND)
+        asked = store.about("GET", key, *good)._replace(headers=headers)
+
+        def read(found: asking.Answered) -> tuple[asking.Answered, port.Facts | None]:
+            there = found.answer.status not in (_NONE, _CHANGED)
+            return found, _facts(key, found.answer) if there else None
+
+        found, facts = store.manager.ask(asked, read, lend=True)
+        self._connection = found.connection
+        if facts is not None:
+            begun = found.answer.status != _BEYOND
+            if not begun:
+                self._finish()
+            return facts, begun
+        self._finish()
+        if known is None:
+            raise store.missing(key)
+        raise errors.ObjectChanged(
+            f"{key} in {store.url} was replaced or deleted while it was read: read it anew"
+        )
+
+    def _received(self) -> Iterator[bytes]:
+        if self._connection is not None:
+            yield from self._connection.pieces()
+
+    def _finish(self) -> None:
+        """Read to the end: the connection can be used again."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            try:
+                connection.read()
+                self._store.manager.give_back(connection)
+            except (OSError, http1.BadAnswer):
+                connection.close()
+
+    def close(self) -> None:
+        """As `Reading.close`."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class RemoteWriter(ending.Aborts):
+    """A `port.Writer`: a file without a name, sent at `commit`."""
+
+    def __init__(self, store: RemoteStore, key: str, *, create: bool) -> None:
+        self._store = store
+        self._key = key
+        self._create = create
+        self.bytes = 0
+        with self._explained():
+            if store.spool is not None:
+                store.spool.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._file = tempfile.TemporaryFile(dir=store.spool, buffering=_MIB)  # noqa: SIM115
+
+    def write(self, piece: port.Data) -> None:
+        """As `Writer.write`."""
+        with self._explained():
+            self.bytes += self._file.write(piece)
+
+    def commit(self) -> port.Facts:
+        """As `Writer.commit`."""
+        with self._explained():
+            self._file.flush()
+            path = Path(f"/proc/self/fd/{self._file.fileno()}")
+        facts = self._store.write_file(self._key, path, create=self._create)
+        self.abort()
+        return facts
+
+    def abort(self) -> None:
+        """As `Writer.abort`."""
+        file = getattr(self, "_file", None)
+        if file is not None:
+            with contextlib.suppress(OSError):
+                file.close()
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            kind = errors.StoreFull if error.errno in filling.NO_ROOM else errors.StoreRefused
+            raise kind(
+                f"{self._key} cannot be kept in {self._store.spool or 'a temporary file'} until it "
+                f"is whole: {error.strerror or error}. Set the worker's TMPDIR to a folder with "
+                "room for the largest output of a part; nothing of it was left behind"
+            ) from error
+
+    def __del__(self) -> None:
+        self.abort()
+
+
+def _facts(key: str, answer: http1.Answer) -> port.Facts:
+    told = answer.headers
+    size = told.get("content-range", "").rpartition("/")[2] or told.get("content-length", "")
+    try:
+        return port.Facts(key, int(size), told["etag"].strip('"'), float(told[_MODIFIED]))
+    except (KeyError, ValueError) as error:
+        raise http1.BadAnswer(f"an answer about {key} that says not what it is") from error
+
+
+def _pieces(file: Path) -> Iterator[bytes]:
+    with file.open("rb") as opened:
+        while piece := opened.read(_MIB):
+            yield piece
+
+
+def _drop(found: asking.Answered) -> None:
+    found.connection.read()

@@ -1,0 +1,205 @@
+"""`files.map`: indexes a file, gives each part to a task.
+
+Public as `kilnwork.files.map`. A file that workers see is read where it is; one that is compressed,
+a JSON array, or out of their sight goes into one blob first, rewritten to a record a line.
+"""
+
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import msgspec
+
+from kilnwork.api import filejobs
+from kilnwork.data import errors as data_errors
+from kilnwork.data import parts
+from kilnwork.data.records import intake, stored
+from kilnwork.files import mapped, work
+from kilnwork.sdk import errors, session
+from kilnwork.sdk import task as sdk_task
+
+_BLOCK_BYTES = 1 << 20
+_HEAD_BYTES = 16
+
+_BY_NAME = {".csv": "csv", ".tsv": "csv", ".txt": "text", ".log": "text"}
+
+
+def map(  # noqa: A001, PLR0913 - files.map; options of one thing, each with its default
+    path: str | os.PathLike[str],
+    function: Callable[..., Any] | Sequence[str],
+    *,
+    items_per_part: int = filejobs.DEFAULT_ITEMS_PER_PART,
+    bytes_per_part: int | None = None,
+    batch: int | None = None,
+    format: str | None = None,  # noqa: A002 - as the command line and the REST API call it
+    delimiter: str | None = None,
+    blank: str = "skip",
+    bad_records: str = "report",
+    max_failed: int | str | None = None,
+    retries: int = 2,
+    timeout: float | None = None,
+) -> mapped.Mapped:
+    """Call a function with each record of a file, in parallel; `Mapped` has the results.
+
+    Goes through the file once (a second for each GB), submits a task for each part and returns. The
+    function gets a record and returns a value of JSON, None for nothing, or yields several; with
+    `batch=n` it gets lists of up to n and returns a list with a result for each. It runs in slots,
+    so all that `@kiln.task` says of functions and their modules goes for it. A list of words
+    instead is a command, with the records of a part on its standard input, a line each.
+
+    `items_per_part`: lines of a part; the default makes some seconds of work of quick functions,
+    take fewer for slow ones, so that each slot has two parts and more. `bytes_per_part`: a part
+    ends here as well; None: at any size. `batch`: None: records one by one. `format`: "jsonl",
+    "text", "csv" or "json" (one array); None: by the file's name, else "jsonl". `delimiter`: of
+    CSV; None: a comma, for .tsv a tab. `blank`: "skip" blank lines, or each is a "record".
+    `bad_records`: "report" what cannot be read and what the function raises for, since one odd line
+    is no reason to lose the others, or "fail" the part. `max_failed`: more bad records than this, a
+    number or "1%", stop the map with TooManyFailed; None: any number. `retries`: how often a part
+    that has failed is tried again; lost workers do not count. `timeout`: of a part, seconds; None:
+    any time.
+
+    Raises BadOption, NoSession, `InputRefused` (a DataError) for a file that cannot be read so,
+    or has no record, `FileChanged`, OSError. What parts fail with is raised by `Mapped`.
+    """
+    spec = _spec(path, locals())
+    limit = _limit(max_failed)
+    source = _indexed(Path(path), spec)
+    if not source.manifest.lines:
+        raise data_errors.InputRefused(f"{os.fspath(path)} is empty: there is nothing to map")
+    refuse = spec.bad_records is filejobs.BadRecords.FAIL
+    mapper = _mapper(function, batch=batch)
+    task = work.run.options(
+        name=f"map {_shown(mapper)}",
+        retries=0 if refuse else retries,
+        timeout=timeout,
+    )
+    futures = [
+        task.submit(
+            mapper,
+            parts.Part(
+                source.file, part.start, part.end, part.number - 1, len(source.manifest.parts),
+                part.first_line, part.lines,
+            ),
+            work.Work(
+                part=part,
+                spec=spec.input,
+                header=source.manifest.header,
+                batch=batch,
+                refuse=refuse,
+            ),
+        )
+        for part in source.manifest.parts
+    ]  # fmt: skip
+    return mapped.Mapped(futures, path=os.fspath(path), lines=source.manifest.lines, limit=limit)
+
+
+def _mapper(function: Callable[..., Any] | Sequence[str], *, batch: int | None) -> Any:
+    """What goes to the slots: a function, without the decorator of a task, or a command."""
+    if isinstance(function, list | tuple) and function and all(type(w) is str for w in function):
+        if batch is not None:
+            raise errors.BadOption("files.map: batch is for functions: a command reads all records")
+        return tuple(function)
+    if not callable(function):
+        raise errors.BadOption(
+            f"files.map: {function!r} is neither a function nor a list of words: give a function "
+            'that takes a record, or a command such as ["jq", "-c", ".x"]'
+        )
+    return sdk_task.function_of(function)
+
+
+class _Indexed(NamedTuple):
+    file: parts.SplitFile
+    manifest: filejobs.Manifest
+
+
+def _spec(path: str | os.PathLike[str], given: dict[str, Any]) -> filejobs.JobSpec:
+    """What was said, as the spec of a job; raises BadOption."""
+    name = os.fspath(path).lower().removesuffix(".gz")
+    kind = given["format"] or next((f for end, f in _BY_NAME.items() if name.endswith(end)), None)
+    said = {
+        "input": {
+            "format": kind or "jsonl",
+            "blank": given["blank"],
+            "delimiter": given["delimiter"] or ("\t" if name.endswith(".tsv") else ","),
+        },
+        "itemsPerPart": given["items_per_part"],
+        "bytesPerPart": given["bytes_per_part"],
+        "badRecords": given["bad_records"],
+        "mapper": {"function": "files:map", "batchRecords": given["batch"]},
+    }
+    try:
+        return msgspec.convert(said, filejobs.JobSpec)
+    except msgspec.ValidationError as error:
+        text, _, where = str(error).partition(" - at `$.")
+        raise errors.BadOption(f"files.map: {_option(where)}: {text}") from error
+
+
+def _option(where: str) -> str:
+    """Our name of the last field in `input.maxLineBytes`."""
+    name = where.rstrip("`").rpartition(".")[2]
+    snake = re.sub("[A-Z]", lambda found: f"_{found[0].lower()}", name)
+    return {"batch_records": "batch"}.get(snake, snake)
+
+
+def _limit(max_failed: int | str | None) -> mapped.Limit:
+    try:
+        if isinstance(max_failed, str) and max_failed.endswith("%"):
+            share = float(max_failed[:-1])
+            if 0 <= share <= 100:
+                return mapped.Limit(percent=share)
+        elif max_failed is None or (type(max_failed) is int and max_failed >= 0):
+            return mapped.Limit(records=max_failed)
+    except ValueError:
+        pass
+    raise errors.BadOption(
+        f"files.map: max_failed={max_failed!r}: must be a number of records, a percentage such as "
+        '"1%", or None'
+    )
+
+
+def _indexed(path: Path, spec: filejobs.JobSpec) -> _Indexed:
+    """The file and its parts; goes through all of it once."""
+    full = os.path.abspath(path)  # noqa: PTH100 - symbolic links stay as they were given
+    here = session.current()
+    with path.open("rb", buffering=0) as file:
+        before = os.fstat(file.fileno())
+        head = file.read(_HEAD_BYTES) if stat.S_ISREG(before.st_mode) else b""
+        if stat.S_ISREG(before.st_mode):
+            file.seek(0)
+            if here.shares_files and not stored.needs_rewriting(head, spec.input):
+                manifest = stored.manifest(file.fileno(), spec, digest=False)
+                _check_same(full, before, os.fstat(file.fileno()))
+                ended = bool(manifest.parts) and os.pread(file.fileno(), 1, before.st_size - 1)
+                found = parts.SplitFile(full, before.st_size, before.st_mtime_ns, ended == b"\n")
+                return _Indexed(found, manifest)
+        taken = intake.Intake(spec)
+        with here.blobs.writer() as new:
+            for block in _blocks(file):
+                for piece in taken.feed(block):
+                    new.write(piece)
+            rest, manifest = taken.finish()
+            new.write(rest)
+            digest, _ = new.commit()
+    # No file has this name: its parts are read from the blob.
+    name = f"{full} (as it was mapped)"
+    return _Indexed(parts.SplitFile(name, manifest.bytes, 0, ended=True, blob=digest), manifest)
+
+
+def _blocks(file: BinaryIO) -> Iterator[bytes]:
+    return iter(lambda: file.read(_BLOCK_BYTES), b"")
+
+
+def _check_same(path: str, before: os.stat_result, after: os.stat_result) -> None:
+    if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
+        raise data_errors.FileChanged(
+            f"{path} has changed while it was indexed: map it when nobody writes it"
+        )
+
+
+def _shown(mapper: Any) -> str:
+    if isinstance(mapper, tuple):
+        return " ".join(mapper)
+    return str(getattr(mapper, "__name__", type(mapper).__name__))

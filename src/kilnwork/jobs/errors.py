@@ -1,0 +1,40 @@
+"""What can go wrong with file jobs: one class per reaction."""
+
+from kilnwork.kit import errors
+
+
+class JobsError(errors.KilnError):
+    """Something about a file job could not be done."""
+
+
+class NoSuchJob(JobsError):
+    """There is no such job in this namespace: it never was, or its time to live is over."""
+
+
+class NotNow(JobsError):
+    """The job is in a phase in which this cannot be done; the message says what can."""
+
+
+class InvalidJob(JobsError):
+    """The job cannot be as it is described; the message begins with the path of the field."""
+
+
+class KeyUsed(JobsError):
+    """This idempotency key was used for another job, whose id is `job`."""
+
+    def __init__(self, job: str, fingerprint: bytes) -> None:
+        super().__init__(f"this idempotency key made job {job} already")
+        self.job = job
+        self.fingerprint = fingerprint
+
+
+class JobsStopped(JobsError):
+    """The service is stopping, or cannot write; ask the next one."""
+
+
+class CatalogLocked(JobsError):
+    """Another process holds the catalog of jobs; the message names the file."""
+
+
+class CatalogUnreadable(JobsError):
+    """The catalog was written by a newer kilnwork or is damaged; the message says what to do."""

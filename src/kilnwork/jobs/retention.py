@@ -1,0 +1,271 @@
+"""What happens to jobs that nobody looks after: deleted when their time is over, found when lost.
+
+A backup of the catalog may be put in place: jobs of the store that it has not got are taken up.
+
+Used by the service. Uploads that were never made a job are swept by age, and so is what killed
+attempts have left in the folders of jobs.
+"""
+
+import asyncio
+import logging
+import uuid as uuids
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from kilnwork.api import filejobs
+from kilnwork.data import blobs, commits, holding
+from kilnwork.data import errors as data_errors
+from kilnwork.data.stores import opening, port
+from kilnwork.jobs import catalog, errors, facts, model, records, rows, storing
+from kilnwork.kit import clock as clocks
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 10.0
+"""Between two looks for jobs whose time to live is over."""
+
+AT_ONCE = 100
+PAGE = 2000
+"""Rows read at a step of a sweep: a few milliseconds of the loop."""
+
+SWEEP_S = 3600.0
+"""Between two looks for what killed writers and given-up uploads have left."""
+
+FIRST_SWEEP_S = 300.0
+"""After the start, so that a server that never runs for an hour sweeps as well."""
+
+ORPHAN_S = 86_400.0
+"""Age from which a folder that is no job is taken for an upload that was given up."""
+
+_DIGEST = 32
+_POLLS = 100
+_Stage = records.Stage
+_O = filejobs.Outcome
+
+
+class Deletes(Protocol):
+    """What of the service is needed."""
+
+    store: port.Store
+    ttl_s: float | None
+
+    async def adopt(self, job: records.Job) -> None: ...
+
+    async def delete(self, namespace: str, job: str) -> None: ...
+
+
+class Upkeep:
+    """Deletes and sweeps, until cancelled. `blobs`: the folder of blobs, by namespace."""
+
+    def __init__(
+        self, jobs: Deletes, kept: catalog.Catalog, *, blobs: Path, clock: clocks.Clock
+    ) -> None:
+        self._jobs, self._catalog, self._clock = jobs, kept, clock
+        self._blobs = blobs
+        self._tidy_from = clock.wall() - ORPHAN_S
+        """Jobs that ended before are as tidy as they will be."""
+        self._jumps = clocks.Jumps(clock)
+        self._leaving: list[bytes] = []
+
+    async def run(self) -> None:
+        """Look again and again."""
+        swept = self._clock.monotonic() - SWEEP_S + FIRST_SWEEP_S
+        renewed = -holding.RENEW_S
+        while True:
+            await asyncio.sleep(LOOK_S)
+            try:
+                held = self._jumps.held()
+                if not held:
+                    await self.expire()
+                if self._clock.monotonic() - renewed >= holding.RENEW_S:
+                    renewed = self._clock.monotonic()
+                    await self.renew()
+                if not held and self._clock.monotonic() - swept >= SWEEP_S:
+                    swept = self._clock.monotonic()
+                    await self.sweep()
+            except errors.JobsStopped:
+                return
+            except Exception:
+                log.exception("old jobs were not looked after")
+
+    async def expire(self) -> int:
+        """Delete jobs whose time to live is over; returns how many. The next ones when the disk has
+        let go of these: all of them at once would fill the memory."""
+        count = 0
+        while await self._gone() and (found := self._catalog.expired(self._clock.wall(), AT_ONCE)):
+            self._leaving = found
+            for uuid in found:
+                row = self._catalog.job("uuid", uuid)
+                if row is not None:
+                    await self._jobs.delete(row.namespace, row.id)
+                    count += 1
+        return count
+
+    async def _gone(self) -> bool:
+        """Whether those deleted last are, after a while at most: the next look comes."""
+        for _ in range(_POLLS):
+            self._leaving = [one for one in self._leaving if self._catalog.job("uuid", one)]
+            if not self._leaving:
+                return True
+            await asyncio.sleep(LOOK_S / _POLLS)
+        return False
+
+    async def renew(self) -> None:
+        """What mappers need stays, also of jobs that wait or may be redriven."""
+        for namespace, digests in self._catalog.blobs():
+            kept = blobs.Blobs(self._blobs / namespace, durable=False, time=self._clock)
+            named = [digests[at : at + _DIGEST] for at in range(0, len(digests), _DIGEST)]
+            await asyncio.to_thread(kept.touch_all, named)
+
+    async def sweep(self) -> int:
+        """Delete folders that are no jobs, and what killed attempts have left in the others;
+        returns how many folders."""
+        now = self._clock.wall()
+        store = self._jobs.store
+        folders = await asyncio.to_thread(
+            lambda: {uuid.bytes: prefix for prefix, uuid in _folders(store)}
+        )
+        ended = await self._known(folders, before=now - SWEEP_S)
+        count = 0
+        for uuid, prefix in folders.items():
+            count += await self._look_at(uuids.UUID(bytes=uuid), prefix, before=now - ORPHAN_S)
+        await asyncio.to_thread(port.sweep, store, before=now - SWEEP_S)
+        await asyncio.to_thread(_tidy, store, ended, before=now - SWEEP_S)
+        self._tidy_from = now - SWEEP_S
+        return count
+
+    async def _known(self, folders: dict[bytes, str], *, before: float) -> list[str]:
+        """Take those of jobs out; returns the ones that are to be tidied."""
+        found, row = [], 0
+        while page := self._catalog.ends(row, PAGE):
+            for _, uuid, finished in page:
+                prefix = folders.pop(uuid, None)
+                if prefix and finished is not None and self._tidy_from < finished <= before:
+                    found.append(prefix)
+            row = page[-1][0]
+            await asyncio.sleep(0)
+        return found
+
+    async def _look_at(self, uuid: uuids.UUID, prefix: str, *, before: float) -> bool:
+        """A folder that the catalog does not know. True: it was no job, and is deleted."""
+        store = self._jobs.store
+        try:
+            file = await asyncio.to_thread(_job_file, store, prefix)
+        except data_errors.ObjectMissing:
+            if (uuid.int >> 80) / 1000 >= before:  # an upload may be under way
+                return False
+            await asyncio.to_thread(port.clear, store, prefix)
+            return True
+        if file is None or self._catalog.job("uuid", uuid.bytes) is not None:
+            return False
+        folder, ttl_s = _opened(store, prefix), self._jobs.ttl_s
+        job = await asyncio.to_thread(_rebuilt, file, uuid, row=0, folder=folder, ttl_s=ttl_s)
+        await self._jobs.adopt(job)
+        log.warning("a job was not in the catalog: taken up", extra={"job": file.id})
+        return False
+
+
+def _folders(store: port.Store) -> Iterator[tuple[str, uuids.UUID]]:
+    """Folders that look like those of jobs: prefix with a slash, and UUID."""
+    for namespace in store.folders():
+        if namespace.startswith("_"):
+            continue
+        for name in store.folders(f"{namespace}/"):
+            try:
+                yield f"{namespace}/{name}/", uuids.UUID(name)
+            except ValueError:
+                continue
+
+
+def _job_file(store: port.Store, prefix: str) -> storing.JobFile | None:
+    """None if it cannot be read. Raises `ObjectMissing`."""
+    try:
+        raw = port.read_all(store, prefix + storing.JOB, most=storing.MOST_JOB_BYTES)
+        return msgspec.json.decode(raw, type=storing.JobFile)
+    except data_errors.ObjectMissing:
+        raise
+    except (msgspec.MsgspecError, data_errors.DataError) as error:
+        log.warning("a job cannot be read", extra={"folder": prefix, "error": str(error)})
+        return None
+
+
+def _tidy(store: port.Store, folders: Iterable[str], *, before: float) -> None:
+    """In folders of jobs that have ended."""
+    for prefix in folders:
+        try:
+            storing.tidy(_opened(store, prefix), after=0.0, before=before)
+        except data_errors.ObjectMissing:
+            continue  # somebody deletes it
+        except (msgspec.MsgspecError, data_errors.DataError) as error:
+            log.warning("a job was not tidied", extra={"folder": prefix, "error": str(error)})
+
+
+def _opened(store: port.Store, prefix: str) -> port.Store:
+    return opening.open_store(opening.inside(store.url, *prefix.strip("/").split("/")))
+
+
+def rebuild(kept: catalog.Catalog, store: port.Store, *, ttl_s: float | None) -> int:
+    """Fill an empty catalog with the jobs that are in the store; returns how many. `ttl_s`: as of
+    `engine.Options`.
+
+    What a job's parts have committed is read when it is taken up (`steps.Recover`); of one that is
+    over, here.
+    """
+    count, batch = 0, catalog.Batch()
+    found = sorted(_folders(store), key=lambda one: one[1].int)
+    for prefix, uuid in found:
+        try:
+            file = _job_file(store, prefix)
+        except data_errors.ObjectMissing:
+            continue
+        if file is None:
+            continue
+        count += 1
+        folder = _opened(store, prefix)
+        _add(batch, _rebuilt(file, uuid, row=count, folder=folder, ttl_s=ttl_s))
+    if count:
+        kept.write_now(batch)
+        log.warning("the catalog of jobs was empty: filled from the store", extra={"jobs": count})
+    return count
+
+
+def _add(batch: catalog.Batch, job: records.Job) -> None:
+    batch.jobs.append(rows.of_new(job, None))
+    batch.inputs.append(rows.of_input(job, None))
+    for part, commit in job.dirty_parts.items():
+        batch.parts.append(rows.of_part(job, part, commit))
+
+
+def _rebuilt(
+    file: storing.JobFile, uuid: uuids.UUID, *, row: int, folder: port.Store, ttl_s: float | None
+) -> records.Job:
+    job = records.Job(
+        model.JobId(uuid.bytes, file.id),
+        row=row,
+        namespace=file.namespace,
+        spec=file.spec,
+        manifest=file.manifest,
+        created=file.created,
+    )
+    job.user, job.source, job.ttl_s = file.user, file.source, ttl_s
+    job.run = job.base_run = file.run
+    job.stored = True
+    latest = commits.latest(folder)
+    end = latest.pop(0, None)
+    for commit in latest.values():
+        if commit.outcome is _O.SUCCEEDED or commit.run == file.run:
+            facts.close(job, commit)
+    if end is not None and end.run == file.run:
+        job.verdict = end.outcome
+        job.message = "" if end.outcome is _O.SUCCEEDED else end.message
+        job.output, job.errors = end.output, end.errors
+        job.stage = _Stage.OVER
+        job.counts.cancelled = job.size - job.counts.succeeded - job.counts.failed
+        job.end(end.finished)
+    else:  # perhaps the journal is gone too, and would number attempts from 1
+        facts.journal_lost(job, now=file.created)
+    job.changed(file.created)
+    return job

@@ -1,0 +1,394 @@
+"""File jobs as server, sdk and CLI see them.
+
+One service owns the catalog of a data directory, beside its dispatcher and on its loop. Answers are
+durable: what a coroutine method returns is on disk. Reading methods do not block: they answer from
+memory, or by one indexed read.
+"""
+
+import asyncio
+import itertools
+import logging
+import uuid as uuids
+from collections import OrderedDict
+from datetime import UTC, datetime
+from functools import lru_cache
+from pathlib import Path
+
+from kilnwork.api import filejobs
+from kilnwork.data.stores import port
+from kilnwork.jobs import (
+    catalog,
+    engine,
+    errors,
+    facts,
+    listing,
+    model,
+    muscle,
+    records,
+    retention,
+    rows,
+)
+from kilnwork.kit import clock as clocks
+from kilnwork.kit import coroutines, ids
+
+log = logging.getLogger(__name__)
+
+Options = engine.Options
+
+MOST_INLINE = 64 * 1024
+"""Bytes of an input that may be kept in the catalog until its job begins."""
+
+REMEMBERED = 4096
+"""Views of jobs that are not in memory, which are kept for who asks again."""
+
+_NEWEST = 1 << 62
+
+
+class Jobs:
+    """The jobs of a data directory. Make it, `start` it in a running loop, `stop` it.
+
+    The catalog is `data/jobs.db`; files are below `data/files`.
+    """
+
+    catalog_class: type[catalog.Catalog] = catalog.Catalog
+
+    def __init__(
+        self,
+        data: Path,
+        hub: muscle.Muscle,
+        *,
+        clock: clocks.Clock,
+        options: Options = engine.DEFAULTS,
+    ) -> None:
+        self.store: port.Store = options.opened((data / "files").absolute().as_uri())
+        """Where files are; a job's are below `where(view)`."""
+        self._catalog = self.catalog_class(data / "jobs.db")
+        self._clock, self._data, self.ttl_s = clock, data, options.ttl_s
+        self._engine = engine.Engine(self._catalog, self.store, hub, clock=clock, options=options)
+        self._engine.forgotten = self._remember
+        self._seen: OrderedDict[str, model.JobView] = OrderedDict()
+        self._keys: dict[tuple[str, str, str], tuple[bytes, records.Job]] = {}
+        self._absent: set[tuple[str, str, str]] = set()
+        self._crew = coroutines.Crew("jobs-upkeep")
+        self._rows = itertools.count(1)
+
+    async def start(self) -> None:
+        """Open the catalog and go on with everything unfinished. Raises `CatalogLocked`,
+        `CatalogUnreadable`; `StoreRefused` where files cannot be kept."""
+        empty = self._catalog.open()
+        try:
+            await asyncio.to_thread(port.probe, self.store)
+            if empty:
+                ttl_s = self.ttl_s
+                await asyncio.to_thread(retention.rebuild, self._catalog, self.store, ttl_s=ttl_s)
+            self._engine.start()
+            self._rows = itertools.count(self._engine.next_row)
+        except BaseException:
+            self._catalog.close()
+            raise
+        self.upkeep = retention.Upkeep(
+            self, self._catalog, blobs=self._data / "blobs", clock=self._clock
+        )
+        self._crew.start("upkeep", self.upkeep.run())
+
+    async def stop(self) -> None:
+        """Start nothing more, finish what is being written; jobs go on at the next start."""
+        await self._crew.stop()
+        await self._engine.stop()
+
+    @property
+    def trouble(self) -> str | None:
+        """Why nothing can be written at the moment, None when all is well."""
+        stopped = self._engine.stopped
+        return self._catalog.trouble if stopped is None else str(stopped)
+
+    def new_id(self) -> model.JobId:
+        """For a job that will be created; a larger input goes to
+        `NAMESPACE/JobId.dashed/input` of the store before."""
+        uuid = bytes(ids.new_task_id())
+        month = _month(int(self._clock.wall()) // 3600)
+        number = int.from_bytes(uuid[8:], "big") & (1 << 62) - 1
+        return model.JobId(uuid, f"{month}-{number}")
+
+    def known(self, namespace: str, key: model.Key) -> model.JobView | None:
+        """The job that this idempotency key has made. Raises `KeyUsed` if it was made by another
+        request."""
+        name = (namespace, key.user, key.text)
+        pending = self._keys.get(name)
+        if pending is not None:
+            fingerprint, job = pending
+            found = job.view or rows.view(job)
+        elif name in self._absent:
+            return None
+        else:
+            row = self._catalog.job("key", *name)
+            if row is None:
+                self._is_absent(name)
+                return None
+            fingerprint, found = row.fingerprint or b"", self._current(row)
+        if fingerprint != key.fingerprint:
+            raise errors.KeyUsed(found.id, fingerprint)
+        return found
+
+    async def create(self, new: model.NewJob) -> tuple[model.JobView, bool]:
+        """The job, and True if it was made by this call: with a key that has been used for the same
+        request, that job and False. On disk when this returns.
+
+        Raises `InvalidJob` (message begins with the field's path), `KeyUsed`, `JobsStopped`.
+        """
+        self._engine.check()
+        facts.check(new.spec, new.manifest)
+        if new.inline is not None and len(new.inline) != new.manifest.bytes:
+            raise errors.InvalidJob(
+                f"inline: {len(new.inline)} bytes, but the manifest has {new.manifest.bytes}"
+            )
+        if new.inline is not None and len(new.inline) > MOST_INLINE:
+            raise errors.InvalidJob(
+                f"inline: {len(new.inline)} bytes; more than {MOST_INLINE} belong into the store"
+            )
+        key = new.key
+        if key is not None and (found := self.known(new.namespace, key)) is not None:
+            pending = self._keys.get((new.namespace, key.user, key.text))
+            if pending is not None:
+                found = await self._engine.settled(pending[1])
+            return found, False
+        self._check()
+        job = self._made(new)
+        if key is None:
+            return await self._engine.settled(job), True
+        name = (new.namespace, key.user, key.text)
+        self._keys[name] = (key.fingerprint, job)
+        self._absent.discard(name)
+        try:
+            return await self._engine.settled(job), True
+        finally:
+            self._keys.pop(name, None)
+
+    async def adopt(self, job: records.Job) -> None:
+        """A job of the store, which the catalog has not got: it is older, a backup say."""
+        job.row = next(self._rows)
+        self._engine.add(job, None, None)
+        await self._engine.settled(job)
+
+    def _check(self) -> None:
+        """Raises `JobsStopped`, lest people wait until somebody makes room on the disk."""
+        self._engine.check()
+        if self._catalog.refused is not None:
+            raise errors.JobsStopped(
+                f"nothing can be written to the catalog of jobs: {self._catalog.refused}; ask "
+                "again when the server's disk can be written to"
+            )
+
+    def _is_absent(self, name: tuple[str, str, str]) -> None:
+        """Nothing has that key, until we make something that has: it need not be looked up."""
+        if len(self._absent) >= REMEMBERED:
+            self._absent.clear()
+        self._absent.add(name)
+
+    def _made(self, new: model.NewJob) -> records.Job:
+        job = records.Job(
+            new.id,
+            row=next(self._rows),
+            namespace=new.namespace,
+            spec=new.spec,
+            manifest=new.manifest,
+            created=self._clock.wall(),
+        )
+        job.user, job.source, job.fresh = new.user, new.source, True
+        job.changed(job.created)
+        self._engine.add(job, new.key, new.inline)
+        return job
+
+    def job(self, namespace: str, ref: str) -> model.JobView | None:
+        """By id, by UUID, or else the newest of that name."""
+        live = self._engine.texts.get(ref)
+        found = self._seen.get(ref) if live is None else live.view
+        if found is None and (row := self._row(namespace, ref)) is not None:
+            found = self._current(row)
+        if found is None or found.namespace != namespace or found.deleting:
+            return None
+        return found
+
+    def jobs(
+        self,
+        namespace: str | None,
+        *,
+        wanted: model.Wanted = model.ANY,
+        limit: int = 100,
+        below: str | None = None,
+    ) -> tuple[list[model.JobView], str | None]:
+        """Newest first, and what to give as `below` for the next page, None after the last one.
+        `namespace`: None: of all. Raises ValueError for a `below` that no page has given."""
+        end = _NEWEST if below is None else int(below)
+        every, space = ("", (namespace,)) if namespace is not None else ("_everywhere", ())
+        if wanted.name is not None:
+            found = self._catalog.jobs(f"jobs_of_name{every}", *space, wanted.name, end, limit)
+        elif wanted.phase is not None:
+            asked = (*space, wanted.phase.value, end, limit)
+            found = self._catalog.jobs(f"jobs_in_phase{every}", *asked)
+        else:
+            found = self._catalog.jobs(f"jobs{every}", *space, end, limit)
+        following = str(found[-1].row) if len(found) == limit else None
+        views = [self._current(row) for row in found]
+        if wanted.phase is not None:
+            views = [view for view in views if view.phase is wanted.phase]
+        return views, following
+
+    def counts(self) -> list[tuple[str, str, int]]:
+        """Namespace, phase, and how many jobs are in it."""
+        return self._catalog.phases()
+
+    def manifest(self, namespace: str, job: str) -> filejobs.Manifest:
+        """Of its input. Raises `NoSuchJob`."""
+        row = self._there(namespace, job)
+        live = self._engine.live.get(row.uuid)
+        if live is not None:
+            return live.manifest
+        return listing.manifest(self._catalog.manifest(row.row))
+
+    def small_input(self, namespace: str, job: str) -> bytes | None:
+        """Its input, while that is kept here and not in the store. Raises `NoSuchJob`."""
+        return self._catalog.inline(self._there(namespace, job).row)
+
+    def parts(
+        self,
+        namespace: str,
+        job: str,
+        *,
+        after: int = 0,
+        limit: int = 100,
+        state: model.PartState | None = None,
+    ) -> list[model.PartView]:
+        """Parts with numbers above `after`, in order. Raises `NoSuchJob`."""
+        return self._listing(namespace, job).parts(after=after, limit=limit, state=state)
+
+    def part(self, namespace: str, job: str, number: int) -> model.PartView | None:
+        """One part, None when there is none of that number. Raises `NoSuchJob`."""
+        found = self._listing(namespace, job).parts(after=number - 1, limit=1, state=None)
+        return found[0] if found and found[0].part.number == number else None
+
+    def commits(self, namespace: str, job: str) -> list[filejobs.Commit]:
+        """Of all parts that have ended, in order of parts: what they name is in the job's folder.
+        Raises `NoSuchJob`."""
+        row = self._there(namespace, job)
+        found = (one.commit for one in self._catalog.parts(row.row, 1, row.parts))
+        return [commit for commit in found if commit is not None]
+
+    async def cancel(self, namespace: str, job: str, *, message: str = "") -> model.JobView:
+        """Stop it: no part commits from now on, what was committed stays. Over already: nothing
+        happens. Raises `NoSuchJob`."""
+        found = self._take(namespace, job)
+        facts.cancel(found, message, now=self._clock.wall())
+        return await self._engine.settled(found)
+
+    async def pause(self, namespace: str, job: str) -> model.JobView:
+        """Start no more parts; those that run go on. Raises `NoSuchJob`, `NotNow`."""
+        return await self.adjust(namespace, job, model.Adjustment(suspend=True))
+
+    async def resume(self, namespace: str, job: str) -> model.JobView:
+        """Go on after a pause. Raises `NoSuchJob`, `NotNow`."""
+        return await self.adjust(namespace, job, model.Adjustment(suspend=False))
+
+    async def adjust(self, namespace: str, job: str, change: model.Adjustment) -> model.JobView:
+        """Change what may be changed now. Raises `NoSuchJob`, `NotNow`, `InvalidJob`."""
+        found = self._take(namespace, job)
+        try:
+            facts.adjust(found, change, now=self._clock.wall())
+        finally:
+            self._engine.wake(found)
+        return await self._engine.settled(found)
+
+    async def redrive(self, namespace: str, job: str) -> model.JobView:
+        """Run those parts anew that have not succeeded, of a job that failed or was cancelled.
+        Raises `NoSuchJob`, `NotNow`."""
+        found = self._take(namespace, job)
+        try:
+            facts.redrive(found, now=self._clock.wall())
+            self._engine.redriven(found)
+        finally:
+            self._engine.wake(found)
+        return await self._engine.settled(found)
+
+    async def delete(self, namespace: str, job: str) -> None:
+        """It is gone for everybody when this returns; what runs is stopped and what it stored is
+        deleted soon after, whatever happens. Raises `NoSuchJob`."""
+        found = self._take(namespace, job)
+        facts.delete(found, now=self._clock.wall())
+        await self._engine.settled(found)
+
+    async def changed(
+        self, namespace: str, job: str, *, version: int, timeout_s: float, over: bool = False
+    ) -> model.JobView | None:
+        """The job once its version is above `version` (`over`: once it has ended), or after the
+        timeout as it is; None when it is deleted."""
+        view = self.job(namespace, job)
+        if view is None or (view.phase.final if over else view.version > version):
+            return view
+        self._engine.check()
+        await self._engine.waiters.changed(view.uuid, timeout_s, over=over)
+        return self.job(namespace, job)
+
+    def where(self, view: model.JobView) -> str:
+        """Prefix of its objects in the store, with a slash at the end."""
+        return f"{view.folder}/"
+
+    def _current(self, row: rows.JobRow) -> model.JobView:
+        """Memory is newer than the catalog."""
+        live = self._engine.live.get(row.uuid)
+        if live is not None and live.view is not None:
+            return live.view
+        seen = self._seen.get(row.id)
+        if seen is not None and seen.version == row.version:
+            return seen
+        view = rows.view_of(row)
+        self._keep(view)
+        return view
+
+    def _keep(self, view: model.JobView) -> None:
+        """Of a job that is not in memory: it does not change before it is."""
+        self._seen[view.id] = view
+        if len(self._seen) > REMEMBERED:
+            self._seen.popitem(last=False)
+
+    def _remember(self, job: records.Job) -> None:
+        """The engine lets go of a job."""
+        self._seen.pop(job.id.text, None)
+        if job.view is not None:
+            self._keep(job.view)
+
+    def _row(self, namespace: str, ref: str) -> rows.JobRow | None:
+        found = self._catalog.job("id", ref)
+        if found is None and len(ref) == _UUID_LENGTH:
+            try:
+                found = self._catalog.job("uuid", uuids.UUID(ref).bytes)
+            except ValueError:
+                found = None
+        if found is None:
+            found = self._catalog.job("name", namespace, ref)
+        return found
+
+    def _there(self, namespace: str, ref: str) -> rows.JobRow:
+        row = self._row(namespace, ref)
+        if row is None or row.namespace != namespace or self._current(row).deleting:
+            raise errors.NoSuchJob(f"there is no job {ref!r} in namespace {namespace!r}")
+        return row
+
+    def _take(self, namespace: str, ref: str) -> records.Job:
+        """The job, in memory, to be changed; wake it afterwards."""
+        self._check()
+        job = self._engine.load(self._there(namespace, ref))
+        self._seen.pop(job.id.text, None)
+        return job
+
+    def _listing(self, namespace: str, ref: str) -> listing.Parts:
+        row = self._there(namespace, ref)
+        return listing.Parts(self._catalog, row, self._engine.live.get(row.uuid))
+
+
+@lru_cache(maxsize=1)
+def _month(hours: int) -> str:
+    """UTC; `hours`: since the epoch."""
+    return datetime.fromtimestamp(hours * 3600, UTC).strftime("%Y-%m")
+
+
+_UUID_LENGTH = 36

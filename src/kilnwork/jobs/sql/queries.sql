@@ -1,0 +1,154 @@
+-- Every statement of the catalog apart from its tables. `-- name:` gives the name that code uses; the
+-- line after says what it is for. Columns are in the order of `rows.py`.
+
+-- name: read_companion
+-- The journal that was used last.
+SELECT journal FROM companion;
+
+-- name: set_companion
+-- The journal that is used now.
+UPDATE companion SET journal = ?;
+
+-- name: next_row
+-- Of the next job.
+SELECT coalesce(max(row), 0) + 1 FROM job;
+
+-- name: insert_job
+-- New jobs. The row of values is repeated.
+INSERT INTO job (
+    row, uuid, id, namespace, name, user, created, key_user, key, fingerprint, lines, bytes, sha256,
+    parts, source, blobs,
+    spec, phase, stage, stored, verdict, reason, message, run, base_run, started, finished, expires,
+    succeeded, failed, cancelled, good, bad, skipped, done_bytes, output, errors, failures, losses,
+    deleting, version
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
+          ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: insert_input
+-- What new jobs read. The row of values is repeated.
+INSERT INTO input (job, manifest, inline) VALUES (?, ?, ?);
+
+-- name: update_job
+-- All that may change of a job. The row of values is repeated.
+UPDATE job SET
+    spec = v.column1, phase = v.column2, stage = v.column3, stored = v.column4, verdict =
+    v.column5, reason = v.column6, message = v.column7, run = v.column8, base_run = v.column9,
+    started = v.column10, finished = v.column11, expires = v.column12, succeeded = v.column13,
+    failed = v.column14, cancelled = v.column15, good = v.column16, bad = v.column17, skipped =
+    v.column18, done_bytes = v.column19, output = v.column20, errors = v.column21, failures =
+    v.column22, losses = v.column23, deleting = v.column24, version = v.column25
+FROM (VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)) AS v
+WHERE job.row = v.column26;
+
+-- name: forget_key
+-- The job is gone for everybody: its idempotency key is free.
+UPDATE job SET key = NULL WHERE row = ?;
+
+-- name: forget_inline
+-- The input is in the store.
+UPDATE input SET inline = NULL WHERE job = ? AND inline IS NOT NULL;
+
+-- name: open_parts
+-- At a redrive: what has not succeeded is open again, in the run of the job.
+DELETE FROM part WHERE job = ? AND state <> 2;
+
+-- name: put_part
+-- Parts that are over, or open in a run of their own. The row of values is repeated.
+INSERT OR REPLACE INTO part (job, part, run, state, record) VALUES (?, ?, ?, ?, ?);
+
+-- name: delete_parts
+-- With `delete_job`.
+DELETE FROM part WHERE job = ?;
+
+-- name: delete_input
+-- With `delete_job`.
+DELETE FROM input WHERE job = ?;
+
+-- name: delete_job
+-- Nothing of it is left.
+DELETE FROM job WHERE row = ?;
+
+-- name: job_by_uuid
+-- One job, also one that is being deleted.
+SELECT * FROM job WHERE uuid = ?;
+
+-- name: job_by_id
+-- One job by what people see.
+SELECT * FROM job WHERE id = ?;
+
+-- name: job_by_name
+-- The newest job of that name.
+SELECT * FROM job WHERE namespace = ? AND name = ? AND deleting = 0 ORDER BY row DESC LIMIT 1;
+
+-- name: job_by_key
+-- The job that an idempotency key has made.
+SELECT * FROM job WHERE namespace = ? AND key_user = ? AND key = ?;
+
+-- name: jobs
+-- Newest first: namespace, below, number.
+SELECT * FROM job WHERE namespace = ? AND deleting = 0 AND row < ? ORDER BY row DESC LIMIT ?;
+
+-- name: jobs_in_phase
+-- Newest first: namespace, phase, below, number.
+SELECT * FROM job WHERE namespace = ? AND phase = ? AND deleting = 0 AND row < ?
+ORDER BY row DESC LIMIT ?;
+
+-- name: jobs_of_name
+-- Newest first: namespace, name, below, number.
+SELECT * FROM job WHERE namespace = ? AND name = ? AND deleting = 0 AND row < ?
+ORDER BY row DESC LIMIT ?;
+
+-- name: jobs_everywhere
+-- Newest first: below, number.
+SELECT * FROM job WHERE deleting = 0 AND row < ? ORDER BY row DESC LIMIT ?;
+
+-- name: jobs_in_phase_everywhere
+-- Newest first: phase, below, number.
+SELECT * FROM job WHERE row IN (
+    SELECT row FROM job INDEXED BY job_phase WHERE phase = ? AND deleting = 0 AND row < ?
+    ORDER BY row DESC LIMIT ?
+) ORDER BY row DESC;
+
+-- name: jobs_of_name_everywhere
+-- Newest first: name, below, number.
+SELECT * FROM job WHERE row IN (
+    SELECT row FROM job INDEXED BY job_name
+    WHERE name IS NOT NULL AND name = ? AND deleting = 0 AND row < ? ORDER BY row DESC LIMIT ?
+) ORDER BY row DESC;
+
+-- name: phases
+-- How many jobs there are of each namespace and phase.
+SELECT namespace, phase, count(*) FROM job WHERE deleting = 0 GROUP BY namespace, phase;
+
+-- name: unfinished
+-- What is to be gone on with, oldest first: above which row, number.
+SELECT * FROM job WHERE (finished IS NULL OR deleting = 1) AND row > ? ORDER BY row LIMIT ?;
+
+-- name: ends
+-- When jobs have ended, by page: above which row, number.
+SELECT row, uuid, finished FROM job WHERE row > ? ORDER BY row LIMIT ?;
+
+-- name: expired
+-- Jobs whose time to live is over: when, number.
+SELECT uuid FROM job WHERE expires IS NOT NULL AND expires <= ? AND deleting = 0 LIMIT ?;
+
+-- name: blobs
+-- What mappers of jobs need that may still be run: namespace, digests.
+SELECT DISTINCT namespace, blobs FROM job INDEXED BY job_blobs
+WHERE blobs IS NOT NULL AND deleting = 0 AND phase <> 'Succeeded';
+
+-- name: manifest
+-- Of a job.
+SELECT manifest FROM input WHERE job = ?;
+
+-- name: inline
+-- Of a job, null when it is in the store.
+SELECT inline FROM input WHERE job = ?;
+
+-- name: parts
+-- Rows of a job: from, to.
+SELECT part, run, state, record FROM part WHERE job = ? AND part BETWEEN ? AND ? ORDER BY part;
+
+-- name: states
+-- Of all parts of a job that have a row.
+SELECT part, run, state FROM part WHERE job = ? ORDER BY part;

@@ -1,0 +1,67 @@
+"""Who waits for news of jobs: callers until it is on disk, and people who watch.
+
+Used by the engine and the service. One loop. Decides nothing; whoever waits when file jobs stop is
+told that they did.
+"""
+
+import asyncio
+import itertools
+
+from kilnwork.jobs import errors, records
+
+
+class Waiters:
+    """Of all jobs."""
+
+    def __init__(self) -> None:
+        self._settling: dict[records.Job, list[asyncio.Future[None]]] = {}
+        self._unsettled: set[asyncio.Future[None]] = set()
+        self._watchers: dict[tuple[bytes, bool], list[asyncio.Future[None]]] = {}
+
+    def settling(self, job: records.Job) -> asyncio.Future[None]:
+        """Over when all that is known of it now is on disk."""
+        waiter = asyncio.get_running_loop().create_future()
+        self._settling.setdefault(job, []).append(waiter)
+        self._unsettled.add(waiter)
+        waiter.add_done_callback(self._unsettled.discard)
+        return waiter
+
+    def taken(self, job: records.Job) -> list[asyncio.Future[None]]:
+        """Those whose news is being written now: `release` them afterwards."""
+        return self._settling.pop(job, [])
+
+    async def changed(self, job: bytes, timeout_s: float, *, over: bool = False) -> None:
+        """Return when people see something new of it, or after the timeout. `over`: only when it
+        has ended."""
+        waiter = asyncio.get_running_loop().create_future()
+        watchers = self._watchers.setdefault((job, over), [])
+        watchers.append(waiter)
+        try:
+            await asyncio.wait_for(waiter, timeout_s)
+        except TimeoutError:
+            return
+        finally:
+            if waiter in watchers:
+                watchers.remove(waiter)
+            if not watchers and self._watchers.get((job, over)) is watchers:
+                del self._watchers[job, over]
+
+    def tell(self, job: bytes, *, over: bool) -> None:
+        """People see something new of it. `over`: it has ended, or is deleted."""
+        release(self._watchers.pop((job, False), []))
+        if over:
+            release(self._watchers.pop((job, True), []))
+
+    def stop(self, why: errors.JobsStopped) -> None:
+        """Nothing will ever be new."""
+        watchers = itertools.chain.from_iterable(self._watchers.values())
+        for waiter in (*self._unsettled, *watchers):
+            if not waiter.done():
+                waiter.set_exception(why)
+
+
+def release(waiters: list[asyncio.Future[None]]) -> None:
+    """They need not wait any more."""
+    for waiter in waiters:
+        if not waiter.done():
+            waiter.set_result(None)

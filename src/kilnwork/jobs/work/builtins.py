@@ -1,0 +1,81 @@
+"""The mappers that need no code: `calculator` and `identity`. Used by `mappers`."""
+
+from collections.abc import Callable
+
+from kilnwork.api import filejobs
+from kilnwork.data import errors
+from kilnwork.data.records import values
+from kilnwork.jobs.work import calculator, encoding, mapping, outputs
+
+LineMaker = Callable[[bytes], bytes]
+
+NAMES = ("calculator", "identity")
+
+
+def line_maker(
+    name: str, spec: filejobs.InputSpec, header: tuple[str, ...] | None
+) -> LineMaker | None:
+    """Makes a result line of a record, raises `BadRecord`; None: there is no such mapper."""
+    rows = spec.format is filejobs.Format.CSV
+    decode = values.decoder(spec, header)
+    encode = encoding.encoder(text=False)
+    if name == "identity":
+        return (lambda raw: encode(decode(raw))) if rows else bytes
+    if name == "calculator":
+        if rows:
+            return lambda raw: calculator.calculate(encode(decode(raw)))
+        return calculator.calculate
+    return None
+
+
+class Builtin:
+    """A `mapping.Mapper` of a function from line to line."""
+
+    def __init__(self, make: LineMaker, out: outputs.Outputs, *, setting: mapping.Setting) -> None:
+        self._make = make
+        self._out = out
+        self._setting = setting
+
+    def take(self, first: int, batch: list[bytes]) -> None:
+        """As `Mapper.take`."""
+        self._setting.passed(first)
+        if self._make is calculator.calculate:
+            self._calculate(first, batch)
+            return
+        if self._make is bytes and self._setting.none_blank(batch):
+            self._out.succeeded += len(batch)
+            self._out.results(batch)
+            return
+        made: list[bytes] = []
+        make, out = self._make, self._out
+        for number, raw in self._setting.numbered(first, batch, out):
+            try:
+                made.append(make(raw))
+            except errors.BadRecord as error:
+                out.bad(number, str(error), raw, input_=True)
+        out.succeeded += len(made)
+        out.results(made)
+
+    def _calculate(self, first: int, batch: list[bytes]) -> None:
+        """Blank ones are no JSON, so they need not be looked for before."""
+        made: list[bytes] = []
+        make, append, out = self._make, made.append, self._out
+        lost = 0
+        for raw in batch:
+            try:
+                append(make(raw))
+            except errors.BadRecord as error:
+                number = first + len(made) + lost
+                lost += 1
+                if self._setting.skips(raw):
+                    out.skipped += 1
+                else:
+                    out.bad(number, str(error), raw, input_=True)
+        out.succeeded += len(made)
+        out.results(made)
+
+    def finish(self) -> None:
+        """As `Mapper.finish`."""
+
+    def close(self) -> None:
+        """As `Mapper.close`."""

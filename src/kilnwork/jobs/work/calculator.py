@@ -1,0 +1,173 @@
+"""The built-in mapper `calculator`: a JSON object with two numbers and an operator, computed.
+
+Used by `builtins`. A record is `{"id", "value1", "value2", "op"}`, a result the same with `result`,
+compact, in this order. What is accepted and how numbers are written follows the worker of
+fbeltrao/aksjobscheduler (Json.NET on .NET Core 2.1), byte for byte: a double is written with 15
+significant digits if that reads back as the same number, else with 17 (.NET's format "R" before
+.NET Core 3.0), always with a fraction or an exponent; what is no number is a string.
+"""
+
+import math
+import re
+from collections.abc import Callable
+
+import msgspec
+
+from kilnwork.data import errors
+
+MISSING = b"null"
+"""How an id or an operator is written that is not there."""
+
+_DIGITS = 15
+_LEAST, _EXACT = 1e-4, 1e15
+"""From the one to below the other neither "R" nor `repr` writes an exponent. `repr` writes as few
+digits as read back as the same number: with up to 15 they agree."""
+
+_NUMBER = re.compile(r"[+-]?(?:\d[\d,]*(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
+"""A number in a string, as .NET's NumberStyles.Float with AllowThousands reads it."""
+
+_WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_NO_NUMBERS = {math.inf: '"Infinity"', -math.inf: '"-Infinity"'}
+
+
+class _Record(msgspec.Struct, gc=False):
+    """A record as it should be."""
+
+    id: str | None = None
+    value1: float = 0.0
+    value2: float = 0.0
+    op: str | None = None
+
+
+class _Loose(msgspec.Struct, gc=False):
+    """A record with anything in its fields, still as JSON."""
+
+    id: msgspec.Raw = msgspec.Raw(MISSING)
+    value1: msgspec.Raw = msgspec.Raw(b"0")
+    value2: msgspec.Raw = msgspec.Raw(b"0")
+    op: msgspec.Raw = msgspec.Raw(MISSING)
+
+
+_decode = msgspec.json.Decoder(_Record).decode
+_decode_loose = msgspec.json.Decoder(_Loose).decode
+_decode_any = msgspec.json.Decoder().decode
+_encode = msgspec.json.Encoder().encode
+
+
+def calculate(line: bytes) -> bytes:
+    """The result line of one record, without its end. Raises `BadRecord`."""
+    try:
+        record = _decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        record = _loosely(line)
+    first, second, name = record.value1, record.value2, record.op
+    operator = _OPERATORS.get(name) if name is not None else None
+    result = 0.0 if operator is None else operator(first, second)
+    ident = record.id
+    shown = f'"{ident}"' if ident is not None and ident.isalnum() else _encode(ident).decode()
+    op = f'"{name}"' if operator is not None else _encode(name).decode()
+    return (
+        f'{{"id":{shown},"value1":{number(first)},"value2":{number(second)},'
+        f'"op":{op},"result":{number(result)}}}'
+    ).encode()
+
+
+def number(value: float) -> str:
+    """A double as JSON text."""
+    if _LEAST <= value < _EXACT or -_EXACT < value <= -_LEAST:
+        shortest = repr(value)
+        if value.is_integer() or len(shortest.lstrip("-0.").replace(".", "")) <= _DIGITS:
+            return shortest
+        return f"{value:.17G}"
+    if not value:
+        return "0.0"
+    if math.isnan(value):
+        return '"NaN"'
+    if value in _NO_NUMBERS:
+        return _NO_NUMBERS[value]
+    text = f"{value:.15G}"
+    if float(text) != value:
+        text = f"{value:.17G}"
+    return text if "." in text or "E" in text else text + ".0"
+
+
+def _divided(first: float, second: float) -> float:
+    """IEEE 754: a division by zero has a result."""
+    if second:
+        return first / second
+    if not first or math.isnan(first):
+        return math.nan
+    return math.copysign(math.inf, first) * math.copysign(1.0, second)
+
+
+def _added(first: float, second: float) -> float:
+    return first + second
+
+
+def _subtracted(first: float, second: float) -> float:
+    return first - second
+
+
+def _multiplied(first: float, second: float) -> float:
+    return first * second
+
+
+_OPERATORS: dict[str, Callable[[float, float], float]] = {
+    "+": _added,
+    "add": _added,
+    "-": _subtracted,
+    "subtract": _subtracted,
+    "*": _multiplied,
+    "times": _multiplied,
+    "/": _divided,
+    "divide": _divided,
+}
+
+
+def _loosely(line: bytes) -> _Record:
+    """A record whose fields have other types than they should, but can be read as those."""
+    try:
+        found = _decode_loose(line)
+        return _Record(
+            id=_text(found.id),
+            value1=_number(found.value1, "value1"),
+            value2=_number(found.value2, "value2"),
+            op=_text(found.op),
+        )
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise errors.BadRecord(f"not a JSON object as the calculator takes it: {error}") from error
+    except UnicodeDecodeError as error:
+        raise errors.BadRecord(f"not UTF-8: {error}") from error
+
+
+def _text(raw: msgspec.Raw) -> str | None:
+    """A string, or a scalar as it is written."""
+    value = _decode_any(raw)
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, dict | list):
+        raise errors.BadRecord(f"{bytes(raw)[:80].decode(errors='replace')} is no string")
+    return bytes(raw).strip().decode()
+
+
+def _number(raw: msgspec.Raw, field: str) -> float:
+    """A number, or a string that holds one."""
+    value = _decode_any(raw)
+    if isinstance(value, float):
+        return value
+    if type(value) is int:
+        return _finite(float(str(value)), field)
+    if isinstance(value, str):
+        text = value.strip()
+        if text in _WORDS:
+            return _WORDS[text]
+        if _NUMBER.fullmatch(text):
+            return _finite(float(text.replace(",", "")), field)
+    shown = bytes(raw)[:80].decode(errors="replace")
+    raise errors.BadRecord(f"{field} is {shown}, not a number")
+
+
+def _finite(value: float, field: str) -> float:
+    if math.isinf(value):
+        raise errors.BadRecord(f"{field} is larger than a double can be")
+    return value

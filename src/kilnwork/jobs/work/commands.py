@@ -1,0 +1,193 @@
+"""Mappers that are commands: records on stdin, one a line; results on stdout, line by line.
+
+Used by `mappers`. What a command may do is docs/reference/mappers.md. The part is the unit: nobody
+can tell which results belong to which record, so a record is bad only if the command says so, on
+descriptor 3, by its number on stdin. Those reports are kept until it has ended; then the part is
+read once more for what the records were.
+"""
+
+import bisect
+import os
+from array import array
+from collections.abc import Callable, Generator, Mapping
+
+from kilnwork.data import errors as data_errors
+from kilnwork.jobs.work import encoding, errors, mapping, outputs, pipes
+from kilnwork.kit import clock as clocks
+from kilnwork.sdk import active
+from kilnwork.sdk import errors as sdk_errors
+
+MOST_REPORT_BYTES = 64 << 20
+"""Of reasons that are kept while the command runs."""
+
+MOST_LINE = 1 << 16
+"""Bytes of one report."""
+
+Reread = Callable[[], Generator[list[bytes], None, None]]
+
+
+def environment(job: str, *, part: int, run: int, attempt: int) -> dict[str, str]:
+    """What a command finds in its environment: also what the slot began with, whatever functions
+    have made of that since."""
+    try:
+        inherited: Mapping[str, str] = active.innermost().inherited
+    except sdk_errors.NoSession:
+        inherited = os.environ
+    return {
+        **inherited,
+        "KILN_JOB": job,
+        "KILN_PART": str(part),
+        "KILN_RUN": str(run),
+        "KILN_ATTEMPT": str(attempt),
+    }
+
+
+class Command:
+    """A `mapping.Mapper`. `decode`: only for records that have no line of their own (CSV): these
+    go as JSON. `reread`: gives the part's records again, from the first."""
+
+    def __init__(  # noqa: PLR0913 - each of another kind
+        self,
+        command: tuple[str, ...],
+        out: outputs.Outputs,
+        *,
+        variables: Mapping[str, str],
+        decode: mapping.Decode | None,
+        setting: mapping.Setting,
+        reread: Reread,
+        clock: clocks.Clock,
+    ) -> None:
+        self._out = out
+        self._decode = decode
+        self._encode = encoding.encoder(text=False)
+        self._setting = setting
+        self._reread = reread
+        self._said = Said(out.printed)
+        self._fed = _Fed()
+        self._refused: dict[int, str] = {}
+        self._next = 0
+        given = {**variables, "KILN_BAD_RECORDS": f"/dev/fd/{pipes.REPORTS}"}
+        self._running = pipes.Piped(command, given, self._said, clock=clock, check=self._check)
+
+    def take(self, first: int, batch: list[bytes]) -> None:
+        """As `Mapper.take`."""
+        self._next = first
+        if self._decode is None and self._setting.none_blank(batch):
+            self._fed.add(first, len(batch))
+            self._running.write(b"\n".join(batch) + b"\n")
+            return
+        fed: list[bytes] = []
+        for number, raw in self._setting.numbered(first, batch, self._out):
+            try:
+                fed.append(raw if self._decode is None else self._encode(self._decode(raw)))
+            except data_errors.BadRecord as error:
+                self._refused[number] = str(error)
+                continue
+            self._fed.add(number, 1)
+        if fed:
+            self._running.write(b"\n".join(fed) + b"\n")
+
+    def finish(self) -> None:
+        """As `Mapper.finish`."""
+        self._running.finish()
+        self._said.finish()
+        reports = self._said.bad
+        bad = self._refused | {self._fed.number(at): why for at, why in reports.items()}
+        self._out.succeeded += self._fed.count - len(reports)
+        if bad:
+            self._report(bad)
+
+    def close(self) -> None:
+        """As `Mapper.close`."""
+        self._running.close()
+
+    def _check(self) -> None:
+        self._setting.passed(self._next)
+
+    def _report(self, bad: dict[int, str]) -> None:
+        """Read the part again for the records that are bad."""
+        number = self._setting.first_line
+        for batch in self._reread():
+            for at, raw in enumerate(batch, number):
+                if at in bad:
+                    self._out.bad(at, bad[at], raw, input_=at in self._refused)
+            number += len(batch)
+
+
+class Said:
+    """What a command says: a `pipes.Receiver`. `bad`: by its number on stdin, why a record is."""
+
+    def __init__(self, printed: Callable[[bytes], None]) -> None:
+        self._pass_on = printed
+        self._last = b"\n"
+        self._begun = b""
+        self._kept_bytes = 0
+        self.bad: dict[int, str] = {}
+
+    def printed(self, data: bytes) -> None:
+        """As `Receiver.printed`."""
+        self._pass_on(data)
+        self._last = data[-1:]
+
+    def reported(self, data: bytes) -> None:
+        """As `Receiver.reported`."""
+        *whole, self._begun = (self._begun + data).split(b"\n")
+        for line in whole:
+            self._keep(line)
+        if len(self._begun) > MOST_LINE:
+            raise errors.CommandFailed(
+                f"a line of more than {MOST_LINE} bytes came on descriptor {pipes.REPORTS}: write "
+                "NUMBER REASON for a bad record, one a line"
+            )
+
+    def finish(self) -> None:
+        """It has ended: a last line of results has its end."""
+        if self._last != b"\n":
+            self._pass_on(b"\n")
+        if self._begun:
+            self._keep(self._begun)
+
+    def _keep(self, line: bytes) -> None:
+        first, _, reason = line.partition(b" ")
+        if not first.isdigit() or int(first) < 1:
+            raise errors.CommandFailed(
+                f"{line[:80].decode(errors='replace')!r} on descriptor {pipes.REPORTS} is no "
+                "report of a bad record: write its number on stdin, from 1, a space and the reason"
+            )
+        why = reason.decode(errors="replace").strip()[: outputs.MOST_REASON]
+        self.bad.setdefault(int(first), why or "refused by the command")
+        self._kept_bytes += len(line) + 100
+        if self._kept_bytes > MOST_REPORT_BYTES:
+            raise errors.CommandFailed(
+                f"the command has reported {len(self.bad)} bad records of one part, more than are "
+                "kept: make parts smaller (itemsPerPart)"
+            )
+
+
+class _Fed:
+    """Which records a command was given, in order: runs of consecutive numbers."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._starts = array("q")
+        self._counts = array("q")
+        """Of each run: the number of its first record, and how many were given before it."""
+        self._next = -1
+
+    def add(self, number: int, count: int) -> None:
+        """It was given so many records from this number on."""
+        if number != self._next:
+            self._starts.append(number)
+            self._counts.append(self.count)
+        self._next = number + count
+        self.count += count
+
+    def number(self, at: int) -> int:
+        """Of the record that came as the `at`th, from 1. Raises `CommandFailed`."""
+        if at > self.count:
+            raise errors.CommandFailed(
+                f"the command reported record {at} as bad, but it was given {self.count}: count "
+                "the lines of stdin, from 1"
+            )
+        run = bisect.bisect_right(self._counts, at - 1) - 1
+        return self._starts[run] + at - 1 - self._counts[run]

@@ -1,0 +1,72 @@
+"""What is written for a result: one line, JSON unless the mapper has made the line itself.
+
+Used by `functions` and `reduce`. Not for commands, which print their lines themselves.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from kilnwork.jobs.work import errors
+
+Encode = Callable[[Any], bytes]
+
+_PLAIN = frozenset({dict, list, tuple, int, float, bool})
+
+
+def _foreign(value: Any) -> Any:
+    """Numbers and arrays of numpy and its like."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    kind = type(value)
+    raise errors.BadResult(
+        f"JSON cannot write a {kind.__module__}.{kind.__qualname__}, which the result is or holds: "
+        "return dicts, lists, strings, numbers, dataclasses"
+    )
+
+
+_json = msgspec.json.Encoder(enc_hook=_foreign).encode
+
+
+def encoder(*, text: bool) -> Encode:
+    """Makes a line, without its end, of a value that is not None; raises `BadResult`.
+
+    `bytes` is the line itself, and so is `str` where `text`: the format of the input.
+    """
+    return _text_line if text else _json_line
+
+
+def _json_line(value: Any) -> bytes:
+    return _one_line(bytes(value) if isinstance(value, bytes | bytearray) else _encoded(value))
+
+
+def _text_line(value: Any) -> bytes:
+    kind = type(value)
+    if kind in _PLAIN:
+        return _one_line(_encoded(value))
+    if isinstance(value, str):
+        try:
+            return _one_line(value.encode())
+        except UnicodeEncodeError as error:
+            raise errors.BadResult(f"the result is no text that UTF-8 can write: {error}") from None
+    return _json_line(value)
+
+
+def _encoded(value: Any) -> bytes:
+    try:
+        return _json(value)
+    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+        raise errors.BadResult(f"the result cannot be written as JSON: {error}") from error
+
+
+def _one_line(line: bytes) -> bytes:
+    if b"\n" not in line:
+        return line
+    line = line.removesuffix(b"\n")
+    more = line.count(b"\n")
+    if more:
+        raise errors.BadResult(
+            f"the result is {more + 1} lines: yield several results one by one, or a line each"
+        )
+    return line

@@ -1,0 +1,250 @@
+"""Mappers that are Python functions: called with a record, or with a list of records.
+
+Used by `mappers`. What a function may take and return is docs/reference/mappers.md. User code is
+called by `sdk.running`, so that a task that is asked to stop is interrupted in it, and only there.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from kilnwork.data import errors as data_errors
+from kilnwork.jobs.work import encoding, errors, mapping, outputs, telling
+from kilnwork.sdk import errors as sdk_errors
+from kilnwork.sdk import running
+
+Function = Callable[..., Any]
+
+BATCH_BYTES = 64 << 20
+"""A batch of so many bytes is called though it could have more records."""
+
+_PASSED = (errors.FailPart, sdk_errors.Cancelled, MemoryError)
+"""Not the record's fault: the attempt ends."""
+
+_PLAIN = frozenset({dict, list, str, int, float, bool, tuple, bytes})
+_NO_SEQUENCE = (str, bytes, bytearray, dict)
+_OVER = object()
+
+
+class PerRecord:
+    """A `mapping.Mapper`: the function is called with one record at a time."""
+
+    def __init__(
+        self,
+        function: Function,
+        out: outputs.Outputs,
+        *,
+        decode: mapping.Decode,
+        encode: encoding.Encode,
+        setting: mapping.Setting,
+    ) -> None:
+        self._function = function
+        self._out = out
+        self._decode = decode
+        self._encode = encode
+        self._setting = setting
+        self._teller = telling.Teller(out, setting.tracebacks)
+
+    def take(self, first: int, batch: list[bytes]) -> None:
+        """As `Mapper.take`."""
+        made: list[bytes] = []
+        out, passed, function, decode = (
+            self._out,
+            self._setting.passed,
+            self._function,
+            self._decode,
+        )
+        for number, raw in self._setting.numbered(first, batch, out):
+            passed(number)
+            try:
+                value = running.call(function, (decode(raw),), {})
+                count = _write(value, made, self._encode)
+            except _PASSED:
+                raise
+            except Exception as error:  # noqa: BLE001 - whatever a user's function raises
+                self._teller.bad(number, error, raw)
+                continue
+            if count:
+                out.succeeded += 1
+            else:
+                out.skipped += 1
+        out.results(made)
+
+    def finish(self) -> None:
+        """As `Mapper.finish`."""
+
+    def close(self) -> None:
+        """As `Mapper.close`."""
+
+
+class _Waiting:
+    """Records of a batch that is not full yet. `values`: an exception where it cannot be read."""
+
+    __slots__ = ("bad", "bytes", "numbers", "raws", "values")
+
+    def __init__(self) -> None:
+        self.numbers: list[int] = []
+        self.raws: list[bytes] = []
+        self.values: list[Any] = []
+        self.bad: list[int] = []
+        self.bytes = 0
+
+
+class PerBatch:
+    """A `mapping.Mapper`: the function is called with a list of records, of up to `size`, and gives
+    as many results."""
+
+    def __init__(
+        self,
+        function: Function,
+        out: outputs.Outputs,
+        *,
+        size: int,
+        decode: mapping.Decode,
+        encode: encoding.Encode,
+        setting: mapping.Setting,
+    ) -> None:
+        self._function = function
+        self._out = out
+        self._size = size
+        self._decode = decode
+        self._encode = encode
+        self._setting = setting
+        self._teller = telling.Teller(out, setting.tracebacks)
+        self._waiting = _Waiting()
+
+    def take(self, first: int, batch: list[bytes]) -> None:
+        """As `Mapper.take`."""
+        waiting, decode = self._waiting, self._decode
+        for number, raw in self._setting.numbered(first, batch, self._out):
+            try:
+                waiting.values.append(decode(raw))
+            except data_errors.BadRecord as error:
+                waiting.bad.append(len(waiting.values))
+                waiting.values.append(error)
+            waiting.numbers.append(number)
+            waiting.raws.append(raw)
+            waiting.bytes += len(raw)
+            if len(waiting.raws) >= self._size or waiting.bytes >= BATCH_BYTES:
+                self._call()
+                waiting = self._waiting
+
+    def finish(self) -> None:
+        """As `Mapper.finish`."""
+        if self._waiting.raws:
+            self._call()
+
+    def close(self) -> None:
+        """As `Mapper.close`."""
+
+    def _call(self) -> None:
+        waiting, self._waiting = self._waiting, _Waiting()
+        self._setting.passed(waiting.numbers[-1])
+        out, encode = self._out, self._encode
+        made: list[bytes] = []
+        succeeded = 0
+        found = self._results(waiting)
+        for number, raw, value in zip(waiting.numbers, waiting.raws, found, strict=True):
+            try:
+                if isinstance(value, Exception):
+                    raise value
+                if _write(value, made, encode):
+                    succeeded += 1
+                else:
+                    out.skipped += 1
+            except _PASSED:
+                raise
+            except Exception as error:  # noqa: BLE001 - whatever a user's function gives
+                self._teller.bad(number, error, raw)
+        out.succeeded += succeeded
+        out.results(made)
+
+    def _results(self, waiting: _Waiting) -> list[Any]:
+        """A result or an exception for each record; of those that cannot be read, that."""
+        if not waiting.bad:
+            return self._tried(waiting.numbers, waiting.raws, waiting.values)
+        bad = dict.fromkeys(waiting.bad)
+        good = [at for at in range(len(waiting.raws)) if at not in bad]
+        found = iter(
+            self._tried(
+                [waiting.numbers[at] for at in good],
+                [waiting.raws[at] for at in good],
+                [waiting.values[at] for at in good],
+            )
+        )
+        return [value if at in bad else next(found) for at, value in enumerate(waiting.values)]
+
+    def _tried(self, numbers: list[int], raws: list[bytes], values: list[Any]) -> list[Any]:
+        """A result or an exception for each. A batch that raises is taken apart; its records are
+        read anew, lest the function has changed them."""
+        if not values:
+            return []
+        try:
+            return self._called(values)
+        except _PASSED:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever a user's function raises
+            if len(values) == 1:
+                return [error]
+        found: list[Any] = []
+        for number, raw in zip(numbers, raws, strict=True):
+            self._setting.passed(number)
+            try:
+                found += self._called([self._decode(raw)])
+            except _PASSED:
+                raise
+            except Exception as error:  # noqa: BLE001 - as above
+                found.append(error)
+        return found
+
+    def _called(self, values: list[Any]) -> list[Any]:
+        count = len(values)
+        returned = running.call(self._function, (values,), {})
+        if returned is None:
+            return [None] * count
+        if isinstance(returned, _NO_SEQUENCE) or not hasattr(returned, "__iter__"):
+            raise errors.BadResult(
+                f"the function of a batch of {count} returned a {type(returned).__name__}: return "
+                "a list with a result for each record"
+            )
+        found = list(_each(returned))
+        if len(found) != count:
+            raise errors.BadResult(
+                f"the function of a batch of {count} gave {len(found)} results: give one for each "
+                "record, None for none, an iterator for several"
+            )
+        return found
+
+
+def _write(value: Any, made: list[bytes], encode: encoding.Encode) -> int:
+    """Append the lines of one record's result; returns how many. All of them or none."""
+    if value is None:
+        return 0
+    if type(value) not in _PLAIN and _is_iterator(value):
+        lines = [encode(each) for each in _each(value) if each is not None]
+        made += lines
+        return len(lines)
+    made.append(encode(value))
+    return 1
+
+
+def lines_of(function: Function, given: Any, encode: encoding.Encode) -> Iterator[bytes]:
+    """The lines of what a function makes of its only argument, without their ends."""
+    value = running.call(function, (given,), {})
+    if value is None:
+        return
+    several = type(value) not in _PLAIN and _is_iterator(value)
+    for each in _each(value) if several else (value,):
+        if each is not None:
+            yield encode(each)
+
+
+def _is_iterator(value: Any) -> bool:
+    kind = type(value)
+    return hasattr(kind, "__next__") or hasattr(kind, "__anext__")
+
+
+def _each(values: Any) -> Iterator[Any]:
+    """What it yields; the user's code in it may be interrupted."""
+    source = running.iterate(lambda: values, (), {})
+    while (value := running.call(next, (source, _OVER), {})) is not _OVER:
+        yield value

@@ -1,0 +1,89 @@
+"""Makes the mapper that a job names. Used by `part`, and by `files` with a function of its own."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from kilnwork.api import filejobs
+from kilnwork.data.records import values
+from kilnwork.jobs.work import (
+    builtins,
+    commands,
+    encoding,
+    errors,
+    finding,
+    functions,
+    mapping,
+    outputs,
+)
+from kilnwork.kit import clock as clocks
+
+
+class Place(NamedTuple):
+    """What a mapper needs to know of its part. `header`: of CSV. `reread`: gives its records again.
+    `variables`: the environment of a command."""
+
+    setting: mapping.Setting
+    header: tuple[str, ...] | None
+    reread: commands.Reread
+    variables: Mapping[str, str]
+    clock: clocks.Clock
+
+
+def opened(mapper: filejobs.Mapper, out: outputs.Outputs, place: Place) -> mapping.Mapper:
+    """A mapper that fills `out`; close it. Raises `MapperUnusable`."""
+    if mapper.builtin is not None:
+        return _builtin(mapper.builtin, out, place)
+    if mapper.function is not None:
+        function = finding.find(mapper)
+        return calling(function, out, place, batch_records=mapper.batch_records)
+    if mapper.command:
+        spec = place.setting.spec
+        rows = spec.format is filejobs.Format.CSV
+        return commands.Command(
+            mapper.command,
+            out,
+            variables=place.variables,
+            decode=values.decoder(spec, place.header) if rows else None,
+            setting=place.setting,
+            reread=place.reread,
+            clock=place.clock,
+        )
+    raise errors.MapperUnusable("the mapper names nothing: give one of builtin, function, command")
+
+
+def calling(
+    function: Callable[..., Any],
+    out: outputs.Outputs,
+    place: Place,
+    *,
+    batch_records: int | None = None,
+    encode: encoding.Encode | None = None,
+) -> mapping.Mapper:
+    """A mapper that calls a function with a record, or a list of up to `batch_records`. `encode`:
+    of its results, if not as usual for the input's format."""
+    spec = place.setting.spec
+    decode = values.decoder(spec, place.header)
+    if encode is None:
+        encode = encoding.encoder(text=spec.format is filejobs.Format.TEXT)
+    if batch_records is None:
+        return functions.PerRecord(
+            function, out, decode=decode, encode=encode, setting=place.setting
+        )
+    return functions.PerBatch(
+        function,
+        out,
+        size=batch_records,
+        decode=decode,
+        encode=encode,
+        setting=place.setting,
+    )
+
+
+def _builtin(name: str, out: outputs.Outputs, place: Place) -> mapping.Mapper:
+    make = builtins.line_maker(name, place.setting.spec, place.header)
+    if make is None:
+        raise errors.MapperUnusable(
+            f"there is no built-in mapper {name!r}: use one of {', '.join(builtins.NAMES)}, a "
+            "function or a command"
+        )
+    return builtins.Builtin(make, out, setting=place.setting)

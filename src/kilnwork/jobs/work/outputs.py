@@ -1,0 +1,154 @@
+"""What becomes of records: lines of results, lines about bad records, and counts that add up.
+
+Used by the mappers, which fill it, and by `part` and `reduce`, which publish it. Both files are
+unfinished objects of a store until `finish`.
+"""
+
+import base64
+from collections.abc import Callable, Iterable, Sequence
+from concurrent import futures
+from typing import Self
+
+import msgspec
+
+from kilnwork.api import filejobs
+from kilnwork.data.stores import port
+from kilnwork.jobs.work import errors, hashing
+
+BUFFER_BYTES = 128 << 10
+"""Written at once: less than the system would give new memory for each time."""
+
+MOST_REASON = 1000
+"""Characters of a reason."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Sink:
+    """A file of lines that is being written, and what is to be known of it. `lines`: so far.
+    `aside`: where to hash it, if not here."""
+
+    def __init__(
+        self, writer: port.Writer, key: str, *, aside: futures.Executor | None = None
+    ) -> None:
+        self._writer = writer
+        self._key = key
+        self._sha256 = hashing.Digest(aside)
+        self._waiting: list[bytes] = []
+        self._waiting_bytes = 0
+        self.lines = 0
+
+    def add(self, data: bytes, lines: int) -> None:
+        """Append lines, or some of one."""
+        self.lines += lines
+        self._waiting.append(data)
+        self._waiting_bytes += len(data)
+        if self._waiting_bytes >= BUFFER_BYTES:
+            self._flush()
+
+    def finish(self) -> filejobs.StoredFile:
+        """It is in the store now. Raises `StoreError`."""
+        self._flush()
+        facts = self._writer.commit()
+        digest = self._sha256.hexdigest()
+        return filejobs.StoredFile(
+            key=self._key, bytes=facts.bytes, lines=self.lines, sha256=digest
+        )
+
+    def abort(self) -> None:
+        """Leave nothing; may be repeated, and does nothing after `finish`."""
+        self._writer.abort()
+
+    def _flush(self) -> None:
+        data = self._waiting[0] if len(self._waiting) == 1 else b"".join(self._waiting)
+        self._waiting.clear()
+        self._waiting_bytes = 0
+        self._sha256.update(data)
+        self._writer.write(data)
+
+
+class Outputs:
+    """The results of a part. `open_errors`: for the first bad record. `refuse`: none may be bad.
+
+    Leave its `with` block without `finish`, and there was nothing.
+    """
+
+    def __init__(self, out: Sink, open_errors: Callable[[], Sink], *, refuse: bool = False) -> None:
+        self._out = out
+        self._open_errors = open_errors
+        self._errors: Sink | None = None
+        self._refuse = refuse
+        self.succeeded = self.failed = self.skipped = 0
+
+    @property
+    def records(self) -> filejobs.Records:
+        """The counts so far."""
+        return filejobs.Records.of(self.succeeded, self.failed, self.skipped)
+
+    def results(self, lines: Sequence[bytes]) -> None:
+        """Append lines, given without their ends."""
+        if lines:
+            self._out.add(b"\n".join((*lines, b"")), len(lines))
+
+    def printed(self, data: bytes) -> None:
+        """Append what has its line ends already."""
+        self._out.add(data, data.count(b"\n"))
+
+    def bad(self, line: int, reason: str, raw: bytes, *, input_: bool) -> None:
+        """Report a record. `line`: its number, from 1. `input_`: the record itself is bad, not what
+        was made of it.
+
+        Call in the order of lines. Raises `RecordsRefused` if there must be none.
+        """
+        if self._errors is None:
+            self._errors = self._open_errors()
+        self._errors.add(report(line, reason, raw), 1)
+        self.failed += 1
+        if self._refuse:
+            raise errors.RecordsRefused(f"line {line}: {reason[:MOST_REASON]}", input_=input_)
+
+    def copy(self, pieces: Iterable[bytes], lines: int) -> None:
+        """Append the results of others, so many lines."""
+        self._out.lines += lines
+        for piece in pieces:
+            self._out.add(piece, 0)
+
+    def copy_errors(self, pieces: Iterable[bytes], lines: int) -> None:
+        """Append the reports of others, so many lines; they are not counted as records here."""
+        if self._errors is None and lines:
+            self._errors = self._open_errors()
+        if self._errors is not None:
+            self._errors.lines += lines
+            for piece in pieces:
+                self._errors.add(piece, 0)
+
+    def finish(self) -> tuple[filejobs.StoredFile, filejobs.StoredFile | None]:
+        """Both files are in the store now."""
+        return self._out.finish(), self.finish_errors()
+
+    def finish_errors(self) -> filejobs.StoredFile | None:
+        """Only the bad records are kept; None if there are none."""
+        return None if self._errors is None else self._errors.finish()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._out.abort()
+        if self._errors is not None:
+            self._errors.abort()
+
+
+def report(line: int, reason: str, raw: bytes) -> bytes:
+    """A line of the errors file.
+
+    `raw` is the record as text; where it is no UTF-8, that is an approximation, and `base64` has
+    its bytes.
+    """
+    found: dict[str, object] = {"line": line, "reason": reason[:MOST_REASON]}
+    try:
+        found["raw"] = raw.decode()
+    except UnicodeDecodeError:
+        found["raw"] = raw.decode(errors="replace")
+        found["base64"] = base64.b64encode(raw).decode()
+    return _encode(found) + b"\n"

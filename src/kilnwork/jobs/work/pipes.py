@@ -1,0 +1,282 @@
+"""A command with pipes: fed on its stdin, drained on its stdout, in one thread and in step.
+
+Used by `commands` and `reduce`. Neither side waits for the other: while we have something to write
+we read what there is, so that no full pipe stops both. Memory is bounded by a piece of input and a
+piece of output. The command runs in a session of its own; `close` ends everything that it started,
+by its marker in the environment (`kit.processes`), however it detached itself. Its stderr is ours:
+the log of the task.
+"""
+
+import contextlib
+import fcntl
+import os
+import select
+import shlex
+import shutil
+import signal
+import struct
+import termios
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from kilnwork.jobs.work import errors
+from kilnwork.kit import clock as clocks
+from kilnwork.kit import processes
+
+PIPE_BYTES = 1 << 20
+"""Linux lets everybody have so much in a pipe."""
+
+READ_BYTES = 1 << 18
+TURN_MS = 100
+"""How long a request to stop may go unnoticed while the command computes."""
+
+PATIENCE_S = 10.0
+"""A command has exited, but something that it started still holds its stdout: so long we wait for
+the next output of that."""
+
+MARKER = "KILN_COMMAND_ID"
+REPORTS = 3
+"""Descriptor on which the command may report bad records."""
+
+_ABOVE = 16
+"""Our ends of pipes are moved above what the command is given."""
+
+_RESET_SIGNALS = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
+"""What Python ignores, or a function that ran here before, would be inherited."""
+
+_ROUNDS = 50
+"""At most so many looks for what it has left."""
+
+_READABLE = select.POLLIN | select.POLLHUP | select.POLLERR
+
+
+class Receiver(Protocol):
+    """Who wants what the command says."""
+
+    def printed(self, data: bytes) -> None:
+        """Some of its stdout."""
+        ...
+
+    def reported(self, data: bytes) -> None:
+        """Some of what it wrote to descriptor 3."""
+        ...
+
+
+class Piped:
+    """A running command. `write` all its input, then `finish`; `close` in any case.
+
+    `check`: called at least every 100 ms while we wait; may raise. Raises `MapperUnusable` when the
+    command cannot be started.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        receiver: Receiver,
+        *,
+        clock: clocks.Clock,
+        check: Callable[[], None],
+    ) -> None:
+        self._name = shlex.join(command)[:200]
+        self._receiver = receiver
+        self._clock = clock
+        self._check = check
+        self._marker = f"{MARKER}={os.urandom(8).hex()}"
+        self._before = set(processes.children(os.getpid()))
+        self._code: int | None = None
+        with contextlib.ExitStack() as theirs:
+            stdin, self._stdin = _pipe(theirs)
+            self._stdout, stdout = _pipe(theirs, reading=True)
+            self._reports, reports = _pipe(theirs, reading=True)
+            # a reading end of our own tells what the command has not read
+            self._unread = fcntl.fcntl(stdin, fcntl.F_DUPFD_CLOEXEC, _ABOVE)
+            try:
+                self._pid = self._start(command, environment, (stdin, stdout, reports))
+            except BaseException:
+                self._close_pipes()
+                raise
+        self._watch = os.pidfd_open(self._pid)  # needs Linux 5.3
+        named = processes.identify(self._pid)
+        self._began = 0 if named is None else named.started
+        self._poll = select.poll()
+        self._poll.register(self._watch, select.POLLIN)
+        for descriptor in (self._stdout, self._reports):
+            self._poll.register(descriptor, select.POLLIN)
+        self._open = {self._stdout, self._reports}
+        os.set_blocking(self._stdin, False)
+
+    def write(self, data: bytes) -> None:
+        """Give it more input. Raises `CommandFailed` if it has exited."""
+        left = memoryview(data)
+        while left:
+            if self._code is not None:
+                raise self._failure(len(left))
+            with contextlib.suppress(BlockingIOError):
+                left = left[os.write(self._stdin, left) :]
+            self._turn(writing=bool(left), wait=bool(left))
+
+    def finish(self) -> None:
+        """No more input comes: wait until it has exited and its output is complete.
+
+        Raises `CommandFailed` unless it exits with 0 and has read everything.
+        """
+        os.close(self._stdin)
+        self._stdin = -1
+        while self._code is None:
+            self._turn(writing=False, wait=True)
+        last = self._clock.monotonic()
+        while self._stdout in self._open and not self._code:
+            if self._turn(writing=False, wait=True):
+                last = self._clock.monotonic()
+            elif self._clock.monotonic() - last > PATIENCE_S:
+                raise errors.CommandFailed(
+                    f"{self._name} exited, but something that it started keeps its stdout open: "
+                    "have it wait for that, or redirect its output"
+                )
+        while not self._code and self._turn(writing=False, wait=False):
+            pass  # it takes what was reported last
+        unread = self._unread_bytes()
+        if self._code or unread:
+            raise self._failure(unread)
+
+    def close(self) -> None:
+        """Kill whatever is left of it, and let go of the pipes; may be repeated."""
+        if self._watch >= 0:
+            os.close(self._watch)
+            self._watch = -1
+            self._kill()
+        self._close_pipes()
+
+    def _start(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        ends: tuple[int, int, int],
+    ) -> int:
+        stdin, stdout, reports = ends
+        name, value = self._marker.split("=")
+        try:
+            return os.posix_spawnp(
+                shutil.which(command[0], path=environment.get("PATH")) or command[0],
+                list(command),
+                {**environment, name: value},
+                file_actions=(
+                    (os.POSIX_SPAWN_DUP2, stdin, 0),
+                    (os.POSIX_SPAWN_DUP2, stdout, 1),
+                    (os.POSIX_SPAWN_DUP2, reports, REPORTS),
+                ),
+                setsid=True,
+                setsigmask=(),
+                setsigdef=_RESET_SIGNALS,
+            )
+        except (OSError, ValueError) as error:
+            raise errors.MapperUnusable(
+                f"the command {self._name} cannot be started: {error}. Give a program that the "
+                "workers have, by its path or from their PATH"
+            ) from error
+
+    def _turn(self, *, writing: bool, wait: bool) -> bool:
+        """Take what there is; True if that was anything. Waits a moment if nothing can be done."""
+        self._check()
+        if writing:
+            self._poll.register(self._stdin, select.POLLOUT)
+        try:
+            ready = self._poll.poll(TURN_MS if wait else 0)
+        finally:
+            if writing:
+                self._poll.unregister(self._stdin)
+        got = False
+        for descriptor, _ in ready:
+            if descriptor == self._watch:
+                self._reap()
+            elif descriptor in self._open:
+                got = self._take(descriptor) or got
+        return got
+
+    def _take(self, descriptor: int) -> bool:
+        data = os.read(descriptor, READ_BYTES)
+        if not data:
+            self._open.discard(descriptor)
+            self._poll.unregister(descriptor)
+            return False
+        if descriptor == self._stdout:
+            self._receiver.printed(data)
+        else:
+            self._receiver.reported(data)
+        return True
+
+    def _reap(self) -> None:
+        """It has exited. Not waited for before `close`, so that nobody else gets its pid."""
+        self._poll.unregister(self._watch)
+        try:
+            found = os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOWAIT)
+        except ChildProcessError:
+            found = None
+        if found is None:
+            raise errors.CommandFailed(
+                f"{self._name} is gone, and nobody can tell how it ended: was SIGCHLD ignored, or "
+                "did something else wait for it?"
+            )
+        died = found.si_code != os.CLD_EXITED
+        self._code = -found.si_status if died else found.si_status
+
+    def _failure(self, unread: int) -> errors.CommandFailed:
+        code = self._code or 0
+        if code < 0:
+            how = f"was ended by {signal.Signals(-code).name}"
+            if code == -signal.SIGKILL:
+                how += ": by somebody else, or by the kernel because memory was short"
+        elif code:
+            how = f"ended with exit code {code}: what it wrote to stderr is in the task's log"
+        else:
+            how = (
+                f"ended with exit code 0, but did not read the last {unread} bytes or more of its "
+                "input: a mapper must read all of it"
+            )
+        return errors.CommandFailed(f"{self._name} {how}")
+
+    def _unread_bytes(self) -> int:
+        raw = fcntl.ioctl(self._unread, termios.FIONREAD, bytes(4))
+        count: int = struct.unpack("i", raw)[0]
+        return count
+
+    def _kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._pid, signal.SIGKILL)  # a shell has no time to say what became of whom
+        processes.kill_belonging(self._pid, marker=self._marker)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(self._pid, 0)
+        for _ in range(_ROUNDS):  # orphans that have cleared their environment are ours now
+            stats = processes.look()
+            orphans = {pid for pid, stat in stats.items() if stat.parent == os.getpid()}
+            orphans = {one for one in orphans - self._before if stats[one].started >= self._began}
+            if not orphans:
+                return
+            processes.send(orphans | processes.below(orphans, stats), signal.SIGKILL)
+            for pid in orphans:
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(pid, os.WNOHANG)
+
+    def _close_pipes(self) -> None:
+        for name in ("_stdin", "_stdout", "_reports", "_unread"):
+            descriptor = getattr(self, name)
+            if descriptor >= 0:
+                os.close(descriptor)
+                setattr(self, name, -1)
+
+
+def _pipe(theirs: contextlib.ExitStack, *, reading: bool = False) -> tuple[int, int]:
+    """Both ends, above what the command gets; that of the command is closed with `theirs`.
+
+    `reading`: ours is the reading end.
+    """
+    ends = os.pipe()
+    moved = []
+    for end in ends:
+        moved.append(fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, _ABOVE))
+        os.close(end)
+    theirs.callback(os.close, moved[1 if reading else 0])
+    with contextlib.suppress(OSError):  # somebody has too many large pipes already
+        fcntl.fcntl(moved[0], fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+    return moved[0], moved[1]

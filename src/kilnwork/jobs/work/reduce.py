@@ -1,0 +1,195 @@
+"""Makes one result of the outputs of all parts: `run` is the call of a job's reducing task.
+
+Without a reducer that is their concatenation in the order of parts: all are read and verified, but
+large ones are not copied (`filejobs.OUTPUTS`). A reducer is a mapper that is
+given all results at once: a function gets one iterator of them, a command has them on stdin. The
+result is published by the commit of part 0, once, as those of parts are; so it may run twice, or be
+killed at any time.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+from concurrent import futures
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from kilnwork.api import filejobs
+from kilnwork.data import commits
+from kilnwork.data.records import lines, values
+from kilnwork.data.stores import opening, port
+from kilnwork.jobs.work import (
+    commands,
+    encoding,
+    errors,
+    finding,
+    functions,
+    merging,
+    outputs,
+    part,
+    pipes,
+    watch,
+)
+from kilnwork.kit import clock as clocks
+from kilnwork.sdk import context
+
+PART = 0
+"""The number under which a result is committed."""
+
+LARGE_BYTES = 1 << 20
+"""Outputs of at least so much, on average, stay where they are and are the result together: that
+saves a third of the disk, and time. Smaller ones are copied into one file, since a file costs more
+to open than to read."""
+
+_CLOCK = clocks.SystemClock()
+_TEXT = filejobs.Format.TEXT
+
+
+class _Ready(NamedTuple):
+    """What there is to reduce, and how."""
+
+    work: filejobs.ReduceWork
+    found: list[merging.Output]
+    attempt: int
+    passed: watch.Passed
+    clock: clocks.Clock
+
+
+def run(work: Mapping[str, Any]) -> dict[str, Any]:
+    """Reduce. `work`: the JSON of a `ReduceWork`; returns that of a `Reduced`.
+
+    Raises what the reducer raised, `WorkError`, `StoreError`, and Cancelled: then nothing was
+    published by this attempt.
+    """
+    told = msgspec.convert(work, filejobs.ReduceWork)
+    here = context.context()
+
+    def watched(count: int) -> watch.Passed:
+        return watch.Watch(here, first=0, count=count, unit="bytes", clock=_CLOCK)
+
+    return part.as_json(reduced(told, attempt=here.attempt, watched=watched, clock=_CLOCK))
+
+
+class Watched(Protocol):
+    """Makes what is called with the number of bytes that were read, of how many."""
+
+    def __call__(self, count: int) -> watch.Passed: ...
+
+
+def reduced(
+    work: filejobs.ReduceWork, *, attempt: int, watched: Watched, clock: clocks.Clock
+) -> filejobs.Reduced:
+    """As `run`."""
+    store = opening.open_store(work.store)
+    if commits.find(store, PART, work.run) is not None:
+        return filejobs.Reduced()
+    try:
+        found = merging.outputs_of(store, work.parts)
+        size = sum(each.output.bytes for each in found)
+        size += sum(each.errors.bytes for each in found if each.errors is not None)
+        _publish(store, _Ready(work, found, attempt, watched(size), clock))
+    except merging.Damage as damage:
+        all_of = {each.part: each for each in merging.missing(store, work.parts)}
+        all_of.setdefault(damage.found.part, damage.found)
+        return filejobs.Reduced(damaged=tuple(all_of[number] for number in sorted(all_of)))
+    return filejobs.Reduced()
+
+
+def _publish(store: port.Store, ready: _Ready) -> None:
+    started = ready.clock.wall()
+    with futures.ThreadPoolExecutor(2, thread_name_prefix="kiln-hash") as aside:
+        reader = merging.Reader(store, passed=ready.passed, aside=aside)
+        if _stay(ready):
+            output, bad = reader.sum_of(ready.found)
+        else:
+            output, bad = _written(store, ready, reader, aside)
+    ours = filejobs.Commit(
+        part=PART,
+        run=ready.work.run,
+        attempt=ready.attempt,
+        outcome=filejobs.Outcome.SUCCEEDED,
+        records=sum((each.commit.records for each in ready.found), start=filejobs.Records()),
+        output=output,
+        errors=bad,
+        started=started,
+        finished=ready.clock.wall(),
+        worker=os.uname().nodename,
+    )
+    part.settled(store, ours)
+
+
+def _stay(ready: _Ready) -> bool:
+    """Whether the outputs are the result as they are, where they are."""
+    reducer = ready.work.reducer
+    size = sum(each.output.bytes for each in ready.found)
+    keeps = reducer is None or reducer.builtin == "identity"
+    return keeps and size >= LARGE_BYTES * max(len(ready.found), 1)
+
+
+def _written(
+    store: port.Store, ready: _Ready, reader: merging.Reader, aside: futures.Executor
+) -> tuple[filejobs.StoredFile, filejobs.StoredFile | None]:
+    """A result of its own."""
+    work = ready.work
+    name = part.unused(store, f"result/{work.run}-{ready.attempt}")
+    with part.opened(store, name, aside=aside) as out:
+        results = reader.outputs(ready.found)
+        if work.reducer is None or work.reducer.builtin is not None:
+            _check_builtin(work.reducer)
+            out.copy(results, sum(each.output.lines for each in ready.found))
+        elif work.reducer.function is not None:
+            _call(work, results, out)
+        else:
+            _pipe(ready, reader, results, out)
+        for _ in results:  # a reducer that needs no more of them; all must be what they should
+            pass
+        reported = sum(each.errors.lines for each in ready.found if each.errors is not None)
+        out.copy_errors(reader.errors(ready.found), reported)
+        return out.finish()
+
+
+def _check_builtin(reducer: filejobs.Mapper | None) -> None:
+    if reducer is not None and reducer.builtin != "identity":
+        raise errors.MapperUnusable(
+            f"there is no built-in reducer {reducer.builtin!r}: use identity, a function, a "
+            "command, or none, which keeps the results as they are"
+        )
+
+
+def _call(work: filejobs.ReduceWork, results: Iterator[bytes], out: outputs.Outputs) -> None:
+    """A function: one call, with an iterator of results."""
+    reducer = work.reducer or filejobs.Mapper()
+    function = finding.find(reducer)
+    spec = filejobs.InputSpec(format=_format(work))
+    decode = values.decoder(spec)
+    given = (decode(line) for block in lines.whole(results) for line in lines.of(block))
+    for line in functions.lines_of(function, given, encoding.encoder(text=spec.format is _TEXT)):
+        out.printed(line + b"\n")
+
+
+def _format(work: filejobs.ReduceWork) -> filejobs.Format:
+    """Of results: rows of CSV and elements of an array have become JSON values."""
+    return _TEXT if work.format is _TEXT else filejobs.Format.JSONL
+
+
+def _pipe(
+    ready: _Ready, reader: merging.Reader, results: Iterator[bytes], out: outputs.Outputs
+) -> None:
+    """A command: all results on stdin."""
+    work = ready.work
+    reducer = work.reducer or filejobs.Mapper()
+    if not reducer.command:
+        raise errors.MapperUnusable("the reducer names nothing: give a function or a command")
+    variables = commands.environment(work.job, part=PART, run=work.run, attempt=ready.attempt)
+    said = commands.Said(out.printed)
+    running = pipes.Piped(reducer.command, variables, said, clock=ready.clock, check=reader.check)
+    with contextlib.closing(running):
+        for piece in results:
+            running.write(piece)
+        running.finish()
+        said.finish()
+    if said.bad:
+        raise errors.CommandFailed(
+            f"the reducer wrote to descriptor {pipes.REPORTS}, where mappers report bad records"
+        )

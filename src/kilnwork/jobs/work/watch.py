@@ -1,0 +1,44 @@
+"""Looks now and then, while a part is mapped, whether to stop; and says how far it is.
+
+Used by `part` and `reduce`.
+"""
+
+from collections.abc import Callable
+
+from kilnwork.kit import clock as clocks
+from kilnwork.sdk import context, errors
+
+Passed = Callable[[int], None]
+
+TELL_S = 0.5
+
+
+class Watch:
+    """Call it with the number of the record that comes next, as often as one likes. Raises
+    Cancelled. `first`, `count`: of the records there are, or of another `unit`."""
+
+    def __init__(
+        self,
+        here: context.Context,
+        *,
+        first: int,
+        count: int,
+        clock: clocks.Clock,
+        unit: str = "records",
+    ) -> None:
+        self._here = here
+        self._first = first
+        self._count = count
+        self._unit = unit
+        self._monotonic = clock.monotonic
+        self._next = clock.monotonic() + TELL_S
+
+    def __call__(self, number: int) -> None:
+        if self._here.cancelled:
+            raise errors.Cancelled("the task was asked to stop")
+        now = self._monotonic()
+        if now >= self._next:
+            self._next = now + TELL_S
+            done = min(max(number - self._first, 0), self._count)
+            fraction = done / self._count if self._count else 1.0
+            self._here.progress(fraction, f"{done:,} of {self._count:,} {self._unit}")

@@ -1,0 +1,38 @@
+"""A catalog that cannot be written to: those who come then are told, what was begun goes on."""
+
+import asyncio
+from pathlib import Path
+
+import apsw
+import pytest
+
+from kilnwork.jobs import errors
+from support.job_world import NS, Fuse, World
+
+
+class Full(Fuse):
+    """Nothing fits on the disk while `full`."""
+
+    full = False
+
+    def burn(self, what: str) -> None:
+        super().burn(what)
+        if self.full and what == "before commit":
+            raise apsw.FullError("database or disk is full")
+
+
+async def test_who_comes_while_nothing_can_be_written_is_told(tmp_path: Path) -> None:
+    disk = Full()
+    async with World(tmp_path, fuse=disk) as world:
+        there = await world.create(b"1\n")
+        disk.full = True
+        begun = asyncio.create_task(world.create(b"2\n"))
+        while world.jobs.trouble is None:
+            await asyncio.sleep(0.005)
+        for late in (world.create(b"3\n"), world.jobs.cancel(NS, there.id)):
+            with pytest.raises(errors.JobsStopped, match="disk is full; ask"):
+                await late
+        disk.full = False
+        assert (await world.finished((await begun).id)).phase == "Succeeded"
+        assert (await world.finished(there.id)).phase == "Succeeded"
+        assert len(world.jobs.jobs(NS)[0]) == 2

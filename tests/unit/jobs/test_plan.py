@@ -1,0 +1,49 @@
+"""Random stories of a job: whatever happens, in any order, it ends, and its counts are right."""
+
+import random
+
+import pytest
+
+from kilnwork.api import filejobs
+from kilnwork.jobs import records
+from support.job_stories import Story
+
+_O = filejobs.Outcome
+SEEDS = 6
+STORIES = 60
+
+
+def play(dice: random.Random) -> Story:
+    story = Story(dice, parts=dice.choice([0, 1, 2, 5, 9]))
+    for _ in range(dice.choice([20, 60, 150])):
+        story.happen()
+    story.calm = True
+    return story
+
+
+def finish(story: Story) -> None:
+    """It gets to an end by itself."""
+    for _ in range(3000):
+        story.look()
+        if story.job.stage is records.Stage.OVER and not story.under_way:
+            return
+        story.happen()
+    raise AssertionError(
+        f"no end: {story.job.stage!r} {story.job.busy} {story.job.seats} {story.told[-40:]}"
+    )
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_any_story_ends_and_a_redrive_makes_it_whole(seed: int) -> None:
+    print(f"seed {seed}")
+    dice = random.Random(seed)
+    for _ in range(STORIES):
+        story = play(dice)
+        if story.job.spec.suspend:
+            story.resume()
+        finish(story)
+        if story.job.verdict is not _O.SUCCEEDED:
+            story.redrive()
+            finish(story)
+        assert story.job.verdict is _O.SUCCEEDED, story.told[-30:]
+        assert story.job.counts.records.total == story.job.manifest.lines

@@ -1,0 +1,153 @@
+"""File jobs from their creation to their end, with a dispatcher that is played by hand."""
+
+from pathlib import Path
+
+import pytest
+
+from kilnwork.api import filejobs
+from kilnwork.jobs import errors, model
+from support.job_world import NS, World
+
+_P = filejobs.Phase
+_O = filejobs.Outcome
+
+
+def lines(number: int) -> bytes:
+    return b"".join(b'{"n":%d}\n' % n for n in range(1, number + 1))
+
+
+async def test_a_job_maps_its_parts_and_publishes_one_result_in_order(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        view = await world.create(lines(50), itemsPerPart=7)
+        assert (view.phase, view.parts.total, view.lines) == (_P.PENDING, 8, 50)
+        done = await world.finished(view.id)
+        assert done.phase is _P.SUCCEEDED
+        assert world.result(done) == lines(50)
+        assert done.records == filejobs.Records(total=50, succeeded=50)
+        assert done.expires is not None
+        assert set(world.records(done)) == {(part, 1) for part in range(9)}
+        assert len(world.dispatcher.ran) == 9
+
+
+async def test_a_job_of_one_part_is_published_without_another_task(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        view = await world.create(lines(5), inline=True)
+        done = await world.finished(view.id)
+        assert (done.phase, world.result(done)) == (_P.SUCCEEDED, lines(5))
+        assert len(world.dispatcher.ran) == 1
+        assert world.folder_of(done).head("input").bytes == len(lines(5))
+
+
+async def test_an_empty_input_has_no_parts_and_an_empty_result(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        view = await world.create(b"", inline=True)
+        done = await world.finished(view.id)
+        assert (done.phase, done.parts.total, world.result(done)) == (_P.SUCCEEDED, 0, b"")
+
+
+async def test_a_key_makes_one_job(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        first = await world.create(lines(5), key="k")
+        again = await world.create(lines(5), key="k")
+        assert again.id == first.id
+        assert len(world.jobs.jobs(NS)[0]) == 1
+        with pytest.raises(errors.KeyUsed) as caught:
+            world.jobs.known(NS, model.Key("me", "k", b"another"))
+        assert caught.value.job == first.id
+        assert world.jobs.known(NS, model.Key("you", "k", b"print")) is None
+        await world.jobs.delete(NS, first.id)
+        assert (await world.create(lines(5), key="k")).id != first.id
+
+
+async def test_a_part_that_fails_fails_the_job_after_the_others_are_done(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        world.dispatcher.broken = lambda work: (
+            "it is broken" if isinstance(work, filejobs.PartWork) and work.part.number == 2 else ""
+        )
+        view = await world.create(lines(50), itemsPerPart=10)
+        done = await world.finished(view.id)
+        assert (done.phase, done.reason) == (_P.FAILED, "PartsFailed")
+        assert done.message == "1 of 5 parts failed: part 2: it is broken"
+        assert (done.parts.succeeded, done.parts.failed) == (4, 1)
+        assert world.records(done)[0, 1] is _O.FAILED
+
+        world.dispatcher.broken = lambda _: ""
+        ran = len(world.dispatcher.ran)
+        again = await world.jobs.redrive(NS, view.id)
+        assert (again.phase, again.run, again.parts.failed) == (_P.RUNNING, 2, 0)
+        done = await world.finished(view.id)
+        assert (done.phase, world.result(done)) == (_P.SUCCEEDED, lines(50))
+        assert [name.split("/")[1] for name in world.dispatcher.ran[ran:]] == ["2-2-1", "0-2-1"]
+
+
+async def test_the_only_part_that_fails_is_not_one_of_one(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        world.dispatcher.broken = lambda _: "it is broken"
+        done = await world.finished((await world.create(lines(5))).id)
+        assert done.message == "its only part failed: part 1: it is broken"
+
+
+@pytest.mark.parametrize("parts", [1, 5])
+async def test_a_success_without_a_good_record_is_told(tmp_path: Path, parts: int) -> None:
+    async with World(tmp_path) as world:
+        content = b"no\n\n" * 5
+        mapper = {"builtin": "calculator"}
+        view = await world.create(content, itemsPerPart=10 // parts, mapper=mapper)
+        done = await world.finished(view.id)
+        assert (done.phase, done.reason) == (_P.SUCCEEDED, "AllRecordsBad")
+        assert done.message.startswith("all 5 records are bad, so the result is empty. ")
+        assert world.jobs.job(NS, view.id) == done
+        good = await world.finished((await world.create(b"{}\n" + content, mapper=mapper)).id)
+        assert (good.reason, good.message) == ("", "")
+
+
+async def test_cancelling_keeps_what_was_done_and_prevents_what_was_not(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        view = await world.create(lines(50), itemsPerPart=10)
+        await world.running(view.id, 2)
+        zombie = next(one for one in world.dispatcher.tasks.values() if one.state == "Pending")
+        await world.jobs.cancel(NS, view.id)
+        done = await world.finished(view.id)
+        assert done.phase is _P.CANCELLED
+        assert done.parts.succeeded + done.parts.cancelled == 5
+        kept = world.jobs.commits(NS, view.id)
+        assert sum(one.outcome is _O.SUCCEEDED for one in kept) == done.parts.succeeded >= 2
+        world.dispatcher.finish(zombie)
+        number = zombie.work.part.number  # type: ignore[union-attr]
+        assert world.records(done)[number, 1] is _O.CANCELLED
+        again = await world.jobs.redrive(NS, view.id)
+        assert again.run == 2
+        assert world.result(await world.finished(view.id)) == lines(50)
+
+
+async def test_a_part_that_is_lost_in_a_pause_waits(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        view = await world.create(lines(60), itemsPerPart=5, parallelism=2)
+        running = [one for one in world.dispatcher.tasks.values() if one.state == "Running"]
+        while len(running) < 2:
+            await world.until(world.dispatcher.step, what="a part that runs")
+            running = [one for one in world.dispatcher.tasks.values() if one.state == "Running"]
+        await world.jobs.pause(NS, view.id)
+        await world.until(lambda: all(one.suspended for one in running), what="the pause")
+        world.dispatcher.lose(running[0])
+        await world.until(lambda: not world.dispatcher.step(), what="nothing to do")
+        assert (running[0].state, running[1].state) == ("Pending", "Success")
+        await world.jobs.resume(NS, view.id)
+        assert world.result(await world.finished(view.id)) == lines(60)
+
+
+async def test_pausing_holds_back_what_has_not_begun(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        view = await world.create(lines(60), itemsPerPart=5)
+        await world.running(view.id, 2)
+        paused = await world.jobs.pause(NS, view.id)
+        assert paused.phase is _P.PAUSED
+        await world.until(lambda: not world.dispatcher.step(), what="nothing to do")
+        before = world.view(view.id).parts.succeeded
+        assert 2 <= before < 12
+        assert not world.dispatcher.queued
+        await world.restart()
+        assert world.view(view.id).phase is _P.PAUSED
+        resumed = await world.jobs.resume(NS, view.id)
+        assert resumed.phase is _P.RUNNING
+        assert world.result(await world.finished(view.id)) == lines(60)

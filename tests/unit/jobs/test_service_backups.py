@@ -1,0 +1,50 @@
+"""An older catalog, or none, beside a newer store: what the store has is found again."""
+
+from pathlib import Path
+
+from support.job_world import NS, World
+
+
+def lines(count: int) -> bytes:
+    return b"".join(b'{"n":%d}\n' % n for n in range(count))
+
+
+async def test_jobs_that_a_backup_of_the_catalog_has_not_got_are_taken_up(tmp_path: Path) -> None:
+    world = await World(tmp_path).start()
+    before = await world.finished((await world.create(lines(8), itemsPerPart=4)).id)
+    await world.stop()
+    backup = (tmp_path / "jobs.db").read_bytes()
+    await world.restart()
+    done = await world.finished((await world.create(lines(20), itemsPerPart=4)).id)
+    half = await world.create(lines(20), itemsPerPart=4)
+    await world.running(half.id, 2)
+    await world.stop()
+    (tmp_path / "jobs.db").write_bytes(backup)
+    await world.restart()
+    assert world.jobs.job(NS, done.id) is None
+    for _ in range(2):
+        assert await world.jobs.upkeep.sweep() == 0
+    new = world.view(done.id)
+    assert (new.phase, new.parts, new.records, new.output, new.created) == (
+        done.phase, done.parts, done.records, done.output, done.created,
+    )  # fmt: skip
+    assert world.result(await world.finished(half.id)) == lines(20)
+    listed, _ = world.jobs.jobs(NS)
+    assert {one.id for one in listed} == {before.id, done.id, half.id}
+    await world.restart()
+    assert world.result(world.view(done.id)) == lines(20)
+    await world.stop()
+
+
+async def test_what_was_found_again_is_not_kept_for_ever(tmp_path: Path) -> None:
+    world = await World(tmp_path).start()
+    done = await world.finished((await world.create(lines(8), itemsPerPart=4)).id)
+    await world.stop()
+    for file in tmp_path.glob("jobs.db*"):
+        file.unlink()
+    await world.restart()
+    again = world.view(done.id)
+    assert again.expires is not None
+    assert again.finished is not None
+    assert again.expires - again.finished == 7 * 86_400
+    await world.stop()

@@ -1,0 +1,21 @@
+"""A job that waits says what for."""
+
+from pathlib import Path
+
+from support.job_world import World
+
+
+async def test_a_part_that_is_lost_again_and_again_is_no_lack_of_slots(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        job = (await world.create(b"1\n2\n", itemsPerPart=1)).id
+        await world.until(lambda: len(world.dispatcher.queued) == 2, step=False, what="tasks")
+        assert world.view(job).reason == "WaitingForSlot"
+        entry = world.dispatcher.queued[0]
+        world.dispatcher.begin(entry)
+        entry.message = "attempt 1 ended with ProcessKilled"
+        world.dispatcher.lose(entry)
+        await world.until(lambda: world.view(job).reason == "Retrying", step=False, what="told")
+        assert (
+            world.view(job).message == "part 1 is tried again: attempt 1 ended with ProcessKilled"
+        )
+        assert (await world.finished(job)).reason == ""
