@@ -14,7 +14,7 @@ BIN := $(VENV)/bin
 export PYTHONDONTWRITEBYTECODE :=
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: help demo setup test check test-faults kube test-cluster cluster bench bench-cluster bench-peers crds docs clean
+.PHONY: help demo setup test check test-faults test-openapi kube test-cluster cluster bench bench-cluster bench-peers crds docs clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -33,28 +33,42 @@ $(VENV)/.dev: $(VENV)/.runtime
 
 setup: $(VENV)/.dev ## Install kilnwork and what its tests need into .venv
 
-demo: $(VENV)/.runtime ## Run the counter: 51 tasks, each made by the one before; fails if anything differs
+demo: $(VENV)/.runtime ## Run the counter, 51 tasks that make each other, and map a file; fails if anything differs
 	@examples/01-counter/demo.sh
+	@examples/30-upload/demo.sh
 
 check: $(VENV)/.dev ## Lint, types, import contracts
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
 	$(BIN)/mypy
-	$(BIN)/mypy examples/0[2-6]*/*.py
+	$(BIN)/mypy examples/0[2-6]*/*.py examples/3*/*.py
 
 test: check ## All tests that need nothing but Python (kubectl cases run if it is there)
 	$(BIN)/pytest -n auto --maxprocesses 4 --dist worksteal
 
 test-faults: $(VENV)/.dev ## The long form of the kill -9 tests: KILN_FAULT_SEED=N repeats one
 	KILN_FAULT_RUNS=$${KILN_FAULT_RUNS:-30} KILN_FAULT_FUTURES_RUNS=$${KILN_FAULT_FUTURES_RUNS:-200} \
-		$(BIN)/pytest -m faults --timeout 3600
+		KILN_FAULT_FILES_RUNS=$${KILN_FAULT_FILES_RUNS:-100} $(BIN)/pytest -m faults --timeout 3600
+
+OPENAPI ?= $(HOME)/.cache/kilnwork/openapi
+test-openapi: $(VENV)/.dev ## Try what /jobs/openapi.json promises with schemathesis, in an environment of its own
+	@[ -x $(OPENAPI)/bin/schemathesis ] || {
+		$(PYTHON) -m venv $(OPENAPI)
+		$(OPENAPI)/bin/python -m pip install --quiet --upgrade pip
+		$(OPENAPI)/bin/python -m pip install --quiet --group openapi
+	}
+	KILN_SCHEMATHESIS=$(OPENAPI)/bin/schemathesis $(BIN)/pytest -m schemathesis tests/e2e/test_jobs_openapi.py
 
 kube: $(VENV)/.dev ## Build the real Kubernetes and the worker image (root; minutes the first time)
 	$(BIN)/python -m hack.kube prepare
 
-# Two sandboxes side by side: tests/cluster mostly waits, and breaks parts of its own cluster. In CI an
-# unfit machine is a failure.
+# Three sandboxes side by side, since tests/cluster mostly waits and breaks parts of its own cluster:
+# what asks for a node with a kubelet (tests/cluster/conftest.py), what does not, and conformance. In
+# CI an unfit machine is a failure. A node is given up after 20 s here, not 50.
+SANDBOX = python -m hack.kube run --logs build/kube
+PYTEST_REAL = pytest --server real
+NODE_GRACE = kube-controller-manager=--node-monitor-grace-period=20s
 test-cluster: $(VENV)/.dev ## Conformance and end-to-end tests on the real Kubernetes (root, Go)
 	@$(BIN)/python -m hack.kube prepare || {
 		code=$$?
@@ -62,18 +76,15 @@ test-cluster: $(VENV)/.dev ## Conformance and end-to-end tests on the real Kuber
 		echo "test-cluster skipped: this machine cannot run it, see above"
 		exit 0
 	}
-	rm -rf build/kube && mkdir -p build/kube
+	rm -rf build/kube
 	image=$$($(BIN)/python -m hack.image)
-	$(BIN)/python -m hack.kube run --logs build/kube/conformance -- $(BIN)/pytest --server real -n auto \
-		--maxprocesses 2 --dist worksteal tests/conformance >build/kube/conformance.log 2>&1 &
-	conformance=$$! failed=0
-	trap 'kill $$conformance 2>/dev/null || true' EXIT
-	$(BIN)/python -m hack.kube run --logs build/kube/cluster --nodes 2 --image "$$image" \
-		$(addprefix --crd ,$(wildcard src/kilnwork/api/crds/*.yaml)) -- \
-		$(BIN)/pytest --server real --durations 10 tests/cluster || failed=1
-	wait $$conformance || failed=1
-	cat build/kube/conformance.log
-	exit $$failed
+	crds='$(addprefix --crd ,$(wildcard src/kilnwork/api/crds/*.yaml))'
+	tests='$(PYTEST_REAL) --verbose --durations 10 tests/cluster'
+	exec $(BIN)/python -m hack.beside --logs build/kube \
+		"nodes=$(SANDBOX)/nodes --nodes 2 --image $$image $$crds --flag $(NODE_GRACE) -- $$tests -m real_node" \
+		"no-nodes=$(SANDBOX)/no-nodes $$crds -- $$tests -m 'not real_node'" \
+		"conformance=$(SANDBOX)/conformance --node --image $$image -- $(PYTEST_REAL) \
+			-n auto --maxprocesses 2 --dist worksteal tests/conformance"
 
 cluster: $(VENV)/.dev ## A shell beside a real cluster with a kubelet, gone when you leave it (root, Go)
 	$(BIN)/python -m hack.kube prepare
@@ -82,6 +93,7 @@ cluster: $(VENV)/.dev ## A shell beside a real cluster with a kubelet, gone when
 bench: $(VENV)/.dev ## Measure what docs/reference/performance.md states; fails if a gate is missed
 	$(BIN)/python bench/counter.py
 	$(BIN)/python bench/tasks.py
+	$(BIN)/python bench/files.py
 
 bench-cluster: $(VENV)/.dev ## Measure on the real Kubernetes that hack/kube builds
 	$(BIN)/python bench/cluster.py

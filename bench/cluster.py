@@ -1,6 +1,7 @@
 """Measures kilnwork on the real Kubernetes that hack/kube builds: creates, caches, tasks, writes.
 
-    python bench/cluster.py [--only WORD] [--count N] [--no-gates] [--wait S] [--json FILE]
+    python bench/cluster.py [--only WORD] [--count N] [--repeat N] [--no-gates] [--wait S]
+                            [--folder DIR] [--json FILE]
 
 It starts a control plane of its own on loopback; client and servers share the machine. Ends with 1
 when a gate is missed.
@@ -16,10 +17,9 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import aiohttp
-import figures
+import frame
 import machine
 from figures import Figure, Gate
 
@@ -298,57 +298,24 @@ def shapes(
     }
 
 
-def measure(options: argparse.Namespace, scratch: Path) -> tuple[dict[str, Any], list[Figure]]:
-    """All figures that were asked for, and what a reader must know of the machine meanwhile."""
-    manifest = scratch / "crds.json"
-    manifest.write_text(
-        json.dumps({"apiVersion": "v1", "kind": "List", "items": list(crd.crds().values())})
-    )
-    running = cluster.Cluster(cluster.Settings(folder=scratch / "kube", crds=[manifest]))
-    facts, taken = machine.facts(), []
-    patience = machine.Patience(options.wait)
-    try:
-        running.start()
-        for name, shape in shapes(running, options, scratch).items():
-            if options.only and options.only not in name:
-                continue
-            patience.wait_until_quiet()
-            strangers = machine.Strangers()
-            found = list(shape())
-            for figure in found:
-                figure.more["others %"] = strangers.percent()
-            print("\n".join(figures.table(found).splitlines()[1:]), flush=True)
-            taken += found
-    finally:
-        running.remove()
-    facts["quiet"] = all(figure.more["others %"] < machine.QUIET_PERCENT for figure in taken)
-    return facts, taken
-
-
 def main() -> int:
     """Measure, print, write; 1 when a gate was missed."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = frame.parser(__doc__, name="cluster")
     parser.add_argument("--count", type=int, default=1000, help="Pods; ten times as many Tasks")
-    parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--only", metavar="WORD", help="only shapes with this word in their name")
-    parser.add_argument("--no-gates", action="store_true", help="end with 0 whatever was measured")
-    parser.add_argument(
-        "--wait", type=float, default=60, help="seconds to spend on waiting for quiet"
-    )
-    parser.add_argument("--json", type=Path, default=HERE / "results" / "cluster.json")
+    parser.set_defaults(repeat=3, wait=60)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="kiln-bench-") as scratch:
-        facts, taken = measure(options, Path(scratch))
-    print(f"\n{facts['cpu']}, {facts['cores']} cores, Python {facts['python']}")
-    if not facts["quiet"]:
-        print("others used this machine meanwhile: the control plane counts as ours, they do not")
-    print(figures.table(taken))
-    print(figures.notes(taken))
-    figures.write(options.json, facts, taken)
-    missed = [figure.what for figure in taken if figure.failed]
-    if missed:
-        print(f"gates missed: {'; '.join(missed)}", file=sys.stderr)
-    return 1 if missed and not options.no_gates else 0
+    with tempfile.TemporaryDirectory(prefix="kiln-bench-", dir=options.folder) as folder:
+        scratch = Path(folder)
+        manifest = scratch / "crds.json"
+        manifest.write_text(
+            json.dumps({"apiVersion": "v1", "kind": "List", "items": list(crd.crds().values())})
+        )
+        running = cluster.Cluster(cluster.Settings(folder=scratch / "kube", crds=[manifest]))
+        try:
+            running.start()
+            return frame.run(shapes(running, options, scratch), options, again=False)
+        finally:
+            running.remove()
 
 
 if __name__ == "__main__":

@@ -136,6 +136,7 @@ async def object_to_running(server: up_support.Up, tasks: int) -> list[float]:
     config = kube_config.load(server.data / "kubeconfig")
     delays = []
     async with kube_client.Client(config) as client:
+        await client.list(resource.TASKS, "default", type=dict)  # no task waits for a connection
         for number in range(tasks):
             name = f"latency-{number}"
             created = time.time()

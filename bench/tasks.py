@@ -6,8 +6,6 @@ Every figure stands beside its floor, taken in turn with it: `floors.py` is the 
 system with nothing in it. Run by `make bench`. Ends with 1 when a gate is missed.
 """
 
-import argparse
-import os
 import subprocess
 import sys
 import time
@@ -15,8 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import figures
 import floors
+import frame
 import home as homes
 import machine
 import work
@@ -237,61 +235,10 @@ def shapes(scratch: Path, repeat: int) -> dict[str, Callable[[], Iterator[Figure
     }
 
 
-def settled(shape: Callable[[], Iterator[Figure]], patience: machine.Patience) -> list[Figure]:
-    """The figures of one shape, taken again while others disturb it and patience lasts."""
-    best: list[Figure] = []
-    least = float("inf")
-    while True:
-        patience.wait_until_quiet()
-        strangers = machine.Strangers()
-        taken = list(shape())
-        others = strangers.percent()
-        for figure in taken:
-            figure.more["others %"] = others
-        if others < least:
-            best, least = taken, others
-        if least < machine.QUIET_PERCENT or patience.over:
-            return best
-
-
-def measure(options: argparse.Namespace) -> tuple[dict[str, Any], list[Figure]]:
-    """All figures that were asked for, and what a reader must know of the machine meanwhile."""
-    facts, taken = machine.facts(), []
-    patience = machine.Patience(options.wait)
-    for name, shape in shapes(options.folder, options.repeat).items():
-        if options.only and options.only not in name:
-            continue
-        found = settled(shape, patience)
-        print("\n".join(figures.table(found).splitlines()[1:]), flush=True)
-        taken += found
-    facts["quiet"] = all(figure.more["others %"] < machine.QUIET_PERCENT for figure in taken)
-    return facts, taken
-
-
 def main() -> int:
     """Measure, print, write; 1 when a gate was missed."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--repeat", type=int, default=5)
-    parser.add_argument("--only", metavar="WORD", help="only shapes with this word in their name")
-    parser.add_argument("--no-gates", action="store_true", help="end with 0 whatever was measured")
-    parser.add_argument(
-        "--wait", type=float, default=180, help="seconds to spend on waiting for quiet"
-    )
-    parser.add_argument("--folder", type=Path, help="where journals are written; not on tmpfs")
-    parser.add_argument("--json", type=Path, default=HERE / "results" / "tasks.json")
-    options = parser.parse_args()
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    facts, taken = measure(options)
-    print(f"\n{facts['cpu']}, {facts['cores']} cores, Python {facts['python']}")
-    if not facts["quiet"]:
-        print("others used this machine meanwhile: compare ratios, not figures")
-    print(figures.table(taken))
-    print(figures.notes(taken))
-    figures.write(options.json, facts, taken)
-    missed = [figure.what for figure in taken if figure.failed]
-    if missed:
-        print(f"gates missed: {'; '.join(missed)}", file=sys.stderr)
-    return 1 if missed and not options.no_gates else 0
+    options = frame.parser(__doc__, name="tasks").parse_args()
+    return frame.run(shapes(options.folder, options.repeat), options)
 
 
 if __name__ == "__main__":

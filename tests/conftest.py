@@ -2,12 +2,14 @@
 
 import os
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
 import pytest
 
+from support import short
 from support import up as up_support
 
 # A shared machine may be slow at any moment; what CI tries must be the same in every run.
@@ -26,9 +28,27 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Start the real API server, but only for who asks for it."""
+    """Hear signals; start the real API server, but only for who asks for it."""
+    _hear_signals()
     if config.getoption("--server") == "real":
         config.pluginmanager.import_plugin("support.real_for_all")
+
+
+def _hear_signals() -> None:
+    """Tests send them to themselves and to processes of theirs, which inherit what is ignored.
+
+    Whoever starts tests in the background has some ignored: a script's `&`, `nohup` (signal(7)).
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGHUP, signal.SIGQUIT):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def pytest_unconfigure() -> None:
+    """Leave nothing in the folder of everybody."""
+    short.remove_all()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -45,12 +65,6 @@ def examples() -> Path:
 
 @pytest.fixture
 def up(tmp_path: Path) -> Iterator[up_support.Up]:
-    """A ready `kiln up` on free ports; stopped afterwards, and nothing of it may be left."""
-    server = up_support.Up(tmp_path / "data", workdir=tmp_path)
-    server.start()
-    try:
+    """A `kiln up` of one test; several modules have one for all of theirs, by the same name."""
+    with up_support.serving(tmp_path) as server:
         yield server
-    finally:
-        code = server.stop()
-    assert code == 0, server.log.read_text()[-4000:]
-    assert server.leftovers() == {}

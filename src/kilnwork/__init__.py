@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kilnwork.version import __version__
 
 if TYPE_CHECKING:
-    from kilnwork import testing
+    from kilnwork import files, testing
     from kilnwork.data.errors import (
         BlobDamaged,
         BlobMissing,
@@ -158,6 +158,7 @@ __all__ = [
     "as_completed",
     "connect",
     "context",
+    "files",
     "future",
     "gather",
     "get",
@@ -171,8 +172,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "testing":
-        return import_module("kilnwork.testing")
+    if name in ("files", "testing"):
+        return import_module(f"kilnwork.{name}")
     home = _HOME_OF.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

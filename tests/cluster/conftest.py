@@ -1,7 +1,8 @@
 """Fixtures of the end-to-end tests on the real cluster; collected with `--server real` only.
 
-`make test-cluster` runs them in the sandbox of hack/kube, with a node that has a real kubelet. By
-hand: `python -m hack.kube run --node -- pytest --server real tests/cluster/test_….py`.
+`make test-cluster` runs them in two sandboxes of hack/kube at once: what asks for the fixture
+`real_node` beside nodes with a kubelet, everything else without. By hand:
+`python -m hack.kube run --node -- pytest --server real tests/cluster/test_….py`.
 """
 
 import os
@@ -12,12 +13,22 @@ import pytest
 
 from support import kube_cluster, kube_manager, kube_servers, waiting
 
+HERE = Path(__file__).parent
+
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Nothing here can run on our own server alone."""
     if collection_path.name.startswith("test_") and config.getoption("--server") != "real":
         return True
     return None
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` chooses
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark with `real_node` what asks for the fixture of that name, itself or by another one."""
+    for item in items:
+        if HERE in item.path.parents and "real_node" in getattr(item, "fixturenames", ()):
+            item.add_marker("real_node")
 
 
 @pytest.fixture(scope="session")

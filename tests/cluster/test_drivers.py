@@ -9,12 +9,10 @@ import pytest
 import kilnwork as kiln
 from kilnwork.api import manager as names
 from kilnwork.kit import errors
-from kilnwork.sdk import places
+from support import far_driver as far
 from support import kube_manager, waiting
 
 pytestmark = pytest.mark.timeout(120)
-
-LARGE = 2_000_000
 
 
 @pytest.fixture(scope="module")
@@ -38,35 +36,19 @@ def environment(
 ) -> None:
     """Nothing but a kubeconfig, on a machine that sees no socket of the manager."""
     monkeypatch.setenv("KUBECONFIG", str(manager.kube.kubeconfig))
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     monkeypatch.delenv(names.NAMESPACE_VARIABLE, raising=False)
-    monkeypatch.setattr(places, "near", lambda settings, endpoints: None)
-
-
-@kiln.task
-def double(number: int) -> int:
-    return 2 * number
-
-
-@kiln.task
-def length(data: bytes) -> int:
-    return len(data)
-
-
-@kiln.task
-def make(size: int) -> bytes:
-    return b"x" * size
+    far.hide_the_server(monkeypatch, tmp_path)
 
 
 @kiln.task
 def family(number: int) -> int:
     """Waits for children of its own."""
-    return sum(future.result() for future in [double.submit(n) for n in range(number)])
+    return sum(future.result() for future in [far.double.submit(n) for n in range(number)])
 
 
 def test_calls_through_the_proxy(ready: str) -> None:
     with kiln.connect(namespace=ready):
-        assert [f.result(timeout=60) for f in [double.submit(n) for n in range(200)]] == [
+        assert [f.result(timeout=60) for f in [far.double.submit(n) for n in range(200)]] == [
             2 * n for n in range(200)
         ]
         assert family.submit(20).result(timeout=60) == 380
@@ -74,10 +56,10 @@ def test_calls_through_the_proxy(ready: str) -> None:
 
 def test_large_values_through_the_proxy(ready: str) -> None:
     with kiln.connect(namespace=ready):
-        assert length.submit(os.urandom(LARGE)).result(timeout=60) == LARGE
-        made = make.submit(LARGE)
-        assert length.submit(made).result(timeout=60) == LARGE
-        assert made.result(timeout=60) == b"x" * LARGE
+        assert far.length.submit(os.urandom(far.LARGE)).result(timeout=60) == far.LARGE
+        made = far.make.submit(far.LARGE)
+        assert far.length.submit(made).result(timeout=60) == far.LARGE
+        assert made.result(timeout=60) == b"x" * far.LARGE
 
 
 def test_a_user_with_a_token_of_its_own(
@@ -98,7 +80,7 @@ def test_a_user_with_a_token_of_its_own(
     kubectl("create", "rolebinding", "tasks", "-n", ready, "--role=tasks", bound)
     waiting.wait_until(lambda: _may(ready), what="the right is seen", every_s=0.2)
     with kiln.connect(namespace=ready):
-        assert length.submit(os.urandom(LARGE)).result(timeout=60) == LARGE
+        assert far.length.submit(os.urandom(far.LARGE)).result(timeout=60) == far.LARGE
 
 
 def _may(namespace: str) -> bool:
@@ -146,7 +128,7 @@ def test_what_is_missing_is_named(ready: str, monkeypatch: pytest.MonkeyPatch) -
 
 def test_the_manager_may_go_and_come_back(ready: str, manager: kube_manager.Manager) -> None:
     with kiln.connect(namespace=ready):
-        assert double.submit(1).result(timeout=60) == 2
+        assert far.double.submit(1).result(timeout=60) == 2
         manager.kube.kubectl("delete", "pod", "-n", names.NAMESPACE, kube_manager.POD)
-        future = double.submit(2)
+        future = far.double.submit(2)
         assert future.result(timeout=90) == 4

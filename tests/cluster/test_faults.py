@@ -44,7 +44,7 @@ def test_the_api_server_is_away_for_half_a_minute(
     try:
         before = len(load.notes())
         waiting.wait_until(
-            lambda: len(load.notes()) >= 40, what="the dispatcher goes on by itself", timeout_s=40
+            lambda: len(load.notes()) >= 40, what="the dispatcher goes on by itself", timeout_s=90
         )
         assert before < 40
         assert not threading.Event().wait(5)

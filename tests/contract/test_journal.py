@@ -84,7 +84,7 @@ def write(store: journal.Journal, batch: instructions.Batch) -> BaseException | 
 
     store.start(lambda call: call(), on_failure=failed)
     store.write(batch, ended.set)
-    assert ended.wait(10)
+    assert ended.wait(30)
     return failures[0] if failures else None
 
 
@@ -130,7 +130,7 @@ def test_a_final_state_is_not_overwritten(tmp_path: Path) -> None:
     task.state = api_task.State.SUCCESS
     ended = threading.Event()
     store.write(instructions.Batch(dirty={task: None}), ended.set)
-    assert ended.wait(10)
+    assert ended.wait(30)
     reader = queries.Queries(store.path)
     view = reader.task(task.id)
     assert view is not None
@@ -215,7 +215,7 @@ def test_a_full_disk_is_waited_for(tmp_path: Path) -> None:
     waiting.wait_until(lambda: store.trouble, what="the journal says what it suffers from")
     assert not ended.is_set()
     connection.pragma("max_page_count", 1_000_000)
-    assert ended.wait(10)
+    assert ended.wait(30)
     assert store.trouble is None
     store.close()
 
@@ -257,7 +257,7 @@ async def test_commits_end_in_order(tmp_path: Path) -> None:
                 last.set()
 
         store.write(batch, done)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         await last.wait()
     assert order == list(range(1, 101))
     store.close()

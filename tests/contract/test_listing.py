@@ -63,7 +63,7 @@ def reader(tmp_path: Path) -> Iterator[queries.Queries]:
     ended = threading.Event()
     batch = instructions.Batch(dirty=dict.fromkeys(tasks), templates=[add, sub, far])
     kept.write(batch, ended.set)
-    assert ended.wait(10)
+    assert ended.wait(30)
     made = queries.Queries(tmp_path / "journal.db")
     yield made
     made.close()

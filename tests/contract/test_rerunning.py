@@ -56,7 +56,7 @@ def world() -> machine.Machine:
 def write(kept: store.Store, batch: instructions.Batch) -> None:
     ended = threading.Event()
     kept.write(batch, ended.set)
-    assert ended.wait(10)
+    assert ended.wait(30)
 
 
 def an_id(number: int) -> ids.TaskId:

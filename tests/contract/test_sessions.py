@@ -145,7 +145,7 @@ def test_retries() -> None:
 
 
 def test_timeouts() -> None:
-    assert sleeps.submit(0.001).result(30) == 0.001
+    assert sleeps.options(timeout=60).submit(0.001).result(30) == 0.001
     with pytest.raises(kiln.TaskTimedOut):
         sleeps.submit(20).result(30)
     assert sleeps_softly.submit(0.01).result(30) == 0.01

@@ -49,7 +49,7 @@ def write(kept: store.Store, **parts: Any) -> None:
     dirty = dict.fromkeys(parts.pop("tasks", ()))
     finals = [task for task in dirty if task.state.final]
     kept.write(instructions.Batch(dirty=dirty, finals=finals, **parts), ended.set)
-    assert ended.wait(10)
+    assert ended.wait(30)
 
 
 def an_id(number: int) -> ids.TaskId:

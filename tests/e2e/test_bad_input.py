@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,14 +20,21 @@ data: {a: 1}
 """
 
 
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
+    """One for all: every test has names of its own."""
+    with up_support.serving(tmp_path_factory.mktemp("up")) as server:
+        yield server
+
+
 def test_malformed_yaml_names_file_and_place_and_applies_nothing(up: up_support.Up) -> None:
     path = up.workdir / "bad.yaml"
-    path.write_text(GOOD + "---\nkind: Task\n  metadata: {name: x}\n")
+    path.write_text(GOOD.replace("good", "before") + "---\nkind: Task\n  metadata: {name: x}\n")
     done = up.kiln("apply", "-f", "bad.yaml", check=False)
     assert done.returncode == exits.Exit.USAGE
     assert "bad.yaml" in done.stderr
     assert "bad.yaml:8:" in done.stderr
-    assert up.kiln("get", "taskobject", "good", check=False).returncode == exits.Exit.NOT_FOUND
+    assert up.kiln("get", "taskobject", "before", check=False).returncode == exits.Exit.NOT_FOUND
 
 
 @pytest.mark.parametrize(
@@ -62,15 +70,16 @@ def test_the_good_objects_of_a_file_are_applied_and_the_bad_one_fails(up: up_sup
     )
     done = up.kiln("apply", "-f", "-", stdin=GOOD + bad, check=False)
     assert done.returncode == exits.Exit.FAILED
-    assert up.get("taskobject", "good")["data"] == {"a": 1}
+    assert up.get("taskobjects", "good")["data"] == {"a": 1}
 
 
 def test_a_task_object_cannot_be_changed(up: up_support.Up) -> None:
-    up.kiln("apply", "-f", "-", stdin=GOOD)
-    done = up.kiln("apply", "-f", "-", stdin=GOOD.replace("a: 1", "a: 2"), check=False)
+    fixed = GOOD.replace("good", "fixed")
+    up.kiln("apply", "-f", "-", stdin=fixed)
+    done = up.kiln("apply", "-f", "-", stdin=fixed.replace("a: 1", "a: 2"), check=False)
     assert done.returncode == exits.Exit.FAILED
     assert "immutable" in done.stderr
-    assert up.get("taskobject", "good")["data"] == {"a": 1}
+    assert up.get("taskobjects", "fixed")["data"] == {"a": 1}
 
 
 def test_a_name_too_long_for_labels_and_hosts_still_runs(up: up_support.Up) -> None:
@@ -84,21 +93,21 @@ def test_a_result_that_is_not_json_fails_the_task(up: up_support.Up) -> None:
         "run", "--name", "r", "--watch", "--", "sh", "-c", 'echo no > "$KILN_OUTPUT"', check=False
     )
     assert done.returncode == exits.Exit.TASK_FAILED
-    status = up.get("task", "r")["status"]
+    status = up.get("tasks", "r")["status"]
     assert (status["state"], status["reason"]) == ("Failed", "InvalidResult")
 
 
 def test_the_exit_code_of_a_command_comes_through(up: up_support.Up) -> None:
     done = up.kiln("run", "--name", "e", "--watch", "--", "sh", "-c", "exit 3", check=False)
     assert done.returncode == 3
-    status = up.get("task", "e")["status"]
+    status = up.get("tasks", "e")["status"]
     assert (status["state"], status["reason"], status["exitCode"]) == ("Failed", "NonZeroExit", 3)
 
 
 def test_a_command_that_does_not_exist_says_where_it_was_looked_for(up: up_support.Up) -> None:
     done = up.kiln("run", "--name", "n", "--watch", "--", "no-such-program", check=False)
     assert done.returncode != 0
-    status = up.get("task", "n")["status"]
+    status = up.get("tasks", "n")["status"]
     assert (status["state"], status["reason"]) == ("Failed", "CommandNotFound")
     assert "no-such-program" in status["message"]
     assert "PATH" in status["message"]
@@ -168,5 +177,5 @@ def test_cancel_ends_even_what_ignores_sigterm(up: up_support.Up) -> None:
     up.kiln("cancel", "stubborn")
     up.kiln("wait", "task/stubborn", "--for", "state=Killed", "--timeout", "20s")
     assert not [c for c in up.leftovers().values() if "sleep 98" in c]
-    conditions = {c["type"]: c for c in up.get("task", "stubborn")["status"]["conditions"]}
+    conditions = {c["type"]: c for c in up.get("tasks", "stubborn")["status"]["conditions"]}
     assert conditions["Stopped"]["status"] == "True"

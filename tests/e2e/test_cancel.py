@@ -32,10 +32,10 @@ def test_children_are_cancelled_unless_told_otherwise(tmp_path: Path, *, recursi
         child = kiln.future(note.read_text())
         assert parent.cancel(recursive=recursive)
         with pytest.raises(kiln.Cancelled):
-            parent.result(20)
+            parent.result(30)
         if recursive:
             with pytest.raises(kiln.Cancelled):
-                child.result(20)
+                child.result(30)
         else:
             gate.touch()
-            assert child.result(20) == "went on"
+            assert child.result(30) == "went on"

@@ -64,7 +64,7 @@ def test_by_environment(server: up_support.Up, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("KUBECONFIG", str(server.data / "kubeconfig"))
     with kiln.connect() as session:
         assert (session.namespace, session.cluster) == ("default", "default")
-        assert double.submit(1).result(20) == 2
+        assert double.submit(1).result(30) == 2
 
 
 def test_by_the_default_folder(
@@ -73,7 +73,7 @@ def test_by_the_default_folder(
     (tmp_path / "kilnwork").symlink_to(server.data)
     assert paths.data_dir() == tmp_path / "kilnwork"
     with kiln.connect():
-        assert double.submit(1).result(20) == 2
+        assert double.submit(1).result(30) == 2
 
 
 def test_by_folder_kubeconfig_and_url(
@@ -89,15 +89,15 @@ def test_by_folder_kubeconfig_and_url(
         known["kubernetes"].replace("127.0.0.1", "localhost") + "/",
     ):
         with kiln.connect(where):
-            assert double.submit(1).result(20) == 2
+            assert double.submit(1).result(30) == 2
 
 
 def test_a_result_is_found_again_by_id(server: up_support.Up) -> None:
     with kiln.connect(server.data):
         future = double.submit(21)
-        assert future.result(20) == 42
+        assert future.result(30) == 42
     with kiln.connect(server.data):
-        assert kiln.future(future.id).result(20) == 42
+        assert kiln.future(future.id).result(30) == 42
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_rights_are_those_to_make_tasks(server: up_support.Up, tmp_path: Path) -
         minted = server.kiln("token", name).stdout.strip()
         made[name].write_text(whole.replace(token, minted))
     with kiln.connect(made["driver"]):
-        assert double.submit(4).result(20) == 8
+        assert double.submit(4).result(30) == 8
     with pytest.raises(errors.ConfigurationError, match="cannot create resource"):
         kiln.connect(made["nobody"])
     made["nobody"].write_text(whole.replace(token, "wrong"))
@@ -188,10 +188,10 @@ def test_the_commands_know_calls(server: up_support.Up, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     with kiln.connect(server.data):
         good, bad = double.submit(7), fail.submit(str(gate))
-        assert good.result(20) == 14
+        assert good.result(30) == 14
         assert isinstance(bad.exception(20), LookupError)
         family = spawn.submit(2)
-        assert family.result(20) == [0, 2]
+        assert family.result(30) == [0, 2]
         assert server.kiln("logs", good.id).stdout == "doubling 7\n"
         failed = server.kiln("tasks", "--state", "Failed", "-o", "name").stdout.split()
         assert bad.id in failed
@@ -204,7 +204,7 @@ def test_the_commands_know_calls(server: up_support.Up, tmp_path: Path) -> None:
         assert len(children.splitlines()) == 2
         gate.touch()
         assert "starts anew as run 2" in server.kiln("retry", "--wait", bad.id).stdout
-        assert kiln.future(bad.id).result(20) == "found"
+        assert kiln.future(bad.id).result(30) == "found"
         refused = server.kiln("retry", bad.id, good.id, check=False)
         assert refused.returncode == 1
         assert refused.stderr.count("`kiln retry --force` runs it again") == 2
@@ -271,9 +271,9 @@ spec:
 def test_a_task_object_may_be_a_call(server: up_support.Up) -> None:
     server.kiln("apply", "-f", "-", stdin=DECLARED)
     server.kiln("wait", "parsed", "broken", "nowhere", "--timeout", "20s")
-    status = server.get("task", "parsed")["status"]
+    status = server.get("tasks", "parsed")["status"]
     assert (status["state"], status["result"]["value"]) == ("Success", 255)
-    assert server.get("taskobject", "number")["data"] == 255
+    assert server.get("taskobjects", "number")["data"] == 255
     why = server.kiln("why", "broken").stdout
     assert "(Raised): ValueError: invalid literal" in why
     assert "Traceback" in why
@@ -295,7 +295,7 @@ spec: {command: ["true"], call: {function: "builtins:int"}}
 def test_ids_of_calls_are_completed(server: up_support.Up) -> None:
     with kiln.connect(server.data):
         future = double.submit(3)
-        assert future.result(20) == 6
+        assert future.result(30) == 6
     asked = {"COMP_WORDS": f"kiln why {future.id[:-4]}", "COMP_CWORD": "2"}
     done = subprocess.run(
         [up_support.KILN],

@@ -9,11 +9,9 @@ import pytest
 
 import kilnwork as kiln
 from kilnwork.kit import errors
-from kilnwork.sdk import places
 from support import certificates
+from support import far_driver as far
 from support import up as up_support
-
-LARGE = 2_000_000
 
 
 @pytest.fixture(scope="module")
@@ -31,23 +29,7 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """On a machine that does not see the server's sockets and folders."""
     for name in ("KUBECONFIG", "KILN_TOKEN", "KILN_TOKEN_FILE", "KILN_CA_FILE"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    monkeypatch.setattr(places, "near", lambda settings, endpoints: None)
-
-
-@kiln.task
-def double(number: int) -> int:
-    return 2 * number
-
-
-@kiln.task
-def length(data: bytes) -> int:
-    return len(data)
-
-
-@kiln.task
-def make(size: int) -> bytes:
-    return b"x" * size
+    far.hide_the_server(monkeypatch, tmp_path)
 
 
 @pytest.fixture(params=["tls", "plain"])
@@ -58,11 +40,11 @@ def place(request: pytest.FixtureRequest, server: up_support.Up) -> Path:
 
 def test_calls_and_values_of_any_size(place: Path) -> None:
     with kiln.connect(place) as session:
-        assert [f.result(timeout=30) for f in [double.submit(n) for n in range(300)]] == [
+        assert [f.result(timeout=30) for f in [far.double.submit(n) for n in range(300)]] == [
             2 * n for n in range(300)
         ]
-        assert length.submit(os.urandom(LARGE)).result(timeout=30) == LARGE
-        assert make.submit(LARGE).result(timeout=30) == b"x" * LARGE
+        assert far.length.submit(os.urandom(far.LARGE)).result(timeout=30) == far.LARGE
+        assert far.make.submit(far.LARGE).result(timeout=30) == b"x" * far.LARGE
         folder = session.blobs.folder
         assert folder.exists()
     assert not folder.exists()
@@ -73,7 +55,7 @@ def test_by_url_with_a_token(server: up_support.Up, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("KILN_TOKEN_FILE", str(server.data / "token"))
     monkeypatch.setenv("KILN_CA_FILE", str(server.data / "pki" / "ca.crt"))
     with kiln.connect(endpoints["kubernetes"]):
-        assert double.submit(4).result(timeout=30) == 8
+        assert far.double.submit(4).result(timeout=30) == 8
 
 
 def test_a_url_of_somebody_else_is_not_trusted(
@@ -136,17 +118,17 @@ def test_a_client_certificate_takes_the_driver_account(
         kiln.connect(kubeconfig)
     server.kiln("apply", "-f", "-", stdin=DRIVER)
     with kiln.connect(kubeconfig):
-        assert length.submit(os.urandom(LARGE)).result(timeout=30) == LARGE
+        assert far.length.submit(os.urandom(far.LARGE)).result(timeout=30) == far.LARGE
 
 
 def test_the_server_may_go_and_come_back(tmp_path: Path) -> None:
     made = up_support.Up(tmp_path / "data", workdir=tmp_path, slots=1)
     made.start()
     with kiln.connect(made.data / "kubeconfig"):
-        assert double.submit(1).result(timeout=30) == 2
+        assert far.double.submit(1).result(timeout=30) == 2
         made.kill()
-        future = double.submit(2)
+        future = far.double.submit(2)
         made.start()
         assert future.result(timeout=30) == 4
-        assert make.submit(LARGE).result(timeout=30) == b"x" * LARGE
+        assert far.make.submit(far.LARGE).result(timeout=30) == b"x" * far.LARGE
     assert made.stop() == 0

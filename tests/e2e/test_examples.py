@@ -13,7 +13,8 @@ from support import up as up_support
 from support import waiting
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
-SCRIPTS = sorted(EXAMPLES.glob("0[2-6]-*/*.py"))
+SCRIPTS = sorted([*EXAMPLES.glob("0[2-6]-*/*.py"), *EXAMPLES.glob("31-*/*.py")])
+ON_A_SERVER = sorted(EXAMPLES.glob("3*/run.sh"))
 
 
 def name(script: Path) -> str:
@@ -35,14 +36,16 @@ def run(script: Path, *arguments: str, environment: dict[str, str], folder: Path
     return done.stdout
 
 
-def test_there_are_five_of_them() -> None:
+def test_these_are_all() -> None:
     assert [name(script) for script in SCRIPTS] == [
         "02-futures",
         "03-map-reduce",
         "04-recursion",
         "05-dag",
         "06-async",
+        "31-map",
     ]
+    assert [name(script) for script in ON_A_SERVER] == ["30-upload", "32-command", "33-reduce"]
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=name)
@@ -76,3 +79,16 @@ def test_an_example_runs_unchanged_on_kiln_up(
 ) -> None:
     done = run(script, "--connect", environment=server.environment, folder=tmp_path)
     assert done.endswith("ok\n")
+
+
+@pytest.mark.parametrize("script", ON_A_SERVER, ids=name)
+def test_an_example_of_files_runs_on_kiln_up(
+    script: Path, server: up_support.Up, tmp_path: Path
+) -> None:
+    done = subprocess.run(
+        [script], capture_output=True, text=True, env=server.environment, cwd=tmp_path, timeout=50,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.endswith("ok\n")
+    assert list(tmp_path.iterdir()) == []

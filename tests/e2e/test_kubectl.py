@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Iterator
 
 import pytest
 
@@ -19,40 +20,63 @@ pytestmark = [
 TASK = """
 apiVersion: kilnwork.dev/v1alpha1
 kind: Task
-metadata: {name: hello}
+metadata: {name: THIS}
 spec:
   command: [sh, -c, "echo hello from $TASK_NAME"]
 """
 
 
-def test_apply_get_and_delete(up: up_support.Up) -> None:
-    assert "created" in up.kubectl("apply", "-f", "-", stdin=TASK).stdout
-    assert "unchanged" in up.kubectl("apply", "-f", "-", stdin=TASK).stdout
-    up.kubectl("wait", "task/hello", "--for=jsonpath={.status.state}=Success", "--timeout=20s")
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
+    """One for all: every test has names of its own."""
+    with up_support.serving(tmp_path_factory.mktemp("up")) as server:
+        yield server
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """Of the task of one test."""
+    return str(request.node.name).replace("_", "-")[:40].strip("-")
+
+
+@pytest.fixture
+def task(name: str) -> str:
+    """Its manifest."""
+    return TASK.replace("THIS", name)
+
+
+def test_apply_get_and_delete(up: up_support.Up, task: str, name: str) -> None:
+    assert "created" in up.kubectl("apply", "-f", "-", stdin=task).stdout
+    assert "unchanged" in up.kubectl("apply", "-f", "-", stdin=task).stdout
+    up.kubectl("wait", f"task/{name}", "--for=jsonpath={.status.state}=Success", "--timeout=20s")
     table = up.kubectl("get", "ktask").stdout.splitlines()
     assert table[0].split()[:2] == ["NAME", "STATE"]
-    assert table[1].split()[:2] == ["hello", "Success"]
-    assert "hello" in up.kubectl("get", "kiln", "-A").stdout
-    up.kubectl("delete", "task", "hello")
-    assert "NotFound" in up.kubectl("get", "task", "hello", check=False).stderr
+    assert [name, "Success"] in [row.split()[:2] for row in table[1:]]
+    assert name in up.kubectl("get", "kiln", "-A").stdout
+    up.kubectl("delete", "task", name)
+    assert "NotFound" in up.kubectl("get", "task", name, check=False).stderr
 
 
-def test_changing_a_task_by_apply_and_by_merge_patch(up: up_support.Up) -> None:
-    up.kubectl("apply", "-f", "-", stdin=TASK)
-    changed = TASK.replace("spec:", "spec:\n  ttlSecondsAfterFinished: 600")
+def test_changing_a_task_by_apply_and_by_merge_patch(
+    up: up_support.Up, task: str, name: str
+) -> None:
+    up.kubectl("apply", "-f", "-", stdin=task)
+    changed = task.replace("spec:", "spec:\n  ttlSecondsAfterFinished: 600")
     assert "configured" in up.kubectl("apply", "-f", "-", stdin=changed).stdout
     patch = json.dumps({"metadata": {"labels": {"colour": "red"}}})
-    up.kubectl("patch", "task", "hello", "--type=merge", "-p", patch)
+    up.kubectl("patch", "task", name, "--type=merge", "-p", patch)
     found = up.kubectl("get", "tasks", "-l", "colour=red", "-o", "name").stdout.strip()
-    assert found == "task.kilnwork.dev/hello"
+    assert found == f"task.kilnwork.dev/{name}"
 
 
-def test_logs_of_a_worker_pod_show_what_its_tasks_print(up: up_support.Up) -> None:
-    up.kubectl("apply", "-f", "-", stdin=TASK)
-    up.kubectl("wait", "task/hello", "--for=jsonpath={.status.state}=Success", "--timeout=20s")
-    pod = up.kubectl("get", "task", "hello", "-o", "jsonpath={.status.podName}").stdout
+def test_logs_of_a_worker_pod_show_what_its_tasks_print(
+    up: up_support.Up, task: str, name: str
+) -> None:
+    up.kubectl("apply", "-f", "-", stdin=task)
+    up.kubectl("wait", f"task/{name}", "--for=jsonpath={.status.state}=Success", "--timeout=20s")
+    pod = up.kubectl("get", "task", name, "-o", "jsonpath={.status.podName}").stdout
     waiting.wait_until(
-        lambda: "hello from hello" in up.kubectl("logs", pod).stdout, what="the line"
+        lambda: f"hello from {name}" in up.kubectl("logs", pod).stdout, what="the line"
     )
 
 
@@ -82,14 +106,14 @@ def test_explain_and_api_resources_know_our_kinds(up: up_support.Up) -> None:
     assert "maxAttempts" in explained
 
 
-def test_unknown_fields_are_refused(up: up_support.Up) -> None:
-    done = up.kubectl("apply", "-f", "-", stdin=TASK + "  colour: red\n", check=False)
+def test_unknown_fields_are_refused(up: up_support.Up, task: str) -> None:
+    done = up.kubectl("apply", "-f", "-", stdin=task + "  colour: red\n", check=False)
     assert done.returncode == 1
     assert 'unknown field "spec.colour"' in done.stderr
 
 
-def test_every_kind_of_patch_is_taken(up: up_support.Up) -> None:
-    up.kubectl("apply", "-f", "-", stdin=TASK)
+def test_every_kind_of_patch_is_taken(up: up_support.Up, task: str) -> None:
+    up.kubectl("apply", "-f", "-", stdin=task)
     up.kubectl("create", "configmap", "patched", "--from-literal=a=1")
     json_patch = '[{"op":"test","path":"/data/a","value":"1"},{"op":"remove","path":"/data/a"}]'
     for form, patch in (("merge", '{"data":{"b":"2"}}'), ("json", json_patch)):
@@ -101,14 +125,16 @@ def test_every_kind_of_patch_is_taken(up: up_support.Up) -> None:
     assert again.returncode != 0
 
 
-def test_a_service_account_may_do_only_what_its_role_says(up: up_support.Up) -> None:
+def test_a_service_account_may_do_only_what_its_role_says(
+    up: up_support.Up, task: str, name: str
+) -> None:
     up.kubectl("create", "serviceaccount", "reader")
     up.kubectl("create", "role", "reader", "--verb=get", "--resource=tasks.kilnwork.dev")
     up.kubectl(
         "create", "rolebinding", "reader", "--role=reader", "--serviceaccount=default:reader"
     )
     token = up.kubectl("create", "token", "reader").stdout.strip()
-    up.kubectl("apply", "-f", "-", stdin=TASK)
+    up.kubectl("apply", "-f", "-", stdin=task)
     server = json.loads((up.data / "endpoints.json").read_text())["kubernetes"]
     ca = str(up.data / "pki" / "ca.crt")
     as_reader = [
@@ -117,14 +143,14 @@ def test_a_service_account_may_do_only_what_its_role_says(up: up_support.Up) -> 
         f"--certificate-authority={ca}",
         f"--token={token}",
     ]
-    assert "hello" in up.kubectl(*as_reader, "get", "task", "hello", "-o", "name").stdout
-    done = up.kubectl(*as_reader, "delete", "task", "hello", check=False)
+    assert name in up.kubectl(*as_reader, "get", "task", name, "-o", "name").stdout
+    done = up.kubectl(*as_reader, "delete", "task", name, check=False)
     assert 'User "system:serviceaccount:default:reader" cannot delete resource "tasks"' in (
         done.stderr
     )
 
 
-def test_kubectl_finds_unchanged_what_kiln_applied(up: up_support.Up) -> None:
-    up.kiln("apply", "-f", "-", stdin=TASK)
-    assert "unchanged" in up.kubectl("apply", "-f", "-", stdin=TASK).stdout
-    assert "unchanged" in up.kiln("apply", "-f", "-", stdin=TASK).stdout
+def test_kubectl_finds_unchanged_what_kiln_applied(up: up_support.Up, task: str) -> None:
+    up.kiln("apply", "-f", "-", stdin=task)
+    assert "unchanged" in up.kubectl("apply", "-f", "-", stdin=task).stdout
+    assert "unchanged" in up.kiln("apply", "-f", "-", stdin=task).stdout

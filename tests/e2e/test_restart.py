@@ -10,7 +10,7 @@ from support import waiting
 
 
 def status(server: up_support.Up, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = server.get("task", name).get("status", {})
+    found: dict[str, Any] = server.get("tasks", name).get("status", {})
     return found
 
 
@@ -46,13 +46,13 @@ def test_stopping_the_server_in_order_costs_a_task_no_loss(up: up_support.Up) ->
 
 def test_numbers_ports_and_objects_go_on_after_a_restart(up: up_support.Up) -> None:
     up.kiln("run", "--name", "t", "--watch", "--", "true")
-    before = up.get("task", "t")
+    before = up.get("tasks", "t")
     endpoints = json.loads((up.data / "endpoints.json").read_text())
     up.kill()
     up.start()
-    assert up.get("task", "t")["metadata"]["uid"] == before["metadata"]["uid"]
+    assert up.get("tasks", "t")["metadata"]["uid"] == before["metadata"]["uid"]
     up.kiln("run", "--name", "u", "--watch", "--", "true")
-    versions = [int(o["metadata"]["resourceVersion"]) for o in (before, up.get("task", "u"))]
+    versions = [int(o["metadata"]["resourceVersion"]) for o in (before, up.get("tasks", "u"))]
     assert versions[0] < versions[1]
     again = json.loads((up.data / "endpoints.json").read_text())
     assert (again["kubernetes"], again["http"]) == (endpoints["kubernetes"], endpoints["http"])

@@ -65,17 +65,25 @@ def test_a_folder_goes_along(server: up_support.Up, project: Path) -> None:
     ours = program()
     with kiln.connect(server.data, working_dir=project):
         project.rename(project.with_name("gone"))
-        assert ours.read.submit("in.txt").result(20) == "a b\nc\n\nd e f\n"
-        assert ours.parent.submit("in.txt").result(20) == ("a b\nc\n\nd e f\n", 6)
+        assert ours.read.submit("in.txt").result(30) == "a b\nc\n\nd e f\n"
+        assert ours.parent.submit("in.txt").result(30) == ("a b\nc\n\nd e f\n", 6)
+
+
+def test_a_data_directory_in_the_folder_stays(server: up_support.Up) -> None:
+    with (
+        pytest.warns(UserWarning, match=f"{server.data} is a data directory of kiln"),
+        kiln.connect(server.data, working_dir=server.data.parent) as opened,
+    ):
+        assert opened.environment is not None
 
 
 def test_another_version_is_another_program(server: up_support.Up, project: Path) -> None:
     ours = program()
     with kiln.connect(server.data, working_dir=project):
-        assert ours.parent.submit("in.txt").result(20)[1] == 6
+        assert ours.parent.submit("in.txt").result(30)[1] == 6
     (project / "lib_of_ours" / "late.py").write_text("NOTHING = 100")
     with kiln.connect(server.data, working_dir=project):
-        assert ours.parent.submit("in.txt").result(20)[1] == 206
+        assert ours.parent.submit("in.txt").result(30)[1] == 206
 
 
 def test_modules_go_along(server: up_support.Up, project: Path) -> None:
@@ -89,7 +97,7 @@ def test_modules_go_along(server: up_support.Up, project: Path) -> None:
 def test_without_it_the_error_says_what_to_do(server: up_support.Up, project: Path) -> None:
     ours = program()
     with kiln.connect(server.data), pytest.raises(ModuleNotFoundError) as told:
-        ours.count.submit(["x"]).result(20)
+        ours.count.submit(["x"]).result(30)
     assert "lib_of_ours" in str(told.value)
     (note,) = told.value.__notes__
     assert "kiln.connect(…, working_dir='.')" in note

@@ -24,7 +24,7 @@ def mark(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     found = f"KILN_TEST_MARK={value}"
     yield found
     try:
-        waiting.wait_until(lambda: not processes.marked(found), what="nothing is left", timeout_s=5)
+        waiting.wait_until(lambda: not processes.marked(found), what="nothing is left")
     finally:
         processes.kill_belonging(None, marker=found)
 
@@ -34,7 +34,7 @@ def folder(tmp_path: Path, mark: str) -> Iterator[Path]:
     """For a journal; whatever is started for it has `mark`. Its sockets go when all have ended."""
     path = tmp_path / "home"
     yield path
-    waiting.wait_until(lambda: not processes.marked(mark), what="nothing is left", timeout_s=5)
+    waiting.wait_until(lambda: not processes.marked(mark), what="nothing is left")
     assert not paths.runtime_dir(path).exists()
 
 
@@ -65,20 +65,20 @@ def worker(folder: Path) -> int:
 def test_a_result_is_found_again_by_id(folder: Path) -> None:
     with kiln.start(folder, slots=1):
         future = double.submit(21)
-        assert future.result(20) == 42
+        assert future.result(30) == 42
     assert folder.stat().st_mode & 0o777 == 0o700
     for name in ("token", "endpoints.json", "journal.db", "owner.lock"):
         assert (folder / name).stat().st_mode & 0o777 == 0o600, name
     with kiln.start(folder, slots=1):
-        assert kiln.future(future.id).result(20) == 42
+        assert kiln.future(future.id).result(30) == 42
 
 
 def test_a_driver_that_has_nothing_left_to_do_leaves_nothing_behind(
     folder: Path, mark: str
 ) -> None:
     with kiln.start(folder, slots=1):
-        assert double.submit(1).result(20) == 2
-    waiting.wait_until(lambda: not processes.marked(mark), what="all have ended", timeout_s=2)
+        assert double.submit(1).result(30) == 2
+    waiting.wait_until(lambda: not processes.marked(mark), what="all have ended")
 
 
 def test_a_task_goes_on_without_its_driver(folder: Path, tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_a_task_goes_on_without_its_driver(folder: Path, tmp_path: Path) -> None
         assert dispatcher(folder) == pid
         assert not kiln.future(future.id).done()
         gate.touch()
-        assert kiln.future(future.id).result(20) == "went on"
+        assert kiln.future(future.id).result(30) == "went on"
 
 
 def test_all_ends_when_what_was_left_running_has_ended(
@@ -103,9 +103,9 @@ def test_all_ends_when_what_was_left_running_has_ended(
         waiting.wait_until(Path(f"{gate}.begun").exists, what="it runs")
     assert processes.marked(mark), "the task goes on"
     gate.touch()
-    waiting.wait_until(lambda: not processes.marked(mark), what="all have ended", timeout_s=3)
+    waiting.wait_until(lambda: not processes.marked(mark), what="all have ended")
     with kiln.start(folder, slots=1):
-        assert kiln.future(future.id).result(20) == "went on"
+        assert kiln.future(future.id).result(30) == "went on"
 
 
 def test_a_dispatcher_that_is_killed_is_started_again(folder: Path, tmp_path: Path) -> None:
@@ -117,8 +117,8 @@ def test_a_dispatcher_that_is_killed_is_started_again(folder: Path, tmp_path: Pa
         os.kill(pid, signal.SIGKILL)
         waiting.wait_until(lambda: dispatcher(folder) != pid, what="another dispatcher")
         gate.touch()
-        assert future.result(20) == "went on"
-        assert double.submit(1).result(20) == 2
+        assert future.result(30) == "went on"
+        assert double.submit(1).result(30) == 2
 
 
 def test_a_worker_that_is_killed_is_started_again(folder: Path, tmp_path: Path) -> None:
@@ -138,8 +138,8 @@ def test_a_second_session_of_the_folder_is_a_guest(folder: Path) -> None:
         pid = dispatcher(folder)
         with kiln.start(folder, slots=7), kiln.connect(folder):
             assert dispatcher(folder) == pid
-            assert double.submit(2).result(20) == 4
-        assert double.submit(3).result(20) == 6
+            assert double.submit(2).result(30) == 4
+        assert double.submit(3).result(30) == 6
 
 
 def test_a_guest_takes_over_when_the_owner_has_gone(
@@ -153,12 +153,12 @@ def test_a_guest_takes_over_when_the_owner_has_gone(
         lock = folder / "owner.lock"
         waiting.wait_until(lambda: lock.read_text().strip() == own, what="it has the lock")
         os.kill(dispatcher(folder), signal.SIGKILL)
-        assert double.submit(1).result(20) == 2
+        assert double.submit(1).result(30) == 2
 
 
 def test_connect_needs_somebody_who_serves(folder: Path, mark: str) -> None:
     with kiln.start(folder, slots=1):
-        assert double.submit(1).result(20) == 2
+        assert double.submit(1).result(30) == 2
     waiting.wait_until(lambda: not processes.marked(mark), what="all have ended")
     with pytest.raises(errors.ConfigurationError, match=r"nobody serves .* any more: kiln\.start"):
         kiln.connect(folder)
@@ -196,7 +196,7 @@ def test_a_folder_that_somebody_serves_is_refused_by_name(folder: Path, tmp_path
             kiln.start(folder, slots=1)
         for name in ("owner.lock", "endpoints.json"):
             (tmp_path / name).rename(folder / name)
-        assert double.submit(1).result(20) == 2
+        assert double.submit(1).result(30) == 2
 
 
 def test_a_journal_that_somebody_has_is_refused_by_name(folder: Path) -> None:
@@ -248,8 +248,8 @@ def test_what_a_killed_driver_has_left_running_is_adopted(
     with kiln.start(folder, slots=2):
         assert (dispatcher(folder), worker(folder)) == pids
         gate.touch()
-        assert kiln.future(task).result(20) == "went on"
-    program.wait_gone(timeout_s=5)
+        assert kiln.future(task).result(30) == "went on"
+    program.wait_gone()
 
 
 def test_a_dispatcher_that_nobody_wrote_down_is_adopted(
@@ -268,8 +268,8 @@ def test_a_dispatcher_that_nobody_wrote_down_is_adopted(
     with kiln.start(folder, slots=2):
         assert dispatcher(folder) == pid
         gate.touch()
-        assert kiln.future(task).result(20) == "went on"
-    program.wait_gone(timeout_s=5)
+        assert kiln.future(task).result(30) == "went on"
+    program.wait_gone()
 
 
 def test_a_dispatcher_without_driver_and_work_leaves_by_itself(
@@ -286,5 +286,5 @@ def test_a_dispatcher_without_driver_and_work_leaves_by_itself(
     program.start(str(folder), str(gate))
     program.line()
     program.kill()
-    program.wait_gone(timeout_s=10)
+    program.wait_gone()
     assert home.IDLE_S == 60

@@ -70,7 +70,7 @@ def type_in(server: up_support.Up, command: str) -> None:
 def break_it(server: up_support.Up) -> bool:
     """Kill the server under the running task and start it; True if no lease can have ended."""
     waiting.wait_until(
-        lambda: server.get("task", "survivor").get("status", {}).get("state") == "Running",
+        lambda: server.get("tasks", "survivor").get("status", {}).get("state") == "Running",
         what="survivor runs",
     )
     killed = time.monotonic()
@@ -93,12 +93,13 @@ def test_every_command_does_what_the_page_says(up: up_support.Up) -> None:
         type_in(up, command)
         if command.startswith("kiln run --name survivor"):
             unnoticed = break_it(up)
-    assert up.get("task", "nap")["status"]["state"] == "Killed"
-    assert not unnoticed or up.get("task", "survivor")["status"]["attempts"] == 1
+    assert up.get("tasks", "nap")["status"]["state"] == "Killed"
+    assert not unnoticed or up.get("tasks", "survivor")["status"]["attempts"] == 1
 
 
 def test_the_data_directory_holds_what_the_reference_says(up: up_support.Up) -> None:
     up.kiln("run", "--watch", "--", "echo", "hello")
+    up.kiln("upload", str(pages.DOCS.parent / "README.md"), "--watch", "--", "cat")
     page = (pages.DOCS / "reference" / "server.md").read_text()
     named = " ".join(row.cells[0] for row in pages.table(pages.sections(page, 2)["Files"]))
     found = {

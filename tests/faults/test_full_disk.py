@@ -60,7 +60,7 @@ def test_a_full_disk_is_said_and_survived(server: up_support.Up) -> None:
     script = f"while ! test -e {gate}; do sleep 0.05; done"
     server.kiln("run", "--name", "t", "--", "sh", "-c", script)
     waiting.wait_until(
-        lambda: server.get("task", "t").get("status", {}).get("state") == "Running", what="it runs"
+        lambda: server.get("tasks", "t").get("status", {}).get("state") == "Running", what="it runs"
     )
     ballast = server.data.parent / "ballast"
     fill(ballast)

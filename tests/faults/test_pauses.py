@@ -72,7 +72,7 @@ def begin(server: up_support.Up, name: str, notes: Path, seconds: float, **retry
 
 
 def status(server: up_support.Up, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = server.get("task", name).get("status", {})
+    found: dict[str, Any] = server.get("tasks", name).get("status", {})
     return found
 
 

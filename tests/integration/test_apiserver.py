@@ -492,7 +492,7 @@ async def test_a_stop_ends_watches(tmp_path: Path) -> None:
     plane = cluster.ControlPlane(cluster.Settings(data_dir=tmp_path, port=0))
     await plane.start()
     async with served.http(plane) as http, http.watch(TASKS) as stream:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await plane.stop()
         assert await stream.ended()
 
@@ -719,6 +719,34 @@ async def test_mounted_apps_know_the_user_and_are_on_both_ports(
     async with served.Http(plane.http_address, ca=ca, token=token) as http:
         assert (await http.get(PODS)).status == 404
         assert (await http.get("/healthz")).status == 200
+
+
+async def test_guests_come_as_nobody_where_a_mount_answers_them_itself(
+    plane: cluster.ControlPlane,
+) -> None:
+    async def mounted(scope: Any, receive: Any, send: Any) -> None:
+        user = scope["kiln.user"]
+        body = b"nobody" if user is None else user.name.encode()
+        headers = [(b"content-type", b"text/plain")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    plane.mount("/open", mounted, guests=True)
+    plane.mount("/shut", mounted)
+    token = (plane.data_dir / "token").read_text().strip()
+    ca = plane.certificates.ca_certificate
+    async with served.Http(plane.http_address, ca=ca, token=None) as guest:
+        assert (await guest.get("/open")).json == "nobody"
+        assert (await guest.get("/shut")).status == 401
+        assert (await guest.get("/openly")).status == 401
+    async with served.Http(plane.address, ca=ca, token=None) as guest:
+        assert (await guest.get("/open")).json == "nobody"
+        assert (await guest.get("/shut")).status == 401
+    async with served.Http(plane.http_address, ca=ca, token=token) as known:
+        assert (await known.get("/open")).json == "kubernetes-admin"
+    async with served.Http(plane.http_address, ca=ca, token="wrong") as liar:
+        assert (await liar.get("/open")).json == "nobody"
+        assert (await liar.get("/shut")).status == 401
 
 
 # --- kubectl -----------------------------------------------------------------------------------

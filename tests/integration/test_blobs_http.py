@@ -15,13 +15,13 @@ import pytest
 
 from kilnwork.api import manager
 from kilnwork.channel import errors as channel_errors
-from kilnwork.data import blobs, cached, errors, remote
+from kilnwork.data import blobs, cached, disks, errors, remote
 from kilnwork.kit import errors as kit_errors
 from kilnwork.kit import http1, serving
-from kilnwork.server import asgi
+from kilnwork.server import asgi, passing
 from kilnwork.server import blobs as blob_server
 from kilnwork.server import errors as server_errors
-from support import descriptors, far_manager
+from support import descriptors, wires
 
 LARGE = 3 << 20
 R = TypeVar("R")
@@ -216,7 +216,7 @@ async def test_a_put_that_is_cut_off_leaves_nothing(world: World) -> None:
         connection.close()
 
     await away(story)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not world.asked or any(p.is_file() for p in world.kept.folder.glob("*")):
             await asyncio.sleep(0.01)
     assert list(world.kept.entries()) == []
@@ -225,14 +225,14 @@ async def test_a_put_that_is_cut_off_leaves_nothing(world: World) -> None:
 async def test_who_reads_no_more_is_cut_off(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(blob_server, "STALL_S", 0.1)
+    monkeypatch.setattr(passing, "STALL_S", 0.1)
     size = 64 << 20
     digest = world.kept.put([bytes(size)])[0]
     before = descriptors.opened()
     with world.connect() as connection:
         head = f"GET /blobs/ns/{blobs.text(digest)} HTTP/1.1\r\nHost: x\r\nX-Kiln-Token: d\r\n\r\n"
         connection.sendall(head.encode())
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while not world.served:
                 await asyncio.sleep(0.01)
         with contextlib.suppress(ConnectionError):
@@ -352,7 +352,7 @@ async def test_a_manager_that_is_not_there_is_named(world: World) -> None:
 async def test_cut_connections_are_made_anew(world: World) -> None:
     content = os.urandom(LARGE)
     digest, _ = world.kept.put([content])
-    async with far_manager.Wire(world.port) as wire:
+    async with wires.Wire(world.port) as wire:
         reading = asyncio.get_running_loop().run_in_executor(
             _clients, lambda: [_got(world, wire, digest, content) for _ in range(20)]
         )
@@ -362,7 +362,7 @@ async def test_cut_connections_are_made_anew(world: World) -> None:
         assert all(await reading)
 
 
-def _got(world: World, wire: far_manager.Wire, digest: bytes, content: bytes) -> bool:
+def _got(world: World, wire: wires.Wire, digest: bytes, content: bytes) -> bool:
     cache = world.cache(os.urandom(4).hex(), port=wire.port)
     return cache.get(digest) == content
 
@@ -388,9 +388,9 @@ async def test_a_full_disk_is_said(world: World) -> None:
 async def test_room_is_left_for_the_journal(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who may submit in one namespace cannot fill the disk for all."""
     free = os.statvfs(world.folder)
-    monkeypatch.setattr(blob_server, "SPARE_BYTES", free.f_blocks * free.f_frsize)
-    monkeypatch.setattr(blob_server, "_SPARE_PART", 1)
-    with pytest.raises(errors.BlobNotWritten, match="which its journal needs"):
+    monkeypatch.setattr(disks, "SPARE_BYTES", free.f_blocks * free.f_frsize)
+    monkeypatch.setattr(disks, "_SPARE_PART", 1)
+    with pytest.raises(errors.BlobNotWritten, match="which the journal needs"):
         await away(lambda: world.cache().put([b"x"]))
     assert not list(world.kept.entries())
 
@@ -406,6 +406,6 @@ async def test_no_file_is_left_open(world: World) -> None:
             cache._store.close()
 
     await away(story)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while len(os.listdir("/proc/self/fd")) > before + 6:  # noqa: PTH208  mappings hold one each
             await asyncio.sleep(0.01)

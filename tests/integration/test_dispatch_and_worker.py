@@ -51,7 +51,7 @@ class House:
         return submission.task
 
     async def becomes(
-        self, asked: ids.TaskId, *, what: Callable[[model.TaskView], bool], timeout_s: float = 15.0
+        self, asked: ids.TaskId, *, what: Callable[[model.TaskView], bool], timeout_s: float = 30.0
     ) -> model.TaskView:
         def look() -> model.TaskView | None:
             view = self.hub.view(asked)
@@ -119,6 +119,7 @@ async def test_a_strangers_sigkill_costs_a_loss_not_the_task(house: House) -> No
     script = '[ "$KILN_ATTEMPT" = 2 ] || kill -KILL $$'
     view = await house.ends(await house.submit("sh", "-c", script))
     assert (view.state, view.losses, view.attempt) == (task.State.SUCCESS, 1, 2)
+    assert view.loss.startswith("ProcessKilled: ended by SIGKILL")
 
 
 async def test_a_running_task_is_killed_with_proof(house: House) -> None:

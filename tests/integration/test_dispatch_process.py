@@ -44,7 +44,7 @@ class Process:
     def driver(self) -> socket.socket:
         """A driver that was let in."""
         link = socket.socket(socket.AF_UNIX)
-        link.settimeout(10)
+        link.settimeout(30)
         link.connect(str(self.path))
         hello = messages.DriverHello(messages.VERSION, os.urandom(16), "secret", "default", 0)
         link.sendall(frames.encode(hello))
@@ -55,7 +55,7 @@ class Process:
 
     def end(self) -> tuple[int, str]:
         """Its exit code and what it said last."""
-        _, said = self.child.communicate(timeout=10)
+        _, said = self.child.communicate(timeout=30)
         return self.child.returncode, said
 
     def clear(self) -> None:

@@ -71,7 +71,7 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
         made.admin.close()
 
 
-def end(process: subprocess.Popen[bytes], *, timeout_s: float = 15) -> tuple[int, str]:
+def end(process: subprocess.Popen[bytes], *, timeout_s: float = 30.0) -> tuple[int, str]:
     """Exit code and what it said to standard error."""
     _, said = process.communicate(timeout=timeout_s)
     return process.returncode, said.decode()
@@ -86,7 +86,7 @@ def test_a_client_that_is_killed_hangs_up(world: World) -> None:
 
 
 def test_nohup_survives_the_client(world: World) -> None:
-    script = "echo $$; trap '' HUP; sleep 0.5; echo alive >later; exec sleep 301"
+    script = "trap '' HUP; echo $$; sleep 0.5; echo alive >later; exec sleep 301"
     process = world.kubectl.start("exec", "p", "--", "sh", "-c", script)
     pid = world.started(process)
     process.kill()

@@ -68,7 +68,7 @@ async def state_of(dispatcher: hub.Hub, task: ids.TaskId, wanted: api_task.State
         view = dispatcher.view(task)
         return view if view is not None and view.state is wanted else None
 
-    view = await waiting.wait_until_async(look, what=f"state {wanted}", timeout_s=5)
+    view = await waiting.wait_until_async(look, what=f"state {wanted}")
     assert isinstance(view, model.TaskView)
     return view
 
@@ -370,6 +370,7 @@ async def test_a_restarted_container_loses_its_attempts_at_once(
         view = dispatcher.view(submission.task)
         assert view is not None
         assert (view.losses, view.failures) == (1, 0)
+        assert view.loss.startswith("WorkerLost: ")
 
 
 async def test_a_pod_that_is_gone_loses_its_attempts_at_once(

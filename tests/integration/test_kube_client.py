@@ -47,7 +47,7 @@ async def following(
     follower = reflector.Reflector(kube, resource.CONFIG_MAPS, dict, known, on_change, scope=scope)
     running = asyncio.create_task(follower.run())
     try:
-        await asyncio.wait_for(follower.synced.wait(), 10)
+        await asyncio.wait_for(follower.synced.wait(), 30)
         yield known
     finally:
         running.cancel()

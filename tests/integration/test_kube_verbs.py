@@ -26,7 +26,7 @@ async def kube(tmp_path: Path) -> AsyncIterator[client.Client]:
 
 def _candidate(kube: client.Client, identity: str) -> election.Elector:
     settings = election.Settings(
-        namespace=NS, name="lease", identity=identity, lease_s=1, renew_s=0.5, retry_s=0.05
+        namespace=NS, name="lease", identity=identity, lease_s=15, renew_s=10, retry_s=0.05
     )
     return election.Elector(kube, settings)
 
@@ -37,7 +37,7 @@ async def test_one_candidate_after_the_other(kube: client.Client) -> None:
     waits = asyncio.create_task(second.acquire())
     await waiting.wait_until_async(lambda: second.holder == "first", what="the second looks")
     await first.stop()
-    two = await asyncio.wait_for(waits, 5)
+    two = await asyncio.wait_for(waits, 10)  # the lease would last 15
     assert (one.epoch, two.epoch, one.holds(), two.holds()) == (1, 2, False, True)
     await second.stop()
     lease = await kube.get(resource.LEASES, "lease", NS)

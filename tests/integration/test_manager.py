@@ -207,7 +207,7 @@ async def test_it_comes_back_to_its_folder_at_once(
     now = await kube.get(resource.LEASES, manager_wiring.LEASE, NS)
     await kube.replace(resource.LEASES, {**now, "spec": lease["spec"]})
     second = server(plane, tmp_path / "manager")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         await second.start(say=quiet)
     await second.stop(say=quiet)
 

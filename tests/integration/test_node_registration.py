@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from kilnwork.api import resource
 from kilnwork.controlplane import cluster
-from kilnwork.controlplane.node import registration, removal, virtual
+from kilnwork.controlplane.node import node_lease, registration, removal, virtual
 from kilnwork.kit import clock
 from kilnwork.kit import errors as kit_errors
 from kilnwork.kube import client, errors
@@ -122,7 +122,7 @@ async def test_the_lease_belongs_to_the_node_and_goes_with_it(world: World) -> N
 
     async def lease() -> dict[str, Any]:
         try:
-            return await world.kube.get(resource.LEASES, "n", registration.LEASE_NAMESPACE)
+            return await world.kube.get(resource.LEASES, "n", node_lease.NAMESPACE)
         except errors.NotFound:
             return {}
 

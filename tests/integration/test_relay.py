@@ -10,15 +10,13 @@ import pytest
 from kilnwork.api import task
 from kilnwork.dispatch import model
 from kilnwork.kit import ids
-from support import certificates, far_manager, short, waiting, worker_process
+from support import certificates, far_manager, short, waiting, wires, worker_process
 
 
 class House:
     """A manager, a wire to it and a worker at the end of the wire."""
 
-    def __init__(
-        self, folder: Path, manager: far_manager.FarManager, wire: far_manager.Wire
-    ) -> None:
+    def __init__(self, folder: Path, manager: far_manager.FarManager, wire: wires.Wire) -> None:
         self.manager = manager
         self.wire = wire
         self.worker = worker_process.WorkerProcess(
@@ -67,7 +65,7 @@ class House:
                 found.append(Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " "))
         return found
 
-    async def logs(self, text: str, *, timeout_s: float = 10.0) -> None:
+    async def logs(self, text: str, *, timeout_s: float = 30.0) -> None:
         await waiting.wait_until_async(
             lambda: text in self.worker.log.read_text(), what=text, timeout_s=timeout_s
         )
@@ -77,7 +75,7 @@ class House:
 async def house(tmp_path: Path) -> AsyncIterator[House]:
     async with (
         far_manager.serving_in(tmp_path) as manager,
-        far_manager.Wire(manager.port) as wire,
+        wires.Wire(manager.port) as wire,
     ):
         made = House(tmp_path, manager, wire)
         yield made
@@ -131,7 +129,7 @@ async def test_a_cut_link_harms_no_task(house: House, tmp_path: Path) -> None:
 async def test_a_network_that_goes_silent_ends_tasks_before_others_start_them(
     house: House, tmp_path: Path
 ) -> None:
-    house.manager.lease_s = 2.0
+    house.manager.lease_s = 6.0  # the worker ends its work 1.2 s before
     await house.manager.restart()
     house.worker.start()
     script = f"echo $KILN_ATTEMPT >> {tmp_path}/began; [ $KILN_ATTEMPT = 2 ] || sleep 60"

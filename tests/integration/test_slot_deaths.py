@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -18,20 +17,6 @@ SUCCEEDED, FAILED = attempts.Ending.SUCCEEDED, attempts.Ending.FAILED
 LOST, STOPPED = attempts.Ending.LOST, attempts.Ending.STOPPED
 F = "support.slot_functions"
 C = "support.slot_coroutines"
-
-
-@pytest.fixture
-async def hub() -> AsyncIterator[scripted_slots.SlotHub]:
-    async with scripted_slots.serving() as found:
-        yield found
-
-
-@pytest.fixture
-async def worker(
-    hub: scripted_slots.SlotHub, tmp_path: Path
-) -> AsyncIterator[worker_process.WorkerProcess]:
-    async with scripted_slots.working(hub, tmp_path) as found:
-        yield found
 
 
 def slots_of(worker: worker_process.WorkerProcess) -> set[int]:
@@ -200,7 +185,7 @@ async def test_cancelled_is_raised_in_what_runs(
     slot.send(messages.Calls(tuple(runs)))
     await until(tmp_path / "sign")
     slot.send(messages.StopCall(runs[0].ref, "TimedOut"))
-    end = await hub.end(slot, runs[0].ref, timeout_s=5)
+    end = await hub.end(slot, runs[0].ref)
     assert (end.ending, end.reason, end.payload) == (STOPPED, "TimedOut", None)
     assert await hub.result(slot, runs[1].ref) == 2
 
@@ -303,7 +288,7 @@ async def test_nothing_outlives_an_agent_that_is_killed(
 async def test_slots_are_killed_before_the_lease_ends(
     hub: scripted_slots.SlotHub, worker: worker_process.WorkerProcess, tmp_path: Path
 ) -> None:
-    hub.lease_s, hub.renew_s = 1.0, 0.2
+    hub.lease_s, hub.renew_s = 3.0, 0.3
     hub.drop()
     await waiting.wait_until_async(lambda: len(hub.all_of(messages.Renew)) > 1, what="it renews")
     slot = await hub.open()

@@ -1,7 +1,6 @@
 """What calls print in real slots: whose it is, when it arrives, that nothing of it is lost."""
 
 import os
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -10,20 +9,6 @@ from kilnwork.channel import messages
 from support import scripted_slots, waiting, worker_process
 
 F = "support.slot_functions"
-
-
-@pytest.fixture
-async def hub() -> AsyncIterator[scripted_slots.SlotHub]:
-    async with scripted_slots.serving() as found:
-        yield found
-
-
-@pytest.fixture
-async def worker(
-    hub: scripted_slots.SlotHub, tmp_path: Path
-) -> AsyncIterator[worker_process.WorkerProcess]:
-    async with scripted_slots.working(hub, tmp_path) as found:
-        yield found
 
 
 async def test_each_call_has_its_own_output_before_its_end(

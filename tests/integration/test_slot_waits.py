@@ -18,12 +18,6 @@ C = "support.slot_coroutines"
 
 
 @pytest.fixture
-async def hub() -> AsyncIterator[scripted_slots.SlotHub]:
-    async with scripted_slots.serving() as found:
-        yield found
-
-
-@pytest.fixture
 async def slot(hub: scripted_slots.SlotHub, tmp_path: Path) -> AsyncIterator[scripted_slots.Slot]:
     async with scripted_slots.working(hub, tmp_path):
         yield await hub.open()

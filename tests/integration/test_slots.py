@@ -1,6 +1,6 @@
 """Real slots of a real worker against a scripted dispatcher: calls, their ends, and who may see."""
 
-from collections.abc import AsyncIterator
+import time
 from pathlib import Path
 
 import msgspec
@@ -15,20 +15,6 @@ from support import scripted_slots, waiting, worker_process
 SUCCEEDED, FAILED = attempts.Ending.SUCCEEDED, attempts.Ending.FAILED
 F = "support.slot_functions"
 C = "support.slot_coroutines"
-
-
-@pytest.fixture
-async def hub() -> AsyncIterator[scripted_slots.SlotHub]:
-    async with scripted_slots.serving() as found:
-        yield found
-
-
-@pytest.fixture
-async def worker(
-    hub: scripted_slots.SlotHub, tmp_path: Path
-) -> AsyncIterator[worker_process.WorkerProcess]:
-    async with scripted_slots.working(hub, tmp_path) as found:
-        yield found
 
 
 @pytest.mark.usefixtures("worker")
@@ -200,13 +186,14 @@ async def test_what_has_not_begun_is_returned_newest_first(hub: scripted_slots.S
 @pytest.mark.usefixtures("worker")
 async def test_a_long_call_is_reported_as_started(hub: scripted_slots.SlotHub) -> None:
     slot = await hub.open()
+    before = time.monotonic()
     ref = hub.call(slot, f"{F}:sleep", 0.3)
     started = (await hub.said(slot, messages.Started))[0]
     assert started.ref == ref
     assert ref not in slot.ends
     end = await hub.end(slot, ref)
     assert end.started == started.at
-    assert 0.3 <= end.seconds < 1
+    assert 0.3 <= end.seconds <= time.monotonic() - before
     assert len(slot.all_of(messages.Started)) == 1
     assert slot.all_of(messages.Done)[0].serial == started.serial + 1
 
@@ -218,6 +205,7 @@ async def test_ends_before_a_long_call_are_reported_meanwhile(hub: scripted_slot
     slot.send(messages.Calls(tuple(runs)))
     await hub.end(slot, runs[0].ref)
     assert runs[1].ref not in slot.ends
+    await hub.said(slot, messages.Started)  # one that had not begun would be given back
     slot.send(messages.StopCall(runs[1].ref, "Killed"))
     await hub.end(slot, runs[1].ref)
 

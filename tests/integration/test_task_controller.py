@@ -310,7 +310,7 @@ async def test_finished_task_is_deleted_after_its_time(world: controlled.World) 
             return True
         return False
 
-    await waiting.wait_until_async(gone, what="deleted", timeout_s=4.0)
+    await waiting.wait_until_async(gone, what="deleted")
 
 
 async def test_many_tasks_are_submitted_at_once(world: controlled.World) -> None:

@@ -16,7 +16,7 @@ import pytest
 from kilnwork.api import manager as names
 from kilnwork.channel import errors, messages, tunnel
 from kilnwork.kit import serving
-from support import certificates, far_manager, raw_calls, raw_worker
+from support import certificates, far_manager, raw_calls, raw_worker, wires
 
 R = TypeVar("R")
 HEADERS = {"Host": "manager"}
@@ -85,7 +85,7 @@ class World:
 
     def link(self, port: int | None = None) -> socket.socket:
         made = tunnel.switch(self.connect(port), names.CHANNEL_PATH, HEADERS)
-        made.settimeout(10)
+        made.settimeout(30)
         assert exactly(made, 5) == b"early"
         return made
 
@@ -148,13 +148,13 @@ async def test_we_end_it_and_no_thread_stays(world: World) -> None:
             link.close()
 
     await away(story)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while any(thread.name == "kiln tunnel" for thread in threading.enumerate()):
             await asyncio.sleep(0.01)
 
 
 async def test_a_cut_network_ends_it(world: World) -> None:
-    async with far_manager.Wire(world.port) as wire:
+    async with wires.Wire(world.port) as wire:
         link = await away(lambda: world.link(wire.port))
         wire.cut()
 
@@ -187,7 +187,7 @@ async def test_a_forked_child_does_not_hold_it_open(world: World) -> None:
 
     child = await away(story)
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while not world.lost:
                 await asyncio.sleep(0.01)
     finally:

@@ -18,7 +18,7 @@ from kilnwork.kit import clock, errors, serving
 from kilnwork.kube import config
 from kilnwork.sdk import driver, ways
 from kilnwork.server import asgi
-from support import certificates, far_manager
+from support import certificates, far_manager, wires
 
 R = TypeVar("R")
 PROXY = names.proxy_path()
@@ -145,7 +145,7 @@ async def test_a_manager_that_is_not_ready_is_tried_again(cluster: Cluster) -> N
     opening = asyncio.get_running_loop().run_in_executor(
         _clients, lambda: opened.open(timeout_s=20)
     )
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while len(cluster.far.requests) < 3:
             await asyncio.sleep(0.01)
     cluster.far.answer_instead = None
@@ -203,7 +203,7 @@ def test_a_server_that_is_not_there_is_named() -> None:
 
 
 async def test_through_a_proxy_of_the_kubeconfig(cluster: Cluster) -> None:
-    async with _Proxy() as proxy:
+    async with wires.Proxy() as proxy:
         way = cluster.way(token=far_manager.SECRET, proxy_url=f"http://127.0.0.1:{proxy.port}")
         await away(way.find)
         (await away(way.channel)).close()
@@ -211,41 +211,3 @@ async def test_through_a_proxy_of_the_kubeconfig(cluster: Cluster) -> None:
         proxy.status = 403
         with pytest.raises(errors.ConfigurationError, match="answers 403"):
             await away(way.find)
-
-
-class _Proxy:
-    """An HTTP proxy that knows CONNECT."""
-
-    def __init__(self) -> None:
-        self.asked: list[str] = []
-        self.status = 200
-
-    async def __aenter__(self) -> "_Proxy":  # noqa: PYI034
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.port = self._server.sockets[0].getsockname()[1]
-        return self
-
-    async def __aexit__(self, *problem: object) -> None:
-        self._server.close()
-
-    async def _serve(self, near: asyncio.StreamReader, out: asyncio.StreamWriter) -> None:
-        head = await near.readuntil(b"\r\n\r\n")
-        target = head.split()[1].decode()
-        self.asked.append(target)
-        out.write(f"HTTP/1.1 {self.status} x\r\n\r\n".encode())
-        if self.status != 200:
-            out.close()
-            return
-        host, _, port = target.rpartition(":")
-        far, far_out = await asyncio.open_connection(host, int(port))
-        await asyncio.gather(_pump(near, far_out), _pump(far, out))
-
-
-async def _pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-    try:
-        while data := await source.read(1 << 16):
-            sink.write(data)
-            await sink.drain()
-    except ConnectionError:
-        pass
-    sink.close()

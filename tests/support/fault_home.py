@@ -125,7 +125,7 @@ class FaultHome:
         finally:
             database.close()
 
-    def wait_until_gone(self, *, timeout_s: float = 20.0) -> None:
+    def wait_until_gone(self, *, timeout_s: float = 30.0) -> None:
         """Nothing that was started for this folder is left."""
         waiting.wait_until(
             lambda: not processes.belonging(None, marker=self.mark),

@@ -73,11 +73,9 @@ class Program:
         found = {pid: _command(pid) for pid in processes.belonging(None, marker=self.mark)}
         return {pid: command for pid, command in found.items() if what in command}
 
-    def wait_gone(self, *, timeout_s: float) -> None:
+    def wait_gone(self) -> None:
         """Wait until nothing of it is left."""
-        waiting.wait_until(
-            lambda: not self.alive(), what="all its processes have ended", timeout_s=timeout_s
-        )
+        waiting.wait_until(lambda: not self.alive(), what="all its processes have ended")
 
     def destroy(self) -> None:
         """Leave nothing behind, whatever happened."""

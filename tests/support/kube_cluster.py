@@ -7,16 +7,15 @@
 import contextlib
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from hack.kube import access, binary, cluster, control
+from hack.kube import access, binary, cluster, control, node
 
-from support import kube_servers, waiting
+from support import kube_servers, started, waiting
 
 KILN = str(Path(sys.executable).parent / "kiln")
 
@@ -31,11 +30,13 @@ class Kube(access.Attached):
     def start_part(self, name: str) -> None:
         """Ready when this returns; with the API server, what has been waiting for it wakes up.
 
-        Scheduler and controllers wait up to half a minute after an outage. They are started anew.
+        Scheduler, controllers and kubelets look again half a minute to a minute after an outage
+        (client-go, NewReflector). They are started anew; the containers of a kubelet run on.
         """
         super().start_part(name)
         if name == "kube-apiserver":
-            for part in cluster.CONTROLLERS:
+            kubelets = [f"{name}/{node.KUBELET}" for name in self.real_nodes()]
+            for part in (*cluster.CONTROLLERS, *kubelets):
                 with contextlib.suppress(control.Refused):  # somebody has stopped it on purpose
                     self.kill_part(part)
                     super().start_part(part)
@@ -127,8 +128,9 @@ def _iptables(*arguments: str) -> None:
     subprocess.run(["iptables", "--wait", *arguments], check=True, capture_output=True)
 
 
-class VirtualNode:
+class VirtualNode(started.Started):
     """`kiln node` as the administrator, on the address of the API server; kill, stop, start again.
+    Its Pods outlive a SIGKILL.
 
     `more`: further options of the command.
     """
@@ -137,7 +139,6 @@ class VirtualNode:
         self.name = name
         self.folder = folder
         self.log = folder / "node.log"
-        self.process: subprocess.Popen[bytes] | None = None
         self._kube = kube
         self._more = more
 
@@ -159,20 +160,3 @@ class VirtualNode:
             text = self.log.read_text()[-4000:]
             raise AssertionError(f"kiln node ended with {code}:\n{text}")
         return self._kube.node_is_ready(self.name)
-
-    def kill(self) -> None:
-        """SIGKILL; its Pods' processes live on."""
-        assert self.process is not None
-        self.process.kill()
-        self.process.wait()
-
-    def stop(self, *, timeout_s: float = 25.0) -> int:
-        """SIGTERM; its exit code."""
-        assert self.process is not None
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-        try:
-            return self.process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            raise

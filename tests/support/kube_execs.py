@@ -77,15 +77,20 @@ class Kubectl:
         }
 
     def run(self, *arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-        """Whatever the exit code."""
-        return subprocess.run(
-            [*self._argv, *arguments],
-            input=stdin,
-            capture_output=True,
-            env=self._environment,
-            timeout=40,
-            check=False,
-        )
+        """Whatever the exit code. Again when kubectl has dropped what came before it was ready:
+        it reads the WebSocket before it has made its streams (client-go 0.33, StreamWithContext).
+        """
+        while True:
+            done = subprocess.run(
+                [*self._argv, *arguments],
+                input=stdin,
+                capture_output=True,
+                env=self._environment,
+                timeout=40,
+                check=False,
+            )
+            if b"Unknown stream id" not in done.stderr:
+                return done
 
     def start(self, *arguments: str, **more: Any) -> subprocess.Popen[bytes]:
         """In the background, with pipes unless `more` says otherwise; the caller waits for it."""
@@ -166,7 +171,7 @@ class Terminal:
         """Press keys."""
         os.write(self._descriptor, content)
 
-    def until(self, wanted: bytes, *, timeout_s: float = 15.0) -> bytes:
+    def until(self, wanted: bytes, *, timeout_s: float = 30.0) -> bytes:
         """Everything shown until this is."""
         deadline = time.monotonic() + timeout_s
         while wanted not in self.seen:
@@ -180,7 +185,7 @@ class Terminal:
         shown, self.seen = self.seen, b""
         return shown
 
-    def end(self, *, timeout_s: float = 15.0) -> int:
+    def end(self, *, timeout_s: float = 30.0) -> int:
         """The exit code; what is still shown is kept in `seen`."""
         with contextlib.suppress(OSError):
             while piece := os.read(self._descriptor, 65536):
@@ -329,8 +334,3 @@ class WebSocket:
     def _flush(self) -> None:
         with contextlib.suppress(OSError):  # it may have said goodbye
             self._connection.sendall(b"".join(self._protocol.data_to_send()))
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])

@@ -49,7 +49,7 @@ class Load:
     def ready_workers(self) -> int:
         """Workers that are connected, as the TaskCluster says."""
         path = f"/apis/kilnwork.dev/v1alpha1/namespaces/{self.namespace}/taskclusters/{CLUSTER}"
-        return int(self._kube.http.get(path).ok().get("status", {}).get("readyReplicas", 0))
+        return int(self._read(path).get("status", {}).get("readyReplicas", 0))
 
     def start(self, count: int, *, seconds: float) -> None:
         """Make so many more Tasks, each of which runs so long."""
@@ -78,7 +78,7 @@ class Load:
 
     def statuses(self) -> dict[str, dict[str, Any]]:
         """By name, of those that are there."""
-        items = self._kube.http.get(_TASKS.format(self.namespace)).ok()["items"]
+        items = self._read(_TASKS.format(self.namespace))["items"]
         return {item["metadata"]["name"]: item.get("status", {}) for item in items}
 
     def wait_final(self, *, timeout_s: float = 90.0) -> dict[str, dict[str, Any]]:
@@ -120,5 +120,14 @@ class Load:
     def pods(self) -> list[str]:
         """The worker Pods that are not ending."""
         path = f"/api/v1/namespaces/{self.namespace}/pods"
-        items = self._kube.http.get(path).ok()["items"]
+        items = self._read(path)["items"]
         return [p["metadata"]["name"] for p in items if "deletionTimestamp" not in p["metadata"]]
+
+    def _read(self, path: str) -> Any:
+        """An API server that has just started may say 429, "storage is (re)initializing"."""
+
+        def found() -> Any:
+            answer = self._kube.http.get(path)
+            return None if answer.status == 429 else answer.ok()
+
+        return waiting.wait_until(found, what=f"{path} is read", every_s=0.5)

@@ -42,6 +42,15 @@ PARTIAL_LIST = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
+_CUT = (
+    http.client.RemoteDisconnected,
+    BrokenPipeError,
+    ConnectionResetError,
+    ssl.SSLEOFError,
+)
+"""What a kept connection says that the server has closed, for being idle 90 s for example."""
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What came back. `headers`: names as sent, looked up in any case."""
@@ -106,25 +115,25 @@ class Watch:
         self._answer = answer
         self._connection = connection
 
-    def next(self, *, timeout_s: float = 10.0) -> Change:
+    def next(self, *, timeout_s: float = 30.0) -> Change:
         """The next change; fails when the stream ends, or none comes in time."""
         line = self._line(timeout_s)
         assert line, "the watch has ended"
         return Change(json.loads(line))
 
-    def take(self, count: int, *, timeout_s: float = 10.0) -> list[tuple[str, str]]:
+    def take(self, count: int, *, timeout_s: float = 30.0) -> list[tuple[str, str]]:
         """(type, name) of the next `count` changes."""
         found = [self.next(timeout_s=timeout_s) for _ in range(count)]
         return [(change.type, change.name) for change in found]
 
-    def until(self, wanted: Callable[[Change], bool], *, timeout_s: float = 10.0) -> Change:
+    def until(self, wanted: Callable[[Change], bool], *, timeout_s: float = 30.0) -> Change:
         """The first change that is wanted; others before it are passed over."""
         while True:
             change = self.next(timeout_s=timeout_s)
             if wanted(change):
                 return change
 
-    def rest(self, *, timeout_s: float = 10.0) -> list[Change]:
+    def rest(self, *, timeout_s: float = 30.0) -> list[Change]:
         """Everything until the server ends the stream."""
         found = []
         while line := self._line(timeout_s):
@@ -203,10 +212,10 @@ class Http:
         """One request; a body that is neither bytes nor text is sent as JSON."""
         target, data, sent = self._prepare(path, body, headers, query)
         fresh = self._kept is None
-        connection = self._kept or self.connect()
+        connection, self._kept = self._kept or self.connect(), None  # not kept if it breaks
         try:
             answer = self._once(connection, method, target, data=data, headers=sent)
-        except (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError):
+        except _CUT:
             connection.close()
             if fresh:
                 raise

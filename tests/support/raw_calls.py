@@ -72,7 +72,7 @@ class _Raw(Generic[T]):
         assert self._writer is not None
         self._writer.write(data)
 
-    async def expect(self, kind: type[M], *, timeout_s: float = 5.0) -> M:
+    async def expect(self, kind: type[M], *, timeout_s: float = 30.0) -> M:
         """The next message of that kind; others before it stay for later."""
         async with asyncio.timeout(timeout_s):
             while True:
@@ -82,7 +82,7 @@ class _Raw(Generic[T]):
                         return message
                 await self.read()
 
-    async def closed(self, *, timeout_s: float = 5.0) -> None:
+    async def closed(self, *, timeout_s: float = 30.0) -> None:
         """Wait until the dispatcher has closed the connection."""
         async with asyncio.timeout(timeout_s):
             try:
@@ -133,7 +133,7 @@ class RawDriver(_Raw[messages.ToDriver]):
         """Submit calls in one frame."""
         self.say(messages.Submit(items, again))
 
-    async def results(self, count: int, *, timeout_s: float = 5.0) -> dict[int, calls.CallResult]:
+    async def results(self, count: int, *, timeout_s: float = 30.0) -> dict[int, calls.CallResult]:
         """That many results, by number."""
         found: dict[int, calls.CallResult] = {}
         while len(found) < count:
@@ -169,7 +169,7 @@ class RawSlot(_Raw[messages.ToSlot]):
             messages.VERSION, self.slot, self.secret, self.epoch, tuple(self.running)
         )
 
-    async def run(self, *, timeout_s: float = 5.0) -> calls.CallRun:
+    async def run(self, *, timeout_s: float = 30.0) -> calls.CallRun:
         """The next call it is given."""
         while not self.waiting_runs:
             self.waiting_runs += (await self.expect(messages.Calls, timeout_s=timeout_s)).runs

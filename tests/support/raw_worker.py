@@ -92,7 +92,7 @@ class RawWorker:
         done = attempts.Outcome(attempts.Ending.SUCCEEDED, "Succeeded", exit_code=0, result=payload)
         return self.finished(ref, done)
 
-    async def expect(self, kind: type[M], *, timeout_s: float = 5.0) -> M:
+    async def expect(self, kind: type[M], *, timeout_s: float = 30.0) -> M:
         """The next message of that kind; others before it stay for later."""
         async with asyncio.timeout(timeout_s):
             while True:
@@ -107,7 +107,7 @@ class RawWorker:
         while (await self.expect(messages.Acknowledged)).serial < serial:
             continue
 
-    async def closed(self, *, timeout_s: float = 5.0) -> None:
+    async def closed(self, *, timeout_s: float = 30.0) -> None:
         """Wait until the dispatcher has closed the connection."""
         async with asyncio.timeout(timeout_s):
             try:

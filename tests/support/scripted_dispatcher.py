@@ -60,7 +60,7 @@ class ScriptedDispatcher:
         self.reads.set()
         self.drop()
         for thread in self._threads:
-            thread.join(timeout=10)
+            thread.join(timeout=30)
         self._threads.clear()
         if self._listener is not None:
             self._listener.close()

@@ -89,7 +89,7 @@ class ScriptedHub:
         return [message for message in self.seen if isinstance(message, kind)]
 
     async def first(
-        self, kind: type[M], ref: attempts.AttemptRef | None = None, *, timeout_s: float = 10.0
+        self, kind: type[M], ref: attempts.AttemptRef | None = None, *, timeout_s: float = 30.0
     ) -> M:
         """The first message of a kind, of one attempt if given."""
 
@@ -101,7 +101,7 @@ class ScriptedHub:
         return (await waiting.wait_until_async(look, what=what, timeout_s=timeout_s))[0]
 
     async def outcome(
-        self, ref: attempts.AttemptRef, *, timeout_s: float = 10.0
+        self, ref: attempts.AttemptRef, *, timeout_s: float = 30.0
     ) -> attempts.Outcome:
         """How the attempt ended."""
         return (await self.first(messages.Finished, ref, timeout_s=timeout_s)).outcome

@@ -60,7 +60,7 @@ class Slot:
         """It has said something: whoever waits looks again."""
         self._news.set()
 
-    async def until(self, look: Callable[[], T], *, what: str, timeout_s: float = 10.0) -> T:
+    async def until(self, look: Callable[[], T], *, what: str, timeout_s: float = 30.0) -> T:
         """The first truthy answer of `look`, which is asked whenever it has said something."""
         try:
             async with asyncio.timeout(timeout_s):
@@ -94,7 +94,7 @@ class SlotHub(scripted_hub.ScriptedHub):
         await waiting.wait_until_async(lambda: slot.hellos, what="the slot joins")
         return slot
 
-    async def gone(self, slot: Slot, *, timeout_s: float = 10.0) -> messages.SlotGone:
+    async def gone(self, slot: Slot, *, timeout_s: float = 30.0) -> messages.SlotGone:
         """What the agent says of its end."""
         found = await waiting.wait_until_async(
             lambda: [m for m in self.all_of(messages.SlotGone) if m.slot == slot.name],
@@ -130,13 +130,13 @@ class SlotHub(scripted_hub.ScriptedHub):
         return pickling.pack_arguments(args, {}, None)[0]  # type: ignore[arg-type]
 
     async def end(
-        self, slot: Slot, ref: attempts.AttemptRef, *, timeout_s: float = 10.0
+        self, slot: Slot, ref: attempts.AttemptRef, *, timeout_s: float = 30.0
     ) -> calls.CallEnd:
         """How the attempt ended."""
         await slot.until(lambda: ref in slot.ends, what=f"the end of {ref}", timeout_s=timeout_s)
         return slot.ends[ref]
 
-    async def said(self, slot: Slot, kind: type[M], *, timeout_s: float = 10.0) -> list[M]:
+    async def said(self, slot: Slot, kind: type[M], *, timeout_s: float = 30.0) -> list[M]:
         """What it has said of one kind, at least one."""
         look = functools.partial(slot.all_of, kind)
         return await slot.until(look, what=f"a {kind.__name__}", timeout_s=timeout_s)

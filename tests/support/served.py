@@ -103,7 +103,7 @@ class Stream:
     def __init__(self, answer: aiohttp.ClientResponse) -> None:
         self._answer = answer
 
-    async def next(self, *, timeout_s: float = 5.0) -> tuple[str, Any]:
+    async def next(self, *, timeout_s: float = 30.0) -> tuple[str, Any]:
         """(type, object) of the next change; fails when none comes in time."""
         async with asyncio.timeout(timeout_s):
             line = await self._answer.content.readline()
@@ -116,7 +116,7 @@ class Stream:
         found = [await self.next() for _ in range(count)]
         return [(type_, obj["metadata"]["name"]) for type_, obj in found]
 
-    async def ended(self, *, timeout_s: float = 5.0) -> bool:
+    async def ended(self, *, timeout_s: float = 30.0) -> bool:
         """True when the stream ends with nothing more in it."""
         async with asyncio.timeout(timeout_s):
             return await self._answer.content.readline() == b""

@@ -3,10 +3,33 @@
 For tests of the channel, the worker, the shim and the node.
 """
 
+import shutil
 import tempfile
 from pathlib import Path
 
+from kilnwork.kit import paths
+
+_made: list[Path] = []
+
 
 def folder() -> Path:
-    """A new folder of mode 0700 with a short path; who asks for it removes it."""
-    return Path(tempfile.mkdtemp(prefix="kiln-"))
+    """A new folder of mode 0700 with a short path; there until the tests of this process end."""
+    made = Path(tempfile.mkdtemp(prefix="kiln-"))
+    _made.append(made)
+    return made
+
+
+def sockets_of(data: Path) -> None:
+    """Remove the folder for sockets that the server of a data folder makes when its path is long.
+
+    It does so itself unless it is killed, as tests do.
+    """
+    run = paths.runtime_dir(data)
+    if not run.is_relative_to(data) and run not in _made:
+        _made.append(run)
+
+
+def remove_all() -> None:
+    """Called when pytest ends."""
+    while _made:
+        shutil.rmtree(_made.pop(), ignore_errors=True)

@@ -62,6 +62,7 @@ class World:
         self.sent: list[instructions.Send] = []
         self.results: dict[int, list[calls.CallResult]] = {}
         self.accepted: dict[int, int] = {}
+        self.awaited: set[int] = set()
         self.acknowledged: dict[int, int] = {}
         self.finals: list[records.Task] = []
         self.written: dict[ids.TaskId, records.Task] = {}
@@ -104,6 +105,7 @@ class World:
         for link, results in batch.results.items():
             self.results.setdefault(link, []).extend(results)
         self.accepted |= batch.accepted
+        self.awaited |= batch.awaited
         self.acknowledged |= batch.acknowledged
         self.sent += batch.sends
         for send in batch.sends:

@@ -62,6 +62,10 @@ class Turns:
         return trace
 
     def _step(self, me: int) -> None:
+        if self._turn == me and self._left != 0:  # only who has the turn changes either
+            self._left -= 1
+            self.lines[me] += 1
+            return
         with self._changed:
             if self._turn == me and self._left == 0 and not self._over[1 - me]:
                 self._hand_over(me)

@@ -1,28 +1,40 @@
 """`kiln up` in a subprocess, with a data folder of its own: what end-to-end tests talk to."""
 
+import contextlib
 import json
 import os
-import signal
+import ssl
 import subprocess
 import sys
 import urllib.error
 import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from support import waiting
+from kilnwork.kube import config
+from support import short, started, waiting
 
 KILN = str(Path(sys.executable).parent / "kiln")
 
 
-class Up:
+class Up(started.Started):
     """One data folder and the server on it; the server may be killed and started again."""
 
-    def __init__(self, data: Path, *, workdir: Path, slots: int | None = None) -> None:
+    def __init__(
+        self,
+        data: Path,
+        *,
+        workdir: Path,
+        slots: int | None = None,
+        options: Sequence[str] = (),
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
         self.data = data
         self.workdir = workdir
         self.slots = slots
-        self.process: subprocess.Popen[bytes] | None = None
+        self.options = options
+        self.variables = variables or {}
         self.log = data.parent / f"{data.name}.log"
 
     @property
@@ -40,11 +52,19 @@ class Up:
         argv = [KILN, "up", "--port", "0", "--data", str(self.data), "--workdir", str(self.workdir)]
         if self.slots is not None:
             argv += ["--slots", str(self.slots)]
+        argv += self.options
+        environment = {**self.environment, **self.variables}
+        short.sockets_of(self.data)
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(argv, stdout=log, stderr=log, env=self.environment)
+            self.process = subprocess.Popen(argv, stdout=log, stderr=log, env=environment)
         waiting.wait_until(
             self.ready, what=f"kiln up is ready (see {self.log})", timeout_s=timeout_s
         )
+
+    @property
+    def http(self) -> str:
+        """Its address for plain http."""
+        return str(json.loads((self.data / "endpoints.json").read_text())["http"])
 
     def ready(self) -> bool:
         """True once /readyz of *this* process answers 200."""
@@ -65,24 +85,6 @@ class Up:
         except (urllib.error.URLError, OSError):
             return False
 
-    def kill(self) -> None:
-        """SIGKILL the server; what it started lives on."""
-        assert self.process is not None
-        self.process.kill()
-        self.process.wait()
-
-    def stop(self, *, timeout_s: float = 25.0) -> int:
-        """SIGTERM the server; its exit code."""
-        assert self.process is not None
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-        try:
-            return self.process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-            raise
-
     def kiln(
         self, *arguments: str, check: bool = True, stdin: str | None = None, timeout_s: float = 60.0
     ) -> subprocess.CompletedProcess[str]:
@@ -95,9 +97,17 @@ class Up:
         """Run `kubectl ARGUMENTS` against this server."""
         return self._run(["kubectl", *arguments], check=check, stdin=stdin, timeout_s=timeout_s)
 
-    def get(self, *arguments: str) -> Any:
-        """`kiln get ARGUMENTS -o json`, decoded."""
-        return json.loads(self.kiln("get", *arguments, "-o", "json").stdout)
+    def get(self, plural: str, name: str = "") -> Any:
+        """An object of ours, or the list of all, as the API server has it: no process, so often."""
+        settings = config.load(self.data / "kubeconfig")
+        path = f"/apis/kilnwork.dev/v1alpha1/namespaces/default/{plural}/{name}"
+        request = urllib.request.Request(
+            settings.server + path.rstrip("/"),
+            headers={"Authorization": f"Bearer {settings.token}"},
+        )
+        tls = ssl.create_default_context(cadata=settings.ca_data)
+        with urllib.request.urlopen(request, timeout=30, context=tls) as answer:
+            return json.load(answer)
 
     def _run(
         self, argv: list[str], *, check: bool, stdin: str | None, timeout_s: float
@@ -133,3 +143,16 @@ class Up:
             if known and command:
                 found[int(entry.name)] = command.replace(b"\0", b" ").decode(errors="replace")
         return found
+
+
+@contextlib.contextmanager
+def serving(folder: Path) -> Iterator[Up]:
+    """A ready `kiln up` on free ports; stopped afterwards, and nothing of it may be left."""
+    server = Up(folder / "data", workdir=folder)
+    server.start()
+    try:
+        yield server
+    finally:
+        code = server.stop()
+    assert code == 0, server.log.read_text()[-4000:]
+    assert server.leftovers() == {}

@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 def wait_until(
-    look: Callable[[], T], *, what: str, timeout_s: float = 20.0, every_s: float = 0.02
+    look: Callable[[], T], *, what: str, timeout_s: float = 30.0, every_s: float = 0.02
 ) -> T:
     """The first truthy answer of `look`; after `timeout_s` it fails, naming `what`."""
     deadline = time.monotonic() + timeout_s
@@ -24,15 +24,15 @@ def wait_until(
 
 @overload
 async def wait_until_async(
-    look: Callable[[], Awaitable[T]], *, what: str, timeout_s: float = 20.0
+    look: Callable[[], Awaitable[T]], *, what: str, timeout_s: float = 30.0
 ) -> T: ...
 
 
 @overload
-async def wait_until_async(look: Callable[[], T], *, what: str, timeout_s: float = 20.0) -> T: ...
+async def wait_until_async(look: Callable[[], T], *, what: str, timeout_s: float = 30.0) -> T: ...
 
 
-async def wait_until_async(look: Callable[[], Any], *, what: str, timeout_s: float = 20.0) -> Any:
+async def wait_until_async(look: Callable[[], Any], *, what: str, timeout_s: float = 30.0) -> Any:
     """`wait_until` inside a running event loop; `look` may be a coroutine function."""
     deadline = time.monotonic() + timeout_s
     while True:

@@ -61,7 +61,7 @@ class WorkerProcess:
         """Send it a signal."""
         os.kill(self.pid, number)
 
-    def stop(self, *, timeout_s: float = 15.0) -> int:
+    def stop(self, *, timeout_s: float = 30.0) -> int:
         """SIGTERM; its exit code."""
         assert self.process is not None
         if self.process.poll() is None:

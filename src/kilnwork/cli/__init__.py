@@ -5,3 +5,13 @@
 only place that puts controlplane, dispatch, controllers and server together. Nothing imports this
 room.
 """
+
+import signal
+import sys
+
+if (
+    sys.argv[0].rpartition("/")[2] in ("kiln", "kubectl-kiln", "-m")
+    and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+):
+    # Ctrl-C while modules are loaded ends the process without Python's traceback; see `main`.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)

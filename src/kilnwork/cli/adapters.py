@@ -14,6 +14,7 @@ from kilnwork.controllers import caches as known_caches
 from kilnwork.controlplane import cluster
 from kilnwork.controlplane.apiserver import authn, authz
 from kilnwork.dispatch import hub, model, queries
+from kilnwork.jobs import service
 from kilnwork.kit import ids
 from kilnwork.server import metrics, ports
 
@@ -41,7 +42,7 @@ class RbacRights:
         attributes = authz.Attributes(
             verb=question.verb,
             api_group=resource.GROUP,
-            resource=resource.TASKS.plural,
+            resource=question.resource,
             subresource=question.subresource,
             namespace=question.namespace,
             name=question.name,
@@ -184,6 +185,17 @@ def samples(running: hub.Hub, caches: known_caches.Caches) -> Iterator[metrics.S
         for view in known:
             labels = (("namespace", view.namespace), ("cluster", view.cluster))
             yield metrics.Sample(name=name, help=text, value=number(view), labels=labels)
+
+
+def job_samples(jobs: service.Jobs) -> Iterator[metrics.Sample]:
+    """What `/metrics` shows of file jobs."""
+    for namespace, phase, count in jobs.counts():
+        yield metrics.Sample(
+            name="kilnwork_file_jobs",
+            help="File jobs by phase.",
+            value=count,
+            labels=(("namespace", namespace), ("phase", phase)),
+        )
 
 
 _CLUSTER_NUMBERS: tuple[tuple[str, str, Callable[[model.ClusterView], int]], ...] = (

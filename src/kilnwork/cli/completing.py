@@ -55,24 +55,46 @@ def _called(item: journal.Item) -> str:
     return str(item.get("name") or item["id"])
 
 
+def file_jobs(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Names and ids of the newest file jobs."""
+    return _items(_file_jobs(ctx), incomplete)
+
+
+def _file_jobs(ctx: click.Context) -> list[str]:
+    async def ask(s: session.Session) -> list[str]:
+        async with asyncio.timeout(_ANSWER_S):
+            page = await s.exchange(
+                "GET", "/jobs", query={"namespace": s.one_namespace(), "limit": str(_NEWEST)}
+            )
+        found = page.document()
+        names = dict.fromkeys(str(item["name"]) for item in found if item.get("name"))
+        return [*names, *(str(item["id"]) for item in found)]
+
+    return _asked(ctx, ask)
+
+
 def objects(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """A kind first, then names of that kind; KIND/NAME in one word."""
     words = ctx.params.get("words") or ()
     kind, slash, _name = incomplete.partition("/")
+    if slash and kind in kinds.FILE_JOBS:
+        return _items([f"{kind}/{name}" for name in _file_jobs(ctx)], incomplete)
+    if words and words[0] in kinds.FILE_JOBS:
+        return _items(_file_jobs(ctx), incomplete)
     if slash:
         return _items(
             [f"{kind}/{name}" for one in _meant(kind) for name in _names(ctx, one)], incomplete
         )
     if words:
         return _items([name for one in _meant(words[0]) for name in _names(ctx, one)], incomplete)
-    return _items(["all", *(r.plural for r in resource.ALL)], incomplete)
+    return _items(["all", *(r.plural for r in resource.ALL), kinds.FILE_JOBS[1]], incomplete)
 
 
 def subjects(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Names of tasks, or KIND/NAME in one word."""
+    """Names of tasks and file jobs, or KIND/NAME in one word."""
     if "/" in incomplete:
         return objects(ctx, _, incomplete)
-    return tasks(ctx, _, incomplete)
+    return [*tasks(ctx, _, incomplete), *file_jobs(ctx, _, incomplete)]
 
 
 def _meant(word: str) -> tuple[resource.Resource, ...]:

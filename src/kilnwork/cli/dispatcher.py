@@ -12,9 +12,12 @@ from kilnwork.channel import ports as channel_ports
 from kilnwork.cli import adapters, steps
 from kilnwork.controllers import caches
 from kilnwork.dispatch import hub, journal
+from kilnwork.jobs import service
 from kilnwork.kit import clock, ids, paths
-from kilnwork.server import api, asgi, channel, gate, guard, health, metrics, ports
+from kilnwork.server import api, asgi, channel, gate, guard, health, metrics, objects, ports
 from kilnwork.server import blobs as blob_server
+from kilnwork.server.jobs import app as jobs_api
+from kilnwork.server.jobs import settings as jobs_settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,8 +29,21 @@ class Callers:
     clusters: Callable[[hub.Hub], ports.Clusters]
 
 
+FAR_FILES = "kiln:"
+"""Workers that do not see the data directory open the store through the manager."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Files:
+    """About the jobs of files. `shared`: workers see the data directory; else they get files over
+    HTTP."""
+
+    settings: jobs_settings.Settings
+    shared: bool
+
+
 class Dispatcher:
-    """The hub on the journal of a data directory.
+    """The hub on the journal of a data directory, and the jobs of files on the hub.
 
     `checks`: what each part of the server waits for. `known`: objects to count. `fail` is called
     when the journal cannot go on.
@@ -41,6 +57,7 @@ class Dispatcher:
         checks: health.Checks,
         known: Callable[[], caches.Caches],
         fail: Callable[[str, BaseException], None],
+        files: Files,
     ) -> None:
         self.socket = paths.runtime_dir(data_dir) / "channel.sock"
         """Where workers and drivers of this machine connect."""
@@ -52,8 +69,11 @@ class Dispatcher:
         self._checks = checks
         self._known = known
         self._fail = fail
+        self._files = files
+        self._running_jobs: service.Jobs | None = None
         self._api, self._metrics = gate.Gate(), gate.Gate()
         self._channel, self._blobs = gate.Gate(), gate.Gate()
+        self._jobs, self._objects = gate.Gate(), gate.Gate()
 
     @property
     def mounts(self) -> tuple[guard.Mount, ...]:
@@ -65,13 +85,18 @@ class Dispatcher:
             guard.Mount(prefix="/metrics", app=self._metrics),
             guard.Mount(prefix=manager.CHANNEL_PATH, app=self._channel, asks=False),
             guard.Mount(prefix="/blobs", app=self._blobs, asks=False),
+            guard.Mount(prefix="/objects", app=self._objects, asks=False),
+            *(guard.Mount(prefix=path, app=self._jobs) for path in jobs_api.PREFIXES),
         )
 
     @property
     def trouble(self) -> str | None:
         """Why it accepts nothing at the moment, None when all is well or it does not run."""
         broken = self.hub is not None and self.hub.trouble
-        return f"cannot write its journal: {broken}" if broken else None
+        if broken:
+            return f"cannot write its journal: {broken}"
+        stuck = self._running_jobs is not None and self._running_jobs.trouble
+        return f"cannot write its catalog of file jobs: {stuck}" if stuck else None
 
     async def start(self, callers: Callers, parts: steps.Steps) -> hub.Hub:
         """Take over the journal and open the paths; `parts` will stop it."""
@@ -92,31 +117,64 @@ class Dispatcher:
         await running.start(self.socket)
         parts.then("dispatcher", running.stop)
         self.hub = running
+        jobs = await self._start_jobs(running, parts)
         reader = adapters.HubJournal(running, store.path)
+        clusters = callers.clusters(running)
         shown = api.Api(
             reader,
             callers.rights,
-            callers.clusters(running),
+            clusters,
             channel=str(self.socket),
             time=self._clock,
+        )
+        files = jobs_api.App(
+            jobs, callers.rights, clusters, time=self._clock, chosen=self._files.settings
         )
         self._set(
             shown,
             metrics.app(self._samples, callers.rights),
             channel.Channel(running.new_link),
             blob_server.Blobs(blobs, callers.verifier),
+            files,
+            objects.Objects(jobs.store, callers.verifier),
         )
 
         async def close() -> None:
-            self._set(None, None, None, None)
+            self._set(*[None] * len(self._gates))
             reader.close()
+            await files.close()
 
         parts.then("REST API", close)
         return running
 
+    async def _start_jobs(self, running: hub.Hub, parts: steps.Steps) -> service.Jobs:
+        """Go on with the jobs of files."""
+        self._running_jobs = jobs = service.Jobs(
+            self._data_dir,
+            running,
+            clock=self._clock,
+            options=service.Options(
+                worker_url=None if self._files.shared else FAR_FILES,
+                on_failure=lambda error: self._fail("file jobs", error),
+            ),
+        )
+        await jobs.start()
+        parts.then("file jobs", jobs.stop)
+        return jobs
+
+    @property
+    def _gates(self) -> tuple[gate.Gate, ...]:
+        return (
+            self._api,
+            self._metrics,
+            self._channel,
+            self._blobs,
+            self._jobs,
+            self._objects,
+        )
+
     def _set(self, *apps: asgi.App | None) -> None:
-        gates = (self._api, self._metrics, self._channel, self._blobs)
-        for shut, app in zip(gates, apps, strict=True):
+        for shut, app in zip(self._gates, apps, strict=True):
             shut.app = app
 
     def _samples(self) -> Iterator[metrics.Sample]:
@@ -141,3 +199,5 @@ class Dispatcher:
             kind="counter",
         )
         yield from adapters.samples(self.hub, self._known())
+        if self._running_jobs is not None:
+            yield from adapters.job_samples(self._running_jobs)

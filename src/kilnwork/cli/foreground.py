@@ -6,17 +6,18 @@ it in order, the second does not wait; a stop that takes too long is cut off.
 
 import asyncio
 import contextlib
+import functools
 import gc
 import os
 import signal
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 import click
 import uvloop
 
 from kilnwork.cli import errors, exits, progress
-from kilnwork.kit import coroutines, processes
+from kilnwork.kit import coroutines, logs, processes
 from kilnwork.kit import errors as kit_errors
 
 _STOP_S = 19.0
@@ -39,6 +40,23 @@ class Server(Protocol):
 
 
 S = TypeVar("S", bound=Server)
+F = TypeVar("F", bound=Callable[..., Any])
+
+_LEVELS = ("warning", "info", "debug")
+
+
+def logged(function: F) -> F:
+    """Add `-v` and `--log-json`, and set up the log by them: for commands that serve."""
+
+    @functools.wraps(function)
+    def command(*, verbose: int, log_json: bool, **given: Any) -> Any:
+        level = _LEVELS[min(verbose, len(_LEVELS) - 1)]
+        logs.setup(level=level, as_json=log_json)
+        return function(**given)
+
+    as_json = click.option("--log-json", is_flag=True, help="Log one JSON object a line.")
+    verbose = click.option("-v", "--verbose", count=True, help="Log more; twice for debugging.")
+    return cast(F, verbose(as_json(command)))
 
 
 def serve(make: Callable[[Say], S], *, ready: Callable[[S], None]) -> int:
@@ -47,6 +65,7 @@ def serve(make: Callable[[Say], S], *, ready: Callable[[S], None]) -> int:
     `make` gets what the server calls with a text when a part ends that never should. `ready` says
     that it is ready. Raises what `start` raised, or CommandError after a failure.
     """
+    gc.freeze()  # modules stay: not to be looked at in each collection of the start
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve(make, ready))
 

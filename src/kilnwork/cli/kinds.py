@@ -12,6 +12,12 @@ from typing import Any, Protocol
 from kilnwork.api import resource
 from kilnwork.cli import errors
 
+FILE_JOBS = ("file", "files", "filejob", "filejobs", "job.kilnwork.dev", "jobs.kilnwork.dev")
+"""Words for what is no kind of Kubernetes: what `kiln upload` makes, see `file_names`."""
+
+ELSEWHERE = "What `kiln upload` has made is called file/NAME, and listed by `kiln files`"
+"""For who looks for a file job among the Jobs of Kubernetes."""
+
 CATEGORY = "kiln"
 """Category of our kinds; `all` means the same to `kiln`."""
 
@@ -81,7 +87,8 @@ class Kinds:
             found = named(word, self._known)
         if not found:
             known = ", ".join(r.plural for r in self._known)
-            raise errors.Unusable(f"the server knows no kind {word!r}. It knows: {known}")
+            others = f". {ELSEWHERE}" if word.lower() in ("job", "jobs") else ""
+            raise errors.Unusable(f"the server knows no kind {word!r}. It knows: {known}{others}")
         return found
 
     async def of(self, api_version: str, kind: str) -> resource.Resource:

@@ -4,10 +4,12 @@ Imports click and nothing heavy: a command's module is loaded when it is called,
 list come from the table.
 """
 
+import errno
 import os
+import signal
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -29,9 +31,7 @@ class Entry(NamedTuple):
 COMMANDS: dict[str, Entry] = {
     "up": Entry("Server", "Start everything on this machine, in the foreground."),
     "down": Entry("Server", "Stop the server that runs on a data directory."),
-    "status": Entry(
-        "Server", "Show server, nodes, clusters and how many tasks are in which state."
-    ),
+    "status": Entry("Server", "Show server, nodes, clusters, and how tasks and file jobs are."),
     "install": Entry("Server", "Print the manifests of a manager for a Kubernetes cluster."),
     "manager": Entry("Server", "Run the manager of a Kubernetes cluster."),
     "node": Entry("Server", "Attach this machine to a Kubernetes cluster as a node."),
@@ -42,14 +42,25 @@ COMMANDS: dict[str, Entry] = {
     "wait": Entry("Tasks", "Wait for a state or condition."),
     "cancel": Entry("Tasks", "Stop tasks; their objects and logs stay."),
     "retry": Entry("Tasks", "Start tasks anew that are over."),
+    "upload": Entry("Files", "Upload a file and map its records in parallel."),
+    "files": Entry("Files", "List file jobs, show one or its parts."),
+    "results": Entry("Files", "Bring the result of a file job, or its bad records."),
+    "redrive": Entry("Files", "Run the failed parts of a file job again."),
+    "pause": Entry("Files", "Start no more parts of file jobs."),
+    "resume": Entry("Files", "Go on with file jobs that were paused."),
+    "adjust": Entry("Files", "Change how a file job runs while it runs."),
     "apply": Entry("Objects", "Create or change objects from files."),
-    "get": Entry("Objects", "List objects."),
-    "delete": Entry("Objects", "Delete objects."),
+    "get": Entry("Objects", "List objects and file jobs."),
+    "delete": Entry("Objects", "Delete objects and file jobs."),
     "token": Entry("Other", "Print a token for the API."),
     "version": Entry("Other", "Show the versions of client and server."),
     "completion": Entry("Other", "Print a completion script for bash, zsh or fish."),
     "help": Entry("Other", "Show help on a command or a topic."),
 }
+
+
+class _Cut(Exception):
+    """Whoever read the output has gone, as `head` does."""
 
 
 class Commands(click.Group):
@@ -74,6 +85,13 @@ class Commands(click.Group):
             ctx.fail(_no_such_command(name))
         return super().resolve_command(ctx, args)
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """As every group; click itself would end the process at a closed pipe, with 1."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            raise _Cut from error
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         sections = dict.fromkeys(entry.section for entry in COMMANDS.values())
         for section in sections:
@@ -90,7 +108,24 @@ class Commands(click.Group):
         ]
 
 
+_ELSEWHERE = {
+    "describe": "`kiln why NAME` says why it is as it is, `kiln get KIND NAME -o yaml` all of it",
+    "jobs": "`kiln files` lists file jobs, `kiln tasks` tasks",
+    "job": "`kiln files NAME` shows a file job",
+    "list": "`kiln tasks`, `kiln files` and `kiln get KIND` list",
+    "ls": "`kiln tasks`, `kiln files` and `kiln get KIND` list",
+    "map": "`kiln upload FILE --mapper M` maps the records of a file",
+    "ps": "`kiln tasks` lists tasks",
+    "start": "`kiln up` starts the server",
+    "stop": "`kiln down` stops the server, `kiln cancel NAME` a task or file job",
+    "submit": "`kiln run -- COMMAND` runs a command, `kiln upload FILE` maps a file",
+}
+"""What people from other systems write, and what does it here."""
+
+
 def _no_such_command(name: str) -> str:
+    if name in _ELSEWHERE:
+        return f"no such command: {name!r}. {_ELSEWHERE[name]}."
     near = [known for known in COMMANDS if known.startswith(name[:2])]
     hint = f" Did you mean {' or '.join(near)}?" if near else ""
     return f"no such command: {name!r}.{hint}"
@@ -118,6 +153,28 @@ def _program_name() -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code; never raises but for bugs."""
     args = list(sys.argv[1:] if arguments is None else arguments)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # while modules were loaded
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if sys.stdout is None:  # it was closed: nobody wants to read it
+        sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115
+    try:
+        return _run(args)
+    except (BrokenPipeError, _Cut):
+        _forget_output()
+    except OSError as error:
+        if error.errno not in _NO_ROOM or error.filename is not None:
+            raise
+        _forget_output()
+        click.echo(f"error: the output cannot be written: {error.strerror}", err=True)
+        return exits.Exit.FAILED
+    return exits.Exit.OK
+
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+
+
+def _run(args: list[str]) -> int:
+    """One command line, with its errors in words."""
     try:
         code = kiln.main(args, prog_name=_program_name(), standalone_mode=False)
         sys.stdout.flush()
@@ -127,13 +184,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except click.Abort:
         click.echo("interrupted", err=True)
         return exits.Exit.INTERRUPTED
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return exits.Exit.OK
     except errors.KilnError as error:
         click.echo(f"error: {error}", err=True)
         return int(getattr(error, "code", exits.Exit.FAILED))
     return code if isinstance(code, int) else exits.Exit.OK
+
+
+def _forget_output() -> None:
+    """What is left of it goes nowhere, so that Python does not stumble over it at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

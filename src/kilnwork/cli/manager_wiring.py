@@ -8,7 +8,7 @@ ready → controllers → dispatcher, whose workers wait for the next one → le
 """
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from kilnwork import controllers
@@ -20,6 +20,7 @@ from kilnwork.dispatch import hub
 from kilnwork.kit import clock, coroutines, errors, paths, serving
 from kilnwork.kube import client, config, election
 from kilnwork.server import guard, reviews
+from kilnwork.server.jobs import settings as jobs_settings
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +44,7 @@ class Settings:
     `host` and `port`: where to listen.
     `advertise`: HOST:PORT where workers connect; `unix` for workers on this machine. `worker_image`
     and `worker_command`: of worker Pods whose TaskCluster names none. `machine`: for people who
-    read the Lease.
+    read the Lease. `files`: of the Jobs API.
     """
 
     data_dir: Path
@@ -56,6 +57,7 @@ class Settings:
     worker_image: str
     worker_command: tuple[str, ...]
     machine: str
+    files: jobs_settings.Settings = field(default_factory=jobs_settings.Settings)
 
 
 class Server:
@@ -78,6 +80,7 @@ class Server:
             checks=self._checks,
             known=lambda: self._controllers.caches,
             fail=self._fail,
+            files=dispatcher.Files(settings=settings.files, shared=settings.advertise == UNIX),
         )
         self._hub: hub.Hub
         self._client: client.Client
@@ -191,7 +194,8 @@ class Server:
         self._steps.then("leadership", self._elector.stop)
         term = await self._elector.acquire()
         self._dispatcher.term = term.epoch
-        paths.write_private(self._settings.data_dir / _TERM, f"{term.epoch}\n".encode())
+        path = self._settings.data_dir / _TERM
+        paths.write_private(path, f"{term.epoch}\n".encode(), durable=True)
         self._crew.start("leadership", self._watch(term))
         self._steps.then("watch of the leadership", self._crew.stop)
 
@@ -212,7 +216,7 @@ class Server:
         if path.exists():
             return path.read_text().strip()
         made = election.identity(self._settings.machine)
-        paths.write_private(path, made.encode() + b"\n")
+        paths.write_private(path, made.encode() + b"\n", durable=True)
         return made
 
     async def _watch(self, term: election.Term) -> None:

@@ -1,17 +1,14 @@
-"""Options that many commands share: which server and namespace, the form of output and log.
+"""Options that many commands share: which server and namespace, and the form of the output.
 
 `-n`, `-A`, `--kubeconfig` and `--context` may stand before or behind the command's name; the last
 one counts. Commands receive them as one `Target`.
 """
 
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import click
-
-from kilnwork.kit import logs
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -73,23 +70,6 @@ def output(*forms: str) -> Callable[[Function], Function]:
         default=None,
         help="Form of the output; default a text for people.",
     )
-
-
-_LEVELS = ("warning", "info", "debug")
-
-
-def logged(function: Function) -> Function:
-    """Add `-v` and `--log-json`, and set up the log by them: for commands that serve."""
-
-    @functools.wraps(function)
-    def command(*, verbose: int, log_json: bool, **given: Any) -> Any:
-        level = _LEVELS[min(verbose, len(_LEVELS) - 1)]
-        logs.setup(level=level, as_json=log_json)
-        return function(**given)
-
-    as_json = click.option("--log-json", is_flag=True, help="Log one JSON object a line.")
-    verbose = click.option("-v", "--verbose", count=True, help="Log more; twice for debugging.")
-    return cast(Function, verbose(as_json(command)))
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg]  # generic only since click 8.4

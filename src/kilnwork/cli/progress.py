@@ -68,23 +68,25 @@ class Waiting:
 
 
 @contextlib.asynccontextmanager
-async def waiting(text: str) -> AsyncIterator[Waiting]:
-    """Around something that may take longer than a second."""
+async def waiting(text: str, *, every_s: float | None = None) -> AsyncIterator[Waiting]:
+    """Around something that may take longer than a second. `every_s`: between plain lines; None:
+    as soon as the text changes."""
     current = Waiting(text)
     crew = coroutines.Crew("progress")
-    crew.start("show", _show(current))
+    crew.start("show", _show(current, every_s))
     try:
         yield current
     finally:
         await crew.stop()
 
 
-async def _show(current: Waiting) -> None:
+async def _show(current: Waiting, every_s: float | None) -> None:
     await asyncio.sleep(PATIENCE_S)
-    display: _Display = _Spinner() if sys.stderr.isatty() else _Lines()
+    moves = sys.stderr.isatty()
+    display: _Display = _Spinner() if moves else _Lines()
     try:
         while True:
             display.show(current.text)
-            await asyncio.sleep(PATIENCE_S / 4)
+            await asyncio.sleep(PATIENCE_S / 4 if moves or every_s is None else every_s)
     finally:
         display.close()

@@ -107,16 +107,10 @@ async def _driver_token(http: transport.Transport, namespace: str) -> str:
 
 def _in_words(error: kube_errors.ApiError, space: str) -> Exception:
     """What stands in the way, of the answers that the API server gives for the manager."""
-    where = f"namespace {space} ({manager.NAMESPACE_VARIABLE} names another)"
-    if isinstance(error, kube_errors.NotFound):
-        return errors.Unreachable(
-            f"no manager is installed in {where}: `kiln install | kubectl apply -f -` does that"
-        )
-    if isinstance(error, kube_errors.Unavailable) and error.status:
-        return errors.Unreachable(
-            f"the manager in {where} is not ready: {error}. `kubectl -n {space} get pods` and "
-            f"`kubectl -n {space} logs statefulset/kilnwork-manager` say more"
-        )
+    said = manager.obstacle(error.status, str(error).rstrip("."), home=space)
     if isinstance(error, kube_errors.Forbidden):
-        return errors.Refused(f"the manager in {where} cannot be reached: {error}")
+        return errors.Refused(said)
+    absent = isinstance(error, kube_errors.NotFound)
+    if absent or (isinstance(error, kube_errors.Unavailable) and error.status):
+        return errors.Unreachable(said)
     return error

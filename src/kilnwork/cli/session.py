@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib import parse
 
 import aiohttp
@@ -37,6 +37,27 @@ PAGE = 500
 
 _OUR_KINDS = f"/apis/{resource.GROUP}/"
 """Below a group that it does not serve, an API server says 404 in plain text, without a Status."""
+
+_MANAGERS = ("/v1/", "/jobs", "/files", "/blobs/")
+"""Paths that begin so are the manager's, wherever it is."""
+
+
+BYTES = "application/octet-stream"
+
+
+class Reply(NamedTuple):
+    """A whole answer that was no error, with its headers (their names in any case)."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    def document(self) -> Any:
+        """The JSON value in it."""
+        try:
+            return msgspec.json.decode(self.body)
+        except msgspec.MsgspecError as error:
+            raise errors.CommandError("the server did not answer with JSON") from error
 
 
 class Session:
@@ -70,7 +91,7 @@ class Session:
     ) -> dict[str, Any]:
         """Send a request and decode the JSON object in the answer.
 
-        Paths below `/v1` are the manager's, wherever it is.
+        Some paths are the manager's, wherever it is.
         """
         encoded = None if body is None else msgspec.json.encode(body)
         way = await self._way_of(path)
@@ -97,6 +118,33 @@ class Session:
             return msgspec.json.decode(answer.body, type=dict[str, Any])
         except msgspec.MsgspecError as error:
             raise errors.CommandError(f"{self.server}{path} did not answer with JSON") from error
+
+    async def exchange(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float | None = 60.0,
+    ) -> Reply:
+        """Send bytes as they are, and give the answer with its headers; raises a KubeError."""
+        way = await self._way_of(path)
+        said = dict(headers or {})
+        asked = transport.Request(
+            method=method,
+            path=way.prefix + path,
+            query=query,
+            body=body,
+            content_type=said.pop("Content-Type", BYTES),
+            accept=said.pop("Accept", "*/*"),
+            timeout_s=timeout_s,
+            headers={**(way.headers or {}), **said},
+        )
+        async with self.http.open(asked) as response:
+            with self.http.failures():
+                return Reply(response.status, response.headers, await response.read())
 
     def path(
         self, served: resource.Resource, name: str | None = None, *, namespace: str | None = None
@@ -140,23 +188,32 @@ class Session:
         return [item async for page in self.pages(path, query=query) for item in page["items"]]
 
     async def stream(
-        self, path: str, *, query: Mapping[str, str] | None = None
+        self,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        accept: str = "*/*",
+        head: Callable[[Reply], None] | None = None,
     ) -> AsyncGenerator[bytes, None]:
         """The bytes of an answer as they come, for as long as they come.
 
-        Leave it early only by `contextlib.aclosing`: a connection hangs on it.
+        `head` is told status and headers first. Leave it early only by `contextlib.aclosing`: a
+        connection hangs on it.
         """
         way = await self._way_of(path)
         asked = transport.Request(
             method="GET",
             path=way.prefix + path,
             query=query,
-            accept="*/*",
+            accept=accept,
             timeout_s=None,
-            headers=way.headers,
+            headers={**(way.headers or {}), **(headers or {})},
         )
         async with self.http.open(asked) as response:
             watching.keep_alive(response)
+            if head is not None:
+                head(Reply(response.status, response.headers, b""))
             try:
                 async for some in watching.pieces(self.http, response):
                     yield some
@@ -164,12 +221,10 @@ class Session:
                 _hang_up(response)
 
     async def _way_of(self, path: str) -> reaching.Way:
-        if not path.startswith("/v1/"):
+        if not path.startswith(_MANAGERS):
             return reaching.Way()
         if self._way is None:
-            self._way = await reaching.find(
-                self.http, self._settings, namespace=self.one_namespace()
-            )
+            self._way = await reaching.find(self.http, self._settings, namespace=self.namespace)
         return self._way
 
     async def changes(
@@ -211,6 +266,11 @@ def _item(line: bytes) -> dict[str, Any]:
 def quoted(text: str) -> str:
     """One segment of a URL path."""
     return parse.quote(text, safe="")
+
+
+def query_of(url: str) -> dict[str, str]:
+    """The query parameters of a URL, absolute or not."""
+    return dict(parse.parse_qsl(parse.urlsplit(url).query, keep_blank_values=True))
 
 
 def run(work: Callable[[Session], Awaitable[T]]) -> T:

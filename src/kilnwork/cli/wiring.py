@@ -10,7 +10,7 @@ dispatcher, which until then hears how tasks ended → API server.
 
 import logging
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from kilnwork import controllers, version
@@ -19,6 +19,8 @@ from kilnwork.controlplane import cluster
 from kilnwork.dispatch import hub
 from kilnwork.kit import clock
 from kilnwork.kube import client
+from kilnwork.server.jobs import app as jobs_api
+from kilnwork.server.jobs import settings as jobs_settings
 
 log = logging.getLogger(__name__)
 
@@ -32,12 +34,14 @@ NODE_GRACE_S = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What the user chose. `slots`: of TaskCluster `default`, at its first start only."""
+    """What the user chose. `slots`: of TaskCluster `default`, at its first start only. `files`: of
+    the Jobs API."""
 
     data_dir: Path
     port: int
     workdir: Path
     slots: int
+    files: jobs_settings.Settings = field(default_factory=jobs_settings.Settings)
 
 
 class Server:
@@ -61,6 +65,7 @@ class Server:
             checks=self._checks,
             known=lambda: self._controllers.caches,
             fail=self._fail,
+            files=dispatcher.Files(settings=settings.files, shared=True),
         )
         self._client: client.Client
         self._controllers: controllers.Controllers
@@ -82,13 +87,19 @@ class Server:
         return self._plane.address
 
     @property
+    def http_url(self) -> str:
+        """Where all but Kubernetes is served over plain http."""
+        return self._plane.http_address
+
+    @property
     def kubeconfig(self) -> Path:
         """The file for clients."""
         return self._plane.kubeconfig
 
     def _mount(self) -> None:
         for mount in self._dispatcher.mounts:
-            self._plane.mount(mount.prefix, mount.app, asks=mount.asks)
+            guests = mount.prefix in jobs_api.PREFIXES  # it says itself who needs a token
+            self._plane.mount(mount.prefix, mount.app, asks=mount.asks, guests=guests)
 
     def _checks(self) -> dict[str, str | None]:
         """By name of each part, what it waits for; an unwritable journal is not ready."""

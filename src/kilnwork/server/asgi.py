@@ -4,7 +4,9 @@ Used by every module of this room; no routing and no knowledge of tasks.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+import functools
+import types
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 from urllib import parse
@@ -19,6 +21,14 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
+MOST_DIGITS = 18
+"""Of a number that is read; `int` itself raises ValueError above 4300."""
+
+_SHORT_QUERY = 512
+"""Bytes of a query that is remembered."""
+
+_ALWAYS = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
+
 _TRUE = frozenset({"", "1", "t", "true", "yes"})
 _FALSE = frozenset({"0", "f", "false", "no"})
 
@@ -29,7 +39,7 @@ class Request:
 
     method: str
     path: str
-    query: dict[str, str]
+    query: Mapping[str, str]
     user: Any
     receive: Receive
 
@@ -47,8 +57,10 @@ class Request:
         text = self.query.get(name)
         if text is None or text == "":
             return None
-        if not text.isascii() or not text.isdigit() or not least <= int(text) <= most:
-            raise errors.BadRequest(f"{name}={text}: a number from {least} to {most} is expected")
+        if not is_number(text) or not least <= int(text) <= most:
+            raise errors.BadRequest(
+                f"{name}={text[:100]}: a number from {least} to {most} is expected"
+            )
         return int(text)
 
     async def gone(self, *, within_s: float) -> bool:
@@ -62,11 +74,27 @@ class Request:
         return True
 
 
+def is_number(text: str) -> bool:
+    """True for digits of ASCII, so few that `int` takes them."""
+    return text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS
+
+
 def request(scope: Scope, receive: Receive) -> Request:
     """What the scope says."""
-    raw = scope.get("query_string", b"").decode("latin-1")
-    query = dict(parse.parse_qsl(raw, keep_blank_values=True))
+    raw: bytes = scope.get("query_string", b"")
+    query = _short_query(raw) if len(raw) <= _SHORT_QUERY else _query(raw)
     return Request(scope["method"], scope["path"], query, scope.get("kiln.user"), receive)
+
+
+def _query(raw: bytes) -> Mapping[str, str]:
+    found = parse.parse_qsl(raw.decode("latin-1"), keep_blank_values=True)
+    return types.MappingProxyType(dict(found))
+
+
+@functools.lru_cache(maxsize=256)
+def _short_query(raw: bytes) -> Mapping[str, str]:
+    """Those who ask often ask the same: to take it apart takes as long as many an answer."""
+    return _query(raw)
 
 
 async def start(
@@ -81,19 +109,10 @@ async def start(
 
     `length` of the body, None when it comes bit by bit.
     """
-    headers = [*more] if length is None else [*more, (b"content-length", str(length).encode())]
-    await send(
-        {
-            "type": "http.response.start",
-            "status": status,
-            "headers": [
-                (b"content-type", content_type.encode()),
-                (b"cache-control", b"no-store"),
-                (b"x-content-type-options", b"nosniff"),
-                *headers,
-            ],
-        }
-    )
+    headers = [(b"content-type", content_type.encode()), *_ALWAYS, *more]
+    if length is not None:
+        headers.append((b"content-length", b"%d" % length))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
 
 
 async def body(send: Send, data: bytes, *, more: bool = False) -> None:
@@ -127,12 +146,13 @@ async def json(send: Send, value: Any, *, status: int = 200) -> None:
 async def problem(send: Send, error: errors.HttpError) -> None:
     """Answer with problem details; `message` repeats `detail` for older callers."""
     document = {
-        "type": "about:blank",
+        "type": error.type,
         "title": error.reason,
         "status": error.status,
         "reason": error.reason,
         "detail": str(error),
         "message": str(error),
+        **error.members,
     }
     data = msgspec.json.encode(document) + b"\n"
     await whole(send, error.status, "application/problem+json", data, more=error.headers)

@@ -9,34 +9,19 @@ the namespace; both then read and write that namespace, no other.
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
-from kilnwork.api import manager, names
-from kilnwork.channel import errors as channel_errors
+from kilnwork.api import names
 from kilnwork.channel import ports
-from kilnwork.data import blobs
+from kilnwork.data import blobs, disks
 from kilnwork.data import errors as data_errors
-from kilnwork.kit import errors as kit_errors
 from kilnwork.kit import serving
-from kilnwork.server import asgi, errors, guard
+from kilnwork.server import asgi, errors, passing
 
-PIECE_BYTES = 256 << 10
-"""Read, written and hashed at once, in a thread: less would cost more to hand over than to do."""
-
-SPARE_BYTES = 256 << 20
-"""Left free for the journal, which shares the disk: nobody's values may stop everybody's tasks."""
-
-_SPARE_PART = 20
-"""Of a small disk, that part is left free."""
-
-STALL_S = 60.0
-"""A caller that neither sends nor reads for so long is cut off."""
-
-_CLUSTER = manager.CLUSTER_HEADER.lower().encode()
 _TYPE = "application/octet-stream"
 
 
@@ -75,34 +60,15 @@ class Blobs:
                 answer = _renew_all if scope["method"] == "POST" else None
             if answer is None:
                 raise errors.MethodNotAllowed
-            await self._check(scope, namespace)
+            await passing.admit(scope, namespace, self._verifier)
             await answer(_Call(self._of(namespace), digest or b"", scope, receive, send))
         except errors.HttpError as error:
             await asgi.problem(send, error)
         except data_errors.BlobNotWritten as error:
-            await asgi.problem(send, errors.TooLarge(str(error)))
+            await asgi.problem(send, errors.InsufficientStorage(str(error)))
 
     def _of(self, namespace: str) -> blobs.Blobs:
         return self._kept.setdefault(namespace, blobs.Blobs(self._root / namespace, durable=True))
-
-    async def _check(self, scope: asgi.Scope, namespace: str) -> None:
-        """Raises what to answer to somebody who may not."""
-        token = guard.shown_token(scope)
-        if not token:
-            raise errors.Unauthorized
-        cluster = dict(scope["headers"]).get(_CLUSTER, b"").decode("latin-1")
-        try:
-            if not cluster:
-                good = await self._verifier.verify_driver(namespace, token)
-            else:
-                of, _, name = cluster.partition("/")
-                good = of == namespace and await self._verifier.verify(of, name, token)
-        except channel_errors.LinkRefused as error:
-            raise errors.Forbidden(error.message) from error
-        except kit_errors.KilnError as error:
-            raise errors.NotReady(str(error)) from error
-        if not good:
-            raise errors.Unauthorized
 
 
 def _address(path: str) -> tuple[str, bytes | None]:
@@ -143,11 +109,11 @@ async def _read(call: _Call) -> None:
         size, at = os.fstat(descriptor).st_size, 0
         await asgi.start(call.send, 200, _TYPE, length=size)
         while at < size:
-            piece = await asyncio.to_thread(os.pread, descriptor, PIECE_BYTES, at)
+            piece = await asyncio.to_thread(os.pread, descriptor, passing.PIECE_BYTES, at)
             if not piece:
                 raise errors.HttpError(f"blob {blobs.text(call.digest)} was cut short")
             at += len(piece)
-            async with asyncio.timeout(STALL_S):
+            async with asyncio.timeout(passing.STALL_S):
                 await asgi.body(call.send, piece, more=at < size)
         if not size:
             await asgi.body(call.send, b"")
@@ -160,7 +126,7 @@ async def _read(call: _Call) -> None:
 async def _write(call: _Call) -> None:
     """Nobody sees anything of it until all is there, is what the path says, and is on disk."""
     with call.kept.writer() as new:
-        async for piece in _pieces(call.receive):
+        async for piece in passing.pieces(call.receive):
             _check_room(call.kept.folder)
             await asyncio.to_thread(new.write, piece)
         if new.digest != call.digest:
@@ -172,12 +138,11 @@ async def _write(call: _Call) -> None:
 
 
 def _check_room(folder: Path) -> None:
-    found = os.statvfs(folder)
-    spare = min(SPARE_BYTES, found.f_blocks * found.f_frsize // _SPARE_PART)
-    if found.f_bavail * found.f_frsize < spare:
-        raise errors.TooLarge(
-            f"a value cannot be kept: the manager's disk has less than {spare >> 20} MiB left, "
-            "which its journal needs. Free some room there, or keep values elsewhere"
+    lack = disks.lacking(folder)
+    if lack:
+        raise errors.InsufficientStorage(
+            f"a value cannot be kept by the manager: {lack}. Free some room there, or keep values "
+            "elsewhere"
         )
 
 
@@ -191,9 +156,9 @@ async def _renew(call: _Call) -> None:
 async def _renew_all(call: _Call) -> None:
     """Half a second for a thousand, in turns with other requests."""
     body = bytearray()
-    async for piece in _pieces(call.receive):
+    async for piece in passing.pieces(call.receive):
         body += piece
-        if len(body) > PIECE_BYTES:
+        if len(body) > passing.PIECE_BYTES:
             raise errors.BadRequest("a list of digests is shorter")
     try:
         digests = [blobs.parse(name) for name in msgspec.json.decode(bytes(body), type=list[str])]
@@ -204,22 +169,3 @@ async def _renew_all(call: _Call) -> None:
         await asyncio.sleep(0)
     await asgi.start(call.send, 204, _TYPE)
     await asgi.body(call.send, b"")
-
-
-async def _pieces(receive: asgi.Receive) -> AsyncIterator[bytes]:
-    """The body in pieces worth the trouble. Raises BadRequest when the caller leaves or stalls."""
-    waiting = bytearray()
-    more = True
-    while more:
-        try:
-            async with asyncio.timeout(STALL_S):
-                message = await receive()
-        except TimeoutError as error:
-            raise errors.BadRequest(f"nothing came for {STALL_S:g} s") from error
-        if message["type"] == "http.disconnect":
-            raise errors.BadRequest("the caller has hung up")
-        waiting += message.get("body", b"")
-        more = message.get("more_body", False)
-        if len(waiting) >= PIECE_BYTES or not more:
-            yield bytes(waiting)
-            waiting.clear()

@@ -3,15 +3,34 @@
 Raised in this room, answered by `asgi.problem`.
 """
 
+from typing import Any
+
 from kilnwork.kit import errors
 
 
 class HttpError(errors.KilnError):
-    """The request failed."""
+    """The request failed.
+
+    `type`: URI of the kind of problem, if somebody has registered one. `members`: more of the
+    problem's facts, for programs.
+    """
 
     status = 500
     reason = "InternalError"
+    type = "about:blank"
     headers: tuple[tuple[bytes, bytes], ...] = ()
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        members: dict[str, Any] | None = None,
+        headers: tuple[tuple[bytes, bytes], ...] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.members = members or {}
+        if headers is not None:
+            self.headers = headers
 
 
 class BadRequest(HttpError):
@@ -49,14 +68,70 @@ class MethodNotAllowed(HttpError):
     reason = "MethodNotAllowed"
 
 
+class RequestTimeout(HttpError):
+    """The request did not come in time."""
+
+    status = 408
+    reason = "RequestTimeout"
+
+
 class Conflict(HttpError):
-    """The task is not in a state that allows this."""
+    """It is not in a state that allows this."""
 
     status = 409
     reason = "Conflict"
 
 
-class TooLarge(HttpError):
+class Gone(HttpError):
+    """It was here, and is not any more."""
+
+    status = 410
+    reason = "Gone"
+
+
+class PreconditionFailed(HttpError):
+    """It has changed meanwhile: read it again."""
+
+    status = 412
+    reason = "PreconditionFailed"
+
+
+class ContentTooLarge(HttpError):
+    """The body is larger than this server takes."""
+
+    status = 413
+    reason = "ContentTooLarge"
+
+
+class UnsupportedMediaType(HttpError):
+    """A body of this type is not taken here."""
+
+    status = 415
+    reason = "UnsupportedMediaType"
+
+
+class RangeNotSatisfiable(HttpError):
+    """The range begins after the end."""
+
+    status = 416
+    reason = "RangeNotSatisfiable"
+
+
+class UnprocessableContent(HttpError):
+    """The request is understood, and cannot be carried out."""
+
+    status = 422
+    reason = "UnprocessableContent"
+
+
+class TooManyRequests(HttpError):
+    """This comes too often: wait as long as Retry-After says."""
+
+    status = 429
+    reason = "TooManyRequests"
+
+
+class InsufficientStorage(HttpError):
     """There is no room for this."""
 
     status = 507

@@ -6,17 +6,22 @@ from typing import Any, Protocol
 
 import msgspec
 
+from kilnwork.api import resource as resources
 from kilnwork.dispatch import model
 from kilnwork.kit import ids
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """May somebody do this to tasks of a namespace? `name` is empty for all of them."""
+    """May somebody do this to tasks of a namespace? `name` is empty for all of them.
+
+    `resource`: `tasks`, or `jobs`; both of our API group.
+    """
 
     verb: str
     namespace: str
     name: str = ""
     subresource: str = ""
+    resource: str = resources.TASKS.plural
 
 
 class Rights(Protocol):

@@ -75,9 +75,9 @@ def _our_lack() -> Iterator[None]:
 
 def _attributes(question: ports.Question) -> dict[str, str]:
     return {
-        "group": resource.TASKS.group,
-        "version": resource.TASKS.version,
-        "resource": resource.TASKS.plural,
+        "group": resource.GROUP,
+        "version": resource.VERSION,
+        "resource": question.resource,
         "subresource": question.subresource,
         "verb": question.verb,
         "namespace": question.namespace,
@@ -87,12 +87,13 @@ def _attributes(question: ports.Question) -> dict[str, str]:
 
 def refusal_text(user: str, question: ports.Question) -> str:
     """The message of a 403, as k8s.io/apiserver words it (handlers/responsewriters/errors.go)."""
-    tasks = resource.TASKS
-    what = f'{tasks.qualified} "{question.name}"' if question.name else tasks.qualified
-    whole = f"{tasks.plural}/{question.subresource}" if question.subresource else tasks.plural
+    plural = question.resource
+    qualified = f"{plural}.{resource.GROUP}"
+    what = f'{qualified} "{question.name}"' if question.name else qualified
+    whole = f"{plural}/{question.subresource}" if question.subresource else plural
     namespace = question.namespace
     where = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
     return (
         f'{what} is forbidden: User "{user}" cannot {question.verb} resource "{whole}" '
-        f'in API group "{tasks.group}" {where}'
+        f'in API group "{resource.GROUP}" {where}'
     )

@@ -84,3 +84,9 @@ def test_short_form_keeps_what_fits_and_tells_long_names_apart() -> None:
     assert one != other
     assert one.startswith("aaa")
     assert names.dns_label("my.pod").startswith("my-pod-")
+
+
+def test_a_digest_is_sha256_and_64_digits() -> None:
+    assert names.digest("sha256:" + "0a" * 32) == b"\n" * 32
+    for other in (None, "", "0a" * 32, "sha256:" + "0A" * 32, "sha256:0a", "sha256:" + "0a" * 33):
+        assert names.digest(other) is None

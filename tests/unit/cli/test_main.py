@@ -27,6 +27,7 @@ def test_help_imports_no_command_and_nothing_heavy() -> None:
     program = (
         "import sys; from kilnwork.cli import main; main.main(['--help']);"
         "heavy = {'yaml', 'msgspec', 'asyncio', 'aiohttp', 'rich', 'uvicorn', 'pathlib'};"
+        "heavy |= {'json', 'logging'};"
         "bad = heavy & set(sys.modules);"
         "bad |= {m for m in sys.modules if m.startswith('kilnwork.cli.commands.')};"
         "sys.exit(repr(bad) if bad else 0)"
@@ -55,6 +56,12 @@ def test_exit_codes_are_documented(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(f"{code.value:>4}  " in text for code in exits.Exit)
 
 
+def test_words_of_other_systems_lead_somewhere(capsys: pytest.CaptureFixture[str]) -> None:
+    for word, instead in (("describe", "kiln why"), ("jobs", "kiln files"), ("ps", "kiln tasks")):
+        assert main.main([word]) == exits.Exit.USAGE
+        assert f"`{instead}" in capsys.readouterr().err
+
+
 def test_help_of_a_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.main(["help", "help"]) == 0
     assert "Usage: kiln help" in capsys.readouterr().out
@@ -72,3 +79,22 @@ def test_completion_knows_commands_without_loading_them(
     with pytest.raises(SystemExit):
         main.main([])
     assert capsys.readouterr().out == "plain,cancel\n"
+
+
+INTERRUPTED = """
+import signal, sys
+sys.argv = ["/usr/bin/kiln", "--help"]
+import kilnwork.cli
+print(signal.getsignal(signal.SIGINT) is signal.SIG_DFL)
+from kilnwork.cli import main
+main.main()
+print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)
+"""
+
+
+def test_an_interrupt_while_modules_are_loaded_shows_no_traceback() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, check=True
+    )
+    first, *_, last = done.stdout.splitlines()
+    assert (first, last) == ("True", "True")

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from kilnwork.cli import progress
+from support import waiting
 
 
 async def test_nothing_is_said_when_it_is_quick(capsys: pytest.CaptureFixture[str]) -> None:
@@ -17,8 +18,16 @@ async def test_each_text_is_said_once(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(progress, "PATIENCE_S", 0.01)
-    async with progress.waiting("one") as waiting:
+    said = ""
+
+    def heard() -> str:
+        nonlocal said
+        said += capsys.readouterr().err
+        return said
+
+    async with progress.waiting("one") as shown:
+        await waiting.wait_until_async(lambda: heard() == "one\n", what="the first text")
+        shown.say("two")
+        await waiting.wait_until_async(lambda: heard() == "one\ntwo\n", what="the second")
         await asyncio.sleep(0.05)
-        waiting.say("two")
-        await asyncio.sleep(0.05)
-    assert capsys.readouterr().err == "one\ntwo\n"
+    assert heard() == "one\ntwo\n"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import kilnwork as kiln
-from kilnwork import testing
+from kilnwork import files, testing
 from kilnwork.api import task as api_task
 from kilnwork.sdk import driver, local, options, session, values
 from kilnwork.testing import record
@@ -30,6 +30,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "put": kiln.put,
     "get": kiln.get,
     "split": kiln.split,
+    "files.map": files.map,
 }
 """Those whose options are a table below their name. `task` is one of its own."""
 
@@ -42,6 +43,7 @@ CLASSES: dict[str, type] = {
     "Future": kiln.Future,
     "Ref": kiln.Ref,
     "Part": kiln.Part,
+    "files.Mapped": files.Mapped,
     "Context": kiln.Context,
     "testing.InlineSession": testing.InlineSession,
     "testing.VirtualClock": testing.VirtualClock,
@@ -62,7 +64,9 @@ def test_every_public_name_is_defined() -> None:
 
 
 def test_nothing_is_named_that_does_not_exist() -> None:
-    for dotted in re.findall(r"\bkiln\.([A-Za-z_]+(?:\.[A-Za-z_]+)?)", PAGE):
+    names = re.findall(r"\bkiln\.([A-Za-z_]+(?:\.[A-Za-z_]+)?)", PAGE)
+    assert len(names) > 20
+    for dotted in names:
         found: Any = kiln
         for step in dotted.split("."):
             found = getattr(found, step)
@@ -134,6 +138,7 @@ def test_every_member_exists(name: str) -> None:
         ("Future", {"task", "settle", "pending", "owner", "when_done", "forget"}),
         ("Ref", set()),
         ("Part", set()),
+        ("files.Mapped", set()),
         ("Context", {"stop", "task"}),
     ],
 )

@@ -22,9 +22,10 @@ PAGE = (pages.DOCS / "explanation" / "semantics.md").read_text()
 FLOWING = " ".join(PAGE.split())
 SECTIONS = pages.sections(PAGE, 2)
 PROOF = pages.table(SECTIONS["Proof"])
+HAPPENINGS = pages.table(SECTIONS["Jobs of files"])
 NAMED = [
     pytest.param(*found.split("::"), id=found.partition("::")[2])
-    for row in PROOF
+    for row in [*PROOF, *HAPPENINGS]
     for found in re.findall(r"[\w/]+\.py::\w+", row.cells[2])
 ]
 
@@ -38,7 +39,7 @@ def test_what_is_named_as_proof_is_a_test(file: str, name: str) -> None:
 def test_every_invariant_has_a_proof() -> None:
     numbers = [int(row.key) for row in PROOF if row.key]
     assert numbers == [*range(1, 10)]
-    assert all("::" in row.cells[2] for row in PROOF)
+    assert all("::" in row.cells[2] for row in [*PROOF, *HAPPENINGS])
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """docs/reference/server.md tells the numbers, kinds and files that the code has."""
 
 import inspect
+import re
 
 import pytest
 
@@ -112,3 +113,9 @@ def test_short_names_are_made_as_described() -> None:
         f"characters and contain dots. Labels and host names have {names.LABEL_LENGTH}" in FLOWING
     )
     assert f"may have {names.SUBDOMAIN_LENGTH} characters" in FLOWING
+
+
+def test_every_metric_is_in_the_table() -> None:
+    sources = (pages.ROOT / "src" / "kilnwork" / "cli").glob("*.py")
+    named = {name for file in sources for name in re.findall(r'"(kilnwork_\w+)"', file.read_text())}
+    assert {row.key for row in pages.table(SECTIONS["Metrics"])} == named

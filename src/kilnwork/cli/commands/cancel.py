@@ -1,9 +1,20 @@
 """`kiln cancel`: stop tasks by their killTimestamp, or by the journal when they have no object."""
 
+from collections.abc import Awaitable, Callable, Sequence
+
 import click
 
 from kilnwork.api import resource
-from kilnwork.cli import completing, kinds, options, session, waiting
+from kilnwork.cli import (
+    completing,
+    file_jobs,
+    file_names,
+    following,
+    kinds,
+    options,
+    session,
+    waiting,
+)
 from kilnwork.kit import clock
 from kilnwork.kube import errors as kube_errors
 from kilnwork.kube import transport
@@ -15,7 +26,7 @@ from kilnwork.kube import transport
     nargs=-1,
     required=True,
     metavar="NAME|ID…",
-    shell_complete=completing.tasks,
+    shell_complete=completing.subjects,
 )
 @options.target
 @click.option("--wait", is_flag=True, help="Wait until they have stopped.")
@@ -29,17 +40,38 @@ def command(tasks: tuple[str, ...], wait: bool, timeout: float | None) -> None: 
 
     A Python function gets kiln.Cancelled raised in it instead of SIGTERM. Children are stopped with
     their parent. A task that is over already stays as it is.
+
+    The id or name of a file job, or file/NAME, stops that job; parts that were done before can
+    still be read.
     """
-    names = [kinds.task_name(word) for word in tasks]
+    session.run(lambda s: _all(s, tasks, wait=wait, timeout_s=timeout))
 
-    async def work(s: session.Session) -> None:
-        for name in names:
-            click.echo(f"{name} {await _cancel(s, name)}")
+
+async def _all(
+    s: session.Session, words: Sequence[str], *, wait: bool, timeout_s: float | None
+) -> None:
+    ends: list[Callable[[], Awaitable[object]]] = []
+
+    async def stop_task(word: str) -> None:
+        name = kinds.task_name(word)
+        click.echo(f"{name} {await _cancel(s, name)}")
+        ends.append(lambda: waiting.for_final(s, name, timeout_s=timeout_s))
+
+    async def stop_job(job: file_jobs.Job) -> None:
+        found = await file_jobs.tell(s, job["id"], "cancel")
+        over = file_jobs.phase(found).final
+        how = f"is already {file_jobs.phase(found)}" if over else "is being stopped"
+        click.echo(f"job {job['id']} {how}")
+        ends.append(lambda: following.until_over(s, job["id"], timeout_s=timeout_s))
+
+    try:
+        await file_names.each(
+            words, lambda word: file_names.either(s, word, task=stop_task, job=stop_job)
+        )
+    finally:
         if wait:
-            for name in names:
-                await waiting.for_final(s, name, timeout_s=timeout)
-
-    session.run(work)
+            for end in ends:
+                await end()
 
 
 async def _cancel(s: session.Session, name: str) -> str:

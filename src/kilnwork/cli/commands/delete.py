@@ -1,13 +1,26 @@
 """`kiln delete`: delete objects by kind and name, by selector or as listed in files."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import click
 
 from kilnwork.api import resource
-from kilnwork.cli import completing, errors, manifests, options, render, session, waiting
+from kilnwork.cli import (
+    completing,
+    errors,
+    file_jobs,
+    file_names,
+    kinds,
+    manifests,
+    options,
+    render,
+    session,
+    waiting,
+)
 from kilnwork.kube import errors as kube_errors
+
+_UPLOAD = "upload/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +67,24 @@ def command(
     """Delete objects and, unless --no-wait, wait until they are gone.
 
     Deleting an unfinished Task kills what runs. Deleting a TaskCluster ends its workers.
+
+    \b
+    kiln delete task/hello taskcluster/batch
+    kiln delete file/invoices               a file job: input, results and what runs of it
+    kiln delete files --all
     """
     if bool(words) == bool(files):
         raise click.UsageError("name what to delete: KIND NAME…, KIND/NAME…, or -f FILE")
+    uploads = [word.removeprefix(_UPLOAD) for word in words if word.startswith(_UPLOAD)]
+    if uploads and len(uploads) == len(words):
+        if "" in uploads:
+            raise errors.Unusable("upload/: name one; `kiln files --uploads` lists them")
+        return session.run(lambda s: _delete_uploads(s, uploads, flags, form=form))
+    jobs = file_names.listed(words) if words else None
+    if jobs is not None:
+        if selector or bool(jobs) == flags["everything"]:
+            raise errors.Unusable("say which file jobs: file/NAME, their ids, or files --all")
+        return session.run(lambda s: _delete_jobs(s, jobs, flags, form=form))
     if selector and flags["everything"]:
         raise click.UsageError("--all and -l exclude each other")
     listed = tuple(manifests.read(files))  # before the event loop, see `apply`
@@ -71,7 +99,46 @@ def command(
         if flags["wait"]:
             await _until_gone(s, gone, timeout_s=timeout)
 
-    session.run(work)
+    return session.run(work)
+
+
+async def _delete_jobs(
+    s: session.Session, jobs: Sequence[str], flags: Mapping[str, bool], *, form: str | None
+) -> None:
+    """File jobs, which are no objects: with their input, results and parts."""
+
+    async def delete(name: str) -> None:
+        job = await file_names.only(s, name)
+        try:
+            await s.exchange("DELETE", file_jobs.path(job), query=file_jobs.scope(s))
+        except kube_errors.NotFound:
+            if not flags["ignore_not_found"]:
+                raise
+        else:
+            click.echo(job if form == "name" else f"job {job} deleted, with its files")
+
+    if flags["everything"]:
+        every = file_jobs.listed(s, where=file_jobs.path(), wanted={})
+        jobs = [job["id"] async for job in every]
+    await file_names.each(jobs, delete)
+
+
+async def _delete_uploads(
+    s: session.Session, uploads: Sequence[str], flags: Mapping[str, bool], *, form: str | None
+) -> None:
+    """Of uploads that belong to no job, what has come."""
+
+    async def delete(upload: str) -> None:
+        try:
+            path = f"/files/{session.quoted(upload)}"
+            await s.exchange("DELETE", path, query=file_jobs.scope(s))
+        except kube_errors.NotFound:
+            if not flags["ignore_not_found"]:
+                raise
+        else:
+            click.echo(f"{_UPLOAD}{upload}" if form == "name" else f"upload {upload} deleted")
+
+    await file_names.each(uploads, delete)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +160,8 @@ async def _victims(s: session.Session, choice: _Choice, *, lenient: bool) -> lis
             namespace = metadata.get("namespace") or s.namespace
             named.append((served, metadata.get("name", ""), namespace))
     else:
+        if len(choice.words) == 1 and "/" not in choice.words[0] and not _every(choice):
+            await _check_kind(s, choice.words[0])
         for ref in await s.kinds.refs(choice.words):
             if ref.name is not None:
                 _check_plain(choice, "a name")
@@ -100,6 +169,18 @@ async def _victims(s: session.Session, choice: _Choice, *, lenient: bool) -> lis
                 continue
             named += await _chosen(s, ref.resource, choice)
     return await _identified(s, named, lenient=lenient)
+
+
+async def _check_kind(s: session.Session, word: str) -> None:
+    """Raises `errors.Missing` if a word alone is no kind, but the name of a file job."""
+    known = kinds.named(word, resource.ALL)
+    if not known and await file_names.perhaps(s, word) is not None:
+        raise errors.Missing(f"{word} is a file job: write `kiln delete file/{word}`")
+
+
+def _every(choice: _Choice) -> bool:
+    """True if one word is a kind, all or some of which are meant."""
+    return choice.everything or bool(choice.selector)
 
 
 def _check_plain(choice: _Choice, what: str) -> None:

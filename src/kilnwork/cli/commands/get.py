@@ -8,7 +8,18 @@ from typing import Any
 import click
 
 from kilnwork.api import meta, resource
-from kilnwork.cli import completing, errors, journal, kinds, options, render, session
+from kilnwork.cli import (
+    completing,
+    errors,
+    file_jobs,
+    file_lists,
+    file_names,
+    journal,
+    kinds,
+    options,
+    render,
+    session,
+)
 from kilnwork.kube import errors as kube_errors
 from kilnwork.kube import transport
 
@@ -49,6 +60,7 @@ def command(
 
     KIND is a plural, singular or short name: tasks, task, ktask; taskclusters, ktc; taskobjects,
     ktobj; pods, events, nodes and whatever else the server serves. `all` means every kind of ours.
+    `files` means file jobs, as `kiln files` shows them.
     """
     asked = {"labelSelector": selector, "fieldSelector": field_selector}
     wanted = Wanted(
@@ -57,7 +69,10 @@ def command(
         headers=not flags["no_headers"],
         spawned=flags["spawned"],
     )
-    if flags["watch"]:
+    jobs = file_names.listed(words)
+    if jobs is not None:
+        session.run(lambda s: _file_jobs(s, jobs, wanted, watch=flags["watch"]))
+    elif flags["watch"]:
         session.run(lambda s: _watch(s, words, wanted))
     else:
         session.run(lambda s: _get(s, words, wanted))
@@ -73,6 +88,23 @@ async def _get(s: session.Session, words: Sequence[str], wanted: Wanted) -> None
         await _tables(s, refs, wanted)
     else:
         await _objects(s, refs, wanted)
+
+
+async def _file_jobs(
+    s: session.Session, jobs: Sequence[str], wanted: Wanted, *, watch: bool
+) -> None:
+    if watch or wanted.selectors:
+        raise errors.Unusable(
+            "file jobs have no labels and no watch here: `kiln files --phase` and `--name` choose, "
+            "`kiln wait` follows one"
+        )
+    if not jobs:
+        await file_lists.many(s, wanted.form, {"no_headers": not wanted.headers})
+    elif len(jobs) == 1 and wanted.form not in (None, "wide"):
+        await file_lists.one(s, jobs[0], wanted.form)
+    else:
+        found = [await file_jobs.get(s, job) for job in jobs]
+        file_lists.show(s, found, wanted.form, headers=wanted.headers)
 
 
 def _check(refs: Sequence[kinds.Ref], wanted: Wanted) -> None:
@@ -132,8 +164,15 @@ async def _tables(s: session.Session, refs: Sequence[kinds.Ref], wanted: Wanted)
         raise missing[-1]
     if not shown:
         where = "" if s.target.all_namespaces else f" in namespace {s.namespace}"
-        others = list(by_kind) == [resource.TASKS] and "; `kiln tasks` lists those of programs too"
-        click.echo(f"nothing found{where}{others or ''}", err=True)
+        others = _OTHERS.get(",".join(served.plural for served in by_kind), "")
+        click.echo(f"nothing found{where}{others}", err=True)
+
+
+_OTHERS = {
+    "tasks": "; `kiln tasks` lists those of programs too",
+    "jobs": f". {kinds.ELSEWHERE}",
+}
+"""Where what is looked for may be instead, by what was."""
 
 
 async def _pages(

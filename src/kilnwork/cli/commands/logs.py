@@ -9,12 +9,12 @@ import sys
 import click
 
 from kilnwork.api import meta, resource
-from kilnwork.cli import completing, errors, kinds, options, session, waiting
+from kilnwork.cli import completing, errors, file_jobs, file_names, kinds, options, session, waiting
 from kilnwork.kube import errors as kube_errors
 
 
 @click.command()
-@click.argument("task", metavar="NAME|ID", shell_complete=completing.tasks)
+@click.argument("task", metavar="NAME|ID", shell_complete=completing.subjects)
 @options.target
 @click.option("-f", "--follow", is_flag=True, help="Go on until the task is over.")
 @click.option("--run", type=click.IntRange(min=1), help="Of this run; default the newest.")
@@ -33,13 +33,34 @@ def command(
     kiln logs -f hello
     kiln logs --tail 20 0199a0d2-7c1e-7d35-8a51-0d4c5c1f2a10
 
-    With -f and no --attempt the next attempts follow, until the task is over.
+    With -f and no --attempt the next attempts follow, until the task is over. Of a file job, by id
+    or name, a part is shown: the first that failed, else the first; NAME-3 is part 3.
     """
     asked = {"run": run, "attempt": attempt, "tail": tail}
     query = {key: str(value) for key, value in asked.items() if value is not None}
     if follow:
         query["follow"] = "true"
-    session.run(lambda s: _logs(s, kinds.task_name(task), query))
+    session.run(
+        lambda s: file_names.either(
+            s,
+            task,
+            task=lambda name: _logs(s, kinds.task_name(name), query),
+            job=lambda job: _of_job(s, job, query),
+        )
+    )
+
+
+async def _of_job(s: session.Session, job: file_jobs.Job, query: dict[str, str]) -> None:
+    """Of one of its parts, and says of which."""
+    of, total, number = job["id"], file_jobs.parts(job).get("total", 0), 1
+    if file_jobs.parts(job).get("failed"):
+        where = file_jobs.path(of, "parts")
+        failed = file_jobs.listed(s, where=where, wanted={"state": "Failed"}, limit=1)
+        number = next(iter([int(part["part"]) async for part in failed]), 1)
+    if total > 1:
+        another = f"`kiln logs {of}-{number % total + 1}` shows the next"
+        click.echo(f"this is part {number} of {total:,}: {another}", err=True)
+    await _logs(s, f"{of}-{number}", query)
 
 
 async def _logs(s: session.Session, name: str, query: dict[str, str]) -> None:

@@ -14,7 +14,15 @@ import click
 
 from kilnwork import version
 from kilnwork.api import manager
-from kilnwork.cli import addresses, folders, foreground, manager_wiring, options, session
+from kilnwork.cli import (
+    addresses,
+    folders,
+    foreground,
+    limits,
+    manager_wiring,
+    options,
+    session,
+)
 from kilnwork.kit import sandbox
 
 _DATA = Path("/var/lib/kilnwork")
@@ -71,7 +79,8 @@ _DATA = Path("/var/lib/kilnwork")
     show_default=True,
     help="The Python of that image that has kilnwork.",
 )
-@options.logged
+@limits.options
+@foreground.logged
 def command(**given: Any) -> int:
     """Run the manager of a Kubernetes cluster: dispatcher, controllers and REST API.
 
@@ -107,6 +116,7 @@ def _settings(**given: Any) -> manager_wiring.Settings:
         worker_image=given["worker_image"],
         worker_command=(given["worker_python"], "-m", "kilnwork.worker"),
         machine=socket.gethostname(),
+        files=limits.chosen(given),
     )
 
 

@@ -93,7 +93,7 @@ class Taint(click.ParamType):  # type: ignore[type-arg]  # generic only since cl
 @click.option(
     "--remove", is_flag=True, help="End the node's Pods and delete it, wherever it runs; then end."
 )
-@options.logged
+@foreground.logged
 @options.target
 def command(  # noqa: PLR0913 - one for each option
     *,

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from kilnwork.api import resource
-from kilnwork.cli import completing, errors, kinds, options, session, waiting
+from kilnwork.cli import completing, errors, file_names, kinds, options, session, waiting
 from kilnwork.kube import errors as kube_errors
 from kilnwork.kube import transport
 
@@ -94,5 +94,11 @@ def _check(name: str, state: str, *, force: bool) -> None:
 
 async def _spawned(s: session.Session, name: str, *, force: bool) -> int:
     query = {"force": "true"} if force else {}
-    answer = await s.ask("POST", s.tasks_path(name, "retry"), query=query)
+    try:
+        answer = await s.ask("POST", s.tasks_path(name, "retry"), query=query)
+    except kube_errors.NotFound:
+        if (found := await file_names.perhaps(s, name)) is not None:
+            job = found.job["id"]
+            raise errors.Missing(f"{name} is a file job: write `kiln redrive {job}`") from None
+        raise
     return int(answer["run"])

@@ -2,19 +2,24 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import click
 
-from kilnwork.api import meta, resource, task
-from kilnwork.cli import errors, options, progress, reaching, render, session
-from kilnwork.kit import errors as kit_errors
+from kilnwork.api import filejobs, meta, resource, task
+from kilnwork.cli import errors, file_jobs, options, progress, reaching, render, session
+from kilnwork.kit import clock
 from kilnwork.kube import errors as kube_errors
 from kilnwork.kube import transport
 
 _LOOK_S = 0.1
 """Between two looks whether the server is ready."""
+
+_NEWEST = 5
+"""File jobs that are shown; `kiln files` shows more."""
+
+T = TypeVar("T")
 
 _MANY = 10
 """More nodes than this are only counted."""
@@ -28,11 +33,11 @@ _MANY = 10
     "--timeout", type=options.Duration(), default=None, help="Wait no longer; default for ever."
 )
 def command(form: str | None, wait: bool, timeout: float | None) -> None:  # noqa: FBT001
-    """Show server, nodes, clusters and how many tasks are in which state.
+    """Show server, nodes, clusters, how many tasks and file jobs are where, and the newest files.
 
-    Of all namespaces that you may see unless -n names one. In a Kubernetes cluster the manager is
-    shown too. With --wait also a server that is still to be started is
-    waited for.
+    Of all namespaces that you may see unless -n names one; what you may not see is named. In a
+    Kubernetes cluster the manager is shown too. With --wait also a server that is still to be
+    started is waited for.
     """
     facts = asyncio.run(_when_ready(timeout)) if wait else session.run(_facts)
     if form is not None:
@@ -44,19 +49,18 @@ def command(form: str | None, wait: bool, timeout: float | None) -> None:  # noq
 
 async def _when_ready(timeout_s: float | None) -> dict[str, Any]:
     """The facts once the server is ready; the kubeconfig may not exist yet either."""
-    text = "waiting for the server"
-    last: kit_errors.KilnError = errors.Unreachable()
+    text, said = "waiting for the server", ""
     try:
         async with asyncio.timeout(timeout_s), progress.waiting(text) as waiting:
             while True:
                 try:
                     return await _ready_facts()
                 except (kube_errors.Unavailable, errors.Unreachable) as error:
-                    last = error
-                waiting.say(f"{text}: {last}")
+                    said = _open_checks(str(error)) or str(error)
+                waiting.say(f"{text}: {said}")
                 await asyncio.sleep(_LOOK_S)
     except TimeoutError as error:
-        raise errors.TimedOut(f"{text}: not ready within {timeout_s:g} s; {last}") from error
+        raise errors.TimedOut(f"{text}: not ready within {timeout_s:g} s; {said}") from error
     except kube_errors.KubeError as error:
         settings = session.settings_of(options.current())
         raise session.in_words(error, settings.server) from error
@@ -79,20 +83,25 @@ async def _readiness(s: session.Session) -> str:
     except kube_errors.Unavailable as error:
         if not error.status:
             raise
-        lines = str(error).splitlines()
-        return "; ".join(line.removeprefix("[-]") for line in lines if line.startswith("[-]"))
+        return _open_checks(str(error))
     return ""
 
 
+def _open_checks(readyz: str) -> str:
+    """What the server waits for, of what /readyz says."""
+    lines = readyz.splitlines()
+    return "; ".join(line.removeprefix("[-]") for line in lines if line.startswith("[-]"))
+
+
 async def _facts(s: session.Session) -> dict[str, Any]:
+    """What there is; of what may not be seen `missing` has the reason, by kind."""
     version = await s.get_json("/version")
     waits_for = await _readiness(s)
-    clusters = await _all(s, resource.TASK_CLUSTERS)
-    tasks = await _all(s, resource.TASKS)
-    try:
-        nodes = await s.items(resource.NODES.base())
-    except kube_errors.Forbidden:
-        nodes = []
+    missing: dict[str, str] = {}
+    clusters = await _seen(missing, "clusters", _all(s, resource.TASK_CLUSTERS)) or []
+    tasks = await _seen(missing, "tasks", _all(s, resource.TASKS)) or []
+    nodes = await _seen(missing, "nodes", s.items(resource.NODES.base())) or []
+    files = await _seen(missing, "files", _file_jobs(s))
     states = Counter((t.get("status") or {}).get("state") or "New" for t in tasks)
     manager = await _manager(s, version.get("gitVersion", ""))
     return {
@@ -106,7 +115,53 @@ async def _facts(s: session.Session) -> dict[str, Any]:
         "nodes": [_node(node) for node in nodes],
         "clusters": [_cluster(cluster) for cluster in clusters],
         "tasks": {state: states[state] for state in ("New", *task.State) if states[state]},
+        **({} if files is None else {"files": files}),
+        **({"missing": missing} if missing else {}),
     }
+
+
+_NOT_EVERYWHERE = (400, 403)
+"""A server before this version does not know of all namespaces; or they may not be seen."""
+
+
+async def _seen(missing: dict[str, str], kind: str, found: Awaitable[T]) -> T | None:
+    """What was asked for; None, and why, for who may not see it; of file jobs, which another
+    server has, whatever the reason."""
+    try:
+        return await found
+    except (kube_errors.KubeError, errors.CommandError) as error:
+        if kind != "files" and not isinstance(error, kube_errors.Forbidden | errors.Refused):
+            raise
+        missing[kind] = str(error)
+    return None
+
+
+async def _file_jobs(s: session.Session) -> dict[str, Any] | None:
+    """`phases`: how many are in which, of the newest; `newest`: a few of them. None where there is
+    no manager, which is said anyway."""
+    spaces = [{"namespace": s.namespace}]
+    if not s.target.namespace:
+        spaces.insert(0, {"allNamespaces": "true"})
+    for space in spaces:
+        try:
+            found = [job async for job in _newest_files(s, space)]
+        except errors.Unreachable:
+            return None
+        except kube_errors.ApiError as error:
+            if space is spaces[-1] or error.status not in _NOT_EVERYWHERE:
+                raise
+        else:
+            break
+    phases = Counter(file_jobs.phase(job) for job in found)
+    return {
+        **({} if "allNamespaces" in space or s.target.namespace else space),
+        "phases": {phase: phases[phase] for phase in filejobs.Phase if phases[phase]},
+        "newest": found[:_NEWEST],
+    }
+
+
+def _newest_files(s: session.Session, space: dict[str, str]) -> AsyncIterator[file_jobs.Job]:
+    return file_jobs.listed(s, where=file_jobs.path(), wanted={}, limit=session.PAGE, space=space)
 
 
 async def _manager(s: session.Session, git_version: str) -> dict[str, Any] | None:
@@ -156,11 +211,26 @@ def _text(facts: dict[str, Any]) -> list[str]:
     if manager := facts.get("manager"):
         state = "is ready" if manager["ready"] else f"is not ready: {manager['message']}"
         lines.append(f"manager in {manager['namespace']} {state}")
+    missing: dict[str, str] = facts.get("missing", {})
     lines += _nodes(facts["nodes"])
-    counts = ", ".join(f"{count} {state}" for state, count in facts["tasks"].items())
-    lines.append(f"tasks:  {counts or 'none'}")
-    lines += ["", *_clusters(facts["clusters"])]
+    if "tasks" not in missing:
+        lines.append(f"tasks:  {_counts(facts['tasks'])}")
+    files = facts.get("files")
+    if files is not None:
+        where = f" (in namespace {files['namespace']})" if "namespace" in files else ""
+        lines.append(f"files:  {_counts(files['phases'])}{where}")
+    lines += [f"{kind}: not shown: {why}" for kind, why in missing.items()]
+    if files is not None and files["newest"]:
+        everywhere = {job.get("namespace") for job in files["newest"]} > {None}
+        now = clock.SystemClock().wall()
+        lines += ["", *file_jobs.table(files["newest"], now=now, namespaces=everywhere)]
+    if "clusters" not in missing:
+        lines += ["", *_clusters(facts["clusters"])]
     return lines
+
+
+def _counts(of: Mapping[str, int]) -> str:
+    return ", ".join(f"{count:,} {state}" for state, count in of.items()) or "none"
 
 
 def _nodes(nodes: Sequence[dict[str, Any]]) -> list[str]:

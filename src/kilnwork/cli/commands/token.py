@@ -28,6 +28,7 @@ def command(account: str | None, duration: float | None, audiences: tuple[str, .
 
     \b
     curl -H "Authorization: Bearer $(kiln token)" http://127.0.0.1:7444/v1/namespaces/default/tasks
+    curl -H "Authorization: Bearer $(kiln token)" -F file=@work.jsonl http://127.0.0.1:7444/jobs
     """
     if account is None:
         if duration is not None or audiences:

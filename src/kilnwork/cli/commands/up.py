@@ -8,12 +8,14 @@ import os
 import shlex
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
 from kilnwork import version
-from kilnwork.cli import folders, foreground, options, wiring
+from kilnwork.cli import folders, foreground, limits, wiring
 from kilnwork.kit import paths
+from kilnwork.server.jobs import source
 
 
 @click.command()
@@ -39,18 +41,34 @@ from kilnwork.kit import paths
     type=click.IntRange(1, 1000),
     help="Tasks at once on TaskCluster `default`; default one per core.",
 )
-@options.logged
-def command(*, port: int, data: Path | None, workdir: Path | None, slots: int | None) -> int:
+@click.option(
+    "--source-compat",
+    is_flag=True,
+    help="Let the Jobs API be as that of aksjobscheduler: ids as text, its fields and variables, no"
+    " token over plain http.",
+)
+@limits.options
+@foreground.logged
+def command(
+    *,
+    port: int,
+    data: Path | None,
+    workdir: Path | None,
+    slots: int | None,
+    source_compat: bool,
+    **limited: Any,
+) -> int:
     """Start API server, node, dispatcher and controllers on this machine, in the foreground.
 
     Listens on 127.0.0.1 only. Ctrl-C or `kiln down` ends it and everything it started; a second
-    Ctrl-C does not wait. Objects, results and logs stay in the data directory.
+    Ctrl-C does not wait. Objects, results, files and logs stay in the data directory.
     """
     settings = wiring.Settings(
         data_dir=(data or paths.data_dir()).absolute(),
         port=port,
         workdir=(workdir or Path.cwd()).absolute(),
         slots=slots or len(os.sched_getaffinity(0)),
+        files=limits.chosen(limited, source=source.read(os.environ) if source_compat else None),
     )
     return foreground.serve(
         lambda fail: wiring.Server(settings, on_failure=fail),
@@ -66,6 +84,9 @@ def _say_ready(server: wiring.Server, settings: wiring.Settings) -> None:
     click.echo("In another terminal, with that line first:")
     click.echo("  kiln run --watch -- echo hello     run something")
     click.echo("  kiln tasks                         see tasks, those of Python programs too")
+    click.echo("  kiln upload FILE --mapper M        map the records of a file")
     click.echo("  kiln status                        see workers and counts")
+    if settings.files.source is not None:
+        click.echo(f"The Jobs API is at {server.http_url}/jobs, as that of aksjobscheduler.")
     click.echo("Ctrl-C here, or `kiln down`, stops everything.")
     sys.stdout.flush()

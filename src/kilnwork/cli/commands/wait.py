@@ -6,7 +6,17 @@ from collections.abc import Callable
 import click
 
 from kilnwork.api import meta, resource, task
-from kilnwork.cli import completing, errors, options, render, session, waiting
+from kilnwork.cli import (
+    completing,
+    errors,
+    file_jobs,
+    file_names,
+    following,
+    options,
+    render,
+    session,
+    waiting,
+)
 from kilnwork.kube import errors as kube_errors
 
 _IN_WORDS = {"delete": "gone", "final": "over"}
@@ -41,16 +51,21 @@ def command(words: tuple[str, ...], wanted: str, timeout: float | None) -> None:
     kiln wait 0199a0d2-7c1e-7d35-8a51-0d4c5c1f2a10
     kiln wait taskcluster/default --for=condition=Available
 
-    A task that is no object, named by its id, can be waited for until it is over.
+    A task that is no object can be waited for until it is over, and so can a file job, by its id,
+    by its name or as file/NAME.
 
     Ends with 5 when the time is over, with 6 when a task ends in another state than the one that
-    is waited for.
+    is waited for, or a file job does not succeed.
     """
 
     async def work(s: session.Session) -> None:
         for word in words:
-            if "/" not in word and await _spawned(s, word):
-                await _until_over(s, word, wanted, timeout_s=timeout)
+            job, name = await _job_or_task(s, word)
+            if job is not None:
+                await _file_job(s, job, wanted, timeout_s=timeout)
+                continue
+            if name is not None:
+                await _until_over(s, name, wanted, timeout_s=timeout)
                 continue
             subject = await _subject(s, word)
             name = render.full_name(subject.resource, subject.name)
@@ -63,15 +78,35 @@ def command(words: tuple[str, ...], wanted: str, timeout: float | None) -> None:
     session.run(work)
 
 
-async def _spawned(s: session.Session, name: str) -> bool:
-    """True of a task that only the journal has."""
-    path = s.path(resource.TASKS, name, namespace=s.one_namespace())
-    try:
-        await s.ask("GET", path)
-    except kube_errors.NotFound:
-        with contextlib.suppress(kube_errors.NotFound):
-            return not (await s.get_json(s.tasks_path(name)))["declared"]
-    return False
+async def _job_or_task(s: session.Session, word: str) -> tuple[str | None, str | None]:
+    """The id of a file job, or else the name of a task that only the journal has, or neither."""
+    said = file_names.said(word)
+    if said is not None:
+        found: file_names.Found | None = await file_names.named(s, said)
+    elif "/" in word:
+        return None, None
+    else:
+        try:
+            await s.ask("GET", s.path(resource.TASKS, word, namespace=s.one_namespace()))
+        except kube_errors.NotFound:
+            with contextlib.suppress(kube_errors.NotFound):
+                task = await s.get_json(s.tasks_path(word))
+                return None, None if task["declared"] else word
+        else:
+            return None, None
+        found = await file_names.perhaps(s, word)
+    if found is None:
+        return None, None
+    return (found.job["id"], None) if found.part is None else (None, found.task)
+
+
+async def _file_job(s: session.Session, job: str, wanted: str, *, timeout_s: float | None) -> None:
+    if wanted != "final":
+        raise errors.Unusable(f"{job} is a file job: only its end can be waited for, without --for")
+    found = await following.until_over(s, job, timeout_s=timeout_s)
+    await following.tell_bad(s, found)
+    file_jobs.check_end(found)
+    click.echo(file_jobs.sentence(found))
 
 
 async def _until_over(

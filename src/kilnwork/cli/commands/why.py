@@ -7,7 +7,16 @@ from typing import Any
 import click
 
 from kilnwork.api import resource
-from kilnwork.cli import completing, journal, options, render, session, waiting
+from kilnwork.cli import (
+    completing,
+    file_jobs,
+    file_names,
+    journal,
+    options,
+    render,
+    session,
+    waiting,
+)
 from kilnwork.kube import errors as kube_errors
 from kilnwork.server import why
 
@@ -24,7 +33,7 @@ def command(subject: str, form: str | None) -> None:
     kiln why taskcluster/default
 
     A Python function that raised an error shows its traceback as well. KIND/NAME asks about
-    something else than a task.
+    something else than a task, file/NAME and the id of a file job about that job.
     """
     answer = session.run(lambda s: _answer(s, subject))
     if form == "json":
@@ -36,6 +45,14 @@ def command(subject: str, form: str | None) -> None:
 
 
 async def _answer(s: session.Session, word: str) -> dict[str, Any]:
+    return await file_names.either(s, word, task=lambda name: _of_object(s, name), job=_of_job)
+
+
+async def _of_job(job: file_jobs.Job) -> dict[str, Any]:
+    return {"why": f"{file_jobs.sentence(job)}.", "status": job}
+
+
+async def _of_object(s: session.Session, word: str) -> dict[str, Any]:
     ref = (await s.kinds.refs([word]))[0] if "/" in word else None
     if ref is not None and ref.resource != resource.TASKS:
         found = await s.ask("GET", s.path(ref.resource, ref.name, namespace=s.one_namespace()))

@@ -161,6 +161,12 @@ VIEW: tuple[Right, ...] = (
         verbs=("get", "list", "watch"),
         why="See Tasks, their output and results: `kiln get`, `tasks`, `logs`, `why`, `wait`.",
     ),
+    Right(
+        group=_OURS,
+        resources=("jobs",),
+        verbs=("get", "list", "watch"),
+        why="See file jobs, their parts, inputs and results: `kiln files`, `results`.",
+    ),
 )
 EDIT: tuple[Right, ...] = (
     Right(
@@ -168,6 +174,12 @@ EDIT: tuple[Right, ...] = (
         resources=("tasks", "taskobjects", "taskclusters"),
         verbs=("create", "update", "patch", "delete", "deletecollection"),
         why="Make, cancel, retry and delete them. Who may create Tasks may submit from Python.",
+    ),
+    Right(
+        group=_OURS,
+        resources=("jobs",),
+        verbs=("create", "update", "patch", "delete"),
+        why="Upload files, steer and delete file jobs. Who may create jobs runs code in workers.",
     ),
 )
 DRIVE: tuple[Right, ...] = (
@@ -183,11 +195,17 @@ DRIVE: tuple[Right, ...] = (
         verbs=("get", "list"),
         why="Read output, find a TaskCluster.",
     ),
+    Right(
+        group=_OURS,
+        resources=("jobs",),
+        verbs=("create", "get", "list", "watch", "patch", "delete"),
+        why="Upload files, follow, steer and delete file jobs.",
+    ),
 )
 PASS: tuple[Right, ...] = (
     Right(
         resources=("services/proxy",),
-        verbs=("get", "create", "update", "delete"),
+        verbs=("get", "create", "update", "patch", "delete"),
         why=(
             "Reach the manager through the API server. The manager itself asks for a token and "
             "for the rights above."
@@ -301,6 +319,9 @@ RBAC cannot select by label, so `list` on `secrets` covers more than the manager
 requests name the label, and it keeps nothing else. Who may create Pods in a namespace, as the
 manager must, can mount that namespace's Secrets anyway: treat the manager's namespace as you treat
 `kube-system`, or let it serve only some namespaces (`--only-in`).
+
+`jobs.kilnwork.dev` is no kind of the API server: file jobs live in the manager, which asks the API
+server who may do what to them, as for Tasks.
 
 Worker Pods have no rights at all: no token is mounted, unless their TaskCluster names a
 `serviceAccountName`; then they have exactly that account's. Who may create Tasks in a namespace

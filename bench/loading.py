@@ -1,0 +1,174 @@
+"""Puts load on an HTTP server: uploads that cost the sender nothing, and many small requests.
+
+Used by `files.py`, for the server and its floor alike. Loopback only; reads no more of answers than
+it needs.
+"""
+
+import asyncio
+import json
+import re
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+_LENGTH = re.compile(rb"(?i)\r\ncontent-length: *(\d+)")
+_HEADERS_END = b"\r\n\r\n"
+BOUNDARY = "kilnworkbench7MA4YWxk"
+
+
+def head(method: str, path: str, *, length: int | None = None, more: dict[str, str]) -> bytes:
+    """Of a request."""
+    lines = [f"{method} {path} HTTP/1.1", "Host: 127.0.0.1"]
+    lines += [f"{name}: {value}" for name, value in more.items()]
+    if length is not None:
+        lines.append(f"Content-Length: {length}")
+    return "\r\n".join((*lines, "", "")).encode()
+
+
+def upload(
+    port: int, path: str, file: Path, *, headers: dict[str, str], form: bool = False
+) -> tuple[float, Any]:
+    """Seconds until a POST of `file` is answered, and the JSON of the answer.
+
+    The kernel sends it (sendfile). `form`: as the field `file` of a multipart form.
+    """
+    before = after = b""
+    headers = dict(headers)
+    if form:
+        disposition = 'form-data; name="file"; filename="in.jsonl"'
+        before = f"--{BOUNDARY}\r\nContent-Disposition: {disposition}\r\n\r\n".encode()
+        after = f"\r\n--{BOUNDARY}--\r\n".encode()
+        headers["Content-Type"] = f"multipart/form-data; boundary={BOUNDARY}"
+    length = len(before) + file.stat().st_size + len(after)
+    began = time.perf_counter()
+    with socket.create_connection(("127.0.0.1", port)) as link, file.open("rb") as source:
+        link.sendall(head("POST", path, length=length, more=headers) + before)
+        link.sendfile(source)
+        link.sendall(after)
+        answer = received(link)
+    return time.perf_counter() - began, json.loads(answer)
+
+
+def get(port: int, path: str, *, headers: dict[str, str]) -> bytes:
+    """The body of one answer, which is to be 200."""
+    return ask(port, head("GET", path, more=headers))
+
+
+def ask(port: int, request: bytes) -> bytes:
+    """The body of the answer to one request."""
+    with socket.create_connection(("127.0.0.1", port)) as link:
+        link.sendall(request)
+        return received(link)
+
+
+def received(link: socket.socket) -> bytes:
+    """The body of an answer with a length, if it is one of success."""
+    data = b""
+    while (end := answer_end(data)) is None or len(data) < end:
+        if not (more := link.recv(1 << 18)):
+            raise AssertionError(f"the server closed the connection after {data[:300]!r}")
+        data += more
+    check(data)
+    return data.partition(_HEADERS_END)[2]
+
+
+def answer_end(data: bytes) -> int | None:
+    """How long the first answer in `data` is; None: its headers are not there yet."""
+    at = data.find(_HEADERS_END)
+    if at < 0:
+        return None
+    length = _LENGTH.search(data, 0, at + 2)
+    if length is None:
+        raise AssertionError(f"an answer without a length: {data[:300]!r}")
+    return at + len(_HEADERS_END) + int(length[1])
+
+
+def check(answer: bytes) -> None:
+    """Raises unless it is one of success."""
+    if not answer.startswith(b"HTTP/1.1 2"):
+        raise AssertionError(f"the server answered {answer[:600]!r}")
+
+
+@dataclass
+class Load:
+    """Many requests: how they went. `latencies_s`: of each."""
+
+    seconds: float = 0.0
+    latencies_s: list[float] = field(default_factory=list)
+
+    @property
+    def rate(self) -> float:
+        """Answers a second."""
+        return len(self.latencies_s) / self.seconds
+
+
+class _Connection(asyncio.Protocol):
+    """Sends the next request when the one before is answered, until it is time."""
+
+    def __init__(self, request: Callable[[], bytes], load: Load, until: float) -> None:
+        self._request, self._load, self._until = request, load, until
+        self._data = b""
+        self._sent = 0.0
+        self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+        self._next()
+
+    def data_received(self, data: bytes) -> None:
+        self._data = self._data + data if self._data else data
+        try:
+            end = answer_end(self._data)
+            if end is None or len(self._data) < end:
+                return
+            check(self._data)
+        except AssertionError as error:
+            self._end(error)
+            return
+        self._load.latencies_s.append(time.perf_counter() - self._sent)
+        self._data = b""
+        self._next()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._end(error or AssertionError("the server closed a connection"))
+
+    def _next(self) -> None:
+        self._sent = time.perf_counter()
+        if self._sent > self._until:
+            self._end(None)
+            self._transport.close()
+        else:
+            self._transport.write(self._request())
+
+    def _end(self, error: Exception | None) -> None:
+        if self.over.done():
+            return
+        if error is None:
+            self.over.set_result(None)
+        else:
+            self.over.set_exception(error)
+
+
+def many(port: int, request: Callable[[], bytes], *, connections: int, seconds: float) -> Load:
+    """Requests on so many connections, one at a time on each."""
+    load = Load()
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        began = time.perf_counter()
+        made = [
+            await loop.create_connection(
+                lambda: _Connection(request, load, began + seconds), "127.0.0.1", port
+            )
+            for _ in range(connections)
+        ]
+        await asyncio.gather(*(connection.over for _, connection in made))
+        load.seconds = time.perf_counter() - began
+
+    uvloop.run(run())
+    return load

@@ -1,0 +1,49 @@
+"""`kiln adjust`: change a file job while it runs."""
+
+from typing import Any
+
+import click
+
+from kilnwork.cli import completing, file_jobs, options, session, tolerance
+from kilnwork.kube import transport
+
+
+@click.command()
+@click.argument("job", metavar="ID|NAME", shell_complete=completing.file_jobs)
+@options.target
+@click.option("--parallelism", type=click.IntRange(1, 100_000), help="Parts that run at once.")
+@click.option("--max-failed", metavar="N|N%", help="More bad records than this fail the job.")
+@click.option("--priority", type=click.IntRange(-1_000_000, 1_000_000), help="Higher runs first.")
+@click.option("--ttl", type=options.Duration(), help="Delete it all so long after its end.")
+def command(job: str, **given: Any) -> None:
+    """Change how a file job runs, at once: what runs already goes on.
+
+    \b
+    kiln adjust invoices --parallelism 8
+    kiln adjust invoices --max-failed 1%
+
+    --ttl also of a job that is over.
+    """
+    change: dict[str, Any] = {
+        name: given[name] for name in ("parallelism", "priority") if given[name] is not None
+    }
+    if given["max_failed"] is not None:
+        records, percent = tolerance.parse(given["max_failed"])
+        change |= {"maxFailedRecords": records, "maxFailedPercent": percent}
+    if given["ttl"] is not None:
+        change["ttlSecondsAfterFinished"] = int(given["ttl"])
+    if not change:
+        options_of = "--parallelism, --max-failed, --priority or --ttl"
+        raise click.UsageError(f"say what to change: {options_of}")
+    session.run(lambda s: _adjust(s, job, change))
+
+
+async def _adjust(s: session.Session, job: str, change: dict[str, Any]) -> None:
+    found = await s.ask(
+        "PATCH",
+        file_jobs.path(job),
+        query=file_jobs.scope(s),
+        body=change,
+        content_type=transport.MERGE_PATCH,
+    )
+    click.echo(f"job {found['id']} changed, it is {file_jobs.phase(found)}")

@@ -1,0 +1,30 @@
+"""`kiln redrive`: run the failed parts of a file job again, and only those."""
+
+import click
+
+from kilnwork.cli import completing, downloading, file_jobs, following, options, session
+
+
+@click.command()
+@click.argument("job", metavar="ID|NAME", shell_complete=completing.file_jobs)
+@options.target
+@click.option("--watch", is_flag=True, help="Show progress, and end as the job ends.")
+@click.option("-o", "--output", metavar="RESULT", help="Write the result there (-: to standard"
+              " output); implies --watch.")  # fmt: skip
+def command(job: str, watch: bool, output: str | None) -> None:  # noqa: FBT001
+    """Run again what failed or was cancelled of a file job; parts that succeeded stay.
+
+    \b
+    kiln redrive invoices --watch -o result.jsonl
+
+    The job keeps its id, input and mapper. With --watch it ends with 6 if the job fails again.
+    """
+    downloading.check_target(output)
+
+    async def work(s: session.Session) -> None:
+        found = await file_jobs.tell(s, job, "redrive")
+        click.echo(file_jobs.sentence(found), err=True)
+        if watch or output:
+            await following.follow(s, found["id"], output=output)
+
+    session.run(work)

@@ -1,0 +1,325 @@
+"""File jobs as `/jobs` shows them: their documents, what follows them, and how they are told.
+
+Used by the commands about file jobs, and by those that take them as well as tasks, by `file_names`.
+What is read of a document is read here; the page is docs/reference/jobs-api.md.
+"""
+
+import asyncio
+import contextlib
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from kilnwork.api import filejobs
+from kilnwork.cli import errors, kinds, render, session
+from kilnwork.kit import clock
+from kilnwork.kube import errors as kube_errors
+
+Job = dict[str, Any]
+"""One document of `/jobs`."""
+
+_ID = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{1,20}")
+_LINK = re.compile(r'<([^>]*)>\s*;\s*rel="?next"?')
+
+TOO_MANY = "TooManyBadRecords"
+"""Reason of a job that failed for its bad records, with all its parts done."""
+
+_PAUSE_S = 0.5
+PATIENCE_S = 60.0
+"""How long the server may be away while a command follows a job: it may be restarted."""
+
+
+def is_id(word: str) -> bool:
+    """True of the id of a file job, `YYYY-MM-NUMBER`; no task is called so."""
+    return _ID.fullmatch(word) is not None
+
+
+def bare(word: str) -> str:
+    """The id or name in `file/NAME`; any other word as it is."""
+    kind, slash, name = word.partition("/")
+    return name if slash and kind.lower() in kinds.FILE_JOBS else word
+
+
+def path(job: str | None = None, sub: str = "") -> str:
+    """URL path of all jobs, of one, of something about it. Raises `errors.Unusable`."""
+    if job is None:
+        return "/jobs"
+    if not bare(job):
+        raise errors.Unusable("the ID of the file job is empty: `kiln files` lists them")
+    return "/".join(["/jobs", *(session.quoted(part) for part in (bare(job), sub) if part)])
+
+
+def scope(s: session.Session) -> dict[str, str]:
+    """The query parameters that say in which namespace. Raises `errors.Unusable` under `-A`."""
+    if s.target.all_namespaces:
+        raise errors.Unusable("file jobs are of one namespace: say -n NAMESPACE instead of -A")
+    return {"namespace": s.namespace}
+
+
+def everywhere(s: session.Session) -> dict[str, str]:
+    """The same for a list, of which `-A` means that of all namespaces."""
+    return {"allNamespaces": "true"} if s.target.all_namespaces else scope(s)
+
+
+async def get(s: session.Session, job: str) -> Job:
+    """The document of one job."""
+    return await s.ask("GET", path(job), query=scope(s))
+
+
+async def tell(s: session.Session, job: str, what: str) -> Job:
+    """Ask for `cancel`, `pause`, `resume` or `redrive`: the document then."""
+    return await s.ask("POST", path(job, what), query=scope(s))
+
+
+async def listed(
+    s: session.Session,
+    *,
+    where: str,
+    wanted: Mapping[str, str],
+    limit: int | None = None,
+    space: Mapping[str, str] | None = None,
+) -> AsyncIterator[Job]:
+    """The documents of a list, page by page; at most `limit`. `where`: its path. `space`: of which
+    namespaces; default `scope`."""
+    query: dict[str, str] | None = {**(scope(s) if space is None else space), **wanted}
+    left = limit
+    while query is not None and (left is None or left > 0):
+        query["limit"] = str(session.PAGE if left is None else min(left, session.PAGE))
+        page = await s.exchange("GET", where, query=query)
+        found = page.document()
+        for item in found:
+            yield item
+        left = None if left is None else left - len(found)
+        query = _following(query, page.headers.get("Link", ""))
+
+
+def _following(query: Mapping[str, str], link: str) -> dict[str, str] | None:
+    """The query of the next page (RFC 8288), None at the end."""
+    found = _LINK.search(link)
+    if found is None:
+        return None
+    return {**query, **session.query_of(found.group(1))}
+
+
+def phase(job: Job) -> filejobs.Phase:
+    """Where it is."""
+    return filejobs.Phase(job["phase"])
+
+
+def records(job: Job) -> filejobs.Records:
+    """Its counts."""
+    return msgspec.convert(job.get("records") or {}, filejobs.Records)
+
+
+def all_bad(counts: filejobs.Records) -> bool:
+    """True when no record has a result for the reason that those that could have are bad."""
+    return counts.failed > 0 and not counts.succeeded
+
+
+def lines(job: Job) -> int:
+    """How many records there are; those of parts that are not over are in no count yet."""
+    known = (job.get("input") or {}).get("lines")
+    return records(job).total if known is None else int(known)
+
+
+def parts(job: Job) -> Mapping[str, int]:
+    """How many parts are in which state, and their `total`."""
+    return (job.get("progress") or {}).get("parts") or {"total": job.get("parts") or 0}
+
+
+async def versions(s: session.Session, job: str) -> AsyncGenerator[Job, None]:
+    """The document now and after every change, until it is over; by server-sent events.
+
+    Leave it only by `contextlib.aclosing`. A server that goes away is waited for. Raises
+    `errors.Missing` when the job was deleted.
+    """
+    away_s = 0.0
+    while True:
+        try:
+            async with contextlib.aclosing(_events(s, job)) as found:
+                async for document in found:
+                    away_s = 0.0
+                    yield document
+                    if phase(document).final:
+                        return
+        except kube_errors.Unavailable:
+            away_s += _PAUSE_S
+            if away_s > PATIENCE_S:
+                raise
+        await asyncio.sleep(_PAUSE_S)
+
+
+async def patiently(
+    s: session.Session, say: Callable[[str], None], ask: Callable[[], Awaitable[session.Reply]]
+) -> Job:
+    """The document that a request gives which may be repeated, and is while the server is away.
+
+    `say` is told what is waited for.
+    """
+    until = s.clock.monotonic() + PATIENCE_S
+    while True:
+        try:
+            reply = await ask()
+        except kube_errors.Unavailable as error:
+            if error.status or s.clock.monotonic() > until:
+                raise
+            say(f"trying for {PATIENCE_S:.0f} s: {error}")
+            await asyncio.sleep(_PAUSE_S)
+        except kube_errors.Conflict as error:
+            if error.retry_after_s is None or s.clock.monotonic() > until:
+                raise
+            await asyncio.sleep(error.retry_after_s)  # the one before is under way
+        else:
+            found: Job = reply.document()
+            return found
+
+
+async def _events(s: session.Session, job: str) -> AsyncGenerator[Job, None]:
+    """The data of `job` events (html.spec.whatwg.org, 9.2.6)."""
+    stream = s.stream(path(job, "watch"), query=scope(s), accept="text/event-stream")
+    event, data, rest = "", [], b""
+    async with contextlib.aclosing(stream) as pieces:
+        async for piece in pieces:
+            *lines, rest = (rest + piece).split(b"\n")
+            for line in lines:
+                name, _, value = line.rstrip(b"\r").decode().partition(":")
+                value = value.removeprefix(" ")
+                if name == "event":
+                    event = value
+                elif name == "data":
+                    data.append(value)
+                elif not line.strip():
+                    if event == "deleted":
+                        raise errors.Missing(f"job {job} was deleted")
+                    if data and event in ("job", "message", ""):
+                        yield msgspec.json.decode("\n".join(data), type=Job)
+                    event, data = "", []
+
+
+def check_end(job: Job) -> None:
+    """Raises `errors.TaskFailed` for a job that is over and did not succeed."""
+    if phase(job) is not filejobs.Phase.SUCCEEDED:
+        known = f"`kiln logs {job['id']}` shows what the failed part has printed"
+        if job.get("reason") == TOO_MANY:
+            known = (
+                f"`kiln results {job['id']} --errors` lists them, "
+                f"`kiln adjust {job['id']} --max-failed N` lets more pass"
+            )
+        remedy = f"`kiln redrive {job['id']}` runs again what failed"
+        raise errors.TaskFailed(f"{sentence(job)}. {known}, {remedy}")
+
+
+def sentence(job: Job) -> str:
+    """Where it is, and why, in one line."""
+    counts, known = records(job), parts(job)
+    text = f"job {job['id']} is {phase(job)}"
+    if job.get("message"):
+        text += f": {job['message']}"
+    elif job.get("reason") and job["reason"] != phase(job):
+        text += f" ({job['reason']})"
+    text += f"; {counts.total:,} of {many(lines(job), 'record')}"
+    if known.get("total"):
+        text += f" and {known.get('succeeded', 0):,} of {many(known['total'], 'part')} are done"
+    if counts.failed:
+        text += f", {counts.failed:,} bad"
+    return text
+
+
+_COLUMNS = ("ID", "NAME", "PHASE", "PARTS", "RECORDS", "BAD", "AGE")
+_WIDE = ("MAPPER", "SIZE", "CREATED", "FINISHED", "MESSAGE")
+
+
+def table(
+    jobs: Sequence[Job], *, now: float, wide: bool = False, namespaces: bool = False
+) -> list[str]:
+    """Lines of a table, one job each; `namespaces`: where it is comes first."""
+    columns = (*_COLUMNS, *_WIDE) if wide else _COLUMNS
+    rows = [_row(job, now=now) + (_more(job) if wide else ()) for job in jobs]
+    if namespaces:
+        columns = ("NAMESPACE", *columns)
+        rows = [(job.get("namespace"), *row) for job, row in zip(jobs, rows, strict=True)]
+    return render.columns(columns, rows)
+
+
+def _row(job: Job, *, now: float) -> tuple[object, ...]:
+    counts, known = records(job), parts(job)
+    age = None
+    if job.get("creationTime"):
+        age = short_time(now - clock.parse_rfc3339(job["creationTime"]))
+    return (
+        job["id"],
+        job.get("name") or None,
+        phase(job),
+        f"{known.get('succeeded', 0)}/{known.get('total', 0)}",
+        f"{counts.total}/{lines(job)}",
+        counts.failed,
+        age,
+    )
+
+
+def _more(job: Job) -> tuple[object, ...]:
+    size = (job.get("input") or {}).get("bytes")
+    return (
+        mapper((job.get("spec") or {}).get("mapper") or {}),
+        None if size is None else size_text(size),
+        job.get("creationTime"),
+        job.get("completionTime"),
+        job.get("message") or None,
+    )
+
+
+def mapper(document: Mapping[str, Any]) -> str:
+    """What is done to records, as it was written; the default is not in documents."""
+    if document.get("command"):
+        return " ".join(document["command"])
+    return document.get("function") or document.get("builtin") or "calculator"
+
+
+_PART_COLUMNS = ("PART", "STATE", "RUN", "ATTEMPT", "LINES", "OK", "BAD", "WORKER", "MESSAGE")
+
+
+def part_table(found: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Lines of a table, one part each."""
+    return render.columns(_PART_COLUMNS, [_part_row(part) for part in found])
+
+
+def _part_row(part: Mapping[str, Any]) -> tuple[object, ...]:
+    counts = part.get("records") or {}
+    first, lines = part.get("firstLine"), part.get("lines")
+    span = f"{first}-{first + lines - 1}" if first and lines else None
+    return (
+        part.get("part"),
+        part.get("state"),
+        part.get("run"),
+        part.get("attempt") or None,
+        span,
+        counts.get("succeeded", 0),
+        counts.get("failed", 0),
+        part.get("worker") or part.get("holder") or None,
+        part.get("message") or None,
+    )
+
+
+def many(count: int, what: str) -> str:
+    """`1 part`, `12,500 parts`."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def size_text(count: float) -> str:
+    """Bytes as people read them: `512 B`, `1.2 GiB`."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+def short_time(seconds: float) -> str:
+    """As kubectl shows ages: `5s`, `3m`, `2h`, `4d`."""
+    seconds = max(0.0, seconds)
+    for unit, length in (("d", 86_400), ("h", 3600), ("m", 60)):
+        if seconds >= 2 * length:
+            return f"{int(seconds // length)}{unit}"
+    return f"{seconds:.0f}s"

@@ -1,0 +1,176 @@
+"""Lists of file jobs, one of them, and its parts, as they are printed.
+
+Used by `files` and by `get files`.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import click
+
+from kilnwork.api import filejobs
+from kilnwork.cli import file_jobs, following, render, session
+from kilnwork.kit import clock
+
+_LIMIT = 50
+"""Jobs that are listed unless more are asked for."""
+
+
+async def many(s: session.Session, form: str | None, asked: Mapping[str, Any]) -> None:
+    """A list. `asked`: phase, name, limit, no_headers, as of `kiln files`."""
+    limit = asked.get("limit") or _LIMIT
+    wanted = {key: str(asked[key]) for key in ("phase", "name") if asked.get(key)}
+    found = [
+        item
+        async for item in file_jobs.listed(
+            s,
+            where=file_jobs.path(),
+            wanted=wanted,
+            limit=limit + 1,
+            space=file_jobs.everywhere(s),
+        )
+    ]
+    show(s, found[:limit], form, headers=not asked["no_headers"])
+    if len(found) > limit:
+        click.echo(f"these are the newest {limit}: --limit shows more", err=True)
+
+
+def show(
+    s: session.Session, items: Sequence[file_jobs.Job], form: str | None, *, headers: bool
+) -> None:
+    """Several jobs."""
+    if form in ("json", "yaml"):
+        click.echo(render.document({"items": items}, form), nl=False)
+    elif form == "name":
+        for item in items:
+            click.echo(item["id"])
+    elif not items:
+        where = "" if s.target.all_namespaces else f" in namespace {s.namespace}"
+        click.echo(f"no file jobs{where}: `kiln upload` makes one", err=True)
+    else:
+        everywhere = s.target.all_namespaces
+        lines = file_jobs.table(
+            items, now=s.clock.wall(), wide=form == "wide", namespaces=everywhere
+        )
+        for line in lines if headers else lines[1:]:
+            click.echo(line)
+
+
+async def one(s: session.Session, job: str, form: str | None) -> None:
+    """One job: what it is, how far, and what can be done with it now."""
+    found = await file_jobs.get(s, job)
+    if form in ("json", "yaml"):
+        click.echo(render.document(found, form), nl=False)
+    elif form == "name":
+        click.echo(found["id"])
+    else:
+        bad = await following.first_bad(s, job) if file_jobs.records(found).failed else None
+        for line in _told(found, bad):
+            click.echo(line)
+
+
+def _told(job: file_jobs.Job, bad: Mapping[str, Any] | None) -> Iterator[str]:
+    """`bad`: its first bad record."""
+    counts, known, spec = file_jobs.records(job), file_jobs.parts(job), job.get("spec") or {}
+    yield f"{file_jobs.sentence(job)}."
+    yield ""
+    size = (job.get("input") or {}).get("bytes")
+    rows = {
+        "name": job.get("name"),
+        "mapper": file_jobs.mapper(spec.get("mapper") or {}),
+        "reducer": file_jobs.mapper(spec["reducer"]) if spec.get("reducer") else None,
+        "input": None if size is None else file_jobs.size_text(size),
+        "records": ", ".join(
+            f"{number:,} {word}"
+            for word, number in (
+                ("in all", file_jobs.lines(job)),
+                ("ok", counts.succeeded),
+                ("bad", counts.failed),
+                ("skipped", counts.skipped),
+            )
+            if number or word == "in all"
+        ),
+        "first bad": None if bad is None else f"line {bad['line']}: {bad['reason']}",
+        "parts": ", ".join(f"{number:,} {word}" for word, number in known.items() if number),
+        "at once": job.get("parallelism"),
+        "created": job.get("creationTime"),
+        "finished": job.get("completionTime"),
+    }
+    for name, value in rows.items():
+        if value not in (None, ""):
+            yield f"  {name:10}{value}"
+    yield ""
+    yield from (f"  {line}" for line in _next(job, counts))
+
+
+def _next(job: file_jobs.Job, counts: filejobs.Records) -> Iterator[str]:
+    """What can be done with it now."""
+    of, phase = job["id"], file_jobs.phase(job)
+    if phase is filejobs.Phase.SUCCEEDED:
+        yield f"kiln results {of} -o FILE    brings the result"
+    elif phase.final:
+        if job.get("reason") == file_jobs.TOO_MANY:
+            yield f"kiln adjust {of} --max-failed N    lets more bad records pass"
+        yield f"kiln redrive {of}    runs again what failed"
+        yield f"kiln files {of} --parts    shows which parts those are"
+    elif phase is filejobs.Phase.PAUSED:
+        yield f"kiln resume {of}    goes on"
+    else:
+        yield f"kiln wait {of}    waits for its end"
+    if counts.failed:
+        yield f"kiln results {of} --errors    lists the bad records"
+
+
+async def uploads(s: session.Session, form: str | None, *, headers: bool) -> None:
+    """What was uploaded and belongs to no job, newest first: to go on with, or to delete."""
+    reply = await s.exchange("GET", "/files", query=file_jobs.scope(s))
+    found = sorted(reply.document(), key=lambda each: str(each["creationTime"]), reverse=True)
+    if form in ("json", "yaml"):
+        click.echo(render.document({"items": found}, form), nl=False)
+    elif form == "name":
+        for each in found:
+            click.echo(f"upload/{each['id']}")
+    elif not found:
+        click.echo(f"no uploads in namespace {s.namespace} that belong to no job", err=True)
+    else:
+        lines = render.columns(_UPLOADS, [_upload(each, now=s.clock.wall()) for each in found])
+        for line in lines if headers else lines[1:]:
+            click.echo(line)
+        click.echo(
+            "`kiln upload FILE … --resume UPLOAD` goes on, `kiln delete upload/UPLOAD` deletes",
+            err=True,
+        )
+
+
+_UPLOADS = ("UPLOAD", "HAS", "OF", "COMPLETE", "AGE")
+
+
+def _upload(each: Mapping[str, Any], *, now: float) -> tuple[object, ...]:
+    length = each.get("length")
+    return (
+        each["id"],
+        file_jobs.size_text(each["offset"]),
+        None if length is None else file_jobs.size_text(length),
+        each["complete"],
+        file_jobs.short_time(now - clock.parse_rfc3339(each["creationTime"])),
+    )
+
+
+async def parts(s: session.Session, job: str, form: str | None, asked: Mapping[str, Any]) -> None:
+    """The parts of one job. `asked`: state, limit, no_headers."""
+    wanted = {"state": asked["state"].capitalize()} if asked["state"] else {}
+    where = file_jobs.path(job, "parts")
+    found = [
+        item async for item in file_jobs.listed(s, where=where, wanted=wanted, limit=asked["limit"])
+    ]
+    if form in ("json", "yaml"):
+        click.echo(render.document({"items": found}, form), nl=False)
+    elif form == "name":
+        for item in found:
+            click.echo(item["part"])
+    elif not found:
+        state = f" that is {wanted['state']}" if wanted else ""
+        click.echo(f"job {job} has no part{state}", err=True)
+    else:
+        for line in file_jobs.part_table(found)[asked["no_headers"] :]:
+            click.echo(line)

@@ -1,0 +1,155 @@
+"""Which file job a word means: its id, its name, or `file/` before either.
+
+Used by the commands that take tasks and other objects as well. A word that does not say which is a
+task if there is one; `NAME-3` is part 3 of a job, which is a task. Of several jobs of one name the
+newest is meant, but never to be deleted.
+"""
+
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import NamedTuple, TypeVar
+
+import click
+
+from kilnwork.cli import errors, file_jobs, kinds, session
+from kilnwork.kube import errors as kube_errors
+
+T = TypeVar("T")
+
+_PART = re.compile(r"(.+)-([1-9][0-9]{0,6})")
+_SHOWN = 5
+"""Of several jobs of one name so many are listed."""
+
+
+class Found(NamedTuple):
+    """A file job; `part`: the number of the part that was named, None: the job itself."""
+
+    job: file_jobs.Job
+    part: int | None = None
+
+    @property
+    def task(self) -> str:
+        """What commands about tasks call the part."""
+        return f"{self.job['id']}-{self.part}"
+
+
+def said(word: str) -> str | None:
+    """The id or name in a word that can be nothing but a file job; None for any other."""
+    bare = file_jobs.bare(word)
+    return bare if bare != word or file_jobs.is_id(word) else None
+
+
+def listed(words: Sequence[str]) -> list[str] | None:
+    """The file jobs in `files`, `file NAME…` or `file/NAME…`, none for all; None: other objects.
+
+    Raises `errors.Unusable` for both in one line.
+    """
+    if words[0].lower() in kinds.FILE_JOBS:
+        return [file_jobs.bare(word) for word in words[1:]]
+    names = [said(word) for word in words]
+    if all(name is not None for name in names):
+        return [name for name in names if name is not None]
+    categories = [kind.lower() for kind in words[0].split(",")]
+    if any(kind in kinds.FILE_JOBS for kind in categories) or any(
+        name != word for name, word in zip(names, words, strict=True) if name is not None
+    ):
+        raise errors.Unusable(
+            "file jobs are no Kubernetes objects: name them in a command of their own, "
+            "or list them with `kiln files`"
+        )
+    return None
+
+
+async def named(s: session.Session, name: str) -> Found:
+    """The job of this id or name, or the part. Raises `kube.errors.NotFound`."""
+    try:
+        return Found(await file_jobs.get(s, name))
+    except kube_errors.NotFound as error:
+        if (match := _PART.fullmatch(name)) is not None:
+            job = await _perhaps(s, match[1])
+            if job is not None and int(match[2]) <= file_jobs.parts(job).get("total", 0):
+                return Found(job, int(match[2]))
+        raise error from None
+
+
+async def perhaps(s: session.Session, name: str) -> Found | None:
+    """The same; None if there is none, or none that may be seen."""
+    try:
+        return await named(s, name)
+    except (kube_errors.KubeError, errors.CommandError):
+        return None
+
+
+async def _perhaps(s: session.Session, name: str) -> file_jobs.Job | None:
+    try:
+        return await file_jobs.get(s, name)
+    except kube_errors.NotFound:
+        return None
+
+
+async def either(
+    s: session.Session,
+    word: str,
+    *,
+    task: Callable[[str], Awaitable[T]],
+    job: Callable[[file_jobs.Job], Awaitable[T]],
+) -> T:
+    """What `task` gives of a name, unless the word says that it is a file job's or only a file job
+    has this name: then what `job` gives. Raises what they raise."""
+    name = said(word)
+    if name is not None:
+        found = await named(s, name)
+    else:
+        try:
+            return await task(word)
+        except kube_errors.NotFound as error:
+            other = await perhaps(s, word)
+            if other is None:
+                raise error from None
+            found = other
+    return await (job(found.job) if found.part is None else task(found.task))
+
+
+async def only(s: session.Session, name: str) -> str:
+    """The id of a job that is to be deleted. Raises `errors.Unusable` when it could be several."""
+    file_jobs.path(name)
+    if file_jobs.is_id(name):
+        return name
+    found = [each["id"] async for each in _called(s, name)]
+    if len(found) > 1:
+        more = ", …" if len(found) > _SHOWN else ""
+        raise errors.Unusable(
+            f"{len(found) if not more else 'many'} file jobs are called {name!r}: name one by its "
+            f"id: {', '.join(found[:_SHOWN])}{more}"
+        )
+    return found[0] if found else name
+
+
+def _called(s: session.Session, name: str) -> AsyncIterator[file_jobs.Job]:
+    return file_jobs.listed(s, where=file_jobs.path(), wanted={"name": name}, limit=_SHOWN + 1)
+
+
+async def each(words: Sequence[str], do: Callable[[str], Awaitable[None]]) -> None:
+    """Do it for all that it can be done for; the others are named, the last one by the exit."""
+    refused: list[errors.CommandError | kube_errors.KubeError] = []
+    for word in words:
+        try:
+            await do(word)
+        except kube_errors.Unavailable:
+            raise
+        except (errors.CommandError, kube_errors.KubeError) as error:
+            refused.append(error)
+    for one in refused[:-1]:
+        click.echo(f"error: {one}", err=True)
+    if refused:
+        raise refused[-1]
+
+
+async def tell(s: session.Session, words: Sequence[str], what: str) -> None:
+    """Ask it of file jobs, as in `file_jobs.tell`, and say where they are then."""
+
+    async def ask(word: str) -> None:
+        found = await file_jobs.tell(s, word, what)
+        click.echo(f"job {found['id']} is {file_jobs.phase(found)}")
+
+    await each(words, ask)

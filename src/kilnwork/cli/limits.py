@@ -1,0 +1,104 @@
+"""Options that bound the Jobs API of a server, of `kiln up` and `kiln manager` alike."""
+
+import re
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from kilnwork.server.jobs import settings, source
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_UNITS = {"": 0, "Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40}
+
+
+class Size(click.ParamType):  # type: ignore[type-arg]  # generic only since click 8.4
+    """Bytes, with binary units as Kubernetes writes them: 500Mi, 10Gi. Gives int."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        found = re.fullmatch(r"([1-9][0-9]{0,14})(|Ki|Mi|Gi|Ti)", value.strip())
+        if found is None:
+            self.fail(f"{value!r} is no size: write it as 500Mi, 10Gi or 1Ti", param, ctx)
+        return int(found[1]) << _UNITS[found[2]]
+
+
+def options(function: Function) -> Function:
+    """Add them; `chosen` reads them."""
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
+def chosen(given: dict[str, Any], *, source: source.Source | None = None) -> settings.Settings:
+    """Take them out of what a command was given."""
+    return settings.Settings(
+        most_body_bytes=given.pop("max_upload"),
+        most_stored_bytes=given.pop("max_input"),
+        uploads=given.pop("max_uploads"),
+        most_line_bytes=given.pop("max_line"),
+        files_per_user=given.pop("max_files"),
+        files_bytes_per_user=given.pop("max_files_size"),
+        posts_per_second=given.pop("jobs_per_second"),
+        source=source,
+    )
+
+
+_DEFAULT = settings.Settings()
+_OPTIONS = (
+    click.option(
+        "--max-upload",
+        type=Size(),
+        metavar="SIZE",
+        help="Largest upload of a file job, as it is sent; default as the disk has room.",
+    ),
+    click.option(
+        "--max-input",
+        type=Size(),
+        metavar="SIZE",
+        default="1Ti",
+        show_default=True,
+        help="Largest file as it is stored: gzip unpacks to no more.",
+    ),
+    click.option(
+        "--max-uploads",
+        type=click.IntRange(1, 100_000),
+        default=_DEFAULT.uploads,
+        show_default=True,
+        help="Uploads at the same time; others get 429.",
+    ),
+    click.option(
+        "--max-line",
+        type=Size(),
+        metavar="SIZE",
+        default="64Mi",
+        show_default=True,
+        help="Longest record that a job may ask for (maxLineBytes); it may be in memory.",
+    ),
+    click.option(
+        "--max-files",
+        type=click.IntRange(1, 100_000),
+        metavar="N",
+        default=_DEFAULT.files_per_user,
+        show_default=True,
+        help="Resumable uploads of one user that are not complete; more get 429.",
+    ),
+    click.option(
+        "--max-files-size",
+        type=Size(),
+        metavar="SIZE",
+        help="All resumable uploads of one user that are kept; more get 507."
+        " Default three quarters of the disk's room.",
+    ),
+    click.option(
+        "--jobs-per-second",
+        type=click.FloatRange(0, min_open=True),
+        metavar="N",
+        help=f"File jobs that one user may make, after a burst of {_DEFAULT.burst}; more get 429."
+        " Default any number.",
+    ),
+)

@@ -1,0 +1,156 @@
+"""The app: which path is answered by what, on Starlette's router.
+
+Made by the composition roots, mounted under `/jobs` and `/files`. Its routes are ASGI apps
+(`calls.Resource`), not functions of Starlette's requests: that costs a third less for each request,
+and bodies are read as they come.
+"""
+
+import asyncio
+import functools
+import logging
+from concurrent import futures
+
+from starlette import routing
+
+from kilnwork.data.stores import port
+from kilnwork.jobs import service
+from kilnwork.kit import clock, coroutines
+from kilnwork.server import asgi, ports
+from kilnwork.server.jobs import (
+    calls,
+    context,
+    control,
+    downloads,
+    files,
+    intake,
+    limits,
+    openapi,
+    settings,
+    shown,
+    submit,
+    watch,
+)
+
+log = logging.getLogger(__name__)
+
+PREFIXES = ("/jobs", "/files")
+"""What to mount it under."""
+
+_JOBS, _JOB, _OPENAPI = "/jobs", "/jobs/{job}", "openapi.json"
+
+THREADS = 8
+"""For files: more than cores, since disks make them wait."""
+
+FORGET_EVERY_S = 3600.0
+
+
+class App:
+    """The app. Make it in a running loop, `close` it at the end.
+
+    `jobs`: started, and stopped after this. `clusters`: which namespaces there are.
+    """
+
+    def __init__(
+        self,
+        jobs: service.Jobs,
+        rights: ports.Rights,
+        clusters: ports.Clusters,
+        *,
+        time: clock.Clock,
+        chosen: settings.Settings | None = None,
+    ) -> None:
+        chosen = chosen or settings.Settings()
+        self._pool = futures.ThreadPoolExecutor(THREADS, thread_name_prefix="jobs-files")
+        store: port.Store = jobs.store
+        self._shared = context.Context(
+            jobs=jobs,
+            rights=rights,
+            clusters=clusters,
+            clock=time,
+            settings=chosen,
+            limits=limits.Limits(chosen, time),
+            room=intake.Room(store),
+            pool=self._pool,
+        )
+        self._files = files.Files(self._shared)
+        found = table(self._shared, self._files)
+        self._jobs, self._job = found[_JOBS], found[_JOB]
+        self._router = routing.Router(
+            [routing.Route(path, resource) for path, resource in found.items()],
+            redirect_slashes=False,
+            default=calls.missing,
+        )
+        self._crew = coroutines.Crew("jobs-api")
+        self._crew.start("forget uploads", self._forget())
+
+    async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
+        """Serve one request (ASGI)."""
+        if scope["type"] != "http":
+            return
+        found = often(scope["path"])
+        if found is None:
+            await self._router(scope, receive, send)
+        else:
+            scope["path_params"] = found
+            await (self._job if found else self._jobs)(scope, receive, send)
+
+    async def close(self) -> None:
+        """Take no more; call it when requests are over."""
+        await self._crew.stop()
+        stop = functools.partial(self._pool.shutdown, cancel_futures=True)
+        await asyncio.to_thread(stop)
+
+    def forget(self) -> int:
+        """Remove uploads that nothing came for in a day; returns how many. Blocks."""
+        return self._files.forget()
+
+    async def _forget(self) -> None:
+        jumps = clock.Jumps(self._shared.clock)
+        while True:
+            try:
+                count = 0 if jumps.held() else await self._shared.run(self.forget)
+            except Exception:
+                log.exception("old uploads were not removed")
+            else:
+                if count:
+                    log.info("old uploads removed", extra={"uploads": count})
+            await asyncio.sleep(FORGET_EVERY_S)
+
+
+def often(path: str) -> dict[str, str] | None:
+    """What the table says of the two paths that are asked all the time, in a tenth of the time: the
+    parameters of `/jobs/{job}`, none for `/jobs`; None for all others."""
+    if path == _JOBS:
+        return {}
+    before, _, name = path.rpartition("/")
+    return {"job": name} if before == _JOBS and name and name != _OPENAPI else None
+
+
+def table(shared: context.Context, uploaded: files.Files) -> dict[str, calls.Resource]:
+    """First match wins: what is asked most often first."""
+    show, download = shown.Shown(shared), downloads.Downloads(shared)
+    steer, new = control.Control(shared), submit.Submit(shared, uploaded)
+    page = openapi.Page(shared)
+    handlers: dict[str, dict[str, calls.Respond]] = {
+        f"{_JOBS}/{_OPENAPI}": {"GET": page.document},
+        _JOB: {"GET": show.one, "PATCH": steer.patch, "DELETE": steer.delete},
+        _JOBS: {"GET": show.many, "POST": new.post},
+        "/jobs/{job}/results": {"GET": download.results},
+        "/jobs/{job}/parts": {"GET": show.parts},
+        "/jobs/{job}/errors": {"GET": download.bad_records},
+        "/jobs/{job}/manifest": {"GET": show.manifest},
+        "/jobs/{job}/input": {"GET": download.input},
+        "/jobs/{job}/watch": {"GET": watch.Watch(shared).watch},
+        "/jobs/{job}/cancel": {"POST": steer.cancel},
+        "/jobs/{job}/pause": {"POST": steer.pause},
+        "/jobs/{job}/resume": {"POST": steer.resume},
+        "/jobs/{job}/redrive": {"POST": steer.redrive},
+        "/files": {"GET": uploaded.many, "POST": uploaded.post},
+        "/files/{file}": {
+            "GET": uploaded.get,
+            "HEAD": uploaded.head,
+            "PATCH": uploaded.patch,
+            "DELETE": uploaded.delete,
+        },
+    }
+    return {path: calls.Resource(found) for path, found in handlers.items()}

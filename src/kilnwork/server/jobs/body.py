@@ -1,0 +1,171 @@
+"""The body of a request as it comes, and the pipe from it to whatever takes it in.
+
+Used by uploads. The event loop only collects; hashing, indexing and writing happen in threads, on
+one batch while the next one comes in: two cores are used, and nobody holds more than two batches.
+A sink that does not keep up stops the reading from the network by itself (uvicorn pauses a
+connection of whose body 64 KiB are waiting).
+"""
+
+import asyncio
+import contextlib
+import types
+from collections.abc import Coroutine, Generator
+from concurrent import futures
+from typing import Any, Protocol
+
+from kilnwork.data.records import kinds
+from kilnwork.kit import serving
+from kilnwork.server import asgi, errors
+from kilnwork.server.jobs import calls
+
+BATCH_BYTES = 512 << 10
+"""Handed to a thread at once; less costs more to hand over than to do."""
+
+INLINE_BYTES = 64 << 10
+"""A body that is here as a whole and no longer than that is taken in on the event loop."""
+
+STALL_S = 60.0
+"""A client that sends nothing for so long is told so, and cut off."""
+
+
+class Sink(Protocol):
+    """What takes a body in. Its methods block; no two at the same time."""
+
+    def take(self, piece: bytes) -> None:
+        """The next bytes."""
+        ...
+
+
+class Body:
+    """The bytes of a request. `most`: more are refused, by Content-Length if there is one.
+
+    Nothing is read before `piece` is called: until then `Expect: 100-continue` (RFC 9110 §10.1.1)
+    waits, and a refusal spares the client the sending.
+    """
+
+    def __init__(self, call: calls.Call, *, most: int | None = None) -> None:
+        self._receive = call.receive
+        self._most = most
+        self.received = 0
+        self.ended = False
+        text = call.header(b"content-length")
+        self.length = int(text) if text is not None and text.isdecimal() else None
+        if self.length is not None:
+            self._check(self.length)
+
+    async def piece(self) -> bytes:
+        """What has come since; b"" at the end. Raises `Gone`, RequestTimeout, ContentTooLarge."""
+        while not self.ended:
+            message = await _received(self._receive)
+            if message["type"] == "http.disconnect":
+                raise serving.Gone
+            data: bytes = message.get("body", b"")
+            self.ended = not message.get("more_body", False)
+            self.received += len(data)
+            self._check(self.received)
+            if data:
+                return data
+        return b""
+
+    async def batch(self, size: int = BATCH_BYTES) -> bytes:
+        """At least `size` bytes, or all that is left; b"" at the end. Raises as `piece`."""
+        first = await self.piece()
+        if self.ended or len(first) >= size:
+            return first
+        pieces, count = [first], len(first)
+        while count < size:
+            data = await self.piece()
+            if not data:
+                break
+            pieces.append(data)
+            count += len(data)
+        return b"".join(pieces)
+
+    async def whole(self, *, most: int) -> bytes:
+        """All of a small body. Raises as `piece`, ContentTooLarge above `most` bytes."""
+        self._most = most
+        if self.length is not None:
+            self._check(self.length)
+        return await self.batch(most + 1)
+
+    def _check(self, size: int) -> None:
+        if self._most is not None and size > self._most:
+            raise errors.ContentTooLarge(
+                f"the body has {size:,} bytes or more: {self._most:,} are taken here"
+            )
+
+
+async def _received(receive: asgi.Receive) -> asgi.Message:
+    """The next message. What is here already needs no deadline, and thousands of small bodies a
+    second are: a timer takes longer than the rest of this."""
+    waiting: Any = receive()
+    try:
+        first = waiting.send(None)
+    except StopIteration as done:
+        message: asgi.Message = done.value
+        return message
+    try:
+        async with asyncio.timeout(STALL_S):
+            return await _rest(waiting, first)
+    except TimeoutError as error:
+        raise errors.RequestTimeout(
+            f"nothing came for {STALL_S:g} s: send it again; uploads to /files can go on where "
+            "they broke off"
+        ) from error
+
+
+@types.coroutine
+def _rest(
+    begun: Coroutine[Any, None, asgi.Message], awaited: Any
+) -> Generator[Any, None, asgi.Message]:
+    """What is left of a coroutine that has run until it waits: for `awaited`."""
+    try:
+        while True:
+            try:
+                yield awaited
+            except BaseException as error:  # noqa: BLE001 - it is for the coroutine to handle
+                awaited = begun.throw(error)
+            else:
+                awaited = begun.send(None)
+    except StopIteration as done:
+        message: asgi.Message = done.value
+        return message
+
+
+async def pour(body: Body, sink: Sink, pool: futures.Executor, *, inline: bool = True) -> None:
+    """Give all of the body to the sink; what that raises is raised here.
+
+    `inline`: the sink takes `INLINE_BYTES` without blocking, unless there is an archive in them,
+    which may unpack to a thousand times as much. When this ends, however it does,
+    nobody uses the sink any more.
+    """
+    batch = await body.batch()
+    if inline and body.ended and len(batch) <= INLINE_BYTES and kinds.GZIP not in batch:
+        sink.take(batch)
+        return
+    loop = asyncio.get_running_loop()
+    taking: asyncio.Future[None] | None = None
+    try:
+        while batch:
+            ready = batch
+            if taking is not None:
+                await taking
+            taking = loop.run_in_executor(pool, sink.take, ready)
+            batch = b"" if body.ended else await body.batch()
+        if taking is not None:
+            await taking
+    except BaseException:
+        if taking is not None:
+            await settled(taking)
+        raise
+    finally:
+        taking = None  # else what it raised holds this frame, and that the bytes of the upload
+
+
+async def settled(work: asyncio.Future[Any]) -> None:
+    """Wait for a thread, whatever comes of it, even if whoever waits is cancelled."""
+    while not work.done():
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.wait([work])
+    if not work.cancelled():
+        work.exception()

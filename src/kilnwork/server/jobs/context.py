@@ -1,0 +1,197 @@
+"""What the handlers of this package share, and the answers that several of them give.
+
+Made by `app`. A document is encoded once for each version of a job: whoever polls gets bytes.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent import futures
+from dataclasses import dataclass, field
+from typing import TypeVar
+from urllib import parse
+
+import msgspec
+
+from kilnwork.data.stores import port
+from kilnwork.jobs import model, service
+from kilnwork.kit import clock
+from kilnwork.server import errors, ports
+from kilnwork.server.jobs import body, calls, documents, intake, limits, ranges, settings
+
+_T = TypeVar("_T")
+
+_CACHED = 4096
+"""Documents of some kilobytes each."""
+
+_LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+
+_OF_SOMEBODY = (b"authorization", b"x-kiln-token", b"origin")
+
+_KNOWN_S = 1.0
+"""How long a namespace and its TaskClusters are taken to be as they were."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Context:
+    """The service, the store, who may do what, and our own tools."""
+
+    jobs: service.Jobs
+    rights: ports.Rights
+    clusters: ports.Clusters
+    clock: clock.Clock
+    settings: settings.Settings
+    limits: limits.Limits
+    room: intake.Room
+    pool: futures.Executor
+    _cache: OrderedDict[tuple[bytes, int], bytes] = field(default_factory=OrderedDict)
+    _places: dict[str, tuple[float, frozenset[str]]] = field(default_factory=dict)
+
+    @property
+    def store(self) -> port.Store:
+        """Where files are."""
+        return self.jobs.store
+
+    async def check(self, call: calls.Call, verb: str, *, name: str = "") -> str:
+        """The namespace, if whoever asks may do `verb` to jobs there. Raises 401, 403."""
+        namespace = call.namespace
+        if call.user is None:
+            self._check_nobody(call, namespace)
+            return namespace
+        question = ports.Question(
+            verb=verb, namespace=namespace, name=name, resource=calls.RESOURCE
+        )
+        refused = await self.rights.refusal(call.user, question)
+        if refused is not None:
+            raise errors.Forbidden(refused)
+        return namespace
+
+    async def check_everywhere(self, call: calls.Call, verb: str) -> None:
+        """That whoever asks may do it in all namespaces; one that is named is passed over, as
+        `kubectl get -A` does. Raises 400, 401, 403."""
+        self.only_token(call)
+        _ = call.namespace  # must be one, for all that
+        question = ports.Question(verb=verb, namespace="", resource=calls.RESOURCE)
+        refused = await self.rights.refusal(call.user, question)
+        if refused is not None:
+            raise errors.Forbidden(refused)
+
+    def _check_nobody(self, call: calls.Call, namespace: str) -> None:
+        """The source system asked nobody who they are. Where we take its place, those without a
+        token come by the loopback port only, and not through a page that a browser shows: that
+        may post forms here (Origin, Sec-Fetch-Site), or have our address under another name."""
+        host = (call.header(b"host") or "").lower()
+        good = (
+            self.settings.source is not None
+            and namespace == calls.DEFAULT_NAMESPACE
+            and call.scope["scheme"] == "http"
+            and (host.rpartition(":")[0] in _LOOPBACK or host in _LOOPBACK)
+            and (call.header(b"sec-fetch-site") or "none") == "none"
+            and all(call.header(name) is None for name in _OF_SOMEBODY)
+        )
+        if not good:
+            raise unauthorized()
+
+    async def job(self, call: calls.Call, verb: str) -> model.JobView:
+        """The job of the path. Raises 401, 403, 404."""
+        ref = call.param("job")
+        namespace = await self.check(call, verb, name=ref)
+        view = self.jobs.job(namespace, ref)
+        if view is None:
+            raise errors.NotFound(
+                f'there is no job "{ref[:100]}" in namespace "{namespace}": it never was, was '
+                "deleted, or its time to live is over"
+            )
+        return view
+
+    def check_namespace(self, namespace: str) -> None:
+        """Raises NotFound for a namespace that is not there: nothing would ever run in it."""
+        self.clusters_of(namespace)
+
+    def check_cluster(self, namespace: str, cluster: str) -> None:
+        """Raises UnprocessableContent for a TaskCluster that is not there."""
+        known = self.clusters_of(namespace)
+        if cluster not in known:
+            raise errors.UnprocessableContent(
+                f'clusterName: {cluster[:100]}: namespace "{namespace}" has no such TaskCluster; '
+                f"those that exist: {', '.join(sorted(known)) or 'none'}"
+            )
+
+    def clusters_of(self, namespace: str) -> frozenset[str]:
+        """The TaskClusters of a namespace, as of a second ago. Raises NotFound."""
+        now = self.clock.monotonic()
+        until, known = self._places.get(namespace, (0.0, frozenset()))
+        if now < until:
+            return known
+        if namespace not in self.clusters.namespaces():
+            raise errors.NotFound(f'namespace "{namespace}" does not exist')
+        known = frozenset(one.name for one in self.clusters.clusters(namespace))
+        self._places[namespace] = (now + _KNOWN_S, known)
+        return known
+
+    def only_token(self, call: calls.Call) -> None:
+        """What the source system did not offer is not for those without a token."""
+        if call.user is None:
+            raise errors.Unauthorized
+
+    async def run(self, work: Callable[[], _T]) -> _T:
+        """Do what blocks, in a thread; it is over when this ends, also when that is cancelled."""
+        running = asyncio.get_running_loop().run_in_executor(self.pool, work)
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            await body.settled(running)
+            raise
+        finally:
+            del running  # as in `body.pour`
+
+    def document(self, view: model.JobView) -> bytes:
+        """JSON of a job, the same bytes for the same version."""
+        key = (view.uuid, view.version)
+        found = self._cache.get(key)
+        if found is None:
+            shown = documents.job(view, now=self.clock.wall(), compat=self.settings.source)
+            found = self._cache[key] = msgspec.json.encode(shown) + b"\n"
+            if len(self._cache) > _CACHED:
+                self._cache.popitem(last=False)
+        return found
+
+    def progress(self, view: model.JobView) -> dict[str, object]:
+        """For a 409 that says how far it is."""
+        found = documents.progress(view, now=self.clock.wall())
+        return {"phase": view.phase, "progress": msgspec.to_builtins(found)}
+
+    async def send(
+        self, call: calls.Call, answer: calls.Answer, view: model.JobView, *, status: int = 200
+    ) -> None:
+        """Answer with the document of a job, or 304 if the client has it."""
+        etag = tag(view)
+        header = (b"etag", etag.encode())
+        if status == 200 and ranges.matches(call.header(b"if-none-match"), etag):
+            await calls.empty(answer, 304, (header,))
+            return
+        await calls.json(answer, self.document(view), status=status, more=(header,))
+
+
+def tag(view: model.JobView) -> str:
+    """The entity tag of a job's document: versions rise with each change."""
+    return f'"{view.uuid.hex()}-{view.version}"'
+
+
+def location(view: model.JobView) -> bytes:
+    """Where the job is."""
+    return f"/jobs/{parse.quote(view.id)}{suffix(view.namespace)}".encode()
+
+
+def suffix(namespace: str) -> str:
+    """The namespace as a query, unless it is the default."""
+    return "" if namespace == calls.DEFAULT_NAMESPACE else f"?namespace={namespace}"
+
+
+def unauthorized(what: str = "this") -> errors.Unauthorized:
+    """A 401 that says what to send (RFC 6750 §3)."""
+    return errors.Unauthorized(
+        f"{what} needs a token that is known here: send Authorization: Bearer TOKEN "
+        "(`kiln token` prints one)",
+        headers=((b"www-authenticate", b"Bearer"),),
+    )

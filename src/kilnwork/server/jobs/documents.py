@@ -1,0 +1,297 @@
+"""Jobs and parts as JSON documents: the source system's field names, then the newer ones.
+
+Pure; used by every answer, and by the OpenAPI page, which is made of these structs. Members without
+a value are left out, as there.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from kilnwork.api import filejobs
+from kilnwork.jobs import model
+from kilnwork.kit import clock
+from kilnwork.server.jobs import source
+
+
+class Document(
+    msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True, gc=False
+):
+    """Base of what we send."""
+
+
+class FileFacts(Document, frozen=True, kw_only=True):
+    """A file that can be downloaded. `lines`: how many line ends it has."""
+
+    bytes: int
+    lines: int
+    sha256: str
+
+
+class Progress(Document, frozen=True, kw_only=True):
+    """How far a job is. `fraction`: of the bytes of its input, in parts that have ended; `parts`:
+    how many are where; `recordsPerSecond`: since it started; `etaSeconds`: at that rate."""
+
+    fraction: float
+    parts: model.PartCounts
+    records_per_second: float | None = None
+    eta_seconds: float | None = None
+
+
+class JobDocument(Document, frozen=True, kw_only=True):
+    """A job.
+
+    `status`: `Not Started`, `Pending`, `Complete` or `Failed`, as the source system had it; `phase`
+    says more. `completions`: parts, and the merge of their results as one more; `succeeded`: those
+    of them that are done, equal once the result is there. `active`, `failed`: parts.
+    `storageBlobPrefix`: its folder in the store. `runningOnAci`: only where the server was asked to
+    be as the source system.
+    """
+
+    id: str
+    status: str
+    start_time: str = ""
+    completion_time: str = ""
+    active: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    parallelism: int = 0
+    parts: int = 0
+    completions: int = 0
+    storage_container: str
+    storage_blob_prefix: str
+    execution_location: str
+    running_on_aci: bool | None = None
+    namespace: str
+    name: str = ""
+    phase: filejobs.Phase
+    reason: str = ""
+    message: str = ""
+    creation_time: str
+    expiration_time: str = ""
+    run: int
+    version: int
+    user: str = ""
+    records: filejobs.Records
+    progress: Progress
+    input: FileFacts
+    result: FileFacts | None = None
+    errors: FileFacts | None = None
+    failures: int = 0
+    losses: int = 0
+    deleting: bool = False
+    spec: filejobs.JobSpec
+
+
+class PartDocument(Document, frozen=True, kw_only=True):
+    """A part of a job's input: bytes `start` to `end` (exclusive), and how it fares.
+
+    `attempt`, `worker`: of the newest attempt. `task`: in the journal, for `kiln logs`.
+    """
+
+    part: int
+    state: model.PartState
+    run: int
+    attempt: int = 0
+    worker: str = ""
+    message: str = ""
+    start: int
+    end: int
+    first_line: int
+    lines: int
+    start_time: str = ""
+    completion_time: str = ""
+    records: filejobs.Records
+    result: FileFacts | None = None
+    errors: FileFacts | None = None
+    task: str = ""
+
+
+class ManifestFile(FileFacts, frozen=True, kw_only=True):
+    """A file of the store: `key`, below the folder of the job."""
+
+    key: str
+
+
+class ManifestPart(Document, frozen=True, kw_only=True):
+    """A part and how it ended: `outcome`, `result`, `errors` are there once it has.
+
+    `crc32`: of bytes `start` to `end` (exclusive) of the input, eight hex digits (zlib).
+    """
+
+    part: int
+    start: int
+    end: int
+    first_line: int
+    lines: int
+    crc32: str
+    outcome: filejobs.Outcome | None = None
+    run: int = 0
+    records: filejobs.Records | None = None
+    result: ManifestFile | None = None
+    errors: ManifestFile | None = None
+    message: str = ""
+
+
+class ManifestDocument(Document, frozen=True, kw_only=True):
+    """What a job's input consists of, part by part, and what has become of it."""
+
+    format: filejobs.Format
+    bytes: int
+    lines: int
+    sha256: str
+    header: tuple[str, ...] | None = None
+    parts: list[ManifestPart]
+
+
+class Problem(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """Problem details (RFC 9457). `message`: `detail` again, as the source system named it."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    reason: str
+    message: str
+    progress: Progress | None = None
+
+
+def job(view: model.JobView, *, now: float, compat: source.Source | None) -> JobDocument:
+    """The document of a job. `now`: wall clock, for its rate."""
+    published = view.phase == filejobs.Phase.SUCCEEDED
+    parts = view.parts
+    return JobDocument(
+        id=view.id,
+        status=status(view),
+        start_time=_time(view.started),
+        completion_time=_time(view.finished),
+        active=parts.running,
+        succeeded=parts.succeeded + published,
+        failed=parts.failed,
+        parallelism=min(view.spec.parallelism or parts.total, parts.total),
+        parts=parts.total,
+        completions=parts.total + 1,
+        storage_container="jobs" if compat is None else compat.container,
+        storage_blob_prefix=view.folder,
+        execution_location="cluster",
+        running_on_aci=None if compat is None else False,
+        namespace=view.namespace,
+        name=view.spec.name,
+        phase=view.phase,
+        reason=view.reason,
+        message=view.message,
+        creation_time=clock.rfc3339_micro(view.created),
+        expiration_time=_time(view.expires),
+        run=view.run,
+        version=view.version,
+        user=view.user,
+        records=view.records,
+        progress=progress(view, now=now),
+        input=FileFacts(bytes=view.bytes, lines=view.lines, sha256=view.sha256),
+        result=_file(view.output),
+        errors=_file(view.errors),
+        failures=view.failures,
+        losses=view.losses,
+        deleting=view.deleting,
+        spec=view.spec,
+    )
+
+
+def status(view: model.JobView) -> str:
+    """The source's word: it knew no running, and no reason."""
+    match view.phase:
+        case filejobs.Phase.SUCCEEDED:
+            return "Complete"
+        case filejobs.Phase.FAILED | filejobs.Phase.CANCELLED:
+            return "Failed"
+    idle = view.parts.pending == view.parts.total
+    return "Not Started" if idle else "Pending"
+
+
+def progress(view: model.JobView, *, now: float) -> Progress:
+    """How far it is."""
+    fraction = view.done_bytes / view.bytes if view.bytes else 1.0
+    rate = eta = None
+    if view.started is not None and view.records.total:
+        seconds = (view.finished or now) - view.started
+        rate = round(view.records.total / max(seconds, 1e-3), 1)
+        left = max(view.lines - view.records.total, 0)
+        eta = None if view.phase.final else round(left / rate, 1) if rate else None
+    return Progress(
+        fraction=round(fraction, 4), parts=view.parts, records_per_second=rate, eta_seconds=eta
+    )
+
+
+def part(view: model.PartView) -> PartDocument:
+    """The document of a part."""
+    found, commit = view.part, view.commit
+    return PartDocument(
+        part=found.number,
+        state=view.state,
+        run=view.run,
+        attempt=view.attempt,
+        worker=view.worker,
+        message=view.message,
+        start=found.start,
+        end=found.end,
+        first_line=found.first_line,
+        lines=found.lines,
+        start_time=_time(view.started),
+        completion_time=_time(view.finished),
+        records=filejobs.Records() if commit is None else commit.records,
+        result=None if commit is None else _file(commit.output),
+        errors=None if commit is None else _file(commit.errors),
+        task=view.task,
+    )
+
+
+def manifest(found: filejobs.Manifest, commits: Sequence[filejobs.Commit]) -> ManifestDocument:
+    """The document of an input and its parts."""
+    ended = {commit.part: commit for commit in commits}
+    return ManifestDocument(
+        format=found.format,
+        bytes=found.bytes,
+        lines=found.lines,
+        sha256=found.sha256,
+        header=found.header,
+        parts=[_manifest_part(one, ended.get(one.number)) for one in found.parts],
+    )
+
+
+def _manifest_part(found: filejobs.Part, commit: filejobs.Commit | None) -> ManifestPart:
+    shown = ManifestPart(
+        part=found.number,
+        start=found.start,
+        end=found.end,
+        first_line=found.first_line,
+        lines=found.lines,
+        crc32=f"{found.crc32:08x}",
+    )
+    if commit is None:
+        return shown
+    return msgspec.structs.replace(
+        shown,
+        outcome=commit.outcome,
+        run=commit.run,
+        records=commit.records,
+        result=_stored(commit.output),
+        errors=_stored(commit.errors),
+        message=commit.message,
+    )
+
+
+def _stored(found: filejobs.StoredFile | None) -> ManifestFile | None:
+    if found is None:
+        return None
+    return ManifestFile(key=found.key, bytes=found.bytes, lines=found.lines, sha256=found.sha256)
+
+
+def _file(found: filejobs.StoredFile | None) -> FileFacts | None:
+    if found is None:
+        return None
+    return FileFacts(bytes=found.bytes, lines=found.lines, sha256=found.sha256)
+
+
+def _time(seconds: float | None) -> str:
+    """Whole seconds, as the source had them."""
+    return "" if seconds is None else clock.rfc3339(seconds)

@@ -1,0 +1,386 @@
+"""`/files`: uploads that go on where they broke off, for jobs to take as their input.
+
+Used by `app` and `submit`. The protocol is draft-ietf-httpbis-resumable-upload: POST begins one,
+HEAD tells how much has come, PATCH goes on from there, DELETE gives it up. What has been told is on
+disk. A file is nobody's input before a job takes it (`POST /jobs?file=ID`); it is forgotten a day
+after the last of it came, which is nothing to the job.
+"""
+
+import asyncio
+import contextlib
+import os
+import re
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from kilnwork.api import filejobs
+from kilnwork.data import errors as data_errors
+from kilnwork.data.records import kinds, stored
+from kilnwork.data.stores import growing, local_growing
+from kilnwork.kit import clock, serving
+from kilnwork.server import errors
+from kilnwork.server.jobs import body, calls, context, intake, quotas, referring, uploads
+
+PARTIAL = "application/partial-upload"
+
+_PROBLEMS = "https://iana.org/assignments/http-problem-types#"
+_STEP_BYTES = 32 << 20
+"""Gone through at once; then others have their turn."""
+_INDEXED_AT_ONCE = 2
+"""As there are cores, on a small machine: each has a thread that hashes beside it."""
+
+_NUMBER = re.compile(r"\d{1,15}", re.ASCII)
+
+
+_T = TypeVar("_T")
+
+
+class _MismatchingOffset(errors.Conflict):
+    type = _PROBLEMS + "mismatching-upload-offset"
+
+
+class _CompletedUpload(errors.Conflict):
+    type = _PROBLEMS + "completed-upload"
+
+
+class _InconsistentLength(errors.BadRequest):
+    type = _PROBLEMS + "inconsistent-upload-length"
+
+
+class Upload(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+    """An upload. `offset`: bytes that are here; `length`: of all, once that is known."""
+
+    id: str
+    namespace: str
+    offset: int
+    complete: bool
+    length: int | None = None
+    creation_time: str
+    expiration_time: str
+
+
+class _Asked(NamedTuple):
+    """What a request says of the upload: `complete`: it ends with this body."""
+
+    complete: bool
+    length: int | None
+
+
+class Files:
+    """The handlers."""
+
+    def __init__(self, shared: context.Context) -> None:
+        self._shared = shared
+        self._uploads = uploads.Uploads(shared.store)
+        self._quotas = quotas.Quotas(self._uploads, shared.settings, shared.room)
+        self._turns = asyncio.Semaphore(_INDEXED_AT_ONCE)
+
+    async def post(self, call: calls.Call, answer: calls.Answer) -> None:
+        """POST /files: begin one, with all of it, some of it or nothing."""
+        namespace = await self._check(call, "create")
+        self._shared.check_namespace(namespace)
+        asked = _asked(call, default=True)
+        kind = (call.header(b"content-type") or "").lower()
+        if kind.startswith("multipart/"):
+            raise errors.UnsupportedMediaType(
+                "a file comes here as the raw body (curl -T FILE -X POST); forms go to /jobs"
+            )
+        await self._load()
+        self._quotas.begin(call.user_name)
+        incoming = self._body(call, None, asked)
+        new = self._shared.jobs.new_id().dashed
+        state = uploads.State(
+            created=self._shared.clock.wall(), user=call.user_name, length=asked.length
+        )
+        with self._shared.limits.upload(call.user_name):
+            upload = await self._shared.run(lambda: self._uploads.begin(namespace, new, state))
+            self._quotas.note(upload)
+            after = await self._append(upload, incoming, asked)
+        where = f"/files/{new}{context.suffix(namespace)}".encode()
+        more = (*_headers(after), (b"location", where), (b"upload-limit", self._limit()))
+        await calls.json(answer, _encoded(after), status=201, more=more)
+
+    async def patch(self, call: calls.Call, answer: calls.Answer) -> None:
+        """PATCH /files/ID: go on at `Upload-Offset`."""
+        kind = (call.header(b"content-type") or "").split(";")[0].strip().lower()
+        if kind not in (PARTIAL, "application/octet-stream", ""):
+            raise errors.UnsupportedMediaType(
+                f"Content-Type: {kind[:100]}: send {PARTIAL}",
+                headers=((b"accept-patch", PARTIAL.encode()),),
+            )
+        upload = await self._find(call, "create")
+        offset = _number(call, b"upload-offset")
+        if offset is None:
+            raise errors.BadRequest("Upload-Offset is missing: HEAD tells from where to go on")
+        asked = _asked(call, default=False)
+        if upload.state.complete:
+            raise _CompletedUpload(f"file {upload.id} is complete", headers=_headers(upload))
+        if offset != upload.offset:
+            raise _mismatch(upload, offset)
+        asked = _agreed(upload, asked)
+        await self._load()
+        incoming = self._body(call, upload, asked)
+        with self._shared.limits.upload(call.user_name):
+            after = await self._append(upload, incoming, asked)
+        if after.state.complete:
+            await calls.json(answer, _encoded(after), more=_headers(after))
+        else:
+            await calls.empty(answer, 204, _headers(after))
+
+    async def head(self, call: calls.Call, answer: calls.Answer) -> None:
+        """HEAD /files/ID: how much has come."""
+        upload = await self._find(call, "get")
+        more = (*_headers(upload), (b"upload-limit", self._limit()))
+        await calls.empty(answer, 204, more)
+
+    async def get(self, call: calls.Call, answer: calls.Answer) -> None:
+        """GET /files/ID: the same as a document."""
+        upload = await self._find(call, "get")
+        await calls.json(answer, _encoded(upload), more=_headers(upload))
+
+    async def many(self, call: calls.Call, answer: calls.Answer) -> None:
+        """GET /files: all of a namespace, in no order that means anything."""
+        namespace = await self._check(call, "list")
+
+        def read() -> list[Upload]:
+            return [_shown(one) for one in self._uploads.list(namespace)]
+
+        await calls.json(answer, msgspec.json.encode(await self._shared.run(read)) + b"\n")
+
+    async def delete(self, call: calls.Call, answer: calls.Answer) -> None:
+        """DELETE /files/ID."""
+        upload = await self._find(call, "delete")
+        await self._shared.run(lambda: self._uploads.remove(upload))
+        self._quotas.drop(upload)
+        await calls.empty(answer, 204)
+
+    async def give(
+        self, call: calls.Call, ref: str, target: intake.Input, *, place: str | None
+    ) -> intake.Input | referring.Referred:
+        """All of a file for a job's input: taken by `target`, or where it lies, if it can have
+        `place` (a key; None: it is only measured) for another name.
+
+        Raises NotFound, Conflict while it is incomplete.
+        """
+        upload = await self.check(call.namespace, ref)
+        if not upload.state.complete:
+            raise errors.Conflict(
+                f"file {upload.id} is not complete: {upload.offset:,} bytes have come. Send the "
+                "rest, the last of it with Upload-Complete: ?1"
+            )
+        try:
+            return await self._given(call, upload, target, place=place)
+        except (data_errors.ObjectMissing, data_errors.FileChanged) as error:
+            raise uploads.lacking(upload) from error
+
+    async def _given(
+        self, call: calls.Call, upload: uploads.Kept, target: intake.Input, *, place: str | None
+    ) -> intake.Input | referring.Referred:
+        most = self._shared.settings.most_stored_bytes
+        if upload.offset > body.INLINE_BYTES and (most is None or upload.offset <= most):
+            found = await self._referred(call, upload, target.spec, place=place)
+            if found is not None:
+                return found
+        pieces, copied = upload.bytes.read(), 0
+        while count := await self._shared.run(lambda: _copied(pieces, target)):
+            copied += count
+            await _still_there(call)
+        if not upload.whole or copied != upload.offset:
+            raise uploads.lacking(upload)
+        return target
+
+    async def _referred(
+        self, call: calls.Call, upload: uploads.Kept, spec: filejobs.JobSpec, *, place: str | None
+    ) -> referring.Referred | None:
+        """Indexed where it lies; None if it must be taken as it would come."""
+        kept = upload.bytes
+        if not isinstance(kept, local_growing.LocalGrowing):
+            return None
+        with contextlib.ExitStack() as opened:
+            descriptor = await self._shared.run(kept.open)
+            opened.callback(os.close, descriptor)
+            if not referring.as_it_is(os.pread(descriptor, kinds.HEAD_BYTES, 0), spec.input):
+                return None
+            indexing = opened.enter_context(stored.Indexing(descriptor, spec))
+            while await self._in_turn(lambda: indexing.go(_STEP_BYTES)):
+                await _still_there(call)
+            manifest = await self._in_turn(indexing.finish)
+        if not upload.whole or manifest.bytes != upload.offset:
+            raise uploads.lacking(upload)
+        return referring.Referred(upload, kept, spec=spec, manifest=manifest, place=place)
+
+    async def _in_turn(self, work: Callable[[], _T]) -> _T:
+        """Of those that count lines a few at a time, which takes Python's lock from requests."""
+        async with self._turns:
+            return await self._shared.run(work)
+
+    def forget(self) -> int:
+        """Remove what nothing has come for in a day; returns how many. Blocks."""
+        count = self._uploads.forget(before=self._shared.clock.wall() - uploads.KEEP_S)
+        self._quotas.forget()
+        return count
+
+    async def _append(
+        self, upload: uploads.Kept, incoming: body.Body, asked: _Asked
+    ) -> uploads.Kept:
+        """Add the body; what has come of one that breaks off is kept."""
+        appender = await self._shared.run(lambda: growing.append(upload.bytes, upload.offset))
+        sink = _Appending(appender)
+        try:
+            await body.pour(incoming, sink, self._shared.pool, inline=False)
+        except data_errors.StoreError:
+            await self._shared.run(appender.abort)
+            raise
+        except BaseException:
+            offset = await self._shared.run(appender.keep)
+            self._quotas.note(upload._replace(offset=offset))
+            raise
+        offset = await self._shared.run(appender.keep)
+        if asked.complete and asked.length is not None and offset != asked.length:
+            raise _InconsistentLength(
+                f"the upload is said to be complete with {offset:,} bytes, and to have "
+                f"{asked.length:,}"
+            )
+        length = offset if asked.complete else asked.length
+        state = msgspec.structs.replace(upload.state, complete=asked.complete, length=length)
+        upload = upload._replace(offset=offset, touched=self._shared.clock.wall())
+        if state != upload.state:
+            upload = await self._shared.run(lambda: self._uploads.save(upload, state))
+        self._quotas.note(upload)
+        return upload
+
+    async def _load(self) -> None:
+        if not self._quotas.ready:
+            await self._shared.run(self._quotas.load)
+
+    def _body(self, call: calls.Call, upload: uploads.Kept | None, asked: _Asked) -> body.Body:
+        """What is sent for an upload, None: for a new one."""
+        at = 0 if upload is None else upload.offset
+        most = self._shared.settings.most_body_bytes
+        if asked.length is not None and most is not None and asked.length > most:
+            raise errors.ContentTooLarge(
+                f"Upload-Length: {asked.length:,} bytes: {most:,} are taken here"
+            )
+        end = most if asked.length is None else asked.length
+        most = None if end is None else max(end - at, 0)
+        size = max(body.Body(call, most=most).length or 0, (asked.length or 0) - at)
+        self._shared.room.check(size)
+        user, ref = (call.user_name, None) if upload is None else (upload.state.user, upload.id)
+        left = self._quotas.left(user, ref, offset=at, size=size)
+        bounds = [bound for bound in (most, left) if bound is not None]
+        return body.Body(call, most=min(bounds, default=None))
+
+    async def check(self, namespace: str, ref: str) -> uploads.Kept:
+        """The file. Raises NotFound."""
+        upload = await self._shared.run(lambda: self._uploads.find(namespace, ref))
+        if upload is None:
+            raise uploads.no_file(ref, namespace)
+        return upload
+
+    async def _check(self, call: calls.Call, verb: str, *, name: str = "") -> str:
+        self._shared.only_token(call)
+        call.only()
+        return await self._shared.check(call, verb, name=name)
+
+    async def _find(self, call: calls.Call, verb: str) -> uploads.Kept:
+        ref = call.param("file")
+        namespace = await self._check(call, verb, name=ref)
+        return await self.check(namespace, ref)
+
+    def _limit(self) -> bytes:
+        most = self._shared.settings.most_body_bytes
+        size = "" if most is None else f"max-size={most}, "
+        return f"{size}max-age={uploads.KEEP_S}".encode()
+
+
+class _Appending:
+    """A `body.Sink` that writes to an upload."""
+
+    def __init__(self, appender: growing.Appender) -> None:
+        self._appender = appender
+
+    def take(self, piece: bytes) -> None:
+        self._appender.write(piece)
+
+
+async def _still_there(call: calls.Call) -> None:
+    """Raises `Gone` once the client has hung up."""
+    if await call.query.gone(within_s=0):
+        raise serving.Gone
+
+
+def _copied(pieces: Iterator[bytes], target: intake.Input) -> int:
+    """Some of it; how many bytes that were, 0 when there are no more."""
+    count = 0
+    for piece in pieces:
+        target.take(piece)
+        count += len(piece)
+        if count >= _STEP_BYTES:
+            break
+    return count
+
+
+def _asked(call: calls.Call, *, default: bool) -> _Asked:
+    text = call.header(b"upload-complete")
+    known = {None: default, "?1": True, "?0": False}
+    if text not in known:
+        raise errors.BadRequest(f"Upload-Complete: {str(text)[:50]}: write ?1 or ?0")
+    return _Asked(known[text], _number(call, b"upload-length"))
+
+
+def _number(call: calls.Call, name: bytes) -> int | None:
+    text = call.header(name)
+    if text is None:
+        return None
+    if not _NUMBER.fullmatch(text.strip()):
+        title = name.decode().title()
+        raise errors.BadRequest(f"{title}: {text[:50]}: a whole number is expected")
+    return int(text)
+
+
+def _agreed(upload: uploads.Kept, asked: _Asked) -> _Asked:
+    """With the length that was said before."""
+    known = upload.state.length
+    if known is None or asked.length == known:
+        return asked
+    if asked.length is not None:
+        raise _InconsistentLength(
+            f"Upload-Length: {asked.length}: it was said to be {known} before"
+        )
+    return asked._replace(length=known)
+
+
+def _mismatch(upload: uploads.Kept, offset: int) -> errors.Conflict:
+    return _MismatchingOffset(
+        f"Upload-Offset: {offset}: {upload.offset} bytes have come, go on from there",
+        members={"expected-offset": upload.offset, "provided-offset": offset},
+        headers=_headers(upload),
+    )
+
+
+def _headers(upload: uploads.Kept) -> tuple[tuple[bytes, bytes], ...]:
+    found = [
+        (b"upload-offset", str(upload.offset).encode()),
+        (b"upload-complete", b"?1" if upload.state.complete else b"?0"),
+    ]
+    if upload.state.length is not None:
+        found.append((b"upload-length", str(upload.state.length).encode()))
+    return tuple(found)
+
+
+def _shown(upload: uploads.Kept) -> Upload:
+    return Upload(
+        id=upload.id,
+        namespace=upload.namespace,
+        offset=upload.offset,
+        complete=upload.state.complete,
+        length=upload.state.length,
+        creation_time=clock.rfc3339_micro(upload.state.created),
+        expiration_time=clock.rfc3339(upload.touched + uploads.KEEP_S),
+    )
+
+
+def _encoded(upload: uploads.Kept) -> bytes:
+    return msgspec.json.encode(_shown(upload)) + b"\n"

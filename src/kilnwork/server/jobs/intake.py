@@ -1,0 +1,155 @@
+"""One input on its way into the store: indexed and written as it comes, seen by nobody before.
+
+Used by uploads, in threads. A small one stays in memory: the service keeps it with the job's row,
+which saves three synced files for each of thousands of small jobs.
+"""
+
+import hashlib
+from collections.abc import Callable
+
+import msgspec
+
+from kilnwork.api import filejobs
+from kilnwork.data import disks
+from kilnwork.data.records import intake, kinds, plain
+from kilnwork.data.stores import local, port
+from kilnwork.server import errors
+from kilnwork.server.jobs import body
+
+MIB = 1 << 20
+
+
+class Room:
+    """Whether a body whose length is known will fit, before its first byte is asked for.
+
+    Only a folder can tell. What comes without a length, or beside others, is stopped by the store
+    itself, which leaves the journal its room; what is small goes to the catalog.
+    """
+
+    def __init__(self, store: port.Store) -> None:
+        self._folder = store.folder if isinstance(store, local.LocalStore) else None
+
+    def free(self) -> int | None:
+        """Bytes that may still be stored; None: nobody can tell."""
+        try:
+            return None if self._folder is None else disks.usable_bytes(self._folder)
+        except FileNotFoundError:  # it is made with the first object
+            return None
+
+    def check(self, size: int) -> None:
+        """Raises InsufficientStorage unless `size` more bytes fit."""
+        if size <= body.INLINE_BYTES:
+            return
+        free = self.free()
+        if free is not None and size > free:
+            raise errors.InsufficientStorage(
+                f"the file has {size // MIB} MiB, and the server's disk has room for "
+                f"{max(free, 0) // MIB}: delete jobs, or give it more; nothing of it was kept"
+            )
+
+
+class Input:
+    """A target of uploads: `take` its bytes, then `finish`, else `abort`.
+
+    `opened` makes the object's writer once the input is too large to stay in memory; None: nothing
+    is kept, only measured.
+    """
+
+    def __init__(
+        self,
+        spec: filejobs.JobSpec,
+        opened: Callable[[], port.Writer] | None,
+        *,
+        most_bytes: int | None,
+    ) -> None:
+        self.spec = spec
+        self._most_bytes = most_bytes
+        self._opened = opened
+        self._writer: port.Writer | None = None
+        self._small: bytearray | None = bytearray()
+        self._only: bytes | None = None
+        """All that has come, while that may be a whole file that is plain."""
+        self._intake: intake.Intake | None = None
+        if not plain.likely(spec):
+            self._begin()
+
+    @property
+    def small(self) -> bool:
+        """Whether it is in memory so far."""
+        return self._small is not None
+
+    @property
+    def stored(self) -> bool:
+        """Whether there is, or was, something of it in the store."""
+        return self._writer is not None
+
+    def take(self, piece: bytes) -> None:
+        """The next bytes. Raises `InputRefused`, `StoreError`."""
+        taker = self._intake
+        if taker is None:
+            fits = len(piece) <= body.INLINE_BYTES and kinds.GZIP not in piece
+            if fits and self._only is None:
+                self._only = piece
+                return
+            taker = self._begin()
+        for part in taker.feed(piece):
+            self._keep(part)
+
+    def _begin(self) -> intake.Intake:
+        """From now on it is measured as it comes."""
+        self._intake = taker = intake.Intake(self.spec, most_bytes=self._most_bytes)
+        if self._only is not None:
+            for part in taker.feed(self._only):
+                self._keep(part)
+            self._only = None
+        return taker
+
+    def finish(self) -> tuple[filejobs.Manifest, bytes | None]:
+        """The input is complete and kept: its manifest, and its bytes if they are few.
+
+        Raises as `take`, and BadRequest for an empty file.
+        """
+        if self._only is not None and len(self._only) <= (self._most_bytes or body.INLINE_BYTES):
+            found = plain.manifest(self._only, self.spec)
+            if found is not None:
+                return found, self._only
+        taker = self._intake or self._begin()
+        rest, manifest = taker.finish()
+        if rest:
+            self._keep(rest)
+        if not manifest.lines:
+            raise errors.BadRequest("the file is empty: there is nothing to do")
+        if self._writer is not None:
+            self._writer.commit()
+        return manifest, None if self._small is None else bytes(self._small)
+
+    def abort(self) -> None:
+        """Leave nothing of what has not been finished."""
+        if self._writer is not None:
+            self._writer.abort()
+
+    def _keep(self, data: bytes) -> None:
+        if self._small is not None:
+            if len(self._small) + len(data) <= body.INLINE_BYTES:
+                self._small += data
+                return
+            data, self._small = bytes(self._small) + data, None
+            if self._opened is not None:
+                self._writer = self._opened()
+        if self._writer is not None:
+            self._writer.write(data)
+
+
+def alike(one: filejobs.JobSpec, other: filejobs.JobSpec) -> bool:
+    """Whether both read and cut a file in the same way."""
+    return (one.input, one.items_per_part, one.bytes_per_part, one.max_parts) == (
+        *(other.input, other.items_per_part, other.bytes_per_part, other.max_parts),
+    )
+
+
+def fingerprint(spec: filejobs.JobSpec, content: str) -> bytes:
+    """Tells a repeated request from another one: what is to be done with which bytes (`content`:
+    their digest), whichever way they come."""
+    digest = hashlib.sha256(msgspec.json.encode(spec, order="deterministic"))
+    digest.update(content.encode())
+    return digest.digest()

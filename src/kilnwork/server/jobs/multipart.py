@@ -1,0 +1,231 @@
+"""A form that streams: fields, and the file in pieces (RFC 7578, RFC 2046 §5.1).
+
+Nothing is spooled: what belongs to the field `file` goes on as it comes. Parsing is that of
+python-multipart, used by whoever takes an upload in. Blocks; made for one thread at a time.
+"""
+
+import contextlib
+import logging
+import re
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from python_multipart import exceptions, multipart
+
+from kilnwork.server import errors
+
+FILE = "file"
+FIELD_BYTES = 1 << 20
+"""All fields but the file together: a specification is shorter."""
+
+MOST_FIELDS = 100
+"""There are some thirty that mean anything."""
+
+HELD_BYTES = 64 << 10
+"""Of the file are held back for fields that follow a small one."""
+
+logging.getLogger("python_multipart").setLevel(logging.ERROR)  # the answer says it
+
+_MOST_HEAD = 70 + 4
+"""A boundary has at most 70 characters (RFC 2046 §5.1.1), `--` before and a line's end behind."""
+
+_PARAMETER = re.compile(r';\s*boundary\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^;\s]+))', re.IGNORECASE)
+_ALLOWED = re.compile(rb"[0-9A-Za-z'()+_,\-./:=? ]{0,199}[0-9A-Za-z'()+_,\-./:=?]")
+
+
+class Target(Protocol):
+    """Where the file goes."""
+
+    def take(self, piece: bytes) -> None:
+        """The next bytes of it."""
+        ...
+
+
+Opener = Callable[[dict[str, str]], Target]
+"""Makes the target, from the fields that have come."""
+
+
+def is_form(content_types: list[str]) -> bool:
+    """True for `multipart/form-data`; any other type is the file itself."""
+    return any(one.strip().lower().startswith("multipart/form-data") for one in content_types)
+
+
+def boundaries(content_types: list[str]) -> list[bytes]:
+    """All that the headers name. curl adds its own behind one that was given by hand."""
+    found = [m for one in content_types for m in _PARAMETER.findall(one)]
+    texts = [re.sub(r"\\(.)", r"\1", quoted) if quoted else bare for quoted, bare in found]
+    return [text.encode("latin-1") for text in texts]
+
+
+def _chosen(named: list[bytes], head: bytes) -> bytes:
+    """The boundary that the body begins with, else the last one named, else what it begins with."""
+    line = head.lstrip(b"\r\n").split(b"\n", 1)[0].rstrip(b"\r \t")
+    first = line.removeprefix(b"--") if line.startswith(b"--") else b""
+    for one in named:
+        if first in (one, one + b"--"):
+            return one
+    if named:
+        return named[-1]
+    if first and _ALLOWED.fullmatch(first):
+        return first
+    raise errors.BadRequest(
+        "multipart/form-data without a boundary: let your client set Content-Type by itself "
+        "(curl -F file=@FILE)"
+    )
+
+
+@contextlib.contextmanager
+def _explained() -> Iterator[None]:
+    try:
+        yield
+    except exceptions.FormParserError as error:
+        raise errors.BadRequest(f"the form cannot be read: {error}") from error
+
+
+class Form:
+    """A `body.Sink`. After the last byte `finish` tells whether it was a form with a file.
+
+    The target is made when more of the file has come than is held back (`HELD_BYTES`), or at the
+    form's end, from the `fields` that have come by then (`before`). Fields may follow; what they
+    can still change is the opener's affair.
+    """
+
+    def __init__(self, named: list[bytes], opener: Opener) -> None:
+        self._named = named
+        self._opener = opener
+        self._parser: multipart.MultipartParser | None = None
+        self._head = b""
+        self.fields: dict[str, str] = {}
+        self.before: dict[str, str] = {}
+        self._target: Target | None = None
+        self._held: bytearray | None = None
+        self._ended = False
+        self._field_bytes = 0
+        self._count = 0
+        self._name = ""
+        self._in_file = False
+        self._value = bytearray()
+        self._header = bytearray()
+        self._header_value = bytearray()
+        self._headers: dict[bytes, bytes] = {}
+
+    def take(self, piece: bytes) -> None:
+        """The next bytes of the body. Raises BadRequest, ContentTooLarge, and what targets do."""
+        if self._parser is None:
+            self._head += piece
+            if len(self._head) < _MOST_HEAD and b"\n" not in self._head.lstrip(b"\r\n"):
+                return
+            piece, self._head = self._head, b""
+            self._parser = self._made(piece)
+        self._parse(self._parser, piece)
+
+    def finish(self) -> None:
+        """The body has ended. Raises BadRequest if the form has not, or has no file."""
+        if self._parser is None and self._head:
+            self._parse(self._made(self._head), self._head)
+        if not self._ended:
+            raise errors.BadRequest(
+                "the form breaks off before its last boundary: nothing was kept of it, send it "
+                "again"
+            )
+        if self._target is None:
+            if self._held is None:
+                raise errors.BadRequest(
+                    f"the form has no field named {FILE!r}: send one (curl -F {FILE}=@FILE)"
+                )
+            self._open(self._held)
+
+    def _open(self, held: bytearray) -> None:
+        self.before = dict(self.fields)
+        self._target = self._opener(self.before)
+        self._target.take(bytes(held))
+        held.clear()
+
+    def _made(self, head: bytes) -> multipart.MultipartParser:
+        callbacks: multipart.MultipartCallbacks = {
+            "on_part_begin": self._part_begin,
+            "on_part_data": self._part_data,
+            "on_part_end": self._part_end,
+            "on_header_field": self._header_field,
+            "on_header_value": self._header_value_,
+            "on_header_end": self._header_end,
+            "on_headers_finished": self._headers_finished,
+            "on_end": self._end,
+        }
+        with _explained():
+            return multipart.MultipartParser(_chosen(self._named, head), callbacks)
+
+    def _parse(self, parser: multipart.MultipartParser, piece: bytes) -> None:
+        with _explained():
+            parser.write(piece)
+
+    def _part_begin(self) -> None:
+        self._count += 1
+        if self._count > MOST_FIELDS:
+            raise errors.BadRequest(
+                f"the form has more than {MOST_FIELDS} fields: send those that are documented"
+            )
+        self._headers = {}
+        self._value = bytearray()
+
+    def _header_field(self, data: bytes, start: int, end: int) -> None:
+        self._header += data[start:end]
+
+    def _header_value_(self, data: bytes, start: int, end: int) -> None:
+        self._header_value += data[start:end]
+
+    def _header_end(self) -> None:
+        self._headers[bytes(self._header).lower()] = bytes(self._header_value)
+        self._header.clear()
+        self._header_value.clear()
+
+    def _headers_finished(self) -> None:
+        kind, options = multipart.parse_options_header(
+            self._headers.get(b"content-disposition", b"")
+        )
+        if kind != b"form-data" or b"name" not in options:
+            raise errors.BadRequest(
+                "a part of the form has no name: Content-Disposition: form-data; name=… is missing"
+            )
+        self._name = options[b"name"].decode("utf-8", "replace")
+        self._in_file = self._name == FILE
+        if self._in_file:
+            if self._held is not None:
+                raise errors.BadRequest(
+                    "there are two files in the form: send each as a job of its own"
+                )
+            self._held = bytearray()
+
+    def _part_data(self, data: bytes, start: int, end: int) -> None:
+        if self._in_file:
+            self._file_data(data if end - start == len(data) else data[start:end])
+            return
+        self._value += data[start:end]
+        self._field_bytes += end - start
+        if self._field_bytes > FIELD_BYTES:
+            raise errors.ContentTooLarge(
+                f"field {self._name[:100]!r}: the fields beside the file have more than "
+                f"{FIELD_BYTES:,} bytes; the file itself goes into the field {FILE!r}"
+            )
+
+    def _file_data(self, data: bytes) -> None:
+        if self._target is not None:
+            self._target.take(data)
+        elif self._held is not None:
+            self._held += data
+            if len(self._held) > HELD_BYTES:
+                self._open(self._held)
+
+    def _part_end(self) -> None:
+        if not self._in_file:
+            if self._name in self.fields:
+                raise errors.BadRequest(
+                    f"field {self._name[:100]!r} comes more than once: give it once"
+                )
+            try:
+                self.fields[self._name] = self._value.decode()
+            except UnicodeDecodeError as error:
+                raise errors.BadRequest(f"field {self._name[:100]!r} is not UTF-8") from error
+
+    def _end(self) -> None:
+        self._ended = True

@@ -1,0 +1,119 @@
+"""The page that describes this API: OpenAPI 3.1, its schemas made from the structs that are sent.
+
+Used by `app`, by client generators, and by the tests that try what the page promises.
+"""
+
+import copy
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from kilnwork import version
+from kilnwork.api import filejobs
+from kilnwork.jobs import model
+from kilnwork.server.jobs import calls, context, control, documents, files, operations, parameters
+
+_REF = "#/components/schemas/{name}"
+
+_Object = dict[str, Any]
+
+
+class Page:
+    """The handler. The page names the TaskClusters of the namespace that it is asked for."""
+
+    def __init__(self, shared: context.Context) -> None:
+        self._shared = shared
+
+    async def document(self, call: calls.Call, answer: calls.Answer) -> None:
+        """GET /jobs/openapi.json."""
+        call.only()
+        known = self._shared.clusters_of(await self._shared.check(call, "list"))
+        most = self._shared.settings.most_line_bytes
+        page = document(sorted(known), most_line_bytes=most)
+        await calls.json(answer, msgspec.json.encode(page) + b"\n")
+
+
+def document(clusters: Sequence[str] = (), *, most_line_bytes: int = 1 << 30) -> _Object:
+    """The whole page. `clusters`: that jobs may run on; none: any. `most_line_bytes`: the longest
+    record that the server takes; by default what a job's spec can ask for at all."""
+    kinds = (
+        documents.JobDocument,
+        documents.PartDocument,
+        documents.Problem,
+        control.Patch,
+        files.Upload,
+        documents.ManifestDocument,
+        filejobs.JobSpec,
+        model.PartState,
+    )
+    _, schemas = msgspec.json.schema_components(kinds, ref_template=_REF)
+    told = {"description": schemas["Mapper"]["description"]}
+    schemas["Mapper"] = {**told, **_ways(parameters.BUILTINS, batches=True)}
+    schemas["Reducer"] = _ways([parameters.IDENTITY], batches=False)
+    reducer = [{"$ref": _REF.format(name="Reducer")}, {"type": "null"}]
+    if clusters:
+        schemas["JobSpec"]["properties"]["clusterName"]["enum"] = list(clusters)
+    schemas["JobSpec"]["properties"]["reducer"] = {"anyOf": reducer}
+    order = schemas["JobOrder"] = copy.deepcopy(schemas["JobSpec"])
+    order["title"] = "JobOrder"
+    order["description"] = "A JobSpec: `input`, which says how the file is read, may be in it too."
+    del order["properties"]["input"]
+    schemas["InputSpec"]["properties"]["maxLineBytes"]["maximum"] = most_line_bytes
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Kilnwork Jobs API",
+            "version": version.__version__,
+            "summary": "Upload a file, map it in parallel, get one ordered result.",
+        },
+        "security": [{"token": []}],
+        "paths": operations.paths(),
+        "components": {
+            "schemas": {name: _plain(one) for name, one in schemas.items()},
+            "securitySchemes": {
+                "token": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "A Kubernetes token; `kiln token` prints one.",
+                }
+            },
+        },
+    }
+
+
+def _ways(builtins: Sequence[str], *, batches: bool) -> _Object:
+    """A mapper or reducer as types alone do not say it: one of three."""
+    text = {"type": "string", "minLength": 1, "maxLength": 200, "pattern": "^[ -~]+$"}
+    digest = {"type": ["string", "null"], "pattern": "^sha256:[0-9a-f]{64}$"}
+    function: _Object = {"type": "string", "pattern": operations.FUNCTION}
+    called: _Object = {"function": function, "code": digest, "environment": digest}
+    if batches:
+        called["batchRecords"] = {"type": ["integer", "null"], "minimum": 1, "maximum": 1_000_000}
+    command = {"type": "array", "items": text, "minItems": 1}
+    ways: list[tuple[str, _Object]] = [
+        ("builtin", {"builtin": {"type": "string", "enum": list(builtins)}}),
+        ("function", called),
+        ("command", {"command": command, "environment": digest}),
+    ]
+    return {
+        "oneOf": [
+            {
+                "type": "object",
+                "properties": properties,
+                "required": [name],
+                "additionalProperties": False,
+            }
+            for name, properties in ways
+        ]
+    }
+
+
+def _plain(schema: Any) -> Any:
+    """Texts without indents; no defaults of what is left out: they are no part of the contract."""
+    if isinstance(schema, dict):
+        found = {key: _plain(value) for key, value in schema.items() if key != "default"}
+        text = found.get("description")
+        return {**found, "description": inspect.cleandoc(text)} if isinstance(text, str) else found
+    return [_plain(one) for one in schema] if isinstance(schema, list) else schema

@@ -1,0 +1,256 @@
+"""What a job is to do, from the parameters of a request: flat ones, and `spec` as a whole.
+
+Pure; used by uploads. Flat names are those of `JobSpec` and of what is in it; the source system's
+`aci`, `gpu`, `gpuQuantity` become placement. A parameter wins over the same field of `spec`.
+"""
+
+import functools
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from kilnwork.api import filejobs
+from kilnwork.server import asgi, errors
+from kilnwork.server.jobs import numbers, source
+
+SPEC = "spec"
+CALCULATOR, IDENTITY = "calculator", "identity"
+BUILTINS = (CALCULATOR, IDENTITY)
+
+FLAT: dict[str, tuple[str, ...]] = {
+    "name": ("name",),
+    "cluster": ("clusterName",),
+    "clusterName": ("clusterName",),
+    "itemsPerPart": ("itemsPerPart",),
+    "bytesPerPart": ("bytesPerPart",),
+    "maxParts": ("maxParts",),
+    "parallelism": ("parallelism",),
+    "badRecords": ("badRecords",),
+    "maxFailedRecords": ("maxFailedRecords",),
+    "maxFailedPercent": ("maxFailedPercent",),
+    "maxCrashes": ("maxCrashes",),
+    "priority": ("priority",),
+    "suspend": ("suspend",),
+    "ttlSecondsAfterFinished": ("ttlSecondsAfterFinished",),
+    "placement": ("placement",),
+    "format": ("input", "format"),
+    "blank": ("input", "blank"),
+    "maxLineBytes": ("input", "maxLineBytes"),
+    "gzip": ("input", "gzip"),
+    "delimiter": ("input", "delimiter"),
+    "maxAttempts": ("retry", "maxAttempts"),
+    "timeoutSeconds": ("timeouts", "runningSeconds"),
+}
+"""Parameter → its place in the spec."""
+
+MAPPERS = ("mapper", "command", "batchRecords", "reducer")
+KNOWN = (SPEC, *FLAT, *MAPPERS, *source.PARAMETERS)
+
+_MOST_REMEMBERED = 2000
+"""Characters of parameters whose spec is remembered."""
+
+MOST_SPEC_BYTES = 64 << 10
+"""Of a spec as JSON: each document of its job has it, and thousands of those are kept."""
+
+MOST_SHELL_CHARS = 8 << 10
+"""Of a command that is split as a shell does it, which takes time by the square of that."""
+
+_Object = dict[str, Any]
+
+
+def read(given: Mapping[str, str], *, compat: source.Source | None) -> filejobs.JobSpec:
+    """The spec. Raises BadRequest that names the parameter, what was seen, and what is expected."""
+    items = tuple(given.items())
+    if sum(len(text) for _, text in items) <= _MOST_REMEMBERED:
+        return _remembered(items, compat)
+    return _read(given, compat)
+
+
+@functools.lru_cache(maxsize=256)
+def _remembered(
+    items: tuple[tuple[str, str], ...], compat: source.Source | None
+) -> filejobs.JobSpec:
+    """Those who send many jobs send the same parameters each time."""
+    return _read(dict(items), compat)
+
+
+def _read(given: Mapping[str, str], compat: source.Source | None) -> filejobs.JobSpec:
+    document = _whole(given.get(SPEC))
+    if compat is not None:
+        document.setdefault("itemsPerPart", compat.items_per_part)
+        document.setdefault("parallelism", compat.parallelism)
+    for name, text in given.items():
+        place = FLAT.get(name)
+        if place is not None:
+            _put(document, place, _checked(name, text, place))
+    _mapping(document, given)
+    _placement(document, given)
+    return _spec(document)
+
+
+def joined(fields: Mapping[str, str], query: Mapping[str, str]) -> dict[str, str]:
+    """Fields of a form, and what the URL says, which wins."""
+    mappers = ("mapper", "command")
+    said = any(name in query for name in mappers)
+    kept = {name: text for name, text in fields.items() if not (said and name in mappers)}
+    return {**kept, **query}
+
+
+def _whole(text: str | None) -> _Object:
+    if not text:
+        return {}
+    try:
+        found: _Object = numbers.whole(msgspec.json.decode(text, type=dict[str, Any]))
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise errors.BadRequest(f"spec: not a JSON object: {error}") from error
+    _converted(found)
+    return found
+
+
+def _put(document: _Object, place: tuple[str, ...], value: object) -> None:
+    for name in place[:-1]:
+        document = document.setdefault(name, {})
+    document[place[-1]] = value
+
+
+def _checked(name: str, text: str, place: tuple[str, ...]) -> object:
+    """The value in its own type, tried alone, so that the message can name the parameter."""
+    probe: _Object = {}
+    _put(probe, place, text)
+    try:
+        made = msgspec.convert(probe, filejobs.JobSpec, strict=False)
+    except msgspec.MsgspecError as error:
+        raise errors.BadRequest(f"{name}={text[:100]}: {_said(error)}") from error
+    value: Any = msgspec.to_builtins(made)
+    for one in place:
+        if one not in value:  # its default, which is left out
+            value = _default(place)
+            break
+        value = value[one]
+    if value is None:  # msgspec reads "null" so
+        raise errors.BadRequest(f"{name}={text[:100]}: give a value, or leave it out")
+    return value
+
+
+def _default(place: tuple[str, ...]) -> object:
+    value: Any = filejobs.JobSpec()
+    for one in place:
+        names = {field.encode_name: field.name for field in msgspec.structs.fields(value)}
+        value = getattr(value, names[one])
+    return msgspec.to_builtins(value)
+
+
+def _mapping(document: _Object, given: Mapping[str, str]) -> None:
+    if "mapper" in given and "command" in given:
+        raise errors.BadRequest("mapper and command: give one of them")
+    if "mapper" in given:
+        document["mapper"] = _mapper("mapper", given["mapper"])
+    if "command" in given:
+        document["mapper"] = {"command": _command(given["command"])}
+    if "reducer" in given:
+        document["reducer"] = _mapper("reducer", given["reducer"])
+    if "batchRecords" in given:
+        text = given["batchRecords"]
+        if not asgi.is_number(text):
+            raise errors.BadRequest(f"batchRecords={text[:100]}: a whole number is expected")
+        document.setdefault("mapper", {"builtin": CALCULATOR})["batchRecords"] = int(text)
+
+
+def _mapper(name: str, text: str) -> _Object:
+    if text in BUILTINS:
+        return {"builtin": text}
+    module, colon, function = text.partition(":")
+    if module.endswith(".py"):
+        raise errors.BadRequest(
+            f"{name}={text[:100]}: workers have no such file. `kiln upload` sends one along; "
+            "a module that they can import is written as package.module:name"
+        )
+    if colon and module and function:
+        return {"function": text}
+    raise errors.BadRequest(
+        f"{name}={text[:100]}: give {', '.join(BUILTINS)} or a function as package.module:name"
+    )
+
+
+def _command(text: str) -> list[str]:
+    """A JSON array of words, or one line as in a shell; nothing is run by a shell."""
+    try:
+        if text.lstrip().startswith("["):
+            words = msgspec.json.decode(text, type=list[str])
+        else:
+            if len(text) > MOST_SHELL_CHARS:
+                raise ValueError(
+                    f"that is longer than {MOST_SHELL_CHARS:,} characters: put it into a script, "
+                    "or give a JSON array of words"
+                )
+            words = shlex.split(text)
+    except (ValueError, msgspec.MsgspecError) as error:
+        raise errors.BadRequest(f"command={text[:100]}: {error}") from error
+    if not words or "\0" in text:
+        raise errors.BadRequest("command: give a program, and its arguments")
+    return words
+
+
+def _placement(document: _Object, given: Mapping[str, str]) -> None:
+    """As the source read them: `aci` is exactly 1, `gpu` a type."""
+    if given.get("batch") == "1":
+        raise errors.UnprocessableContent("batch=1: there is no Azure Batch here; leave it out")
+    if given.get("aci") == "1":
+        document.setdefault("placement", "aci")
+    elif given.get("gpu"):
+        document.setdefault("placement", "gpu")
+
+
+def _converted(document: _Object) -> filejobs.JobSpec:
+    try:
+        return msgspec.convert(document, filejobs.JobSpec)
+    except msgspec.MsgspecError as error:
+        raise errors.BadRequest(f"spec: {_said(error)}") from error
+
+
+def _spec(document: _Object) -> filejobs.JobSpec:
+    spec = _converted(document)
+    if len(msgspec.json.encode(spec)) > MOST_SPEC_BYTES:
+        raise errors.BadRequest(
+            f"spec: as JSON it is longer than {MOST_SPEC_BYTES:,} bytes: put what is long, a "
+            "command say, into a file that workers have"
+        )
+    _one_of("mapper", spec.mapper)
+    if spec.reducer is not None:
+        _one_of("reducer", spec.reducer)
+    return spec
+
+
+def _one_of(name: str, mapper: filejobs.Mapper) -> None:
+    given = [one for one in ("builtin", "function", "command") if getattr(mapper, one)]
+    if len(given) != 1:
+        raise errors.BadRequest(
+            f"spec.{name}: give one of builtin, function, command"
+            + (f", not {' and '.join(given)}" if given else "")
+        )
+    if mapper.builtin is not None and mapper.builtin not in BUILTINS:
+        raise errors.BadRequest(
+            f"spec.{name}.builtin: {mapper.builtin[:100]!r} is not one of {', '.join(BUILTINS)}"
+        )
+    if name == "reducer" and mapper.builtin == CALCULATOR:
+        raise errors.BadRequest(f"{name}: {CALCULATOR} maps records and reduces none")
+    if mapper.batch_records is not None and (mapper.function is None or name == "reducer"):
+        raise errors.BadRequest(
+            f"spec.{name}.batchRecords: only a function maps records in batches"
+        )
+    if mapper.code is not None and mapper.function is None:
+        raise errors.BadRequest(f"spec.{name}.code: only a function comes from code")
+    for field in ("code", "environment"):
+        if getattr(mapper, field) == "":
+            raise errors.BadRequest(f"spec.{name}.{field}: give sha256:…, or leave it out")
+
+
+def _said(error: Exception) -> str:
+    """msgspec's message, with the path as people write it."""
+    text = str(error)
+    what, dash, path = text.partition(" - at `")
+    if not dash:
+        return text
+    return f"{path.rstrip('`').removeprefix('$').lstrip('.')}: {what}"

@@ -1,0 +1,112 @@
+"""How much of `/files` is one user's: so many uploads that are not complete, so many bytes.
+
+Used by `files`. What is there is read from the store once, then kept up to date: one server has a
+store. An upload counts with the length that was promised, or with what has come if that is more.
+"""
+
+import threading
+from typing import NamedTuple
+
+from kilnwork.server import errors
+from kilnwork.server.jobs import intake, settings, uploads
+
+_SHARE = 75
+"""Percent of the disk's room that one user's uploads may have, if nothing else is said."""
+
+_REMEDY = "delete some (DELETE /files/ID), or wait until nothing has come for them for a day"
+
+
+class _Entry(NamedTuple):
+    bytes: int
+    complete: bool
+
+
+class Quotas:
+    """Of all users."""
+
+    def __init__(self, kept: uploads.Uploads, chosen: settings.Settings, room: intake.Room) -> None:
+        self._uploads, self._settings, self._room = kept, chosen, room
+        self._lock = threading.Lock()
+        self._users: dict[str, dict[str, _Entry]] | None = None
+
+    @property
+    def ready(self) -> bool:
+        """Whether the store has been read."""
+        return self._users is not None
+
+    def load(self) -> None:
+        """Read the store, unless that was done. Blocks."""
+        with self._lock:
+            if self._users is None:
+                found: dict[str, dict[str, _Entry]] = {}
+                for upload in self._uploads.all():
+                    _put(found, upload)
+                self._users = found
+
+    def forget(self) -> None:
+        """Drop what the store has no more: uploads were removed. Blocks.
+
+        The rest stays known all the while, so that nobody begins too many in between.
+        """
+        with self._lock:
+            known = {(user, ref) for user, of in (self._users or {}).items() for ref in of}
+        left = {upload.id for upload in self._uploads.all()} if known else set()
+        with self._lock:
+            for user, ref in known:
+                if ref not in left and self._users is not None:
+                    self._users[user].pop(ref, None)
+
+    def begin(self, user: str) -> None:
+        """Raises TooManyRequests when another upload of this user is one too many."""
+        most = self._settings.files_per_user
+        open_ = sum(not entry.complete for entry in self._of(user).values())
+        if open_ >= most:
+            raise errors.TooManyRequests(
+                f"{open_} uploads of yours are not complete, which is the most (--max-files): "
+                f"complete or {_REMEDY}",
+                headers=((b"retry-after", b"60"),),
+            )
+
+    def left(self, user: str, ref: str | None, *, offset: int, size: int) -> int | None:
+        """How many bytes more than `offset` the upload `ref` (None: a new one) may have; None: any
+        number. Raises InsufficientStorage unless that is `size`."""
+        others = sum(entry.bytes for name, entry in self._of(user).items() if name != ref)
+        most = self._most(others + offset)
+        if most is None:
+            return None
+        left = most - others - offset
+        if size > max(left, 0):
+            raise errors.InsufficientStorage(
+                f"your uploads would have {others + offset + size:,} bytes, and {most:,} are the "
+                f"most that one user may have here (--max-files-size): {_REMEDY}"
+            )
+        return max(left, 0)
+
+    def note(self, upload: uploads.Kept) -> None:
+        """As it is now."""
+        with self._lock:
+            if self._users is not None:
+                _put(self._users, upload)
+
+    def drop(self, upload: uploads.Kept) -> None:
+        """It was removed."""
+        with self._lock:
+            if self._users is not None:
+                self._users.get(upload.state.user, {}).pop(upload.id, None)
+
+    def _most(self, had: int) -> int | None:
+        """Bytes of a user who has `had`."""
+        if self._settings.files_bytes_per_user is not None:
+            return self._settings.files_bytes_per_user
+        free = self._room.free()
+        return None if free is None else (had + max(free, 0)) * _SHARE // 100
+
+    def _of(self, user: str) -> dict[str, _Entry]:
+        with self._lock:
+            return dict((self._users or {}).get(user, {}))
+
+
+def _put(users: dict[str, dict[str, _Entry]], upload: uploads.Kept) -> None:
+    state = upload.state
+    entry = _Entry(max(upload.offset, state.length or 0), state.complete)
+    users.setdefault(state.user, {})[upload.id] = entry

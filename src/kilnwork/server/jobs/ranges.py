@@ -1,0 +1,65 @@
+"""Ranges and conditions of RFC 9110: what of a representation somebody wants, and whether at all.
+
+Pure; used by downloads and documents. Of several ranges none is served apart: the whole is a valid
+answer to those (§14.2), and nobody needs more of NDJSON.
+"""
+
+import re
+from typing import NamedTuple
+
+from kilnwork.server import errors
+
+_RANGE = re.compile(r"bytes[ \t]*=[ \t]*(\d{0,18})-(\d{0,18})[ \t]*", re.IGNORECASE | re.ASCII)
+_TAG = re.compile(r'(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"')
+
+
+class Span(NamedTuple):
+    """Bytes `start` to `end` (exclusive)."""
+
+    start: int
+    end: int
+
+
+def wanted(header: str | None, *, size: int, if_range: str | None, etag: str) -> Span | None:
+    """The part that a `Range` header asks for, None for the whole.
+
+    What cannot be understood is ignored (§14.2), also when `If-Range` names another version
+    (§13.1.5: a strong comparison). Raises RangeNotSatisfiable.
+    """
+    if header is None or (if_range is not None and if_range.strip() != etag):
+        return None
+    found = _RANGE.fullmatch(header.strip())
+    if found is None or found[1] == found[2] == "":
+        return None
+    if found[1] == "":
+        span = Span(max(size - int(found[2]), 0), size)
+    else:
+        end = size if found[2] == "" else min(int(found[2]) + 1, size)
+        if found[2] and int(found[2]) < int(found[1]):
+            return None
+        span = Span(int(found[1]), end)
+    if span.start >= span.end:
+        raise errors.RangeNotSatisfiable(
+            f"Range: {header}: there are {size} bytes",
+            headers=((b"content-range", f"bytes */{size}".encode()),),
+        )
+    return span
+
+
+def matches(header: str | None, etag: str) -> bool:
+    """True if a list of entity tags names `etag`, or is `*`: `If-None-Match`, weakly (§13.1.2)."""
+    if header is None:
+        return False
+    if header.strip() == "*":
+        return True
+    return any(tag.removeprefix("W/") == etag for tag in _TAG.findall(header))
+
+
+def check_match(header: str | None, etag: str) -> None:
+    """`If-Match` (§13.1.1). Raises PreconditionFailed unless it names `etag` or is absent."""
+    if header is None or header.strip() == "*":
+        return
+    if etag not in _TAG.findall(header):
+        raise errors.PreconditionFailed(
+            f"If-Match: {header[:200]}: it is {etag} now; read it again, then decide anew"
+        )

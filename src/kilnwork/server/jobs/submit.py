@@ -1,0 +1,357 @@
+"""POST /jobs: a file comes in, and is a job when its last byte is on disk.
+
+Used by `app`. The file is a multipart field `file`, the raw body, or one that was uploaded to
+/files before (`file=ID`). Nobody sees anything of it before it is complete; a client that goes
+away, a full disk or a refusal leave nothing. An `Idempotency-Key`
+(draft-ietf-httpapi-idempotency-key-header) makes one job however often the request comes.
+"""
+
+import contextlib
+import functools
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+
+import msgspec
+
+from kilnwork.api import filejobs
+from kilnwork.data.stores import port
+from kilnwork.jobs import errors as jobs_errors
+from kilnwork.jobs import model
+from kilnwork.kit import serving
+from kilnwork.server import asgi, errors
+from kilnwork.server.jobs import (
+    body,
+    calls,
+    context,
+    files,
+    intake,
+    multipart,
+    parameters,
+    referring,
+    source,
+)
+
+FILE = "file"
+KEY_HEADER = b"idempotency-key"
+MOST_KEY = 255
+SPEC_BYTES = 1 << 20
+TEXT = "text/plain; charset=utf-8"
+
+KNOWN = (*parameters.KNOWN, FILE)
+_KNOWN = frozenset(KNOWN)
+
+_GZIP = ("gzip", "x-gzip")
+
+_Claim = tuple[str, str, str]
+
+
+@dataclass(slots=True)
+class _Coming:
+    """One request on its way to be a job. `measured`: its key has made one already, so the body is
+    compared with that one's, and not kept. `target`: where it goes, once it is known."""
+
+    call: calls.Call
+    namespace: str
+    id: model.JobId
+    measured: bool
+    given: Mapping[str, str]
+    user: str
+    text: str
+    encoded: bool = False
+    target: intake.Input | referring.Referred | None = field(default=None)
+
+    @property
+    def place(self) -> str:
+        """Key of the input in the store."""
+        return f"{self.namespace}/{self.id.dashed}/{model.FOLDER_INPUT}"
+
+    def key(self, fingerprint: bytes) -> model.Key | None:
+        """The idempotency key, None if the client gave none."""
+        return model.Key(self.user, self.text, fingerprint) if self.text else None
+
+
+class Submit:
+    """The handler."""
+
+    def __init__(self, shared: context.Context, uploaded: files.Files) -> None:
+        self._shared = shared
+        self._files = uploaded
+        self._claimed: set[_Claim] = set()
+
+    async def post(self, call: calls.Call, answer: calls.Answer) -> None:
+        """POST /jobs."""
+        if call.user is not None:
+            call.only(*KNOWN)
+        namespace = await self._shared.check(call, "create")
+        self._shared.check_namespace(namespace)
+        if call.user is None:
+            _check_guest(call.query.query)
+        user = call.user_name
+        self._shared.limits.admit(user)
+        text = idempotency_key(call)
+        given = {name: value for name, value in call.query.query.items() if name in _KNOWN}
+        with self._claim((namespace, user, text)), self._shared.limits.upload(user):
+            coming = _Coming(
+                call,
+                namespace,
+                self._shared.jobs.new_id(),
+                measured=self._used(call, model.Key(user, text, b"")),
+                given=given,
+                user=user,
+                text=text,
+            )
+            coming.encoded = _unpacked(call)
+            view, made = await self._made(coming)
+        await self._answer(call, answer, view, replayed=not made)
+
+    def _claim(self, claim: _Claim) -> AbstractContextManager[None]:
+        """One request with a key at a time."""
+        return _Claimed(self._claimed, claim) if claim[2] else _UNCLAIMED
+
+    def _used(self, call: calls.Call, key: model.Key) -> bool:
+        """True if the key has made a job: then the body is only compared, not kept. Of a small one
+        nothing would be kept anyway."""
+        length = call.header(b"content-length") or ""
+        small = length.isdecimal() and int(length) <= body.INLINE_BYTES
+        if not key.text or (small and FILE not in call.query.query):
+            return False
+        try:
+            return self._shared.jobs.known(call.namespace, key) is not None
+        except jobs_errors.KeyUsed:
+            return True
+
+    async def _made(self, coming: _Coming) -> tuple[model.JobView, bool]:
+        """Take the body in, make the job; whatever goes wrong, nothing is left."""
+        try:
+            if FILE in coming.given:
+                view, made = await self._by_reference(coming, coming.given[FILE])
+            else:
+                view, made = await self._from_body(coming)
+        except BaseException:
+            await self._take_back(coming)
+            raise
+        else:
+            if not made:
+                await self._take_back(coming)
+            return view, made
+        finally:
+            coming.target = None  # which knows `coming`: what it holds is to go now
+
+    async def _by_reference(self, coming: _Coming, reference: str) -> tuple[model.JobView, bool]:
+        try:
+            target = self._target(coming, await _spec_body(coming.call))
+        except errors.HttpError:
+            await self._files.check(coming.namespace, reference)  # that is to be said first
+            raise
+        place = None if coming.measured else coming.place
+        coming.target = await self._files.give(coming.call, reference, target, place=place)
+        return await self._create(coming, coming.target)
+
+    async def _from_body(self, coming: _Coming) -> tuple[model.JobView, bool]:
+        content_types = coming.call.headers(b"content-type")
+        incoming = body.Body(coming.call, most=self._shared.settings.most_body_bytes)
+        if incoming.length is not None:
+            self._shared.room.check(incoming.length)
+        if multipart.is_form(content_types):
+            opener = functools.partial(self._target, coming)
+            form = multipart.Form(multipart.boundaries(content_types), opener)
+            await body.pour(incoming, form, self._shared.pool)
+            form.finish()
+            self._add_late(coming, form)
+        else:
+            target = self._target(coming, {})
+            await body.pour(incoming, target, self._shared.pool)
+        if coming.target is None:
+            raise serving.Gone  # not reached: `finish` has refused a form without a file
+        return await self._create(coming, coming.target)
+
+    async def _create(
+        self, coming: _Coming, target: intake.Input | referring.Referred
+    ) -> tuple[model.JobView, bool]:
+        """A small input is finished at once; a large one, and its way to the disk, in a thread."""
+        small = target.small
+        manifest, inline = target.finish() if small else await self._shared.run(target.finish)
+        key = coming.key(intake.fingerprint(target.spec, manifest.sha256))
+        if coming.measured and key is not None:
+            return self._compared(coming, key), False
+        new = model.NewJob(
+            id=coming.id,
+            namespace=coming.namespace,
+            spec=target.spec,
+            manifest=manifest,
+            inline=inline,
+            key=key,
+            user=coming.user,
+        )
+        return await self._shared.jobs.create(new)
+
+    def _compared(self, coming: _Coming, key: model.Key) -> model.JobView:
+        """The job of this key. Raises `KeyUsed`; Conflict if it has gone while we compared."""
+        found = self._shared.jobs.known(coming.namespace, key)
+        if found is None:
+            raise errors.Conflict(
+                "the job that this Idempotency-Key had made has just been deleted: use a new key"
+            )
+        return found
+
+    async def _take_back(self, coming: _Coming) -> None:
+        target = coming.target
+        if target is None or not target.stored:
+            return
+
+        def remove() -> None:
+            target.abort()
+            self._shared.store.delete([coming.place])
+
+        await self._shared.run(remove)
+
+    def _add_late(self, coming: _Coming, form: multipart.Form) -> None:
+        """Take over fields that came after the file, unless they say how to read it."""
+        target = coming.target
+        if target is None or form.fields == form.before:
+            return
+        spec = self._spec(coming, form.fields)
+        if not intake.alike(spec, target.spec):
+            late = [name for name in form.fields if name not in form.before]
+            raise errors.BadRequest(
+                f"field {late[0][:100]!r} comes after the file, which has been read by then: put "
+                f"it before (curl -F {late[0][:20]}=… -F {multipart.FILE}=@FILE)"
+            )
+        target.spec = spec
+
+    def _target(self, coming: _Coming, fields: Mapping[str, str]) -> intake.Input:
+        """Called when the file begins, in whatever thread that is."""
+        spec = self._spec(coming, fields)
+        opened: Callable[[], port.Writer] | None = None
+        if not coming.measured:
+            opened = functools.partial(self._writer, coming)
+        coming.target = intake.Input(
+            spec,
+            opened,
+            most_bytes=self._shared.settings.most_stored_bytes,
+        )
+        return coming.target
+
+    def _writer(self, coming: _Coming) -> port.Writer:
+        return self._shared.store.writer(coming.place)
+
+    def _spec(self, coming: _Coming, fields: Mapping[str, str]) -> filejobs.JobSpec:
+        if coming.call.user is None:
+            _check_guest(fields)
+        else:
+            unknown = [name for name in fields if name not in parameters.KNOWN]
+            if unknown:
+                raise errors.BadRequest(
+                    f"unknown field {unknown[0][:100]!r}: known are {multipart.FILE}, "
+                    f"{', '.join(parameters.KNOWN)}"
+                )
+        if fields and coming.given:
+            parameters.read(fields, compat=None)  # what the URL overrules must be good as well
+        given = parameters.joined(fields, coming.given) if fields else coming.given
+        spec = parameters.read(given, compat=self._shared.settings.source)
+        self._shared.check_cluster(coming.namespace, spec.cluster_name)
+        self._check_line(spec.input.max_line_bytes)
+        if not coming.encoded:
+            return spec
+        unpacked = msgspec.structs.replace(spec.input, gzip=True)
+        return msgspec.structs.replace(spec, input=unpacked)
+
+    def _check_line(self, wanted: int) -> None:
+        most = self._shared.settings.most_line_bytes
+        if wanted > most:
+            raise errors.UnprocessableContent(
+                f"input.maxLineBytes: {wanted:,}: records of {most:,} bytes are the longest that "
+                "this server takes (--max-line): ask for less, or have whoever runs it raise that"
+            )
+
+    async def _answer(
+        self, call: calls.Call, answer: calls.Answer, view: model.JobView, *, replayed: bool
+    ) -> None:
+        more = [(b"location", context.location(view)), (b"etag", context.tag(view).encode())]
+        if replayed:
+            more.append((b"idempotency-replayed", b"true"))
+        if self._plain(call):
+            await asgi.whole(answer, 202, TEXT, view.id.encode(), more=more)
+        else:
+            await calls.json(answer, self._shared.document(view), status=202, more=more)
+
+    def _plain(self, call: calls.Call) -> bool:
+        """Whether the id alone is wanted: as the source answered, or because somebody asks."""
+        accept = call.header(b"accept") or "*/*"
+        if "text/plain" in accept:
+            return True
+        return self._shared.settings.source is not None and "json" not in accept
+
+
+class _Claimed:
+    """A claim, from `with` to the end of its block."""
+
+    __slots__ = ("_all", "_claim")
+
+    def __init__(self, all_: set[_Claim], claim: _Claim) -> None:
+        self._all = all_
+        self._claim = claim
+
+    def __enter__(self) -> None:
+        if self._claim in self._all:
+            raise errors.Conflict(
+                "a request with this Idempotency-Key is under way: ask again when it is over",
+                headers=((b"retry-after", b"1"),),
+            )
+        self._all.add(self._claim)
+
+    def __exit__(self, *_: object) -> None:
+        self._all.discard(self._claim)
+
+
+_UNCLAIMED = contextlib.nullcontext()
+
+
+def idempotency_key(call: calls.Call) -> str:
+    """The key of a request, "" without one: a string as of RFC 8941, or the bare word that most
+    clients send. Raises BadRequest."""
+    found = call.headers(KEY_HEADER)
+    if not found:
+        return ""
+    text = found[0].strip()
+    if len(text) > 1 and text[0] == text[-1] == '"':
+        text = text[1:-1].replace('\\"', '"').replace("\\\\", "\\")
+    if len(found) > 1 or not 0 < len(text) <= MOST_KEY or not text.isascii():
+        raise errors.BadRequest(
+            f"Idempotency-Key: one of 1 to {MOST_KEY} ASCII characters is expected, a UUID say"
+        )
+    return text
+
+
+def _check_guest(given: Mapping[str, str]) -> None:
+    """What is ours needs a token; what neither we nor the source know was ignored there, too."""
+    for name in given:
+        if name in (*parameters.KNOWN, FILE) and name not in source.PARAMETERS:
+            raise context.unauthorized(name)
+
+
+async def _spec_body(call: calls.Call) -> dict[str, str]:
+    """With `file=ID` the body, if there is one, is the spec."""
+    data = await body.Body(call).whole(most=SPEC_BYTES)
+    if not data:
+        return {}
+    try:
+        return {parameters.SPEC: data.decode()}
+    except UnicodeDecodeError as error:
+        raise errors.BadRequest(
+            f"with {FILE}=… the body is the job's spec as JSON: this is not UTF-8"
+        ) from error
+
+
+def _unpacked(call: calls.Call) -> bool:
+    """Whether the body is said to be compressed. Raises UnsupportedMediaType."""
+    codings = (call.header(b"content-encoding") or "").replace(" ", "").lower()
+    if codings in ("", "identity"):
+        return False
+    if codings in _GZIP:
+        return True
+    raise errors.UnsupportedMediaType(
+        f"Content-Encoding: {codings[:100]}: send it as it is, or with gzip",
+        headers=((b"accept-encoding", b"gzip, identity"),),
+    )

@@ -1,0 +1,153 @@
+"""What is kept of uploads to `/files`, in the store: their bytes, and what is known of them.
+
+Used by `files`, whose handlers ask and answer; all of this blocks. An upload is
+`_uploads/NAMESPACE/ID/`, with `state.json` and the bytes below `data`.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from kilnwork.data import errors as data_errors
+from kilnwork.data.stores import growing, port
+from kilnwork.server import errors
+
+FOLDER = "_uploads"
+"""In the store, beside the namespaces, none of which begins so."""
+
+KEEP_S = 24 * 3600
+
+_STATE = "state.json"
+_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+class State(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What is known of an upload but its bytes. `created`: wall clock, seconds. `user`: whose."""
+
+    created: float
+    user: str = ""
+    length: int | None = None
+    complete: bool = False
+
+
+class Kept(NamedTuple):
+    """One upload as it is now. `touched`: when it began, or the last of it came; wall clock,
+    seconds. `etag`: of its state, "" before that is stored."""
+
+    id: str
+    namespace: str
+    state: State
+    bytes: growing.Growing
+    offset: int
+    touched: float
+    etag: str = ""
+
+    @property
+    def whole(self) -> bool:
+        """All of it has come, and is there."""
+        return self.state.complete and self.offset == self.state.length
+
+    @property
+    def folder(self) -> str:
+        """Of all that is kept of it."""
+        return _folder(self.namespace, self.id)
+
+
+class Uploads:
+    """Those of all namespaces."""
+
+    def __init__(self, store: port.Store) -> None:
+        self._store = store
+
+    def begin(self, namespace: str, name: str, state: State) -> Kept:
+        """A new one, in which there is nothing."""
+        return self.save(self._upload(namespace, name, state), state)
+
+    def find(self, namespace: str, ref: str) -> Kept | None:
+        """The one of this id, whatever that is; None if there is none."""
+        if not _ID.fullmatch(ref):
+            return None
+        try:
+            with self._store.read(f"{_folder(namespace, ref)}/{_STATE}") as reading:
+                state = msgspec.json.decode(b"".join(reading), type=State)
+        except (data_errors.ObjectMissing, msgspec.MsgspecError):
+            return None
+        upload = self._upload(namespace, ref, state)
+        return upload._replace(
+            offset=upload.bytes.size(),
+            touched=max(state.created, upload.bytes.modified()),
+            etag=reading.facts.etag,
+        )
+
+    def list(self, namespace: str) -> Iterator[Kept]:
+        """Those of a namespace, in the order of ids."""
+        for name in list(self._store.folders(f"{FOLDER}/{namespace}/")):
+            found = self.find(namespace, name)
+            if found is not None:
+                yield found
+
+    def all(self) -> Iterator[Kept]:
+        """Those of all namespaces."""
+        for namespace in list(self._store.folders(f"{FOLDER}/")):
+            yield from self.list(namespace)
+
+    def save(self, upload: Kept, state: State) -> Kept:
+        """With that state, unless somebody has deleted it or completed it meanwhile: then Conflict
+        and NotFound."""
+        try:
+            facts = self._store.put(
+                f"{upload.folder}/{_STATE}",
+                msgspec.json.encode(state),
+                create=not upload.etag,
+                if_match=upload.etag or None,
+            )
+        except data_errors.ObjectChanged as error:
+            if self.find(upload.namespace, upload.id) is not None:
+                raise errors.Conflict(
+                    f"somebody else goes on with file {upload.id}: HEAD tells how far it is"
+                ) from error
+            self.remove(upload)
+            raise no_file(upload.id, upload.namespace) from error
+        return upload._replace(state=state, etag=facts.etag)
+
+    def remove(self, upload: Kept) -> None:
+        """All that is kept of it. What a job has taken stays with the job."""
+        port.clear(self._store, upload.folder + "/")
+
+    def forget(self, *, before: float) -> int:
+        """Remove what nothing has come for since a moment (wall clock, seconds), and what cannot be
+        read; returns how many."""
+        count = 0
+        for namespace in list(self._store.folders(f"{FOLDER}/")):
+            for name in list(self._store.folders(f"{FOLDER}/{namespace}/")):
+                upload = self.find(namespace, name)
+                if upload is None or upload.touched < before:
+                    port.clear(self._store, _folder(namespace, name) + "/")
+                    count += 1
+        return count
+
+    def _upload(self, namespace: str, name: str, state: State) -> Kept:
+        place = f"{_folder(namespace, name)}/data"
+        return Kept(name, namespace, state, growing.opened(self._store, place), 0, state.created)
+
+
+def no_file(ref: str, namespace: str) -> errors.NotFound:
+    """What is raised for an upload that is not there."""
+    return errors.NotFound(
+        f'there is no file "{ref[:100]}" in namespace "{namespace}": it was never begun, was '
+        "deleted, or nothing came for it for a day"
+    )
+
+
+def lacking(upload: Kept) -> errors.Conflict:
+    """What is raised for an upload that is complete, and is not."""
+    return errors.Conflict(
+        f"file {upload.id} lacks some of its {upload.state.length or 0:,} bytes: it is being "
+        "deleted, or was changed in the store. Upload it again"
+    )
+
+
+def _folder(namespace: str, name: str) -> str:
+    return f"{FOLDER}/{namespace}/{name}"

@@ -1,0 +1,268 @@
+"""`/objects/NAMESPACE/JOB/…`: the files of jobs, for workers that share no folder with the manager.
+
+Mounted by the composition roots; `data.stores.remote` is the client. GET (with `Range`) and HEAD
+read, PUT writes (with `If-None-Match: *` or `If-Match`; 201 when it is on disk, 412 when the
+condition does not hold), DELETE removes; GET of the namespace lists (`?prefix=`, `?after=`: keys
+below the namespace, in pages; or `?folders=`). Who comes is checked here: a worker shows its
+cluster and the token of that, and may read all jobs of its namespace, create what slots create, and
+remove what they made in vain.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from itertools import islice
+from typing import NamedTuple
+
+from kilnwork.api import names
+from kilnwork.channel import ports
+from kilnwork.data import errors as data_errors
+from kilnwork.data.stores import port, remote
+from kilnwork.kit import serving
+from kilnwork.server import asgi, errors, passing
+
+_TYPE = "application/octet-stream"
+_CREATED = frozenset({"out", "commits", "result"})
+"""Folders of a job in which slots create objects."""
+
+_REMOVED = frozenset({"out", "result"})
+"""And remove them, when another attempt was first; what is committed stays so."""
+
+_MOST_REPLACED_BYTES = 16 << 20
+"""Of job.json and the like; they are in memory as a whole."""
+
+_REFUSED = (
+    "a worker may read the files of jobs in its namespace; create, not replace, what is in "
+    "JOB/out, JOB/commits and JOB/result; remove what is in JOB/out and JOB/result"
+)
+
+
+class Asked(NamedTuple):
+    """What somebody wants. `key`: below the namespace, "" for a list. `create`: an object that is
+    not there yet."""
+
+    method: str
+    key: str
+    create: bool
+    worker: bool
+
+
+Rule = Callable[[Asked], bool]
+
+
+def slots_only(asked: Asked) -> bool:
+    """The rule: workers, as far as slots need it, and nobody else."""
+    if not asked.worker:
+        return False
+    if asked.method in ("GET", "HEAD"):
+        return True
+    parts = asked.key.split("/")
+    if len(parts) < 3:
+        return False
+    if asked.method == "DELETE":
+        return parts[1] in _REMOVED
+    return asked.method == "PUT" and asked.create and parts[1] in _CREATED
+
+
+class _Call(NamedTuple):
+    store: port.Store
+    namespace: str
+    key: str
+    scope: asgi.Scope
+    receive: asgi.Receive
+    send: asgi.Send
+
+    @property
+    def place(self) -> str:
+        """Its key in the store."""
+        return f"{self.namespace}/{self.key}"
+
+    def header(self, name: bytes) -> str:
+        """A header of the request, "" without it."""
+        return str(dict(self.scope["headers"]).get(name, b"").decode("latin-1"))
+
+
+class Objects:
+    """The app. `store`: of all namespaces. `rule`: who may what."""
+
+    def __init__(
+        self, store: port.Store, verifier: ports.TokenVerifier, *, rule: Rule = slots_only
+    ) -> None:
+        self._store = store
+        self._verifier = verifier
+        self._rule = rule
+        self._methods: dict[str, Callable[[_Call], Awaitable[None]]] = {
+            "GET": _read,
+            "HEAD": _head,
+            "PUT": _write,
+            "DELETE": _delete,
+        }
+
+    async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            return
+        try:
+            namespace, key = _address(scope["path"])
+            call = _Call(self._store, namespace, key, scope, receive, send)
+            method = scope["method"]
+            answer = self._methods.get(method)
+            if not key:
+                answer = _list if method == "GET" else None
+            if answer is None:
+                raise errors.MethodNotAllowed
+            worker = await passing.admit(scope, namespace, self._verifier)
+            create = call.header(b"if-none-match") == "*"
+            if not self._rule(Asked(method, key, create, worker)):
+                raise errors.Forbidden(_REFUSED)
+            await answer(call)
+        except errors.HttpError as error:
+            await asgi.problem(send, error)
+        except data_errors.StoreError as error:
+            await asgi.problem(send, _told(error))
+
+
+def _address(path: str) -> tuple[str, str]:
+    """The namespace, and the key below it."""
+    _, _, rest = path.strip("/").partition("/")
+    namespace, _, key = rest.partition("/")
+    if not names.is_dns_label(namespace):
+        raise errors.NotFound("objects are at /objects/NAMESPACE/KEY")
+    return namespace, key
+
+
+def _told(error: data_errors.StoreError) -> errors.HttpError:
+    """The answer to what the store says."""
+    match error:
+        case data_errors.ObjectMissing():
+            return errors.NotFound(str(error))
+        case data_errors.ObjectExists() | data_errors.ObjectChanged():
+            return errors.PreconditionFailed(str(error))
+        case data_errors.BadKey():
+            return errors.BadRequest(str(error))
+        case data_errors.StoreFull():
+            return errors.InsufficientStorage(str(error))
+        case data_errors.StoreUnreachable():
+            return errors.NotReady(str(error))
+    return errors.HttpError(str(error))
+
+
+def _headers(facts: port.Facts) -> list[tuple[bytes, bytes]]:
+    return [
+        (b"etag", f'"{facts.etag}"'.encode()),
+        (remote.MODIFIED_HEADER.lower().encode(), repr(facts.modified).encode()),
+        (b"accept-ranges", b"bytes"),
+    ]
+
+
+async def _head(call: _Call) -> None:
+    facts = await asyncio.to_thread(call.store.head, call.place)
+    await asgi.start(call.send, 200, _TYPE, length=facts.bytes, more=_headers(facts))
+    await asgi.body(call.send, b"")
+
+
+async def _read(call: _Call) -> None:
+    wanted = call.header(b"range")
+    start, end = _range(wanted)
+    reading = await asyncio.to_thread(call.store.read, call.place, start=start, end=end)
+    with reading:
+        facts = reading.facts
+        expected = call.header(b"if-match").strip('"')
+        if expected and expected != facts.etag:
+            raise errors.PreconditionFailed(f"{call.key} has etag {facts.etag} now")
+        headers = _headers(facts)
+        if wanted and start >= facts.bytes:
+            headers.append((b"content-range", b"bytes */%d" % facts.bytes))
+            await asgi.whole(call.send, 416, _TYPE, b"", more=headers)
+            return
+        if wanted:
+            place = f"bytes {reading.start}-{reading.end - 1}/{facts.bytes}"
+            headers.append((b"content-range", place.encode()))
+        length = reading.end - reading.start
+        await asgi.start(call.send, 206 if wanted else 200, _TYPE, length=length, more=headers)
+        await _send(call, reading)
+
+
+async def _send(call: _Call, reading: port.Reading) -> None:
+    pieces = iter(reading)
+    at = reading.start
+    try:
+        while piece := await asyncio.to_thread(next, pieces, b""):
+            at += len(piece)
+            async with asyncio.timeout(passing.STALL_S):
+                await asgi.body(call.send, piece, more=at < reading.end)
+    except (TimeoutError, data_errors.StoreError):  # the answer has begun: it can only break off
+        await serving.cut(call.scope, call.receive)
+        return
+    if reading.start == reading.end:
+        await asgi.body(call.send, b"")
+
+
+def _range(text: str) -> tuple[int, int | None]:
+    """Of one range, `bytes=START-END` or `bytes=START-` (RFC 9110 §14.2); all of it without."""
+    if not text:
+        return 0, None
+    unit, _, place = text.partition("=")
+    first, _, last = place.partition("-")
+    if unit != "bytes" or not asgi.is_number(first) or not (asgi.is_number(last) or not last):
+        raise errors.BadRequest(f"Range: {text[:100]}: write bytes=START-END, both from 0")
+    return int(first), int(last) + 1 if last else None
+
+
+async def _write(call: _Call) -> None:
+    """Nobody sees anything of it before all is there and on disk."""
+    create = call.header(b"if-none-match") == "*"
+    expected = call.header(b"if-match").strip('"') or None
+    if expected is not None:
+        data = await _small(call)
+        facts = await asyncio.to_thread(call.store.put, call.place, data, if_match=expected)
+    else:
+        new = await asyncio.to_thread(call.store.writer, call.place, create=create)
+        try:
+            async for piece in passing.pieces(call.receive):
+                await asyncio.to_thread(new.write, piece)
+            facts = await asyncio.to_thread(new.commit)
+        finally:
+            await asyncio.to_thread(new.abort)
+    headers = [*_headers(facts), (b"content-range", b"bytes */%d" % facts.bytes)]
+    await asgi.whole(call.send, 201, _TYPE, b"", more=headers)
+
+
+async def _small(call: _Call) -> bytes:
+    """The body of a conditional replacement, which is compared and written in one step."""
+    body = bytearray()
+    async for piece in passing.pieces(call.receive):
+        body += piece
+        if len(body) > _MOST_REPLACED_BYTES:
+            raise errors.ContentTooLarge(
+                f"more than {_MOST_REPLACED_BYTES} bytes are not replaced if they match: create an "
+                "object of another name"
+            )
+    return bytes(body)
+
+
+async def _delete(call: _Call) -> None:
+    await asyncio.to_thread(call.store.delete, [call.place])
+    await asgi.start(call.send, 204, _TYPE)
+    await asgi.body(call.send, b"")
+
+
+async def _list(call: _Call) -> None:
+    """A page of facts, or names of folders; keys are below the namespace."""
+    query = asgi.request(call.scope, call.receive).query
+    above = f"{call.namespace}/"
+
+    def folders() -> list[str]:
+        return list(call.store.folders(above + query["folders"]))
+
+    def page() -> list[port.Facts]:
+        after = query.get("after", "")
+        found: Iterator[port.Facts] = call.store.list(
+            above + query.get("prefix", ""), after=above + after if after else ""
+        )
+        return [
+            facts._replace(key=facts.key.removeprefix(above))
+            for facts in islice(found, remote.PAGE)
+        ]
+
+    answer = await asyncio.to_thread(folders if "folders" in query else page)
+    await asgi.json(call.send, answer)

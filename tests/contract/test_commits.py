@@ -1,0 +1,105 @@
+"""Commit records in every kind of store: of all who end a part's run, the first wins for all."""
+
+import threading
+from collections.abc import Iterator
+from concurrent import futures
+from pathlib import Path
+
+import pytest
+
+from kilnwork.api import filejobs
+from kilnwork.data import commits, errors
+from kilnwork.data.stores import port
+from support import object_stores
+
+DONE = filejobs.Outcome.SUCCEEDED
+
+
+@pytest.fixture(params=object_stores.KINDS)
+def store(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[port.Store]:
+    with object_stores.opened(request.param, tmp_path) as made:
+        yield made
+
+
+def a_commit(part: int = 1, run: int = 1, *, attempt: int = 1) -> filejobs.Commit:
+    return filejobs.Commit(
+        part=part,
+        run=run,
+        attempt=attempt,
+        outcome=DONE,
+        records=filejobs.Records(total=3, succeeded=1, failed=1, skipped=1),
+        output=filejobs.StoredFile(
+            key=f"out/{part}-{run}-{attempt}.ndjson", bytes=10, lines=1, sha256="0" * 64
+        ),
+        started=1.5,
+        finished=2.5,
+        worker="w-1",
+    )
+
+
+def test_a_record_is_read_as_it_was_written(store: port.Store) -> None:
+    assert commits.find(store, 1, 1) is None
+    assert commits.publish(store, a_commit()) == a_commit()
+    assert commits.find(store, 1, 1) == a_commit()
+    assert store.head("commits/1-1")
+
+
+def test_the_first_commit_wins_and_the_others_are_told_which(store: port.Store) -> None:
+    first = commits.publish(store, a_commit(attempt=2))
+    assert commits.publish(store, a_commit(attempt=1)) == first
+    assert commits.publish(store, a_commit(attempt=3)) == first
+    assert commits.publish(store, first) == first
+    assert commits.find(store, 1, 1) == first
+
+
+def test_each_run_has_its_own(store: port.Store) -> None:
+    commits.publish(store, a_commit(run=1))
+    commits.publish(store, a_commit(run=2))
+    commits.publish(store, a_commit(part=10, run=1))
+    commits.publish(store, a_commit(part=0, run=1))
+    store.put("commits/notes.txt", b"somebody's")
+    assert sorted(commits.listed(store)) == [(0, 1), (1, 1), (1, 2), (10, 1)]
+    found = commits.latest(store)
+    assert list(found) == [0, 1, 10]
+    assert {part: commit.run for part, commit in found.items()} == {0: 1, 1: 2, 10: 1}
+
+
+def test_after_giving_up_nobody_wins(store: port.Store) -> None:
+    ended = commits.give_up(
+        store, 1, 1, outcome=filejobs.Outcome.CANCELLED, message="cancelled by alice", at=7.0
+    )
+    assert (ended.attempt, ended.outcome) == (commits.SERVER, filejobs.Outcome.CANCELLED)
+    assert commits.publish(store, a_commit()) == ended
+    assert commits.publish(store, a_commit(2)) == a_commit(2)
+    won = commits.give_up(store, 2, 1, outcome=filejobs.Outcome.FAILED, message="late", at=8.0)
+    assert won == a_commit(2)
+
+
+def test_of_twelve_at_once_all_hear_of_the_same(store: port.Store) -> None:
+    gate = threading.Barrier(12)
+
+    def end(attempt: int) -> filejobs.Commit:
+        gate.wait()
+        if attempt == 0:
+            return commits.give_up(store, 3, 1, outcome=filejobs.Outcome.FAILED, message="", at=1.0)
+        return commits.publish(store, a_commit(3, attempt=attempt))
+
+    with futures.ThreadPoolExecutor(12) as pool:
+        told = list(pool.map(end, range(12)))
+    assert told == [commits.find(store, 3, 1)] * 12
+
+
+@pytest.mark.parametrize("raw", [b"", b"{", b'{"part": 1}', b"null"])
+def test_a_damaged_record_is_told(store: port.Store, raw: bytes) -> None:
+    store.put("commits/1-1", raw)
+    with pytest.raises(errors.ObjectDamaged, match="redrive"):
+        commits.find(store, 1, 1)
+    with pytest.raises(errors.ObjectDamaged):
+        commits.latest(store)
+
+
+def test_a_record_under_another_name_is_told(store: port.Store) -> None:
+    commits.publish(store, a_commit(1))
+    store.put("commits/2-1", port.read_all(store, "commits/1-1"))
+    with pytest.raises(errors.ObjectDamaged, match="part 1, run 1"):
+        commits.publish(store, a_commit(2))

@@ -1,0 +1,346 @@
+"""What every store of files promises (`data.stores.port`), whatever keeps the objects."""
+
+import contextlib
+import os
+import random
+import threading
+from collections.abc import Callable, Iterator
+from concurrent import futures
+from pathlib import Path
+
+import pytest
+
+from kilnwork.data import errors
+from kilnwork.data.stores import local, port
+from support import object_stores
+
+LARGE = (8 << 20) + 12_345
+KEYS = ("a", "b/c-1-1", "b/c-10-1", "b/c-2-1", "b/c/d", "b0", "z/y/x/w.json")
+
+
+@pytest.fixture(params=object_stores.KINDS)
+def store(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[port.Store]:
+    with object_stores.opened(request.param, tmp_path) as made:
+        yield made
+
+
+def content_of(store: port.Store, key: str, *, start: int = 0, end: int | None = None) -> bytes:
+    with store.read(key, start=start, end=end) as reading:
+        return b"".join(reading)
+
+
+def keys_of(store: port.Store, prefix: str = "", *, after: str = "") -> list[str]:
+    return [facts.key for facts in store.list(prefix, after=after)]
+
+
+def write(store: port.Store, key: str, content: bytes, *, create: bool = False) -> port.Facts:
+    with store.writer(key, create=create) as new:
+        for at in range(0, len(content), 700_001):
+            new.write(content[at : at + 700_001])
+        assert new.bytes == len(content)
+        return new.commit()
+
+
+def test_what_is_put_is_there(store: port.Store) -> None:
+    facts = store.put("some/key.json", b"{}")
+    assert facts == store.head("some/key.json")
+    assert (facts.key, facts.bytes) == ("some/key.json", 2)
+    assert content_of(store, "some/key.json") == b"{}"
+
+
+def test_what_is_not_there_is_missing(store: port.Store) -> None:
+    store.put("b/c", b"")
+    for key in ("a", "b", "b/c/d", "b/d"):
+        with pytest.raises(errors.ObjectMissing, match=key):
+            store.head(key)
+        with pytest.raises(errors.ObjectMissing, match=key):
+            store.read(key)
+
+
+def test_an_empty_object_is_an_object(store: port.Store) -> None:
+    assert store.put("none", b"").bytes == 0
+    with store.writer("nothing") as new:
+        new.commit()
+    assert content_of(store, "none") == content_of(store, "nothing") == b""
+    assert keys_of(store) == ["none", "nothing"]
+
+
+@pytest.mark.parametrize(
+    "key", ["", "/a", "a/", "a//b", "../a", "a/../b", ".a", "a/.lock", "a b", "ä", "a\n", "x" * 201]
+)
+def test_a_key_that_some_store_would_not_take_is_refused(store: port.Store, key: str) -> None:
+    with pytest.raises(errors.BadKey):
+        store.put(key, b"")
+    for read in (store.head, store.read, store.writer, lambda key: store.delete([key])):
+        with pytest.raises(errors.BadKey):
+            read(key)
+
+
+# conditions
+
+
+def test_create_only_takes_the_first(store: port.Store) -> None:
+    store.put("commits/1-1", b"first", create=True)
+    with pytest.raises(errors.ObjectExists, match="commits/1-1"):
+        store.put("commits/1-1", b"second", create=True)
+    with pytest.raises(errors.ObjectExists, match="commits/1-1"):
+        write(store, "commits/1-1", b"third", create=True)
+    assert content_of(store, "commits/1-1") == b"first"
+    assert keys_of(store) == ["commits/1-1"]
+
+
+def test_create_only_of_the_same_content_takes_the_first_all_the_same(store: port.Store) -> None:
+    store.put("lock", b"same", create=True)
+    with pytest.raises(errors.ObjectExists):
+        store.put("lock", b"same", create=True)
+
+
+def test_a_deleted_object_can_be_created(store: port.Store) -> None:
+    store.put("a", b"1", create=True)
+    store.delete(["a"])
+    store.put("a", b"2", create=True)
+    assert content_of(store, "a") == b"2"
+
+
+def test_a_put_without_conditions_replaces(store: port.Store) -> None:
+    old = store.put("a", b"1")
+    new = store.put("a", b"2")
+    assert old.etag != new.etag
+    assert content_of(store, "a") == b"2"
+    assert write(store, "a", b"3").etag not in (old.etag, new.etag)
+
+
+def test_compare_and_swap_takes_the_etag_of_now(store: port.Store) -> None:
+    first = store.put("job.json", b"1")
+    second = store.put("job.json", b"2", if_match=first.etag)
+    with pytest.raises(errors.ObjectChanged, match=r"job\.json"):
+        store.put("job.json", b"3", if_match=first.etag)
+    assert content_of(store, "job.json") == b"2"
+    store.put("job.json", b"1", if_match=second.etag)
+    with pytest.raises(errors.ObjectChanged):  # the content was the same, but it is another one
+        store.put("job.json", b"4", if_match=second.etag)
+
+
+def test_compare_and_swap_of_nothing_fails(store: port.Store) -> None:
+    old = store.put("job.json", b"1")
+    store.delete(["job.json"])
+    for key in ("job.json", "never"):
+        with pytest.raises(errors.ObjectChanged):
+            store.put(key, b"2", if_match=old.etag)
+    assert keys_of(store) == []
+
+
+def race(story: Callable[[int], object], *, count: int) -> list[object]:
+    """All at once; what each returned, or its StoreError."""
+    gate = threading.Barrier(count)
+
+    def run(number: int) -> object:
+        gate.wait()
+        try:
+            return story(number)
+        except errors.StoreError as error:
+            return error
+
+    with futures.ThreadPoolExecutor(count) as pool:
+        return list(pool.map(run, range(count)))
+
+
+@pytest.mark.parametrize("by", ["put", "writer"])
+def test_of_twenty_who_create_one_wins(store: port.Store, by: str) -> None:
+    def create(number: int) -> bytes:
+        content = b"by %d" % number
+        if by == "put":
+            store.put("commits/7-1", content, create=True)
+        else:
+            write(store, "commits/7-1", content, create=True)
+        return content
+
+    ended = race(create, count=20)
+    won = [each for each in ended if isinstance(each, bytes)]
+    assert [content_of(store, "commits/7-1")] == won
+    assert sum(isinstance(each, errors.ObjectExists) for each in ended) == 19
+
+
+def test_no_swap_is_lost_among_eight(store: port.Store) -> None:
+    store.put("count", b"0")
+
+    def add(_: int) -> None:
+        done = 0
+        while done < 5:
+            with store.read("count") as reading:
+                found, etag = int(b"".join(reading)), reading.facts.etag
+            try:
+                store.put("count", b"%d" % (found + 1), if_match=etag)
+                done += 1
+            except errors.ObjectChanged:
+                continue
+
+    assert race(add, count=8) == [None] * 8
+    assert content_of(store, "count") == b"40"
+
+
+# ranges
+
+
+@pytest.mark.parametrize("size", [0, 1, 1000, LARGE])
+def test_ranges_are_slices(store: port.Store, size: int) -> None:
+    content = random.Random(size).randbytes(size)
+    facts = write(store, "input", content)
+    assert facts.bytes == size
+    places = [(0, None), (0, 0), (0, 1), (1, size), (size // 2, size), (size // 3, size // 2)]
+    places += [
+        (size, None),
+        (size, size + 5),
+        (size - 1 if size else 0, size + 100),
+        (size + 9, None),
+    ]
+    for start, end in places:
+        with store.read("input", start=start, end=end) as reading:
+            assert reading.facts == facts
+            pieces = list(reading)
+            assert all(0 < len(piece) <= 1 << 20 for piece in pieces)
+            assert reading.end - reading.start == sum(map(len, pieces))
+        assert b"".join(pieces) == content[start:end], (start, end)
+
+
+def test_a_reading_goes_on_when_the_object_is_deleted(store: port.Store) -> None:
+    content = os.urandom(3 << 20)
+    write(store, "result", content)
+    with store.read("result") as reading:
+        pieces = iter(reading)
+        found = next(pieces)
+        store.delete(["result"])
+        assert found + b"".join(pieces) == content
+
+
+def test_a_reading_that_is_left_early_holds_nothing(store: port.Store) -> None:
+    write(store, "result", bytes(LARGE))
+    for _ in range(50):
+        with store.read("result") as reading:
+            assert next(iter(reading))
+        store.read("result").close()
+    assert content_of(store, "result", end=3) == bytes(3)
+
+
+# objects in pieces
+
+
+def test_nobody_sees_what_is_not_committed(store: port.Store) -> None:
+    with store.writer("out/1-1-1.ndjson") as new:
+        new.write(b"x" * 100_000)
+        with pytest.raises(errors.ObjectMissing):
+            store.head("out/1-1-1.ndjson")
+        assert keys_of(store) == list(store.folders()) == []
+        facts = new.commit()
+    assert facts == store.head("out/1-1-1.ndjson")
+    new.abort()
+    assert keys_of(store) == ["out/1-1-1.ndjson"]
+
+
+def test_what_is_left_or_aborted_never_was(store: port.Store) -> None:
+    store.put("kept", b"old")
+    for key in ("kept", "new"):
+        with store.writer(key) as new:
+            new.write(bytes(LARGE))
+        with contextlib.suppress(KeyError), store.writer(key) as new:
+            new.write(b"x")
+            raise KeyError
+        new = store.writer(key)
+        new.write(b"x")
+        new.abort()
+        new.abort()
+    assert keys_of(store) == ["kept"]
+    assert content_of(store, "kept") == b"old"
+
+
+def test_a_writer_may_reuse_its_buffer(store: port.Store) -> None:
+    buffer = bytearray(b"one")
+    with store.writer("a") as new:
+        new.write(buffer)
+        buffer[:] = b"two"
+        new.write(memoryview(buffer))
+        new.write(b"")
+        new.commit()
+    assert content_of(store, "a") == b"onetwo"
+
+
+# listing and deleting
+
+
+def test_lists_are_in_the_order_of_keys(store: port.Store) -> None:
+    for key in reversed(KEYS):
+        store.put(key, key.encode())
+    assert keys_of(store) == sorted(KEYS)
+    assert [facts.bytes for facts in store.list()] == [len(key) for key in sorted(KEYS)]
+    assert next(store.list("b/c-10")) == store.head("b/c-10-1")
+
+
+def test_lists_are_of_a_prefix_and_after_a_key(store: port.Store) -> None:
+    for key in KEYS:
+        store.put(key, b"")
+    for prefix in ("", "a", "b", "b/", "b/c", "b/c-1", "b/c/", "z/y/x", "q", "b/c-1-1"):
+        for after in ("", "a", "b", "b/", "b/c-1-1", "b/c-10", "b/c/d", "b/c/", "b/z", "zz"):
+            wanted = [key for key in sorted(KEYS) if key.startswith(prefix) and key > after]
+            assert keys_of(store, prefix, after=after) == wanted, (prefix, after)
+
+
+@pytest.mark.parametrize("prefix", ["/", "../", "/etc/", "a/../", "a//", "./a"])
+def test_nothing_is_listed_that_is_elsewhere(store: port.Store, prefix: str) -> None:
+    for look in (store.list, store.folders):
+        with pytest.raises(errors.BadKey):
+            list(look(prefix))
+
+
+def test_long_lists_are_whole(store: port.Store) -> None:
+    wanted = sorted(f"commits/{number}-1" for number in range(1, 2501))
+    with futures.ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda key: store.put(key, b""), wanted))
+    assert keys_of(store, "commits/") == wanted
+    assert keys_of(store, after=wanted[1200]) == wanted[1201:]
+    assert port.clear(store, "commits/1") == sum(key.startswith("commits/1") for key in wanted)
+    assert keys_of(store) == [key for key in wanted if not key.startswith("commits/1")]
+
+
+def test_folders_are_the_next_names(store: port.Store) -> None:
+    for key in KEYS:
+        store.put(key, b"")
+    assert list(store.folders()) == ["b", "z"]
+    assert list(store.folders("b/")) == ["c"]
+    assert list(store.folders("z/y/")) == ["x"]
+    assert list(store.folders("q/")) == list(store.folders("b/c/")) == []
+    with pytest.raises(errors.BadKey):
+        list(store.folders("b"))
+    store.delete(["z/y/x/w.json"])
+    assert list(store.folders()) == ["b"]
+
+
+def test_deleting_may_be_repeated(store: port.Store) -> None:
+    for key in KEYS:
+        store.put(key, b"")
+    store.delete(["a", "b/c/d", "never", "no/such/folder"])
+    store.delete(["a"])
+    store.delete([])
+    assert keys_of(store) == sorted(set(KEYS) - {"a", "b/c/d"})
+    assert port.clear(store, "") == len(KEYS) - 2
+    assert keys_of(store) == []
+    store.put("a", b"again")
+    assert content_of(store, "a") == b"again"
+
+
+def test_folders_come_and_go_while_others_write_in_them(store: port.Store) -> None:
+    def story(number: int) -> None:
+        for turn in range(20):
+            key = f"x/y/{number}-{turn}"
+            store.put(key, b"1", create=True)
+            assert content_of(store, key) == b"1"
+            store.delete([key])
+
+    assert race(story, count=6) == [None] * 6
+    assert keys_of(store) == []
+
+
+def test_a_url_opens_the_same_store(store: port.Store) -> None:
+    store.put("ns/job/a", b"1")
+    assert content_of(object_stores.again(store), "ns/job/a") == b"1"
+    assert content_of(object_stores.again(store, "ns", "job"), "a") == b"1"
+    assert not isinstance(store, local.LocalStore) or store.url.startswith("file:///")

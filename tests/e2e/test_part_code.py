@@ -1,0 +1,36 @@
+"""A mapper whose code comes in a blob: slots find it, and what it keeps lasts from part to part."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import kilnwork as kiln
+from kilnwork.api import filejobs
+from kilnwork.data import blobs
+from kilnwork.jobs.work import part
+from kilnwork.sdk import pickling, session
+from support import part_works
+
+map_part = kiln.task(part.run)
+
+
+def test_a_function_in_a_blob_maps_parts(tmp_path: Path) -> None:
+    seen: list[int] = []
+
+    def counted(record: dict[str, int]) -> Any:
+        seen.append(record["n"])
+        return len(seen)
+
+    content = b"".join(b'{"n":%d}\n' % n for n in range(6))
+    with kiln.start(slots=1):
+        code = pickling.pack_by_value(counted, counted, along=True)
+        digest, _ = session.current().blobs.put((code,))
+        mapper = {"function": "test:counted", "code": blobs.text(digest)}
+        here = part_works.World(tmp_path / "job", content, itemsPerPart=2, mapper=mapper)
+        works = [here.work(each.number) for each in here.manifest.parts]
+        done = [
+            msgspec.convert(map_part.submit(msgspec.to_builtins(work)).result(30), filejobs.Commit)
+            for work in works
+        ]
+    assert [here.content(commit.output) for commit in done] == [b"1\n2\n", b"3\n4\n", b"5\n6\n"]

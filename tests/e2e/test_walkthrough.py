@@ -1,0 +1,146 @@
+"""docs/how-to/from-aksjobscheduler.md by hand: the README of the source system, line by line.
+
+Its curl commands are those of that README, but for address, file and id.
+"""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support import pages, waiting
+from support import up as up_support
+
+PAGE = (pages.DOCS / "how-to" / "from-aksjobscheduler.md").read_text()
+COMMANDS = [command for command in pages.console(PAGE) if command != "kiln up --source-compat"]
+EXAMPLE = pages.ROOT / "examples" / "30-upload"
+
+ITEMS = 1_000
+LINES = 12_500
+ON_THE_PAGE = "2026-11-4610526630846599105"
+OLD_FIELDS = {
+    "id", "status", "startTime", "completionTime", "succeeded", "parallelism", "parts",
+    "completions", "storageContainer", "storageBlobPrefix", "runningOnAci",
+}  # fmt: skip
+"""Of the documents in that README."""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
+    """With parts small enough for a test, by the source system's own variable."""
+    folder = tmp_path_factory.mktemp("walk")
+    made = up_support.Up(
+        folder / "data",
+        workdir=folder,
+        options=["--source-compat"],
+        variables={"ITEMSPERJOB": str(ITEMS)},
+    )
+    generate = [sys.executable, str(EXAMPLE / "generate.py"), str(LINES)]
+    (folder / "sample_large_work.json").write_bytes(subprocess.check_output(generate))
+    made.start()
+    try:
+        yield made
+    finally:
+        code = made.stop()
+    assert code == 0, made.log.read_text()[-4000:]
+    assert made.leftovers() == {}
+
+
+def shell(server: up_support.Up, command: str) -> str:
+    """What a command of the page prints, typed in the server's folder."""
+    typed = command.replace("http://127.0.0.1:7444", server.http)
+    done = subprocess.run(
+        ["bash", "-c", typed], capture_output=True, text=True, env=server.environment,
+        cwd=server.workdir, timeout=40, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, f"$ {typed}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def commands(start: str) -> list[str]:
+    """Those of the page that begin so."""
+    return [command for command in COMMANDS if command.startswith(start)]
+
+
+def document(server: up_support.Up, job: str) -> Any:
+    """A job's own, as somebody without a token sees it."""
+    return json.loads(shell(server, f"curl -sS {server.http}/jobs/{job}"))
+
+
+@pytest.mark.curl
+def test_the_readme_works_line_by_line(server: up_support.Up) -> None:
+    [post] = commands("curl -X POST")
+    job = shell(server, post)
+    assert re.fullmatch(r"20\d\d-\d\d-\d+", job), "the id alone, as text"
+    waiting.wait_until(
+        lambda: document(server, job)["status"] in ("Complete", "Failed"), what="the job is over"
+    )
+    for look in (*commands("curl http://127.0.0.1:7444/jobs/"), *commands("kiln")):
+        shell(server, look.replace(ON_THE_PAGE, job))
+    found = document(server, job)
+    assert set(found) >= OLD_FIELDS
+    assert (found["status"], found["parts"], found["runningOnAci"]) == ("Complete", 13, False)
+    assert found["completions"] == found["succeeded"] == 14
+    assert found["parallelism"] == 2
+    assert found["storageContainer"] == "jobs"
+
+    [part] = commands('curl "http://127.0.0.1:7444/jobs/')
+    shell(server, part.replace(ON_THE_PAGE, job))
+    whole = (server.workdir / "results.json").read_bytes()
+    last = (server.workdir / "results-part-13.json").read_bytes()
+    assert whole.count(b"\n") == LINES
+    assert whole.endswith(last)
+    assert last.count(b"\n") == LINES - 12 * ITEMS
+    ids = [json.loads(line)["id"] for line in whole.splitlines()]
+    assert ids == [str(number) for number in range(1, LINES + 1)], "in the order of the file"
+
+
+@pytest.mark.curl
+def test_nobody_without_a_token_runs_code(server: up_support.Up) -> None:
+    for what in ("mapper=identity", "command=id", "reducer=identity"):
+        status = shell(
+            server,
+            "curl -sS -o /dev/null -w '%{http_code}' -F file=@sample_large_work.json "
+            f"'{server.http}/jobs?{what}'",
+        )
+        assert status in ("400", "401", "403"), what
+    [with_token] = commands('curl -H "Authorization')
+    assert re.fullmatch(r"20\d\d-\d\d-\d+", shell(server, with_token))
+    for path in ("/v1/endpoints", "/metrics", "/files"):
+        url = f"{server.http}{path}"
+        assert shell(server, f"curl -sS -o /dev/null -w '%{{http_code}}' {url}") == "401", path
+
+
+@pytest.mark.curl
+def test_the_sample_is_byte_for_byte_that_of_the_source(server: up_support.Up) -> None:
+    for script in ("curl.sh", "run.sh"):
+        shell(server, f"{EXAMPLE / script} {server.http}")
+
+
+def test_a_page_that_a_browser_shows_posts_nothing(server: up_support.Up) -> None:
+    status = shell(
+        server,
+        "curl -sS -o /dev/null -w '%{http_code}' -H 'Origin: http://evil.example' "
+        f"-F file=@sample_large_work.json {server.http}/jobs",
+    )
+    assert status == "401"
+
+
+def test_over_tls_everybody_needs_a_token(server: up_support.Up) -> None:
+    port = int(server.http.rpartition(":")[2]) - 1
+    url = f"https://127.0.0.1:{port}/jobs"
+    assert shell(server, f"curl -sSk -o /dev/null -w '%{{http_code}}' {url}") == "401"
+
+
+def test_every_command_of_the_page_was_typed() -> None:
+    known = (
+        "curl -X POST", "curl http://127.0.0.1:7444/jobs/", "kiln", 'curl -H "Authorization',
+        'curl "http://127.0.0.1:7444/jobs/',
+    )  # fmt: skip
+    assert [command for command in COMMANDS if not command.startswith(known)] == []
+    assert Path(EXAMPLE / "sample_small_work.json").is_file()

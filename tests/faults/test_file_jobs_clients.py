@@ -1,0 +1,254 @@
+"""Clients of file jobs that vanish, repeat themselves, or whose server is killed under them.
+
+Seeded: the seed is printed, KILN_FAULT_SEED repeats it.
+"""
+
+import contextlib
+import json
+import os
+import random
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from concurrent import futures
+from urllib import parse
+
+import pytest
+
+from support import up as up_support
+from support import up_files, waiting
+
+SEED = int(os.environ.get("KILN_FAULT_SEED", "20261121"))
+KILLS = 20 if "KILN_FAULT_FILES_RUNS" in os.environ else 4
+LARGE = b"".join(b'{"n":%d}\n' % n for n in range(150_000))
+SMALL = LARGE[:8000]
+IDENTITY = {"mapper": {"builtin": "identity"}, "itemsPerPart": 50_000}
+DAY_S = 86_400
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(120)]
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_files.UpFiles]:
+    folder = tmp_path_factory.mktemp("clients")
+    server = up_support.Up(folder / "data", workdir=folder, slots=2)
+    server.start()
+    made = up_files.UpFiles(server)
+    try:
+        yield made
+    finally:
+        assert server.stop() == 0, server.log.read_text()[-4000:]
+        left = server.leftovers()
+    assert left == {}
+    made.assert_tidy(*made.seen)
+
+
+@pytest.fixture
+def chance(request: pytest.FixtureRequest) -> random.Random:
+    print(f"seed {SEED}: repeat with KILN_FAULT_SEED={SEED}")
+    return random.Random(f"{SEED} {request.node.name}")
+
+
+def sent(world: up_files.UpFiles, head: str, body: bytes, **headers: str) -> socket.socket:
+    """A connection on which so much of a request was sent."""
+    place = parse.urlsplit(world.server.http)
+    assert place.hostname is not None
+    assert place.port is not None
+    made = socket.create_connection((place.hostname, place.port), timeout=20)
+    lines = [f"{head} HTTP/1.1", f"Host: {place.netloc}"]
+    lines += [f"{name}: {value}" for name, value in world.headers(**headers).items()]
+    made.sendall("\r\n".join([*lines, "", ""]).encode() + body)
+    return made
+
+
+def form(data: bytes) -> bytes:
+    start = b'--xyz\r\nContent-Disposition: form-data; name="file"; filename="f"\r\n\r\n'
+    return start + data + b"\r\n--xyz--\r\n"
+
+
+def chunked(data: bytes) -> bytes:
+    pieces = (data[at : at + 70_000] for at in range(0, len(data), 70_000))
+    return b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
+
+
+WAYS = {
+    "raw": (LARGE, {"Content_Length": str(len(LARGE))}),
+    "form": (
+        form(LARGE),
+        {
+            "Content_Length": str(len(form(LARGE))),
+            "Content_Type": "multipart/form-data; boundary=xyz",
+        },
+    ),
+    "chunked": (chunked(LARGE), {"Transfer_Encoding": "chunked"}),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_client_that_vanishes_anywhere_leaves_nothing(
+    world: up_files.UpFiles, chance: random.Random, way: str
+) -> None:
+    body, headers = WAYS[way]
+    jobs, before = world.jobs(), world.stored()
+    for cut in [0, len(body) - 1, *chance.sample(range(len(body)), 6)]:
+        with sent(world, "POST " + up_files.where(IDENTITY), body[:cut], **headers) as one:
+            if chance.random() < 0.5:  # else it is gone at once
+                with contextlib.suppress(AssertionError):
+                    waiting.wait_until(
+                        lambda: world.stored() != before, what="something", timeout_s=0.1
+                    )
+            if chance.random() < 0.5:
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")  # RST
+        waiting.wait_until(lambda: world.stored() == before, what="nothing left")
+    assert world.jobs() == jobs
+    with sent(world, "POST " + up_files.where(IDENTITY), body, **headers) as whole:
+        assert b" 202 " in whole.recv(200)
+    [job] = set(world.jobs()) - set(jobs)
+    world.ended(job)
+    world.assert_sound(job, LARGE, up_files.Whole(LARGE, [], LARGE.count(b"\n")))
+
+
+def test_an_upload_in_many_pieces_goes_on_after_every_blow(
+    world: up_files.UpFiles, chance: random.Random
+) -> None:
+    """The client vanishes in the middle of pieces, and the server is killed twice."""
+    begun = world.ask("POST", "/files", b"", Upload_Complete="?0")
+    path, jobs = begun.headers["location"], world.jobs()
+    cuts = sorted(chance.sample(range(1, len(LARGE)), 6))
+    killed = set(chance.sample(cuts, 2))
+    told = 0
+    for cut in cuts:
+        piece = {"Upload_Offset": str(told), "Upload_Complete": "?0"}
+        kind = {"Content_Type": "application/partial-upload", "Content_Length": str(len(LARGE))}
+        with sent(world, f"PATCH {path}", LARGE[told:cut], **piece, **kind):
+            time.sleep(chance.uniform(0, 0.05))
+            if cut in killed:
+                world.server.kill()
+        if cut in killed:
+            world.server.start()
+        offsets: list[int] = []
+
+        def settled(seen: list[int] = offsets) -> bool:
+            seen.append(int(world.ask("HEAD", path).headers["upload-offset"]))
+            return seen[-2:-1] == seen[-1:]
+
+        waiting.wait_until(settled, what="what came is counted", every_s=0.1)
+        assert told <= offsets[-1] <= cut
+        told = offsets[-1]
+    name = path.partition("?")[0].rpartition("/")[2]
+    early = world.ask("POST", f"/jobs?file={name}", json.dumps(IDENTITY).encode())
+    assert early.status == 409
+    assert world.jobs() == jobs
+    last = {"Upload_Offset": str(told), "Upload_Complete": "?1"}
+    kind = {"Content_Type": "application/partial-upload"}
+    assert world.ask("PATCH", path, LARGE[told:], **last, **kind).status == 200
+    made = world.ask("POST", f"/jobs?file={name}", json.dumps(IDENTITY).encode())
+    job = made.json["id"]
+    world.ended(job)
+    world.assert_sound(job, LARGE, up_files.Whole(LARGE, [], LARGE.count(b"\n")))
+    assert world.ask("DELETE", path).status == 204
+
+
+def test_what_was_never_finished_is_forgotten_by_age(world: up_files.UpFiles) -> None:
+    begun = world.ask("POST", "/files", SMALL, Upload_Complete="?0")
+    path = begun.headers["location"]
+    name = path.partition("?")[0].rpartition("/")[2]
+    [state] = world.folder.glob(f"_uploads/default/{name}/state.json")
+    world.server.kill()
+    old = json.loads(state.read_text())
+    before = old["created"] - DAY_S - 60
+    state.write_text(json.dumps({**old, "created": before}))
+    os.utime(state.parent / "data" / "kept", (before, before))
+    world.server.start()
+    waiting.wait_until(
+        lambda: not [path for path in world.stored() if name in path], what="it is forgotten"
+    )
+    assert world.ask("HEAD", path).status == 404
+
+
+def test_a_server_killed_while_a_job_takes_a_file_has_one_job(
+    world: up_files.UpFiles, chance: random.Random
+) -> None:
+    """The upload stays whole, and gives its bytes to one job without a copy."""
+    whole = world.ask("POST", "/files", LARGE)
+    name, key = whole.json["id"], {"Idempotency_Key": "killed-by-reference"}
+    spec = json.dumps(IDENTITY).encode()
+    for _ in range(KILLS):
+        length = {"Content_Length": str(len(spec))}
+        with sent(world, f"POST /jobs?file={name}", spec, **length, **key):
+            time.sleep(chance.uniform(0, 0.1))
+            world.server.kill()
+        world.server.start()
+        assert world.ask("GET", f"/files/{name}").json["complete"]
+    made = world.ask("POST", f"/jobs?file={name}", spec, **key)
+    again = world.ask("POST", f"/jobs?file={name}", spec, **key)
+    job = made.json["id"]
+    assert again.json["id"] == job
+    world.ended(job)
+    folder = world.folder / made.json["storageBlobPrefix"]
+    [kept] = world.folder.glob(f"_uploads/default/{name}/data/bytes")
+    assert kept.samefile(folder / "input")
+    assert world.ask("DELETE", f"/files/{name}").status == 204
+    world.assert_sound(job, LARGE, up_files.Whole(LARGE, [], LARGE.count(b"\n")))
+    for orphan in world.folder.glob("default/*/input"):  # of who died between link and row
+        if not orphan.with_name("job.json").exists():
+            assert orphan.read_bytes() == LARGE
+            shutil.rmtree(orphan.parent)
+
+
+@pytest.mark.parametrize("data", [SMALL, LARGE], ids=["small", "large"])
+def test_the_same_upload_by_many_at_once_is_one_job(world: up_files.UpFiles, data: bytes) -> None:
+    key, jobs = f"many-{len(data)}", world.jobs()
+    barrier = threading.Barrier(8)
+
+    def post() -> up_files.Answer:
+        barrier.wait()
+        while True:
+            answer = world.ask("POST", up_files.where(IDENTITY), data, Idempotency_Key=key)
+            if answer.status not in (409, 429):
+                return answer
+            time.sleep(0.02)
+
+    with futures.ThreadPoolExecutor(8) as pool:
+        answers = [future.result() for future in [pool.submit(post) for _ in range(8)]]
+    assert {answer.status for answer in answers} == {202}
+    [job] = {answer.json["id"] for answer in answers}
+    assert set(world.jobs()) - set(jobs) == {job}
+    assert sorted("idempotency-replayed" in answer.headers for answer in answers) == [
+        False,
+        *[True] * 7,
+    ]
+    world.ended(job)
+    world.assert_sound(job, data, up_files.Whole(data, [], data.count(b"\n")))
+
+
+def test_a_server_killed_between_acceptance_and_answer_has_one_job(
+    world: up_files.UpFiles, chance: random.Random
+) -> None:
+    accepted = 0
+    made: list[tuple[str, bytes]] = []
+    for number in range(KILLS):
+        data, jobs = chance.choice([SMALL, LARGE]), world.jobs()
+        headers = {"Content_Length": str(len(data)), "Idempotency_Key": f"killed-{number}"}
+        with sent(world, "POST " + up_files.where(IDENTITY), data[:-1], **headers) as one:
+            time.sleep(chance.uniform(0.05, 0.1))  # it takes them in meanwhile
+            one.sendall(data[-1:])
+            time.sleep(chance.choice([0, 0.002, 0.01, 0.03]) * chance.random())
+            world.server.kill()
+        world.server.start()
+        known = set(world.jobs()) - set(jobs)
+        accepted += len(known)
+        again = world.ask(
+            "POST", up_files.where(IDENTITY), data, Idempotency_Key=f"killed-{number}"
+        )
+        assert again.status == 202
+        assert ("idempotency-replayed" in again.headers) == bool(known)
+        assert set(world.jobs()) - set(jobs) == {again.json["id"]}
+        assert known <= {again.json["id"]}
+        made.append((again.json["id"], data))
+    for job, data in made:
+        world.ended(job)
+        world.assert_sound(job, data, up_files.Whole(data, [], data.count(b"\n")))
+    print(f"{accepted} of {KILLS} were accepted before the kill")

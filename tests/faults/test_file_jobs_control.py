@@ -1,0 +1,191 @@
+"""File jobs that are cancelled, deleted, paused and changed at random points, while things die.
+
+Seeded: the seed is printed, KILN_FAULT_SEED repeats one. KILN_FAULT_FILES_RUNS: longer.
+"""
+
+import os
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from support import file_faults, up_files, waiting
+
+LONG = "KILN_FAULT_FILES_RUNS" in os.environ
+RUNS = int(os.environ.get("KILN_FAULT_FILES_RUNS", "12")) // 4
+FIRST_SEED = int(os.environ.get("KILN_FAULT_SEED", "20261121"))
+SEEDS = [FIRST_SEED] if "KILN_FAULT_SEED" in os.environ else [FIRST_SEED + n for n in range(RUNS)]
+LINES = 200
+SPEC: dict[str, Any] = {
+    "mapper": {"function": "fault_mappers:square"},
+    "itemsPerPart": 5,
+    "retry": {"maxAttempts": 1, "maxLosses": 50, "delaySeconds": 0.1, "maxDelaySeconds": 0.2},
+}
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(120)]
+
+
+@pytest.fixture(scope="module")
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[file_faults.FaultFiles]:
+    with file_faults.running(tmp_path_factory.mktemp("control"), delay_s=0.004) as made:
+        yield made
+
+
+@pytest.fixture
+def world(started: file_faults.FaultFiles) -> file_faults.FaultFiles:
+    started.forget_notes()
+    return started
+
+
+def dice(seed: int) -> random.Random:
+    print(f"seed {seed}: repeat with KILN_FAULT_SEED={seed}")
+    return random.Random(seed)
+
+
+def records(world: file_faults.FaultFiles, found: Any) -> dict[str, bytes]:
+    """The commit records there are."""
+    folder = world.folder / found["storageBlobPrefix"] / "commits"
+    return {path.name: path.read_bytes() for path in folder.glob("[0-9]*")}
+
+
+def perhaps(world: file_faults.FaultFiles, chance: random.Random, *kinds: str) -> None:
+    """A blow, or none."""
+    kind = chance.choice([*kinds, ""])
+    if kind:
+        print("blow:", world.strike(kind, chance))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_after_a_cancel_nothing_commits_and_a_redrive_makes_it_whole(
+    world: file_faults.FaultFiles, seed: int
+) -> None:
+    chance = dice(seed)
+    data = file_faults.content(chance, LINES - 1)
+    whole = file_faults.by_one_process(data, reduced=False)
+    job = world.post(data, SPEC)
+    world.wait_noted(chance.randrange(LINES * 3 // 4), job)
+    perhaps(world, chance, "slot", "agent")
+    told = world.act(job, "cancel")
+    assert told["phase"] in ("Cancelling", "Cancelled")
+    perhaps(world, chance, "server", file_faults.ALL, "working")
+    found = world.ended(job)
+    assert (found["phase"], found["reason"]) == ("Cancelled", "Cancelled")
+    assert not found.get("active")
+    ended, parts = records(world, found), world.parts(job)
+    good = [part for part in parts if part["state"] == "Succeeded"]
+    assert {part["state"] for part in parts} <= {"Succeeded", "Cancelled"}
+    assert world.result(job, "?partial=true") == b"".join(
+        file_faults.by_one_process(data[part["start"] : part["end"]], reduced=False).result
+        for part in good
+    )
+    assert found["records"]["total"] == sum(part["lines"] for part in good)
+    assert world.ask("GET", f"/jobs/{job}/results").status == 409
+    world.act(job, "redrive")
+    perhaps(world, chance, "slot", "server")
+    world.ended(job)
+    world.assert_sound(job, data, whole)
+    after = records(world, found)
+    assert {name: after[name] for name in ended} == ended
+    again = {part["part"] for part in world.parts(job) if part["run"] > 1}
+    assert again == {part["part"] for part in parts} - {part["part"] for part in good}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_of_a_deleted_job_nothing_is_left(world: file_faults.FaultFiles, seed: int) -> None:
+    chance = dice(seed)
+    job = world.post(file_faults.content(chance, LINES - 1), SPEC)
+    folder = world.document(job)["storageBlobPrefix"]
+    world.wait_noted(chance.randrange(LINES), job)
+    perhaps(world, chance, "slot", "zygote")
+    assert world.ask("DELETE", f"/jobs/{job}").status == 202
+    perhaps(world, chance, "server", file_faults.ALL, "agent")
+    assert world.ask("GET", f"/jobs/{job}").status == 404
+    assert job not in world.jobs()
+    waiting.wait_until(lambda: not world.stored(folder), what="its files are gone", timeout_s=40)
+    noted = len(world.noted())
+    other = world.post(b'{"n":1}\n', SPEC)  # behind whatever may still be queued
+    world.ended(other)
+    assert len(world.noted()) == noted + 1
+    assert not (world.folder / folder).exists(), list((world.folder / folder).rglob("*"))
+    assert world.ask("DELETE", f"/jobs/{other}").status == 202
+    waiting.wait_until(lambda: other not in str(world.stored()), what="that one is gone too")
+
+
+def test_pause_resume_and_parallelism_hold_while_things_die(
+    world: file_faults.FaultFiles,
+) -> None:
+    chance = dice(FIRST_SEED)
+    data = file_faults.content(chance, LINES - 1)
+    job = world.post(data, {**SPEC, "suspend": True})
+    assert world.document(job)["phase"] == "Paused"
+
+    def change(patch: bytes) -> None:
+        kind = {"Content_Type": "application/merge-patch+json"}
+        assert world.ask("PATCH", f"/jobs/{job}", patch, **kind).status == 200
+
+    def running() -> int:
+        count: int = world.document(job)["progress"]["parts"]["running"]
+        return count
+
+    world.strike("server", chance)
+    assert (world.document(job)["phase"], world.noted()) == ("Paused", [])
+    change(b'{"suspend": false, "parallelism": 2}')
+    world.wait_noted(20, job)
+    world.strike("working", chance)
+    world.act(job, "pause")
+    waiting.wait_until(lambda: running() == 0, what="what ran has ended")
+    assert world.document(job)["phase"] == "Paused"
+    begun = {n // 5 for _, n in world.noted()}
+    world.strike("agent", chance)
+    world.strike("server", chance)
+    other = world.post(b'{"n":1}\n', SPEC)  # somebody works, but not on that job
+    world.ended(other)
+    world.assert_sound(other, b'{"n":1}\n', up_files.Whole(b'{"n":1,"square":1}\n', [], 1))
+    late = {n // 5 for _, n in world.noted()} - begun
+    assert len(late) <= 2  # those that two slots had already; if they were lost, once more
+    noted = len(world.noted())
+    change(b'{"parallelism": 1}')
+    world.act(job, "resume")
+    for step in range(1, 4):
+        world.wait_noted(noted + 10 * step, job)
+        assert running() <= 1
+        world.strike("working", chance)
+    change(b'{"parallelism": null}')
+    waiting.wait_until(lambda: running() == 2 or world.over(job), what="both slots have a part")
+    world.ended(job)
+    world.assert_sound(job, data, file_faults.by_one_process(data, reduced=False))
+
+
+def test_a_mapper_that_always_crashes_is_given_up_although_things_die(
+    world: file_faults.FaultFiles,
+) -> None:
+    chance = dice(FIRST_SEED)
+    spec = {**SPEC, "mapper": {"function": "fault_mappers:crashing"}, "maxCrashes": 4}
+    job = world.post(b"".join(b'{"n":%d}\n' % n for n in range(1000)), spec)
+    world.wait_noted(1, job)
+    world.strike("server", chance)
+    found = world.ended(job)
+    assert (found["phase"], found["reason"]) == ("Failed", "MapperCrashes")
+    assert "exit" in found["message"]
+    assert len(world.noted()) <= 12  # of 200 parts
+    assert found["progress"]["parts"]["failed"] < 10
+    assert world.ask("DELETE", f"/jobs/{job}").status == 202
+
+
+@pytest.mark.parametrize("more", [0, -1], ids=["as-many", "one-more"])
+def test_bad_records_are_counted_once_although_things_die(
+    world: file_faults.FaultFiles, more: int
+) -> None:
+    chance = dice(FIRST_SEED)
+    data = file_faults.content(chance, LINES - 1)
+    whole = file_faults.by_one_process(data, reduced=False)
+    job = world.post(data, {**SPEC, "maxFailedRecords": len(whole.bad) + more})
+    world.strike_at([30, 90, 150], chance, job)
+    found = world.ended(job)
+    if more == 0:
+        world.assert_sound(job, data, whole)
+        return
+    assert (found["phase"], found["reason"]) == ("Failed", "TooManyBadRecords")
+    assert str(len(whole.bad)) in found["message"]
+    assert world.ask("DELETE", f"/jobs/{job}").status == 202

@@ -1,0 +1,121 @@
+"""Who maps a file stands still for longer than a lease; what it does when it goes on harms nobody.
+
+Each takes more than ten seconds, since leases do: they run with `make test-faults` only.
+"""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kilnwork.kit import processes
+from support import file_faults, up_files, waiting
+
+pytestmark = [
+    pytest.mark.faults,
+    pytest.mark.timeout(150),
+    pytest.mark.skipif("KILN_FAULT_FILES_RUNS" not in os.environ, reason="long: make test-faults"),
+]
+
+SPEC: dict[str, Any] = {
+    "mapper": {"function": "fault_mappers:gated"},
+    "itemsPerPart": 10,
+    "retry": {"maxAttempts": 1, "maxLosses": 5, "delaySeconds": 0.1},
+}
+GATED = 45
+CLUSTER = """
+apiVersion: kilnwork.dev/v1alpha1
+kind: TaskCluster
+metadata: {name: default}
+spec: {replicas: 2, slotsPerWorker: 1}
+"""
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[file_faults.FaultFiles]:
+    made = file_faults.FaultFiles(tmp_path, delay_s=0.0)
+    try:
+        made.server.start()
+        made.server.kiln("apply", "-f", "-", stdin=CLUSTER)
+        waiting.wait_until(lambda: ready(made), what="two workers", timeout_s=40, every_s=0.3)
+        yield made
+    finally:
+        processes.send(made.server.leftovers(), signal.SIGCONT)
+        made.destroy()
+
+
+def ready(world: file_faults.FaultFiles) -> bool:
+    """Two workers with a slot each, and no other."""
+    slots = world.server.get("taskclusters", "default").get("status", {}).get("slots", {})
+    return bool(slots.get("total") == 2 == len(world.pids("agent")))
+
+
+def begin(world: file_faults.FaultFiles, gate: Path) -> tuple[str, bytes, int]:
+    """A job one part of which waits for the gate: its id, its file, who has that part."""
+    waits = b',"gate":%s' % json.dumps(str(gate)).encode()
+    data = b"".join(b'{"n":%d%b}\n' % (n, waits * (n == GATED)) for n in range(100))
+    job = world.post(data, SPEC)
+    waiting.wait_until(
+        lambda: world.document(job)["progress"]["parts"]["succeeded"] == 9, what="the others"
+    )
+    [slot] = [pid for pid, n in world.noted() if n == GATED]
+    return job, data, slot
+
+
+def whole() -> up_files.Whole:
+    result = b"".join(b'{"n":%d}\n' % n for n in range(100))
+    return up_files.Whole(result, [], 100)
+
+
+def records(world: file_faults.FaultFiles, job: str) -> dict[str, bytes]:
+    folder = world.folder / world.document(job)["storageBlobPrefix"]
+    return {path.name: path.read_bytes() for path in folder.rglob("[0-9]*") if path.is_file()}
+
+
+def test_a_part_that_was_redone_meanwhile_is_not_spoilt(
+    world: file_faults.FaultFiles, tmp_path: Path
+) -> None:
+    """The frozen worker loses its lease, another does the part; then the first one goes on."""
+    gate = tmp_path / "gate"
+    job, data, slot = begin(world, gate)
+    stats = processes.look()
+    zygote = stats[slot].parent
+    stopped = [stats[zygote].parent, zygote, slot]
+    processes.send(stopped, signal.SIGSTOP)
+    gate.touch()
+    world.ended(job, timeout_s=60)
+    world.assert_sound(job, data, whole())
+    [part] = [one for one in world.parts(job) if 0 <= GATED + 1 - one["firstLine"] < one["lines"]]
+    assert part["attempt"] > 1
+    before = records(world, job)
+    processes.send([slot, zygote, stopped[0]], signal.SIGCONT)
+    waiting.wait_until(lambda: slot not in processes.look(), what="it sees that it is late")
+    after = records(world, job)  # an output of its own may have come, which nobody names
+    assert {name: after[name] for name in before} == before
+    assert {name.partition(".")[0] for name in after.keys() - before.keys()} <= {"5-1-1"}
+    world.assert_sound(job, data, whole())
+    found = world.document(job)
+    world.stop()
+    world.assert_tidy(found)
+
+
+def test_a_server_that_slept_takes_no_part_for_lost(
+    world: file_faults.FaultFiles, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    job, data, _ = begin(world, gate)
+    assert world.server.process is not None
+    world.server.process.send_signal(signal.SIGSTOP)
+    try:
+        time.sleep(14)  # a lease lasts 10 s
+    finally:
+        world.server.process.send_signal(signal.SIGCONT)
+    gate.touch()
+    world.ended(job)
+    world.assert_sound(job, data, whole())
+    assert world.document(job).get("losses", 0) == 0

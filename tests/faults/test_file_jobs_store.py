@@ -1,0 +1,174 @@
+"""Somebody meddles with what file jobs have stored, or kills and removes what they work with."""
+
+import json
+import os
+import random
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kilnwork.kit import processes
+from support import file_faults, up_files, waiting
+
+SPEC: dict[str, Any] = {
+    "mapper": {"function": "fault_mappers:gated"},
+    "itemsPerPart": 2000,
+    "retry": {"maxAttempts": 1, "maxLosses": 50, "delaySeconds": 0.1},
+}
+COUNT = 8000
+PLAIN = b"".join(b'{"n":%d}\n' % n for n in range(COUNT))
+"""Four parts, more than is kept in the catalog."""
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(120)]
+
+
+@pytest.fixture(scope="module")
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[file_faults.FaultFiles]:
+    with file_faults.running(tmp_path_factory.mktemp("store"), delay_s=0.0) as made:
+        yield made
+
+
+@pytest.fixture
+def world(started: file_faults.FaultFiles) -> file_faults.FaultFiles:
+    started.forget_notes()
+    return started
+
+
+def gated(gate: Path, at: int) -> bytes:
+    """The same, but record `at` waits for a file."""
+    return PLAIN.replace(
+        b'{"n":%d}\n' % at, b'{"n":%d,"gate":%s}\n' % (at, json.dumps(str(gate)).encode())
+    )
+
+
+def whole(result: bytes = PLAIN) -> up_files.Whole:
+    return up_files.Whole(result, [], result.count(b"\n"))
+
+
+def done(world: file_faults.FaultFiles, job: str, count: int) -> None:
+    """Until so many parts have succeeded."""
+    waiting.wait_until(
+        lambda: world.document(job)["progress"]["parts"]["succeeded"] == count,
+        what=f"{count} parts are done",
+    )
+
+
+def test_an_input_that_was_altered_is_refused_with_the_reason(
+    world: file_faults.FaultFiles,
+) -> None:
+    job = world.post(PLAIN, {**SPEC, "suspend": True})
+    stored = world.folder / world.document(job)["storageBlobPrefix"] / "input"
+    part = world.parts(job)[2]
+    content = bytearray(stored.read_bytes())
+    content[part["start"] + 6] ^= 1
+    stored.write_bytes(content)
+    world.act(job, "resume")
+    found = world.ended(job)
+    assert (found["phase"], found["reason"]) == ("Failed", "PartsFailed")
+    assert "part 3 of the stored input is not what was uploaded" in found["message"]
+    states = [part["state"] for part in world.parts(job)]
+    assert states == ["Succeeded", "Succeeded", "Failed", "Succeeded"]
+    stored.write_bytes(PLAIN)
+    world.act(job, "redrive")
+    world.ended(job)
+    world.assert_sound(job, PLAIN, whole())
+    assert [part["run"] for part in world.parts(job)] == [1, 1, 2, 1]
+
+
+def test_outputs_that_were_altered_are_made_anew(
+    world: file_faults.FaultFiles, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    data = gated(gate, COUNT - 1)
+    job = world.post(data, SPEC)
+    done(world, job, 3)
+    out = world.folder / world.document(job)["storageBlobPrefix"] / "out"
+    [one], [two] = out.glob("1-1-*"), out.glob("2-1-*")
+    one.unlink()
+    two.write_bytes(two.read_bytes().replace(b"2001", b"2010"))
+    gate.touch()
+    world.ended(job)
+    world.assert_sound(job, data, whole())
+    runs = [part["run"] for part in world.parts(job)]
+    assert runs[2:] == [1, 1]
+    assert min(runs[:2]) > 1
+
+
+@pytest.mark.parametrize("lost", ["jobs.db", "journal.db", "workers", "tasks"])
+def test_what_a_job_works_with_may_be_lost(
+    world: file_faults.FaultFiles, tmp_path: Path, lost: str
+) -> None:
+    """A catalog, a journal, all processes of the workers with their Pods, tasks of parts."""
+    gate = tmp_path / "gate"
+    data = gated(gate, 4001)
+    job = world.post(data, {**SPEC, "retry": {"maxAttempts": 3, "delaySeconds": 0.1}})
+    done(world, job, 3)
+    if lost.endswith(".db"):
+        world.server.kill()
+        processes.send(world.server.leftovers(), signal.SIGKILL)
+        for path in world.server.data.glob(f"{lost}*"):
+            path.unlink()
+        world.server.start()
+    elif lost == "workers":
+        world.server.kiln("delete", "pod", "--all")
+    else:
+        [task] = [part["task"] for part in world.parts(job) if part["state"] == "Running"]
+        world.server.kiln("cancel", task)
+        found = world.ended(job)
+        assert (found["phase"], found["reason"]) == ("Failed", "PartsFailed")
+        assert "part 3: its task was killed" in found["message"]
+        world.act(job, "redrive")
+    gate.touch()
+    found = world.ended(job)
+    world.assert_sound(job, data, whole())
+    runs = [part["run"] for part in world.parts(job)]
+    assert [runs[0], runs[1], runs[3]] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("mapper", ["builtin", "command"])
+def test_odd_bytes_come_back_as_they_were(world: file_faults.FaultFiles, mapper: str) -> None:
+    """NUL, what is no UTF-8, lone CR, FF, NEL, U+2028, and a line of 16 MiB."""
+    lines = [b"\0\0\1", b"\xff\xfe\x80", b"a\rb\r\rc", b"\x0c\x1c\x1d", "\x85\u2028\u2029".encode(),
+             b"x" * (16 << 20), b" ", b"last"]  # fmt: skip
+    data = b"\n".join(lines)
+    does = {"builtin": {"builtin": "identity"}, "command": {"command": ["cat"]}}[mapper]
+    spec = {"mapper": does, "itemsPerPart": 3, "input": {"format": "text", "blank": "record"}}
+    job = world.post(data, spec)
+    world.ended(job)
+    world.assert_sound(job, data, up_files.Whole(data + b"\n", [], len(lines)))
+
+
+def test_what_is_no_text_is_reported_as_it_was(world: file_faults.FaultFiles) -> None:
+    data = b'{"n":1}\n{"n":2\0}\n\xff\xfe\n{"n":4}\r\n\r{"n":5}\r\r\n'
+    job = world.post(data, {**SPEC, "itemsPerPart": 2})
+    world.ended(job)
+    good = b'{"n":1}\n{"n":4}\n{"n":5}\n'
+    world.assert_sound(job, data, up_files.Whole(good, [2, 3], 5))
+    bad = [json.loads(line) for line in world.ask("GET", f"/jobs/{job}/errors").body.splitlines()]
+    assert bad[0]["raw"] == '{"n":2\0}'
+    assert bad[1]["base64"] == "//4="
+
+
+@pytest.mark.parametrize("data", [b"", b"\xef\xbb\xbf"], ids=["nothing", "mark"])
+def test_an_empty_file_is_refused_and_leaves_nothing(
+    world: file_faults.FaultFiles, data: bytes
+) -> None:
+    jobs, stored = world.jobs(), world.stored()
+    answer = world.ask("POST", up_files.where(SPEC), data)
+    assert answer.status == 400
+    assert "empty" in answer.json["detail"]
+    assert (world.jobs(), world.stored()) == (jobs, stored)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.skipif("KILN_FAULT_FILES_RUNS" not in os.environ, reason="long: make test-faults")
+def test_ten_thousand_parts_survive(world: file_faults.FaultFiles) -> None:
+    chance = random.Random(1)
+    data = b"".join(b'{"n":%d}\n' % n for n in range(10_000))
+    job = world.post(data, {**SPEC, "itemsPerPart": 1})
+    world.strike_at([1000, 3000, 5000, 7000, 9000], chance, job)
+    world.ended(job, timeout_s=200)
+    world.assert_sound(job, data, whole(data))

@@ -1,0 +1,226 @@
+"""File jobs are named alike by every command: by id, by name, as `file/…`; `kiln get files` too."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from kilnwork.cli import exits, main
+from support import pages
+from support import up as up_support
+
+
+class Done(NamedTuple):
+    """A command that has ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+Kiln = Callable[..., Done]
+
+SAMPLE = pages.ROOT / "examples" / "30-upload" / "sample_small_work.json"
+
+MAPPERS = """
+import time
+
+def loud(record):
+    if record["id"] == "7":
+        raise ValueError("seven")
+    print("record", record["id"])
+    return record["id"]
+
+def stuck(record):
+    time.sleep(60)
+
+def broken(record):
+    return record["nope"]
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
+    folder = tmp_path_factory.mktemp("up")
+    made = up_support.Up(folder / "data", workdir=folder, slots=2)
+    (folder / "mappers.py").write_text(MAPPERS)
+    made.start()
+    try:
+        yield made
+    finally:
+        code = made.stop()
+    assert code == 0, made.log.read_text()[-4000:]
+    assert made.leftovers() == {}
+
+
+@pytest.fixture
+def kiln(
+    server: up_support.Up, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Kiln:
+    monkeypatch.setenv("KUBECONFIG", str(server.data / "kubeconfig"))
+    monkeypatch.chdir(server.workdir)
+
+    def run(*args: str) -> Done:
+        capfd.readouterr()
+        code = main.main([*args])
+        out, err = capfd.readouterr()
+        return Done(code, out, err)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def job(server: up_support.Up) -> str:
+    """The id of a job of five parts that is over and called `loud`."""
+    done = server.kiln("upload", str(SAMPLE), "--mapper", "mappers.py:loud", "--name", "loud",
+                       "--items-per-part", "5", "--watch")  # fmt: skip
+    return done.stdout.strip()
+
+
+APART = """
+{apiVersion: v1, kind: Namespace, metadata: {name: apart}}
+---
+apiVersion: kilnwork.dev/v1alpha1
+kind: TaskCluster
+metadata: {name: default, namespace: apart}
+spec: {}
+"""
+
+
+def test_a_job_without_one_good_record_is_loud_wherever_it_is_told(kiln: Kiln) -> None:
+    upload = ("upload", str(SAMPLE), "--mapper", "mappers.py:broken")
+    done = kiln(*upload, "--watch")
+    job = done.out.strip()
+    loud = (
+        f"WARNING: NO RECORD HAS A RESULT, 21 of 21 records are bad: `kiln results {job} --errors` "
+        "lists them\n  the first, line 1: KeyError: 'nope' (mappers.py:14)\n"
+    )
+    assert (done.code, loud in done.err) == (0, True), done.err
+    waited = kiln("wait", job)
+    assert (waited.code, loud in waited.err) == (0, True), waited.err
+    shown = kiln("files", job).out
+    assert "all 21 records are bad" in shown
+    assert "first bad line 1: KeyError: 'nope' (mappers.py:14)\n" in shown
+    few = kiln(*upload, "--max-failed", "20", "--watch")
+    assert (few.code, "KeyError: 'nope'" in few.err) == (exits.Exit.TASK_FAILED, True)
+
+
+def upload_stuck(kiln: Kiln, name: str) -> str:
+    return kiln("upload", str(SAMPLE), "--mapper", "mappers.py:stuck", "--name", name).out.strip()
+
+
+@pytest.mark.parametrize("word", ["{}", "loud", "file/{}", "files/loud"])
+def test_every_command_takes_every_way_to_name_a_job(kiln: Kiln, job: str, word: str) -> None:
+    word = word.format(job)
+    assert f"job {job} is Succeeded" in kiln("wait", word).out
+    assert f"job {job} is Succeeded" in kiln("why", word).out
+    assert f"job {job} is Succeeded" in kiln("files", word).out
+    assert kiln("results", word, "--part", "1").out.startswith('"1"\n"2"\n')
+    assert kiln("cancel", word).out == f"job {job} is already Succeeded\n"
+    assert "record 1\n" in kiln("logs", f"{word}-1").out
+    assert "succeeded in" in kiln("why", f"{word}-2").out
+
+
+def test_the_logs_of_a_job_are_those_of_a_part(kiln: Kiln, job: str) -> None:
+    done = kiln("logs", "loud")
+    assert "record 1\n" in done.out
+    assert f"this is part 1 of 5: `kiln logs {job}-2` shows the next" in done.err
+
+
+def test_get_lists_file_jobs(kiln: Kiln, job: str) -> None:
+    assert kiln("get", "files").out.split()[:-1] == kiln("files").out.split()[:-1]
+    assert job in kiln("get", "files", "-o", "name").out
+    one = json.loads(kiln("get", "file", "loud", "-o", "json").out)
+    assert one["id"] == job == json.loads(kiln("get", "file/loud", "-o", "json").out)["id"]
+    two = json.loads(kiln("get", "files", "loud", job, "-o", "json").out)
+    assert [each["id"] for each in two["items"]] == [job, job]
+    mixed = kiln("get", "tasks,files")
+    assert (mixed.code, "`kiln files`" in mixed.err) == (exits.Exit.USAGE, True)
+
+
+def test_parts_are_listed_by_state_in_any_case(kiln: Kiln, job: str) -> None:
+    some = kiln("files", job, "--parts", "--state", "succeeded", "--no-headers").out
+    assert len(some.splitlines()) == 5
+    none = kiln("files", job, "--parts", "--state", "Failed")
+    assert (none.code, none.out, none.err) == (0, "", f"job {job} has no part that is Failed\n")
+    assert "known are Waiting" in kiln("files", job, "--parts", "--state", "nonsense").err
+
+
+def test_jobs_of_kubernetes_are_told_from_file_jobs(kiln: Kiln) -> None:
+    for line in ("get jobs", "get job/loud", "wait job/loud", "why job/loud"):
+        told = kiln(*line.split())
+        assert (told.code, "`kiln files`" in told.err) == (exits.Exit.USAGE, True), line
+
+
+@pytest.mark.parametrize("command", ["files", "results {} --part 1"])
+def test_output_that_nobody_takes_is_no_bug(server: up_support.Up, job: str, command: str) -> None:
+    arguments = [up_support.KILN, *command.format(job).split()]
+
+    def run(argv: list[str], stdout: int | None) -> tuple[int, str]:
+        done = subprocess.run(
+            argv, stdout=stdout, stderr=subprocess.PIPE, env=server.environment, check=False
+        )
+        return done.returncode, done.stderr.decode()
+
+    full = os.open("/dev/full", os.O_WRONLY)
+    said = "error: the output cannot be written: No space left on device\n"
+    assert run(arguments, full) == (exits.Exit.FAILED, said)
+    reading, writing = os.pipe()
+    os.close(reading)
+    assert run(arguments, writing) == (exits.Exit.OK, "")
+    assert run(["sh", "-c", 'exec "$@" >&-', "sh", *arguments], None) == (exits.Exit.OK, "")
+    os.close(full)
+    os.close(writing)
+
+
+def test_stopping_and_deleting_by_name(kiln: Kiln) -> None:
+    first, second = upload_stuck(kiln, "twice"), upload_stuck(kiln, "twice")
+    assert kiln("pause", "twice").out == f"job {second} is Paused\n"
+    assert kiln("resume", "file/twice").out.startswith(f"job {second} is ")
+    stopped = kiln("cancel", "twice", "--wait")
+    assert stopped.out == f"job {second} is being stopped\n"
+    twice = kiln("delete", "file/twice")
+    assert twice.code == exits.Exit.USAGE
+    assert f"2 file jobs are called 'twice': name one by its id: {second}, {first}" in twice.err
+    bare = kiln("delete", "twice")
+    assert (bare.code, "`kiln delete file/twice`" in bare.err) == (4, True), bare.err
+    assert kiln("delete", f"file/{second}").out.startswith(f"job {second} deleted")
+    assert kiln("delete", "file", "twice").out.startswith(f"job {first} deleted")
+    gone = kiln("delete", "file/twice")
+    assert gone.code == exits.Exit.NOT_FOUND
+    assert kiln("delete", "file/twice", "--ignore-not-found").out == ""
+
+
+def test_all_file_jobs_of_a_namespace_are_deleted_when_that_is_said(
+    kiln: Kiln, tmp_path: Path
+) -> None:
+    (tmp_path / "apart.yaml").write_text(APART)
+    kiln("apply", "-f", str(tmp_path / "apart.yaml"))
+    made = [
+        kiln("upload", str(SAMPLE), "--mapper", "identity", "-n", "apart", "--paused")
+        for _ in range(2)
+    ]
+    unsaid = kiln("delete", "files", "-n", "apart")
+    assert (unsaid.code, "--all" in unsaid.err) == (exits.Exit.USAGE, True)
+    deleted = kiln("delete", "files", "--all", "-n", "apart", "-o", "name").out
+    assert set(deleted.split()) == {each.out.strip() for each in made}
+    assert "no file jobs" in kiln("files", "-n", "apart").err
+
+
+def test_names_of_jobs_are_completed(server: up_support.Up, job: str) -> None:
+    for command, typed, wanted in (
+        ("results", "lo", "loud"), ("wait", job[:9], job), ("why", "file/lo", "file/loud"),
+        ("get", "files lo", "loud"), ("delete", "file/lo", "file/loud"), ("get", "fil", "files"),
+    ):  # fmt: skip
+        words = f"kiln {command} {typed}"
+        asked = {"COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
+        done = subprocess.run(
+            [sys.executable, "-m", "kilnwork"], capture_output=True, text=True, check=False,
+            env={**server.environment, **asked, "_KILN_COMPLETE": "bash_complete"},
+        )  # fmt: skip
+        assert f"plain,{wanted}\n" in done.stdout, (words, done.stderr)

@@ -1,0 +1,139 @@
+"""`kiln status`: file jobs beside tasks, what somebody may see, and what is missing."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from kilnwork.cli import exits, main
+from support import up as up_support
+
+RIGHTS = """
+{apiVersion: v1, kind: Namespace, metadata: {name: other}}
+---
+{apiVersion: v1, kind: ServiceAccount, metadata: {name: files}}
+---
+{apiVersion: v1, kind: ServiceAccount, metadata: {name: nothing}}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: files}
+rules: [{apiGroups: [kilnwork.dev], resources: [jobs], verbs: [get, list]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: files}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: files}
+subjects: [{kind: ServiceAccount, name: files, namespace: default}]
+"""
+
+
+class Done(NamedTuple):
+    """A command that has ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+Kiln = Callable[..., Done]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
+    folder = tmp_path_factory.mktemp("up")
+    made = up_support.Up(folder / "data", workdir=folder, slots=1)
+    made.start()
+    (folder / "rights.yaml").write_text(RIGHTS)
+    (folder / "in.jsonl").write_text("1\n2\n3\n")
+    try:
+        made.kiln("apply", "-f", "rights.yaml")
+        yield made
+    finally:
+        code = made.stop()
+    assert code == 0, made.log.read_text()[-4000:]
+    assert made.leftovers() == {}
+
+
+@pytest.fixture
+def kiln(
+    server: up_support.Up, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Kiln:
+    monkeypatch.setenv("KUBECONFIG", str(server.data / "kubeconfig"))
+    monkeypatch.chdir(server.workdir)
+
+    def run(*args: str) -> Done:
+        capfd.readouterr()
+        code = main.main([*args])
+        out, err = capfd.readouterr()
+        return Done(code, out, err)
+
+    return run
+
+
+@pytest.fixture
+def as_account(
+    server: up_support.Up, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str], None]:
+    """Be this ServiceAccount from now on."""
+
+    def become(account: str) -> None:
+        token = server.kiln("token", account).stdout.strip()
+        config = (server.data / "kubeconfig").read_text()
+        own = (server.data / "token").read_text().strip()
+        assert own in config
+        (tmp_path / "config").write_text(config.replace(own, token))
+        monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+
+    return become
+
+
+def test_file_jobs_are_counted_and_the_newest_shown(kiln: Kiln) -> None:
+    assert "files:  none\n" in kiln("status").out
+    over = kiln("upload", "in.jsonl", "--mapper", "identity", "--name", "over", "--watch").out
+    held = kiln("upload", "in.jsonl", "--mapper", "identity", "--name", "held", "--paused").out
+    other = kiln("upload", "in.jsonl", "--mapper", "identity", "-n", "other", "--paused")
+    assert other.code == exits.Exit.FAILED  # it has no TaskCluster
+    text = kiln("status").out
+    assert "files:  1 Paused, 1 Succeeded\n" in text
+    shown = [line.split()[:3] for line in text.splitlines() if line.startswith("20")]
+    assert shown == [[held.strip(), "held", "Paused"], [over.strip(), "over", "Succeeded"]]
+    facts = json.loads(kiln("status", "-o", "json").out)
+    assert facts["files"]["phases"] == {"Paused": 1, "Succeeded": 1}
+    assert [job["id"] for job in facts["files"]["newest"]] == [held.strip(), over.strip()]
+    assert "files:  none\n" in kiln("status", "-n", "other").out
+    kiln("delete", "files", "--all")
+
+
+def test_what_may_not_be_seen_is_said_and_the_rest_shown(
+    kiln: Kiln, as_account: Callable[[str], None]
+) -> None:
+    kiln("upload", "in.jsonl", "--mapper", "identity", "--name", "seen", "--paused")
+    as_account("files")
+    done = kiln("status")
+    assert done.code == 0
+    assert "is ready\n" in done.out
+    assert "files:  1 Paused (in namespace default)\n" in done.out
+    for kind in ("nodes", "tasks", "clusters"):
+        assert f"{kind}: not shown: " in done.out
+    assert 'cannot list resource "tasks"' in done.out
+    assert "no TaskCluster" not in done.out
+    facts = json.loads(kiln("status", "-o", "json").out)
+    assert set(facts["missing"]) == {"nodes", "tasks", "clusters"}
+    as_account("nothing")
+    done = kiln("status")
+    assert (done.code, "files: not shown: " in done.out) == (0, True)
+
+
+def test_file_jobs_of_all_namespaces(kiln: Kiln, as_account: Callable[[str], None]) -> None:
+    kiln("upload", "in.jsonl", "--mapper", "identity", "--name", "far", "--paused")
+    header, row, *_ = kiln("files", "-A").out.splitlines()
+    assert (header.split()[:2], row.split()[0]) == (["NAMESPACE", "ID"], "default")
+    assert kiln("get", "files", "-A").out.split()[0] == "NAMESPACE"
+    one = kiln("files", "far", "-A")
+    assert (one.code, "-n NAMESPACE" in one.err) == (exits.Exit.USAGE, True)
+    as_account("files")
+    assert kiln("files", "-A").code == exits.Exit.FORBIDDEN
+    assert kiln("files").code == 0

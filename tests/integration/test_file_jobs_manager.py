@@ -1,0 +1,153 @@
+"""File jobs on a manager by itself: workers that share no folder with it, and who may do what."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from kilnwork.api import resource
+from kilnwork.cli import manager_wiring, wiring
+from kilnwork.cli.installing import rights
+from kilnwork.controlplane import cluster
+from kilnwork.kube import client
+from support import pages, ports, served
+
+NS = "default"
+SAMPLE = pages.ROOT / "examples" / "30-upload" / "sample_small_work.json"
+EXPECTED = SAMPLE.with_name("sample_small_work.results.json").read_bytes()
+
+
+@pytest.fixture
+async def plane(tmp_path: Path) -> AsyncIterator[cluster.ControlPlane]:
+    async with served.control_plane(tmp_path / "plane") as made:
+        yield made
+
+
+@pytest.fixture
+async def kube(plane: cluster.ControlPlane) -> AsyncIterator[client.Client]:
+    async with client.Client(plane.admin_config()) as made:
+        yield made
+
+
+def quiet(_: str) -> None:
+    """Nobody listens to what it does."""
+
+
+@pytest.fixture
+async def manager(
+    plane: cluster.ControlPlane, kube: client.Client, tmp_path: Path
+) -> AsyncIterator[manager_wiring.Server]:
+    """One whose workers come over TLS."""
+    port = ports.free()
+    settings = manager_wiring.Settings(
+        data_dir=tmp_path / "manager",
+        kube=plane.admin_config(),
+        namespace=NS,
+        only_in=(),
+        host="127.0.0.1",
+        port=port,
+        advertise=f"127.0.0.1:{port}",
+        worker_image="kilnwork/worker:test",
+        worker_command=wiring.WORKER_COMMAND,
+        machine="here",
+    )
+    made = manager_wiring.Server(settings, on_failure=print)
+    try:
+        await made.start(say=quiet)
+        spec = {"metadata": {"name": "default", "namespace": NS}, "spec": {"replicas": 1}}
+        await kube.create(resource.TASK_CLUSTERS, spec)
+        yield made
+    finally:
+        await made.stop(say=quiet)
+
+
+class Caller:
+    """Somebody with a token, or without."""
+
+    def __init__(self, manager: manager_wiring.Server, token: str = "") -> None:
+        self._url = f"https://127.0.0.1:{manager.port}"
+        self._headers = {"X-Kiln-Token": token} if token else {}
+
+    async def ask(
+        self, method: str, path: str, *, data: bytes | None = None
+    ) -> tuple[int, bytes, Any]:
+        """Status, body, and the document if it is one."""
+        async with (
+            aiohttp.ClientSession(headers=self._headers) as http,
+            http.request(method, self._url + path, data=data, ssl=False) as answer,
+        ):
+            body = await answer.read()
+            plain = answer.content_type in ("application/json", "application/problem+json")
+            document = await answer.json(content_type=None) if plain else None
+            return answer.status, body, document
+
+
+async def account(kube: client.Client, name: str, *allowed: rights.Right) -> str:
+    """The token of a new account that may do this in the namespace."""
+    await kube.create(resource.SERVICE_ACCOUNTS, {"metadata": {"name": name, "namespace": NS}})
+    if allowed:
+        role = rights.cluster_role(name, allowed)
+        await kube.create(resource.CLUSTER_ROLES, role)
+        binding = {
+            "metadata": {"name": name, "namespace": NS},
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name
+            },
+            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": NS}],
+        }  # fmt: skip
+        await kube.create(resource.ROLE_BINDINGS, binding)
+    asked = {"kind": "TokenRequest", "spec": {}}
+    answer = await kube.create_sub(resource.SERVICE_ACCOUNTS, name, "token", asked, NS)
+    return str(answer["status"]["token"])
+
+
+async def over(caller: Caller, job: str) -> Any:
+    """The document of a job once it is over."""
+    async with asyncio.timeout(30):
+        while True:
+            _, _, document = await caller.ask("GET", f"/jobs/{job}")
+            if document["phase"] in ("Succeeded", "Failed", "Cancelled"):
+                return document
+            await asyncio.sleep(0.05)
+
+
+async def test_workers_elsewhere_map_a_file(
+    plane: cluster.ControlPlane, kube: client.Client, manager: manager_wiring.Server
+) -> None:
+    await plane.start_node()
+    caller = Caller(manager, await account(kube, "editor", *rights.EDIT, *rights.VIEW))
+    status, _, made = await caller.ask("POST", "/jobs?itemsPerPart=4", data=SAMPLE.read_bytes())
+    assert status == 202
+    found = await over(caller, made["id"])
+    assert (found["phase"], found["parts"]) == ("Succeeded", 6), found
+    assert await caller.ask("GET", f"/jobs/{made['id']}/results") == (200, EXPECTED, None)
+
+
+async def test_only_who_may_do_so_sees_and_makes_jobs(
+    kube: client.Client, manager: manager_wiring.Server
+) -> None:
+    nobody = Caller(manager)
+    stranger = Caller(manager, await account(kube, "stranger"))
+    viewer = Caller(manager, await account(kube, "viewer", *rights.VIEW))
+    driver = Caller(manager, await account(kube, "driver", *rights.DRIVE))
+    data = SAMPLE.read_bytes()
+    assert (await nobody.ask("POST", "/jobs", data=data))[0] == 401
+    assert (await stranger.ask("POST", "/jobs", data=data))[0] == 403
+    status, _, refused = await viewer.ask("POST", "/jobs", data=data)
+    assert status == 403
+    assert 'cannot create resource "jobs" in API group "kilnwork.dev"' in refused["detail"]
+    status, _, made = await driver.ask("POST", "/jobs", data=data)
+    assert status == 202
+    path = f"/jobs/{made['id']}"
+    assert (await viewer.ask("GET", path))[0] == 200
+    assert (await viewer.ask("GET", f"{path}/input"))[1] == data
+    assert (await stranger.ask("GET", path))[0] == 403
+    assert (await nobody.ask("GET", "/jobs"))[0] == 401
+    assert (await viewer.ask("POST", f"{path}/cancel"))[0] == 403
+    assert (await driver.ask("POST", f"{path}/cancel"))[0] == 202
+    assert (await viewer.ask("DELETE", path))[0] == 403
+    assert (await driver.ask("DELETE", path))[0] in (202, 204)
+    assert (await driver.ask("GET", path))[0] == 404

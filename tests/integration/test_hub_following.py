@@ -1,0 +1,108 @@
+"""Tasks that are submitted, followed, held back and killed by the many."""
+
+import asyncio
+from pathlib import Path
+
+from kilnwork.api import task as api_task
+from kilnwork.channel import messages
+from kilnwork.dispatch import following, hub, journal, model
+from kilnwork.kit import clock as clocks
+from kilnwork.kit import ids
+from support import raw_worker, verifiers, waiting
+
+
+async def started(folder: Path) -> hub.Hub:
+    dispatcher = hub.Hub(
+        journal.Journal(folder / "journal.db"),
+        clock=clocks.SystemClock(),
+        verifier=verifiers.OneSecret(),
+        logs_dir=folder / "logs",
+        entropy=ids.system_entropy(),
+    )
+    await dispatcher.start(folder / "run" / "channel.sock")
+    return dispatcher
+
+
+def submission(number: int, *, run: int = 1, source: bytes = b"") -> model.Submission:
+    return model.Submission(
+        task=ids.TaskId(number.to_bytes(16, "big")),
+        namespace="ns",
+        name=f"t-{number}",
+        spec=api_task.TaskSpec(command=("true",), run=run),
+        declared=False,
+        source=source,
+    )
+
+
+async def test_followers_hear_of_their_tasks_only_and_of_ends_once_kept(tmp_path: Path) -> None:
+    dispatcher = await started(tmp_path)
+    heard: list[following.Change] = []
+    mine, other = submission(1), submission(2)
+    stop = dispatcher.follow({mine.task}, heard.extend)
+    assert await dispatcher.submit_many([mine, other], new=True) == []
+    async with raw_worker.RawWorker(tmp_path / "run" / "channel.sock", name="w-0", slots=1) as one:
+        for _ in range(2):
+            run = await one.expect(messages.Run)
+            one.started(run.ref)
+            await one.acknowledged(one.succeed(run.ref))
+        await waiting.wait_until_async(
+            lambda: any(change.over for change in heard), what="its end", timeout_s=5
+        )
+    assert {change.task for change in heard} == {mine.task}
+    assert [change.state for change in heard][-1] is api_task.State.SUCCESS
+    assert any(change.active and change.worker == "w-0" for change in heard)
+    stop()
+    await dispatcher.stop()
+
+
+async def test_what_was_there_before_is_given_back(tmp_path: Path) -> None:
+    dispatcher = await started(tmp_path)
+    first = submission(1)
+    await dispatcher.submit_many([first], new=True)
+    [again] = await dispatcher.submit_many([first, submission(2)])
+    assert (again.task, again.run, again.over) == (first.task, 1, False)
+    await dispatcher.kill_many([first.task], reason="Killed", message="not wanted")
+    [killed] = await dispatcher.submit_many([first])
+    assert (killed.state, killed.message) == (api_task.State.KILLED, "not wanted")
+    assert await dispatcher.submit_many([submission(1, run=2)]) == []
+    assert [one.run for one in dispatcher.unfinished([first.task])] == [2]
+    await dispatcher.suspend_many([first.task], suspended=True)
+    assert dispatcher.unfinished([first.task])[0].suspended
+    assert dispatcher.knows(first.task)
+    assert not dispatcher.knows(submission(3).task)
+    assert [one.run for one in dispatcher.states([first.task, submission(3).task])] == [2]
+    await dispatcher.stop()
+
+
+async def test_sources_take_turns_also_after_a_restart(tmp_path: Path) -> None:
+    dispatcher = await started(tmp_path)
+    many = [submission(number, source=b"a") for number in range(1, 9)]
+    few = [submission(number, source=b"b") for number in range(11, 13)]
+    await dispatcher.submit_many([*many, *few], new=True)
+    await dispatcher.stop()
+    dispatcher = await started(tmp_path)
+    order: list[int] = []
+    async with raw_worker.RawWorker(tmp_path / "run" / "channel.sock", name="w-0", slots=1) as one:
+        for _ in range(4):
+            run = await asyncio.wait_for(one.expect(messages.Run), 30)
+            order.append(int.from_bytes(run.ref.task, "big"))
+            await one.acknowledged(one.succeed(run.ref))
+    assert order == [1, 11, 2, 12]
+    await dispatcher.stop()
+
+
+def test_a_change_says_whether_a_worker_has_it() -> None:
+    states = {
+        state: following.Change(ids.TaskId(b"1" * 16), 1, state, "", "", 1, 0, 0, "", None, False)
+        for state in api_task.State
+    }
+    assert [state.value for state, change in states.items() if change.active] == [
+        "Staging",
+        "Running",
+        "Killing",
+    ]
+    assert [state.value for state, change in states.items() if change.over] == [
+        "Success",
+        "Failed",
+        "Killed",
+    ]

@@ -1,0 +1,244 @@
+"""File jobs on a real dispatcher with real workers: restarts, kills, cancelling, 10,000 parts."""
+
+import hashlib
+import os
+import signal
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from kilnwork.api import filejobs
+from kilnwork.data.records import intake
+from kilnwork.data.stores import opening, port
+from kilnwork.dispatch import hub, journal
+from kilnwork.jobs import model, service
+from kilnwork.kit import clock, ids
+from support import short, verifiers, waiting, worker_process
+
+NS = "default"
+_P = filejobs.Phase
+
+
+class House:
+    """A data directory with dispatcher and jobs that may be restarted, and a worker."""
+
+    def __init__(self, folder: Path, run: Path) -> None:
+        self.folder = folder
+        self.socket = run / "channel.sock"
+        self.worker = worker_process.WorkerProcess(
+            folder, channel=self.socket, PYTHONPATH=os.pathsep.join(_PATHS)
+        )
+        self.hub: hub.Hub
+        self.jobs: service.Jobs
+
+    async def start(self) -> None:
+        self.hub = hub.Hub(
+            journal.Journal(self.folder / "journal.db"),
+            clock=clock.SystemClock(),
+            verifier=verifiers.OneSecret("opensesame"),
+            logs_dir=self.folder / "logs",
+            entropy=ids.system_entropy(),
+        )
+        await self.hub.start(self.socket)
+        self.jobs = service.Jobs(self.folder, self.hub, clock=clock.SystemClock())
+        await self.jobs.start()
+
+    async def stop(self) -> None:
+        await self.jobs.stop()
+        await self.hub.stop()
+
+    async def create(self, content: bytes, **spec: Any) -> model.JobView:
+        found = msgspec.convert({"clusterName": "counter", **spec}, filejobs.JobSpec)
+        taken = intake.Intake(found)
+        data = b"".join(taken.feed(content))
+        rest, manifest = taken.finish()
+        data += rest
+        new = self.jobs.new_id()
+        self.jobs.store.put(f"{NS}/{new.dashed}/input", data)
+        view, _ = await self.jobs.create(
+            model.NewJob(id=new, namespace=NS, spec=found, manifest=manifest)
+        )
+        return view
+
+    async def until(
+        self, job: str, what: Callable[[model.JobView], object], *, timeout_s: float = 40.0
+    ) -> model.JobView:
+        def look() -> model.JobView | None:
+            view = self.jobs.job(NS, job)
+            return view if view is not None and what(view) else None
+
+        try:
+            found = await waiting.wait_until_async(look, what="the job", timeout_s=timeout_s)
+        except AssertionError:
+            text = self.worker.log.read_text()[-3000:]
+            raise AssertionError(f"{self.jobs.job(NS, job)}\n{text}") from None
+        assert found is not None
+        return found
+
+    async def finished(self, job: str, *, timeout_s: float = 40.0) -> model.JobView:
+        return await self.until(job, lambda view: view.phase.final, timeout_s=timeout_s)
+
+    def result(self, view: model.JobView) -> bytes:
+        assert view.output is not None, view.message
+        folder = self.folder_of(view)
+        files = [view.output]
+        if view.output.key == filejobs.OUTPUTS:
+            commits = self.jobs.commits(NS, view.id)
+            files = [one.output for one in commits if one.output is not None]
+        content = b"".join(port.read_all(folder, one.key, most=1 << 30) for one in files)
+        assert hashlib.sha256(content).hexdigest() == view.output.sha256
+        return content
+
+    def folder_of(self, view: model.JobView) -> port.Store:
+        return opening.open_store(opening.inside(self.jobs.store.url, *view.folder.split("/")))
+
+
+_PATHS = [str(Path(__file__).parents[1])]
+
+
+@asynccontextmanager
+async def house_in(folder: Path) -> AsyncIterator[House]:
+    run = short.folder()
+    made = House(folder, run)
+    await made.start()
+    made.worker.start()
+    try:
+        yield made
+    finally:
+        made.worker.destroy()
+        await made.stop()
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> Iterator[Path]:
+    """A folder in memory where that is possible: what a busy disk takes is not what is tried."""
+    shared = Path("/dev/shm")
+    if not os.access(shared, os.W_OK):
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(dir=shared, prefix="kiln-jobs-") as made:
+        yield Path(made)
+
+
+def lines(number: int) -> bytes:
+    return b"".join(b'{"n":%d}\n' % n for n in range(1, number + 1))
+
+
+IDENTITY = {"builtin": "identity"}
+
+
+async def test_a_file_is_mapped_in_slots_and_merged_in_order(tmp_path: Path) -> None:
+    async with house_in(tmp_path) as house:
+        view = await house.create(lines(1000), itemsPerPart=30, mapper=IDENTITY)
+        done = await house.finished(view.id)
+        assert house.result(done) == lines(1000)
+        assert (done.parts.succeeded, done.records.succeeded) == (34, 1000)
+        parts = house.jobs.parts(NS, view.id, limit=100)
+        assert [one.state for one in parts] == [model.PartState.SUCCEEDED] * 34
+        assert min(one.attempt for one in parts) == 1
+
+
+async def test_large_outputs_are_not_copied_and_yet_verified(tmp_path: Path) -> None:
+    """One is altered while others are mapped, and the worker is killed when all are there."""
+    content = b"".join(b'{"n":%d,"of":"%s"}\n' % (n, b"x" * (600 << 10)) for n in range(8))
+    async with house_in(tmp_path) as house:
+        view = await house.create(
+            content, itemsPerPart=2, mapper={"command": ["sh", "-c", "sleep 0.3; cat"]}
+        )
+        await house.until(view.id, lambda one: one.parts.succeeded)
+        hurt = house.jobs.commits(NS, view.id)[0].output
+        assert hurt is not None
+        folder = house.folder_of(view)
+        folder.put(hurt.key, port.read_all(folder, hurt.key)[:-3] + b"!}\n")
+        await house.until(view.id, lambda one: one.parts.succeeded == 4)
+        for pid in house.worker.descendants():
+            os.kill(pid, signal.SIGKILL)
+        done = await house.finished(view.id)
+        assert (done.phase, done.run) == (_P.SUCCEEDED, 2)
+        assert house.result(done) == content
+        assert done.output is not None
+        assert done.output.key == filejobs.OUTPUTS
+        assert not list(folder.list("result/"))
+
+
+async def test_dispatcher_and_jobs_start_anew_while_parts_run(tmp_path: Path) -> None:
+    async with house_in(tmp_path) as house:
+        view = await house.create(
+            lines(60), itemsPerPart=2, mapper={"command": ["sh", "-c", "sleep 0.1; cat"]}
+        )
+        for number in (3, 9, 15):
+            await house.until(view.id, lambda one, n=number: one.parts.succeeded >= n)  # type: ignore[misc]
+            await house.stop()
+            await house.start()
+        done = await house.finished(view.id)
+        assert house.result(done) == lines(60)
+        assert done.run == 1
+
+
+async def test_a_worker_that_is_killed_loses_nothing(tmp_path: Path) -> None:
+    async with house_in(tmp_path) as house:
+        view = await house.create(
+            lines(40), itemsPerPart=2, mapper={"command": ["sh", "-c", "sleep 0.1; cat"]}
+        )
+        await house.until(view.id, lambda one: one.parts.succeeded >= 3)
+        for pid in house.worker.descendants():
+            os.kill(pid, signal.SIGKILL)
+        done = await house.finished(view.id)
+        assert house.result(done) == lines(40)
+        assert done.records.total == 40
+
+
+async def test_cancelling_stops_what_runs_and_keeps_what_is_done(tmp_path: Path) -> None:
+    async with house_in(tmp_path) as house:
+        first = 'read line; echo "$line"; case $line in *:1}|*:2}) ;; *) sleep 1000;; esac'
+        view = await house.create(
+            lines(20), itemsPerPart=1, mapper={"command": ["sh", "-c", first]}
+        )
+        await house.until(view.id, lambda one: one.parts.succeeded == 2 and one.parts.running == 2)
+        await house.jobs.cancel(NS, view.id)
+        done = await house.finished(view.id)
+        assert done.phase is _P.CANCELLED
+        assert (done.parts.succeeded, done.parts.cancelled) == (2, 18)
+        assert not [one for one in house.worker.descendants() if _sleeps(one)]
+
+
+def _sleeps(pid: int) -> bool:
+    try:
+        return b"1000" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+
+
+async def test_a_mapper_that_always_crashes_is_given_up_soon(tmp_path: Path) -> None:
+    async with house_in(tmp_path) as house:
+        view = await house.create(
+            lines(300),
+            itemsPerPart=1,
+            mapper={"command": ["sh", "-c", "exit 3"]},
+            retry={"maxAttempts": 2, "delaySeconds": 0},
+        )
+        done = await house.finished(view.id)
+        assert (done.phase, done.reason) == (_P.FAILED, "MapperCrashes")
+        assert done.failures <= 2 * 7
+        assert done.parts.failed + done.parts.cancelled == 300
+
+
+@pytest.mark.timeout(180)
+async def test_ten_thousand_parts(memory: Path) -> None:
+    async with house_in(memory) as house:
+        view = await house.create(lines(10_000), itemsPerPart=1, mapper=IDENTITY)
+        assert view.parts.total == 10_000
+        done = await house.finished(view.id, timeout_s=170)
+        assert house.result(done) == lines(10_000)
+        assert len(msgspec.json.encode(done)) < 4096
+        pages, after = [], 0
+        while page := house.jobs.parts(NS, view.id, after=after, limit=500):
+            pages.append(len(msgspec.json.encode(page)))
+            after = page[-1].part.number
+        assert after == 10_000
+        assert max(pages) <= 512 * 1024

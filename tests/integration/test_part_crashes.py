@@ -1,0 +1,73 @@
+"""A part or its reducer may be killed by SIGKILL at any point; the next attempt makes it whole."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from kilnwork.api import filejobs
+from kilnwork.data import commits
+from kilnwork.jobs.work import reduce
+from support import part_works
+
+CONTENT = b"".join(b'{"n":%d}\n' % n if n % 5 else b"bad\n" for n in range(1, 21))
+RESULTS = b"".join(b'{"n":%d}\n' % n for n in range(1, 21) if n % 5)
+SPEC: dict[str, Any] = {"mapper": {"function": "support.mapper_functions:same"}}
+
+
+def killed(kind: str, work: msgspec.Struct, at: int) -> bool:
+    """Run it in a process of its own that dies at its nth effect; False if it lived."""
+    command = [sys.executable, "-m", "support.dying_part", kind]
+    raw = msgspec.json.encode(work).decode()
+    done = subprocess.run([*command, raw, str(at)], check=False, cwd="tests", timeout=30)
+    assert done.returncode in (0, -9)
+    return done.returncode == -9
+
+
+@pytest.mark.timeout(120)
+def test_a_part_may_be_killed_at_any_effect(tmp_path: Path) -> None:
+    for at in range(1, 100):
+        here = part_works.World(tmp_path / str(at), CONTENT, **SPEC)
+        died = killed("part", here.work(), at)
+        before = commits.find(here.store, 1, 1)
+        commit = here.map(attempt=at + 1)
+        assert before in (None, commit)
+        assert here.content(commit.output) == RESULTS
+        assert [each["line"] for each in here.reports(commit)] == [5, 10, 15, 20]
+        assert commit.records == filejobs.Records(total=20, succeeded=16, failed=4)
+        if not died:
+            assert before == commit
+            break
+    assert at > 8
+
+
+@pytest.mark.timeout(120)
+def test_a_part_may_be_killed_again_and_again(tmp_path: Path) -> None:
+    here = part_works.World(tmp_path, CONTENT, **SPEC)
+    at = 1
+    while killed("part", here.work(), at):
+        at += 1
+    (commit,) = commits.latest(here.store).values()
+    assert here.content(commit.output) == RESULTS
+
+
+@pytest.mark.timeout(120)
+def test_a_reducer_may_be_killed_at_any_effect(tmp_path: Path) -> None:
+    for at in range(1, 100):
+        here = part_works.World(tmp_path / str(at), CONTENT, itemsPerPart=10, **SPEC)
+        runs = tuple((here.map(part.number).part, 1) for part in here.manifest.parts)
+        work = filejobs.ReduceWork(store=here.store.url, job="job", parts=runs, run=1)
+        died = killed("reduce", work, at)
+        before = commits.find(here.store, reduce.PART, 1)
+        assert here.reduce_call(attempt=at + 1) == {"damaged": []}
+        commit = commits.find(here.store, reduce.PART, 1)
+        assert commit is not None
+        assert before in (None, commit)
+        assert here.content(commit.output) == RESULTS
+        assert [each["line"] for each in here.reports(commit)] == [5, 10, 15, 20]
+        if not died:
+            break
+    assert at > 8

@@ -1,0 +1,35 @@
+"""A driver on a machine that sees no socket and no folder of its server: what it calls, by value.
+
+Used by the tests of `kiln.connect()` over the network, to a `kiln up` and into a cluster.
+"""
+
+from pathlib import Path
+
+import pytest
+
+import kilnwork as kiln
+from kilnwork.sdk import places
+
+LARGE = 2_000_000
+"""Bytes; far above what travels inside a frame."""
+
+
+def hide_the_server(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """`folder` becomes the driver's own data folder; nothing is found near it."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(folder))
+    monkeypatch.setattr(places, "near", lambda settings, endpoints: None)
+
+
+@kiln.task
+def double(number: int) -> int:
+    return 2 * number
+
+
+@kiln.task
+def length(data: bytes) -> int:
+    return len(data)
+
+
+@kiln.task
+def make(size: int) -> bytes:
+    return b"x" * size

@@ -1,0 +1,213 @@
+"""A file with everything in it, mappers that leave traces, and blows to who maps it."""
+
+import contextlib
+import json
+import os
+import random
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from kilnwork.kit import processes
+from support import up as up_support
+from support import up_files, waiting
+
+KINDS = ("server", "shim", "agent", "zygote", "slot", "working")
+"""`working`: whose mapper or reducer has begun a record last."""
+
+ALL = "all"
+"""Everything at once, as when the machine is switched off."""
+
+MAPPERS = '''
+import json
+import os
+import time
+
+def note(n):
+    trace = os.open(NOTES, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.write(trace, b"%d %d\\n" % (os.getpid(), n))
+    os.close(trace)
+
+def square(record):
+    """Leaves a trace of each time; 5 of 17 it refuses, 3 of 11 it drops."""
+    n = record["n"]
+    note(n)
+    time.sleep(DELAY_S)
+    if n % 17 == 5:
+        raise ValueError("five")
+    return None if n % 11 == 3 else {"n": n, "square": n * n}
+
+def gated(record):
+    """Waits for the file that the record names."""
+    note(record["n"])
+    while "gate" in record and not os.path.exists(record["gate"]):
+        time.sleep(0.01)
+    return {"n": record["n"]}
+
+def crashing(record):
+    """Takes its process along."""
+    note(record["n"])
+    os._exit(7)
+
+def numbered(results):
+    """A reducer whose lines depend on all that come before."""
+    total = 0
+    for result in results:
+        total += result["n"]
+        if result["n"] % 8 == 0:
+            note(-1)
+            time.sleep(DELAY_S)
+        yield {"n": result["n"], "total": total}
+'''
+
+
+def content(chance: random.Random, lines: int) -> bytes:
+    """Records, blank lines, lines that are no JSON; LF and CR LF; the last one without an end."""
+    made = []
+    for n in range(lines):
+        kind = chance.random()
+        line = b"" if kind < 0.03 else b"{oh" if kind < 0.06 else b'{"n":%d}' % n
+        made.append(line + (b"\r\n" if chance.random() < 0.1 else b"\n"))
+    return b"".join(made) + b'{"n":%d}' % lines
+
+
+def by_one_process(data: bytes, *, reduced: bool) -> up_files.Whole:
+    """What must come out."""
+    out: list[dict[str, int]] = []
+    bad: list[int] = []
+    skipped = 0
+    lines = data.split(b"\n")
+    for number, line in enumerate(lines, start=1):
+        text = line.removesuffix(b"\r")
+        if not text:
+            skipped += 1
+        elif text == b"{oh" or (n := int(json.loads(text)["n"])) % 17 == 5:
+            bad.append(number)
+        elif n % 11 == 3:
+            skipped += 1
+        else:
+            out.append({"n": n, "square": n * n})
+    if reduced:
+        total = 0
+        for at, one in enumerate(out):
+            total += one["n"]
+            out[at] = {"n": one["n"], "total": total}
+    result = b"".join(json.dumps(one, separators=(",", ":")).encode() + b"\n" for one in out)
+    return up_files.Whole(result, bad, len(lines), skipped)
+
+
+class FaultFiles(up_files.UpFiles):
+    """A server whose workers find the mappers as module `fault_mappers`."""
+
+    def __init__(self, folder: Path, *, delay_s: float) -> None:
+        super().__init__(up_support.Up(folder / "data", workdir=folder, slots=2))
+        self.notes = folder / "notes"
+        self.notes.touch()
+        up_files.mappers(folder, "fault_mappers", MAPPERS, NOTES=str(self.notes), DELAY_S=delay_s)
+
+    def forget_notes(self) -> None:
+        """What follows is of another job."""
+        self.notes.write_text("")
+
+    def noted(self) -> list[tuple[int, int]]:
+        """Each time that a record was begun: pid and number, -1 by the reducer."""
+        rows = (line.split() for line in self.notes.read_text().splitlines())
+        return [(int(pid), int(n)) for pid, n in rows]
+
+    def pids(self, kind: str) -> list[int]:
+        """Processes of that kind, in order."""
+        commands = self.server.leftovers()
+        if kind == "server":
+            assert self.server.process is not None
+            return [self.server.process.pid] if self.server.process.poll() is None else []
+        if kind == "shim":
+            return [pid for pid, command in commands.items() if "node.shim" in command]
+        if kind == "working":
+            seen = {pid: None for pid, _ in reversed(self.noted())}
+            return [pid for pid in seen if pid in commands][:1]
+        stats = processes.look()
+        workers = {pid for pid, text in commands.items() if "kilnwork.worker" in text}
+        found = []
+        for pid in sorted(workers & stats.keys()):
+            above = stats[pid].parent
+            grand = stats[above].parent if above in stats else 0
+            depth = (above in workers) + (above in workers and grand in workers)
+            if ("agent", "zygote", "slot")[depth] == kind:
+                found.append(pid)
+        return found
+
+    def strike(self, kind: str, chance: random.Random) -> str:
+        """SIGKILL one of that kind; a server comes back after a moment. Says what was done."""
+        found = list(self.server.leftovers()) if kind == ALL else self.pids(kind)
+        if not found:
+            return f"{kind} (none)"
+        if kind == ALL:
+            processes.send(found, signal.SIGKILL)
+        else:
+            os.kill(chance.choice(found), signal.SIGKILL)
+        if kind in ("server", ALL):
+            self.server.kill()
+            time.sleep(chance.uniform(0, 0.4))
+            self.server.start(timeout_s=60)
+        return kind
+
+    def wait_noted(self, count: int, job: str) -> None:
+        """Until so many records have begun, or the job is over."""
+        waiting.wait_until(
+            lambda: len(self.noted()) >= count or self.over(job),
+            what=f"{count} records have begun",
+            timeout_s=60,
+            every_s=0.01,
+        )
+
+    def strike_at(self, moments: list[int], chance: random.Random, job: str) -> list[str]:
+        """A blow when so many records have been begun, for each moment; says which."""
+        blows: list[str] = []
+        for moment in moments:
+            self.wait_noted(moment, job)
+            time.sleep(chance.uniform(0, 0.03))
+            blows.append(self.strike(chance.choice([*KINDS, ALL]), chance))
+        return blows
+
+    def over(self, job: str) -> bool:
+        """It needs no more blows."""
+        return str(self.document(job)["phase"]) in up_files.FINAL
+
+    def story(self, job: str) -> str:
+        """What a person would look at first."""
+        found: Any = self.ask("GET", f"/jobs/{job}").body
+        return f"{found!r}\n{self.server.log.read_text()[-6000:]}"
+
+    def stop(self) -> None:
+        """At its end; nothing of it may be left."""
+        assert self.server.stop() == 0, self.server.log.read_text()[-4000:]
+        waiting.wait_until(
+            lambda: not self.server.leftovers(), what="all processes are gone", timeout_s=15
+        )
+
+    def destroy(self) -> None:
+        """Leave nothing behind, whatever happened."""
+        if self.server.process is not None and self.server.process.poll() is None:
+            self.server.kill()
+
+        def gone() -> bool:
+            left = self.server.leftovers()
+            processes.send(left, signal.SIGKILL)
+            return not left
+
+        waiting.wait_until(gone, what="all processes are gone")
+
+
+@contextlib.contextmanager
+def running(folder: Path, *, delay_s: float) -> Iterator[FaultFiles]:
+    """One for many jobs: at its end all of theirs must be tidy, and nothing of it may be left."""
+    made = FaultFiles(folder, delay_s=delay_s)
+    try:
+        made.server.start()
+        yield made
+        made.stop()
+        made.assert_tidy(*made.seen)
+    finally:
+        made.destroy()

@@ -1,0 +1,302 @@
+"""Random stories of one job: its steps are carried out late, out of order, or lost in a crash.
+
+Used by tests of `jobs.plan` and `jobs.facts`. Nothing here waits or writes: the store is a dict of
+commit records, the journal a dict of tasks, the catalog a row. Workers are killed, paused and wake
+late; people cancel, pause and redrive.
+"""
+
+import random
+from typing import Any
+
+from kilnwork.api import filejobs
+from kilnwork.api import task as api_task
+from kilnwork.dispatch import following
+from kilnwork.jobs import errors, facts, model, plan, records, rows, steps
+from kilnwork.kit import ids
+
+_O = filejobs.Outcome
+_S = api_task.State
+_ORDERS = (steps.Submit, steps.Hold, steps.Kill)
+LINES = 3
+
+
+class Task:
+    """A task of the journal."""
+
+    def __init__(self, run: int) -> None:
+        self.run = run
+        self.state = _S.PENDING
+        self.attempt = 0
+        self.suspended = False
+
+    def change(self) -> following.Change:
+        """As followers are told."""
+        return following.Change(
+            ids.TaskId(bytes(16)), self.run, self.state, "", "why", self.attempt, 0, 0, "w", None,
+            self.suspended,
+        )  # fmt: skip
+
+
+class Story:
+    """One job of `parts` parts. `calm`: from then on nothing goes wrong."""
+
+    def __init__(self, dice: random.Random, *, parts: int) -> None:
+        self.dice = dice
+        self.now = 1000.0
+        self.calm = False
+        self.commits: dict[tuple[int, int], filejobs.Commit] = {}
+        self.tasks: dict[int, Task] = {}
+        self.zombies: list[tuple[int, int]] = []
+        self.under_way: list[tuple[steps.Step, Any]] = []
+        self.told: list[str] = []
+        self.parts: dict[int, tuple[int, int, bytes | None]] = {}
+        manifest = filejobs.Manifest(
+            format=filejobs.Format.JSONL,
+            bytes=parts * 10,
+            lines=parts * LINES,
+            sha256="",
+            parts=tuple(
+                filejobs.Part(n + 1, n * 10, n * 10 + 10, n * LINES + 1, LINES, 0)
+                for n in range(parts)
+            ),
+        )
+        spec = filejobs.JobSpec(
+            max_crashes=0, parallelism=dice.choice([None, 1, 3]), suspend=dice.random() < 0.1
+        )
+        facts.check(spec, manifest)
+        self.job = records.Job(
+            model.JobId(bytes(16), "job"), row=1, namespace="ns", spec=spec, manifest=manifest,
+            created=self.now,
+        )  # fmt: skip
+        self.job.fresh = True
+        self.row = rows.JobRow._make(rows.of_new(self.job, None))
+
+    def look(self) -> None:
+        """A round: what has changed is kept, what is to be done is under way."""
+        room = plan.Room(self.dice.choice([1, 4, 256]), self.dice.choice([0, 2]), begin=True)
+        found = plan.next_steps(self.job, room, self.now)
+        if self.job.dirty or self.job.dirty_parts:
+            self._keep()
+        for step in found:
+            self.told.append(str(step))
+            if isinstance(step, steps.Recover):
+                every = self.job.stage is records.Stage.STOPPING
+                left = [n for n, task in self.tasks.items() if every or not task.state.final]
+                self.under_way.append((step, left))
+            else:
+                self.under_way.append((step, None))
+        self.check()
+
+    def _keep(self) -> None:
+        self.row = rows.JobRow._make(rows.of_new(self.job, None))
+        for part, commit in self.job.dirty_parts.items():
+            _, _, run, state, record = rows.of_part(self.job, part, commit)
+            assert isinstance(run, int)
+            assert isinstance(state, int)
+            assert record is None or isinstance(record, bytes)
+            self.parts[part] = (run, state, record)
+        self.job.dirty_parts.clear()
+        self.job.dirty = False
+
+    def crash(self) -> None:
+        """The service is killed: steps under way are lost, another service reads the row."""
+        self.told.append("crash")
+        self.under_way.clear()
+        kept = [(part, run, state) for part, (run, state, _) in self.parts.items()]
+        self.job = rows.job_of(self.row, self.job.manifest, kept)
+
+    def happen(self) -> None:
+        """Something of what can happen now."""
+        self.now += 0.5
+        kinds = [self._carry_out, self._work, self._work, self.look]
+        if not self.calm:
+            kinds += [self._disturb]
+        self.dice.choice(kinds)()
+
+    def _disturb(self) -> None:
+        name = self.dice.choices(
+            ("crash", "zombie", "kill", "cancel", "pause", "resume", "redrive"),
+            (6, 8, 2, 1, 2, 3, 2),
+        )[0]
+        self.told.append(name)
+        if name == "crash":
+            self.crash()
+        elif name == "zombie" and self.zombies:
+            self._commit(*self.zombies.pop(), _O.SUCCEEDED)
+        elif name == "kill" and self.tasks:
+            self._end(self.dice.choice(list(self.tasks)), _S.KILLED)
+        elif name == "cancel":
+            facts.cancel(self.job, "", now=self.now)
+        elif name in ("pause", "resume") and self.job.stage is not records.Stage.OVER:
+            facts.adjust(self.job, model.Adjustment(suspend=name == "pause"), now=self.now)
+        elif name == "redrive":
+            self.redrive()
+        self.look()
+
+    def resume(self) -> None:
+        """Nobody pauses it any more."""
+        if self.job.stage is not records.Stage.OVER:
+            facts.adjust(self.job, model.Adjustment(suspend=False), now=self.now)
+
+    def redrive(self) -> None:
+        """If it can be."""
+        try:
+            facts.redrive(self.job, now=self.now)
+        except errors.NotNow:
+            return
+        self.parts = {n: kept for n, kept in self.parts.items() if kept[1] == 2}
+
+    def _work(self) -> None:
+        """A worker gets on with a task."""
+        open_ = [n for n, task in self.tasks.items() if not task.state.final]
+        if not open_:
+            return
+        part = self.dice.choice(open_)
+        task = self.tasks[part]
+        if task.state is _S.PENDING:
+            if not task.suspended:
+                task.state = _S.RUNNING
+                task.attempt += 1
+                self._tell(part)
+            return
+        odds = 0.0 if self.calm else self.dice.random()
+        if odds < 0.7:
+            self._commit(part, task.run, _O.SUCCEEDED)
+            self._end(part, _S.SUCCESS)
+        elif odds < 0.8:
+            self.zombies.append((part, task.run))  # it was paused, taken for lost, and will wake
+            task.state = _S.PENDING
+            self._tell(part)
+        elif odds < 0.9:
+            self._end(part, _S.FAILED)
+        elif odds < 0.95:
+            self._commit(part, task.run, _O.FAILED)
+            self._end(part, _S.SUCCESS)
+        else:
+            self._end(part, _S.SUCCESS)
+
+    def _end(self, part: int, state: api_task.State) -> None:
+        task = self.tasks[part]
+        if not task.state.final:
+            if state is _S.KILLED and task.state is _S.RUNNING:
+                self.zombies.append((part, task.run))
+            task.state = state
+            self._tell(part)
+
+    def _tell(self, part: int) -> None:
+        facts.moved(self.job, part, self.tasks[part].change(), now=self.now)
+
+    def _commit(self, part: int, run: int, outcome: filejobs.Outcome) -> filejobs.Commit:
+        """Create-only."""
+        found = self.commits.get((part, run))
+        if found is None:
+            count = LINES if outcome is _O.SUCCEEDED else 0
+            found = filejobs.Commit(
+                part=part, run=run, attempt=1, outcome=outcome,
+                records=filejobs.Records(total=count, succeeded=count),
+            )  # fmt: skip
+            self.commits[part, run] = found
+        return found
+
+    def _carry_out(self) -> None:
+        """Some step that is under way is done."""
+        if not self.under_way:
+            return
+        at = self.dice.randrange(len(self.under_way))
+        if isinstance(self.under_way[at][0], _ORDERS):  # given in their order
+            at = next(n for n, (one, _) in enumerate(self.under_way) if isinstance(one, _ORDERS))
+        step, more = self.under_way.pop(at)
+        if isinstance(step, _ORDERS):
+            self._order(step)
+        elif isinstance(step, steps.Store):
+            facts.stored(self.job, now=self.now)
+        elif isinstance(step, steps.Recover):
+            self._recover(more)
+        else:
+            self._settle(step)
+
+    def _order(self, step: steps.Submit | steps.Hold | steps.Kill) -> None:
+        if isinstance(step, steps.Submit):
+            for part in step.parts:
+                self._submit(part)
+        elif isinstance(step, steps.Hold):
+            for part in step.parts:
+                if part in self.tasks:
+                    self.tasks[part].suspended = step.held
+                    self._tell(part)
+        else:
+            for part in step.parts:
+                if part in self.tasks:
+                    self._end(part, _S.KILLED)
+
+    def _settle(self, step: steps.Step) -> None:
+        if isinstance(step, steps.Settle) and step.part:
+            found = self.commits.get((step.part, step.run))
+            if found is None and step.outcome is not None:
+                found = self._commit(step.part, step.run, step.outcome)
+            facts.settled(self.job, step.part, step.run, found, now=self.now)
+        elif isinstance(step, steps.Settle | steps.Conclude):
+            outcome = step.outcome or _O.FAILED
+            run = step.run if isinstance(step, steps.Settle) else self.job.run
+            facts.concluded(self.job, self._commit(0, run, outcome), now=self.now)
+        elif isinstance(step, steps.Publish):
+            found = self._commit(0, self.job.run, _O.SUCCEEDED)
+            facts.concluded(self.job, found, now=self.now)
+
+    def _recover(self, left: list[int]) -> None:
+        runs = {
+            n: self.job.run_of(n)
+            for n in range(self.job.size + 1)
+            if n == 0 or self.job.states[n] < records.State.SUCCEEDED
+        }
+        found = [self.commits[key] for key in self.commits if runs.get(key[0]) == key[1]]
+        changes = [(n, self.tasks[n].change()) for n in left]
+        facts.recovered(self.job, found, changes, now=self.now)
+
+    def _submit(self, part: int) -> None:
+        run = self.job.run_of(part)
+        known = self.tasks.get(part)
+        if known is not None and known.run < run and not known.state.final:
+            known.state = _S.KILLED
+        elif known is None or known.run < run:
+            self.tasks[part] = Task(run)
+        self._tell(part)
+
+    def check(self) -> None:
+        """What holds at any time."""
+        job = self.job
+        counts = job.counts
+        assert counts.closed <= job.size
+        assert counts.succeeded == sum(
+            job.states[n] == records.State.SUCCEEDED for n in range(1, job.size + 1)
+        )
+        found = counts.records
+        assert found.total == found.succeeded == counts.succeeded * LINES
+        assert job.active == sum(seat.active for n, seat in job.seats.items() if n)
+        view = rows.view(job)
+        assert view.parts.pending >= 0
+        for number in range(1, job.size + 1):
+            if job.states[number] == records.State.SUCCEEDED:
+                record = self.commits[number, job.run_of(number)]
+                assert record.outcome is _O.SUCCEEDED, (number, self.told[-12:])
+        if job.stage is records.Stage.OVER:
+            self.check_end()
+
+    def check_end(self) -> None:
+        """What holds when it is over."""
+        job = self.job
+        assert job.counts.closed == job.size
+        assert not job.seats
+        if job.verdict is _O.SUCCEEDED:
+            assert job.counts.succeeded == job.size, self.told[-12:]
+            assert self.commits[0, job.run].outcome is _O.SUCCEEDED
+        else:
+            ended = self.commits.get((0, job.run))
+            assert ended is None or ended.outcome is job.verdict
+            lost = {
+                number
+                for (number, run), commit in self.commits.items()
+                if number and run == job.run_of(number) and commit.outcome is _O.SUCCEEDED
+                if job.states[number] != records.State.SUCCEEDED
+            }
+            assert not lost, f"committed, but not counted: {lost} {self.told[-30:]}"

@@ -1,0 +1,437 @@
+"""A service of file jobs with a real catalog and store, and a dispatcher that is played by hand.
+
+Used by tests of `jobs`. The dispatcher outlives the service, as a journal does; its tasks run the
+real work here and now. A fuse ends a life of the service at any of its effects: before it, or after
+it and before anybody hears of it.
+"""
+
+import asyncio
+import random
+import threading
+from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import msgspec
+
+from kilnwork.api import attempts, filejobs
+from kilnwork.api import task as api_task
+from kilnwork.data import commits
+from kilnwork.data.records import intake
+from kilnwork.data.stores import opening, port
+from kilnwork.dispatch import following
+from kilnwork.dispatch import model as task_model
+from kilnwork.jobs import catalog, engine, errors, model, muscle, service
+from kilnwork.jobs.work import part, reduce
+from kilnwork.kit import clock as clocks
+from kilnwork.kit import ids
+from kilnwork.sdk import context
+
+_S = api_task.State
+NS = "ns"
+
+
+class CrashedHere(Exception):
+    """The service was killed."""
+
+
+class Fuse:
+    """Blows at the `after`-th time that somebody asks, and then always; None: never."""
+
+    def __init__(self, after: int | None = None) -> None:
+        self.left = after
+        self.count = 0
+        self.blown = ""
+        self._lock = threading.Lock()
+
+    def burn(self, what: str) -> None:
+        """An effect begins, or has just happened."""
+        with self._lock:
+            self.count += 1
+            if not self.blown and self.left is not None and self.count > self.left:
+                self.blown = what
+            if self.blown:
+                raise CrashedHere(what)
+
+
+class FusedStore:
+    """A store whose changes burn the fuse."""
+
+    def __init__(self, store: port.Store, fuse: Fuse) -> None:
+        self._store, self._fuse = store, fuse
+        self.url = store.url
+
+    def put(
+        self, key: str, data: port.Data, *, create: bool = False, if_match: str | None = None
+    ) -> port.Facts:
+        self._fuse.burn(f"before {key}")
+        found = self._store.put(key, data, create=create, if_match=if_match)
+        self._fuse.burn(f"after {key}")
+        return found
+
+    def delete(self, keys: Iterable[str]) -> None:
+        self._fuse.burn("before delete")
+        self._store.delete(keys)
+        self._fuse.burn("after delete")
+
+    def head(self, key: str) -> port.Facts:
+        return self._store.head(key)
+
+    def read(self, key: str, *, start: int = 0, end: int | None = None) -> port.Reading:
+        return self._store.read(key, start=start, end=end)
+
+    def writer(self, key: str, *, create: bool = False) -> port.Writer:
+        return self._store.writer(key, create=create)
+
+    def list(self, prefix: str = "", *, after: str = "") -> Iterator[port.Facts]:
+        return self._store.list(prefix, after=after)
+
+    def folders(self, prefix: str = "") -> Iterator[str]:
+        return self._store.folders(prefix)
+
+
+class Entry:
+    """A task of the dispatcher."""
+
+    def __init__(self, submission: task_model.Submission) -> None:
+        self.submission = submission
+        self.run = submission.spec.run
+        self.state = _S.PENDING
+        self.message = ""
+        self.attempt = 0
+        self.failures = self.losses = 0
+        self.suspended = False
+        self.result: attempts.Payload | None = None
+
+    @property
+    def work(self) -> filejobs.PartWork | filejobs.ReduceWork:
+        """Its argument, as a worker gets it."""
+        call = self.submission.spec.call
+        assert call is not None
+        raw = msgspec.json.decode(msgspec.json.encode(call.args[0]))
+        kind: Any = filejobs.PartWork if call.function == muscle.MAP else filejobs.ReduceWork
+        found: filejobs.PartWork | filejobs.ReduceWork = msgspec.convert(raw, kind)
+        return found
+
+    def change(self) -> following.Change:
+        """As followers are told."""
+        return following.Change(
+            self.submission.task, self.run, self.state, "", self.message, self.attempt,
+            self.failures, self.losses, "w-0", None, self.suspended,
+        )  # fmt: skip
+
+
+class Dispatcher:
+    """Accepts and remembers tasks; runs one when told to. `broken`: tasks that it fails, by part.
+    `slots`: of every cluster."""
+
+    def __init__(self) -> None:
+        self.epoch = 1
+        self.slots = 2
+        self.tasks: dict[ids.TaskId, Entry] = {}
+        self.fuse = Fuse()
+        self.broken: Callable[[filejobs.PartWork | filejobs.ReduceWork], str] = lambda work: ""
+        self.ran: list[str] = []
+        self._followers: list[tuple[Container[ids.TaskId], following.Tell]] = []
+
+    def restart(self, fuse: Fuse) -> None:
+        """Another life of the process that it shares with the service."""
+        self.epoch += 1
+        self.fuse = fuse
+        self._followers.clear()
+
+    def follow(self, tasks: Container[ids.TaskId], tell: following.Tell) -> Callable[[], None]:
+        self._followers.append((tasks, tell))
+        return self._followers.clear
+
+    def tell(self, *entries: Entry) -> None:
+        """Followers hear of these."""
+        for tasks, tell in tuple(self._followers):
+            tell([one.change() for one in entries if one.submission.task in tasks])
+
+    async def submit_many(
+        self, submissions: Sequence[task_model.Submission], *, new: bool = False
+    ) -> list[following.Change]:
+        self.fuse.burn("before submit")
+        there = []
+        for submission in submissions:
+            known = self.tasks.get(submission.task)
+            assert known is None or not new, "somebody said that it was new"
+            if known is not None and known.run >= submission.spec.run:
+                there.append(known.change())
+            elif known is not None and not known.state.final:
+                self._kill(known)
+                there.append(known.change())
+            else:
+                self.tasks[submission.task] = Entry(submission)
+        self.fuse.burn("after submit")
+        return there
+
+    async def kill_many(self, tasks: Iterable[ids.TaskId], *, reason: str, message: str) -> None:
+        self.fuse.burn("before kill")
+        for task in tasks:
+            found = self.tasks.get(task)
+            if found is not None and not found.state.final:
+                self._kill(found)
+        self.fuse.burn("after kill")
+
+    def _kill(self, entry: Entry) -> None:
+        entry.state = _S.KILLED
+        self.tell(entry)
+
+    async def suspend_many(self, tasks: Iterable[ids.TaskId], *, suspended: bool) -> None:
+        self.fuse.burn("before suspend")
+        for task in tasks:
+            self.tasks[task].suspended = suspended
+            self.tell(self.tasks[task])
+        self.fuse.burn("after suspend")
+
+    def unfinished(self, tasks: Iterable[ids.TaskId]) -> list[following.Change]:
+        found = (self.tasks.get(task) for task in tasks)
+        return [one.change() for one in found if one is not None and not one.state.final]
+
+    def knows(self, task: ids.TaskId) -> bool:
+        return task in self.tasks
+
+    def states(self, tasks: Iterable[ids.TaskId]) -> list[following.Change]:
+        return [self.tasks[task].change() for task in tasks]
+
+    def view(self, task: ids.TaskId) -> Any:
+        return self.tasks.get(task)
+
+    def cluster(self, namespace: str, name: str) -> task_model.ClusterView | None:
+        worker = task_model.WorkerView(
+            name="w-0", pod_uid="u", node="n", slots=self.slots, busy=0, ready=True
+        )
+        return task_model.ClusterView(
+            namespace=namespace, cluster=name, workers=(worker,), queued=0
+        )
+
+    @property
+    def queued(self) -> list[Entry]:
+        """What could start now."""
+        return [one for one in self.tasks.values() if one.state is _S.PENDING and not one.suspended]
+
+    def begin(self, entry: Entry) -> None:
+        """A worker has it."""
+        entry.state = _S.RUNNING
+        entry.attempt += 1
+        self.tell(entry)
+
+    def lose(self, entry: Entry) -> None:
+        """Its worker is gone: it waits for another, if it is not held."""
+        entry.losses += 1
+        entry.state = _S.PENDING
+        self.tell(entry)
+
+    def finish(self, entry: Entry) -> None:
+        """It ends, by the real work."""
+        work = entry.work
+        why = self.broken(work)
+        number = work.part.number if isinstance(work, filejobs.PartWork) else 0
+        self.ran.append(f"{work.job}/{number}-{work.run}-{entry.attempt}")
+        if why:
+            entry.failures += 1
+            entry.state, entry.message = _S.FAILED, why
+        else:
+            entry.result = attempts.Payload(attempts.JSON, msgspec.json.encode(_run(entry, work)))
+            entry.state = _S.SUCCESS
+        self.tell(entry)
+
+    def step(self) -> bool:
+        """Run what is next, if there is anything."""
+        running = [one for one in self.tasks.values() if one.state is _S.RUNNING]
+        queued = self.queued
+        if queued and len(running) < self.slots:
+            self.begin(queued[0])
+        elif running:
+            self.finish(running[0])
+        else:
+            return False
+        return True
+
+
+def _run(entry: Entry, work: filejobs.PartWork | filejobs.ReduceWork) -> Any:
+    here = context.Context(entry.submission.task, run=entry.run, attempt=entry.attempt)
+    context.begin(here)
+    try:
+        time = clocks.SystemClock()
+        if isinstance(work, filejobs.PartWork):
+            return part.mapped(work, attempt=entry.attempt, passed=lambda _: None, clock=time)
+        return reduce.reduced(
+            work, attempt=entry.attempt, watched=lambda _: lambda _: None, clock=time
+        )
+    finally:
+        context.end()
+
+
+class World:
+    """One life of the service after another, in one folder."""
+
+    def __init__(self, folder: Path, *, fuse: Fuse | None = None, **options: Any) -> None:
+        self.folder = folder
+        self.dispatcher = Dispatcher()
+        self.fuse = fuse or Fuse()
+        self.dispatcher.fuse = self.fuse
+        self.clock = clocks.ManualClock()
+        self.options = options
+        self.jobs: service.Jobs
+        self.lives = 0
+        self.hasty: random.Random | None = None
+
+    async def start(self) -> "World":
+        """Begin a life."""
+        fuse = self.fuse
+
+        class Fused(catalog.Catalog):
+            """A catalog whose commits burn the fuse."""
+
+            def _commit(self, batch: catalog.Batch, *, journal: int | None = None) -> None:
+                fuse.burn("before commit")
+                super()._commit(batch, journal=journal)
+                fuse.burn("after commit")
+
+        class Jobs(service.Jobs):
+            catalog_class = Fused
+
+        def opened(url: str) -> port.Store:
+            return FusedStore(opening.open_store(url), fuse)
+
+        options = engine.Options(opened=opened, retry_s=0.005, **self.options)
+        self.jobs = Jobs(self.folder, self.dispatcher, clock=self.clock, options=options)
+        self.lives += 1
+        await self.jobs.start()
+        return self
+
+    async def stop(self) -> None:
+        """End a life in order."""
+        await self.jobs.stop()
+
+    async def restart(self, fuse: Fuse | None = None) -> None:
+        """Whatever has happened: another life."""
+        while True:
+            await self.jobs.stop()
+            self.fuse = fuse or Fuse()
+            self.dispatcher.restart(self.fuse)
+            try:
+                await self.start()
+            except CrashedHere:
+                fuse = None
+                continue
+            return
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def create(
+        self, content: bytes, *, key: str | None = None, inline: bool = False, **spec: Any
+    ) -> model.JobView:
+        """A job of an input."""
+        found = msgspec.convert({"mapper": {"builtin": "identity"}, **spec}, filejobs.JobSpec)
+        taken = intake.Intake(found)
+        data = b"".join(taken.feed(content))
+        rest, manifest = taken.finish()
+        data += rest
+        new = self.jobs.new_id()
+        if not inline:
+            opening.open_store(self.jobs.store.url).put(f"{NS}/{new.dashed}/input", data)
+        view, _ = await self.jobs.create(
+            model.NewJob(
+                id=new,
+                namespace=NS,
+                spec=found,
+                manifest=manifest,
+                inline=data if inline else None,
+                key=None if key is None else model.Key("me", key, b"print"),
+            )
+        )
+        return view
+
+    def view(self, job: str) -> model.JobView:
+        """As it is shown now; counts add up whenever somebody looks."""
+        found = self.jobs.job(NS, job)
+        assert found is not None, job
+        check_counts(found)
+        return found
+
+    async def until(
+        self, done: Callable[[], object], *, step: bool = True, what: str = "it"
+    ) -> None:
+        """Let the dispatcher work, whenever the service is quiet (or `hasty`, by its dice), until
+        something holds. Raises `CrashedHere`."""
+        for _ in range(40_000):
+            if self.fuse.blown:
+                raise CrashedHere(self.fuse.blown)
+            if done():
+                return
+            hasty = self.hasty is not None and self.hasty.random() < 0.2
+            if step and (hasty or self._quiet()):
+                self.dispatcher.step()
+            await asyncio.sleep(0.0002)
+        raise AssertionError(f"{what} never came: {self.dispatcher.ran[-5:]}")
+
+    def _quiet(self) -> bool:
+        """Nothing happens until somebody else does something."""
+        inside = self.jobs._engine
+        moving = inside._ready or inside._writing or inside._scheduled or len(inside._crew)
+        return not moving and not any(job.busy for job in inside.live.values())
+
+    async def finished(self, job: str) -> model.JobView:
+        """Run it to its end."""
+        await self.until(lambda: self.view(job).phase.final, what=f"the end of {job}")
+        return self.view(job)
+
+    async def running(self, job: str, number: int) -> None:
+        """Until so many parts are done."""
+        await self.until(lambda: self.view(job).parts.succeeded >= number)
+
+    def folder_of(self, view: model.JobView) -> port.Store:
+        """Its folder, unfused."""
+        return opening.open_store(opening.inside(self.jobs.store.url, NS, view.dashed))
+
+    def result(self, view: model.JobView) -> bytes:
+        """What was published."""
+        if view.output is None:
+            return b""
+        return port.read_all(self.folder_of(view), view.output.key)
+
+    def records(self, view: model.JobView) -> dict[tuple[int, int], filejobs.Outcome]:
+        """All commit records of a job."""
+        folder = self.folder_of(view)
+        found = {}
+        for number, run in commits.listed(folder):
+            commit = commits.find(folder, number, run)
+            assert commit is not None
+            found[number, run] = commit.outcome
+        return found
+
+
+async def stubbornly(world: World, *acts: Callable[[], Awaitable[object]]) -> None:
+    """One after the other; whenever the service is killed, in another life again."""
+    for act in acts:
+        while True:
+            try:
+                await act()
+            except (CrashedHere, errors.JobsStopped):
+                await world.restart()
+                continue
+            if world.fuse.blown:
+                await world.restart()
+            break
+
+
+def check_counts(view: model.JobView) -> None:
+    """In every document, at any time."""
+    parts, found = view.parts, view.records
+    closed = parts.succeeded + parts.failed + parts.cancelled
+    assert parts.total == parts.pending + parts.running + closed, parts
+    assert min(parts.pending, parts.running, closed) >= 0, parts
+    assert found.total == found.succeeded + found.failed + found.skipped, found
+    assert found.total <= view.lines
+    if view.phase is filejobs.Phase.SUCCEEDED:
+        assert found.total == view.lines
+        assert parts.succeeded == parts.total

@@ -1,0 +1,177 @@
+"""The Jobs API on a real port, with a told service behind it, and a client that hides nothing.
+
+Tokens: `good` may everything in every namespace, `reader` may only read. No token: nobody.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from kilnwork.kit import clock, serving
+from kilnwork.server import asgi, ports
+from kilnwork.server.jobs import app, settings
+from support import told_jobs
+
+
+class User(NamedTuple):
+    """Somebody with a token."""
+
+    name: str
+
+
+class Rights:
+    """`reader` may get and list, in one namespace at a time."""
+
+    async def refusal(self, user: Any, question: ports.Question) -> str | None:
+        assert question.resource == "jobs"
+        if user.name == "reader" and question.verb not in ("get", "list"):
+            return f'jobs.kilnwork.dev is forbidden: User "reader" cannot {question.verb}'
+        if user.name == "reader" and not question.namespace:
+            return 'jobs.kilnwork.dev is forbidden: User "reader" cannot list at the cluster scope'
+        return None
+
+
+class Clusters:
+    """Two namespaces, with a TaskCluster `default` in each."""
+
+    def namespaces(self) -> Sequence[str]:
+        return ["default", "team"]
+
+    def clusters(self, namespace: str) -> Sequence[ports.Cluster]:
+        return [ports.Cluster(name="default", workers=0, slots=0, busy=0, queued=0)]
+
+
+class Reply(NamedTuple):
+    """A whole answer; names of headers in lower case."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return msgspec.json.decode(self.body)
+
+
+class World:
+    """`port`, and the service."""
+
+    def __init__(self, folder: Path, chosen: settings.Settings | None) -> None:
+        self.jobs = told_jobs.ToldJobs(folder / "files")
+        self.folder = folder
+        self._chosen = chosen
+        self.port = 0
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator["World"]:
+        """Serve."""
+        self.app = app.App(
+            self.jobs, Rights(), Clusters(), time=clock.SystemClock(), chosen=self._chosen
+        )
+        listening = serving.bind("127.0.0.1", 0)
+        self.port = listening.getsockname()[1]
+        listener = serving.Listener(self._named, listening)
+        await listener.start()
+        try:
+            yield self
+        finally:
+            await listener.stop(timeout_s=1)
+            await self.app.close()
+
+    async def _named(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
+        """As the guard does."""
+        token = dict(scope["headers"]).get(b"x-kiln-token", b"").decode()
+        scope["kiln.user"] = User(token) if token else None
+        await self.app(scope, receive, send)
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        body: bytes = b"",
+        *,
+        token: str = "good",
+        **headers: str,
+    ) -> Reply:
+        """One request on a connection of its own; `_` in names of headers stands for a dash."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        try:
+            writer.write(head(method, path, token=token, length=len(body), **headers) + body)
+            return await reply(reader, method=method)
+        finally:
+            writer.transport.abort()  # `close` would keep what a server that refuses never reads
+
+    async def curl(self, *arguments: str) -> Reply:
+        """As a person would; `URL` in an argument stands for the server's."""
+        url = f"http://127.0.0.1:{self.port}"
+        command = ["curl", "-s", "-i", *(one.replace("URL", url) for one in arguments)]
+        process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+        shown, _ = await process.communicate()
+        reader = asyncio.StreamReader()
+        reader.feed_data(shown)
+        reader.feed_eof()
+        return await reply(reader, method="GET")
+
+    def stored(self) -> list[str]:
+        """What is in the store, files that are being written too."""
+        root = self.folder / "files"
+        found = (path for path in root.rglob("*") if path.is_file() and path.name != ".lock")
+        return sorted(str(path.relative_to(root)) for path in found)
+
+
+def head(
+    method: str, path: str, *, token: str = "good", length: int | None = 0, **headers: str
+) -> bytes:
+    """The bytes of a request up to its body."""
+    lines = [f"{method} {path} HTTP/1.1", "Host: 127.0.0.1"]
+    if token:
+        lines.append(f"X-Kiln-Token: {token}")
+    if length is not None and not (method in ("GET", "HEAD") and not length):
+        lines.append(f"Content-Length: {length}")
+    lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+    return "\r\n".join([*lines, "", ""]).encode()
+
+
+async def reply(reader: asyncio.StreamReader, *, method: str = "GET") -> Reply:
+    """The next answer that is not 100."""
+    while True:
+        status, headers = await reply_head(reader)
+        if status != 100:
+            break
+    if method == "HEAD" or status in (204, 304):
+        body = b""
+    elif "content-length" in headers:
+        body = await reader.readexactly(int(headers["content-length"]))
+    else:
+        body = b"".join([piece async for piece in chunks(reader)])
+    return Reply(status, headers, body)
+
+
+async def reply_head(reader: asyncio.StreamReader) -> tuple[int, dict[str, str]]:
+    """Status and headers."""
+    lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+    headers = dict(line.split(": ", 1) for line in lines[1:] if line)
+    return int(lines[0].split()[1]), {name.lower(): value for name, value in headers.items()}
+
+
+async def chunks(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
+    """A body of chunks."""
+    while size := int(await reader.readline(), 16):
+        yield (await reader.readexactly(size + 2))[:-2]
+
+
+def form(data: bytes, *, name: str = "file", boundary: str = "xyz", **fields: str) -> bytes:
+    """A body with fields, then a file."""
+    parts = [
+        f'--{boundary}\r\nContent-Disposition: form-data; name="{key}"\r\n\r\n{value}\r\n'
+        for key, value in fields.items()
+    ]
+    start = (
+        f'--{boundary}\r\nContent-Disposition: form-data; name="{name}"; filename="a b.jsonl"\r\n'
+        "Content-Type: application/octet-stream\r\n\r\n"
+    )
+    return "".join(parts).encode() + start.encode() + data + f"\r\n--{boundary}--\r\n".encode()

@@ -1,0 +1,38 @@
+"""A process for which no file gets a second name: link(2) fails as on FAT, exFAT or Azure Files.
+
+By a filter of system calls (seccomp(2), BPF), since a test cannot mount such a file system: what is
+proved is what we do about the kernel's answer. Run in a child; nobody can take it back.
+"""
+
+import ctypes
+import errno
+import platform
+import struct
+
+_NUMBERS = {"x86_64": (86, 265), "aarch64": (37,)}
+"""Of link and linkat."""
+
+_NO_NEW_PRIVS, _SECCOMP, _FILTER = 38, 22, 2
+_LOAD, _JUMP_EQUAL, _RETURN = 0x20, 0x15, 0x06
+_ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
+
+
+def possible() -> bool:
+    """Whether this machine's numbers are known."""
+    return platform.machine() in _NUMBERS
+
+
+def forbid(number: int = errno.EOPNOTSUPP) -> None:
+    """From now on, link(2) fails with `number` in this process."""
+    numbers = _NUMBERS[platform.machine()]
+    program = [(_LOAD, 0, 0, 0)]
+    for index, call in enumerate(numbers):
+        program.append((_JUMP_EQUAL, len(numbers) - index, 0, call))
+    program += [(_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _ERRNO | number)]
+    code = b"".join(struct.pack("HBBI", *one) for one in program)
+    held = ctypes.create_string_buffer(code)
+    told = struct.pack("HxxxxxxP", len(program), ctypes.addressof(held))
+    libc = ctypes.CDLL(None, use_errno=True)
+    for arguments in ((_NO_NEW_PRIVS, 1, 0, 0, 0), (_SECCOMP, _FILTER, told, 0, 0)):
+        if libc.prctl(*arguments):
+            raise OSError(ctypes.get_errno(), "prctl")

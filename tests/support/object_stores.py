@@ -1,0 +1,114 @@
+"""Stores of files for tests, one of each kind there is."""
+
+import asyncio
+import contextlib
+import socket
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Self
+
+from kilnwork.api import manager
+from kilnwork.data import asking
+from kilnwork.data.stores import local, opening, port, remote, ways
+from kilnwork.kit import serving
+from kilnwork.server import asgi, objects
+from support import verifiers
+
+KINDS = ("local", "remote")
+SECRET = "opensesame"
+
+
+class Worker:
+    """Shows the token of cluster `of`."""
+
+    def __init__(self, of: str = "ns/default", *, token: str = SECRET) -> None:
+        self.of = of
+        self.token = token
+
+    def headers(self) -> Mapping[str, str]:
+        return {
+            "Host": "manager",
+            manager.TOKEN_HEADER: self.token,
+            manager.CLUSTER_HEADER: self.of,
+        }
+
+    def refused(self) -> None:
+        """It has no other."""
+
+
+class Served:
+    """A manager's objects, served by a thread. `instead`: an app in front, told the real one."""
+
+    def __init__(self, store: port.Store, *, rule: objects.Rule = objects.slots_only) -> None:
+        self.store = store
+        self.app: asgi.App = objects.Objects(store, verifiers.OneSecret(SECRET), rule=rule)
+        self.port = 0
+        self._loop = asyncio.new_event_loop()
+        self._listener: serving.Listener
+        self._thread = threading.Thread(target=self._loop.run_forever, name="manager")
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._do(self._start)
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self._do(self._stop)
+        self._do(self._loop.shutdown_default_executor)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def route(self, caller: asking.Caller | None = None) -> asking.Route:
+        """How to ask it."""
+        return asking.Route(
+            lambda: socket.create_connection(("127.0.0.1", self.port)), caller or Worker()
+        )
+
+    def restart(self, pause: Callable[[], None]) -> None:
+        """Away while `pause` runs, and back on the same port."""
+        self._do(self._stop)
+        pause()
+        self._do(self._start)
+
+    def _do(self, story: Callable[[], object]) -> None:
+        async def run() -> None:
+            found = story()
+            assert asyncio.iscoroutine(found)
+            await found
+
+        asyncio.run_coroutine_threadsafe(run(), self._loop).result(30)
+
+    async def _start(self) -> None:
+        listening = serving.bind("127.0.0.1", self.port)
+        self.port = listening.getsockname()[1]
+
+        async def answer(scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
+            await self.app(scope, receive, send)
+
+        self._listener = serving.Listener(answer, listening)
+        await self._listener.start()
+
+    async def _stop(self) -> None:
+        await self._listener.stop(timeout_s=0.5)
+
+
+@contextlib.contextmanager
+def opened(kind: str, folder: Path) -> Iterator[port.Store]:
+    """An empty store of that kind."""
+    kept = local.LocalStore(folder / "a store, 100 % local")
+    if kind == "local":
+        yield kept
+        return
+    with Served(kept, rule=lambda asked: True) as served:
+        store = remote.RemoteStore("kiln:ns", served.route(), spool=folder / "spool")
+        ways.manager = ways.Way(served.route(), folder / "spool")
+        yield store
+        ways.manager = None
+        store.manager.close()
+
+
+def again(store: port.Store, *names: str) -> port.Store:
+    """The store, or what is below `names` in it, as another process would open it."""
+    return opening.open_store(opening.inside(store.url, *names))

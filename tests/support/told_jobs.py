@@ -1,0 +1,265 @@
+"""A service of file jobs that does what the test tells it, with a real store behind it.
+
+For tests of the REST API that want to decide how jobs fare and when. It keeps what was created, and
+its views change only by `move`, `commit_part` and `publish`.
+"""
+
+import asyncio
+import hashlib
+import uuid
+from pathlib import Path
+
+import msgspec
+
+from kilnwork.api import filejobs
+from kilnwork.data.stores import local
+from kilnwork.jobs import errors, model, service
+
+CREATED = 1_780_000_000.0
+ANY = model.Wanted()
+
+
+class ToldJobs(service.Jobs):
+    """`created`: in order. `fail`: raised by the next `create`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.store = local.LocalStore(folder)
+        self.created: list[model.NewJob] = []
+        self.fail: Exception | None = None
+        self.acts: list[tuple[str, str]] = []
+        self.told_views: dict[str, model.JobView] = {}
+        self.told_manifests: dict[str, filejobs.Manifest] = {}
+        self.told_commits: dict[str, dict[int, filejobs.Commit]] = {}
+        self.told_keys: dict[tuple[str, str, str], tuple[str, bytes]] = {}
+        self.told_news = asyncio.Event()
+        self.told_number = 0
+
+    # What the API calls
+
+    def new_id(self) -> model.JobId:
+        """In ascending order."""
+        self.told_number += 1
+        return model.JobId(uuid.UUID(int=self.told_number).bytes, f"2026-11-{self.told_number:05}")
+
+    def known(self, namespace: str, key: model.Key) -> model.JobView | None:
+        """By user and text."""
+        found = self.told_keys.get((namespace, key.user, key.text))
+        if found is None or found[0] not in self.told_views:
+            return None
+        if found[1] != key.fingerprint:
+            raise errors.KeyUsed(*found)
+        return self.told_views[found[0]]
+
+    async def create(self, new: model.NewJob) -> tuple[model.JobView, bool]:
+        """It waits until it is moved."""
+        failure, self.fail = self.fail, None
+        if failure is not None:
+            raise failure
+        if new.key is not None:
+            known = self.known(new.namespace, new.key)
+            if known is not None:
+                return known, False
+            place = (new.namespace, new.key.user, new.key.text)
+            self.told_keys[place] = (new.id.text, new.key.fingerprint)
+        self.created.append(new)
+        self.told_manifests[new.id.text] = new.manifest
+        self.told_commits[new.id.text] = {}
+        view = self.told_views[new.id.text] = _waiting(new)
+        return view, True
+
+    def job(self, namespace: str, ref: str) -> model.JobView | None:
+        """By id."""
+        view = self.told_views.get(ref)
+        return view if view is not None and view.namespace == namespace else None
+
+    def jobs(
+        self,
+        namespace: str | None,
+        *,
+        wanted: model.Wanted = ANY,
+        limit: int = 100,
+        below: str | None = None,
+    ) -> tuple[list[model.JobView], str | None]:
+        """Newest first."""
+        found = [
+            view
+            for name, view in sorted(self.told_views.items(), reverse=True)
+            if namespace in (None, view.namespace)
+            and (below is None or name < below)
+            and wanted.phase in (None, view.phase)
+            and wanted.name in (None, view.spec.name)
+        ]
+        return found[:limit], found[limit - 1].id if len(found) > limit else None
+
+    def manifest(self, namespace: str, job: str) -> filejobs.Manifest:
+        """As it was created with."""
+        return self.told_manifests[job]
+
+    def small_input(self, namespace: str, job: str) -> bytes | None:
+        """Always kept here."""
+        return next(new.inline for new in self.created if new.id.text == job)
+
+    def parts(
+        self,
+        namespace: str,
+        job: str,
+        *,
+        after: int = 0,
+        limit: int = 100,
+        state: model.PartState | None = None,
+    ) -> list[model.PartView]:
+        """In order."""
+        found = [self._part(job, part) for part in self.told_manifests[job].parts[after:]]
+        return [view for view in found if state in (None, view.state)][:limit]
+
+    def part(self, namespace: str, job: str, number: int) -> model.PartView | None:
+        """One."""
+        parts = self.told_manifests[job].parts
+        return self._part(job, parts[number - 1]) if number <= len(parts) else None
+
+    def commits(self, namespace: str, job: str) -> list[filejobs.Commit]:
+        """As `commit_part` was told."""
+        return [commit for _, commit in sorted(self.told_commits[job].items())]
+
+    async def cancel(self, namespace: str, job: str, *, message: str = "") -> model.JobView:
+        return self._act("cancel", job, filejobs.Phase.CANCELLED)
+
+    async def pause(self, namespace: str, job: str) -> model.JobView:
+        if self.told_views[job].phase.final:
+            raise errors.NotNow(f"job {job} is over: there is nothing to pause")
+        return self._act("pause", job, filejobs.Phase.PAUSED)
+
+    async def resume(self, namespace: str, job: str) -> model.JobView:
+        return self._act("resume", job, filejobs.Phase.RUNNING)
+
+    async def redrive(self, namespace: str, job: str) -> model.JobView:
+        return self._act("redrive", job, filejobs.Phase.RUNNING)
+
+    async def adjust(self, namespace: str, job: str, change: model.Adjustment) -> model.JobView:
+        """Only fields of the spec."""
+        given = {
+            field: getattr(change, field)
+            for field in change.__struct_fields__
+            if getattr(change, field) is not msgspec.UNSET
+        }
+        spec = msgspec.structs.replace(self.told_views[job].spec, **given)
+        return self.move(job, spec=spec)
+
+    async def delete(self, namespace: str, job: str) -> None:
+        """At once."""
+        del self.told_views[job]
+        self._tell()
+
+    async def changed(
+        self, namespace: str, job: str, *, version: int, timeout_s: float, over: bool = False
+    ) -> model.JobView | None:
+        """As the real one."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while (view := self.told_views.get(job)) is not None and not (
+                    view.phase.final if over else view.version > version
+                ):
+                    await self.told_news.wait()
+        except TimeoutError:
+            return self.told_views.get(job)
+        return view
+
+    # What the test tells
+
+    def move(self, job: str, **fields: object) -> model.JobView:
+        """Change what is seen of a job."""
+        before = self.told_views[job]
+        view = msgspec.structs.replace(before, version=before.version + 1, **fields)
+        self.told_views[job] = view
+        self._tell()
+        return view
+
+    def commit_part(self, job: str, number: int, output: bytes, bad: bytes = b"") -> None:
+        """The part has succeeded with this output, and these bad records."""
+        self.told_commits[job][number] = filejobs.Commit(
+            part=number,
+            run=1,
+            attempt=1,
+            outcome=filejobs.Outcome.SUCCEEDED,
+            output=self._put(job, f"out/{number}-1-1.ndjson", output),
+            errors=self._put(job, f"out/{number}-1-1.errors", bad),
+        )
+
+    def publish(self, job: str, result: bytes, *, apart: bool = False) -> model.JobView:
+        """The job has succeeded with this result. `apart`: which its parts have left already."""
+        parts = self.told_views[job].parts
+        done = msgspec.structs.replace(parts, pending=0, succeeded=parts.total)
+        return self.move(
+            job,
+            phase=filejobs.Phase.SUCCEEDED,
+            parts=done,
+            output=_file(filejobs.OUTPUTS, result)
+            if apart
+            else self._put(job, "result/1-1", result),
+            started=CREATED + 1,
+            finished=CREATED + 3,
+        )
+
+    def _put(self, job: str, key: str, data: bytes) -> filejobs.StoredFile:
+        self.store.put(f"{self.told_views[job].folder}/{key}", data)
+        return _file(key, data)
+
+    def _act(self, name: str, job: str, phase: filejobs.Phase) -> model.JobView:
+        self.acts.append((name, job))
+        return self.move(job, phase=phase)
+
+    def _part(self, job: str, part: filejobs.Part) -> model.PartView:
+        commit = self.told_commits[job].get(part.number)
+        state = model.PartState.WAITING if commit is None else model.PartState.SUCCEEDED
+        return model.PartView(
+            part=part,
+            state=state,
+            run=1,
+            attempt=0,
+            worker="",
+            message="",
+            started=None,
+            finished=None,
+            task="",
+            commit=commit,
+        )
+
+    def _tell(self) -> None:
+        self.told_news.set()
+        self.told_news = asyncio.Event()
+
+
+def _waiting(new: model.NewJob) -> model.JobView:
+    parts = len(new.manifest.parts)
+    return model.JobView(
+        id=new.id.text,
+        uuid=new.id.uuid,
+        namespace=new.namespace,
+        user=new.user,
+        spec=new.spec,
+        phase=filejobs.Phase.PENDING,
+        reason="",
+        message="",
+        created=CREATED,
+        started=None,
+        finished=None,
+        expires=None,
+        run=1,
+        parts=model.PartCounts(total=parts, pending=parts),
+        records=filejobs.Records(),
+        lines=new.manifest.lines,
+        bytes=new.manifest.bytes,
+        sha256=new.manifest.sha256,
+        done_bytes=0,
+        output=None,
+        errors=None,
+        failures=0,
+        losses=0,
+        deleting=False,
+        version=1,
+    )
+
+
+def _file(key: str, data: bytes) -> filejobs.StoredFile:
+    digest = hashlib.sha256(data).hexdigest()
+    return filejobs.StoredFile(key=key, bytes=len(data), lines=data.count(b"\n"), sha256=digest)

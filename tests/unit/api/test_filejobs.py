@@ -1,0 +1,25 @@
+"""File jobs: defaults that differ from those of a Task reach the Task."""
+
+import msgspec
+
+from kilnwork.api import filejobs
+from kilnwork.api import task as api_task
+
+
+def test_more_attempts_of_a_part_leave_its_losses_as_they_are() -> None:
+    spec = msgspec.convert({"retry": {"maxAttempts": 6}}, filejobs.JobSpec)
+    assert spec.retry.max_losses == filejobs.MAX_LOSSES
+    assert spec.retry.max_attempts == 6
+
+
+def test_a_task_reads_the_retry_of_a_part_as_it_was_meant() -> None:
+    written = msgspec.json.encode(filejobs.PartRetry().of_task)
+    read = msgspec.json.decode(written, type=api_task.Retry)
+    assert read.max_attempts == 3
+    assert read.max_losses == filejobs.MAX_LOSSES
+
+
+def test_counts_of_records_add_up() -> None:
+    one = filejobs.Records.of(3, 2, 1)
+    assert one == filejobs.Records(total=6, succeeded=3, failed=2, skipped=1)
+    assert sum([one, one], start=filejobs.Records()) == filejobs.Records.of(6, 4, 2)

@@ -1,0 +1,40 @@
+"""docs/reference/jobs-api.md: every call, parameter and field is described."""
+
+import re
+from pathlib import Path
+
+import msgspec
+
+from kilnwork.server.jobs import documents, openapi, parameters
+
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "jobs-api.md"
+
+
+def _rows(heading: str) -> list[str]:
+    """First cells of the tables below a heading."""
+    text = PAGE.read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    return [line.split(" | ")[0] for line in text.splitlines() if line.startswith("| `")]
+
+
+def test_every_call_is_listed() -> None:
+    told = set(re.findall(r"`([A-Z]+ /[^`]*)`", " ".join(_rows("Calls"))))
+    page = openapi.document()
+    served = {
+        f"{method.upper()} {path}"
+        for path, item in page["paths"].items()
+        for method in item
+        if method not in ("parameters", "head") and path != "/jobs/openapi.json"
+    }
+    assert told == served
+
+
+def test_every_parameter_is_listed() -> None:
+    told = set(re.findall(r"`(\w+)`", " ".join(_rows("Submit a file"))))
+    assert told == {*parameters.KNOWN, "file"}
+
+
+def test_every_field_is_listed() -> None:
+    told = set(re.findall(r"`(\w+)`", " ".join(_rows("A job"))))
+    fields = {field.encode_name for field in msgspec.structs.fields(documents.JobDocument)}
+    assert fields - told == {"runningOnAci", "version"}  # in another page; beside `run`
+    assert told <= fields

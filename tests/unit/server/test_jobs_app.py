@@ -1,0 +1,54 @@
+"""The short way to what is asked most often leads where the table leads."""
+
+import itertools
+import types
+from typing import Any, cast
+
+import pytest
+from starlette import routing
+
+from kilnwork.server.jobs import app, calls, files
+
+NOTHING: Any = cast("Any", None)
+"""No handler is called."""
+SHARED: Any = types.SimpleNamespace(store=None, settings=None, room=None)
+JOB, JOBS = "/jobs/{job}", "/jobs"
+
+
+def by_table(path: str) -> tuple[str, dict[str, str]] | None:
+    """The first path of the table that matches, and its parameters."""
+    for known in app.table(NOTHING, files.Files(SHARED)):
+        scope = {"type": "http", "path": path, "method": "GET"}
+        match, found = routing.Route(known, calls.Resource({})).matches(scope)
+        if match is not routing.Match.NONE:
+            return known, found["path_params"]
+    return None
+
+
+PATHS = (
+    ("", "/", "//", "/jobs", "/jobs/", "/jobs//", "/jobs/a", "/jobs/a/", "/jobs//a", "//jobs/a"),
+    ("/jobs/openapi.json", "/jobs/openapi.json/", "/jobs/openapi", "/jobs/a/results", "/jobsa"),
+    ("/jobs/a b", "/jobs/{job}", "/jobs/ä", "/jobs/a\nb", "/jobs/a\n", "/jobs\n", "/jobs/\n"),
+    (
+        "/files",
+        "/files/a",
+        "/files/jobs/a",
+        "/x/jobs",
+        "/x/jobs/a",
+        "jobs/a",
+        "/jobs/.",
+        "/jobs/..",
+    ),
+)
+
+
+@pytest.mark.parametrize("path", [*itertools.chain.from_iterable(PATHS)])
+def test_the_short_way_is_that_of_the_table(path: str) -> None:
+    short = app.often(path)
+    if short is not None:  # else the table is asked
+        assert by_table(path) == (JOB if short else JOBS, short)
+
+
+def test_what_is_asked_most_often_takes_the_short_way() -> None:
+    assert app.often("/jobs") == {}
+    assert app.often("/jobs/2026-11-1") == {"job": "2026-11-1"}

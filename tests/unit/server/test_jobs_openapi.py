@@ -1,0 +1,54 @@
+"""The OpenAPI page: its references lead somewhere, its operations have names."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from kilnwork.server.jobs import openapi
+
+
+def _references(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        if isinstance(value.get("$ref"), str):
+            yield value["$ref"]
+        for one in value.values():
+            yield from _references(one)
+    elif isinstance(value, list):
+        for one in value:
+            yield from _references(one)
+
+
+def test_every_reference_leads_somewhere() -> None:
+    page = openapi.document(["default"])
+    for reference in _references(page):
+        found: Any = page
+        for name in reference.removeprefix("#/").split("/"):
+            found = found[name]
+        assert found
+
+
+def test_operations_have_names_of_their_own() -> None:
+    page = openapi.document()
+    names = [
+        operation["operationId"]
+        for item in page["paths"].values()
+        for name, operation in item.items()
+        if name != "parameters"
+    ]
+    assert len(names) == len(set(names))
+    assert all(re.fullmatch("[a-zA-Z]+", name) for name in names)
+
+
+def test_the_page_is_json() -> None:
+    assert msgspec.json.decode(msgspec.json.encode(openapi.document()))["openapi"] == "3.1.0"
+
+
+def test_the_longest_line_is_that_of_the_server() -> None:
+    page = openapi.document(most_line_bytes=1 << 20)
+    assert page["components"]["schemas"]["InputSpec"]["properties"]["maxLineBytes"] == {
+        "type": "integer",
+        "minimum": 1024,
+        "maximum": 1 << 20,
+    }
