@@ -183,6 +183,12 @@ class Catalog:
             return rows.JobRow._make(found)
         return None
 
+    def keys(self) -> Iterator[tuple[str, str, str]]:
+        """Namespace, user and text of all idempotency keys that have made a job."""
+        if self._reader is None:
+            raise errors.JobsStopped
+        return self._reader.execute(_SQL["keys"])
+
     def jobs(self, how: str, *values: rows.Value) -> list[rows.JobRow]:
         """Some jobs; `how`: `jobs`, `jobs_in_phase`, `jobs_of_name`, each with `_everywhere` behind
         it for all namespaces; `unfinished`."""

@@ -27,6 +27,7 @@ from kilnwork.jobs import (
     records,
     retention,
     rows,
+    used,
 )
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import coroutines, ids
@@ -68,7 +69,7 @@ class Jobs:
         self._engine.forgotten = self._remember
         self._seen: OrderedDict[str, model.JobView] = OrderedDict()
         self._keys: dict[tuple[str, str, str], tuple[bytes, records.Job]] = {}
-        self._absent: set[tuple[str, str, str]] = set()
+        self._used = used.Used()
         self._crew = coroutines.Crew("jobs-upkeep")
         self._rows = itertools.count(1)
 
@@ -81,6 +82,7 @@ class Jobs:
             if empty:
                 ttl_s = self.ttl_s
                 await asyncio.to_thread(retention.rebuild, self._catalog, self.store, ttl_s=ttl_s)
+            await asyncio.to_thread(self._used.fill, self._catalog.keys())
             self._engine.start()
             self._rows = itertools.count(self._engine.next_row)
         except BaseException:
@@ -118,13 +120,9 @@ class Jobs:
         if pending is not None:
             fingerprint, job = pending
             found = job.view or rows.view(job)
-        elif name in self._absent:
+        elif name not in self._used or (row := self._catalog.job("key", *name)) is None:
             return None
         else:
-            row = self._catalog.job("key", *name)
-            if row is None:
-                self._is_absent(name)
-                return None
             fingerprint, found = row.fingerprint or b"", self._current(row)
         if fingerprint != key.fingerprint:
             raise errors.KeyUsed(found.id, fingerprint)
@@ -158,7 +156,7 @@ class Jobs:
             return await self._engine.settled(job), True
         name = (new.namespace, key.user, key.text)
         self._keys[name] = (key.fingerprint, job)
-        self._absent.discard(name)
+        self._used.add(name)
         try:
             return await self._engine.settled(job), True
         finally:
@@ -178,12 +176,6 @@ class Jobs:
                 f"nothing can be written to the catalog of jobs: {self._catalog.refused}; ask "
                 "again when the server's disk can be written to"
             )
-
-    def _is_absent(self, name: tuple[str, str, str]) -> None:
-        """Nothing has that key, until we make something that has: it need not be looked up."""
-        if len(self._absent) >= REMEMBERED:
-            self._absent.clear()
-        self._absent.add(name)
 
     def _made(self, new: model.NewJob) -> records.Job:
         job = records.Job(

@@ -80,6 +80,10 @@ SELECT * FROM job WHERE id = ?;
 -- The newest job of that name.
 SELECT * FROM job WHERE namespace = ? AND name = ? AND deleting = 0 ORDER BY row DESC LIMIT 1;
 
+-- name: keys
+-- The idempotency keys that have made a job, from their index alone.
+SELECT namespace, key_user, key FROM job WHERE key IS NOT NULL;
+
 -- name: job_by_key
 -- The job that an idempotency key has made.
 SELECT * FROM job WHERE namespace = ? AND key_user = ? AND key = ?;

@@ -1,0 +1,34 @@
+"""Keys that may have made a job: none of those that have is ever taken for a new one."""
+
+from pathlib import Path
+
+from kilnwork.jobs import model, used
+from support.job_world import NS, World
+
+
+def names(start: int, count: int) -> list[used.Name]:
+    return [(NS, f"user {n % 7}", f"key {n}") for n in range(start, start + count)]
+
+
+def test_what_was_added_is_there_and_little_else() -> None:
+    found = used.Used()
+    found.fill(names(0, 100_000))
+    assert all(name in found for name in names(0, 100_000))
+    wrong = sum(name in found for name in names(100_000, 100_000))
+    assert wrong < 2_000  # 1 in 84 is expected; their count has a deviation of 35
+
+
+def test_an_empty_one_has_nothing() -> None:
+    found = used.Used()
+    assert not any(name in found for name in names(0, 1_000))
+
+
+async def test_a_key_is_known_in_the_next_life(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        first = await world.create(b"{}\n", key="k")
+        await world.finished(first.id)
+        await world.restart()
+        again = await world.create(b"{}\n", key="k")
+        assert again.id == first.id
+        other = model.Key("me", "another", b"print")
+        assert world.jobs.known(NS, other) is None
