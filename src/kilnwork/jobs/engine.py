@@ -271,7 +271,7 @@ class Engine:
                 self._carry_out(todo, shown, purged)
             except Exception as error:  # noqa: BLE001 - as above
                 self.failed(error)
-            waiting.release(waiters)
+            self.waiters.settled(waiters)
             self._schedule()
 
         if batch:

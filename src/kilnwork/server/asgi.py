@@ -33,7 +33,7 @@ _TRUE = frozenset({"", "1", "t", "true", "yes"})
 _FALSE = frozenset({"0", "f", "false", "no"})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Request:
     """One request: `path` is decoded and without the mount's prefix, `user` whoever asks."""
 
