@@ -6,6 +6,7 @@ Seeded: the seed is printed, KILN_FAULT_SEED repeats one. KILN_FAULT_FILES_RUNS:
 import os
 import random
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -56,12 +57,26 @@ def perhaps(world: file_faults.FaultFiles, chance: random.Random, *kinds: str) -
         print("blow:", world.strike(kind, chance))
 
 
+def purged(world: file_faults.FaultFiles, folder: str) -> None:
+    """Wait until nothing is left of a job that was deleted."""
+    waiting.wait_until(
+        lambda: not (world.folder / folder).exists(), what="its files are gone", timeout_s=60
+    )
+
+
+def delete(world: file_faults.FaultFiles, job: str) -> None:
+    """Delete a job, and wait until nothing is left of it."""
+    folder = world.document(job)["storageBlobPrefix"]
+    assert world.ask("DELETE", f"/jobs/{job}").status == 202
+    purged(world, folder)
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_after_a_cancel_nothing_commits_and_a_redrive_makes_it_whole(
-    world: file_faults.FaultFiles, seed: int
+    world: file_faults.FaultFiles, tmp_path: Path, seed: int
 ) -> None:
-    chance = dice(seed)
-    data = file_faults.content(chance, LINES - 1)
+    chance, gate = dice(seed), tmp_path / "gate"
+    data = file_faults.held(file_faults.content(chance, LINES - 1), gate, LINES - 1)
     whole = file_faults.by_one_process(data, reduced=False)
     job = world.post(data, SPEC)
     world.wait_noted(chance.randrange(LINES * 3 // 4), job)
@@ -81,6 +96,7 @@ def test_after_a_cancel_nothing_commits_and_a_redrive_makes_it_whole(
     )
     assert found["records"]["total"] == sum(part["lines"] for part in good)
     assert world.ask("GET", f"/jobs/{job}/results").status == 409
+    gate.touch()
     world.act(job, "redrive")
     perhaps(world, chance, "slot", "server")
     world.ended(job)
@@ -102,21 +118,22 @@ def test_of_a_deleted_job_nothing_is_left(world: file_faults.FaultFiles, seed: i
     perhaps(world, chance, "server", file_faults.ALL, "agent")
     assert world.ask("GET", f"/jobs/{job}").status == 404
     assert job not in world.jobs()
-    waiting.wait_until(lambda: not world.stored(folder), what="its files are gone", timeout_s=40)
+    purged(world, folder)
     noted = len(world.noted())
     other = world.post(b'{"n":1}\n', SPEC)  # behind whatever may still be queued
     world.ended(other)
     assert len(world.noted()) == noted + 1
     assert not (world.folder / folder).exists(), list((world.folder / folder).rglob("*"))
-    assert world.ask("DELETE", f"/jobs/{other}").status == 202
-    waiting.wait_until(lambda: other not in str(world.stored()), what="that one is gone too")
+    delete(world, other)
 
 
 def test_pause_resume_and_parallelism_hold_while_things_die(
-    world: file_faults.FaultFiles,
+    world: file_faults.FaultFiles, tmp_path: Path
 ) -> None:
-    chance = dice(FIRST_SEED)
+    chance, gate, last = dice(FIRST_SEED), tmp_path / "gate", tmp_path / "last"
     data = file_faults.content(chance, LINES - 1)
+    data = file_faults.held(data, gate, *range(60, 70))  # of two parts, one for each slot
+    data = file_faults.held(data, last, LINES - 1)
     job = world.post(data, {**SPEC, "suspend": True})
     assert world.document(job)["phase"] == "Paused"
 
@@ -134,6 +151,7 @@ def test_pause_resume_and_parallelism_hold_while_things_die(
     world.wait_noted(20, job)
     world.strike("working", chance)
     world.act(job, "pause")
+    gate.touch()
     waiting.wait_until(lambda: running() == 0, what="what ran has ended")
     assert world.document(job)["phase"] == "Paused"
     begun = {n // 5 for _, n in world.noted()}
@@ -151,6 +169,7 @@ def test_pause_resume_and_parallelism_hold_while_things_die(
         world.wait_noted(noted + 10 * step, job)
         assert running() <= 1
         world.strike("working", chance)
+    last.touch()
     change(b'{"parallelism": null}')
     waiting.wait_until(lambda: running() == 2 or world.over(job), what="both slots have a part")
     world.ended(job)
@@ -170,7 +189,7 @@ def test_a_mapper_that_always_crashes_is_given_up_although_things_die(
     assert "exit" in found["message"]
     assert len(world.noted()) <= 12  # of 200 parts
     assert found["progress"]["parts"]["failed"] < 10
-    assert world.ask("DELETE", f"/jobs/{job}").status == 202
+    delete(world, job)
 
 
 @pytest.mark.parametrize("more", [0, -1], ids=["as-many", "one-more"])
@@ -188,4 +207,4 @@ def test_bad_records_are_counted_once_although_things_die(
         return
     assert (found["phase"], found["reason"]) == ("Failed", "TooManyBadRecords")
     assert str(len(whole.bad)) in found["message"]
-    assert world.ask("DELETE", f"/jobs/{job}").status == 202
+    delete(world, job)

@@ -17,7 +17,7 @@ from kilnwork.data.records import intake
 from kilnwork.data.stores import opening, port
 from kilnwork.dispatch import hub, journal
 from kilnwork.jobs import model, service
-from kilnwork.kit import clock, ids
+from kilnwork.kit import clock, ids, processes
 from support import short, verifiers, waiting, worker_process
 
 NS = "default"
@@ -156,8 +156,7 @@ async def test_large_outputs_are_not_copied_and_yet_verified(tmp_path: Path) -> 
         folder = house.folder_of(view)
         folder.put(hurt.key, port.read_all(folder, hurt.key)[:-3] + b"!}\n")
         await house.until(view.id, lambda one: one.parts.succeeded == 4)
-        for pid in house.worker.descendants():
-            os.kill(pid, signal.SIGKILL)
+        processes.send(house.worker.descendants(), signal.SIGKILL)
         done = await house.finished(view.id)
         assert (done.phase, done.run) == (_P.SUCCEEDED, 2)
         assert house.result(done) == content
@@ -186,8 +185,7 @@ async def test_a_worker_that_is_killed_loses_nothing(tmp_path: Path) -> None:
             lines(40), itemsPerPart=2, mapper={"command": ["sh", "-c", "sleep 0.1; cat"]}
         )
         await house.until(view.id, lambda one: one.parts.succeeded >= 3)
-        for pid in house.worker.descendants():
-            os.kill(pid, signal.SIGKILL)
+        processes.send(house.worker.descendants(), signal.SIGKILL)
         done = await house.finished(view.id)
         assert house.result(done) == lines(40)
         assert done.records.total == 40

@@ -61,7 +61,8 @@ class FaultHome:
 
     def noted(self) -> list[tuple[str, int, int]]:
         """Each time a task's code began: task, run, attempt."""
-        rows = [line.split() for line in self.notes.read_text().splitlines()]
+        whole, _, _ = self.notes.read_text().rpartition("\n")  # a line may be half there
+        rows = [line.split() for line in whole.splitlines()]
         return [(task, int(run), int(attempt)) for task, run, attempt in rows]
 
     def pids(self, kind: str) -> list[int]:
@@ -111,9 +112,11 @@ class FaultHome:
         """What a person would look at first."""
         logs = [self.log, *sorted((self.folder / "home").glob("*.log"))]
         texts = [f"--- {log.name}:\n{log.read_text()[-3000:]}" for log in logs if log.exists()]
-        unfinished = []
-        if self.journal.exists():
-            unfinished = self.rows("SELECT * FROM task WHERE state NOT IN ('Success') LIMIT 10")
+        unfinished: list[object] = []
+        try:
+            unfinished += self.rows("SELECT * FROM task WHERE state NOT IN ('Success') LIMIT 10")
+        except sqlite3.Error as error:  # it is being made, or there is none
+            unfinished.append(f"journal: {error}")
         return "\n".join([*texts, *map(str, unfinished)])
 
     def rows(self, question: str, *values: object) -> list[dict[str, Any]]:

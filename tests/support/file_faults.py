@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import random
 import signal
 import time
@@ -35,15 +34,19 @@ def square(record):
     n = record["n"]
     note(n)
     time.sleep(DELAY_S)
+    wait(record)
     if n % 17 == 5:
         raise ValueError("five")
     return None if n % 11 == 3 else {"n": n, "square": n * n}
 
+def wait(record):
+    while "gate" in record and not os.path.exists(record["gate"]):
+        time.sleep(0.01)
+
 def gated(record):
     """Waits for the file that the record names."""
     note(record["n"])
-    while "gate" in record and not os.path.exists(record["gate"]):
-        time.sleep(0.01)
+    wait(record)
     return {"n": record["n"]}
 
 def crashing(record):
@@ -71,6 +74,15 @@ def content(chance: random.Random, lines: int) -> bytes:
         line = b"" if kind < 0.03 else b"{oh" if kind < 0.06 else b'{"n":%d}' % n
         made.append(line + (b"\r\n" if chance.random() < 0.1 else b"\n"))
     return b"".join(made) + b'{"n":%d}' % lines
+
+
+def held(data: bytes, gate: Path, *numbers: int) -> bytes:
+    """The same, but these records wait for a file: nobody is past them before."""
+    for n in numbers:
+        record = b'{"n":%d' % n
+        waits = b'%b,"gate":%b}' % (record, json.dumps(str(gate)).encode())
+        data = data.replace(record + b"}", waits)
+    return data
 
 
 def by_one_process(data: bytes, *, reduced: bool) -> up_files.Whole:
@@ -113,7 +125,8 @@ class FaultFiles(up_files.UpFiles):
 
     def noted(self) -> list[tuple[int, int]]:
         """Each time that a record was begun: pid and number, -1 by the reducer."""
-        rows = (line.split() for line in self.notes.read_text().splitlines())
+        whole, _, _ = self.notes.read_text().rpartition("\n")  # a line may be half there
+        rows = (line.split() for line in whole.splitlines())
         return [(int(pid), int(n)) for pid, n in rows]
 
     def pids(self, kind: str) -> list[int]:
@@ -146,7 +159,7 @@ class FaultFiles(up_files.UpFiles):
         if kind == ALL:
             processes.send(found, signal.SIGKILL)
         else:
-            os.kill(chance.choice(found), signal.SIGKILL)
+            processes.send([chance.choice(found)], signal.SIGKILL)
         if kind in ("server", ALL):
             self.server.kill()
             time.sleep(chance.uniform(0, 0.4))
