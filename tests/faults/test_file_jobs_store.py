@@ -56,6 +56,11 @@ def done(world: file_faults.FaultFiles, job: str, count: int) -> None:
     )
 
 
+def running(world: file_faults.FaultFiles, job: str) -> list[str]:
+    """Tasks of parts that are mapped."""
+    return [part["task"] for part in world.parts(job) if part["state"] == "Running"]
+
+
 def test_an_input_that_was_altered_is_refused_with_the_reason(
     world: file_faults.FaultFiles,
 ) -> None:
@@ -115,7 +120,7 @@ def test_what_a_job_works_with_may_be_lost(
     elif lost == "workers":
         world.server.kiln("delete", "pod", "--all")
     else:
-        [task] = [part["task"] for part in world.parts(job) if part["state"] == "Running"]
+        [task] = waiting.wait_until(lambda: running(world, job), what="the last one runs")
         world.server.kiln("cancel", task)
         found = world.ended(job)
         assert (found["phase"], found["reason"]) == ("Failed", "PartsFailed")
