@@ -20,11 +20,16 @@ PATIENCE_S = 60.0
 _PAUSE_S = 0.5
 
 
-def check_target(target: str | None) -> None:
-    """Say now, not after hours, that a file cannot be written there. Raises `errors.Unusable`."""
+def check_target(target: str | None, *, source: str | None = None) -> None:
+    """Say now, not after hours, that a file cannot be written there. Raises `errors.Unusable`.
+
+    `source`: a file that is read, which the result must not replace.
+    """
     if target is None or target == STDOUT:
         return
     path = Path(target)
+    if source is not None and path.is_file() and _same(path, Path(source)):
+        raise errors.Unusable(f"-o {target}: that is the file to upload: name another one")
     if target.endswith("/") and not path.is_dir():
         raise errors.Unusable(f"-o {target}: there is no such folder, and a file is to be named")
     if path.exists() and not path.is_file() and not path.is_dir():
@@ -32,6 +37,10 @@ def check_target(target: str | None) -> None:
     folder = path.resolve().parent
     if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
         raise errors.Unusable(f"-o {target}: {_lack(path, folder)}")
+
+
+def _same(path: Path, other: Path) -> bool:
+    return other.exists() and path.samefile(other)
 
 
 def _lack(path: Path, folder: Path) -> str:

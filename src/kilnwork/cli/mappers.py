@@ -86,6 +86,9 @@ def _check_file(file: Path, name: str, of: str) -> None:
     """That there is such a function, as far as a look at the text shows it."""
     try:
         tree = ast.parse(file.read_bytes(), filename=str(file))
+    except FileNotFoundError as error:
+        where = f"there is no file {file.absolute()}"
+        raise errors.Unusable(f"--{of} {file}:{name}: {where}") from error
     except OSError as error:
         raise errors.Unusable(f"--{of} {file}:{name}: {error.strerror or error}") from error
     except (SyntaxError, ValueError) as error:

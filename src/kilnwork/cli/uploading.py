@@ -68,6 +68,15 @@ class Source:
             )
         self._file.seek(offset)
 
+    def going_on(self, upload: str) -> str:
+        """What to do about an upload of it that broke off, for people."""
+        if self.seekable:
+            return f"the same command with --resume {upload} goes on where it is"
+        return (
+            f"{self.name} cannot be read again, so start anew. `kiln delete upload/{upload}` "
+            "deletes them; otherwise they go after a day"
+        )
+
     def read(self, count: int) -> bytes:
         """So many bytes, fewer only at the end. Raises `errors.CommandError`."""
         try:
@@ -86,6 +95,11 @@ class Source:
 def _opened(path: Path) -> IO[bytes]:
     try:
         return path.open("rb")
+    except IsADirectoryError as error:
+        raise errors.Unusable(
+            f"{path}: it is a folder: name a file in it, or send several as one: "
+            f"cat {path}/* | kiln upload - …"
+        ) from error
     except OSError as error:
         raise errors.Unusable(f"{path}: {error.strerror or error}") from error
 

@@ -101,7 +101,7 @@ def test_files_that_workers_could_not_import(
     file = tmp_path / name
     file.write_text(content)
     assert said in refusal(f"{file}:f")
-    assert "No such file" in refusal(f"{tmp_path / 'nowhere.py'}:f")
+    assert f"there is no file {tmp_path}/nowhere.py" in refusal(f"{tmp_path / 'nowhere.py'}:f")
     assert "score.py:FUNCTION" in refusal("score.py")
 
 

@@ -1,5 +1,6 @@
 """What a file to be uploaded seems to be."""
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -36,3 +37,16 @@ def test_a_pipe_is_not_looked_at(tmp_path: Path) -> None:
     assert not source.is_array()
     source.close()
     os.close(held)
+
+
+def test_of_an_upload_that_broke_off_it_says_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"1\n")
+    with contextlib.closing(uploading.Source(str(tmp_path / "file"))) as source:
+        assert source.going_on("u-1") == "the same command with --resume u-1 goes on where it is"
+    os.mkfifo(tmp_path / "pipe")
+    held = os.open(tmp_path / "pipe", os.O_RDWR)
+    with contextlib.closing(uploading.Source(str(tmp_path / "pipe"))) as source:
+        said = source.going_on("u-1")
+    os.close(held)
+    assert said.startswith(f"{tmp_path}/pipe cannot be read again, so start anew. ")
+    assert "`kiln delete upload/u-1` deletes" in said

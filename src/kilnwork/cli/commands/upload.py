@@ -41,7 +41,11 @@ class _WithProgram(click.Command):
             if not words:
                 ctx.fail("a program is expected after --")
         ctx.meta[_PROGRAM] = tuple(words)
-        return super().parse_args(ctx, args)
+        ctx.allow_extra_args = True  # to say more of them than click does
+        left = super().parse_args(ctx, args)
+        if left and not ctx.resilient_parsing:
+            ctx.fail(f"one FILE is uploaded, so what is {left[0]!r}? A program comes after --")
+        return left
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         return [*super().collect_usage_pieces(ctx), "[-- PROGRAM ARG…]"]
@@ -89,7 +93,9 @@ _PROGRAM = "kilnwork.program"
 @click.option("--parallelism", type=click.IntRange(1, 100_000), help="Parts that run at once.")
 @click.option("--retries", type=click.IntRange(0, 999), default=2, show_default=True,
               help="Tries of a part after the first one failed.")  # fmt: skip
-@click.option("--timeout", type=options.Duration(), help="How long a part may run.")
+@click.option(
+    "--timeout", type=options.Duration(), help="How long a part may run; default no limit."
+)
 @click.option(
     "--bad-records",
     type=click.Choice([each.value for each in filejobs.BadRecords]),
@@ -138,7 +144,7 @@ def command(ctx: click.Context, /, file: str, **given: Any) -> int:
     Prints the job's id. Ctrl-C during the upload says how to go on with it; afterwards it leaves
     the job running. With --watch the command ends with 6 if the job fails.
     """
-    downloading.check_target(given["output"])
+    downloading.check_target(given["output"], source=None if file == "-" else file)
     program = ctx.meta[_PROGRAM]
     if given["program"] and program:
         raise click.UsageError("--command and a program after -- exclude each other")
@@ -259,9 +265,8 @@ async def _make(
     try:
         query["file"] = await upload.run()
     except BaseException:
-        if upload.id and source.seekable and upload.sent:
-            again = f"the same command with --resume {upload.id} goes on where it is"
-            click.echo(f"{upload.sent:,} bytes were sent: {again}", err=True)
+        if upload.id and upload.sent:
+            click.echo(f"{upload.sent:,} bytes were sent: {source.going_on(upload.id)}", err=True)
         raise
     made = await _post(s, query, key, b"", source.name)
     await upload.forget()  # the job has it under a name of its own

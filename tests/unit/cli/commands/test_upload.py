@@ -1,0 +1,52 @@
+"""What `kiln upload` refuses before it asks any server."""
+
+from pathlib import Path
+
+import pytest
+
+from kilnwork.cli import exits, main
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where it is called, with a file."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in.jsonl").write_text("1\n")
+    return tmp_path
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """What it says when called with these."""
+    assert main.main(["upload", *words]) == exits.Exit.USAGE
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [("cat",), ("b.jsonl", "c.jsonl")])
+def test_more_than_one_file_is_told_of_programs(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    said = refusal(capsys, "in.jsonl", *words, "--mapper", "identity")
+    assert f"one FILE is uploaded, so what is {words[0]!r}? A program comes after --" in said
+
+
+def test_a_folder_and_nothing_are_no_files(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "logs").mkdir()
+    said = refusal(capsys, "logs", "--mapper", "identity")
+    assert said == (
+        "error: logs: it is a folder: name a file in it, or send several as one: "
+        "cat logs/* | kiln upload - …\n"
+    )
+    said = refusal(capsys, "no.jsonl", "--mapper", "identity")
+    assert said == "error: no.jsonl: No such file or directory\n"
+
+
+@pytest.mark.parametrize("name", ["in.jsonl", "./in.jsonl", "link.jsonl"])
+def test_a_result_does_not_replace_its_input(
+    folder: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    (folder / "link.jsonl").symlink_to("in.jsonl")
+    said = refusal(capsys, "in.jsonl", "--mapper", "identity", "-o", name)
+    assert said == f"error: -o {name}: that is the file to upload: name another one\n"
+    assert (folder / "in.jsonl").read_text() == "1\n"
