@@ -19,10 +19,9 @@ import os
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
-from kilnwork.data import disks, errors
+from kilnwork.data import disks, ending, errors
 from kilnwork.kit import clock
 
 Part = bytes | bytearray | memoryview
@@ -255,7 +254,7 @@ class Blobs:
         self._checked[digest] = seen
 
 
-class Writer:
+class Writer(ending.Closes):
     """A blob that is being written; nobody sees any of it before `commit`."""
 
     def __init__(self, blobs: Blobs) -> None:
@@ -268,15 +267,8 @@ class Writer:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
             self._file = os.fdopen(os.open(self._path, flags, 0o600), "wb", buffering=1 << 16)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Leave nothing of what was not committed."""
         with contextlib.suppress(OSError):  # a full disk is told by write and commit
             self._file.close()
         self._path.unlink(missing_ok=True)
