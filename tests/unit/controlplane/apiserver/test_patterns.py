@@ -85,7 +85,7 @@ def test_no_text_takes_long(pattern: str) -> None:
     """With Python's own `re` each of these takes hours."""
     begin_s = time.thread_time()
     assert not patterns.Pattern(pattern).found_in("a" * 20_000 + "!")
-    assert time.thread_time() - begin_s < 10
+    assert time.thread_time() - begin_s < 2  # 0.05 s of work; `thread_time`: others do not count
 
 
 def test_what_would_take_long_is_given_up() -> None:
