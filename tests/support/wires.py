@@ -93,9 +93,12 @@ class Proxy(Wire):
     async def _address(
         self, near: asyncio.StreamReader, near_out: asyncio.StreamWriter
     ) -> Address | None:
-        self.asked.append((await near.readuntil(b"\r\n\r\n")).split()[1].decode())
-        near_out.write(f"HTTP/1.1 {self.status} x\r\n\r\n".encode())
-        if self.status != 200:
+        head = await near.readuntil(b"\r\n\r\n")
+        method, target, version = head.decode().split()[:3]
+        self.asked.append(target)
+        status = self.status if (method, version) == ("CONNECT", "HTTP/1.1") else 405
+        near_out.write(f"HTTP/1.1 {status} x\r\n\r\n".encode())
+        if status != 200:
             near_out.close()
             with contextlib.suppress(OSError):
                 await near_out.wait_closed()
