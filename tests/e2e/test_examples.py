@@ -62,15 +62,8 @@ def test_an_example_runs_on_this_machine_and_leaves_nothing(script: Path, tmp_pa
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
     """One `kiln up` for all examples, since they only add tasks to it."""
-    folder = tmp_path_factory.mktemp("up")
-    made = up_support.Up(folder / "data", workdir=folder, slots=2)
-    made.start()
-    try:
+    with up_support.serving(tmp_path_factory.mktemp("up"), slots=2) as made:
         yield made
-    finally:
-        code = made.stop()
-    assert code == 0, made.log.read_text()[-4000:]
-    assert made.leftovers() == {}
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=name)

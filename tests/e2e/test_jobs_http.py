@@ -30,13 +30,8 @@ class Reply(NamedTuple):
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up.Up]:
-    folder = tmp_path_factory.mktemp("http")
-    made = up.Up(folder / "data", workdir=folder, slots=2)
-    made.start()
-    try:
+    with up.serving(tmp_path_factory.mktemp("http"), slots=2) as made:
         yield made
-    finally:
-        made.stop()
 
 
 def _connect(server: up.Up) -> tuple[http.client.HTTPConnection, dict[str, str]]:

@@ -21,13 +21,8 @@ SECONDS = 120
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up.Up]:
-    folder = tmp_path_factory.mktemp("openapi")
-    made = up.Up(folder / "data", workdir=folder)
-    made.start()
-    try:
+    with up.serving(tmp_path_factory.mktemp("openapi")) as made:
         yield made
-    finally:
-        made.stop()
 
 
 @pytest.mark.schemathesis

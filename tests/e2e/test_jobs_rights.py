@@ -16,17 +16,12 @@ pytestmark = pytest.mark.kubectl
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up.Up]:
-    folder = tmp_path_factory.mktemp("rights")
-    made = up.Up(folder / "data", workdir=folder, slots=1)
-    made.start()
-    try:
+    with up.serving(tmp_path_factory.mktemp("rights"), slots=1) as made:
         for role in ("view", "edit"):
             made.kubectl("create", "serviceaccount", role)
             binding = ("create", "rolebinding", role, f"--clusterrole={role}")
             made.kubectl(*binding, f"--serviceaccount=default:{role}")
         yield made
-    finally:
-        made.stop()
 
 
 def _status(server: up.Up, method: str, path: str, token: str, body: bytes | None = None) -> int:

@@ -34,21 +34,11 @@ OLD_FIELDS = {
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
     """With parts small enough for a test, by the source system's own variable."""
     folder = tmp_path_factory.mktemp("walk")
-    made = up_support.Up(
-        folder / "data",
-        workdir=folder,
-        options=["--source-compat"],
-        variables={"ITEMSPERJOB": str(ITEMS)},
-    )
     generate = [sys.executable, str(EXAMPLE / "generate.py"), str(LINES)]
     (folder / "sample_large_work.json").write_bytes(subprocess.check_output(generate))
-    made.start()
-    try:
+    variables = {"ITEMSPERJOB": str(ITEMS)}
+    with up_support.serving(folder, options=["--source-compat"], variables=variables) as made:
         yield made
-    finally:
-        code = made.stop()
-    assert code == 0, made.log.read_text()[-4000:]
-    assert made.leftovers() == {}
 
 
 def shell(server: up_support.Up, command: str) -> str:

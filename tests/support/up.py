@@ -146,9 +146,15 @@ class Up(started.Started):
 
 
 @contextlib.contextmanager
-def serving(folder: Path) -> Iterator[Up]:
+def serving(
+    folder: Path,
+    *,
+    slots: int | None = None,
+    options: Sequence[str] = (),
+    variables: Mapping[str, str] | None = None,
+) -> Iterator[Up]:
     """A ready `kiln up` on free ports; stopped afterwards, and nothing of it may be left."""
-    server = Up(folder / "data", workdir=folder)
+    server = Up(folder / "data", workdir=folder, slots=slots, options=options, variables=variables)
     server.start()
     try:
         yield server
