@@ -1,6 +1,7 @@
 """`kiln.start()`: dispatcher and slots on this machine, and what is left of them: nothing."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import tempfile
@@ -105,7 +106,8 @@ def test_a_session_runs_tasks_and_leaves_nothing(mark: str, scratch: Path) -> No
         token = (folder / "token").read_bytes().strip()
         for one in processes.marked(mark):
             for file in ("cmdline", "environ"):
-                assert token not in Path(f"/proc/{one}/{file}").read_bytes()
+                with contextlib.suppress(OSError):  # it has ended meanwhile
+                    assert token not in Path(f"/proc/{one}/{file}").read_bytes()
     assert processes.marked(mark) == set()
     with pytest.raises(kiln.NoSession, match=r"kiln\.start"):
         double.submit(1)
@@ -272,7 +274,7 @@ def test_a_copy_of_the_driver_cannot_use_the_session_nor_keep_it_alive(
     assert program.line() == "ready"
     program.kill()
     waiting.wait_until(
-        lambda: not program.alive("kilnwork."), what="dispatcher and worker have ended", timeout_s=5
+        lambda: not program.alive("kilnwork."), what="dispatcher and worker have ended"
     )
     assert program.alive("program.py"), "the copy goes on"
 

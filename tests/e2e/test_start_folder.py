@@ -167,11 +167,10 @@ def test_connect_needs_somebody_who_serves(folder: Path, mark: str) -> None:
 
 
 def test_a_home_has_one_namespace_and_one_cluster(folder: Path) -> None:
-    with (
-        kiln.start(folder, slots=1),
-        pytest.raises(errors.ConfigurationError, match="namespace default with cluster default"),
-    ):
-        kiln.connect(folder, namespace="other")
+    with kiln.start(folder, slots=1):
+        assert double.submit(1).result(30) == 2  # its worker is connected, and told to leave
+        with pytest.raises(errors.ConfigurationError, match="default with cluster default"):
+            kiln.connect(folder, namespace="other")
 
 
 def test_the_folder_of_a_server_is_refused(tmp_path: Path) -> None:
@@ -285,6 +284,7 @@ def test_a_dispatcher_without_driver_and_work_leaves_by_itself(
     gate.touch()
     program.start(str(folder), str(gate))
     program.line()
-    program.kill()
+    waiting.wait_until(Path(f"{gate}.begun").exists, what="the worker is connected")
+    program.kill()  # a worker that the dispatcher does not know stays for a minute
     program.wait_gone()
     assert home.IDLE_S == 60

@@ -353,9 +353,13 @@ async def test_a_forced_deletion_ends_the_process_too(world: World) -> None:
 
 
 async def test_a_log_is_followed_to_its_end(world: World) -> None:
-    await world.shell("p", "for i in 1 2 3; do echo $i; sleep 0.2; done")
+    gate = world.workdir / "gate"
+    held = f"until [ -e {gate} ]; do sleep 0.02; done"
+    await world.shell("p", f"{held}; for i in 1 2 3; do echo $i; sleep 0.2; done")
     await world.until("p", "Running")
-    assert await world.log("p", follow="true") == "1\n2\n3\n"
+    following = asyncio.create_task(world.log("p", follow="true"))
+    gate.touch()
+    assert await following == "1\n2\n3\n"
 
 
 async def test_a_pod_starts_as_soon_as_it_is_created(world: World) -> None:
@@ -371,12 +375,17 @@ async def test_a_pod_starts_as_soon_as_it_is_created(world: World) -> None:
 
 async def test_a_new_server_takes_over_what_runs_and_what_ended(world: World) -> None:
     stays = await world.shell("stays", "echo up; sleep 300")
-    await world.shell("ends", "sleep 0.5; exit 4")
+    gate = world.workdir / "gate"
+    ends = await world.shell("ends", f"until [ -e {gate} ]; do sleep 0.02; done; exit 4")
     await world.until("stays", "Running")
+    await world.until_logged("stays")
     await world.until("ends", "Running")
     pid = world.pid(stays["metadata"]["uid"])
     await world.crash()
-    await asyncio.sleep(0.8)
+    gate.touch()
+    await waiting.wait_until_async(
+        lambda: world.pid(ends["metadata"]["uid"]) == 0, what="the other has ended"
+    )
     await world.start()
     ended = await world.until("ends", "Failed")
     assert ended["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 4
@@ -417,13 +426,15 @@ async def test_a_killed_shim_is_replaced_and_loses_nothing(world: World) -> None
 
 
 async def test_a_shim_that_dies_while_a_container_ends_is_no_way_out(world: World) -> None:
-    made = await world.shell("p", "trap '' TERM; echo up; while :; do sleep 0.1; done")
+    told = world.workdir / "told"
+    script = f"trap 'touch {told}' TERM; echo up; while :; do sleep 0.1; done"
+    made = await world.shell("p", script)
     await world.until("p", "Running")
     await world.until_logged("p")
-    pid = world.pid(made["metadata"]["uid"])
+    shim = world.shim(world.pid(made["metadata"]["uid"]))
     await world.kube.delete(resource.PODS, "p", NS, grace_s=2)
-    await asyncio.sleep(0.3)  # SIGTERM was sent by now
-    processes.send([world.shim(pid)], signal.SIGKILL)
+    await waiting.wait_until_async(told.exists, what="SIGTERM was sent")
+    processes.send([shim], signal.SIGKILL)
     await world.until_gone("p")
     assert world.pid(made["metadata"]["uid"]) == 0
 
