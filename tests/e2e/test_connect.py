@@ -270,7 +270,7 @@ spec:
 
 def test_a_task_object_may_be_a_call(server: up_support.Up) -> None:
     server.kiln("apply", "-f", "-", stdin=DECLARED)
-    server.kiln("wait", "parsed", "broken", "nowhere", "--timeout", "20s")
+    server.kiln("wait", "parsed", "broken", "nowhere", "--timeout", "50s")
     status = server.get("tasks", "parsed")["status"]
     assert (status["state"], status["result"]["value"]) == ("Success", 255)
     assert server.get("taskobjects", "number")["data"] == 255
@@ -297,11 +297,15 @@ def test_ids_of_calls_are_completed(server: up_support.Up) -> None:
         future = double.submit(3)
         assert future.result(30) == 6
     asked = {"COMP_WORDS": f"kiln why {future.id[:-4]}", "COMP_CWORD": "2"}
-    done = subprocess.run(
-        [up_support.KILN],
-        capture_output=True,
-        text=True,
-        env={**server.environment, **asked, "_KILN_COMPLETE": "bash_complete"},
-        check=False,
-    )
-    assert f"plain,{future.id}" in done.stdout.splitlines()
+
+    def offered() -> list[str]:
+        """After a second it would rather offer nothing: one may press Tab again."""
+        return subprocess.run(
+            [up_support.KILN],
+            capture_output=True,
+            text=True,
+            env={**server.environment, **asked, "_KILN_COMPLETE": "bash_complete"},
+            check=False,
+        ).stdout.splitlines()
+
+    assert f"plain,{future.id}" in waiting.wait_until(offered, what="it is completed")

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pytest
 
 from kilnwork.cli import exits, main
-from support import pages
+from support import pages, waiting
 from support import up as up_support
 
 
@@ -219,8 +219,14 @@ def test_names_of_jobs_are_completed(server: up_support.Up, job: str) -> None:
     ):  # fmt: skip
         words = f"kiln {command} {typed}"
         asked = {"COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
-        done = subprocess.run(
-            [sys.executable, "-m", "kilnwork"], capture_output=True, text=True, check=False,
-            env={**server.environment, **asked, "_KILN_COMPLETE": "bash_complete"},
-        )  # fmt: skip
-        assert f"plain,{wanted}\n" in done.stdout, (words, done.stderr)
+        environment = {**server.environment, **asked, "_KILN_COMPLETE": "bash_complete"}
+
+        def offered(given: dict[str, str] = environment) -> str:
+            """After a second it would rather offer nothing: one may press Tab again."""
+            return subprocess.run(
+                [sys.executable, "-m", "kilnwork"],
+                capture_output=True, text=True, check=False, env=given,
+            ).stdout  # fmt: skip
+
+        found = waiting.wait_until(offered, what=f"{words!r} is completed")
+        assert f"plain,{wanted}\n" in found, words
