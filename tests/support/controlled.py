@@ -33,6 +33,7 @@ class Writes:
 
     def __init__(self, kube: client.Client, kind: resource.Resource) -> None:
         self.count: Counter[str] = Counter()
+        self._seen: dict[str, str] = {}
         self._kube = kube
         self._kind = kind
 
@@ -43,6 +44,18 @@ class Writes:
             async for change in changes:
                 if change.kind == "MODIFIED":
                     self.count[change.key[1]] += 1
+                self._seen[change.key[1]] = change.resource_version
+
+    async def counted(self) -> Counter[str]:
+        """As they are now, of all objects there are: a watch lags behind, more or less."""
+
+        async def level() -> bool:
+            listed = await self._kube.list(self._kind, NS, type=dict)
+            now = {o["metadata"]["name"]: o["metadata"]["resourceVersion"] for o in listed.items}
+            return now.items() <= self._seen.items()
+
+        await waiting.wait_until_async(level, what="the watch has come so far")
+        return self.count.copy()
 
 
 class World:
