@@ -25,7 +25,7 @@ def test_a_crash_of_the_server_interrupts_no_task(up: up_support.Up) -> None:
     running(up, "t")
     up.kill()
     up.start()
-    up.kiln("wait", "t", "--timeout", "30s")
+    up.kiln("wait", "t", "--timeout", "60s")
     after = status(up, "t")
     assert (after["state"], after["attempts"], after.get("losses", 0)) == ("Success", 1, 0)
     assert after["result"]["value"] == "done"
@@ -39,7 +39,7 @@ def test_stopping_the_server_in_order_costs_a_task_no_loss(up: up_support.Up) ->
     assert up.stop() == 0
     assert up.leftovers() == {}
     up.start()
-    up.kiln("wait", "t", "--timeout", "30s")
+    up.kiln("wait", "t", "--timeout", "60s")
     after = status(up, "t")
     assert (after["state"], after["attempts"], after.get("losses", 0)) == ("Success", 2, 0)
 

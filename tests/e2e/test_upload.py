@@ -31,8 +31,10 @@ def half(record):
         raise ValueError("seven")
     return {"id": record["id"], "half": record["value1"] / 2}
 
-def slow(record):
-    time.sleep(0.4)
+def unending(record):
+    """Its last record waits until somebody opens the gate."""
+    while record["id"] == "21" and not pathlib.Path(GATE + "-of-unending").exists():
+        time.sleep(0.02)
     return record
 
 def beside(record):
@@ -262,7 +264,7 @@ def test_ctrl_c_leaves_the_job_running(server: up_support.Up) -> None:
         job = upload.stdout.readline().strip()
         waiting.wait_until(lambda: phase(server, job) == "Running", what="it runs")
         upload.send_signal(signal.SIGINT)
-        _, said = upload.communicate(timeout=10)
+        _, said = upload.communicate(timeout=40)
     assert upload.returncode == exits.Exit.INTERRUPTED
     assert f"job {job} goes on: `kiln wait {job}` waits for it" in said
     server.kiln("cancel", job)
@@ -270,7 +272,7 @@ def test_ctrl_c_leaves_the_job_running(server: up_support.Up) -> None:
 
 
 def test_a_job_is_paused_changed_cancelled_redriven_and_deleted(server: up_support.Up) -> None:
-    upload = ("upload", str(SAMPLE), "--mapper", "mappers.py:slow", "--items-per-part", "1")
+    upload = ("upload", str(SAMPLE), "--mapper", "mappers.py:unending", "--items-per-part", "1")
     job = job_of(server.kiln(*upload, "--paused"))
     assert phase(server, job) == "Paused"
     assert server.kiln("resume", job).stdout in {
@@ -286,6 +288,7 @@ def test_a_job_is_paused_changed_cancelled_redriven_and_deleted(server: up_suppo
     assert "--partial reads what is done" in early.stderr
     partial = server.kiln("results", job, "--partial").stdout.splitlines()
     assert len(partial) == shown(server, job)["records"]["total"] < 21
+    (server.workdir / "gate-of-unending").touch()
     done = server.kiln("redrive", job, "-o", "-")
     assert len(done.stdout.splitlines()) == 21
     server.kiln("adjust", job, "--ttl", "2h")

@@ -185,7 +185,7 @@ async def test_no_call_is_over_before_its_children_are_known(
 ) -> None:
     runs = [hub.run_of(slot, f"{F}:submit_beside_slow_threads") for _ in range(5_000)]
     slot.send(messages.Calls(tuple(runs)))
-    await slot.until(lambda: len(slot.ends) == len(runs), what="all ends", timeout_s=30)
+    await slot.until(lambda: len(slot.ends) == len(runs), what="all ends", timeout_s=100)
     parents = set[attempts.AttemptRef | None]()
     for message in slot.seen:
         if isinstance(message, messages.Submit):
