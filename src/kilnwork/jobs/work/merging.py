@@ -4,6 +4,7 @@ Used by `reduce`. A result is published only when every byte of it was compared 
 the attempt that wrote it, by size and SHA-256.
 """
 
+import hashlib
 from collections.abc import Callable, Iterator
 from concurrent import futures
 from typing import NamedTuple
@@ -11,7 +12,7 @@ from typing import NamedTuple
 from kilnwork.api import filejobs
 from kilnwork.data import commits, errors
 from kilnwork.data.stores import port
-from kilnwork.jobs.work import hashing
+from kilnwork.jobs.work import ahead
 
 
 class Output(NamedTuple):
@@ -20,6 +21,10 @@ class Output(NamedTuple):
     commit: filejobs.Commit
     output: filejobs.StoredFile
     errors: filejobs.StoredFile | None
+
+
+_File = tuple[filejobs.Commit, filejobs.StoredFile]
+"""A file, and the record that names it."""
 
 
 class Damage(Exception):
@@ -86,7 +91,7 @@ def _damage(commit: filejobs.Commit, why: str) -> Damage:
 
 class Reader:
     """Reads files that commits name. `passed`: called with the bytes read so far; may raise.
-    `aside`: where they are hashed."""
+    `aside`: one thread, which reads and verifies ahead."""
 
     def __init__(
         self, store: port.Store, *, passed: Callable[[int], None], aside: futures.Executor
@@ -99,54 +104,58 @@ class Reader:
     def outputs(self, found: list[Output]) -> Iterator[bytes]:
         """The results of all, in pieces. Raises `Damage`, after the last piece of a part at the
         latest."""
-        for each in found:
-            yield from self._pieces(each.commit, each.output)
+        return self._pieces((each.commit, each.output) for each in found)
 
     def errors(self, found: list[Output]) -> Iterator[bytes]:
         """The bad records of all, in pieces."""
-        for each in found:
-            if each.errors is not None:
-                yield from self._pieces(each.commit, each.errors)
+        return self._pieces((each.commit, each.errors) for each in found if each.errors is not None)
 
     def sum_of(self, found: list[Output]) -> tuple[filejobs.StoredFile, filejobs.StoredFile | None]:
         """Of all results together, and of all bad records if there are any. Raises `Damage`."""
-        results = self._summed(self.outputs(found), [each.output for each in found])
+        results = _summed(self.outputs(found), [each.output for each in found])
         bad = [each.errors for each in found if each.errors is not None]
-        return results, self._summed(self.errors(found), bad) if bad else None
-
-    def _summed(
-        self, pieces: Iterator[bytes], files: list[filejobs.StoredFile]
-    ) -> filejobs.StoredFile:
-        digest = hashing.Digest(self._aside)
-        for piece in pieces:
-            digest.update(piece)
-        return filejobs.StoredFile(
-            key=filejobs.OUTPUTS,
-            bytes=sum(file.bytes for file in files),
-            lines=sum(file.lines for file in files),
-            sha256=digest.hexdigest(),
-        )
+        return results, _summed(self.errors(found), bad) if bad else None
 
     def check(self) -> None:
         """Nothing is read at the moment; may raise as `passed`."""
         self._passed(self._read_bytes)
 
-    def _pieces(self, commit: filejobs.Commit, file: filejobs.StoredFile) -> Iterator[bytes]:
-        digest = hashing.Digest(self._aside)
-        size = 0
-        try:
-            with self._store.read(file.key) as reading:
-                for piece in reading:
-                    self.check()
-                    digest.update(piece)
-                    size += len(piece)
-                    self._read_bytes += len(piece)
-                    yield piece
-        except errors.ObjectMissing:
-            raise _damage(commit, f"its {file.key} is gone") from None
-        if (size, digest.hexdigest()) != (file.bytes, file.sha256):
-            raise _damage(
-                commit,
-                f"its {file.key} is not what was written: {size} bytes, SHA-256 "
-                f"{digest.hexdigest()}, instead of {file.bytes} and {file.sha256}",
-            )
+    def _pieces(self, files: Iterator[_File]) -> Iterator[bytes]:
+        verified = (piece for file in files for piece in _verified(self._store, *file))
+        for piece in ahead.pieces(verified, self._aside):
+            self.check()
+            self._read_bytes += len(piece)
+            yield piece
+
+
+def _summed(pieces: Iterator[bytes], files: list[filejobs.StoredFile]) -> filejobs.StoredFile:
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece)
+    return filejobs.StoredFile(
+        key=filejobs.OUTPUTS,
+        bytes=sum(file.bytes for file in files),
+        lines=sum(file.lines for file in files),
+        sha256=digest.hexdigest(),
+    )
+
+
+def _verified(
+    store: port.Store, commit: filejobs.Commit, file: filejobs.StoredFile
+) -> Iterator[bytes]:
+    digest = hashlib.sha256()
+    size = 0
+    try:
+        with store.read(file.key) as reading:
+            for piece in reading:
+                digest.update(piece)
+                size += len(piece)
+                yield piece
+    except errors.ObjectMissing:
+        raise _damage(commit, f"its {file.key} is gone") from None
+    if (size, digest.hexdigest()) != (file.bytes, file.sha256):
+        raise _damage(
+            commit,
+            f"its {file.key} is not what was written: {size} bytes, SHA-256 "
+            f"{digest.hexdigest()}, instead of {file.bytes} and {file.sha256}",
+        )

@@ -5,15 +5,15 @@ unfinished objects of a store until `finish`.
 """
 
 import base64
+import hashlib
 from collections.abc import Callable, Iterable, Sequence
-from concurrent import futures
 from typing import Self
 
 import msgspec
 
 from kilnwork.api import filejobs
 from kilnwork.data.stores import port
-from kilnwork.jobs.work import errors, hashing
+from kilnwork.jobs.work import errors
 
 BUFFER_BYTES = 128 << 10
 """Written at once: less than the system would give new memory for each time."""
@@ -25,15 +25,12 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Sink:
-    """A file of lines that is being written, and what is to be known of it. `lines`: so far.
-    `aside`: where to hash it, if not here."""
+    """A file of lines that is being written, and what is to be known of it. `lines`: so far."""
 
-    def __init__(
-        self, writer: port.Writer, key: str, *, aside: futures.Executor | None = None
-    ) -> None:
+    def __init__(self, writer: port.Writer, key: str) -> None:
         self._writer = writer
         self._key = key
-        self._sha256 = hashing.Digest(aside)
+        self._sha256 = hashlib.sha256()
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
         self.lines = 0

@@ -8,7 +8,6 @@ second and loses (`kilnwork.data.commits`). It can be repeated at any time.
 import contextlib
 import os
 from collections.abc import Generator, Iterable, Iterator, Mapping
-from concurrent import futures
 from typing import Any, NamedTuple
 
 import msgspec
@@ -142,18 +141,12 @@ def _feed(
         mapper.finish()
 
 
-def opened(
-    store: port.Store,
-    name: str,
-    *,
-    refuse: bool = False,
-    aside: futures.Executor | None = None,
-) -> outputs.Outputs:
+def opened(store: port.Store, name: str, *, refuse: bool = False) -> outputs.Outputs:
     """Unfinished files `NAME.ndjson` and, if it comes to that, `NAME.errors`."""
 
     def sink(ending: str) -> outputs.Sink:
         key = name + ending
-        return outputs.Sink(store.writer(key, create=True), key, aside=aside)
+        return outputs.Sink(store.writer(key, create=True), key)
 
     return outputs.Outputs(sink(".ndjson"), lambda: sink(".errors"), refuse=refuse)
 

@@ -98,12 +98,15 @@ def reduced(
 
 def _publish(store: port.Store, ready: _Ready) -> None:
     started = ready.clock.wall()
-    with futures.ThreadPoolExecutor(2, thread_name_prefix="kiln-hash") as aside:
+    aside = futures.ThreadPoolExecutor(1, thread_name_prefix="kiln-merge")
+    try:
         reader = merging.Reader(store, passed=ready.passed, aside=aside)
         if _stay(ready):
             output, bad = reader.sum_of(ready.found)
         else:
-            output, bad = _written(store, ready, reader, aside)
+            output, bad = _written(store, ready, reader)
+    finally:
+        aside.shutdown(cancel_futures=True)
     ours = filejobs.Commit(
         part=PART,
         run=ready.work.run,
@@ -128,12 +131,12 @@ def _stay(ready: _Ready) -> bool:
 
 
 def _written(
-    store: port.Store, ready: _Ready, reader: merging.Reader, aside: futures.Executor
+    store: port.Store, ready: _Ready, reader: merging.Reader
 ) -> tuple[filejobs.StoredFile, filejobs.StoredFile | None]:
     """A result of its own."""
     work = ready.work
     name = part.unused(store, f"result/{work.run}-{ready.attempt}")
-    with part.opened(store, name, aside=aside) as out:
+    with part.opened(store, name) as out:
         results = reader.outputs(ready.found)
         if work.reducer is None or work.reducer.builtin is not None:
             _check_builtin(work.reducer)

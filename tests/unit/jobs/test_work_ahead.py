@@ -1,0 +1,59 @@
+"""Pieces that a thread makes ahead: the same in the same order, a few at a time, and its errors."""
+
+import random
+from collections.abc import Iterator
+from concurrent import futures
+
+import pytest
+
+from kilnwork.jobs.work import ahead
+
+
+@pytest.fixture
+def aside() -> Iterator[futures.Executor]:
+    with futures.ThreadPoolExecutor(1) as made:
+        yield made
+
+
+def test_pieces_of_any_size_come_in_their_order(aside: futures.Executor) -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    sizes = [chance.choice((1, 100, 70_000, ahead.TOGETHER_BYTES)) for _ in range(300)]
+    wanted = [chance.randbytes(1) * size for size in sizes]
+    assert list(ahead.pieces(iter(wanted), aside)) == wanted
+
+
+def test_of_no_pieces_there_are_none(aside: futures.Executor) -> None:
+    assert list(ahead.pieces(iter(()), aside)) == []
+
+
+def test_an_error_comes_in_its_place(aside: futures.Executor) -> None:
+    large = bytes(ahead.TOGETHER_BYTES)
+
+    def source() -> Iterator[bytes]:
+        yield large
+        yield large
+        yield b"lost with the error"
+        raise ValueError("the third is bad")
+
+    given = ahead.pieces(source(), aside)
+    assert [next(given), next(given)] == [large, large]
+    with pytest.raises(ValueError, match="the third is bad"):
+        next(given)
+
+
+def test_only_a_few_are_made_before_they_are_used(aside: futures.Executor) -> None:
+    made = 0
+
+    def source() -> Iterator[bytes]:
+        nonlocal made
+        for _ in range(100):
+            made += 1
+            yield bytes(ahead.TOGETHER_BYTES)
+
+    given = ahead.pieces(source(), aside)
+    for used in range(1, 11):
+        next(given)
+        aside.submit(int).result()  # one thread: what was asked for before is made
+        assert made == used + ahead.MOST
