@@ -16,12 +16,8 @@ from support import waiting
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
-    folder = tmp_path_factory.mktemp("up")
-    made = up_support.Up(folder / "data", workdir=folder, slots=2)
-    made.start()
-    yield made
-    assert made.stop() == 0, made.log.read_text()[-4000:]
-    assert made.leftovers() == {}
+    with up_support.serving(tmp_path_factory.mktemp("up"), slots=2) as made:
+        yield made
 
 
 @pytest.fixture(autouse=True)

@@ -54,16 +54,10 @@ def gated(record):
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
     folder = tmp_path_factory.mktemp("up")
-    made = up_support.Up(folder / "data", workdir=folder, slots=2)
     gate = f"GATE = {str(folder / 'gate')!r}\n"
     (folder / "mappers.py").write_text(gate + MAPPERS)
-    made.start()
-    try:
+    with up_support.serving(folder, slots=2) as made:
         yield made
-    finally:
-        code = made.stop()
-    assert code == 0, made.log.read_text()[-4000:]
-    assert made.leftovers() == {}
 
 
 def job_of(done: subprocess.CompletedProcess[str]) -> str:

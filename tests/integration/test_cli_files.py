@@ -4,26 +4,14 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
-from kilnwork.cli import exits, main
-from support import pages, waiting
+from kilnwork.cli import exits
+from support import inner_kiln, pages, waiting
 from support import up as up_support
-
-
-class Done(NamedTuple):
-    """A command that has ended."""
-
-    code: int
-    out: str
-    err: str
-
-
-Kiln = Callable[..., Done]
 
 SAMPLE = pages.ROOT / "examples" / "30-upload" / "sample_small_work.json"
 
@@ -47,31 +35,16 @@ def broken(record):
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
     folder = tmp_path_factory.mktemp("up")
-    made = up_support.Up(folder / "data", workdir=folder, slots=2)
     (folder / "mappers.py").write_text(MAPPERS)
-    made.start()
-    try:
+    with up_support.serving(folder, slots=2) as made:
         yield made
-    finally:
-        code = made.stop()
-    assert code == 0, made.log.read_text()[-4000:]
-    assert made.leftovers() == {}
 
 
 @pytest.fixture
 def kiln(
     server: up_support.Up, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Kiln:
-    monkeypatch.setenv("KUBECONFIG", str(server.data / "kubeconfig"))
-    monkeypatch.chdir(server.workdir)
-
-    def run(*args: str) -> Done:
-        capfd.readouterr()
-        code = main.main([*args])
-        out, err = capfd.readouterr()
-        return Done(code, out, err)
-
-    return run
+) -> inner_kiln.Kiln:
+    return inner_kiln.of(server, monkeypatch, capfd)
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +65,7 @@ spec: {}
 """
 
 
-def test_a_job_without_one_good_record_is_loud_wherever_it_is_told(kiln: Kiln) -> None:
+def test_a_job_without_one_good_record_is_loud_wherever_it_is_told(kiln: inner_kiln.Kiln) -> None:
     upload = ("upload", str(SAMPLE), "--mapper", "mappers.py:broken")
     done = kiln(*upload, "--watch")
     job = done.out.strip()
@@ -110,12 +83,14 @@ def test_a_job_without_one_good_record_is_loud_wherever_it_is_told(kiln: Kiln) -
     assert (few.code, "KeyError: 'nope'" in few.err) == (exits.Exit.TASK_FAILED, True)
 
 
-def upload_stuck(kiln: Kiln, name: str) -> str:
+def upload_stuck(kiln: inner_kiln.Kiln, name: str) -> str:
     return kiln("upload", str(SAMPLE), "--mapper", "mappers.py:stuck", "--name", name).out.strip()
 
 
 @pytest.mark.parametrize("word", ["{}", "loud", "file/{}", "files/loud"])
-def test_every_command_takes_every_way_to_name_a_job(kiln: Kiln, job: str, word: str) -> None:
+def test_every_command_takes_every_way_to_name_a_job(
+    kiln: inner_kiln.Kiln, job: str, word: str
+) -> None:
     word = word.format(job)
     assert f"job {job} is Succeeded" in kiln("wait", word).out
     assert f"job {job} is Succeeded" in kiln("why", word).out
@@ -126,13 +101,13 @@ def test_every_command_takes_every_way_to_name_a_job(kiln: Kiln, job: str, word:
     assert "succeeded in" in kiln("why", f"{word}-2").out
 
 
-def test_the_logs_of_a_job_are_those_of_a_part(kiln: Kiln, job: str) -> None:
+def test_the_logs_of_a_job_are_those_of_a_part(kiln: inner_kiln.Kiln, job: str) -> None:
     done = kiln("logs", "loud")
     assert "record 1\n" in done.out
     assert f"this is part 1 of 5: `kiln logs {job}-2` shows the next" in done.err
 
 
-def test_get_lists_file_jobs(kiln: Kiln, job: str) -> None:
+def test_get_lists_file_jobs(kiln: inner_kiln.Kiln, job: str) -> None:
     assert kiln("get", "files").out.split()[:-1] == kiln("files").out.split()[:-1]
     assert job in kiln("get", "files", "-o", "name").out
     one = json.loads(kiln("get", "file", "loud", "-o", "json").out)
@@ -143,7 +118,7 @@ def test_get_lists_file_jobs(kiln: Kiln, job: str) -> None:
     assert (mixed.code, "`kiln files`" in mixed.err) == (exits.Exit.USAGE, True)
 
 
-def test_parts_are_listed_by_state_in_any_case(kiln: Kiln, job: str) -> None:
+def test_parts_are_listed_by_state_in_any_case(kiln: inner_kiln.Kiln, job: str) -> None:
     some = kiln("files", job, "--parts", "--state", "succeeded", "--no-headers").out
     assert len(some.splitlines()) == 5
     none = kiln("files", job, "--parts", "--state", "Failed")
@@ -151,7 +126,7 @@ def test_parts_are_listed_by_state_in_any_case(kiln: Kiln, job: str) -> None:
     assert "known are Waiting" in kiln("files", job, "--parts", "--state", "nonsense").err
 
 
-def test_jobs_of_kubernetes_are_told_from_file_jobs(kiln: Kiln) -> None:
+def test_jobs_of_kubernetes_are_told_from_file_jobs(kiln: inner_kiln.Kiln) -> None:
     for line in ("get jobs", "get job/loud", "wait job/loud", "why job/loud"):
         told = kiln(*line.split())
         assert (told.code, "`kiln files`" in told.err) == (exits.Exit.USAGE, True), line
@@ -178,7 +153,7 @@ def test_output_that_nobody_takes_is_no_bug(server: up_support.Up, job: str, com
     os.close(writing)
 
 
-def test_stopping_and_deleting_by_name(kiln: Kiln) -> None:
+def test_stopping_and_deleting_by_name(kiln: inner_kiln.Kiln) -> None:
     first, second = upload_stuck(kiln, "twice"), upload_stuck(kiln, "twice")
     assert kiln("pause", "twice").out == f"job {second} is Paused\n"
     assert kiln("resume", "file/twice").out.startswith(f"job {second} is ")
@@ -197,7 +172,7 @@ def test_stopping_and_deleting_by_name(kiln: Kiln) -> None:
 
 
 def test_all_file_jobs_of_a_namespace_are_deleted_when_that_is_said(
-    kiln: Kiln, tmp_path: Path
+    kiln: inner_kiln.Kiln, tmp_path: Path
 ) -> None:
     (tmp_path / "apart.yaml").write_text(APART)
     kiln("apply", "-f", str(tmp_path / "apart.yaml"))

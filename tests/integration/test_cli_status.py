@@ -3,11 +3,11 @@
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
-from kilnwork.cli import exits, main
+from kilnwork.cli import exits
+from support import inner_kiln
 from support import up as up_support
 
 RIGHTS = """
@@ -30,47 +30,21 @@ subjects: [{kind: ServiceAccount, name: files, namespace: default}]
 """
 
 
-class Done(NamedTuple):
-    """A command that has ended."""
-
-    code: int
-    out: str
-    err: str
-
-
-Kiln = Callable[..., Done]
-
-
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
     folder = tmp_path_factory.mktemp("up")
-    made = up_support.Up(folder / "data", workdir=folder, slots=1)
-    made.start()
     (folder / "rights.yaml").write_text(RIGHTS)
     (folder / "in.jsonl").write_text("1\n2\n3\n")
-    try:
+    with up_support.serving(folder, slots=1) as made:
         made.kiln("apply", "-f", "rights.yaml")
         yield made
-    finally:
-        code = made.stop()
-    assert code == 0, made.log.read_text()[-4000:]
-    assert made.leftovers() == {}
 
 
 @pytest.fixture
 def kiln(
     server: up_support.Up, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Kiln:
-    monkeypatch.setenv("KUBECONFIG", str(server.data / "kubeconfig"))
-    monkeypatch.chdir(server.workdir)
-
-    def run(*args: str) -> Done:
-        capfd.readouterr()
-        code = main.main([*args])
-        out, err = capfd.readouterr()
-        return Done(code, out, err)
-
-    return run
+) -> inner_kiln.Kiln:
+    return inner_kiln.of(server, monkeypatch, capfd)
 
 
 @pytest.fixture
@@ -90,7 +64,7 @@ def as_account(
     return become
 
 
-def test_file_jobs_are_counted_and_the_newest_shown(kiln: Kiln) -> None:
+def test_file_jobs_are_counted_and_the_newest_shown(kiln: inner_kiln.Kiln) -> None:
     assert "files:  none\n" in kiln("status").out
     over = kiln("upload", "in.jsonl", "--mapper", "identity", "--name", "over", "--watch").out
     held = kiln("upload", "in.jsonl", "--mapper", "identity", "--name", "held", "--paused").out
@@ -108,7 +82,7 @@ def test_file_jobs_are_counted_and_the_newest_shown(kiln: Kiln) -> None:
 
 
 def test_what_may_not_be_seen_is_said_and_the_rest_shown(
-    kiln: Kiln, as_account: Callable[[str], None]
+    kiln: inner_kiln.Kiln, as_account: Callable[[str], None]
 ) -> None:
     kiln("upload", "in.jsonl", "--mapper", "identity", "--name", "seen", "--paused")
     as_account("files")
@@ -127,7 +101,9 @@ def test_what_may_not_be_seen_is_said_and_the_rest_shown(
     assert (done.code, "files: not shown: " in done.out) == (0, True)
 
 
-def test_file_jobs_of_all_namespaces(kiln: Kiln, as_account: Callable[[str], None]) -> None:
+def test_file_jobs_of_all_namespaces(
+    kiln: inner_kiln.Kiln, as_account: Callable[[str], None]
+) -> None:
     kiln("upload", "in.jsonl", "--mapper", "identity", "--name", "far", "--paused")
     header, row, *_ = kiln("files", "-A").out.splitlines()
     assert (header.split()[:2], row.split()[0]) == (["NAMESPACE", "ID"], "default")
