@@ -45,9 +45,7 @@ async def test_followers_hear_of_their_tasks_only_and_of_ends_once_kept(tmp_path
             run = await one.expect(messages.Run)
             one.started(run.ref)
             await one.acknowledged(one.succeed(run.ref))
-        await waiting.wait_until_async(
-            lambda: any(change.over for change in heard), what="its end", timeout_s=5
-        )
+        await waiting.wait_until_async(lambda: any(change.over for change in heard), what="its end")
     assert {change.task for change in heard} == {mine.task}
     assert [change.state for change in heard][-1] is api_task.State.SUCCESS
     assert any(change.active and change.worker == "w-0" for change in heard)

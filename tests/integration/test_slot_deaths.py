@@ -207,7 +207,7 @@ async def test_a_function_that_catches_cancelled_and_returns_has_stopped(
     hub: scripted_slots.SlotHub, tmp_path: Path
 ) -> None:
     slot = await hub.open()
-    ref = hub.call(slot, f"{F}:swallow", 0.5, str(tmp_path / "sign"))
+    ref = hub.call(slot, f"{F}:swallow", 30, str(tmp_path / "sign"))
     await until(tmp_path / "sign")
     slot.send(messages.StopCall(ref, "Killed"))
     end = await hub.end(slot, ref)
@@ -220,11 +220,12 @@ async def test_what_has_not_begun_is_returned_when_it_is_stopped(
     hub: scripted_slots.SlotHub, tmp_path: Path
 ) -> None:
     slot = await hub.open()
-    first = hub.call(slot, f"{F}:sleep", 0.5, str(tmp_path / "sign"))
+    first = hub.call(slot, f"{F}:hold", str(tmp_path / "gate"), str(tmp_path / "sign"))
     second = hub.call(slot, f"{F}:add", 1)
     await until(tmp_path / "sign")
     slot.send(messages.StopCall(second, "Killed"))
     assert [r.refs for r in await hub.said(slot, messages.Returned)] == [(second,)]
+    (tmp_path / "gate").touch()
     assert (await hub.end(slot, first)).ending is SUCCEEDED
     slot.send(messages.StopCall(first, "Killed"))  # too late: nothing happens
     assert await hub.result(slot, hub.call(slot, f"{F}:add", 1)) == 2

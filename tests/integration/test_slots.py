@@ -9,7 +9,7 @@ import pytest
 from kilnwork.api import attempts, calls
 from kilnwork.channel import messages
 from kilnwork.kit import ids
-from kilnwork.worker import settings
+from kilnwork.worker import settings, slot_session
 from support import scripted_slots, waiting, worker_process
 
 SUCCEEDED, FAILED = attempts.Ending.SUCCEEDED, attempts.Ending.FAILED
@@ -167,33 +167,40 @@ async def test_a_slot_is_a_private_place(
 
 
 @pytest.mark.usefixtures("worker")
-async def test_what_has_not_begun_is_returned_newest_first(hub: scripted_slots.SlotHub) -> None:
-    slot = await hub.open()
-    runs = [hub.run_of(slot, f"{F}:sleep", 0.3), *(hub.run_of(slot, f"{F}:add", n) for n in "abc")]
+async def test_what_has_not_begun_is_returned_newest_first(
+    hub: scripted_slots.SlotHub, tmp_path: Path
+) -> None:
+    slot, gate = await hub.open(), tmp_path / "gate"
+    first = hub.run_of(slot, f"{F}:hold", str(gate))
+    runs = [first, *(hub.run_of(slot, f"{F}:add", n) for n in "abc")]
     slot.send(messages.Calls(tuple(runs)))
     await hub.said(slot, messages.Started)
     slot.send(messages.TakeBack(2), messages.TakeBack(2), messages.TakeBack(2))
     await waiting.wait_until_async(
         lambda: len(slot.all_of(messages.Returned)) == 3, what="each is answered"
     )
-    first, second, third = (returned.refs for returned in slot.all_of(messages.Returned))
     refs = [run.ref for run in runs]
-    assert (first, second, third) == ((refs[3], refs[2]), (refs[1],), ())
+    returned = [each.refs for each in slot.all_of(messages.Returned)]
+    assert returned == [(refs[3], refs[2]), (refs[1],), ()]
+    gate.touch()
     assert (await hub.end(slot, refs[0])).ending is SUCCEEDED
     assert set(slot.ends) == {refs[0]}
 
 
 @pytest.mark.usefixtures("worker")
-async def test_a_long_call_is_reported_as_started(hub: scripted_slots.SlotHub) -> None:
-    slot = await hub.open()
+async def test_a_long_call_is_reported_as_started(
+    hub: scripted_slots.SlotHub, tmp_path: Path
+) -> None:
+    slot, gate = await hub.open(), tmp_path / "gate"
     before = time.monotonic()
-    ref = hub.call(slot, f"{F}:sleep", 0.3)
+    ref = hub.call(slot, f"{F}:hold", str(gate))
     started = (await hub.said(slot, messages.Started))[0]
     assert started.ref == ref
     assert ref not in slot.ends
+    gate.touch()
     end = await hub.end(slot, ref)
     assert end.started == started.at
-    assert 0.3 <= end.seconds <= time.monotonic() - before
+    assert slot_session.STARTED_S <= end.seconds <= time.monotonic() - before
     assert len(slot.all_of(messages.Started)) == 1
     assert slot.all_of(messages.Done)[0].serial == started.serial + 1
 

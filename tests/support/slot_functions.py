@@ -93,6 +93,15 @@ def sleep(seconds: float, sign: str = "") -> str:
     return "slept"
 
 
+def hold(gate: str, sign: str = "") -> str:
+    """Until the gate is there."""
+    if sign:
+        Path(sign).touch()
+    while not Path(gate).exists():
+        time.sleep(0.005)
+    return "let go"
+
+
 def spin(seconds: float, sign: str = "") -> str:
     if sign:
         Path(sign).touch()
@@ -104,8 +113,8 @@ def spin(seconds: float, sign: str = "") -> str:
 
 def cancelled_how(seconds: float, sign: str) -> None:
     """Tells what it sees when it is cancelled."""
-    Path(sign).touch()
     try:
+        Path(sign).touch()
         time.sleep(seconds)
     except errors.Cancelled as error:
         seen = f"{type(error).__name__} {error.reason} {context.context().cancelled}"
@@ -114,12 +123,12 @@ def cancelled_how(seconds: float, sign: str) -> None:
 
 
 def swallow(seconds: float, sign: str) -> str:
-    """Does not let itself be cancelled."""
-    Path(sign).touch()
+    """Does not let itself be cancelled, which takes a moment."""
     try:
+        Path(sign).touch()
         time.sleep(seconds)
     except errors.Cancelled:
-        time.sleep(seconds)
+        time.sleep(0.3)
     return "never mind"
 
 
