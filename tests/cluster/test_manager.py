@@ -226,9 +226,12 @@ def _reason(manager: kube_manager.Manager, namespace: str, reason: str, text: st
         message = manager.task("waits", namespace).get("status", {}).get("message", "")
         return text in message
 
+    def explained() -> bool:
+        said = manager.kube.kiln("why", "taskcluster/default", "-n", namespace).stdout
+        return f"({reason})" in said
+
     waiting.wait_until(told, what=f"the Task says {text!r}", timeout_s=5)
-    said = manager.kube.kiln("why", "taskcluster/default", "-n", namespace).stdout
-    assert f"({reason})" in said
+    waiting.wait_until(explained, what=f"the TaskCluster says {reason}", every_s=0.2)
 
 
 def test_a_second_manager_waits_for_the_first(

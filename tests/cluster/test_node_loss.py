@@ -62,7 +62,10 @@ def test_tasks_of_a_node_that_is_given_up_end_elsewhere(
     load.wait_running(4)
     with kube.lost(lost):
         load.check(losses=True)
-        assert _losses(kube, load.namespace, f"with worker {victim} on node {lost}") >= 1
+        waiting.wait_until(
+            lambda: _losses(kube, load.namespace, f"with worker {victim} on node {lost}"),
+            what="losses are told",
+        )
         waiting.wait_until(
             lambda: _ready_condition(kube, load.namespace)["reason"] == "WorkersEvicted",
             what="the Pod is evicted",

@@ -56,7 +56,8 @@ def test_a_service_answers_under_its_name_inside_and_outside(
             return False
 
     assert waiting.wait_until(outside, what="the Service answers")
-    fetched = kube.kubectl("exec", f"--namespace={web}", "web", "--", "wget", "-q", "-O-", url)
+    script = f"until wget -q -T 5 -O- {url}; do sleep 0.2; done"  # its names come a moment later
+    fetched = kube.kubectl("exec", f"--namespace={web}", "web", "--", "sh", "-c", script)
     assert "import" in fetched
 
 
@@ -88,15 +89,15 @@ def test_nobody_hears_from_the_pods_of_a_lost_node(
 
     def answers() -> bool:
         try:
-            with urllib.request.urlopen(f"http://{address}:8080/", timeout=0.5) as answer:
+            with urllib.request.urlopen(f"http://{address}:8080/", timeout=1) as answer:
                 return bool(answer.status == 200)
         except OSError:
             return False
 
-    assert answers()
+    waiting.wait_until(answers, what="it answers")
     with kube.lost(real_node):
         assert not answers()
-    assert answers()
+    waiting.wait_until(answers, what="it answers again")
 
 
 def test_a_claim_finds_a_volume_that_outlives_its_pod(

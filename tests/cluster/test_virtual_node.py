@@ -48,12 +48,11 @@ class Pods:
         return found
 
     def until(self, *phases: str, name: str = "p", timeout_s: float = 20.0) -> dict[str, Any]:
-        waiting.wait_until(
-            lambda: self.get(name)["status"].get("phase") in phases,
-            what=f"{name} is {phases}",
-            timeout_s=timeout_s,
-        )
-        return self.get(name)
+        def look() -> dict[str, Any]:
+            found = self.get(name)
+            return found if found["status"].get("phase") in phases else {}
+
+        return waiting.wait_until(look, what=f"{name} is {phases}", timeout_s=timeout_s)
 
     def gone(self, name: str = "p") -> bool:
         return self.kube.http.get(self.path(name)).status == 404
@@ -94,8 +93,14 @@ def test_the_node_is_tainted_labelled_and_holds_its_lease(
     own = [t for t in node["spec"]["taints"] if t["key"] == PROVIDER]
     assert own == [{"key": PROVIDER, "value": "kilnwork", "effect": "NoSchedule"}]
     assert node["metadata"]["labels"]["kilnwork.dev/local"] == "true"
-    lease = kube.get("lease", virtual_node.name, "--namespace=kube-node-lease")
-    assert lease["metadata"]["ownerReferences"][0]["uid"] == node["metadata"]["uid"]
+
+    def owners() -> list[dict[str, Any]]:
+        """It has them from its first renewal on."""
+        lease = kube.get("lease", virtual_node.name, "--namespace=kube-node-lease")
+        return list(lease["metadata"].get("ownerReferences", ()))
+
+    [owner] = waiting.wait_until(owners, what="the Lease has an owner")
+    assert owner["uid"] == node["metadata"]["uid"]
 
 
 def test_a_pod_runs_with_its_account_and_its_log_is_read_through_the_api_server(
@@ -187,7 +192,7 @@ def test_a_deployment_runs_and_is_scaled_to_nothing(pods: Pods) -> None:
     deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}}
     pods.kube.apply({**deployment, "spec": spec}, namespace=pods.namespace)
     where = f"--namespace={pods.namespace}"
-    pods.kube.kubectl("rollout", "status", "deployment/d", where, "--timeout=20s")
+    pods.kube.kubectl("rollout", "status", "deployment/d", where, "--timeout=40s")
     pods.kube.kubectl("scale", "deployment/d", where, "--replicas=0")
 
     def none() -> bool:
@@ -247,7 +252,10 @@ def test_the_nodes_paths_are_for_those_with_the_right(
     kube.kubectl("create", "serviceaccount", "other", f"--namespace={namespace}")
     token = kube.kubectl("create", "token", "other", f"--namespace={namespace}").strip()
     try:
-        assert ask(kube, pods.node, log, token=token) == (200, "hello\n")
+        waiting.wait_until(
+            lambda: ask(kube, pods.node, log, token=token) == (200, "hello\n"),
+            what="the right is seen",
+        )
     finally:
         kube.kubectl("delete", "clusterrole,clusterrolebinding", namespace)
 
@@ -360,15 +368,17 @@ def test_the_service_account_of_the_documentation_is_enough(
 
 
 def test_a_killed_node_adopts_what_runs_and_what_has_ended(
-    pods: Pods, virtual_node: kube_cluster.VirtualNode
+    pods: Pods, virtual_node: kube_cluster.VirtualNode, tmp_path: Path
 ) -> None:
+    gate = tmp_path / "gate"
     stays = pods.create(shell(WAITS), name="stays")
-    pods.create(shell("sleep 1; exit 4"), name="ends")
+    ends = pods.create(shell(f"until [ -e {gate} ]; do sleep 0.05; done; exit 4"), name="ends")
     pods.until("Running", name="stays")
     pods.until("Running", name="ends")
     pid = min(runs(stays))
     virtual_node.kill()
-    time.sleep(1.5)
+    gate.touch()
+    waiting.wait_until(lambda: not runs(ends), what="the other has ended")
     virtual_node.start()
     ended = pods.until("Failed", name="ends")["status"]["containerStatuses"][0]
     assert ended["state"]["terminated"]["exitCode"] == 4
@@ -420,20 +430,26 @@ def test_a_stopped_node_ends_its_pods_and_says_that_it_is_away(
 
 @pytest.mark.timeout(150)
 def test_the_api_server_may_be_away(
-    kube: kube_cluster.Kube, pods: Pods, virtual_node: kube_cluster.VirtualNode
+    kube: kube_cluster.Kube,
+    pods: Pods,
+    virtual_node: kube_cluster.VirtualNode,
+    tmp_path: Path,
 ) -> None:
     """What ran goes on, what ended meanwhile is told afterwards, nothing is started twice."""
+    gate = tmp_path / "gate"
     stays = pods.create(shell(WAITS), name="stays")
-    pods.create(shell("sleep 3; exit 4"), name="ends")
+    ends = pods.create(shell(f"until [ -e {gate} ]; do sleep 0.05; done; exit 4"), name="ends")
     pods.until("Running", name="stays")
     pods.until("Running", name="ends")
     before = set(runs(stays))
     kube.stop_part("kube-apiserver")
     try:
+        gate.touch()
+        waiting.wait_until(lambda: not runs(ends), what="the other has ended")
         time.sleep(15)
     finally:
         kube.start_part("kube-apiserver")
-    ended = pods.until("Failed", name="ends", timeout_s=10)["status"]["containerStatuses"][0]
+    ended = pods.until("Failed", name="ends", timeout_s=30)["status"]["containerStatuses"][0]
     assert ended["state"]["terminated"]["exitCode"] == 4
     assert before & set(runs(stays))
     assert pods.get("stays")["status"]["containerStatuses"][0]["restartCount"] == 0
@@ -449,7 +465,7 @@ def test_a_pod_that_is_deleted_by_force_leaves_no_process(pods: Pods) -> None:
     pods.until("Running")
     where = f"--namespace={pods.namespace}"
     pods.kube.kubectl("delete", "pod", "p", where, "--force", "--grace-period=0")
-    waiting.wait_until(lambda: runs(uid) == [], what="its processes are gone", timeout_s=10)
+    waiting.wait_until(lambda: runs(uid) == [], what="its processes are gone")
 
 
 def test_an_evicted_pod_ends_within_its_grace(pods: Pods) -> None:
@@ -480,7 +496,7 @@ def test_a_node_that_is_deleted_comes_back(
 ) -> None:
     kube.http.delete(f"/api/v1/nodes/{virtual_node.name}").ok()
     name = virtual_node.name
-    waiting.wait_until(lambda: kube.node_is_ready(name), what="it is back", timeout_s=15)
+    waiting.wait_until(lambda: kube.node_is_ready(name), what="it is back")
 
 
 # Removal
