@@ -42,9 +42,7 @@ def measure(
     """All figures that were asked for, and what a reader must know of the machine meanwhile."""
     facts, taken = machine.facts(), []
     patience = machine.Patience(options.wait)
-    for name, shape in shapes.items():
-        if options.only and options.only not in name:
-            continue
+    for shape in _chosen(shapes, options.only or ""):
         found = settled(shape, patience, again=again)
         print("\n".join(figures.table(found).splitlines()[1:]), flush=True)
         taken += found
@@ -52,11 +50,26 @@ def measure(
     return facts, taken
 
 
+def _chosen(shapes: Mapping[str, Shape], word: str) -> list[Shape]:
+    """Those with the word in their name. Ends the program when there are none."""
+    found = [shape for name, shape in shapes.items() if word in name]
+    if not found:
+        print(
+            f"--only {word}: no shape has that name; there are {', '.join(shapes)}", file=sys.stderr
+        )
+        sys.exit(2)
+    return found
+
+
 def parser(doc: str | None, *, name: str) -> argparse.ArgumentParser:
     """The options that all of them have. `name`: of the JSON file."""
     parser = argparse.ArgumentParser(description=doc.splitlines()[0] if doc else None)
     parser.add_argument("--repeat", type=int, default=5)
-    parser.add_argument("--only", metavar="WORD", help="only shapes with this word in their name")
+    parser.add_argument(
+        "--only",
+        metavar="WORD",
+        help="only shapes with this word in their name; others name them all",
+    )
     parser.add_argument("--no-gates", action="store_true", help="end with 0 whatever was measured")
     parser.add_argument(
         "--wait", type=float, default=180, help="seconds to spend on waiting for quiet"
