@@ -265,9 +265,11 @@ def _why(job: records.Job) -> tuple[str, str]:
         return job.reason, job.message
     if job.trouble:
         return model.Reason.STORE_UNAVAILABLE, job.trouble
+    if job.stage is not records.Stage.MAPPING:
+        return "", ""
     if job.spec.suspend:
         return model.Reason.SUSPENDED, _SUSPENDED
-    if job.stage is not records.Stage.MAPPING or job.active:
+    if job.active:
         return "", ""
     if not job.seats:
         return model.Reason.QUEUED, _QUEUED

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from support.job_world import World
+from kilnwork.api import filejobs
+from support.job_world import NS, World
 
 
 async def test_a_part_that_is_lost_again_and_again_is_no_lack_of_slots(tmp_path: Path) -> None:
@@ -19,3 +20,15 @@ async def test_a_part_that_is_lost_again_and_again_is_no_lack_of_slots(tmp_path:
             world.view(job).message == "part 1 is tried again: attempt 1 ended with ProcessKilled"
         )
         assert (await world.finished(job)).reason == ""
+
+
+async def test_a_pause_holds_parts_and_is_no_reason_once_they_are_done(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        job = (await world.create(b"1\n2\n", itemsPerPart=1)).id
+        await world.jobs.pause(NS, job)
+        assert world.view(job).reason == "Suspended"
+        await world.jobs.resume(NS, job)
+        await world.until(lambda: world.view(job).phase is filejobs.Phase.REDUCING)
+        await world.jobs.pause(NS, job)
+        assert (world.view(job).phase, world.view(job).reason) == (filejobs.Phase.REDUCING, "")
+        assert (await world.finished(job)).phase is filejobs.Phase.SUCCEEDED
