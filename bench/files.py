@@ -11,6 +11,7 @@ import contextlib
 import itertools
 import json
 import os
+import resource
 import sys
 import tempfile
 import time
@@ -207,18 +208,22 @@ def sample(folder: Path, repeat: int) -> Iterator[Figure]:
     """1.25 million lines computed on two slots, beside one process that does it line by line."""
     file = written(folder / "sample.jsonl", SAMPLE_LINES)
     query = "mapper=calculator&itemsPerPart=50000"
-    alone, mapped, whole = [], [], []
+    alone, mapped, whole, spent = [], [], [], []
     with Home(folder) as home:
         warm = written(folder / "warm.jsonl", 1_000)
         document = home.run(warm, "mapper=calculator&itemsPerPart=100")
+        processes = machine.tree(home.pid)
         for _ in range(repeat):
+            before = _children_s()
             alone.append(file_floors.computed(file, folder / "alone"))
+            work_s = _children_s() - before
             home.delete(document)  # else the job alone would pay for memory never used before
             began = time.perf_counter()
             _, document = home.upload(file, query)
-            accepted = time.perf_counter()
+            accepted, used = time.perf_counter(), machine.cpu_s(processes)
             document = home.finished(document["id"])
             ended = time.perf_counter()
+            spent.append((machine.cpu_s(processes) - used) / work_s)
             mapped.append(ended - accepted)
             whole.append(ended - began)
         parts, job = document["parts"], document["id"]
@@ -234,8 +239,15 @@ def sample(folder: Path, repeat: int) -> Iterator[Figure]:
         {"one process s": round(one, 2), "parts": parts},
     )
     yield Figure("the same with the upload", one / machine.median(whole), "×")
+    yield Figure("the same, CPU beside that of the one process", machine.median(spent), "×")
     lost = 2 * machine.median(mapped) - one
     yield Figure("the same, slot time beyond the work, a part", lost / parts * 1e3, "ms")
+
+
+def _children_s() -> float:
+    """Seconds of CPU of processes that we have started and waited for."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def many_parts(folder: Path, repeat: int) -> Iterator[Figure]:
