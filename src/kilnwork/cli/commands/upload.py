@@ -69,7 +69,7 @@ _PROGRAM = "kilnwork.program"
     "--format",
     "form",
     type=click.Choice([each.value for each in filejobs.Format], case_sensitive=False),
-    help="What a record is; default by the name: .csv, .txt and .log (text), else jsonl.",
+    help="What a record is; default by the name: .csv, .tsv, .txt and .log (text), else jsonl.",
 )
 @click.option("--delimiter", metavar="CHARACTER", help="Of CSV; default a comma.")
 @click.option(
@@ -132,8 +132,8 @@ def command(ctx: click.Context, /, file: str, **given: Any) -> int:
     kiln upload access.log --watch -o hosts.txt -- cut -d ' ' -f 1
     zcat big.jsonl.gz | kiln upload - --mapper mypackage.clean:row --batch 500
 
-    MAPPER is calculator (the sample), package.module:function that workers can import, or
-    path/to/file.py:function, which is sent along. A function gets one record and returns one, a
+    MAPPER is calculator (the sample), identity, package.module:function that workers can import,
+    or path/to/file.py:function, which is sent along. A function gets one record and returns one, a
     JSON value; None drops it. A program gets the records of a part on standard input, a line each,
     and prints results, a line each.
 
