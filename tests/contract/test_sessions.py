@@ -191,12 +191,14 @@ def test_keys() -> None:
 
 
 def test_cancelling_what_has_not_started() -> None:
-    waiting = add.submit(add.submit(sleeps.submit(0.2)))
+    before = sleeps.options(timeout=60).submit(60)
+    waiting = add.submit(add.submit(before))
     assert waiting.cancel()
     with pytest.raises(kiln.Cancelled):
         waiting.result(30)
     assert waiting.cancelled()
     assert not waiting.cancel()
+    assert before.cancel()
 
 
 def test_maps_with_limits() -> None:

@@ -150,9 +150,12 @@ async def test_a_task_outlives_the_dispatcher(house: House) -> None:
 
 
 async def test_what_ends_while_the_dispatcher_is_away_counts(house: House) -> None:
-    asked = await house.submit("sh", "-c", "sleep 0.2; echo '{}' > $KILN_OUTPUT")
+    flag = house.folder / "go"
+    script = f"until [ -e {flag} ]; do sleep 0.02; done; echo '{{}}' > $KILN_OUTPUT"
+    asked = await house.submit("sh", "-c", script)
     await house.runs(asked)
     await house.hub.stop()
+    flag.touch()
     await waiting.wait_until_async(
         lambda: house.worker.alive() == {house.worker.pid}, what="the command has ended"
     )

@@ -78,7 +78,7 @@ class Flaky:
 
 
 @pytest.fixture
-async def flaky(unused_tcp_port: int) -> AsyncIterator[tuple[Flaky, session.Session]]:
+async def flaky() -> AsyncIterator[tuple[Flaky, session.Session]]:
     served = Flaky()
     app = web.Application(client_max_size=1 << 30)
     app.router.add_get(manager.ENDPOINTS_PATH, served.endpoints)
@@ -88,8 +88,9 @@ async def flaky(unused_tcp_port: int) -> AsyncIterator[tuple[Flaky, session.Sess
     app.router.add_patch("/files/up-1", served.appended)
     runner = web.AppRunner(app)
     await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", unused_tcp_port).start()
-    settings = config.Config(server=f"http://127.0.0.1:{unused_tcp_port}", token="t")
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    _, port = runner.addresses[0]
+    settings = config.Config(server=f"http://127.0.0.1:{port}", token="t")
     async with session.connect(settings, options.Target(namespace="default")) as opened:
         yield served, opened
     await runner.cleanup()

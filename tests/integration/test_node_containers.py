@@ -150,14 +150,15 @@ async def test_one_of_two_containers_fails_the_pod_when_both_are_over(world: Wor
 
 
 async def test_a_sidecar_starts_before_and_ends_after_the_others(world: World) -> None:
+    up = world.data / "up"
+    side = f"trap 'exit 0' TERM; echo up; touch {up}; while :; do sleep 0.05; done"
     await world.create(
-        initContainers=[shell("side", WAITS, restartPolicy="Always")],
-        containers=[shell("a", "sleep 0.2; echo done")],
+        initContainers=[shell("side", side, restartPolicy="Always")],
+        containers=[shell("a", f"until [ -e {up} ]; do sleep 0.05; done; echo done")],
     )
     found = await world.until_phase("Succeeded")
-    side, main = found["initContainerStatuses"][0], found["containerStatuses"][0]
-    assert side["state"]["terminated"]["exitCode"] == 0
-    assert main["state"]["terminated"]["exitCode"] == 0
+    for ended in (found["initContainerStatuses"][0], found["containerStatuses"][0]):
+        assert ended["state"]["terminated"]["exitCode"] == 0
     assert (await world.log("side")).startswith("up\n")
 
 
@@ -177,9 +178,12 @@ async def test_readiness_follows_a_command(world: World) -> None:
 
 
 async def test_a_container_that_is_not_alive_is_restarted(world: World) -> None:
-    probe = {"exec": {"command": ["false"]}, "periodSeconds": 1, "failureThreshold": 1}
+    up = world.data / "up"
+    command = ["test", "!", "-e", str(up)]
+    probe = {"exec": {"command": command}, "periodSeconds": 1, "failureThreshold": 1}
+    script = f"trap 'rm {up}; exit 0' TERM; touch {up}; while :; do sleep 0.05; done"
     await world.create(
-        restartPolicy="OnFailure", containers=[shell("a", WAITS, livenessProbe=probe)]
+        restartPolicy="OnFailure", containers=[shell("a", script, livenessProbe=probe)]
     )
     found = await world.until_restarted(1)
     assert found["lastState"]["terminated"]["exitCode"] == 0  # it ended well, yet starts again
@@ -195,7 +199,9 @@ async def test_a_container_has_started_when_its_port_answers(world: World, kind:
         "timeoutSeconds": 20,
         "failureThreshold": 60,
     }
-    serve = f"sleep 0.5; exec python3 -m http.server {port} --bind 127.0.0.1"
+    gate = world.data / "gate"
+    held = f"until [ -e {gate} ]; do sleep 0.05; done"
+    serve = f"{held}; exec python3 -m http.server {port} --bind 127.0.0.1"
     ports = [{"name": "web", "containerPort": port}]
     await world.create(
         terminationGracePeriodSeconds=1,
@@ -203,6 +209,7 @@ async def test_a_container_has_started_when_its_port_answers(world: World, kind:
     )
     found = await world.until_phase("Running")
     assert not found["containerStatuses"][0]["started"]
+    gate.touch()
 
     async def started() -> bool:
         return bool((await world.status())["containerStatuses"][0]["started"])
@@ -212,7 +219,7 @@ async def test_a_container_has_started_when_its_port_answers(world: World, kind:
 
 async def test_a_deadline_ends_the_pod(world: World) -> None:
     await world.create(
-        activeDeadlineSeconds=1, terminationGracePeriodSeconds=1, containers=[shell("a", WAITS)]
+        activeDeadlineSeconds=3, terminationGracePeriodSeconds=1, containers=[shell("a", WAITS)]
     )
     found = await world.until_phase("Failed")
     assert found["reason"] == "DeadlineExceeded"

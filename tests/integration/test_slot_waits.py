@@ -330,12 +330,15 @@ async def test_what_the_dispatcher_does_not_know_is_dropped(
     hub.answers_slots = False
     ended = hub.call(slot, f"{F}:add", 1)
     await hub.end(slot, ended)
-    running = hub.call(slot, f"{F}:sleep", 0.5, str(tmp_path / "sign"))
+    gate, sign = tmp_path / "gate", tmp_path / "sign"
+    running = hub.call(slot, f"{F}:hold", str(gate), str(sign))
     queued = [hub.call(slot, f"{F}:add", n) for n in (1, 2)]
-    await waiting.wait_until_async((tmp_path / "sign").exists, what="it sleeps")
+    await waiting.wait_until_async(sign.exists, what="it runs")
     slot.unknown = (ended, queued[0])
     slot.ends.clear()
     slot.drop()
+    await slot.until(lambda: len(slot.hellos) == 2, what="it is back")
+    gate.touch()
     assert await hub.result(slot, queued[1]) == 3
     assert set(slot.ends) == {running, queued[1]}
 
