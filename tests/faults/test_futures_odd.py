@@ -30,6 +30,14 @@ def gone(pid: int) -> bool:
     return found is None or not found.alive()
 
 
+def dispatches(pid: int) -> bool:
+    """Whether that process is a dispatcher."""
+    try:
+        return b"kilnwork.dispatch" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:  # it has ended
+        return False
+
+
 def runs(notes: Path) -> int:
     """How often a task has noted that it ran."""
     return len(notes.read_text())
@@ -160,11 +168,7 @@ def test_a_full_disk_delays_and_loses_nothing(disk: Path) -> None:
 
 def test_a_volatile_dispatcher_that_is_killed_is_said(tmp_path: Path) -> None:
     with kiln.start(slots=1):
-        pid = next(
-            pid
-            for pid in processes.descendants(os.getpid())
-            if b"kilnwork.dispatch" in Path(f"/proc/{pid}/cmdline").read_bytes()
-        )
+        [pid] = [pid for pid in processes.children(os.getpid()) if dispatches(pid)]
         future = odd_tasks.clings.submit(str(tmp_path / "pids"))
         waiting.wait_until((tmp_path / "pids").exists, what="it runs")
         os.kill(pid, 9)
@@ -176,12 +180,12 @@ def test_a_volatile_dispatcher_that_is_killed_is_said(tmp_path: Path) -> None:
 
 def test_nothing_is_left_of_a_volatile_home_whose_driver_is_killed(tmp_path: Path) -> None:
     home = fault_home.FaultHome(tmp_path)
-    home.start(str(tmp_path), "slow", "volatile")
+    home.start(str(tmp_path), "stuck", "volatile")
     try:
         waiting.wait_until(lambda: len(home.noted()) == 2, what="both run")
         assert home.driver is not None
         home.driver.kill()
         home.driver.wait()
-        home.wait_until_gone(timeout_s=10)
+        home.wait_until_gone()
     finally:
         home.destroy()

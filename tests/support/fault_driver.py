@@ -58,6 +58,11 @@ def slow() -> object:
     return [future.result() for future in futures]
 
 
+def stuck() -> object:
+    """Two calls that take longer than any test."""
+    return [each.result() for each in [fault_tasks.leaf.submit(n, 600_000) for n in (1, 2)]]
+
+
 SHAPES = {
     "fan-out": fan_out,
     "fan-in": fan_in,
@@ -65,7 +70,7 @@ SHAPES = {
     "recursion": recursion,
     "map-reduce": map_reduce,
 }
-ALL = {**SHAPES, "slow": slow}
+ALL = {**SHAPES, "slow": slow, "stuck": stuck}
 RESULTS: dict[str, object] = {
     "fan-out": [number * number for number in range(LEAVES)],
     "fan-in": sum(number * number for number in range(LEAVES)),
