@@ -29,7 +29,7 @@ def run(script: Path, *arguments: str, environment: dict[str, str], folder: Path
         text=True,
         env=environment,
         cwd=folder,
-        timeout=50,
+        timeout=100,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

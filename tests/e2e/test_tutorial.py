@@ -60,7 +60,7 @@ def type_in(server: up_support.Up, command: str) -> None:
         waiting.wait_until(
             lambda: promised[0] in shell(server, command),
             what=f"`{command}` shows {promised[0]!r}",
-            timeout_s=10,
+            timeout_s=30,
         )
         return
     output = shell(server, command)
