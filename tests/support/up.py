@@ -47,7 +47,7 @@ class Up(started.Started):
             "TERM": "dumb",
         }
 
-    def start(self, *, timeout_s: float = 30.0) -> None:
+    def start(self, *, timeout_s: float = 60.0) -> None:
         """Start the server and wait until it says it is ready."""
         argv = [KILN, "up", "--port", "0", "--data", str(self.data), "--workdir", str(self.workdir)]
         if self.slots is not None:
