@@ -52,3 +52,14 @@ def test_the_longest_line_is_that_of_the_server() -> None:
         "minimum": 1024,
         "maximum": 1 << 20,
     }
+
+
+def test_mappers_are_promised_as_they_are_taken() -> None:
+    """Names of methods too, and any word of a command; not what no worker could use."""
+    schemas = openapi.document()["components"]["schemas"]
+    for kind in ("Mapper", "Reducer"):
+        _, called, command = (way["properties"] for way in schemas[kind]["oneOf"])
+        for name, good in {"m:Model.call": True, "m.n:f": True, "f": False, "a:b c": False}.items():
+            assert bool(re.search(called["function"]["pattern"], name)) is good, name
+        for word, good in {"": True, "é\n": True, "a\0": False}.items():
+            assert bool(re.search(command["command"]["items"]["pattern"], word)) is good, word

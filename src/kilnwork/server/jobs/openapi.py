@@ -85,9 +85,9 @@ def document(clusters: Sequence[str] = (), *, most_line_bytes: int = 1 << 30) ->
 
 def _ways(builtins: Sequence[str], *, batches: bool) -> _Object:
     """A mapper or reducer as types alone do not say it: one of three."""
-    text = {"type": "string", "minLength": 1, "maxLength": 200, "pattern": "^[ -~]+$"}
-    digest = {"type": ["string", "null"], "pattern": "^sha256:[0-9a-f]{64}$"}
-    function: _Object = {"type": "string", "pattern": operations.FUNCTION}
+    text = {"type": "string", "pattern": parameters.WORD}
+    digest = {"type": ["string", "null"], "pattern": parameters.DIGEST}
+    function: _Object = {"type": "string", "pattern": parameters.FUNCTION}
     called: _Object = {"function": function, "code": digest, "environment": digest}
     if batches:
         called["batchRecords"] = {"type": ["integer", "null"], "minimum": 1, "maximum": 1_000_000}

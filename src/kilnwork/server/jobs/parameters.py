@@ -5,6 +5,7 @@ Pure; used by uploads. Flat names are those of `JobSpec` and of what is in it; t
 """
 
 import functools
+import re
 import shlex
 from collections.abc import Mapping
 from typing import Any
@@ -57,6 +58,11 @@ MOST_SPEC_BYTES = 64 << 10
 MOST_SHELL_CHARS = 8 << 10
 """Of a command that is split as a shell does it, which takes time by the square of that."""
 
+FUNCTION = r"^[^\x00-\x20:]{1,255}:[^\x00-\x20:]{1,255}$"
+DIGEST = "^sha256:[0-9a-f]{64}$"
+WORD = r"^[^\x00]*$"
+"""Patterns of what a mapper holds; the page promises the same."""
+
 _Object = dict[str, Any]
 
 
@@ -105,7 +111,11 @@ def _whole(text: str | None) -> _Object:
         found: _Object = numbers.whole(msgspec.json.decode(text, type=dict[str, Any]))
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise errors.BadRequest(f"spec: not a JSON object: {error}") from error
-    _converted(found)
+    spec = _converted(found)  # also of what a parameter wins over
+    if "mapper" in found:
+        _one_of("mapper", spec.mapper)
+    if spec.reducer is not None:
+        _one_of("reducer", spec.reducer)
     return found
 
 
@@ -242,9 +252,25 @@ def _one_of(name: str, mapper: filejobs.Mapper) -> None:
         )
     if mapper.code is not None and mapper.function is None:
         raise errors.BadRequest(f"spec.{name}.code: only a function comes from code")
+    _well_written(f"spec.{name}", mapper)
+
+
+def _well_written(where: str, mapper: filejobs.Mapper) -> None:
+    """Refuse now what would fail on every worker."""
     for field in ("code", "environment"):
-        if getattr(mapper, field) == "":
-            raise errors.BadRequest(f"spec.{name}.{field}: give sha256:…, or leave it out")
+        digest = getattr(mapper, field)
+        if digest is not None and not re.fullmatch(DIGEST, digest):
+            raise errors.BadRequest(
+                f"{where}.{field}: {digest[:100]!r} is no digest of a blob: give sha256:…, or "
+                "leave it out"
+            )
+    if mapper.function is not None and not re.fullmatch(FUNCTION, mapper.function):
+        raise errors.BadRequest(
+            f"{where}.function: {mapper.function[:100]!r} is no function: write it as "
+            "package.module:name"
+        )
+    if not all(re.fullmatch(WORD, word) for word in mapper.command):
+        raise errors.BadRequest(f"{where}.command: no word may have a NUL character in it")
 
 
 def _said(error: Exception) -> str:
