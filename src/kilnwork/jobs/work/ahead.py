@@ -11,8 +11,9 @@ from concurrent import futures
 TOGETHER_BYTES = 1 << 20
 """Handed over at once, at least."""
 
-MOST = 2
-"""Handings-over that are ready or being made: memory stays at some MiB."""
+MOST = 4
+"""Handings-over that are ready or being made: enough for a thread that waits for its core, and memory
+stays at some MiB."""
 
 
 def pieces(source: Iterator[bytes], aside: futures.Executor) -> Iterator[bytes]:
