@@ -12,8 +12,8 @@ TOGETHER_BYTES = 1 << 20
 """Handed over at once, at least."""
 
 MOST = 4
-"""Handings-over that are ready or being made: enough for a thread that waits for its core, and memory
-stays at some MiB."""
+"""Handings-over that are ready or being made: enough while a thread waits for its core, and little
+memory."""
 
 
 def pieces(source: Iterator[bytes], aside: futures.Executor) -> Iterator[bytes]:
