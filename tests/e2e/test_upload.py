@@ -325,6 +325,8 @@ def test_only_failed_parts_run_again(server: up_support.Up) -> None:
         ((str(SAMPLE), "--mapper", "identity", "--delimiter", ";;"), 2, "one character"),
         ((str(SAMPLE), "--mapper", "identity", "--name", "a/b"), 2, "no slash"),
         ((str(SAMPLE), "--mapper", "identity", "--name", "a\nb"), 2, "no control characters"),
+        ((str(SAMPLE), "--", "printf", "\udcff"), 2, r"'\udcff' is not UTF-8"),
+        ((str(SAMPLE), "--mapper", "identity", "--cluster", "\udcff"), 2, "is not UTF-8"),
         ((str(SAMPLE), "--mapper", "identity", "-o", "no/such/folder"), 2, "make it first"),
         ((str(SAMPLE), "--mapper", "identity", "-o", "nofolder/"), 2, "there is no such folder"),
         (("/dev/null", "--mapper", "identity"), 1, "the file is empty"),

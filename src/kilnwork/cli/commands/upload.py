@@ -256,7 +256,7 @@ async def _make(
     given: dict[str, Any],
 ) -> file_jobs.Job:
     """Send the file and make the job."""
-    query = {**file_jobs.scope(s), "spec": msgspec.json.encode(spec).decode()}
+    query = {**file_jobs.scope(s), "spec": _encoded(spec)}
     key = given["key"] or ids.new_uid()
     small = source.size is not None and source.size <= ONE_REQUEST_BYTES
     if small and not given["resume"]:
@@ -271,6 +271,16 @@ async def _make(
     made = await _post(s, query, key, b"", source.name)
     await upload.forget()  # the job has it under a name of its own
     return made
+
+
+def _encoded(spec: filejobs.JobSpec) -> str:
+    """As JSON. Raises `errors.Unusable` for words that are no text."""
+    try:
+        return msgspec.json.encode(spec).decode()
+    except UnicodeEncodeError as error:
+        raise errors.Unusable(
+            f"{error.object!r} is not UTF-8, as what is in a job must be"
+        ) from error
 
 
 async def _post(
