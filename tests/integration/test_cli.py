@@ -9,8 +9,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,21 +18,12 @@ import yaml
 from kilnwork.cli import exits, main
 from kilnwork.controlplane import lock
 from kilnwork.kit import processes
-from support import waiting
+from support import inner_kiln, waiting
 
 READY_S = 20.0
 
 
-@dataclass(frozen=True)
-class Done:
-    """What a command line gave."""
-
-    code: int
-    out: str
-    err: str
-
-
-Kiln = Callable[..., Done]
+Kiln = inner_kiln.Kiln
 
 
 def start(data: Path, *args: str) -> "subprocess.Popen[str]":
@@ -65,15 +55,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture
 def kiln(data: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Kiln:
-    monkeypatch.setenv("KUBECONFIG", str(data / "kubeconfig"))
-
-    def run(*args: str) -> Done:
-        capfd.readouterr()
-        code = main.main([*args])
-        out, err = capfd.readouterr()
-        return Done(code, out, err)
-
-    return run
+    return inner_kiln.of(data, monkeypatch, capfd)
 
 
 def test_version_and_status(kiln: Kiln) -> None:

@@ -44,7 +44,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
 def kiln(
     server: up_support.Up, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> inner_kiln.Kiln:
-    return inner_kiln.of(server, monkeypatch, capfd)
+    monkeypatch.chdir(server.workdir)
+    return inner_kiln.of(server.data, monkeypatch, capfd)
 
 
 @pytest.fixture(scope="module")

@@ -1,12 +1,12 @@
 """Commands of `kiln` in the process of the tests, as one who types them sees them."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from kilnwork.cli import main
-from support import up as up_support
 
 
 class Done(NamedTuple):
@@ -20,12 +20,9 @@ class Done(NamedTuple):
 Kiln = Callable[..., Done]
 
 
-def of(
-    server: up_support.Up, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Kiln:
-    """For this test: as the administrator of that server, in its folder."""
-    monkeypatch.setenv("KUBECONFIG", str(server.data / "kubeconfig"))
-    monkeypatch.chdir(server.workdir)
+def of(data: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Kiln:
+    """For this test: as the administrator of the server of a data directory."""
+    monkeypatch.setenv("KUBECONFIG", str(data / "kubeconfig"))
 
     def run(*args: str) -> Done:
         capfd.readouterr()
