@@ -41,6 +41,9 @@ _WAITING = 1024
 
 _TICK_S = 5.0
 
+LOCK = "lock"
+"""In its folder: names the pid of the shim."""
+
 LOCKED = 3
 """Exit code when another shim holds the folder."""
 
@@ -369,7 +372,7 @@ def main() -> int:
     """Run as a process with arguments FOLDER SOCKET PATIENCE; no argparse, to stay small."""
     folder, socket_path, patience = Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3])
     os.umask(0o077)
-    if not locks.OwnerLock(folder / "lock").take():
+    if not locks.OwnerLock(folder / LOCK).take():
         return LOCKED
     processes.become_subreaper()
     Shim(folder, socket_path, patience_s=patience, now=clock.SystemClock()).run()

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kilnwork.controlplane.node import container, errors, shim, shim_link
-from kilnwork.kit import coroutines
+from kilnwork.kit import coroutines, locks, processes
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +44,8 @@ class Supervisor:
         self._crew = coroutines.Crew("shim supervisor")
         self._link: shim_link.Link | None = None
         self._pids: set[int] = set()
+        self._shim: processes.ProcessId | None = None
+        """Whoever has started it: one that a server before us has left is no child of ours."""
 
     @property
     def link(self) -> shim_link.Link:
@@ -69,10 +71,10 @@ class Supervisor:
             await self._link.close()
         for _ in range(int(_LEFT_S / _REAP_S)):
             self._reap()
-            if not self._pids:
+            if not self._pids and (self._shim is None or not self._shim.alive()):
                 return
             await asyncio.sleep(_REAP_S)
-        log.error("shim did not end", extra={"pids": sorted(self._pids)})
+        log.error("shim did not end", extra={"pids": sorted(self._pids), "shim": self._shim})
 
     async def detach(self) -> None:
         """Leave shim and containers running, as a server that is killed does."""
@@ -104,6 +106,8 @@ class Supervisor:
         if opened.pid is not None:
             self._pids.add(opened.pid)
         self._link = opened.link
+        holder = locks.holder(self._folder / shim.LOCK)
+        self._shim = None if holder is None else processes.identify(holder)
         self._on_opened(opened.known)
 
     def _terminate(self) -> None:

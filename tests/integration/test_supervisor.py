@@ -1,0 +1,47 @@
+"""The shim and who minds it: a real process, whoever has started it."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kilnwork.controlplane.node import container, shim, supervisor
+from kilnwork.kit import locks, processes
+from support import short
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    made = short.folder()
+    yield made
+    shutil.rmtree(made)
+
+
+def ended(_: container.Record) -> None:
+    """No container ever runs here."""
+
+
+def opened(_: list[container.Record]) -> None:
+    """Nor did one."""
+
+
+def minding(folder: Path) -> supervisor.Supervisor:
+    return supervisor.Supervisor(folder, folder / "s", on_ended=ended, on_opened=opened)
+
+
+@pytest.mark.parametrize("adopted", [False, True])
+async def test_who_stops_it_sees_its_end(folder: Path, *, adopted: bool) -> None:
+    """One that was started by a server that was killed is no child of the next."""
+    minder = minding(folder)
+    await minder.start()
+    pid = locks.holder(folder / shim.LOCK)
+    assert pid is not None
+    process = processes.identify(pid)
+    assert process is not None
+    if adopted:
+        await minder.detach()
+        minder = minding(folder)
+        await minder.start()
+    await minder.stop(grace_s=0)
+    assert not process.alive()
