@@ -489,7 +489,7 @@ def test_close_tells_how_many_calls_nobody_has_accepted(
 def test_close_waits_on_while_calls_are_accepted(
     dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(driver, "ACCEPTED_S", 0.3)
+    monkeypatch.setattr(driver, "ACCEPTED_S", 1.5)
     dispatcher.accepts = False
     dispatcher.answer = lambda _: None
     made = opened(dispatcher)
@@ -500,7 +500,7 @@ def test_close_waits_on_while_calls_are_accepted(
     dispatcher.wait_items(6)
     for number in range(1, 7):
         assert closing.is_alive()
-        time.sleep(0.1)
+        time.sleep(0.3)
         dispatcher.send(messages.Accepted(number))
     closing.join()
 
