@@ -123,8 +123,8 @@ def _module(name: str, left_out: list[Path]) -> list[_File]:
     """The files of the top-level package or module that `name` is in."""
     top = name.partition(".")[0]
     try:
-        spec = importlib.util.find_spec(top)
-    except ValueError:  # __main__ and its like
+        spec = None if top == "__main__" else importlib.util.find_spec(top)
+    except ValueError:  # what has no spec, such as __mp_main__
         spec = None
     if spec is None:
         raise errors.NotShippable(

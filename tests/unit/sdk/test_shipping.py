@@ -238,6 +238,15 @@ def test_modules_that_are_no_files(kept: blobs.Blobs, module: str, message: str)
         packing.pack(None, kept, modules=[module])
 
 
+def test_a_program_that_is_run_by_its_modules_name_is_main_too(
+    kept: blobs.Blobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`python -m` leaves a spec in `__main__`, which names a file."""
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", importlib.util.find_spec("json.tool"))
+    with pytest.raises(errors.NotShippable, match="itself"):
+        packing.pack(None, kept, modules=["__main__"])
+
+
 # slots
 
 
