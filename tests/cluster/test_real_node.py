@@ -56,8 +56,7 @@ def test_a_service_answers_under_its_name_inside_and_outside(
             return False
 
     assert waiting.wait_until(outside, what="the Service answers")
-    script = f"until wget -q -T 5 -O- {url}; do sleep 0.2; done"  # its names come a moment later
-    fetched = kube.kubectl("exec", f"--namespace={web}", "web", "--", "sh", "-c", script)
+    fetched = kube.kubectl("exec", f"--namespace={web}", "web", "--", "wget", "-q", "-O-", url)
     assert "import" in fetched
 
 
