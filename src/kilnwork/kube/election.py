@@ -196,7 +196,7 @@ class Elector:
         held = term.holds()
         term.end("it was given up")
         if held:
-            await self._release()
+            await self._release(term)
 
     async def _try_once(self) -> Term | None:
         """Look, and take it if that is allowed; None: later."""
@@ -312,11 +312,19 @@ class Elector:
         self._view.see(read(stored), now_s=self._clock.monotonic())
         self._answered = True
 
-    async def _release(self) -> None:
+    async def _release(self, term: Term) -> None:
         """As client-go does it: no holder, and a lease of one second."""
-        given_up = {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": self._now()}
         with contextlib.suppress(errors.KubeError, TimeoutError):
-            await self._in_time(self._write(given_up), self._settings.retry_s)
+            await self._in_time(self._give_up(term), self._patience_s)
+
+    async def _give_up(self, term: Term) -> None:
+        given_up = {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": self._now()}
+        try:
+            await self._write(given_up)
+        except errors.Conflict:
+            await self._look()  # a renewal may have come through whose answer we did not wait for
+            if not self._overtaken(term):
+                await self._write(given_up)
 
     async def _in_time(self, work: Awaitable[T], timeout_s: float) -> T:
         async with asyncio.timeout(max(0.0, timeout_s)):

@@ -73,6 +73,9 @@ class Leases:
         self.lease: dict[str, Any] | None = None
         self.refuse = 0
         self.hang = False
+        self.mute = asyncio.Event()
+        """Once it is set, a write is kept and its answer never comes; `unanswered`: one was."""
+        self.unanswered = asyncio.Event()
         self._version = 0
         stand.handler = self._serve
 
@@ -107,6 +110,10 @@ class Leases:
         elif self.lease is not None:
             return aiohttp.web.json_response({"reason": "AlreadyExists"}, status=409)
         self.write(**sent["spec"])
+        if self.mute.is_set():
+            self.mute.clear()
+            self.unanswered.set()
+            await asyncio.sleep(60)
         return aiohttp.web.json_response(self.lease)
 
 
@@ -156,6 +163,28 @@ async def test_the_next_candidate_takes_what_was_given_up(
             assert not waits.done()
         two = await asyncio.wait_for(waits, 10)  # the lease would last 15
         assert (two.epoch, one.holds(), two.holds()) == (one.epoch + 1, False, True)
+
+
+async def test_a_lease_is_given_up_although_a_renewal_was_under_way(
+    kube: client.Client, leases: Leases
+) -> None:
+    """The server has it, and nobody has heard: what was last seen is not what is there."""
+    async with _candidate(kube) as elector:
+        await elector.acquire()
+        leases.mute.set()
+        await asyncio.wait_for(leases.unanswered.wait(), 30)
+        await elector.stop()
+        assert leases.spec()["holderIdentity"] == ""
+
+
+async def test_a_lease_that_another_has_is_not_given_up(
+    kube: client.Client, leases: Leases
+) -> None:
+    async with _candidate(kube, retry_s=5.0) as elector:
+        await elector.acquire()
+        leases.write(holderIdentity=OTHER, leaseTransitions=7)
+        await elector.stop()
+        assert leases.spec()["holderIdentity"] == OTHER
 
 
 async def test_a_holder_that_is_overtaken_says_so(kube: client.Client, leases: Leases) -> None:
