@@ -64,11 +64,15 @@ def namespaces_made(server: kube_servers.Server, admin: kube_servers.Http) -> It
 
 @pytest.fixture
 def namespace(admin: kube_servers.Http, namespaces_made: list[str]) -> str:
-    """A new namespace with its `default` ServiceAccount."""
+    """A new namespace with what controllers put into each: its `default` ServiceAccount, and the
+    cluster's root certificate."""
     name = kube_servers.fresh_name("test")
     admin.post("/api/v1/namespaces", {"metadata": {"name": name}}).ok()
-    account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
-    waiting.wait_until(lambda: admin.get(account).status == 200, what="the default account is made")
+    there = ("serviceaccounts/default", "configmaps/kube-root-ca.crt")
+    paths = [f"/api/v1/namespaces/{name}/{one}" for one in there]
+    waiting.wait_until(
+        lambda: all(admin.get(path).status == 200 for path in paths), what="it is filled"
+    )
     namespaces_made.append(name)
     return name
 
