@@ -142,6 +142,18 @@ async def test_one_that_leaves_gives_the_name_away(world: World) -> None:
     assert await world.holder() == "second_2"
 
 
+async def test_the_name_is_given_away_although_a_renewal_was_under_way(world: World) -> None:
+    """The server has it, and its answer was not waited for."""
+    first = world.node("first_1")
+    await first.claim()
+    await first.register()
+    unheard = {"spec": {"renewTime": clock.rfc3339_micro(world.now.wall() + 1)}}
+    await world.kube.merge_patch(resource.LEASES, "n", unheard, node_lease.NAMESPACE)
+    await first.leave()
+    await world.claimed("second_2")
+    assert await world.holder() == "second_2"
+
+
 async def test_the_lease_belongs_to_the_node_from_the_first_renewal(world: World) -> None:
     first = world.node("first_1")
     await first.claim()

@@ -48,6 +48,10 @@ WORKERS = 8
 STATUS_S = 1.0
 """How long a stopping node tries to write the last statuses."""
 
+AWAY_S = 4.0
+"""How long it then tries to say that it is away and to give its name back: in three requests, to an
+API server that may be busy. Whoever wants the name waits much longer if it fails."""
+
 _LOOK_S = 0.01
 
 
@@ -267,7 +271,7 @@ class LocalNode:
 
     async def _say_away(self) -> None:
         with contextlib.suppress(kube_errors.KubeError, TimeoutError):
-            async with asyncio.timeout(STATUS_S):
+            async with asyncio.timeout(AWAY_S):
                 await self._registration.leave()
 
     async def _wait(self, done: Callable[[], bool], seconds: float) -> None:

@@ -104,10 +104,20 @@ class NodeLease:
 
     async def release(self) -> None:
         """Give the name away: nothing of this node runs any more."""
-        if self._version:
-            body = {"metadata": {"resourceVersion": self._version}, "spec": {"holderIdentity": ""}}
-            with contextlib.suppress(errors.Conflict, errors.NotFound):
-                await self._client.merge_patch(resource.LEASES, self._name, body, NAMESPACE)
+        if not self._version:
+            return
+        with contextlib.suppress(errors.Conflict, errors.NotFound):
+            try:
+                await self._give_up(self._version)
+            except errors.Conflict:
+                # A renewal may have come through whose answer nobody waited for.
+                lease = await self._get()
+                if lease is not None and _holder(lease) == self._me:
+                    await self._give_up(lease["metadata"]["resourceVersion"])
+
+    async def _give_up(self, version: str) -> None:
+        body = {"metadata": {"resourceVersion": version}, "spec": {"holderIdentity": ""}}
+        await self._client.merge_patch(resource.LEASES, self._name, body, NAMESPACE)
 
     async def _get(self) -> meta.JsonObject | None:
         try:
