@@ -1,10 +1,11 @@
 """Discovery: groups, versions, resources and their verbs, one by one and aggregated."""
 
+from functools import partial
 from typing import Any
 
 import pytest
 
-from support import kube_servers
+from support import kube_servers, waiting
 
 WRITE = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
 STATUS = ["get", "patch", "update"]
@@ -18,7 +19,12 @@ KUBECTL = (
 
 def resources(http: kube_servers.Http, path: str) -> dict[str, Any]:
     """APIResources by name."""
-    found = http.get(path).ok()
+    return by_name(http.get(path), path)
+
+
+def by_name(answer: kube_servers.Answer, path: str) -> dict[str, Any]:
+    """Those of an answer."""
+    found = answer.ok()
     assert (found["kind"], found["groupVersion"]) == (
         "APIResourceList",
         path.removeprefix("/apis/").removeprefix("/api/"),
@@ -180,30 +186,42 @@ def test_aggregated(admin: kube_servers.Http) -> None:
 
 
 def test_aggregated_and_plain_say_the_same(admin: kube_servers.Http) -> None:
-    """Of every group that both know."""
-    found = admin.get("/apis", headers={"Accept": AGGREGATED}).ok()
-    plain = admin.get("/apis").ok()
-    assert {item["metadata"]["name"] for item in found["items"]} == {
-        group["name"] for group in plain["groups"]
-    }
-    for item in found["items"]:
-        for version in item["versions"]:
-            path = f"/apis/{item['metadata']['name']}/{version['version']}"
-            names = {r["resource"] for r in version["resources"]}
-            assert names == {name.partition("/")[0] for name in resources(admin, path)}
+    """Of every group that both know, once no other test defines a kind in between."""
+
+    def same() -> bool:
+        found = admin.get("/apis", headers={"Accept": AGGREGATED}).ok()["items"]
+        plain = {group["name"] for group in admin.get("/apis").ok()["groups"]}
+        if plain != {item["metadata"]["name"] for item in found}:
+            return False
+        for item in found:
+            for version in item["versions"]:
+                path = f"/apis/{item['metadata']['name']}/{version['version']}"
+                names = {r["resource"] for r in version["resources"]}
+                answer = admin.get(path)
+                if answer.status == 404:
+                    return False
+                if names != {name.partition("/")[0] for name in by_name(answer, path)}:
+                    return False
+        return True
+
+    waiting.wait_until(same, what="both say the same")
+
+
+def is_kept(http: kube_servers.Http, path: str) -> bool:
+    """Unless another test defines a kind just now."""
+    tag = http.get(path, headers={"Accept": AGGREGATED}).headers["ETag"]
+    again = http.get(path, headers={"Accept": AGGREGATED, "If-None-Match": tag})
+    return (again.status, again.body, again.headers["ETag"]) == (304, b"", tag)
 
 
 def test_clients_keep_aggregated_discovery(admin: kube_servers.Http) -> None:
     """By an ETag: 304 for who has it already."""
     for path in ("/api", "/apis"):
         answer = admin.get(path, headers={"Accept": AGGREGATED})
-        tag = answer.headers["ETag"]
-        assert tag.startswith('"')
+        assert answer.headers["ETag"].startswith('"')
         assert answer.headers["Vary"] == "Accept"
-        headers = {"Accept": AGGREGATED, "If-None-Match": tag}
-        again = admin.get(path, headers=headers)
-        assert (again.status, again.body, again.headers["ETag"]) == (304, b"", tag)
-        other = admin.get(path, headers={**headers, "If-None-Match": '"else"'})
+        waiting.wait_until(partial(is_kept, admin, path), what=f"{path} is kept")
+        other = admin.get(path, headers={"Accept": AGGREGATED, "If-None-Match": '"else"'})
         assert other.status == 200
 
 
