@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from support import kube_servers
+from support import kube_servers, waiting
 
 AUTHORIZATION = "/apis/authorization.k8s.io/v1"
 AUTHENTICATION = "/apis/authentication.k8s.io/v1"
@@ -66,8 +66,13 @@ def test_why_i_may(admin: kube_servers.Http, namespace: str) -> None:
     }
     admin.post(f"{path}/rolebindings", binding).ok()
     joe = admin.impersonating("joe", EVERYBODY)
-    status = review(joe, f"{AUTHORIZATION}/selfsubjectaccessreviews", pods(namespace))["status"]
-    assert status == {
+
+    def status() -> Any:
+        path = f"{AUTHORIZATION}/selfsubjectaccessreviews"
+        return review(joe, path, pods(namespace))["status"]
+
+    waiting.wait_until(lambda: status()["allowed"], what="joe may")
+    assert status() == {
         "allowed": True,
         "reason": (
             f'RBAC: allowed by RoleBinding "readers/{namespace}" of Role "reader" to User "joe"'
