@@ -8,6 +8,7 @@ import pytest
 from support import kube_servers, waiting
 from support.kube_servers import CRDS, MERGE, TABLE
 
+AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 SIZE = {"type": "integer", "minimum": 1}
 SPEC: dict[str, Any] = {
     "type": "object",
@@ -96,12 +97,27 @@ def established(admin: kube_servers.Http, name: str) -> bool:
     return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
 
 
+def discovered(admin: kube_servers.Http, group: str, versions: set[str]) -> bool:
+    """In every document of discovery; clients and the controller of namespaces look there."""
+    if group not in {one["name"] for one in admin.get("/apis").ok()["groups"]}:
+        return False
+    alone = admin.get(f"/apis/{group}")
+    if alone.status != 200 or {one["version"] for one in alone.ok()["versions"]} != versions:
+        return False
+    if any(admin.get(f"/apis/{group}/{name}").status != 200 for name in versions):
+        return False
+    found = admin.get("/apis", headers={"Accept": AGGREGATED}).ok()["items"]
+    told = [item["versions"] for item in found if item["metadata"]["name"] == group]
+    return [{one["version"] for one in listed} for listed in told] == [versions]
+
+
 Define = Callable[..., str]
 
 
 @pytest.fixture
 def define(admin: kube_servers.Http) -> Iterator[Define]:
-    """Makes a definition in a group of its own; the name of the group, once it is served."""
+    """Makes a definition in a group of its own; the name of the group, once it is served and in
+    discovery."""
     made: list[str] = []
 
     def make(**spec: Any) -> str:
@@ -113,6 +129,8 @@ def define(admin: kube_servers.Http) -> Iterator[Define]:
         waiting.wait_until(lambda: established(admin, name), what=f"{name} is established")
         served = f"/apis/{group}/{body['spec']['versions'][0]['name']}/widgets"
         waiting.wait_until(lambda: admin.get(served).status == 200, what=f"{served} is served")
+        names = {one["name"] for one in body["spec"]["versions"]}
+        waiting.wait_until(lambda: discovered(admin, group, names), what=f"{group} is discovered")
         return group
 
     yield make
@@ -487,7 +505,7 @@ def test_namespaces_and_owners_hold_for_users_kinds(
     admin.post(maps, {"metadata": {"name": "c", "ownerReferences": [owner]}}).ok()
     admin.delete(f"/api/v1/namespaces/{namespace}").ok()
     waiting.wait_until(
-        lambda: admin.get(f"{widgets}/a").status == 404, what="a is gone", timeout_s=45
+        lambda: admin.get(f"{widgets}/a").status == 404, what="a is gone", timeout_s=90
     )
 
 
