@@ -11,7 +11,7 @@ NAMESPACES = "/api/v1/namespaces"
 
 
 def gone(admin: kube_servers.Http, path: str) -> None:
-    waiting.wait_until(lambda: admin.get(path).status == 404, what=f"{path} is gone", timeout_s=20)
+    waiting.wait_until(lambda: admin.get(path).status == 404, what=f"{path} is gone", timeout_s=90)
 
 
 def test_a_namespace_is_filled(admin: kube_servers.Http, namespace: str) -> None:
