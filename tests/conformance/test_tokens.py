@@ -42,7 +42,6 @@ def refused(server: kube_servers.Server, token: str, path: str) -> None:
     waiting.wait_until(
         lambda: server.bearer(token).get(path).status == 401,
         what="the token is refused",
-        timeout_s=15,
     )
 
 
