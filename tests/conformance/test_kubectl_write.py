@@ -2,7 +2,7 @@
 
 import json
 
-from support import kube_servers
+from support import kube_servers, waiting
 
 Http = kube_servers.Http
 Kubectl = kube_servers.Kubectl
@@ -125,7 +125,10 @@ def test_rights_by_commands(kubectl: Kubectl, namespace: str) -> None:
     kubectl("create", "role", "r", "--verb=get,list", "--resource=configmaps")
     kubectl("create", "rolebinding", "b", "--role=r", "--user=joe")
     as_joe = ("--as=joe", "--as-group=system:authenticated")
-    assert kubectl.run("auth", "can-i", "list", "configmaps", *as_joe).stdout == "yes\n"
+    waiting.wait_until(
+        lambda: kubectl.run("auth", "can-i", "list", "configmaps", *as_joe).stdout == "yes\n",
+        what="joe may list",
+    )
     assert kubectl.run("auth", "can-i", "delete", "configmaps", *as_joe).stdout == "no\n"
     refused = kubectl.refused("get", "secrets", *as_joe)
     assert refused == (
@@ -160,10 +163,15 @@ spec:
     kubectl("apply", "-f", "-", stdin=definition)
     kubectl("wait", "--for=condition=Established", f"crd/boxes.{group}", "--timeout=20s")
     box = f"apiVersion: {group}/v1\nkind: Box\nmetadata: {{name: a}}\nspec: {{count: 1}}\n"
+    listing = ("api-resources", f"--api-group={group}", "-o", "name")
+    waiting.wait_until(lambda: "boxes" in kubectl.run(*listing).stdout, what="it is discovered")
     assert kubectl("apply", "-f", "-", stdin=box) == f"box.{group}/a created\n"
     assert kubectl("apply", "-f", "-", stdin=box) == f"box.{group}/a unchanged\n"
     assert f"box.{group}/a" in kubectl("get", f"bx{group[2:6]}", "-o", "name")
     assert kubectl("scale", f"boxes.{group}/a", "--replicas=3") == f"box.{group}/a scaled\n"
     assert kubectl("get", f"boxes.{group}", "a", "-o", "jsonpath={.spec.count}") == "3"
     kubectl("delete", f"crd/boxes.{group}", "--timeout=30s")
-    assert "the server doesn't have a resource type" in kubectl.refused("get", f"boxes.{group}")
+    unknown = "the server doesn't have a resource type"
+    waiting.wait_until(
+        lambda: unknown in kubectl.run("get", f"boxes.{group}").stderr, what="it is forgotten"
+    )
