@@ -204,7 +204,7 @@ def until_running(admin: kube_servers.Http, namespace: str, name: str) -> None:
         assert status["phase"] in ("Pending", "Running"), status
         return bool(states) and all("running" in state for state in states)
 
-    waiting.wait_until(look, what=f"{name} runs")
+    waiting.wait_until(look, what=f"{name} runs", timeout_s=60.0)
 
 
 class Pods:
@@ -252,6 +252,28 @@ class Caller:
         asked = {"spec": {"expirationSeconds": 600}}
         made = self._admin.post(f"{accounts}/caller/token", asked).ok()
         self._token = made["status"]["token"]
+        waiting.wait_until(lambda: self._may(rights), what="the account may")
+
+    def _may(self, rights: dict[str, list[str]]) -> bool:
+        """An API server learns of rights a moment after they are written."""
+        return all(
+            self._admin.post(
+                "/apis/authorization.k8s.io/v1/subjectaccessreviews",
+                {
+                    "spec": {
+                        "user": f"system:serviceaccount:{self._namespace}:caller",
+                        "resourceAttributes": {
+                            "namespace": self._namespace,
+                            "resource": "pods",
+                            "subresource": subresource,
+                            "verb": verb,
+                        },
+                    }
+                },
+            ).ok()["status"]["allowed"]
+            for subresource, verbs in rights.items()
+            for verb in verbs
+        )
 
     def http(self) -> kube_servers.Http:
         """Its plain requests."""
