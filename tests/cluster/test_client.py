@@ -248,11 +248,11 @@ async def test_kube_events_are_counted_up_and_kubectl_shows_them(
     try:
         for _ in range(3):
             recorder.emit(about, events.WARNING, "Odd", "something is odd")
-            assert await recorder.flush()
+            assert await recorder.flush(timeout_s=30)
         for number in range(events.SIMILAR + 5):
             recorder.emit(about, events.NORMAL, "Many", f"text {number}")
         recorder.emit(node, events.NORMAL, "Seen", "a node, which has no namespace")
-        assert await recorder.flush()
+        assert await recorder.flush(timeout_s=30)
     finally:
         await recorder.stop()
     listed = await admin.list(resource.EVENTS, namespace, type=dict)
@@ -279,7 +279,7 @@ async def test_a_namespace_being_deleted_refuses_kube_events_without_harm(
     recorder = events.Recorder(admin, component="kiln-test")
     await recorder.start()
     recorder.emit(events.reference(resource.CONFIG_MAPS, made), events.NORMAL, "Late", "too late")
-    assert await recorder.flush()
+    assert await recorder.flush(timeout_s=30)
     await recorder.stop()
     await finalizers.remove(admin, resource.CONFIG_MAPS, made, finalizer=_FINALIZER)
 

@@ -124,4 +124,4 @@ async def _like_server(kube: client.Client, known: cache.Cache[meta.Partial]) ->
         theirs = {objects.key(o): objects.resource_version(o) for o in listed.items}
         return theirs == {objects.key(o): objects.resource_version(o) for o in known.list()}
 
-    await waiting.wait_until_async(same, what="the cache like the server")
+    await waiting.wait_until_async(same, what="the cache like the server", timeout_s=90)

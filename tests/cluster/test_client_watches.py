@@ -85,14 +85,14 @@ class Follower:
                 objects.key(o): objects.resource_version(o) for o in self.cache.list()
             }
 
-        await waiting.wait_until_async(same, what="the cache like the server")
+        await waiting.wait_until_async(same, what="the cache like the server", timeout_s=90)
 
 
 @contextlib.asynccontextmanager
 async def _following(kube: client.Client, kind: resource.Resource) -> AsyncIterator[Follower]:
     follower = Follower(kube, kind)
     async with _running(follower):
-        await asyncio.wait_for(follower.reflector.synced.wait(), 10)
+        await asyncio.wait_for(follower.reflector.synced.wait(), 60)
         yield follower
 
 

@@ -12,7 +12,7 @@ from kilnwork.kit import errors
 from support import far_driver as far
 from support import kube_manager, waiting
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(240)
 
 
 @pytest.fixture(scope="module")

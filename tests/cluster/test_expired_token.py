@@ -64,7 +64,7 @@ class Outside(kube_manager.Manager):
     def remove(self) -> None:
         if self.process is not None:
             self.process.terminate()
-            self.process.wait(20)
+            self.process.wait(40)
         super().remove()
 
 

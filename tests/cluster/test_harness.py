@@ -12,7 +12,7 @@ def test_a_part_can_be_stopped_killed_paused_and_started_again(kube: kube_cluste
     kube.kill_part("kube-apiserver")
     assert not kube.answers("/readyz")
     kube.start_part("kube-apiserver")
-    assert kube.answers("/readyz")
+    waiting.wait_until(lambda: kube.answers("/readyz"), what="it is ready again")
     kube.pause_part("kube-controller-manager")
     kube.resume_part("kube-controller-manager")
 

@@ -15,6 +15,9 @@ pytestmark = pytest.mark.timeout(180)
 
 Kiln = Callable[..., subprocess.CompletedProcess[str]]
 
+SOON_S = 5.0 + 4.0
+"""Five seconds, and what a machine that is busy with others may add."""
+
 
 @pytest.fixture(scope="module")
 def team(manager: kube_manager.Manager) -> Iterator[str]:
@@ -133,19 +136,19 @@ def test_every_command_works_through_the_api_server(
     kiln = as_user(manager, identity(manager, team, "edit"), team)
     name = kube_servers.fresh_name("greet")
     assert "hello\n" in kiln("run", "--watch", "--name", name, "--", "echo", "hello").stdout
+    kiln("wait", name, "--for", "state=Success", "--timeout", "50s")
     assert kiln("logs", name).stdout == "hello\n"
     assert "succeeded" in kiln("why", name).stdout
     assert name in kiln("tasks", "--state", "Success").stdout
     assert name in kiln("get", "tasks").stdout
     assert "manager in kilnwork-system is ready" in kiln("status").stdout
-    kiln("wait", name, "--for", "state=Success", "--timeout", "10s")
     kiln("retry", name, "--force")
-    kiln("wait", name, "--for", "state=Success", "--timeout", "20s")
+    kiln("wait", name, "--for", "state=Success", "--timeout", "50s")
     long = kube_servers.fresh_name("long")
     kiln("run", "--name", long, "--", "sleep", "60")
-    kiln("wait", long, "--for", "state=Running", "--timeout", "20s")
+    kiln("wait", long, "--for", "state=Running", "--timeout", "50s")
     kiln("cancel", long)
-    kiln("wait", long, "--for", "state=Killed", "--timeout", "40s")
+    kiln("wait", long, "--for", "state=Killed", "--timeout", "50s")
 
 
 def test_who_may_look_may_not_cancel(manager: kube_manager.Manager, team: str) -> None:
@@ -153,7 +156,7 @@ def test_who_may_look_may_not_cancel(manager: kube_manager.Manager, team: str) -
     editor = as_user(manager, with_token(manager, team, "edit"), team)
     editor("run", "--name", name, "--", "sh", "-c", "echo seen; exec sleep 60")
     kiln = as_user(manager, with_token(manager, team, "view"), team)
-    kiln("wait", name, "--for", "state=Running", "--timeout", "20s")
+    kiln("wait", name, "--for", "state=Running", "--timeout", "50s")
     waiting.wait_until(lambda: kiln("logs", name).stdout == "seen\n", what="it is read")
     assert "forbidden" in kiln("cancel", name, code=7).stderr
     editor("cancel", name)
@@ -230,7 +233,7 @@ def _reason(manager: kube_manager.Manager, namespace: str, reason: str, text: st
         said = manager.kube.kiln("why", "taskcluster/default", "-n", namespace).stdout
         return f"({reason})" in said
 
-    waiting.wait_until(told, what=f"the Task says {text!r}", timeout_s=5)
+    waiting.wait_until(told, what=f"the Task says {text!r}", timeout_s=SOON_S)
     waiting.wait_until(explained, what=f"the TaskCluster says {reason}", every_s=0.2)
 
 
@@ -249,15 +252,15 @@ def test_a_second_manager_waits_for_the_first(
         assert "leads on" not in log.read_text()
     finally:
         second.send_signal(signal.SIGTERM)
-        assert second.wait(20) == 0, log.read_text()
+        assert second.wait(40) == 0, log.read_text()
 
 
 def _ready(address: str) -> str:
     done = subprocess.run(
-        ["curl", "-sk", f"https://{address}:17443/readyz"],
+        ["curl", "-sk", "--max-time", "5", f"https://{address}:17443/readyz"],
         capture_output=True,
         text=True,
-        timeout=10,
+        timeout=30,
         check=False,
     )
     return done.stdout
@@ -271,7 +274,7 @@ def test_killed_in_mid_run_it_goes_on_where_it_was(
     names = [kube_servers.fresh_name("task") for _ in range(8)]
     manager.kube.apply(*(_task(name, team, f"echo {name}; sleep 1") for name in names))
     kiln("wait", names[0], "--for", "state=Success", "--timeout", "40s")
-    process = _process(manager)
+    process = waiting.wait_until(lambda: _process(manager), what="its process is found")
     os.kill(process, signal.SIGKILL)
     waiting.wait_until(lambda: _process(manager) not in (0, process), what="it is back")
     manager.wait_ready()

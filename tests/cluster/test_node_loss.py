@@ -66,12 +66,9 @@ def test_tasks_of_a_node_that_is_given_up_end_elsewhere(
             lambda: _losses(kube, load.namespace, f"with worker {victim} on node {lost}"),
             what="losses are told",
         )
-        waiting.wait_until(
-            lambda: _ready_condition(kube, load.namespace)["reason"] == "WorkersEvicted",
-            what="the Pod is evicted",
-            timeout_s=NOTICED_S,
+        message = waiting.wait_until(
+            lambda: _eviction(kube, load.namespace), what="the Pod is evicted", timeout_s=NOTICED_S
         )
-        message = _ready_condition(kube, load.namespace)["message"]
         assert f"{victim} is evicted from node {lost} (DeletionByTaintManager" in message
         assert not kube.node_is_ready(lost)
         load.start(4, seconds=0.2)
@@ -97,6 +94,12 @@ def _losses(kube: kube_cluster.Kube, namespace: str, where: str) -> int:
     selector = "--field-selector=reason=AttemptLost,involvedObject.kind=Task"
     events = kube.get("events", f"--namespace={namespace}", selector)["items"]
     return sum(where in event["message"] for event in events)
+
+
+def _eviction(kube: kube_cluster.Kube, namespace: str) -> str:
+    """What the TaskCluster says of one; empty: nothing."""
+    condition = _ready_condition(kube, namespace)
+    return str(condition["message"]) if condition["reason"] == "WorkersEvicted" else ""
 
 
 def _ready_condition(kube: kube_cluster.Kube, namespace: str) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from support import kube_cluster
+from support import kube_cluster, waiting
 
 
 def test_a_second_one_is_refused_until_the_first_has_ended(
@@ -10,10 +10,10 @@ def test_a_second_one_is_refused_until_the_first_has_ended(
 ) -> None:
     lease = kube.get("lease", virtual_node.name, "--namespace=kube-node-lease")
     name, here = virtual_node.name, ("--address", kube.address, "--data", str(tmp_path / "data"))
-    done = kube.kiln("node", "--name", name, *here, check=False, timeout_s=20)
+    done = kube.kiln("node", "--name", name, *here, check=False)
     assert done.returncode != 0
     assert f"node {name} is run by {lease['spec']['holderIdentity']}, whose Lease" in done.stderr
-    assert kube.node_is_ready(name)
+    waiting.wait_until(lambda: kube.node_is_ready(name), what="the first is Ready")
     assert virtual_node.stop() == 0
     second = kube_cluster.VirtualNode(kube, tmp_path, name=name)
     second.start()

@@ -8,6 +8,7 @@ from hack.image import worker
 
 from support import kube_cluster, waiting
 
+_PATIENCE = "--timeout=55s"
 _SERVE = "echo serving; exec python3 -m http.server 8080"
 
 
@@ -26,7 +27,7 @@ def web(kube: kube_cluster.Kube, namespace: str, real_node: str) -> str:
         "Service", spec={"selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": 8080}]}
     )
     kube.apply(pod, service, namespace=namespace)
-    kube.kubectl("wait", f"--namespace={namespace}", "--for=condition=Ready", "pod/web")
+    kube.kubectl("wait", f"--namespace={namespace}", "--for=condition=Ready", "pod/web", _PATIENCE)
     return namespace
 
 
@@ -121,6 +122,6 @@ def test_a_claim_finds_a_volume_that_outlives_its_pod(
         spec = {"containers": [container], "volumes": [volume], "restartPolicy": "Never"}
         here = f"--namespace={namespace}"
         kube.apply(_object("Pod", spec={**spec, "nodeName": real_node}), namespace=namespace)
-        kube.kubectl("wait", here, "--for=jsonpath={.status.phase}=Succeeded", "pod/web")
+        kube.kubectl("wait", here, "--for=jsonpath={.status.phase}=Succeeded", "pod/web", _PATIENCE)
         assert kube.kubectl("logs", here, "web") == expected
         kube.kubectl("delete", here, "pod", "web")

@@ -13,7 +13,10 @@ from support import waiting
 _RUN = [sys.executable, "-m", "hack.kube", "run"]
 _CHECKOUT = Path(__file__).parents[2]
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="namespaces need root")
+pytestmark = [
+    pytest.mark.skipif(os.geteuid() != 0, reason="namespaces need root"),
+    pytest.mark.timeout(300),
+]
 
 
 def _left() -> set[str]:
@@ -36,7 +39,7 @@ def test_a_killed_one_leaves_no_process_and_no_cgroup(tmp_path: Path) -> None:
     before = _left()
     argv = [*_RUN, "--node", "--", "sh", "-c", 'touch "$0"; sleep 1000', str(ready)]
     process = subprocess.Popen(argv, cwd=_CHECKOUT)
-    waiting.wait_until(ready.exists, what="the cluster is ready", timeout_s=50)
+    waiting.wait_until(ready.exists, what="the cluster is ready", timeout_s=200)
     inside = _namespace_of_children(process.pid)
     assert len(_members(inside)) > 5
     process.kill()

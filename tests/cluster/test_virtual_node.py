@@ -47,7 +47,7 @@ class Pods:
         found: dict[str, Any] = self.kube.http.get(self.path(name)).ok()
         return found
 
-    def until(self, *phases: str, name: str = "p", timeout_s: float = 20.0) -> dict[str, Any]:
+    def until(self, *phases: str, name: str = "p", timeout_s: float = 40.0) -> dict[str, Any]:
         def look() -> dict[str, Any]:
             found = self.get(name)
             return found if found["status"].get("phase") in phases else {}
@@ -57,7 +57,7 @@ class Pods:
     def gone(self, name: str = "p") -> bool:
         return self.kube.http.get(self.path(name)).status == 404
 
-    def until_gone(self, name: str = "p", *, timeout_s: float = 20.0) -> None:
+    def until_gone(self, name: str = "p", *, timeout_s: float = 40.0) -> None:
         waiting.wait_until(lambda: self.gone(name), what=f"{name} is gone", timeout_s=timeout_s)
 
     def logs(self, name: str = "p", *more: str) -> str:
@@ -192,13 +192,13 @@ def test_a_deployment_runs_and_is_scaled_to_nothing(pods: Pods) -> None:
     deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}}
     pods.kube.apply({**deployment, "spec": spec}, namespace=pods.namespace)
     where = f"--namespace={pods.namespace}"
-    pods.kube.kubectl("rollout", "status", "deployment/d", where, "--timeout=40s")
+    pods.kube.kubectl("rollout", "status", "deployment/d", where, "--timeout=50s")
     pods.kube.kubectl("scale", "deployment/d", where, "--replicas=0")
 
     def none() -> bool:
         return not pods.kube.get("pods", where)["items"]
 
-    waiting.wait_until(none, what="all are gone", timeout_s=20)
+    waiting.wait_until(none, what="all are gone", timeout_s=40)
 
 
 # Who may ask
@@ -415,7 +415,7 @@ def test_pods_outlive_a_restart_that_keeps_them(
 def test_a_stopped_node_ends_its_pods_and_says_that_it_is_away(
     kube: kube_cluster.Kube, pods: Pods, virtual_node: kube_cluster.VirtualNode
 ) -> None:
-    uid = pods.create(shell(WAITS))
+    uid = pods.create(shell(WAITS), terminationGracePeriodSeconds=30)
     pods.until("Running")
     assert virtual_node.stop() == 0
     assert runs(uid) == []
@@ -428,7 +428,7 @@ def test_a_stopped_node_ends_its_pods_and_says_that_it_is_away(
 # Faults
 
 
-@pytest.mark.timeout(150)
+@pytest.mark.timeout(240)
 def test_the_api_server_may_be_away(
     kube: kube_cluster.Kube,
     pods: Pods,
@@ -449,7 +449,7 @@ def test_the_api_server_may_be_away(
         time.sleep(15)
     finally:
         kube.start_part("kube-apiserver")
-    ended = pods.until("Failed", name="ends", timeout_s=30)["status"]["containerStatuses"][0]
+    ended = pods.until("Failed", name="ends", timeout_s=60)["status"]["containerStatuses"][0]
     assert ended["state"]["terminated"]["exitCode"] == 4
     assert before & set(runs(stays))
     assert pods.get("stays")["status"]["containerStatuses"][0]["restartCount"] == 0
@@ -457,7 +457,7 @@ def test_the_api_server_may_be_away(
     pods.create(shell("echo again"), name="again", **direct)
     pods.until("Succeeded", name="again")
     name = virtual_node.name
-    waiting.wait_until(lambda: kube.node_is_ready(name), what="the node is Ready", timeout_s=40)
+    waiting.wait_until(lambda: kube.node_is_ready(name), what="the node is Ready", timeout_s=60)
 
 
 def test_a_pod_that_is_deleted_by_force_leaves_no_process(pods: Pods) -> None:
@@ -487,7 +487,7 @@ def test_a_deleted_namespace_takes_its_pods_along(
     pods = Pods(kube, name, virtual_node.name)
     uid = pods.create(shell(WAITS))
     pods.until("Running")
-    kube.kubectl("delete", "namespace", name, "--timeout=40s")
+    kube.kubectl("delete", "namespace", name, "--timeout=80s", timeout_s=90)
     assert runs(uid) == []
 
 
@@ -517,7 +517,7 @@ def test_removal_ends_pods_and_the_process(
     assert pods.gone()
     assert runs(uid) == []
     assert virtual_node.process is not None
-    assert virtual_node.process.wait(20) == 0
+    assert virtual_node.process.wait(40) == 0
 
 
 def test_removal_of_a_node_whose_process_died(

@@ -15,7 +15,8 @@ from pathlib import Path
 from kilnwork.kube import client, config, election
 
 LEASE = "candidates"
-TIMES = {"lease_s": 6, "renew_s": 4.0, "retry_s": 0.3}
+TIMES = {"lease_s": 12, "renew_s": 8.0, "retry_s": 0.3}
+"""Long enough for an API server on a busy machine to stand still for some seconds."""
 
 
 async def main(kubeconfig: Path, namespace: str, identity: str, *, epochs: Path) -> None:

@@ -64,8 +64,26 @@ class Load:
                     "command": ["sh", "-c", _COMMAND.format(seconds)],
                 },
             }
-            self._kube.http.post(_TASKS.format(self.namespace), body).ok()
+            self._make(body)
             self._names.append(name)
+
+    def _make(self, body: dict[str, Any]) -> None:
+        """An API server that has just started may say 429 for a moment, as to `_read`."""
+
+        def made() -> bool:
+            answer = self._kube.http.post(_TASKS.format(self.namespace), body)
+            return answer.status != 429 and bool(answer.ok())
+
+        waiting.wait_until(made, what="a Task is made", every_s=0.5)
+
+    def wait_known(self) -> None:
+        """Until the manager has said something of each: it goes on without the API server then."""
+
+        def known() -> bool:
+            found = self.statuses()
+            return all(found.get(name, {}).get("state") for name in self._names)
+
+        waiting.wait_until(known, what="the manager knows all tasks")
 
     def wait_running(self, count: int = 1) -> None:
         """Until the code of so many has begun to run."""
