@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from hack.image import worker
+from hack.kube import access
 
 from support import kube_cluster, waiting
 
@@ -57,8 +58,15 @@ def test_a_service_answers_under_its_name_inside_and_outside(
             return False
 
     assert waiting.wait_until(outside, what="the Service answers")
-    fetched = kube.kubectl("exec", f"--namespace={web}", "web", "--", "wget", "-q", "-O-", url)
-    assert "import" in fetched
+
+    def inside() -> bool:
+        fetch = ("wget", "-q", "-O-", url)
+        try:
+            return "import" in kube.kubectl("exec", f"--namespace={web}", "web", "--", *fetch)
+        except access.Failed:  # its rules and names may come a moment later
+            return False
+
+    waiting.wait_until(inside, what="the Service answers inside", every_s=0.5)
 
 
 def test_a_deleted_pod_is_gone(kube: kube_cluster.Kube, web: str) -> None:

@@ -142,7 +142,7 @@ class VirtualNode(started.Started):
         self._kube = kube
         self._more = more
 
-    def start(self, *, timeout_s: float = 30.0) -> None:
+    def start(self, *, timeout_s: float = 60.0) -> None:
         """Start it and wait until its Node is Ready."""
         self.folder.mkdir(parents=True, exist_ok=True)
         argv = [KILN, "node", "--name", self.name, "--address", self._kube.address]

@@ -135,7 +135,7 @@ class Manager:
         self.kube.apply(self.cluster(name, namespace=namespace, **spec))
         self.wait_available(name, namespace=namespace)
 
-    def wait_available(self, name: str, *, namespace: str, timeout_s: float = 40.0) -> None:
+    def wait_available(self, name: str, *, namespace: str, timeout_s: float = 55.0) -> None:
         """Until a worker is connected."""
         self.kube.kiln(
             *("wait", f"taskcluster/{name}", "-n", namespace),
@@ -165,5 +165,5 @@ class Manager:
         """Take away all but the kinds; waits until the namespace is gone."""
         gone = self.manifests("--only", "manager", "--only", "rights")
         self.kube.kubectl(
-            "delete", "--ignore-not-found", "--wait=true", "-f", "-", stdin=gone, timeout_s=90
+            "delete", "--ignore-not-found", "--wait=true", "-f", "-", stdin=gone, timeout_s=120
         )
