@@ -77,6 +77,13 @@ def namespace(admin: kube_servers.Http, namespaces_made: list[str]) -> str:
     return name
 
 
+@pytest.fixture
+def history(server: kube_servers.Server) -> Iterator[None]:
+    """For tests that read the past: no other makes the server forget it meanwhile."""
+    with server.remembering():
+        yield
+
+
 @pytest.fixture(scope="session")
 def kubectl_program() -> Path:
     """The kubectl of hack/kube if that is built, else the one on PATH, else a skip."""

@@ -8,6 +8,8 @@ import pytest
 
 from support import kube_servers
 
+pytestmark = pytest.mark.usefixtures("history")
+
 TASKS = "/apis/kilnwork.dev/v1alpha1/namespaces/{}/tasks"
 CONFIG_MAPS = "/api/v1/namespaces/{}/configmaps"
 TOO_NEW = "999999999"

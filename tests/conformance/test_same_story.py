@@ -46,6 +46,7 @@ def both(
         yield [admin, other]
 
 
+@pytest.mark.usefixtures("history")
 @pytest.mark.parametrize("seed", range(FIRST, LAST))
 def test_a_story(both: list[kube_servers.Http], namespace: str, seed: int) -> None:
     """Step by step, until the two are no longer in the same state."""

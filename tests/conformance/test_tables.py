@@ -216,6 +216,7 @@ def test_what_comes_with_a_row(admin: kube_servers.Http, namespace: str) -> None
     )
 
 
+@pytest.mark.usefixtures("history")
 def test_tables_have_pages(admin: kube_servers.Http, namespace: str) -> None:
     """With the metadata of the list."""
     path = CORE.format(namespace) + "configmaps"

@@ -7,6 +7,7 @@ returns what came back, to the letter.
 
 import asyncio
 import contextlib
+import fcntl
 import http.client
 import json
 import os
@@ -388,8 +389,22 @@ class Server:
         return Http(self, Identity(token=token))
 
     def forget(self) -> None:
-        """Keep no history any more: what asks for a moment before now is refused with 410."""
-        access.Attached(self._folder).compact()
+        """Keep no history any more: what asks for a moment before now is refused with 410.
+
+        Waits for those who need it, in other processes as well.
+        """
+        with self._history(fcntl.LOCK_EX):
+            access.Attached(self._folder).compact()
+
+    def remembering(self) -> contextlib.AbstractContextManager[None]:
+        """Until it is left nobody makes the server `forget`."""
+        return self._history(fcntl.LOCK_SH)
+
+    @contextlib.contextmanager
+    def _history(self, how: int) -> Iterator[None]:
+        with (self._folder / "history.lock").open("a") as file:
+            fcntl.flock(file, how)
+            yield
 
 
 class Ours(Server):
