@@ -255,6 +255,7 @@ def test_the_nodes_paths_are_for_those_with_the_right(
         waiting.wait_until(
             lambda: ask(kube, pods.node, log, token=token) == (200, "hello\n"),
             what="the right is seen",
+            timeout_s=60,  # the node remembers a no for half of that
         )
     finally:
         kube.kubectl("delete", "clusterrole,clusterrolebinding", namespace)
@@ -322,7 +323,7 @@ def test_a_serving_certificate_is_asked_for_and_shown_once_approved(
                 context.wrap_socket(plain, server_hostname=kube.address),
             ):
                 return True
-        except ssl.SSLCertVerificationError:
+        except (ssl.SSLCertVerificationError, TimeoutError):
             return False
 
     try:
@@ -330,7 +331,7 @@ def test_a_serving_certificate_is_asked_for_and_shown_once_approved(
         waiting.wait_until(requested, what="it asks")
         assert not trusted()
         kube.kubectl("certificate", "approve", *requested())
-        waiting.wait_until(trusted, what="the certificate is shown")
+        waiting.wait_until(trusted, what="the certificate is shown", timeout_s=60)
     finally:
         node.stop()
         kube.http.delete(f"/api/v1/nodes/{name}")
@@ -345,6 +346,10 @@ def test_the_service_account_of_the_documentation_is_enough(
     kube.kubectl("apply", "-f", "-", stdin=manifest)
     token = kube.kubectl("create", "token", "kiln-node", "--namespace=kube-system").strip()
     own = kube.token_kubeconfig("kiln-node", token)
+    with kube.http.impersonating("system:serviceaccount:kube-system:kiln-node") as account:
+        waiting.wait_until(
+            lambda: account.get("/api/v1/pods", limit=1).status == 200, what="its rights are seen"
+        )
     name = kube_servers.fresh_name("virtual")
     node = kube_cluster.VirtualNode(kube, tmp_path, name=name, more=("--kubeconfig", str(own)))
     pods = Pods(kube, namespace, name)
