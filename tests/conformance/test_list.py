@@ -30,6 +30,7 @@ def path(request: pytest.FixtureRequest, admin: kube_servers.Http, namespace: st
         }
     for i in range(5):
         admin.post(found, {**made, "metadata": {"name": f"c{i}", "labels": {"n": str(i)}}}).ok()
+    assert len(names(admin.get(found).ok())) == 5  # and now the server's memory has them, too
     return found
 
 
