@@ -42,7 +42,8 @@ def reference(owner: Any, **more: Any) -> dict[str, Any]:
 
 
 def gone(admin: kube_servers.Http, path: str) -> None:
-    waiting.wait_until(lambda: admin.get(path).status == 404, what=f"{path} is gone")
+    """The collector may stand still for half a minute while other tests delete kinds."""
+    waiting.wait_until(lambda: admin.get(path).status == 404, what=f"{path} is gone", timeout_s=90)
 
 
 def test_dependents_go_after_their_owner(admin: kube_servers.Http, maps: str, make: Make) -> None:
@@ -87,6 +88,7 @@ def test_a_foreground_owner_waits(admin: kube_servers.Http, maps: str, make: Mak
     waiting.wait_until(
         lambda: "deletionTimestamp" in admin.get(f"{maps}/d").json["metadata"],
         what="the dependent is being deleted",
+        timeout_s=90,
     )
     assert admin.get(f"{maps}/o").status == 200
     admin.patch(f"{maps}/d", {"metadata": {"finalizers": None}}).ok()
@@ -102,6 +104,7 @@ def test_dependents_that_do_not_block(admin: kube_servers.Http, maps: str, make:
     waiting.wait_until(
         lambda: "deletionTimestamp" in admin.get(f"{maps}/d").json["metadata"],
         what="the dependent is being deleted",
+        timeout_s=90,
     )
     admin.patch(f"{maps}/d", {"metadata": {"finalizers": None}}).ok()
 
@@ -115,6 +118,7 @@ def test_one_living_owner_is_enough(admin: kube_servers.Http, maps: str, make: M
     waiting.wait_until(
         lambda: len(admin.get(f"{maps}/d").json["metadata"]["ownerReferences"]) == 1,
         what="the dead owner is forgotten",
+        timeout_s=90,
     )
     admin.delete(f"{maps}/two").ok()
     gone(admin, f"{maps}/d")
