@@ -18,7 +18,7 @@ from hack.kube import binary, cluster, sandbox
 PROXY, DNS = "kube-proxy", "dns"
 PARTS = (PROXY, DNS)
 _HEALTH = "127.0.0.1:10256"
-_READY_S = 30.0
+_READY_S = 60.0
 
 
 class Services:

@@ -68,7 +68,8 @@ def test_history_is_compacted_behind_the_watches(
         load.start(10, seconds=0.2)
         kube.compact()
     finally:
-        os.kill(pid, signal.SIGCONT)
+        with contextlib.suppress(ProcessLookupError):  # one that stood still too long is replaced
+            os.kill(pid, signal.SIGCONT)
     load.check()
 
 
