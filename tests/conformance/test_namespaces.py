@@ -120,6 +120,7 @@ def test_an_empty_namespace_goes(admin: kube_servers.Http, ending: str) -> None:
     waiting.wait_until(
         lambda: "deletionTimestamp" in admin.get(path).json["metadata"],
         what="its content is being deleted",
+        timeout_s=90,
     )
     admin.patch(path, {"metadata": {"finalizers": None}}).ok()
     gone(admin, f"{NAMESPACES}/{ending}")
@@ -150,6 +151,7 @@ def test_finalize_lets_a_namespace_go(admin: kube_servers.Http) -> None:
     waiting.wait_until(
         lambda: admin.get(f"{NAMESPACES}/{name}").ok()["spec"]["finalizers"] == ["a.b/c"],
         what="Kubernetes has done its part",
+        timeout_s=90,
     )
     done = admin.put(
         f"{NAMESPACES}/{name}/finalize", {"metadata": {"name": name}, "spec": {"finalizers": []}}
