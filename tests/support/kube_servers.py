@@ -348,7 +348,7 @@ class Kubectl:
             capture_output=True,
             text=True,
             env=self._environment,
-            timeout=40,
+            timeout=90,
             check=False,
         )
 
