@@ -122,7 +122,7 @@ def test_a_container_that_has_ended(
         states = {s["name"]: s["state"] for s in status.get("containerStatuses") or ()}
         return "terminated" in states.get("brief", {}) and "running" in states.get("main", {})
 
-    waiting.wait_until(ended, what="the second container has ended")
+    waiting.wait_until(ended, what="the second container has ended", timeout_s=60.0)
     done = tool.run("exec", "two", "-c", "brief", "--", "true")
     assert done.returncode == 1
     assert b'container not found ("brief")' in done.stderr
