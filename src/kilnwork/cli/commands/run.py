@@ -16,7 +16,7 @@ from kilnwork.cli.commands import logs
 from kilnwork.kit import coroutines, ids
 from kilnwork.kube import errors as kube_errors
 
-_LOG_WAIT_S = 5.0
+_LOG_WAIT_S = 15.0
 """How long the end of the log may take to arrive after the task is over."""
 
 
