@@ -344,19 +344,18 @@ def test_who_may_escalate_may_give_anything(
     joe.post(f"{roles}/roles", role("more", rule("secrets", "get"))).ok()
 
 
-def test_only_who_may_everything_gathers_rules(
-    admin: kube_servers.Http, joe: kube_servers.Http, namespace: str
-) -> None:
+def test_only_who_may_everything_gathers_rules(admin: kube_servers.Http) -> None:
     """An aggregationRule could pick up anything, now or later: 403 on create and on change."""
     name = kube_servers.fresh_name("c")
     manage = rule("clusterroles", "create", "get", "patch", group=GROUP)
     admin.post(f"{RBAC}/clusterroles", role(name, manage)).ok()
-    admin.post(f"{RBAC}/clusterrolebindings", binding(name, name, "ClusterRole")).ok()
-    until_allowed(joe, f"{RBAC}/clusterroles/{name}")
+    admin.post(f"{RBAC}/clusterrolebindings", binding(name, name, "ClusterRole", user=name)).ok()
+    ann = admin.impersonating(name, EVERYBODY)
+    until_allowed(ann, f"{RBAC}/clusterroles/{name}")
     everything = {"clusterRoleSelectors": [{"matchLabels": {"a": "b"}}]}
     whole = {**role(f"{name}-w"), "aggregationRule": everything}
-    made = joe.post(f"{RBAC}/clusterroles", whole)
-    changed = joe.patch(f"{RBAC}/clusterroles/{name}", {"aggregationRule": everything})
+    made = ann.post(f"{RBAC}/clusterroles", whole)
+    changed = ann.patch(f"{RBAC}/clusterroles/{name}", {"aggregationRule": everything})
     for refused, of in ((made, f"{name}-w"), (changed, name)):
         assert refused.status == 403
         assert refused.message == (
