@@ -576,11 +576,12 @@ def test_two_versions_of_one_kind(admin: kube_servers.Http, define: Define, name
     made = admin.post(two, widget(two, "a", size=1)).ok()
     assert made["apiVersion"] == f"{group}/v2"
     assert admin.get(f"{one}/a").json["apiVersion"] == f"{group}/v1"
-    assert admin.get(two).json["items"][0]["apiVersion"] == f"{group}/v2"
-    assert admin.get(two).json["apiVersion"] == f"{group}/v2"
+    listed = admin.get(two).ok()
+    assert listed["items"][0]["apiVersion"] == f"{group}/v2"
+    assert listed["apiVersion"] == f"{group}/v2"
     patched = admin.patch(f"{two}/a", {"spec": {"size": 2}}, form=MERGE).ok()
     assert (patched["apiVersion"], patched["metadata"]["generation"]) == (f"{group}/v2", 2)
-    with admin.watch(two, resourceVersion=made["metadata"]["resourceVersion"]) as watch:
+    with admin.watch(two, resourceVersion=listed["metadata"]["resourceVersion"]) as watch:
         assert watch.next().object["apiVersion"] == f"{group}/v2"
 
 
