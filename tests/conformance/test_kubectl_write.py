@@ -53,7 +53,7 @@ def test_apply_keeps_what_others_have_set(kubectl: Kubectl, admin: Http, namespa
     """A three-way merge against the last applied."""
     manifest = (
         "apiVersion: v1\nkind: Pod\nmetadata: {name: p, labels: {a: '1'}}\nspec:\n"
-        "  nodeSelector: {no: where}\n  containers:\n  - {name: c, image: 'x:1'}\n"
+        "  schedulerName: nobody\n  containers:\n  - {name: c, image: 'x:1'}\n"
     )
     assert kubectl("apply", "-f", "-", stdin=manifest) == "pod/p created\n"
     path = f"/api/v1/namespaces/{namespace}/pods/p"
