@@ -107,7 +107,7 @@ def test_a_stopped_holder_is_replaced_and_knows_it_when_it_wakes(pair: Pair) -> 
     pair.first.process.send_signal(signal.SIGSTOP)
     stopped = time.monotonic()
     began = _second_term(pair)
-    assert LEASE_S * 2 / 3 < began - stopped < 3 * LEASE_S
+    assert LEASE_S - 1 < began - stopped < 3 * LEASE_S
     waiting.wait_until(lambda: pair.written()[-1][1] == "second", what="it acts")
     pair.first.process.send_signal(signal.SIGCONT)
     waiting.wait_until(lambda: pair.first.heard("lost"), what="the first notices")
@@ -121,7 +121,7 @@ def test_a_killed_holder_is_replaced_after_its_lease(pair: Pair) -> None:
     pair.first.process.kill()
     killed = time.monotonic()
     began = _second_term(pair)
-    assert began - killed < 3 * LEASE_S
+    assert began - killed < 2 * LEASE_S
 
 
 def test_a_holder_that_goes_lets_the_next_one_in(pair: Pair) -> None:
@@ -129,7 +129,7 @@ def test_a_holder_that_goes_lets_the_next_one_in(pair: Pair) -> None:
     pair.first.process.terminate()
     gone = time.monotonic()
     began = _second_term(pair)
-    assert began - gone < LEASE_S * 2 / 3, "it did not wait for the lease to end"
+    assert began - gone < LEASE_S / 2, "it did not wait for the lease to end"
     assert pair.first.process.wait(20) == 0
 
 

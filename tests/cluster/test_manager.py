@@ -15,8 +15,8 @@ pytestmark = pytest.mark.timeout(180)
 
 Kiln = Callable[..., subprocess.CompletedProcess[str]]
 
-SOON_S = 5.0 + 4.0
-"""Five seconds, and what a machine that is busy with others may add."""
+SOON_S = 5.0
+"""Within which people are told why nothing runs."""
 
 
 @pytest.fixture(scope="module")

@@ -93,10 +93,10 @@ async def test_missing_cluster_is_told_and_its_coming_starts_the_task(
     world: controlled.World,
 ) -> None:
     await world.task("a", clusterName="counter")
-    status = await world.says("a", "Pending", "WaitingForCluster")
+    status = await world.says("a", "Pending", "WaitingForCluster", within_s=1.0)
     assert "TaskCluster counter" in status["message"]
     await world.cluster("counter")
-    await world.submitted("a")
+    await world.submitted("a", within_s=1.0)
 
 
 async def test_missing_object_is_told_and_its_coming_starts_the_task(
@@ -104,21 +104,21 @@ async def test_missing_object_is_told_and_its_coming_starts_the_task(
 ) -> None:
     await world.cluster()
     await world.task("a", inputObject="start")
-    status = await world.says("a", "Pending", "WaitingForObject")
+    status = await world.says("a", "Pending", "WaitingForObject", within_s=1.0)
     assert "TaskObject start" in status["message"]
     await world.data("start", 1)
-    await world.submitted("a")
+    await world.submitted("a", within_s=1.0)
 
 
 async def test_task_waits_for_the_result_of_another(world: controlled.World) -> None:
     await world.cluster()
     inputs = [{"name": "x", "task": "first", "path": "$.value"}]
     await world.task("second", inputs=inputs)
-    await world.says("second", "Pending", "WaitingForTask")
+    await world.says("second", "Pending", "WaitingForTask", within_s=1.0)
     await world.task("first")
     await world.submitted("first")
     world.hub.succeed("first", result=attempts.Payload("application/json", b'{"value":7}'))
-    await world.submitted("second")
+    await world.submitted("second", within_s=1.0)
     assert world.hub.submitted[-1].inputs == b'{"x":7}'
 
 
@@ -138,7 +138,7 @@ async def test_missing_account_is_told_and_its_coming_makes_workers(
 ) -> None:
     await world.cluster(serviceAccountName="counter")
     await world.task("a")
-    status = await world.says("a", "Pending", "WaitingForServiceAccount")
+    status = await world.says("a", "Pending", "WaitingForServiceAccount", within_s=1.0)
     assert "ServiceAccount counter" in status["message"]
     account = controlled.body(resource.SERVICE_ACCOUNTS, "counter")
     await world.kube.create(resource.SERVICE_ACCOUNTS, account, controlled.NS)
@@ -177,10 +177,10 @@ async def test_kill_timestamp_before_submission_needs_no_dispatcher(
 async def test_suspended_task_starts_when_it_is_let_go(world: controlled.World) -> None:
     await world.cluster()
     await world.task("a", suspend=True)
-    await world.says("a", "Pending", "Suspended")
+    await world.says("a", "Pending", "Suspended", within_s=1.0)
     assert world.hub.names() == []
     await world.spec("a", suspend=False)
-    await world.submitted("a")
+    await world.submitted("a", within_s=1.0)
 
 
 async def test_suspension_reaches_a_task_that_the_dispatcher_has(world: controlled.World) -> None:
@@ -310,7 +310,7 @@ async def test_finished_task_is_deleted_after_its_time(world: controlled.World) 
             return True
         return False
 
-    await waiting.wait_until_async(gone, what="deleted")
+    await waiting.wait_until_async(gone, what="deleted", timeout_s=4.0)
 
 
 async def test_many_tasks_are_submitted_at_once(world: controlled.World) -> None:
