@@ -274,7 +274,7 @@ def test_a_copy_of_the_driver_cannot_use_the_session_nor_keep_it_alive(
     assert program.line() == "ready"
     program.kill()
     waiting.wait_until(
-        lambda: not program.alive("kilnwork."), what="dispatcher and worker have ended"
+        lambda: not program.alive("kilnwork."), what="dispatcher and worker have ended", timeout_s=5
     )
     assert program.alive("program.py"), "the copy goes on"
 
