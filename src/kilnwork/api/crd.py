@@ -105,9 +105,11 @@ _TASK = _Kind(
     },
 )
 
+_DATA = "The data, any JSON: an object, a list, a text, a number, null. It cannot be changed."
+
 _TASK_OBJECT = _Kind(
     description=task_object.TaskObject.__doc__ or "",
-    root={"data": {"description": "Any JSON.", "nullable": True, schema.PRESERVE: True}},
+    root={"data": {"description": _DATA, "nullable": True, schema.PRESERVE: True}},
     columns=(_AGE,),
 )
 

@@ -42,14 +42,20 @@ class ObjectMeta(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
 
 
 class Condition(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """metav1.Condition: `reason` is CamelCase, never empty; `status` True, False or Unknown."""
+    """metav1.Condition."""
 
     type: str
+    """Type of the condition in CamelCase."""
     status: str
+    """`True`, `False` or `Unknown`."""
     reason: str
+    """Why it has that status, as one stable word in CamelCase; never empty."""
     message: str = ""
+    """The facts of this case, for people."""
     last_transition_time: str = ""
+    """When the status last changed."""
     observed_generation: int = 0
+    """The `metadata.generation` that the condition is about."""
 
 
 class Partial(msgspec.Struct, frozen=True, rename="camel", kw_only=True):

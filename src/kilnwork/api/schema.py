@@ -1,13 +1,15 @@
 """Structural schemas (KEP-1693) from msgspec structs: the form that CRDs and OpenAPI v3 want.
 
-Used by `api.crd`. msgspec writes JSON Schema with `$ref`, `anyOf … null` and numeric exclusive
-bounds; Kubernetes wants none of them. Descriptions come from docstrings: a sentence that begins
-with a field's name in backticks describes that field. Not a validator.
+Used by `api.crd` and by the page of the Jobs API. msgspec writes JSON Schema with `$ref`, `anyOf …
+null` and numeric exclusive bounds; Kubernetes wants none of them. A field is described by the
+string literal that stands below it in its class. Not a validator.
 """
 
+import ast
+import functools
 import inspect
-import re
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -17,8 +19,6 @@ Schema = dict[str, Any]
 PRESERVE = "x-kubernetes-preserve-unknown-fields"
 RULES = "x-kubernetes-validations"
 
-_FIELD_SENTENCE = re.compile(r"`([a-z][A-Za-z]*)`[ :(]")
-
 
 def structural(type_: Any, *, defaults: bool = True) -> Schema:
     """The structural schema of a struct.
@@ -27,8 +27,74 @@ def structural(type_: Any, *, defaults: bool = True) -> Schema:
     they are not, since an absent fact is not a default. Raises TypeError for a union other than
     "or null", and for a type that contains itself: neither can be expressed.
     """
-    (schema,), components = msgspec.json.schema_components([type_], ref_template="{name}")
+    (schema,), components = schema_components([type_], ref_template="{name}")
     return _convert(schema, _Context(components, defaults=defaults))
+
+
+def schema_components(
+    types: Sequence[Any], *, ref_template: str
+) -> tuple[tuple[Schema, ...], dict[str, Schema]]:
+    """As msgspec.json.schema_components, with a description of every field that has a docstring."""
+    schemas, components = msgspec.json.schema_components(types, ref_template=ref_template)
+    for struct in _structs(types):
+        properties = components[struct.__name__].get("properties", {})
+        for name, text in field_docstrings(struct).items():
+            if name in properties:
+                properties[name] = {**properties[name], "description": text}
+    return schemas, components
+
+
+def field_docstrings(struct: type) -> dict[str, str]:
+    """What the docstrings at the fields of a struct say, by the fields' names on the wire.
+
+    A field that a subclass declares again without a docstring keeps that of its base.
+    """
+    found: dict[str, str] = {}
+    for base in reversed(struct.__mro__):
+        found |= _docstrings_in(base.__module__).get(base.__qualname__, {})
+    names = {field.name: field.encode_name for field in msgspec.structs.fields(struct)}
+    return {names[name]: text for name, text in found.items() if name in names}
+
+
+@functools.cache
+def _docstrings_in(module: str) -> dict[str, dict[str, str]]:
+    """Docstrings of fields by class; none where Python has no source to read."""
+    try:
+        tree = ast.parse(inspect.getsource(sys.modules[module]))
+    except (OSError, TypeError):
+        return {}
+    classes = (node for node in tree.body if isinstance(node, ast.ClassDef))
+    return {node.name: dict(_docstrings_of(node)) for node in classes}
+
+
+def _docstrings_of(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    for field, after in zip(node.body, node.body[1:], strict=False):
+        match field, after:
+            case (
+                ast.AnnAssign(target=ast.Name(id=name)),
+                ast.Expr(value=ast.Constant(value=str(text))),
+            ):
+                yield name, _flowing(text)
+
+
+def _structs(types: Sequence[Any]) -> list[type]:
+    """All structs in types, at whatever depth, each once."""
+    found: dict[type, None] = {}
+
+    def visit(node: Any) -> None:
+        if isinstance(node, msgspec.inspect.StructType):
+            if node.cls in found:
+                return
+            found[node.cls] = None
+        if isinstance(node, msgspec.Struct):
+            for name in node.__struct_fields__:
+                visit(getattr(node, name))
+        elif isinstance(node, tuple):
+            for one in node:
+                visit(one)
+
+    visit(msgspec.inspect.multi_type_info(types))
+    return list(found)
 
 
 def rules_in(schema: Any) -> Iterator[dict[str, Any]]:
@@ -57,24 +123,25 @@ class _Context(msgspec.Struct, frozen=True):
 
 
 def _convert(source: Schema, context: _Context) -> Schema:
-    """One node: references inlined, null folded in, bounds in the form of OpenAPI v3."""
+    """One node: references inlined, null folded in, bounds in the form of OpenAPI v3.
+
+    What is said where a type is used goes before what its class says.
+    """
+    description = _flowing(source.get("description", ""))
+    result: Schema = {"description": description} if description else {}
     if "$ref" in source:
         name = source["$ref"]
-        below = _convert(context.components[name], context.entering(name))
-        return below | _default(source, context)
-    if "anyOf" in source:
-        return _or_null(source, context) | _default(source, context)
-    if not source.keys() - {"default", "description", "title"}:
-        return {PRESERVE: True, "nullable": True}
-    result: Schema = {}
-    description = _description(source)
-    if description:
-        result["description"] = description
-    result |= _scalar(source)
-    if source.get("type") == "object":
-        result |= _object(source, context)
-    if source.get("type") == "array":
-        result["items"] = _convert(source.get("items", {}), context)
+        result = _convert(context.components[name], context.entering(name)) | result
+    elif "anyOf" in source:
+        result = _or_null(source, context) | result
+    elif not source.keys() - {"default", "description", "title"}:
+        return result | {PRESERVE: True, "nullable": True}
+    else:
+        result |= _scalar(source)
+        if source.get("type") == "object":
+            result |= _object(source, context)
+        if source.get("type") == "array":
+            result["items"] = _convert(source.get("items", {}), context)
     return result | _default(source, context)
 
 
@@ -119,13 +186,9 @@ def _object(source: Schema, context: _Context) -> Schema:
         if not isinstance(values, dict) or not values:
             return {PRESERVE: True}
         return {"additionalProperties": _convert(values, context)}
-    about = _field_descriptions(source)
-    result: Schema = {"properties": {}}
-    for name, value in properties.items():
-        child = _convert(value, context)
-        if name in about:
-            child = {"description": about[name]} | child
-        result["properties"][name] = child
+    result: Schema = {
+        "properties": {name: _convert(value, context) for name, value in properties.items()}
+    }
     if source.get("required"):
         result["required"] = list(source["required"])
     return result
@@ -137,28 +200,7 @@ def _default(source: Schema, context: _Context) -> Schema:
     return {"default": default} if context.defaults and default else {}
 
 
-def _description(source: Schema) -> str:
-    """The docstring as flowing text, a blank line between paragraphs."""
-    text = inspect.cleandoc(source.get("description", ""))
+def _flowing(docstring: str) -> str:
+    """A docstring as flowing text, a blank line between paragraphs."""
+    text = inspect.cleandoc(docstring)
     return "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
-
-
-def _field_descriptions(source: Schema) -> dict[str, str]:
-    """Sentences of the docstring by the field they begin with; more may follow before the next."""
-    found: dict[str, list[str]] = {}
-    current: list[str] | None = None
-    for paragraph in _description(source).split("\n\n"):
-        for sentence in re.split(r"(?<=[.;]) (?=[A-Z`])", paragraph):
-            opening = _FIELD_SENTENCE.match(sentence)
-            if opening and opening.group(1) in source.get("properties", {}):
-                current = found.setdefault(opening.group(1), [])
-            if current is not None:
-                current.append(sentence)
-        current = None
-    return {name: _as_description(" ".join(said), name) for name, said in found.items()}
-
-
-def _as_description(text: str, field: str) -> str:
-    """Without `field:` in front: `kubectl explain` shows that already."""
-    body = text.removeprefix(f"`{field}`: ").rstrip(";. ")
-    return f"{body[:1].upper()}{body[1:]}."

@@ -57,146 +57,186 @@ class EnvVar(Wire, frozen=True):
     """One environment variable of a command; only literal values."""
 
     name: EnvName
+    """Name of the variable; it may not contain `=`."""
     value: str = ""
+    """Value of the variable, as it is: `$(NAME)` is not expanded."""
 
 
 class TaskInput(Wire, frozen=True):
-    """One named input: a TaskObject, or the result of another Task of this namespace.
-
-    `path` (RFC 9535 JSONPath) picks a part; the first match is taken.
-    """
+    """One named input: a TaskObject, or the result of another Task of this namespace."""
 
     name: Name
+    """Name of the input in the file `$KILN_INPUT`; a call gets it as the argument of that name."""
     object: Name | None = None
+    """Name of a TaskObject. Give this or `task`."""
     task: Name | None = None
+    """Name of a Task whose result is read. If that one fails, so does this, with `InputFailed`."""
     path: str | None = None
+    """JSONPath (RFC 9535) to a part of the input; the first match is taken. Empty: all of it."""
 
 
 class Retry(Wire, frozen=True):
     """When a failed or lost attempt is followed by another.
 
-    `maxAttempts` counts failures of user code (default 1: a retry is asked for, never assumed).
-    `maxLosses` (default 3) counts losses that are not its fault: worker, node, a foreign SIGKILL.
-    `delaySeconds`: before the second attempt; before attempt n it is times `factor` ** (n - 2).
-    `factor`: by which each delay is longer than the one before. `maxDelaySeconds`: the longest
-    delay. `jitter`: each delay is spread by ± this fraction. `on` narrows which failures are
-    retried: `exit:N`, `timeout`; empty means all. Exit 75 (EX_TEMPFAIL, sysexits.h)
-    always asks for a retry.
+    Exit code 75 (EX_TEMPFAIL, sysexits.h) always asks for a retry.
     """
 
     max_attempts: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 1
+    """How often the command may be tried, counting its failures; a retry is never assumed."""
     max_losses: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 3
+    """How many losses are repeated: attempts that ended by no fault of the command, such as the end
+    of the worker or the node, or a SIGKILL from elsewhere."""
     delay_seconds: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 1.0
+    """Delay before the second attempt; there is none after a first loss."""
     factor: Annotated[float, msgspec.Meta(ge=1, le=100)] = 2.0
+    """By which each delay is longer than the one before."""
     max_delay_seconds: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 60.0
+    """The longest delay."""
     jitter: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.2
+    """Fraction by which each delay is spread, up and down."""
     on: tuple[Annotated[str, msgspec.Meta(pattern=r"^(exit:[0-9]{1,3}|timeout)$")], ...] = ()
+    """Which failures are retried: `exit:N`, `timeout`. Empty: all of them."""
 
 
 class Timeouts(Wire, frozen=True):
-    """Deadlines in seconds, up to 31 years; None means none.
-
-    `pendingSeconds`: from becoming pending to its first start. `runningSeconds`: per attempt.
-    `totalSeconds`: the whole run, waiting included. `killGraceSeconds`: between SIGTERM and SIGKILL
-    (default 30, as terminationGracePeriodSeconds of a Pod).
-    """
+    """Deadlines in seconds, up to 31 years; one that is not given does not exist."""
 
     pending_seconds: Annotated[float, msgspec.Meta(gt=0, le=LONGEST_S)] | None = None
+    """Time from becoming pending to the first start. Then the task fails with `PendingTimedOut`."""
     running_seconds: Annotated[float, msgspec.Meta(gt=0, le=LONGEST_S)] | None = None
+    """Time for one attempt. Then that attempt has failed with `TimedOut`."""
     total_seconds: Annotated[float, msgspec.Meta(gt=0, le=LONGEST_S)] | None = None
+    """Time for the whole run, waiting included. Then the task fails with `TotalTimedOut`."""
     kill_grace_seconds: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 30.0
+    """Time between SIGTERM and SIGKILL, as terminationGracePeriodSeconds of a Pod."""
 
 
 class Call(Wire, frozen=True):
-    """A Python call, run in a slot of the worker instead of a command.
-
-    `function`: `package.module:name`, imported by the worker unless `code` (digest of the blob that
-    holds the function, `sha256:…`) ships it. `args`, `kwargs`: JSON, for Task objects; a submitted
-    call has its arguments beside its spec. `environment`: digest of the files shipped with it.
-    `returns`: how many results a tuple of them is taken apart into. `stream`: it is a generator.
-    `acceptFailures`: run even if an input failed, and receive the error in its place.
-    """
+    """A Python call, run in a slot of the worker instead of a command."""
 
     function: Annotated[str, msgspec.Meta(min_length=1, max_length=512)]
+    """The function, as `package.module:name`; the worker imports it, unless `code` is given."""
     code: str | None = None
+    """Digest (`sha256:…`) of the blob that holds the function. Written by the Python library."""
     args: tuple[Any, ...] = ()
+    """Arguments by position, any JSON; a call from Python has its arguments beside its spec."""
     kwargs: dict[str, Any] = {}
+    """Arguments by name, any JSON. Inputs are passed by name too."""
     environment: str | None = None
+    """Digest of the files shipped with the function. Written by the Python library."""
     returns: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 1
+    """Number of results into which the returned tuple is taken apart."""
     stream: bool = False
+    """True for a generator, whose values are passed on as they come."""
     accept_failures: bool = False
+    """Call it even if an input failed, with the error in the place of the input."""
 
 
 class TaskSpec(Wire, frozen=True):
-    """What to run and how long to try: a `command`, or a Python `call`.
-
-    `clusterName`: TaskCluster of this namespace (default `default`). `image` is a label on a local
-    node, where programs come from the host. `inputObject`: a TaskObject that must exist first; as
-    an input its name is `input`. `outputType`: `json` (default; the output file must parse) or
-    `bytes`. `outputObject`: TaskObject that receives the JSON result. `run` may only rise: it
-    starts the task anew. `killTimestamp` (RFC 3339): stop it at that time, at once if past.
-    """
+    """What to run and how long to try: a `command`, or a Python `call`."""
 
     cluster_name: Name = "default"
+    """Name of the TaskCluster of this namespace that runs the task."""
     image: str = ""
+    """Label without effect: programs come from the image of the worker, on a local node from the
+    machine."""
     command: tuple[str, ...] = ()
+    """Program and its first arguments. Needed, unless there is a `call`."""
     args: tuple[str, ...] = ()
+    """More arguments, after those of `command`."""
     call: Call | None = None
+    """Python function to call, instead of `command`; inputs are passed by name."""
     env: tuple[EnvVar, ...] = ()
+    """Environment variables of the command, with literal values."""
     input_object: Name | None = None
+    """Name of a TaskObject to read; the task waits until it exists. As an input it is `input`."""
     inputs: tuple[TaskInput, ...] = ()
+    """More inputs; the task waits for all of them."""
     output_object: Name | None = None
+    """Name of a TaskObject to make from the result, which must be JSON."""
     output_type: Annotated[str, msgspec.Meta(pattern="^(json|bytes)$")] = "json"
+    """What the result is: `json`, the output file must parse; `bytes`, it may be anything."""
     priority: Annotated[int, msgspec.Meta(ge=-1_000_000, le=1_000_000)] = 0
+    """Tasks with a higher priority start first; what runs is not interrupted."""
     retry: Retry = Retry()
+    """When another attempt follows one that failed or was lost."""
     timeouts: Timeouts = Timeouts()
+    """Deadlines in seconds; without one there is none."""
     run: Annotated[int, msgspec.Meta(ge=1, le=MAX_RUN)] = 1
+    """Number of the run. It may only rise: a higher one starts the task anew, with new budgets."""
     kill_timestamp: str | None = None
+    """Time (RFC 3339) at which the task is stopped; at once if it is past."""
     suspend: bool = False
+    """Start no attempt while this is true; one that runs goes on. No timeout counts meanwhile."""
     ttl_seconds_after_finished: Annotated[int, msgspec.Meta(ge=0, le=LONGEST_S)] | None = None
+    """Delete the Task so many seconds after its end; without it, never."""
 
 
 class Result(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
-    """A task's result; `value` only when it is JSON and small enough for the status."""
+    """Result of a task."""
 
     value: Any = msgspec.UNSET
+    """The result itself, if it is JSON and at most 8 KiB."""
     media_type: str = "application/json"
+    """`application/json`, or `application/octet-stream` for bytes."""
     size_bytes: int = 0
+    """Size of the result."""
     digest: str = ""
+    """`sha256:` and the SHA-256 of the result in hexadecimal."""
 
 
 class ChildCounts(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """How many tasks this one has spawned, by where they are; killed ones count as failed."""
+    """How many tasks this one has spawned."""
 
     total: int = 0
+    """All spawned tasks."""
     running: int = 0
+    """Spawned tasks that are not over, whether they run or wait."""
     succeeded: int = 0
+    """Spawned tasks that ended in `Success`."""
     failed: int = 0
+    """Spawned tasks that ended in `Failed` or `Killed`."""
 
 
 class TaskStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
-    """The journal's truth about a task, as last written. `reason` is never empty while it waits."""
+    """The journal's truth about a task, as last written by the server."""
 
     state: str = ""
+    """`Pending`, `Staging`, `Running` or `Killing`; at the end `Success`, `Failed` or `Killed`."""
     reason: str = ""
+    """Why, as one stable word; never empty while the task waits."""
     message: str = ""
+    """The facts of this case, for people."""
     run: int = 0
+    """Number of the run that the rest of the status is about."""
     attempts: int = 0
+    """Number of the newest attempt in this run."""
     losses: int = 0
+    """How many attempts of this run were lost."""
     pod_name: str = ""
+    """Name of the Pod of the worker that has or had the task."""
     node_name: str = ""
+    """Name of the node of that Pod."""
     exit_code: int | None = None
+    """Exit code of the newest attempt's command; 128 + N after signal N."""
     result: Result | None = None
+    """What the command wrote to `$KILN_OUTPUT`; only in state `Success`."""
     output_object: str = ""
+    """Name of the TaskObject that was made from the result."""
     start_time: str | None = None
+    """When the first attempt of the run started."""
     finish_time: str | None = None
+    """When the run was over."""
     children: ChildCounts | None = None
+    """How many tasks this one has spawned."""
     observed_generation: int = 0
+    """The `metadata.generation` that this status is about."""
     conditions: tuple[meta.Condition, ...] = ()
+    """Milestones of the run: `Started`, `Finished`, `Stopped`."""
 
 
 class Task(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """One unit of work."""
+    """One unit of work: a command or a Python call, with inputs, attempts and one result."""
 
     metadata: meta.ObjectMeta
     spec: TaskSpec = TaskSpec()

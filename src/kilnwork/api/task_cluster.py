@@ -19,39 +19,50 @@ class Runtime(enum.StrEnum):
 
 
 class TaskClusterSpec(task.Wire, frozen=True):
-    """How many workers and what they may do.
-
-    `deploymentName` (a field of the prototype) is read as the Pods' name prefix, default the
-    cluster's name. `serviceAccountName`: the account whose rights tasks get; none by default.
-    `slotsPerWorker`: tasks that one worker runs at once. `template`: a PodTemplateSpec to start
-    from; its container `worker` (else its first) gets the worker's command and mounts.
-    """
+    """How many workers and what they may do."""
 
     replicas: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 1
+    """Number of workers. With 0 the tasks wait."""
     deployment_name: task.Name | None = None
+    """What the names of the Pods begin with; without it, the name of the TaskCluster."""
     service_account_name: task.Name | None = None
+    """ServiceAccount whose rights the tasks get; without it they have none."""
     slots_per_worker: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 1
+    """Number of tasks that a worker runs at once."""
     runtime: Runtime = Runtime.AUTO
+    """What runs a task's program: `Agent`, the worker itself in its own container; `Auto`, the
+    same."""
     template: dict[str, Any] | None = None
+    """PodTemplateSpec to start from. Its container `worker`, or else its first, becomes the worker:
+    command, arguments and the worker's own variables are replaced, restartPolicy is Always."""
 
 
 class Slots(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """Room for tasks: all, and taken."""
+    """Room for tasks."""
 
     total: int = 0
+    """All slots of connected workers."""
     busy: int = 0
+    """Slots that run a task."""
 
 
 class TaskClusterStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """`replicas`: Pods that exist; `readyReplicas`: workers connected; `queued`: waiting tasks."""
+    """How many workers there are, and how busy they are."""
 
     replicas: int = 0
+    """Pods that exist and are not being deleted."""
     ready_replicas: int = 0
+    """Workers that are connected."""
     available_replicas: int = 0
+    """Workers that are connected, as `readyReplicas`."""
     slots: Slots = Slots()
+    """Room for tasks on connected workers."""
     queued: int = 0
+    """Tasks that wait for a slot."""
     observed_generation: int = 0
+    """The `metadata.generation` that this status is about."""
     conditions: tuple[meta.Condition, ...] = ()
+    """Whether there are workers: `Available`, `Ready`."""
 
 
 class TaskCluster(msgspec.Struct, frozen=True, rename="camel", kw_only=True):

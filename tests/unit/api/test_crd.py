@@ -51,6 +51,26 @@ def test_schemas_are_structural(plural: str) -> None:
             assert set(keys) <= set(node["items"]["required"])
 
 
+def described(node: dict[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
+    """Every property of a schema by its dotted path, with its description."""
+    for name, child in node.get("properties", {}).items():
+        yield f"{path}{name}", child.get("description", "")
+        yield from described(child, f"{path}{name}.")
+    for key, step in (("items", "[]."), ("additionalProperties", "{}.")):
+        if isinstance(node.get(key), dict):
+            yield from described(node[key], f"{path.removesuffix('.')}{step}")
+
+
+@pytest.mark.parametrize("plural", ["tasks", "taskobjects", "taskclusters"])
+def test_every_property_is_described(plural: str) -> None:
+    """But `metadata`, which Kubernetes describes: a definition may not say more of it than its type
+    (apiextensions-apiserver pkg/apiserver/schema/validation.go)."""
+    found = dict(described(root(plural)))
+    assert found.pop("metadata") == ""
+    assert len(found) >= 3
+    assert [path for path, text in found.items() if not text.endswith(".")] == []
+
+
 def test_names_and_status_of_each_kind() -> None:
     for kind in resource.OURS:
         spec = crd.definition(kind)["spec"]

@@ -8,25 +8,39 @@ import pytest
 from kilnwork.api import schema
 
 
-class Part(msgspec.Struct, rename="camel", kw_only=True):
+class Part(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """A part."""
 
     part_name: str
     size: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    """Size of the part
+    in metres."""
 
 
 class Whole(msgspec.Struct, rename="camel", kw_only=True):
-    """The whole thing.
-
-    `parts`: what it is made of; at least none. `title` is shown to people. More of that.
-    """
+    """The whole thing."""
 
     title: str = "untitled"
+    """What people see.
+
+    They like it short.
+    """
     parts: tuple[Part, ...] = ()
+    """What it is made of."""
+    first: Part | None = None
+    """The one that was there first."""
+    main: Part = Part(part_name="main")
     labels: dict[str, str] = {}
     anything: Any = None
+    """Anything at all."""
     open_end: dict[str, Any] = {}
     count: int = 0
+
+
+class More(Whole, rename="camel", kw_only=True):
+    title: str = "more"
+    count: int = 1
+    """How many."""
 
 
 class Endless(msgspec.Struct):
@@ -46,12 +60,22 @@ def test_references_are_inlined_and_required_fields_kept() -> None:
 
 def test_or_null_becomes_nullable_and_exclusive_bounds_become_flags() -> None:
     size = schema.structural(Part)["properties"]["size"]
-    assert size == {"type": "number", "minimum": 0, "exclusiveMinimum": True, "nullable": True}
+    assert size == {
+        "description": "Size of the part in metres.",
+        "type": "number",
+        "minimum": 0,
+        "exclusiveMinimum": True,
+        "nullable": True,
+    }
 
 
 def test_anything_is_preserved() -> None:
     properties = schema.structural(Whole)["properties"]
-    assert properties["anything"] == {schema.PRESERVE: True, "nullable": True}
+    assert properties["anything"] == {
+        "description": "Anything at all.",
+        schema.PRESERVE: True,
+        "nullable": True,
+    }
     assert properties["openEnd"] == {"type": "object", schema.PRESERVE: True}
     assert properties["labels"] == {"type": "object", "additionalProperties": {"type": "string"}}
 
@@ -63,13 +87,33 @@ def test_only_defaults_that_say_something_are_kept() -> None:
     assert "default" not in schema.structural(Whole, defaults=False)["properties"]["title"]
 
 
-def test_sentences_of_the_docstring_describe_fields() -> None:
+def test_the_string_after_a_field_describes_it() -> None:
     found = schema.structural(Whole)
-    assert found["properties"]["parts"]["description"] == "What it is made of; at least none."
-    assert (
-        found["properties"]["title"]["description"] == "`title` is shown to people. More of that."
-    )
-    assert found["description"].startswith("The whole thing.\n\n`parts`: what")
+    described = {
+        name: node["description"]
+        for name, node in found["properties"].items()
+        if "description" in node
+    }
+    assert described == {
+        "title": "What people see.\n\nThey like it short.",
+        "parts": "What it is made of.",
+        "first": "The one that was there first.",
+        "main": "A part.",  # of the class, where the field has none of its own
+        "anything": "Anything at all.",
+    }
+    assert found["description"] == "The whole thing."
+
+
+def test_a_subclass_keeps_descriptions_of_fields_that_it_declares_again() -> None:
+    described = schema.field_docstrings(More)
+    assert described["title"] == "What people see.\n\nThey like it short."
+    assert described["count"] == "How many."
+
+
+def test_components_have_the_descriptions_too() -> None:
+    _, components = schema.schema_components([More], ref_template="{name}")
+    assert components["More"]["properties"]["count"]["description"] == "How many."
+    assert components["Part"]["properties"]["size"]["description"] == "Size of the part in metres."
 
 
 def test_what_cannot_be_said_is_refused() -> None:

@@ -12,6 +12,7 @@ import msgspec
 
 from kilnwork import version
 from kilnwork.api import filejobs
+from kilnwork.api import schema as api_schema
 from kilnwork.jobs import model
 from kilnwork.server.jobs import calls, context, control, documents, files, operations, parameters
 
@@ -48,7 +49,7 @@ def document(clusters: Sequence[str] = (), *, most_line_bytes: int = 1 << 30) ->
         filejobs.JobSpec,
         model.PartState,
     )
-    _, schemas = msgspec.json.schema_components(kinds, ref_template=_REF)
+    _, schemas = api_schema.schema_components(kinds, ref_template=_REF)
     told = {"description": schemas["Mapper"]["description"]}
     schemas["Mapper"] = {**told, **_ways(parameters.BUILTINS, batches=True)}
     schemas["Reducer"] = _ways([parameters.IDENTITY], batches=False)
