@@ -197,9 +197,13 @@ class Resources:
             entropy=self._parts.entropy,
             metadata_only=form.startswith("partial"),
         )
-        watch = self._parts.hub.open(wants)
-        await answers.start(self._send, 200)
-        await self._parts.hub.run(watch, self._request.receive, self._send)
+        hub = self._parts.hub
+        watch = hub.open(wants)
+        try:
+            await answers.start(self._send, 200)
+            await hub.run(watch, self._request.receive, self._send)
+        finally:
+            hub.close(watch)
 
     def _form(self, form: str) -> watching.Form | None:
         if form == "object":

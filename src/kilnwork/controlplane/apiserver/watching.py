@@ -7,6 +7,7 @@ with everything there is. One that is too slow is ended: its client watches agai
 
 import asyncio
 import base64
+import contextlib
 import logging
 import sys
 from collections.abc import Callable, Sequence
@@ -170,14 +171,17 @@ class Watch:
         self._wake.set()
 
     async def take(self, timeout_s: float) -> bytes | None:
-        """All lines that wait, empty bytes when none came in time, None at the end."""
+        """All lines that wait, empty bytes when none came in time, None at the end.
+
+        Empty bytes mean that nothing waits at the moment of the return: a bookmark that is made
+        before the next await passes no change.
+        """
         if not self._lines and not self._ended:
             self._wake.clear()
-            try:
+            # A line may come in the turn of the loop in which the time ends: look again below.
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(timeout_s):
                     await self._wake.wait()
-            except TimeoutError:
-                return b""
         if not self._lines:
             return None if self._ended else b""
         lines, self._lines = self._lines, []
@@ -195,9 +199,11 @@ class Hub:
         self._crew = coroutines.Crew("watches")
         self._unfollow: Callable[[], None] | None = None
         self._closed = False
+        self._offered = 0
 
     def start(self) -> None:
         """Begin to follow the store."""
+        self._offered = self._store.sequence
         self._unfollow = self._store.follow(self._tell)
 
     async def stop(self) -> None:
@@ -242,7 +248,7 @@ class Hub:
                 if lines is None:
                     break
                 if not lines and watch.wants.bookmarks:
-                    lines = self._bookmark(watch)
+                    lines = _bookmark(watch.wants, self._offered)
                 if lines:
                     await send({"type": "http.response.body", "body": lines, "more_body": True})
             await send({"type": "http.response.body", "body": b""})
@@ -260,7 +266,7 @@ class Hub:
                     shown = stored.raw if wants.form is None else wants.form(stored.raw)
                     watch.add(_line(objects.Action.ADDED, shown))
             if wants.initial_events and wants.bookmarks:
-                watch.add(self._bookmark(watch, initial=True))
+                watch.add(_bookmark(wants, self._store.sequence, initial=True))
             return
         if wants.start > self._store.sequence:
             raise errors.TooOld(
@@ -271,23 +277,36 @@ class Hub:
             if change.key.resource == qualified:
                 watch.offer(_Look(change))
 
-    def _bookmark(self, watch: Watch, *, initial: bool = False) -> bytes:
-        kind = watch.wants.served.resource
-        metadata: dict[str, Any] = {"resourceVersion": str(self._store.sequence)}
-        if initial:
-            metadata["annotations"] = {_INITIAL_EVENTS_END: "true", _BLUEPRINT: _blueprint(kind)}
-        marker = {"kind": kind.kind, "apiVersion": kind.api_version, "metadata": metadata}
-        if watch.wants.metadata_only:
-            marker = forms.partial(marker)
-        return _line("BOOKMARK", msgspec.json.encode(marker))
-
     def _tell(self, changes: Sequence[objects.Change]) -> None:
         for change in changes:
             watches = self._watches.get(change.key.resource)
             if watches:
                 look = _Look(change)
                 for watch in watches:
-                    watch.offer(look)
+                    _offer(watch, look)
+        self._offered = changes[-1].sequence
+
+
+def _offer(watch: Watch, look: _Look) -> None:
+    """Offer a change; a watch that cannot take it ends, and the others go on."""
+    try:
+        watch.offer(look)
+    except Exception:
+        log.exception("watch ended, a change cannot be shown", extra={"key": str(look.change.key)})
+        watch.add(_line("ERROR", statuses.internal("see the server's log").body()))
+        watch.end()
+
+
+def _bookmark(wants: Asked, sequence: int, *, initial: bool = False) -> bytes:
+    """The line that says: you have been told everything up to `sequence`."""
+    kind = wants.served.resource
+    metadata: dict[str, Any] = {"resourceVersion": str(sequence)}
+    if initial:
+        metadata["annotations"] = {_INITIAL_EVENTS_END: "true", _BLUEPRINT: _blueprint(kind)}
+    marker = {"kind": kind.kind, "apiVersion": kind.api_version, "metadata": metadata}
+    if wants.metadata_only:
+        marker = forms.partial(marker)
+    return _line("BOOKMARK", msgspec.json.encode(marker))
 
 
 def _blueprint(kind: resource.Resource) -> str:

@@ -1,0 +1,172 @@
+"""Bookmarks never pass a change that was not sent: resuming watches see every change once."""
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from kilnwork.api import meta, resource, selectors
+from kilnwork.controlplane.apiserver import builtin, crud, lists, watching
+from kilnwork.kit import clock
+from support import objects
+
+CM = resource.CONFIG_MAPS
+WRITERS = 3
+WRITES = 60
+WATCHES = 6
+Seen = list[tuple[str, str, str]]
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[objects.World]:
+    async with objects.world(tmp_path) as found:
+        yield found
+
+
+@pytest.fixture
+async def hub(world: objects.World) -> AsyncIterator[watching.Hub]:
+    found = watching.Hub(world.store, clock=clock.SystemClock())
+    found.start()
+    yield found
+    await found.stop()
+
+
+def wants(start: int, timeout_s: float, *, labels: str = "") -> watching.Asked:
+    chosen = lists.Selection("default", selectors.parse_labels(labels), selectors.EVERY_FIELD)
+    return watching.Asked(
+        served=builtin.of(CM),
+        chosen=chosen,
+        start=start,
+        timeout_s=timeout_s,
+        bookmarks=True,
+        initial_events=False,
+    )
+
+
+def shown(action: str, obj: meta.JsonObject) -> tuple[str, str, str]:
+    return action, obj["metadata"]["name"], obj["metadata"]["resourceVersion"]
+
+
+async def never() -> dict[str, Any]:
+    await asyncio.Event().wait()
+    return {}
+
+
+class Follower:
+    """A client that opens one short watch after another, each where the last one ended."""
+
+    def __init__(
+        self, hub: watching.Hub, start: int, seed: int, *, labels: str = "", slow: bool = False
+    ) -> None:
+        self.seen: Seen = []
+        self.version = start
+        self._hub = hub
+        self._random = random.Random(seed)
+        self._labels = labels
+        self._slow = slow
+
+    async def run(self, done: asyncio.Event, last: int) -> None:
+        while not done.is_set() or self.version < last:
+            asked = wants(self.version, self._random.uniform(0, 0.01), labels=self._labels)
+            await self._hub.run(self._hub.open(asked), never, self._send)
+            await asyncio.sleep(0)
+
+    async def _send(self, message: Any) -> None:
+        if self._slow:
+            await asyncio.sleep(self._random.uniform(0, 0.005))
+        for line in message["body"].splitlines():
+            item = msgspec.json.decode(line)
+            if item["type"] != "BOOKMARK":
+                self.seen.append(shown(item["type"], item["object"]))
+            version = int(item["object"]["metadata"]["resourceVersion"])
+            assert version >= self.version
+            self.version = version
+
+
+async def write(world: objects.World, name: str, seed: int) -> None:
+    """Create, change and delete one object again and again, with pauses of random length."""
+    chance = random.Random(seed)
+    place = crud.where(CM, "default", name)
+    there = False
+    for number in range(WRITES):
+        labels = {"x": chance.choice("ab"), "n": str(number)}
+        if not there:
+            await world.create(CM, name, metadata={"labels": labels})
+            there = True
+        elif chance.random() < 0.2:
+            await world.delete(CM, name)
+            there = False
+        else:
+            body = {"metadata": {"name": name, "labels": labels}}
+            await world.writer.replace(place, body, crud.Options())
+        if chance.random() < 0.5:
+            await asyncio.sleep(chance.uniform(0, 0.005))
+        elif chance.random() < 0.1:
+            time.sleep(chance.uniform(0, 0.01))  # the loop is busy
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_watches_that_resume_from_bookmarks_see_every_change_once(
+    world: objects.World, hub: watching.Hub, seed: int
+) -> None:
+    start = world.store.sequence
+    kinds: list[dict[str, Any]] = [{}, {"labels": "x=a"}, {"slow": True}]
+    followers = [
+        Follower(hub, start, seed * 100 + i, **kinds[i % len(kinds)]) for i in range(WATCHES)
+    ]
+    done = asyncio.Event()
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        writers = [group.create_task(write(world, f"c{i}", seed * 100 + i)) for i in range(WRITERS)]
+        following = [group.create_task(f.run(done, start)) for f in followers]
+        await asyncio.gather(*writers)
+        for follower in followers:
+            # Until then each goes on: bookmarks bring also those past the end that see only some.
+            while follower.version < world.store.sequence:
+                await asyncio.sleep(0.001)
+        done.set()
+        await asyncio.gather(*following)
+    for follower, kind in zip(followers, kinds * WATCHES, strict=False):
+        assert follower.seen == expected(world, start, hub, labels=kind.get("labels", ""))
+
+
+def expected(world: objects.World, start: int, hub: watching.Hub, *, labels: str) -> Seen:
+    """What one watch from `start` is sent at once."""
+    watch = hub.open(wants(start, 1.0, labels=labels))
+    lines = b"".join(watch._lines)
+    hub.close(watch)
+    items = [msgspec.json.decode(line) for line in lines.splitlines()]
+    return [shown(item["type"], item["object"]) for item in items]
+
+
+async def test_a_line_that_comes_as_the_time_ends_is_taken(
+    world: objects.World, hub: watching.Hub
+) -> None:
+    watch = hub.open(wants(world.store.sequence, 60.0))
+    taking = asyncio.create_task(watch.take(0.01))
+    await asyncio.sleep(0)
+    asyncio.get_running_loop().call_later(0.011, watch.add, b"line\n")
+    time.sleep(0.03)  # both are due in the same turn of the loop
+    found = await taking
+    assert found == b"line\n"
+
+
+async def test_a_change_that_cannot_be_shown_ends_its_watch_only(
+    world: objects.World, hub: watching.Hub
+) -> None:
+    def broken(_: bytes) -> bytes:
+        raise ValueError("cannot be shown")
+
+    start = world.store.sequence
+    bad = hub.open(msgspec.structs.replace(wants(start, 60.0), form=broken))
+    good = hub.open(wants(start, 60.0))
+    await world.create(CM, "a")
+    await world.create(CM, "b")
+    lines = [msgspec.json.decode(line) for line in (await bad.take(1.0) or b"").splitlines()]
+    assert [(line["type"], line["object"]["code"]) for line in lines] == [("ERROR", 500)]
+    assert await bad.take(1.0) is None
+    assert (await good.take(1.0) or b"").count(b"\n") == 2
