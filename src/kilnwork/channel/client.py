@@ -241,15 +241,17 @@ class Link(Generic[M]):
         if self.failure is not None:
             return
         self.failure = error
-        if tell:
-            self.handler.gone(error)
-        connection = self.socket
-        if connection is not None:
-            with contextlib.suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
-        self.turns.finish()
-        self.nudge()
-        self.dispose()
+        try:
+            if tell:
+                self.handler.gone(error)
+        finally:
+            connection = self.socket
+            if connection is not None:
+                with contextlib.suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+            self.turns.finish()
+            self.nudge()
+            self.dispose()
 
     def dispose(self) -> None:
         """Close the connection of a link that is over, unless a thread leads: then it does."""

@@ -183,7 +183,8 @@ class StandIn:
         except BaseException as error:
             log.exception("the thread of a link failed")
             failed = errors.LinkClosed(f"the thread of the link failed: {error!r}")
-            link.end(error if isinstance(error, Exception) else failed)
+            failed.__cause__ = error
+            link.end(failed)
         finally:
             link.dispose()
 

@@ -447,10 +447,12 @@ def lost(error: Exception) -> errors.KilnError:
         )
     if isinstance(error, errors.DispatcherLost):
         return error
-    return errors.DispatcherLost(
+    told = errors.DispatcherLost(
         f"{error}. What the dispatcher has accepted goes on without us if it is durable: "
         "kiln.future(id) finds it again"
     )
+    told.__cause__ = error
+    return told
 
 
 def rebuild(task_id: bytes, index: int | None) -> Any:

@@ -6,9 +6,14 @@ templates, gathers calls into batches, keeps what the dispatcher has not accepte
 everything that matters again on a new connection. What has to be kept for that is let go as soon
 as the dispatcher has it.
 
-Locks: `_lock` orders what is sent; reading takes none, because only one thread reads at a time.
+Locks: `_lock` orders what is sent. Reading takes none, so that a signal handler may read while the
+thread that it interrupted holds the lock; only one thread reads at a time. So what the reader and
+others both change is changed by single operations of dict and deque, and iterated only as a copy:
+`dict.copy` is one step, `list(d.items())` is not (it makes tuples, which may run the collector).
 """
 
+import contextlib
+import logging
 import os
 import secrets
 import threading
@@ -27,6 +32,8 @@ from kilnwork.data import holding
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
 from kilnwork.sdk import active, batches, callbacks, futures
+
+log = logging.getLogger(__name__)
 
 UNACCEPTED_CALLS = 16_384
 UNACCEPTED_BYTES = 64 << 20
@@ -106,9 +113,11 @@ class Session:
         self._watching: list[calls.Watched] = []
         self._unaccepted: deque[calls.CallItem] = deque()
         self._heavy: deque[tuple[int, int]] = deque()
-        self._heavy_bytes = 0
+        self._heavy_sent = 0  # written under the lock only
+        self._heavy_accepted = 0  # written by the reader only
         self._open: dict[int, futures.CallFuture[Any]] = {}
         self._unconfirmed: dict[int, futures.CallFuture[Any]] = {}
+        self._unconfirmed_order: deque[int] = deque()
         self._streams: dict[int, futures.CallFuture[Any]] = {}
         self._cancelling: dict[ids.TaskId, bool] = {}
 
@@ -180,15 +189,17 @@ class Session:
             self._open[number] = future
             if key is not None or (parent is not None and parent.attempt > 1):
                 self._unconfirmed[number] = future
+                self._unconfirmed_order.append(number)
             if make.streams:
                 self._streams[number] = future
             self._batch_bytes += size
             if size >= HEAVY_BYTES:
                 self._heavy.append((number, size))
-                self._heavy_bytes += size
+                self._heavy_sent += size
             if len(batch) >= batches.CALLS or self._batch_bytes >= batches.BYTES:
                 self._send_batch()
         self.link.soon()
+        self._fail_if_over(number)
         return future
 
     def future(self, task_id: ids.TaskId) -> futures.CallFuture[Any]:
@@ -201,6 +212,7 @@ class Session:
             self._watching.append(calls.Watched(number, task_id))
             self._open[number] = future
         self.link.soon()
+        self._fail_if_over(number)
         return future
 
     def cancel(self, tasks: Iterable[ids.TaskId], *, recursive: bool = True) -> None:
@@ -292,12 +304,13 @@ class Session:
             known.update(watched.number for watched in self._watching)
             watched = (
                 calls.Watched(number, future.known_task)
-                for number, future in list(self._open.items())
+                for number, future in self._open.copy().items()
                 if number not in known
             )
             said.extend(batches.watches(watched))
             for recursive in (True, False):
-                wanted = tuple(t for t, each in self._cancelling.items() if each is recursive)
+                cancelling = self._cancelling.copy().items()
+                wanted = tuple(t for t, each in cancelling if each is recursive)
                 said.extend(batches.cancels(wanted, recursive=recursive))
             self._keep_open_cancels()
         return said
@@ -317,7 +330,7 @@ class Session:
                         self._cancelling.pop(future.known_task, None)
                     if streams:
                         streams.pop(item.number, None)
-                    del open_futures[item.number]
+                    open_futures.pop(item.number, None)
         elif isinstance(message, messages.Accepted):
             self._accepted(message.number)
         elif isinstance(message, messages.FoundCall):
@@ -342,31 +355,50 @@ class Session:
             holding.renew(self.blobs)
 
     def gone(self, error: Exception) -> None:
-        """The link is over for good: all that is open fails."""
-        for number, future in list(self._open.items()):
-            future.settle(futures.ERROR, futures.lost(error))
-            self._open.pop(number, None)
+        """The link is over for good: all that is open fails, whatever its callbacks do."""
+        interruption: BaseException | None = None
+        for number in list(self._open):
+            try:
+                self._fail(number, futures.lost(error))
+            except Exception:
+                log.exception("a callback of a future failed")
+            except BaseException as raised:  # noqa: BLE001  Ctrl-C: raised once all are told
+                interruption = raised
         self._unconfirmed.clear()
+        self._unconfirmed_order.clear()
         self._streams.clear()
         self._unaccepted.clear()
         self._heavy.clear()
-        self._heavy_bytes = 0
         self._cancelling.clear()
+        if interruption is not None:
+            raise interruption
 
     # private; `_send…` under the lock
 
     def _accepted(self, number: int) -> None:
-        unaccepted = self._unaccepted
-        while unaccepted and unaccepted[0].number <= number:
-            unaccepted.popleft()
-        heavy = self._heavy
-        while heavy and heavy[0][0] <= number:
-            self._heavy_bytes -= heavy.popleft()[1]
-        if not heavy:
-            self._heavy_bytes = 0
-        if self._unconfirmed:
-            for each in [each for each in self._unconfirmed if each <= number]:
-                del self._unconfirmed[each]
+        """What `gone` empties meanwhile, in another thread, is empty."""
+        with contextlib.suppress(IndexError):
+            while self._unaccepted[0].number <= number:
+                self._unaccepted.popleft()
+        with contextlib.suppress(IndexError):
+            while self._heavy[0][0] <= number:
+                self._heavy_accepted += self._heavy.popleft()[1]
+        with contextlib.suppress(IndexError):
+            while self._unconfirmed_order[0] <= number:
+                self._unconfirmed.pop(self._unconfirmed_order.popleft(), None)
+
+    def _fail_if_over(self, number: int) -> None:
+        """`gone` has not seen a future that was made while the link ended."""
+        if self.link.failure is not None:
+            self._fail(number, futures.lost(self.link.failure))
+
+    def _fail(self, number: int, error: BaseException) -> None:
+        future = self._open.get(number)
+        if future is not None:
+            try:
+                future.settle(futures.ERROR, error)
+            finally:
+                self._open.pop(number, None)
 
     def _send_batch(self) -> None:
         """An interruption may note and send calls twice, which changes nothing; never not at all.
@@ -387,8 +419,9 @@ class Session:
     def _keep_open_cancels(self) -> None:
         """Of what is said again, only what is not over."""
         still = {future.known_task for future in list(self._open.values())}
-        for each in [each for each in self._cancelling if each not in still]:
-            del self._cancelling[each]
+        for each in list(self._cancelling):
+            if each not in still:
+                self._cancelling.pop(each, None)
 
     def _send(self, message: frames.Sent) -> None:
         self.link.send(message)
@@ -396,6 +429,10 @@ class Session:
     def _has_room(self) -> bool:
         few = len(self._unaccepted) < UNACCEPTED_CALLS
         return few and self._heavy_bytes < UNACCEPTED_BYTES
+
+    @property
+    def _heavy_bytes(self) -> int:
+        return self._heavy_sent - self._heavy_accepted
 
     def _wait_for_room(self) -> None:
         try:
