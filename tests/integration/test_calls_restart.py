@@ -171,3 +171,33 @@ async def test_a_key_is_remembered(tmp_path: Path) -> None:
         assert found == {pending.task, done.task}
         assert (await driver.results(1))[4].payload == ONE
         await driver.disconnect()
+
+
+async def test_a_worker_that_is_not_back_yet_holds_its_calls(tmp_path: Path) -> None:
+    """Until its lease has passed it may come back with them, so it is no idle worker."""
+    peers = Peers(tmp_path)
+    async with running(tmp_path) as dispatcher:
+        await peers.meet()
+        peers.driver.submit(peers.driver.item())
+        await peers.driver.accepted(1)
+        await peers.open()
+        run = await peers.slot.run()
+        assert _holding(dispatcher) == [1]
+        await peers.leave()
+    async with running(tmp_path) as again:
+        assert _holding(again) == [1]
+        peers.worker.processes = (peers.slot.opening,)
+        peers.slot.running = [run.ref]
+        await peers.meet()
+        assert _holding(again) == [1]
+        await raw_calls.connect(peers.slot)
+        assert _holding(again) == [1]
+        await peers.slot.acknowledged(peers.slot.succeed(run, b"1"))
+        assert _holding(again) == [0]
+        await peers.leave()
+
+
+def _holding(dispatcher: hub.Hub) -> list[int]:
+    """What each worker has."""
+    view = dispatcher.cluster("ns", "default")
+    return [] if view is None else [worker.holding for worker in view.workers]

@@ -66,11 +66,39 @@ async def test_failed_pod_is_replaced(world: controlled.World) -> None:
 async def test_fewer_replicas_delete_the_last_pods(world: controlled.World) -> None:
     await world.cluster(replicas=3)
     before = await world.has_pods("default-0", "default-1", "default-2")
-    await world.kube.merge_patch(
-        resource.TASK_CLUSTERS, "default", {"spec": {"replicas": 1}}, controlled.NS
-    )
+    await world.scale("default", 1)
     left = await world.has_pods("default-0")
     assert left["default-0"]["metadata"]["uid"] == before["default-0"]["metadata"]["uid"]
+
+
+async def test_idle_pods_go_first_and_busy_ones_when_their_tasks_have_ended(
+    world: controlled.World,
+) -> None:
+    await world.cluster(replicas=3)
+    pods = await world.has_pods("default-0", "default-1", "default-2")
+    key = (controlled.NS, "default")
+    busy = [controlled.worker(pods[f"default-{n}"], busy=1) for n in (1, 2)]
+    world.hub.tell_cluster(key, controlled.worker(pods["default-0"]), *busy)
+    await world.scale("default", 1)
+    left = await world.has_pods("default-1", "default-2")
+    assert left["default-2"]["metadata"]["uid"] in world.hub.clusters[key].draining
+    done = controlled.worker(left["default-2"])
+    draining = world.hub.clusters[key].draining
+    world.hub.tell_cluster(key, busy[0], done, draining=draining)
+    await world.has_pods("default-1")
+
+
+async def test_pods_that_stay_terminating_are_replaced(world: controlled.World) -> None:
+    """As on a node that is lost."""
+    await world.cluster(replicas=2)
+    await world.has_pods("default-0", "default-1")
+    held = {"metadata": {"finalizers": ["test.kilnwork.dev/held"]}}
+    await world.kube.merge_patch(resource.PODS, "default-0", held, controlled.NS)
+    await world.kube.delete(resource.PODS, "default-0", controlled.NS)
+    await world.has_pods("default-0", "default-1", "default-2")
+    freed: dict[str, Any] = {"metadata": {"finalizers": None}}
+    await world.kube.merge_patch(resource.PODS, "default-0", freed, controlled.NS)
+    await world.has_pods("default-1", "default-2")
 
 
 async def test_status_tells_workers_slots_and_queue(world: controlled.World) -> None:

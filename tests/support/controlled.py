@@ -101,6 +101,11 @@ class World:
         declared = body(resource.TASK_CLUSTERS, name, spec=spec)
         await self.kube.create(resource.TASK_CLUSTERS, declared, NS)
 
+    async def scale(self, name: str, replicas: int) -> None:
+        """Ask for so many workers."""
+        change = {"spec": {"replicas": replicas}}
+        await self.kube.merge_patch(resource.TASK_CLUSTERS, name, change, NS)
+
     async def data(self, name: str, data: Any) -> None:
         """Make a TaskObject."""
         declared = {**body(resource.TASK_OBJECTS, name), "data": data}
@@ -164,7 +169,13 @@ def worker(pod: dict[str, Any], *, busy: int = 0, ready: bool = True) -> model.W
     """The worker in a Pod, as the dispatcher would tell of it."""
     metadata = pod["metadata"]
     return model.WorkerView(
-        name=metadata["name"], pod_uid=metadata["uid"], node="n", slots=2, busy=busy, ready=ready
+        name=metadata["name"],
+        pod_uid=metadata["uid"],
+        node="n",
+        slots=2,
+        busy=busy,
+        ready=ready,
+        holding=busy,
     )
 
 

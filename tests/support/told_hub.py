@@ -77,13 +77,21 @@ class ToldHub:
         """Keep that it was asked."""
         self.closed.append((namespace, cluster))
 
+    async def drain(self, namespace: str, cluster: str, pods: frozenset[str]) -> None:
+        """Mark the workers."""
+        view = self.clusters.get((namespace, cluster))
+        workers = () if view is None else view.workers
+        marked = [msgspec.structs.replace(w, draining=w.pod_uid in pods) for w in workers]
+        queued = 0 if view is None else view.queued
+        self.tell_cluster((namespace, cluster), *marked, queued=queued, draining=pods)
+
     async def worker_gone(self, pod_uid: str, *, why: str = "") -> None:
         """Keep that it was told, and let the worker go."""
         self.gone.append(pod_uid)
         for key, view in list(self.clusters.items()):
             left = tuple(w for w in view.workers if w.pod_uid != pod_uid)
             if left != view.workers:
-                self.tell_cluster(key, *left, queued=view.queued)
+                self.tell_cluster(key, *left, queued=view.queued, draining=view.draining)
 
     def cluster(self, namespace: str, name: str) -> model.ClusterView | None:
         """As told by the test."""
@@ -124,12 +132,16 @@ class ToldHub:
         self.move(name, "Success", reason="Succeeded", message="", **{**ended, **facts})
 
     def tell_cluster(
-        self, key: tuple[str, str], *workers: model.WorkerView, queued: int = 0
+        self,
+        key: tuple[str, str],
+        *workers: model.WorkerView,
+        queued: int = 0,
+        draining: frozenset[str] = frozenset(),
     ) -> None:
         """Publish the workers of a cluster."""
         self._seq += 1
         self.clusters[key] = model.ClusterView(
-            namespace=key[0], cluster=key[1], workers=workers, queued=queued
+            namespace=key[0], cluster=key[1], workers=workers, queued=queued, draining=draining
         )
         self._clusters_changed[key] = self._seq
         self._ring()

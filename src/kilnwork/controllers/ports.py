@@ -48,6 +48,11 @@ class ClusterHub(Protocol):
         """End all unfinished tasks of a cluster that is gone."""
         ...
 
+    async def drain(self, namespace: str, cluster: str, pods: frozenset[str]) -> None:
+        """The workers in these Pods, and in no others, get nothing new; what is lost with one of
+        them does not count as a loss."""
+        ...
+
     async def worker_gone(self, pod_uid: str, *, why: str = "") -> None:
         """Proof that nothing of this Pod runs any more. `why`: if that is known."""
         ...

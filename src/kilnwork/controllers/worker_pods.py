@@ -8,6 +8,8 @@ A cluster's name may have 253 characters and dots; Pod names are host names and 
 import base64
 import copy
 import hashlib
+import itertools
+from collections.abc import Container
 from typing import Any
 
 import msgspec
@@ -30,7 +32,8 @@ TOKEN_FILE = f"{TOKEN_FOLDER}/{TOKEN_KEY}"
 CA_KEY = "ca.crt"
 CA_FILE = f"{TOKEN_FOLDER}/{CA_KEY}"
 _VOLUME = "kiln-channel"
-_ORDINAL_LENGTH = len("-999")
+_ORDINAL_LENGTH = len("-99999")
+"""More than replicas: a Pod that is on its way out keeps its name, for ever on a lost node."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,6 +99,25 @@ def pod_name(cluster: task_cluster.TaskCluster, ordinal: int) -> str:
     """Name of one worker Pod, legal as a host name whatever the cluster is called."""
     prefix = cluster.spec.deployment_name or cluster.metadata.name
     return f"{names.dns_label(prefix, names.LABEL_LENGTH - _ORDINAL_LENGTH)}-{ordinal}"
+
+
+def ordinal(name: str) -> int:
+    """The number at the end of a Pod's name, 0 if there is none."""
+    last = name.rpartition("-")[2]
+    return int(last) if last.isdecimal() else 0
+
+
+def is_named_for(cluster: task_cluster.TaskCluster, name: str) -> bool:
+    """True for the names of `pod_name`; False for those of another `spec.deploymentName`."""
+    return name == pod_name(cluster, ordinal(name))
+
+
+def free_names(
+    cluster: task_cluster.TaskCluster, count: int, taken: Container[str]
+) -> tuple[str, ...]:
+    """The first `count` names that no Pod has: always the same, so that nothing is made twice."""
+    every = (pod_name(cluster, number) for number in itertools.count())
+    return tuple(itertools.islice((name for name in every if name not in taken), max(count, 0)))
 
 
 def labels(cluster: str) -> dict[str, str]:

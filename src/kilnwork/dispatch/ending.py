@@ -112,8 +112,18 @@ def conclude(
     elif outcome.ending is attempts.Ending.FAILED:
         _fail(mem, task, outcome, now)
     else:
-        away = mem.closing or (task.worker is not None and task.worker.from_before)
-        _lose(mem, task, outcome, now, excused=before_start or away or excused)
+        excused = excused or before_start or mem.closing or _by_us(task.worker, outcome)
+        _lose(mem, task, outcome, now, excused=excused)
+
+
+def _by_us(worker: records.Worker | None, outcome: attempts.Outcome) -> bool:
+    """The dispatcher was away, or the worker was chosen to go: neither is the task's bad luck."""
+    if worker is None:
+        return False
+    return worker.from_before or (worker.draining and outcome.reason in _WITH_THE_WORKER)
+
+
+_WITH_THE_WORKER = (_R.WORKER_LOST, _R.WORKER_STOPPING)
 
 
 def _succeed(

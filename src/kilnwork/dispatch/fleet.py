@@ -195,6 +195,15 @@ def stalled(mem: memory.Memory, now: inputs.Moment) -> None:
         worker.lease_until = now.mono + mem.lease_s
 
 
+def drain(mem: memory.Memory, item: inputs.Drain) -> None:
+    """What these workers have goes on; a worker that is not named any more gets tasks again."""
+    cluster = mem.cluster(item.namespace, item.cluster)
+    if cluster.draining != item.pods:
+        cluster.draining = item.pods
+        _publish_waiting(mem, cluster)
+        mem.touch(cluster)
+
+
 def worker_gone(mem: memory.Memory, item: inputs.WorkerGone, now: inputs.Moment) -> None:
     """The Pod is gone: proof for everything that ran in it."""
     for worker in list(mem.workers.values()):

@@ -281,6 +281,16 @@ class Hub:
         self._core.tell(inputs.CloseCluster(namespace, cluster))
         await self._core.settled()
 
+    async def drain(self, namespace: str, cluster: str, pods: frozenset[str]) -> None:
+        """The workers in these Pods of a cluster, and in no others, get nothing new.
+
+        What they have goes on; what is lost with one of them does not count as a loss.
+        """
+        seen = self._core.machine.memory.clusters.get((namespace, cluster))
+        if (frozenset() if seen is None else seen.draining) != pods:
+            self._core.tell(inputs.Drain(namespace, cluster, pods))
+            await self._core.settled()
+
     async def closing(self) -> None:
         """The node is about to end every worker: start nothing more, count no loss against a task.
 

@@ -95,6 +95,14 @@ class CloseCluster(msgspec.Struct, frozen=True):
     cluster: str
 
 
+class Drain(msgspec.Struct, frozen=True):
+    """The workers in these Pods of a cluster, and no others, get nothing new: they are to go."""
+
+    namespace: str
+    cluster: str
+    pods: frozenset[str]
+
+
 class Join(msgspec.Struct, frozen=True, kw_only=True):
     """A worker said Hello and was believed. `running`: what it says it still has."""
 
@@ -349,6 +357,7 @@ Input = (
     | Forget
     | Close
     | CloseCluster
+    | Drain
     | Join
     | LinkClosed
     | WorkerGone

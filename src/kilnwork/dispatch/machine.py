@@ -52,6 +52,7 @@ class Machine:
             inputs.Forget: lambda item, _: self._forget(item),
             inputs.Close: lambda *_: mem.close(),
             inputs.CloseCluster: self._close_cluster,
+            inputs.Drain: lambda item, _: fleet.drain(mem, item),
             inputs.Join: lambda item, now: fleet.join(mem, item, now),
             inputs.LinkClosed: self._link_closed,
             inputs.WorkerGone: lambda item, now: fleet.worker_gone(mem, item, now),

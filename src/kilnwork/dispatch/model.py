@@ -105,7 +105,12 @@ class AttemptView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
-    """One worker. `name` is its Pod's; `ready`: its link stands, so that it can be given tasks."""
+    """One worker. `name` is its Pod's; `ready`: its link stands, so that it can be given tasks.
+
+    `holding`: attempts that would be lost with it, also those that wait for other tasks and those
+    that it has not claimed since the dispatcher started. `draining`: it is to go, and gets nothing
+    new.
+    """
 
     name: str
     pod_uid: str
@@ -113,15 +118,21 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     slots: int
     busy: int
     ready: bool
+    holding: int = 0
+    draining: bool = False
 
 
 class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
-    """A TaskCluster as the dispatcher sees it: its workers, and how many tasks wait for a slot."""
+    """A TaskCluster as the dispatcher sees it: its workers, and how many tasks wait for a slot.
+
+    `draining`: uids of Pods whose workers get nothing new, connected or not.
+    """
 
     namespace: str
     cluster: str
     workers: tuple[WorkerView, ...]
     queued: int
+    draining: frozenset[str] = frozenset()
 
     @property
     def slots(self) -> int:

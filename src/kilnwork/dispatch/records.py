@@ -212,9 +212,26 @@ class Worker:
         self.sparing = False
 
     @property
+    def connected(self) -> bool:
+        """What it has may go on, and run in place what it waits for."""
+        return self.link != 0 and not self.leaving
+
+    @property
+    def draining(self) -> bool:
+        """It finishes what it has, and gets nothing new."""
+        return self.pod_uid in self.cluster.draining
+
+    @property
     def ready(self) -> bool:
         """It can be given tasks."""
-        return self.link != 0 and not self.leaving
+        return self.connected and not self.draining
+
+    @property
+    def holding(self) -> int:
+        """Attempts that it has: also those that wait without a seat, and those that it has not
+        claimed since this dispatcher started. Nothing is lost with a worker that holds none."""
+        in_slots = sum(len(slot.held) for slot in self.processes.values())
+        return len(self.held) + len(self.unclaimed) + in_slots
 
     @property
     def busy(self) -> int:
@@ -225,10 +242,11 @@ class Worker:
 class Cluster:
     """Workers, waiting tasks and unfinished declared tasks of one TaskCluster.
 
-    `openings`: slots of its workers that are to join.
+    `openings`: slots of its workers that are to join. `draining`: uids of the Pods whose workers
+    are to go, connected or not.
     """
 
-    __slots__ = ("declared", "key", "openings", "queue", "workers")
+    __slots__ = ("declared", "draining", "key", "openings", "queue", "workers")
 
     def __init__(self, key: ClusterKey) -> None:
         self.key = key
@@ -236,6 +254,7 @@ class Cluster:
         self.workers: dict[bytes, Worker] = {}
         self.declared: set[Task] = set()
         self.openings = 0
+        self.draining: frozenset[str] = frozenset()
 
 
 class Task(msgspec.Struct, eq=False):

@@ -29,10 +29,16 @@ def cluster(seen: records.Cluster) -> model.ClusterView:
             slots=worker.slots,
             busy=worker.busy,
             ready=worker.ready,
+            holding=worker.holding,
+            draining=worker.draining,
         )
         for worker in seen.workers.values()
     )
     namespace, name = seen.key
     return model.ClusterView(
-        namespace=namespace, cluster=name, workers=workers, queued=len(seen.queue)
+        namespace=namespace,
+        cluster=name,
+        workers=workers,
+        queued=len(seen.queue),
+        draining=seen.draining,
     )

@@ -119,7 +119,7 @@ def serve(mem: memory.Memory, now: inputs.Moment) -> None:
 def _serve(mem: memory.Memory, slot: records.Slot, now: inputs.Moment) -> bool:
     """True when it has something to run, and no seat to run it on yet."""
     worker = slot.worker
-    if slot.taken or slot.leaving or not slot.link or not slot.stack or not worker.ready:
+    if slot.taken or slot.leaving or not slot.link or not slot.stack or not worker.connected:
         return False
     wait = slot.stack[-1]
     while wait.ready:

@@ -34,6 +34,9 @@ def explain(task: records.Task) -> tuple[str, str]:
     ahead = cluster.queue.ahead(task, priority=task.spec.priority)
     line = f"; {ahead} wait before it" if ahead else ""
     again = f" ({task.message})" if task.reason == _R.TAKEN_BACK and task.message else ""
+    if not ready and any(worker.connected for worker in cluster.workers.values()):
+        text = f"the workers of TaskCluster {name} are to go, and get nothing new"
+        return _R.NO_WORKER, f"{text}{line}{again}"
     if not ready:
         return _R.NO_WORKER, f"no worker of TaskCluster {name} is connected{line}{again}"
     slots = sum(worker.slots for worker in ready)

@@ -4,6 +4,8 @@ Used by `reconciler`. A name that is taken by what a deleted cluster of the same
 waited for; one that is taken by somebody else is an obstacle that people must clear.
 """
 
+from typing import NamedTuple
+
 from kilnwork.api import meta, reasons, resource, task_cluster
 from kilnwork.controllers.task_cluster import status
 from kilnwork.kube import client, errors
@@ -17,21 +19,29 @@ LATER_S = 1.0
 """When to look again after a refusal, whose cause may lie in objects that nobody watches."""
 
 
+class Made(NamedTuple):
+    """The object as it was made, None when it was not: what stands in the way, if that is known,
+    and when to look again."""
+
+    body: meta.JsonObject | None = None
+    refusal: status.Refusal | None = None
+    again_s: float | None = None
+
+
 async def make(
     kube: client.Client,
     kind: resource.Resource,
     body: meta.JsonObject,
     *,
     cluster: task_cluster.TaskCluster,
-) -> tuple[status.Refusal | None, float | None]:
-    """Make one object; gives what stands in the way, and when to look again."""
+) -> Made:
+    """Make one object."""
     try:
-        await kube.create(kind, body, cluster.metadata.namespace)
+        return Made(await kube.create(kind, body, cluster.metadata.namespace))
     except errors.AlreadyExists:
         return await _taken(kube, kind, body["metadata"]["name"], cluster=cluster)
     except (errors.Forbidden, errors.Invalid) as error:
-        return status.Refusal(_refused(error), error.message), LATER_S
-    return None, None
+        return Made(None, status.Refusal(_refused(error), error.message), LATER_S)
 
 
 async def mend(
@@ -50,23 +60,23 @@ async def _taken(
     name: str,
     *,
     cluster: task_cluster.TaskCluster,
-) -> tuple[status.Refusal | None, float | None]:
+) -> Made:
     try:
         found = await kube.get(kind, name, cluster.metadata.namespace, type=meta.Partial)
     except errors.NotFound:
-        return None, SOON_S
+        return Made(again_s=SOON_S)
     owner = found.metadata.controller()
     if owner is not None and owner.uid == cluster.metadata.uid:
-        return None, SOON_S  # ours: the cache has not heard of it yet
+        return Made(again_s=SOON_S)  # ours: the cache has not heard of it yet
     ours_before = owner is not None and (owner.kind, owner.name) == (
         resource.TASK_CLUSTERS.kind,
         cluster.metadata.name,
     )
     if ours_before or found.metadata.deletion_timestamp is not None:
-        return None, SOON_S
+        return Made(again_s=SOON_S)
     reason = Reason.POD_NAME_TAKEN if kind is resource.PODS else Reason.SECRET_NAME_TAKEN
     message = f"{kind.kind} {name} exists and does not belong to this TaskCluster"
-    return status.Refusal(reason, message), LATER_S
+    return Made(None, status.Refusal(reason, message), LATER_S)
 
 
 def _refused(error: errors.ApiError) -> reasons.ClusterReason:

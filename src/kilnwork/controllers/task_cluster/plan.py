@@ -1,14 +1,16 @@
 """What to do about one TaskCluster: which Secret and Pods to make and which to delete.
 
-Pure. Used by `reconciler`, which gathers `Facts` and carries the `Plan` out. Pods have
-deterministic names, so that two passes, or two managers, make each only once.
+Pure. Used by `reconciler`, which gathers `Facts` and carries the `Plan` out. A new Pod gets the
+first name that is free, so that two passes, or two managers, make each only once. A worker that is
+to go is drained first: its Pod is deleted when the dispatcher says that it holds nothing, and will
+get nothing.
 """
 
 import msgspec
 
 from kilnwork.api import meta, pod, resource, task_cluster
 from kilnwork.controllers import worker_pods
-from kilnwork.controllers.task_cluster import status
+from kilnwork.controllers.task_cluster import leaving, status
 from kilnwork.dispatch import model
 from kilnwork.kit import clock
 
@@ -53,16 +55,23 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     view: model.ClusterView | None = None
     now: float = 0.0
 
+    @property
+    def draining(self) -> frozenset[str]:
+        """Uids of the Pods whose workers get nothing new, as the dispatcher has it."""
+        return self.view.draining if self.view else frozenset()
+
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What should happen, in this order; repeating it changes nothing.
 
-    `close`: the cluster is gone, so the dispatcher must end its tasks. `mend_secret`: what the
+    `close`: the cluster is gone, so the dispatcher must end its tasks. `drain`: uids of all Pods
+    whose workers are to get nothing new, None to leave that as it is. `mend_secret`: what the
     channel Secret should say of the CA; empty when it does. `missing`: workers whose
     Pods are not among the known ones; the API server is asked before they are given up.
     """
 
     close: bool = False
+    drain: frozenset[str] | None = None
     make_secret: bool = False
     mend_secret: dict[str, str] = {}
     remove: tuple[Removal, ...] = ()
@@ -95,13 +104,32 @@ def decide(facts: Facts, settings: worker_pods.Settings) -> Plan:
     ca = worker_pods.ca_data(settings.ca)
     mend = {} if facts.secret_ca == ca.get(worker_pods.CA_KEY, facts.secret_ca) else ca
     made_from = worker_pods.template(cluster, settings, secret_uid=facts.secret_uid)
-    wanted = [worker_pods.pod_name(cluster, n) for n in range(cluster.spec.replicas)]
-    create: tuple[meta.JsonObject, ...] = ()
-    if facts.account_exists:
-        taken = {p.metadata.name for p in facts.pods}
-        create = tuple(worker_pods.named(made_from, n) for n in wanted if n not in taken)
-    remove = _remove(facts, frozenset(wanted), worker_pods.digest_of(made_from))
-    return msgspec.structs.replace(base, create=create, remove=remove, mend_secret=mend)
+    going = leaving.choose(
+        cluster,
+        facts.pods,
+        view=facts.view,
+        digest=worker_pods.digest_of(made_from),
+        replaceable=facts.account_exists,
+    )
+    return msgspec.structs.replace(
+        base,
+        drain=going.draining,
+        create=_create(facts, cluster, made_from),
+        remove=(*_ended(facts), *(_removal(p, going.why) for p in going.empty)),
+        mend_secret=mend,
+    )
+
+
+def _create(
+    facts: Facts, cluster: task_cluster.TaskCluster, made_from: meta.JsonObject
+) -> tuple[meta.JsonObject, ...]:
+    """Pods in place of those that are gone or on their way out: on a lost node that may last."""
+    if not facts.account_exists:
+        return ()
+    missing = cluster.spec.replicas - sum(not p.terminating for p in facts.pods)
+    taken = frozenset(p.metadata.name for p in facts.pods)
+    free = worker_pods.free_names(cluster, missing, taken)
+    return tuple(worker_pods.named(made_from, name) for name in free)
 
 
 def account(cluster: task_cluster.TaskCluster) -> str:
@@ -109,27 +137,16 @@ def account(cluster: task_cluster.TaskCluster) -> str:
     return cluster.spec.service_account_name or "default"
 
 
-def _remove(facts: Facts, wanted: frozenset[str], digest: str) -> tuple[Removal, ...]:
-    standing = [p for p in facts.pods if not p.terminating]
-    found = [r for p in standing if (r := _useless(facts, p, wanted)) is not None]
-    if len(standing) < len(facts.pods) or found or not facts.account_exists:
-        return tuple(found)  # one change at a time: outdated Pods are replaced when the rest stands
-    busy = {w.pod_uid for w in (facts.view.workers if facts.view else ()) if w.busy}
-    outdated = [
-        p
-        for p in standing
-        if p.metadata.annotations.get(worker_pods.TEMPLATE_ANNOTATION) != digest
-        and p.metadata.uid not in busy
-    ]
-    return tuple(_removal(p, "it was made from an older template") for p in outdated[:1])
+def _ended(facts: Facts) -> tuple[Removal, ...]:
+    return tuple(
+        _removal(p, "it has ended", grace_s=_GONE_GRACE_S)
+        for p in facts.pods
+        if p.over and not p.terminating and _age_s(facts, p) >= YOUNG_S
+    )
 
 
-def _useless(facts: Facts, seen: pod.Pod, wanted: frozenset[str]) -> Removal | None:
-    if seen.metadata.name not in wanted:
-        return _removal(seen, "the TaskCluster asks for fewer workers")
-    if seen.over and _age_s(facts, seen) >= YOUNG_S:
-        return _removal(seen, "it has ended", grace_s=_GONE_GRACE_S)
-    return None
+def _workers(facts: Facts) -> tuple[model.WorkerView, ...]:
+    return facts.view.workers if facts.view else ()
 
 
 def _age_s(facts: Facts, seen: pod.Pod) -> float:
@@ -149,15 +166,13 @@ def _removal(seen: pod.Pod, why: str, *, grace_s: int | None = None) -> Removal:
 
 def _missing(facts: Facts) -> tuple[model.WorkerView, ...]:
     known = {p.metadata.uid for p in facts.pods}
-    workers = facts.view.workers if facts.view else ()
-    return tuple(w for w in workers if w.pod_uid not in known)
+    return tuple(w for w in _workers(facts) if w.pod_uid not in known)
 
 
 def _gone(facts: Facts) -> tuple[Gone, ...]:
     """Workers that cannot run any more, though their Pods are still there."""
     over = {p.metadata.uid: pod.trouble(p) for p in facts.pods if p.over}
-    workers = facts.view.workers if facts.view else ()
-    found = ((w.pod_uid, over[w.pod_uid]) for w in workers if w.pod_uid in over)
+    found = ((w.pod_uid, over[w.pod_uid]) for w in _workers(facts) if w.pod_uid in over)
     return tuple(Gone(uid, trouble.text if trouble else "") for uid, trouble in found)
 
 

@@ -11,7 +11,7 @@ import msgspec
 
 from kilnwork.api import meta, pod, reasons, resource, task_cluster
 from kilnwork.controllers import ports, status_writer, tokens, tools, wakes, worker_pods
-from kilnwork.controllers.task_cluster import making, plan, status
+from kilnwork.controllers.task_cluster import expected, making, plan, status
 from kilnwork.dispatch import model
 from kilnwork.kube import errors, events, queue
 
@@ -48,6 +48,7 @@ class Reconciler:
         )
         self._refusals: dict[Key, status.Refusal] = {}
         self._written: dict[Key, float] = {}
+        self._expected = expected.ExpectedPods(given.time)
 
     # What happens around us: each only names the keys that must be looked at.
 
@@ -65,6 +66,7 @@ class Reconciler:
     def part_changed(self, key: Key, old: Any, new: Any) -> None:
         """A worker Pod or channel Secret came, changed or went."""
         metadata: meta.ObjectMeta = (new or old).metadata
+        self._expected.heard_of(metadata.uid)
         cluster = metadata.annotations.get(worker_pods.CLUSTER_LABEL)
         if cluster is not None:
             self._queue.add((key[0], cluster))
@@ -86,9 +88,13 @@ class Reconciler:
 
     async def reconcile(self, key: Key) -> float | None:
         """One pass; gives when to look again."""
+        hub = self._dispatcher()
         facts = self._facts(key)
         decided = plan.decide(facts, self._settings)
-        hub = self._dispatcher()
+        if decided.drain is not None and decided.drain != facts.draining:
+            await hub.drain(*key, decided.drain)
+            facts = self._facts(key)
+            decided = plan.decide(facts, self._settings)
         if decided.close:
             await hub.close_cluster(*key)
         for gone in decided.gone:
@@ -117,7 +123,8 @@ class Reconciler:
         if found is None:
             return plan.Facts(cluster=None, view=view)
         cluster = msgspec.structs.replace(found, status=self._writer.current(found))
-        owned = self._caches.pods.owned_by(cluster.metadata.uid)
+        uid = cluster.metadata.uid
+        owned = self._expected.and_known(uid, self._caches.pods.owned_by(uid))
         secret = tokens.channel_secret(self._caches, cluster)
         return plan.Facts(
             cluster=cluster,
@@ -170,16 +177,20 @@ class Reconciler:
     ) -> tuple[status.Refusal | None, float | None]:
         if decided.make_secret:
             body = worker_pods.secret(cluster, self._new_token(), ca=self._settings.ca)
-            return await making.make(self._client, resource.SECRETS, body, cluster=cluster)
+            made = await making.make(self._client, resource.SECRETS, body, cluster=cluster)
+            return made.refusal, made.again_s
         if decided.mend_secret:
             name = worker_pods.secret_name(cluster.metadata.name)
             await making.mend(self._client, name, decided.mend_secret, cluster=cluster)
         wait_s = None
         for body in decided.create:
-            refusal, again_s = await making.make(self._client, resource.PODS, body, cluster=cluster)
-            wait_s = again_s if again_s is not None else wait_s
-            if refusal is not None:
-                return refusal, wait_s  # the others would fare alike
+            made = await making.make(self._client, resource.PODS, body, cluster=cluster)
+            wait_s = made.again_s if made.again_s is not None else wait_s
+            if made.refusal is not None:
+                return made.refusal, wait_s  # the others would fare alike
+            if made.body is not None:
+                pod_made = msgspec.convert(made.body, pod.Pod, strict=False)
+                self._expected.add(cluster.metadata.uid, pod_made)
         return None, wait_s
 
     def _refused(

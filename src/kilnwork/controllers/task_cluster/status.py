@@ -83,7 +83,7 @@ def _progress(
     connected = {w.pod_uid for w in view.workers if w.ready} if view else set()
     ready = len(connected)
     if ready >= cluster.spec.replicas:
-        return Refusal(Reason.WORKERS_READY, "all workers are connected")
+        return Refusal(Reason.WORKERS_READY, "all workers are connected" + _leaving(pods, view))
     waited_for = (p for p in pods if not p.terminating and p.metadata.uid not in connected)
     for trouble in filter(None, map(pod.trouble, waited_for)):
         return Refusal(_TROUBLES[trouble.kind], trouble.text)
@@ -96,6 +96,19 @@ def _progress(
         text = f"Pod {running[0]} runs, but its worker has not connected yet: its log says more"
         return Refusal(Reason.NO_WORKERS_READY, text)
     return Refusal(Reason.NO_WORKERS_READY, "no worker is connected yet")
+
+
+def _leaving(pods: tuple[pod.Pod, ...], view: model.ClusterView | None) -> str:
+    """Workers that are to go and have something to finish first."""
+    uids = {p.metadata.uid for p in pods}
+    workers = view.workers if view else ()
+    busy = [w for w in workers if w.draining and w.holding and w.pod_uid in uids]
+    if not busy:
+        return ""
+    first = busy[0]
+    more = f", and {len(busy) - 1} more like it" if len(busy) > 1 else ""
+    tasks = "its task has" if first.holding == 1 else f"its {first.holding} tasks have"
+    return f"; worker {first.name} goes when {tasks} ended{more}"
 
 
 def _eviction(leaving: pod.Pod) -> str:

@@ -40,14 +40,27 @@ def _pod(name: str, *, digest: str = "", deleting: bool = False, phase: str = "R
     return pod.Pod(metadata=metadata, status=pod.PodStatus(phase=phase))
 
 
-def _worker(name: str, *, busy: int = 0, ready: bool = True) -> model.WorkerView:
+def _worker(name: str, *, holding: int = 0, ready: bool = True) -> model.WorkerView:
     return model.WorkerView(
-        name=name, pod_uid=f"uid-{name}", node="n", slots=2, busy=busy, ready=ready
+        name=name,
+        pod_uid=f"uid-{name}",
+        node="n",
+        slots=2,
+        busy=holding,
+        ready=ready,
+        holding=holding,
     )
 
 
-def _view(*workers: model.WorkerView, queued: int = 0) -> model.ClusterView:
-    return model.ClusterView(namespace="ns", cluster="c", workers=workers, queued=queued)
+def _view(*workers: model.WorkerView, queued: int = 0, drained: str = "") -> model.ClusterView:
+    """`drained`: names of Pods."""
+    return model.ClusterView(
+        namespace="ns",
+        cluster="c",
+        workers=workers,
+        queued=queued,
+        draining=frozenset(f"uid-{name}" for name in drained.split()),
+    )
 
 
 def _decide(cluster: task_cluster.TaskCluster | None, **facts: Any) -> plan.Plan:
@@ -61,6 +74,11 @@ def _made(decided: plan.Plan) -> list[str]:
 
 def _removed(decided: plan.Plan) -> list[str]:
     return [r.name for r in decided.remove]
+
+
+def _drained(decided: plan.Plan) -> str:
+    assert decided.drain is not None
+    return " ".join(sorted(uid.removeprefix("uid-") for uid in decided.drain))
 
 
 def _condition(decided: plan.Plan, kind: str) -> meta.Condition:
@@ -105,13 +123,57 @@ def test_full_cluster_needs_nothing() -> None:
     assert (decided.create, decided.remove, decided.make_secret) == ((), (), False)
 
 
-def test_surplus_and_foreign_names_go() -> None:
-    decided = _decide(_cluster(replicas=1), pods=(_pod("c-0"), _pod("c-1"), _pod("old-0")))
-    assert _removed(decided) == ["c-1", "old-0"]
+def test_surplus_is_drained_and_then_deleted() -> None:
+    pods = (_pod("c-0"), _pod("c-1"), _pod("old-0"))
+    decided = _decide(_cluster(replicas=1), pods=pods)
+    assert (_drained(decided), _removed(decided)) == ("c-1 old-0", [])
+    drained = _decide(_cluster(replicas=1), pods=pods, view=_view(drained="c-1 old-0"))
+    assert (_drained(drained), sorted(_removed(drained))) == ("c-1 old-0", ["c-1", "old-0"])
+
+
+def test_idle_workers_go_first_and_busy_ones_when_they_are_empty() -> None:
+    pods = tuple(_pod(f"c-{n}") for n in range(4))
+    workers = [_worker("c-0"), _worker("c-1", holding=1), _worker("c-2"), _worker("c-3", holding=2)]
+    one = _decide(_cluster(replicas=3), pods=pods, view=_view(*workers))
+    assert (_drained(one), _removed(one)) == ("c-2", [])
+    three = _decide(_cluster(replicas=1), pods=pods, view=_view(*workers, drained="c-0 c-1 c-2"))
+    assert (_drained(three), sorted(_removed(three))) == ("c-0 c-1 c-2", ["c-0", "c-2"])
+    told = _condition(
+        _decide(
+            _cluster(replicas=1),
+            pods=pods,
+            view=_view(
+                msgspec.structs.replace(workers[3], draining=True), _worker("c-0"), drained="c-3"
+            ),
+        ),
+        "Ready",
+    )
+    assert told.message == "all workers are connected; worker c-3 goes when its 2 tasks have ended"
+
+
+def test_a_worker_that_was_chosen_stays_so_unless_another_is_idle() -> None:
+    pods = (_pod("c-0"), _pod("c-1"), _pod("c-2"))
+    busy = [_worker("c-0", holding=2), _worker("c-1", holding=1), _worker("c-2", holding=1)]
+    same = _decide(_cluster(replicas=2), pods=pods, view=_view(*busy, drained="c-0"))
+    assert (_drained(same), _removed(same)) == ("c-0", [])
+    idle = [busy[0], _worker("c-1"), busy[2]]
+    other = _decide(_cluster(replicas=2), pods=pods, view=_view(*idle, drained="c-0"))
+    assert (_drained(other), _removed(other)) == ("c-1", [])
+
+
+def test_workers_that_are_wanted_again_are_drained_no_more() -> None:
+    decided = _decide(_cluster(), pods=(_pod("c-0"),), view=_view(_worker("c-0"), drained="c-0"))
+    assert (_drained(decided), _removed(decided)) == ("", [])
+
+
+def test_what_is_drained_stays_so_until_it_is_gone() -> None:
+    pods = (_pod("c-0"), _pod("c-1", deleting=True), _pod("c-2", deleting=True))
+    decided = _decide(_cluster(), pods=pods, view=_view(_worker("c-0"), drained="c-1"))
+    assert _drained(decided) == "c-1"
 
 
 def test_pod_that_ended_is_deleted_at_once_and_its_worker_given_up() -> None:
-    view = _view(_worker("c-0", busy=1, ready=False))
+    view = _view(_worker("c-0", holding=1, ready=False))
     decided = _decide(_cluster(), pods=(_pod("c-0", phase="Failed"),), view=view)
     assert [(r.name, r.grace_s) for r in decided.remove] == [("c-0", 0)]
     assert decided.gone == (plan.Gone("uid-c-0", "Pod c-0 failed: no reason given"),)
@@ -131,9 +193,12 @@ def test_pod_that_its_node_never_took_stays_for_a_moment() -> None:
     assert _removed(later) == ["c-0"]
 
 
-def test_terminating_pod_keeps_its_name_until_it_is_gone() -> None:
+def test_terminating_pod_is_replaced_at_once_under_another_name() -> None:
+    """That of a lost node stays as long as the Node does."""
     decided = _decide(_cluster(), pods=(_pod("c-0", deleting=True),))
-    assert (decided.create, decided.remove) == ((), ())
+    assert (_made(decided), _removed(decided)) == (["c-1"], [])
+    again = _decide(_cluster(), pods=(_pod("c-0", deleting=True), _pod("c-1")))
+    assert (_made(again), _removed(again)) == ([], [])
 
 
 def test_worker_without_pod_is_looked_for() -> None:
@@ -145,10 +210,29 @@ def test_worker_without_pod_is_looked_for() -> None:
 def test_idle_outdated_pods_are_replaced_one_at_a_time() -> None:
     cluster = _cluster(replicas=3, slots_per_worker=2)
     pods = (_pod("c-0"), _pod("c-1"), _pod("c-2", digest=_digest(cluster)))
-    view = _view(_worker("c-0", busy=1), _worker("c-1"), _worker("c-2"))
-    assert _removed(_decide(cluster, pods=pods, view=view)) == ["c-1"]
+    workers = (_worker("c-0", holding=1), _worker("c-1"), _worker("c-2"))
+    chosen = _decide(cluster, pods=pods, view=_view(*workers))
+    assert (_drained(chosen), _removed(chosen)) == ("c-1", [])
+    assert _removed(_decide(cluster, pods=pods, view=_view(*workers, drained="c-1"))) == ["c-1"]
     going = (pods[0], _pod("c-1", deleting=True), pods[2])
-    assert _removed(_decide(cluster, pods=going, view=view)) == []
+    replaced = _decide(cluster, pods=going, view=_view(*workers, drained="c-1"))
+    assert (_made(replaced), _removed(replaced)) == (["c-3"], [])
+
+
+def test_outdated_pods_stay_while_a_new_one_is_not_connected() -> None:
+    """A template from which no worker starts ends one worker, not all of them."""
+    cluster = _cluster(replicas=2, slots_per_worker=2)
+    pods = (_pod("c-0"), _pod("c-1", digest=_digest(cluster)))
+    view = _view(_worker("c-0"), drained="c-0")
+    stays = _decide(cluster, pods=pods, view=view)
+    assert (_drained(stays), _removed(stays)) == ("", [])
+
+
+def test_a_worker_that_is_not_back_since_a_restart_is_not_idle() -> None:
+    cluster = _cluster(slots_per_worker=2)
+    view = _view(_worker("c-0", holding=1, ready=False), drained="c-0")
+    decided = _decide(cluster, pods=(_pod("c-0"),), view=view)
+    assert (_drained(decided), _removed(decided)) == ("", [])
 
 
 def test_missing_account_makes_no_pod_and_is_named() -> None:
@@ -183,7 +267,7 @@ def test_refusal_is_the_reason() -> None:
 
 def test_status_counts_pods_workers_and_slots() -> None:
     pods = (_pod("c-0"), _pod("c-1"), _pod("c-2", deleting=True))
-    view = _view(_worker("c-0", busy=1), _worker("c-1", ready=False), queued=4)
+    view = _view(_worker("c-0", holding=1), _worker("c-1", ready=False), queued=4)
     decided = _decide(_cluster(replicas=3), pods=pods, view=view)
     told = decided.status
     assert told is not None
