@@ -52,6 +52,7 @@ class PodCondition(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     status: str
     reason: str = ""
     message: str = ""
+    last_transition_time: str | None = None
 
 
 class PodStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -92,6 +93,21 @@ class Pod(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
             if (condition.type, condition.status) == ("DisruptionTarget", "True"):
                 return _because(condition.reason, condition.message)
         return ""
+
+    @property
+    def node_lost_since(self) -> str | None:
+        """Since when Kubernetes takes its node for lost, None while it does not.
+
+        A kubelet that says that a Pod is not ready says so of its containers, or of a gate. The
+        node controller alone changes nothing but the condition Ready (kubernetes
+        pkg/controller/util/node, MarkPodsNotReady). The Node itself not everybody may read.
+        """
+        found = {condition.type: condition for condition in self.status.conditions}
+        ready, containers = found.get("Ready"), found.get("ContainersReady")
+        if ready is None or containers is None:
+            return None
+        by_node = (ready.status, containers.status, ready.reason) == ("False", "True", "")
+        return ready.last_transition_time or "" if by_node else None
 
     @property
     def over(self) -> bool:

@@ -190,9 +190,13 @@ class ClusterReason(_Explained):
         "SecretNameTaken",
         "A Secret that belongs to somebody else has the name of the channel Secret.",
     )
+    NODE_NOT_READY = (
+        "NodeNotReady",
+        "Kubernetes takes the node of a worker for lost, and will soon put the worker elsewhere.",
+    )
     WORKERS_EVICTED = (
         "WorkersEvicted",
-        "Kubernetes evicts a worker Pod; another takes its name when its node confirms the end.",
+        "Kubernetes evicts a worker Pod; another takes its place.",
     )
     WORKERS_FAILING = (
         "WorkersFailing",

@@ -32,6 +32,15 @@ TOKEN_FILE = f"{TOKEN_FOLDER}/{TOKEN_KEY}"
 CA_KEY = "ca.crt"
 CA_FILE = f"{TOKEN_FOLDER}/{CA_KEY}"
 _VOLUME = "kiln-channel"
+
+LOST_NODE_S = 30
+"""How long a worker Pod stays on a node that Kubernetes takes for lost, unless its template says
+otherwise. By default that is 300 s: meant for Pods whose work ends with them, while the tasks of a
+worker have run elsewhere since its lease passed, and what is missing is the capacity."""
+
+LOST_NODE_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+"""kubernetes plugin/pkg/admission/defaulttolerationseconds."""
+
 _ORDINAL_LENGTH = len("-99999")
 """More than replicas: a Pod that is on its way out keeps its name, for ever on a lost node."""
 
@@ -62,6 +71,7 @@ class _Container(msgspec.Struct, frozen=True):
 class _Spec(msgspec.Struct, frozen=True):
     containers: list[_Container] | None = None
     volumes: list[dict[str, Any]] | None = None
+    tolerations: list[dict[str, Any]] | None = None
 
 
 class _Meta(msgspec.Struct, frozen=True):
@@ -220,6 +230,7 @@ def _pod_spec(
         "containers": containers,
         "restartPolicy": "Always",
         "automountServiceAccountToken": account is not None,
+        "tolerations": [*(given.get("tolerations") or []), *_tolerations(given)],
         "volumes": [*(given.get("volumes") or []), _token_volume(cluster.metadata.name)],
     }
     if account is None:
@@ -228,6 +239,26 @@ def _pod_spec(
     else:
         spec["serviceAccountName"] = account
     return spec
+
+
+def _tolerations(given: dict[str, Any]) -> list[dict[str, Any]]:
+    """Of lost nodes, for a while; none that the template has something to say about."""
+    stated = [
+        toleration
+        for toleration in given.get("tolerations") or []
+        if toleration.get("effect") in (None, "", "NoExecute")
+    ]
+    keys = {toleration.get("key") or "" for toleration in stated}
+    return [
+        {
+            "key": taint,
+            "operator": "Exists",
+            "effect": "NoExecute",
+            "tolerationSeconds": LOST_NODE_S,
+        }
+        for taint in LOST_NODE_TAINTS
+        if "" not in keys and taint not in keys
+    ]
 
 
 def _worker(

@@ -143,6 +143,24 @@ def test_template_keeps_what_the_worker_does_not_need() -> None:
     assert [v["name"] for v in pod["spec"]["volumes"]] == ["scratch", "kiln-channel"]
 
 
+def _tolerated(*given: dict[str, Any]) -> dict[str, Any]:
+    """By key, for how long a Pod of a template with these tolerations stays on a bad node."""
+    spec = _template(template={"spec": {"tolerations": list(given)}})["spec"]
+    return {t.get("key", ""): t.get("tolerationSeconds") for t in spec["tolerations"]}
+
+
+def test_workers_leave_a_lost_node_soon_unless_the_template_says_when() -> None:
+    bad = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+    assert _tolerated() == dict.fromkeys(bad, worker_pods.LOST_NODE_S)
+    gpu = {"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}
+    assert _tolerated(gpu) == {"gpu": None, **dict.fromkeys(bad, worker_pods.LOST_NODE_S)}
+    own = {"key": bad[1], "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5}
+    assert _tolerated(own) == {bad[0]: worker_pods.LOST_NODE_S, bad[1]: 5}
+    assert _tolerated({"operator": "Exists"}) == {"": None}
+    no_schedule = {"operator": "Exists", "effect": "NoSchedule"}
+    assert set(_tolerated(no_schedule)) == {"", *bad}
+
+
 def test_first_container_is_the_worker_when_none_is_named_so() -> None:
     given = {"spec": {"containers": [{"name": "main"}, {"name": "other"}]}}
     assert _worker(_template(template=given))["name"] == "main"

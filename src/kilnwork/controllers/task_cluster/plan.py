@@ -6,6 +6,8 @@ to go is drained first: its Pod is deleted when the dispatcher says that it hold
 get nothing.
 """
 
+from collections.abc import Mapping
+
 import msgspec
 
 from kilnwork.api import meta, pod, resource, task_cluster
@@ -44,6 +46,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     `secret_ca`: what that says of the CA, "" if nothing.
     `account_exists`: whether the ServiceAccount that the Pods will use is there. `refusal`: what
     stood in the way of the last Pod or Secret, None when nothing did. `view`: the dispatcher's.
+    `heard`: by uid of a Pod, when its worker was last seen connected.
     """
 
     cluster: task_cluster.TaskCluster | None
@@ -54,6 +57,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     refusal: status.Refusal | None = None
     view: model.ClusterView | None = None
     now: float = 0.0
+    heard: Mapping[str, float] = {}
 
     @property
     def draining(self) -> frozenset[str]:
@@ -90,8 +94,7 @@ def decide(facts: Facts, settings: worker_pods.Settings) -> Plan:
     problem = worker_pods.problem(cluster)
     told = status.make(
         cluster,
-        pods=facts.pods,
-        view=facts.view,
+        status.Workers(facts.pods, facts.view, facts.heard),
         account_exists=facts.account_exists,
         refusal=status.Refusal(status.Reason.INVALID_SPEC, problem) if problem else facts.refusal,
         now=facts.now,

@@ -48,6 +48,7 @@ class Reconciler:
         )
         self._refusals: dict[Key, status.Refusal] = {}
         self._written: dict[Key, float] = {}
+        self._heard: dict[str, float] = {}
         self._expected = expected.ExpectedPods(given.time)
 
     # What happens around us: each only names the keys that must be looked at.
@@ -67,6 +68,8 @@ class Reconciler:
         """A worker Pod or channel Secret came, changed or went."""
         metadata: meta.ObjectMeta = (new or old).metadata
         self._expected.heard_of(metadata.uid)
+        if new is None:
+            self._heard.pop(metadata.uid, None)
         cluster = metadata.annotations.get(worker_pods.CLUSTER_LABEL)
         if cluster is not None:
             self._queue.add((key[0], cluster))
@@ -126,6 +129,8 @@ class Reconciler:
         uid = cluster.metadata.uid
         owned = self._expected.and_known(uid, self._caches.pods.owned_by(uid))
         secret = tokens.channel_secret(self._caches, cluster)
+        now = self._clock.wall()
+        self._heard |= {w.pod_uid: now for w in view.workers if w.ready} if view else {}
         return plan.Facts(
             cluster=cluster,
             pods=tuple(sorted(owned, key=_name)),
@@ -134,7 +139,8 @@ class Reconciler:
             account_exists=(key[0], plan.account(cluster)) in self._caches.accounts,
             refusal=self._refusals.get(key),
             view=view,
-            now=self._clock.wall(),
+            now=now,
+            heard=self._heard,
         )
 
     def _forget(self, key: Key) -> None:

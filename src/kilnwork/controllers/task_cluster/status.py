@@ -6,6 +6,9 @@ come from the dispatcher's view.
 Conditions: `Available` (at least one worker is connected), `Ready` (as many as the spec asks for).
 """
 
+from collections.abc import Mapping
+from typing import NamedTuple
+
 import msgspec
 
 from kilnwork.api import meta, pod, reasons, task_cluster
@@ -25,26 +28,35 @@ class Refusal(msgspec.Struct, frozen=True):
     message: str
 
 
+class Workers(NamedTuple):
+    """Pods as the cache has them, workers as the dispatcher has them, and by uid of a Pod when its
+    worker was last seen connected (wall clock, seconds)."""
+
+    pods: tuple[pod.Pod, ...] = ()
+    view: model.ClusterView | None = None
+    heard: Mapping[str, float] = {}
+
+
 def make(
     cluster: task_cluster.TaskCluster,
+    workers: Workers,
     *,
-    pods: tuple[pod.Pod, ...],
-    view: model.ClusterView | None,
     account_exists: bool,
     refusal: Refusal | None,
     now: float,
 ) -> task_cluster.TaskClusterStatus:
     """The status as things are. `now`: wall clock, seconds."""
+    view = workers.view
     ready = sum(1 for w in view.workers if w.ready) if view else 0
     wanted = cluster.spec.replicas
     why = _obstacle(cluster, account_exists=account_exists, refusal=refusal)
-    why = why or _progress(cluster, pods, view)
+    why = why or _progress(cluster, workers)
     conditions = (
         _condition(cluster, "Available", ready > 0, why),
         _condition(cluster, "Ready", ready >= wanted > 0, why),
     )
     return task_cluster.TaskClusterStatus(
-        replicas=sum(1 for p in pods if not p.terminating),
+        replicas=sum(1 for p in workers.pods if not p.terminating),
         ready_replicas=ready,
         available_replicas=ready,
         slots=task_cluster.Slots(total=view.slots, busy=view.busy)
@@ -77,25 +89,32 @@ _TROUBLES = {
 }
 
 
-def _progress(
-    cluster: task_cluster.TaskCluster, pods: tuple[pod.Pod, ...], view: model.ClusterView | None
-) -> Refusal:
+def _progress(cluster: task_cluster.TaskCluster, workers: Workers) -> Refusal:
+    pods, view, heard = workers
     connected = {w.pod_uid for w in view.workers if w.ready} if view else set()
     ready = len(connected)
     if ready >= cluster.spec.replicas:
         return Refusal(Reason.WORKERS_READY, "all workers are connected" + _leaving(pods, view))
-    waited_for = (p for p in pods if not p.terminating and p.metadata.uid not in connected)
+    waited_for = [p for p in pods if not p.terminating and p.metadata.uid not in connected]
     for trouble in filter(None, map(pod.trouble, waited_for)):
         return Refusal(_TROUBLES[trouble.kind], trouble.text)
+    for lost in (p for p in waited_for if p.node_lost_since is not None):
+        return Refusal(Reason.NODE_NOT_READY, _lost(lost))
     for leaving in (p for p in pods if p.terminating and p.disruption):
         return Refusal(Reason.WORKERS_EVICTED, _eviction(leaving))
+    reason = Reason.WORKERS_STARTING if ready else Reason.NO_WORKERS_READY
+    for silent in (p for p in waited_for if p.metadata.uid in heard):
+        since = clock.rfc3339(heard[silent.metadata.uid])
+        where = f" on node {silent.spec.node_name}" if silent.spec.node_name else ""
+        text = f"worker {silent.metadata.name}{where} has not been heard of since {since}"
+        return Refusal(reason, text)
     if ready:
-        return Refusal(Reason.WORKERS_STARTING, "not all workers are connected yet")
-    running = [p.metadata.name for p in pods if not p.terminating and p.status.phase == "Running"]
+        return Refusal(reason, "not all workers are connected yet")
+    running = [p.metadata.name for p in waited_for if p.status.phase == "Running"]
     if running:
-        text = f"Pod {running[0]} runs, but its worker has not connected yet: its log says more"
-        return Refusal(Reason.NO_WORKERS_READY, text)
-    return Refusal(Reason.NO_WORKERS_READY, "no worker is connected yet")
+        text = f"Pod {running[0]} runs, but its worker is not connected: its log says more"
+        return Refusal(reason, text)
+    return Refusal(reason, "no worker is connected yet")
 
 
 def _leaving(pods: tuple[pod.Pod, ...], view: model.ClusterView | None) -> str:
@@ -112,12 +131,19 @@ def _leaving(pods: tuple[pod.Pod, ...], view: model.ClusterView | None) -> str:
 
 
 def _eviction(leaving: pod.Pod) -> str:
-    """As for a StatefulSet, the name is free only when nothing of that Pod can run any more."""
+    """The Pod of a lost node stays until that is back, or deleted; nobody waits for it."""
     node = leaving.spec.node_name
     return (
         f"Pod {leaving.metadata.name} is evicted from node {node} ({leaving.disruption}); another "
-        f"takes its place when the node confirms its end: if the node is gone for good, delete it "
-        f"by `kubectl delete node {node}`"
+        "takes its place"
+    )
+
+
+def _lost(seen: pod.Pod) -> str:
+    since = f" since {seen.node_lost_since}" if seen.node_lost_since else ""
+    return (
+        f"worker {seen.metadata.name} is not connected: its node {seen.spec.node_name} is "
+        f"NotReady{since}; another worker takes its place when Kubernetes gives the Pod up"
     )
 
 

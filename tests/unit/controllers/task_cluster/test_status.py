@@ -20,6 +20,7 @@ def _make(
     phase: str = "Pending",
     containers: Sequence[dict[str, Any]] = (),
     pods: tuple[pod.Pod, ...] = (),
+    heard: dict[str, float] | None = None,
     **known: Any,
 ) -> task_cluster.TaskClusterStatus:
     cluster = task_cluster.TaskCluster(
@@ -41,7 +42,8 @@ def _make(
         for n in range(ready)
     )
     view = model.ClusterView(namespace="ns", cluster="c", workers=workers, queued=0)
-    return status.make(cluster, pods=pods, view=view, account_exists=True, refusal=None, now=NOW)
+    seen = status.Workers(pods, view, heard or {})
+    return status.make(cluster, seen, account_exists=True, refusal=None, now=NOW)
 
 
 def _said(told: task_cluster.TaskClusterStatus) -> dict[str, tuple[str, str]]:
@@ -86,7 +88,7 @@ def test_what_the_pods_wait_for_is_the_reason(state: dict[str, Any], reason: str
 def test_pod_that_runs_without_a_worker_is_where_to_look() -> None:
     told = _make(phase="Running")
     assert _said(told)["Available"] == ("False", "NoWorkersReady")
-    assert told.conditions[0].message.startswith("Pod c-0 runs, but its worker has not connected")
+    assert told.conditions[0].message.startswith("Pod c-0 runs, but its worker is not connected")
 
 
 def test_an_evicted_pod_is_named_with_its_node_until_it_is_gone() -> None:
@@ -103,8 +105,39 @@ def test_an_evicted_pod_is_named_with_its_node_until_it_is_gone() -> None:
         assert _said(told)["Available"] == (available, "WorkersEvicted")
         message = told.conditions[0].message
         assert "c-0 is evicted from node far (DeletionByTaintManager: NoExecute)" in message
-        assert "kubectl delete node far" in message
+        assert message.endswith("another takes its place")
     assert _said(_make(replicas=1, ready=1, pods=(leaving,)))["Ready"] == ("True", "WorkersReady")
+
+
+def _on_lost_node(**metadata: Any) -> pod.Pod:
+    """As the node controller leaves a Pod whose kubelet has been silent for too long."""
+    at = "2026-11-23T06:00:00Z"
+    return pod.Pod(
+        metadata=meta.ObjectMeta(name="c-0", uid="u9", **metadata),
+        spec=pod.PodSpec(node_name="far"),
+        status=pod.PodStatus(
+            phase="Running",
+            conditions=(
+                pod.PodCondition(type="Ready", status="False", last_transition_time=at),
+                pod.PodCondition(type="ContainersReady", status="True"),
+            ),
+        ),
+    )
+
+
+@pytest.mark.parametrize(("ready", "available"), [(0, "False"), (1, "True")])
+def test_a_lost_node_is_named_and_since_when(*, ready: int, available: str) -> None:
+    told = _make(replicas=2, ready=ready, pods=(_on_lost_node(),), heard={"u9": NOW - 60})
+    assert _said(told)["Available"] == (available, "NodeNotReady")
+    expected = "worker c-0 is not connected: its node far is NotReady since 2026-11-23T06:00:00Z"
+    assert told.conditions[0].message.startswith(expected)
+
+
+def test_a_worker_that_fell_silent_is_not_said_to_have_never_connected() -> None:
+    told = _make(phase="Running", heard={"u0": NOW - 60})
+    assert _said(told)["Available"] == ("False", "NoWorkersReady")
+    message = told.conditions[0].message
+    assert message == "worker c-0 has not been heard of since 2023-11-14T22:12:20Z"
 
 
 def test_trouble_of_a_worker_that_is_connected_is_over() -> None:
