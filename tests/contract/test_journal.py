@@ -121,6 +121,30 @@ def test_what_is_written_is_read_as_it_was(tmp_path: Path) -> None:
     store.close()
 
 
+def test_a_journal_is_known_by_a_uuid_that_stays(tmp_path: Path) -> None:
+    path, other = tmp_path / "journal.db", tmp_path / "other" / "journal.db"
+    first = journal.Journal(path).identify()
+    assert first.epoch == 0
+    store = journal.Journal(path)
+    store.open()
+    with pytest.raises(errors.JournalLocked):
+        journal.Journal(path).identify()
+    store.close()
+    assert journal.Journal(path).identify() == (first.uid, 1)
+    assert journal.Journal(other).identify().uid != first.uid
+    path.unlink()
+    assert journal.Journal(path).identify().uid != first.uid
+
+
+def test_a_journal_remembers_the_longest_lease_that_was_granted(tmp_path: Path) -> None:
+    found = []
+    for lease_s in (10.0, 92.0, 10.0):
+        store = journal.Journal(tmp_path / "journal.db")
+        found.append(store.open(lease_s=lease_s).longest_lease_s)
+        store.close()
+    assert found == [10.0, 92.0, 92.0]
+
+
 def test_a_final_state_is_not_overwritten(tmp_path: Path) -> None:
     store = journal.Journal(tmp_path / "journal.db")
     store.open()

@@ -134,7 +134,7 @@ def test_a_server_that_slept_loses_and_fails_nothing(server: up_support.Up, tmp_
     assert short.read_text() == "1\n"
 
 
-def test_a_server_that_was_away_for_longer_than_a_lease_counts_no_loss(
+def test_a_server_that_was_away_for_longer_than_a_lease_charges_no_loss(
     server: up_support.Up, tmp_path: Path
 ) -> None:
     scale(server, 1, 2)
@@ -144,4 +144,4 @@ def test_a_server_that_was_away_for_longer_than_a_lease_counts_no_loss(
     time.sleep(12)
     server.start()
     final = ended(server, "one")
-    assert (final["state"], final.get("losses", 0)) == ("Success", 0)
+    assert (final["state"], final["attempts"], final["losses"]) == ("Success", 2, 1)

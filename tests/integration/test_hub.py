@@ -597,7 +597,34 @@ async def test_a_loss_while_the_dispatcher_was_away_counts_nothing(folder: Path)
         assert (await reborn.expect(messages.Run)).ref.attempt == 2
         view = dispatcher.view(submission.task)
         assert view is not None
-        assert (view.losses, view.failures) == (0, 0)
+        assert (view.losses, view.failures) == (1, 0)
+
+
+def pass_seconds(clock: clocks.ManualClock, dispatcher: hub.Hub, seconds: int) -> None:
+    """One at a time, so that nobody seems to have been away."""
+    for _ in range(seconds):
+        clock.advance(1.0)
+        dispatcher.tick()
+
+
+async def test_a_shorter_lease_than_before_ends_none_that_was_granted(folder: Path) -> None:
+    submission = a_task(retry=api_task.Retry(max_losses=0))
+    longer = hub.Options(lease_s=90.0)
+    async with running(folder, options=longer) as dispatcher, a_worker(folder) as worker:
+        await dispatcher.submit(submission)
+        run = await worker.expect(messages.Run)
+        worker.started(run.ref)
+        await worker.acknowledged(1)
+    clock = clocks.ManualClock()
+    async with running(folder, clock=clock) as dispatcher:
+        pass_seconds(clock, dispatcher, 88)
+        view = dispatcher.view(submission.task)
+        assert view is not None
+        assert view.state is api_task.State.RUNNING
+        pass_seconds(clock, dispatcher, 3)
+        view = await state_of(dispatcher, submission.task, api_task.State.PENDING)
+        assert view.losses == 1
+        assert "did not come back within 90 s" in view.loss
 
 
 async def test_a_worker_that_could_not_renew_counts_nothing_against_its_tasks(
@@ -613,7 +640,8 @@ async def test_a_worker_that_could_not_renew_counts_nothing_against_its_tasks(
         again = await worker.expect(messages.Run)
         assert (again.ref.task, again.ref.attempt) == (run.ref.task, 2)
         view = await state_of(dispatcher, run.ref.task, api_task.State.STAGING)
-        assert (view.losses, view.failures) == (0, 0)
+        assert (view.losses, view.failures) == (1, 0)
+        assert view.loss == "DispatcherAway: lease"
 
 
 async def test_two_dispatchers_cannot_share_a_journal(dispatcher: hub.Hub, folder: Path) -> None:

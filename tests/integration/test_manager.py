@@ -1,6 +1,7 @@
 """The manager by itself, against an API server: who leads, who may ask, and tasks that run."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,12 @@ import pytest
 
 from kilnwork.api import manager as names
 from kilnwork.api import resource
+from kilnwork.channel import lease
 from kilnwork.cli import manager_wiring, wiring
 from kilnwork.controlplane import cluster
 from kilnwork.kit import clock, errors
 from kilnwork.kube import client
-from kilnwork.server import ports, reviews
+from kilnwork.server import ports, reviews, why
 from support import served, waiting
 
 NS = "default"
@@ -210,6 +212,58 @@ async def test_it_comes_back_to_its_folder_at_once(
     async with asyncio.timeout(30):
         await second.start(say=quiet)
     await second.stop(say=quiet)
+
+
+async def test_a_manager_that_was_away_too_long_says_what_it_restarted(
+    plane: cluster.ControlPlane, kube: client.Client, tmp_path: Path
+) -> None:
+    """The least absence is granted, and with it the reserve; it was away for longer than both."""
+    await plane.start_node()
+    spec = {"metadata": {"name": "default", "namespace": NS}, "spec": {"replicas": 1}}
+    await kube.create(resource.TASK_CLUSTERS, spec)
+    script = 'test "$KILN_ATTEMPT" -gt 1 || touch "$0"; exec sleep 600'
+    task = {
+        "metadata": {"name": "long", "namespace": NS},
+        "spec": {
+            "command": ["sh", "-c", script, str(tmp_path / "begun")],
+            "retry": {"maxLosses": 0},
+        },
+    }
+    await kube.create(resource.TASKS, task)
+    first = server(plane, tmp_path / "manager", absence_s=0.3)
+    await first.start(say=quiet)
+    await waiting.wait_until_async((tmp_path / "begun").exists, what="it runs")
+    await running(kube, attempt=1)
+    await first.stop(say=quiet)
+    await asyncio.sleep(lease.length_for(0.3, renew_s=0.1))
+    second = server(plane, tmp_path / "manager", absence_s=0.3)
+    try:
+        await second.start(say=quiet)
+        status = await running(kube, attempt=2)
+        assert status["losses"] == 1
+        assert "DispatcherAway" in status["message"]
+        said = why.sentence(why.Facts.of_status("long", status), now=time.time())
+        assert "attempt 2; an attempt before was lost (DispatcherAway: " in said
+
+        async def told() -> bool:
+            found = await kube.list(resource.EVENTS, NS, type=dict[str, Any])
+            return any(one["reason"] == "AttemptLost" for one in found.items)
+
+        await waiting.wait_until_async(told, what="a kube event tells of it")
+    finally:
+        await second.stop(say=quiet)
+
+
+async def running(kube: client.Client, *, attempt: int) -> dict[str, Any]:
+    """The status of the Task, once that attempt runs."""
+
+    async def runs() -> dict[str, Any] | None:
+        status = (await kube.get(resource.TASKS, "long", NS)).get("status", {})
+        right = (status.get("state"), status.get("attempts")) == ("Running", attempt)
+        return dict(status) if right else None
+
+    found = await waiting.wait_until_async(runs, what=f"attempt {attempt} runs", timeout_s=60)
+    return dict(found or {})
 
 
 async def test_terms_do_not_begin_anew_when_the_lease_is_deleted(

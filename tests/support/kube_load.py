@@ -12,7 +12,9 @@ from support import kube_manager, waiting
 CLUSTER = "load"
 FINAL = ("Success", "Failed", "Killed")
 _TASKS = "/apis/kilnwork.dev/v1alpha1/namespaces/{}/tasks"
-_COMMAND = 'echo "$TASK_NAME $KILN_RUN $KILN_ATTEMPT" >> /notes/ran; sleep {}'
+_COMMAND = 'echo "$TASK_NAME $KILN_RUN $KILN_ATTEMPT" >> /notes/ran; '
+_SLEEP = "sleep {}"
+_UNTIL_RELEASED = "until test -e /notes/released; do sleep 0.2; done"
 
 
 class Load:
@@ -51,8 +53,9 @@ class Load:
         path = f"/apis/kilnwork.dev/v1alpha1/namespaces/{self.namespace}/taskclusters/{CLUSTER}"
         return int(self._read(path).get("status", {}).get("readyReplicas", 0))
 
-    def start(self, count: int, *, seconds: float) -> None:
-        """Make so many more Tasks, each of which runs so long."""
+    def start(self, count: int, *, seconds: float | None) -> None:
+        """Make so many more Tasks, each of which runs so long; None: until `release`."""
+        wait = _UNTIL_RELEASED if seconds is None else _SLEEP.format(seconds)
         for number in range(len(self._names), len(self._names) + count):
             name = f"load-{number}"
             body = {
@@ -61,11 +64,15 @@ class Load:
                 "metadata": {"name": name},
                 "spec": {
                     "clusterName": CLUSTER,
-                    "command": ["sh", "-c", _COMMAND.format(seconds)],
+                    "command": ["sh", "-c", _COMMAND + wait],
                 },
             }
             self._make(body)
             self._names.append(name)
+
+    def release(self) -> None:
+        """Let those end that wait for it."""
+        (self._folder / "released").touch()
 
     def _make(self, body: dict[str, Any]) -> None:
         """An API server that has just started may say 429 for a moment, as to `_read`."""

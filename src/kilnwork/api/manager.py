@@ -54,6 +54,14 @@ ACTS = (
 )
 """Why a kubeconfig that impersonates is refused."""
 
+ABSENCE_S = 60.0
+"""How long the manager may be away before workers end their tasks, by default. A rollout takes
+some ten seconds, a Pod that moves with its volume to another node up to a minute."""
+
+MIN_ABSENCE_S, MAX_ABSENCE_S = 10.0, 3600.0
+"""Below it, a garbage collection or a slow disk would end tasks; above it, tasks of a machine that
+is gone, and of which Kubernetes cannot say so, would wait for more than an hour."""
+
 
 def home(environment: Mapping[str, str]) -> str:
     """The namespace of a cluster's manager, to a client."""

@@ -113,6 +113,10 @@ class Reason(_Explained):
         "Its process was killed by a signal that nobody here sent; this counts as a loss.",
     )
     WORKER_LOST = "WorkerLost", "The worker that ran it ended or did not renew its lease."
+    DISPATCHER_AWAY = (
+        "DispatcherAway",
+        "No dispatcher renewed its worker's lease, so the worker ended it; this counts as no loss.",
+    )
     WORKER_STOPPING = (
         "WorkerStopping",
         "The worker that ran it was asked to stop; this counts as a loss.",

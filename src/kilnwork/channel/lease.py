@@ -4,6 +4,23 @@ Used by `channel.peer`. Arithmetic only: no clock, no timer; times are seconds o
 monotonic clock. The dispatcher counts its own way, and never ends a lease earlier than this does.
 """
 
+RETURN_S = 10.0
+"""From the moment a dispatcher can be reached again until its workers have renewed: a reconnect
+every second, a handshake, and names and Services of a network that notice a new address."""
+
+
+def length_for(absence_s: float, *, renew_s: float) -> float:
+    """Seconds that a lease must be granted for, so that a dispatcher may be away for `absence_s`.
+
+    A dispatcher that goes away right before a renewal leaves a lease of which `renew_s` are used,
+    and a worker stops its work `margin_s` before the end.
+    """
+    return absence_s + renew_s + MARGIN_S + RETURN_S
+
+
+MARGIN_S = 2.0
+"""How long before the end of its lease a worker ends its work, at most."""
+
 
 class Lease:
     """Until when this worker may run attempts, by its own monotonic clock.
@@ -38,7 +55,7 @@ class Lease:
     @property
     def margin_s(self) -> float:
         """How long before the end work must stop."""
-        return min(2.0, self._length_s / 5)
+        return min(MARGIN_S, self._length_s / 5)
 
     @property
     def stop_at(self) -> float:

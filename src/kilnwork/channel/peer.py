@@ -141,7 +141,7 @@ class Peer:
 
     `path`: the dispatcher's Unix socket; `place`: what people call it. `patience_s`: give up when
     there was no dispatcher for so long (60 s: a restart takes one, and nobody may be left behind a
-    crash for long).
+    crash for long), but not while the lease holds.
     """
 
     def __init__(
@@ -177,7 +177,7 @@ class Peer:
         """Hold a link until cancelled.
 
         Raises `LinkRefused` when the dispatcher will never have us, `LinkClosed` when there was
-        none for `patience_s`.
+        none for `patience_s` and the lease is over.
         """
         away_since = self._clock.monotonic()
         failures = 0
@@ -188,7 +188,7 @@ class Peer:
                 failures = 1 if stood else failures + 1
                 if stood or refused:
                     away_since = now
-                elif now - away_since > self._patience_s:
+                elif now - away_since > self._patience_s and not self.lease_holds:
                     raise errors.LinkClosed(
                         f"no dispatcher at {self._place()} for {self._patience_s} s"
                     )

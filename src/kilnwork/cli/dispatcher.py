@@ -6,8 +6,10 @@ Used by the wirings of `up` and `manager`, which say who may come and mount the 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from kilnwork.api import manager
+from kilnwork.channel import lease
 from kilnwork.channel import ports as channel_ports
 from kilnwork.cli import adapters, steps
 from kilnwork.controllers import caches
@@ -40,6 +42,24 @@ class Files:
 
     settings: jobs_settings.Settings
     shared: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseTerms:
+    """What workers are granted. `lease_s`: how long one may be silent, and go on without a
+    dispatcher, less a margin; `renew_s`: how often it renews."""
+
+    lease_s: float
+    renew_s: float
+
+    @classmethod
+    def for_absence(cls, absence_s: float) -> Self:
+        """Renewed every third of the time for which a dispatcher may be away at any moment."""
+        renew_s = absence_s / 3
+        return cls(lease_s=lease.length_for(absence_s, renew_s=renew_s), renew_s=renew_s)
+
+
+LOCAL = LeaseTerms(lease_s=hub.LEASE_S, renew_s=hub.RENEW_S)
 
 
 class Dispatcher:
@@ -98,7 +118,9 @@ class Dispatcher:
         stuck = self._running_jobs is not None and self._running_jobs.trouble
         return f"cannot write its catalog of file jobs: {stuck}" if stuck else None
 
-    async def start(self, callers: Callers, parts: steps.Steps) -> hub.Hub:
+    async def start(
+        self, callers: Callers, parts: steps.Steps, *, terms: LeaseTerms = LOCAL
+    ) -> hub.Hub:
         """Take over the journal and open the paths; `parts` will stop it."""
         data = self._data_dir
         blobs = data / "blobs"
@@ -111,7 +133,10 @@ class Dispatcher:
             logs_dir=data / "logs",
             entropy=ids.system_entropy(),
             options=hub.Options(
-                on_failure=lambda error: self._fail("dispatcher", error), blobs_dir=blobs
+                lease_s=terms.lease_s,
+                renew_s=terms.renew_s,
+                on_failure=lambda error: self._fail("dispatcher", error),
+                blobs_dir=blobs,
             ),
         )
         await running.start(self.socket)

@@ -27,6 +27,12 @@ class Size(click.ParamType):  # type: ignore[type-arg]  # generic only since cli
         return int(found[1]) << _UNITS[found[2]]
 
 
+def size_text(number: int) -> str:
+    """As people would write it: 10Gi for 10737418240."""
+    unit = next(unit for unit in reversed(_UNITS) if number % (1 << _UNITS[unit]) == 0)
+    return f"{number >> _UNITS[unit]}{unit}"
+
+
 def options(function: Function) -> Function:
     """Add them; `chosen` reads them."""
     for option in reversed(_OPTIONS):

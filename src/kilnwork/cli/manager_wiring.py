@@ -44,7 +44,8 @@ class Settings:
     `host` and `port`: where to listen.
     `advertise`: HOST:PORT where workers connect; `unix` for workers on this machine. `worker_image`
     and `worker_command`: of worker Pods whose TaskCluster names none. `machine`: for people who
-    read the Lease. `files`: of the Jobs API.
+    read the Lease. `absence_s`: how long the manager may be away before workers end their tasks.
+    `files`: of the Jobs API.
     """
 
     data_dir: Path
@@ -57,6 +58,7 @@ class Settings:
     worker_image: str
     worker_command: tuple[str, ...]
     machine: str
+    absence_s: float = manager.ABSENCE_S
     files: jobs_settings.Settings = field(default_factory=jobs_settings.Settings)
 
 
@@ -245,7 +247,8 @@ class Server:
             rights=self._reviews,
             clusters=lambda running: manager_adapters.KnownClusters(running, known),
         )
-        self._hub = await self._dispatcher.start(callers, self._steps)
+        terms = dispatcher.LeaseTerms.for_absence(self._settings.absence_s)
+        self._hub = await self._dispatcher.start(callers, self._steps, terms=terms)
 
     async def _start_controllers(self) -> None:
         await self._controllers.start(self._hub)

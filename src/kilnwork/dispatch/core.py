@@ -88,7 +88,7 @@ class Core:
     def start(self) -> None:
         """Open the store and take up everything unfinished."""
         self._loop = asyncio.get_running_loop()
-        opened = self.store.open()
+        opened = self.store.open(lease_s=self._limits.lease_s)
         self.reader = self.store.reader
         self._take_up(opened)
         self.store.start(self._loop.call_soon_threadsafe, on_failure=self._fail)
@@ -105,6 +105,7 @@ class Core:
             template_row=opened.next_template_row,
             crowd=self._limits.crowd,
         )
+        mem.longest_lease_s = max(mem.lease_s, opened.longest_lease_s)
         if opened.saved is not None:
             restoring.restore(mem, opened.saved, self.reader.values, self.now())
         self.machine = machine.Machine(mem)

@@ -5,6 +5,8 @@ An attempt that ends is concluded once; what follows depends on why it was being
 *intent*), on how it ended, and on the budgets of `retrying`.
 """
 
+import msgspec
+
 from kilnwork.api import attempts, calls, reasons
 from kilnwork.api import task as api_task
 from kilnwork.dispatch import (
@@ -94,7 +96,9 @@ def conclude(
     renew a lease that has not ended here: it was us who did not answer. `excused`: a loss does not
     count.
     """
-    excused = excused or (reported and outcome.reason == _R.WORKER_LOST)
+    if reported and outcome.reason == _R.WORKER_LOST:
+        excused = True
+        outcome = msgspec.structs.replace(outcome, reason=_R.DISPATCHER_AWAY.value)
     before_start = task.attempt_state is _A.RESERVED
     if before_start and (outcome.ending is attempts.Ending.SUCCEEDED or outcome.started):
         lifecycle.start(mem, task, now, at=outcome.started or now.wall)

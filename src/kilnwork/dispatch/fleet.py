@@ -145,8 +145,9 @@ def claim_alarm(mem: memory.Memory, worker: records.Worker, now: inputs.Moment) 
     if not worker.link:
         return
     message = f"no slot of worker {worker.name} had it after the dispatcher was away"
+    gone = attempts.Outcome(attempts.Ending.LOST, _R.DISPATCHER_AWAY, message)
     for task in list(worker.unclaimed.values()):
-        ending.conclude(mem, task, lost(message, proof=True), now, excused=True)
+        ending.conclude(mem, task, gone, now, excused=True)
 
 
 def lost(message: str, *, proof: bool) -> attempts.Outcome:
@@ -186,13 +187,18 @@ def lease_alarm(mem: memory.Memory, worker: records.Worker, now: inputs.Moment) 
         mem.links.pop(worker.link, None)
         worker.link = 0
     message = f"worker {worker.name} did not renew its lease of {mem.lease_s:g} s"
+    if worker.from_before:
+        length = f"{mem.longest_lease_s:g} s"
+        message = (
+            f"worker {worker.name} did not come back within {length} of the dispatcher's start"
+        )
     lose(mem, worker, now, proof=False, message=message)
 
 
 def stalled(mem: memory.Memory, now: inputs.Moment) -> None:
     """We were away: nobody could renew, so everybody gets a full term."""
     for worker in mem.workers.values():
-        worker.lease_until = now.mono + mem.lease_s
+        worker.lease_until = max(worker.lease_until, now.mono + mem.lease_s)
 
 
 def drain(mem: memory.Memory, item: inputs.Drain) -> None:

@@ -45,6 +45,10 @@ CROWD = 1_000_000
 """Calls that wait for a slot of one cluster before no more are accepted: half a gigabyte."""
 
 
+LEASE_S, RENEW_S = 10.0, 3.0
+"""On one machine, where a dispatcher that is killed is back within seconds."""
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """What a hub may be told beyond what it needs.
@@ -56,8 +60,8 @@ class Options:
     over, the file is broken): the process should end, and the next one start from the journal.
     """
 
-    lease_s: float = 10.0
-    renew_s: float = 3.0
+    lease_s: float = LEASE_S
+    renew_s: float = RENEW_S
     keep_s: float = retention.KEEP_S
     crowd: int = CROWD
     blobs_dir: Path | None = None

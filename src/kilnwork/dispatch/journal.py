@@ -11,6 +11,7 @@ import functools
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import apsw
 
@@ -24,12 +25,19 @@ from kilnwork.dispatch import (
     statements,
     store,
 )
-from kilnwork.kit import locks
+from kilnwork.kit import ids, locks
 
 _SQL = statements.QUERIES
 _INSERT_CALLS = sqlite.Repeated(_SQL["insert_calls"])
 _RESERVE_CALLS = sqlite.Repeated(_SQL["reserve_calls"])
 _FINISH_CALLS = sqlite.Repeated(_SQL["finish_calls"])
+
+
+class Identity(NamedTuple):
+    """Which journal it is: a UUID that its copies share; and how often it was taken over."""
+
+    uid: str
+    epoch: int
 
 
 class Journal:
@@ -56,7 +64,25 @@ class Journal:
         """Why nothing is kept at the moment, None when all is well."""
         return None if self._committer is None else self._committer.trouble
 
-    def open(self) -> store.Opened:
+    def identify(self) -> Identity:
+        """Which journal this is, without taking it over; made if it is not there.
+
+        Raises `JournalLocked` or `JournalUnreadable`.
+        """
+        self._take_lock()
+        try:
+            with sqlite.readable(self.path):
+                connection = sqlite.writing(self.path)
+                try:
+                    with sqlite.transaction(connection) as cursor:
+                        made = ids.new_uid()
+                        return Identity(*cursor.execute(_SQL["identify"], (made,)).get)
+                finally:
+                    connection.close()
+        finally:
+            self._lock.release()
+
+    def open(self, *, lease_s: float = 0.0) -> store.Opened:
         """Lock, migrate, raise the epoch. Raises `JournalLocked` or `JournalUnreadable`."""
         self._take_lock()
         try:
@@ -67,12 +93,15 @@ class Journal:
                 cursor.execute(_SQL["forget_templates"])
                 cursor.execute(_SQL["forget_template_blobs"])
                 self.epoch = int(cursor.execute(_SQL["read_epoch"]).get)
+                longest_lease_s = float(cursor.execute(_SQL["raise_lease"], (lease_s,)).get)
                 task_row, worker_row, template_row = cursor.execute(_SQL["next_rows"]).get
             self.reader = queries.Queries(self.path)
         except BaseException:
             self.close()
             raise
-        return store.Opened(task_row, worker_row, template_row, self.reader)
+        return store.Opened(
+            task_row, worker_row, template_row, self.reader, longest_lease_s=longest_lease_s
+        )
 
     def start(self, tell: store.Told, *, on_failure: Callable[[BaseException], None]) -> None:
         """Start the writer thread."""

@@ -53,6 +53,7 @@ class Memory:
     wait may have one that is ready. `ended`: final tasks that others depend on and have not been
     told of; `delegating`: tasks that have just returned a future, with what the journal knows of
     its task; `withheld`: submitters whose calls are not confirmed yet, since that queue is long.
+    `longest_lease_s`: that a worker may hold from an earlier dispatcher.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class Memory:
         crowd: int = CROWD,
     ) -> None:
         self.lease_s = lease_s
+        self.longest_lease_s = lease_s
         self.entropy = entropy
         self.crowd = crowd
         self.tasks: dict[ids.TaskId, records.Task] = {}

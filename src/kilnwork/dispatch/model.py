@@ -40,11 +40,13 @@ class Progress(msgspec.Struct, frozen=True):
 class TaskView(msgspec.Struct, frozen=True, kw_only=True):
     """One run of a task as the journal has it.
 
-    `attempt`: number of the newest attempt, 0 before the first. `failures` and `losses`: what has
-    been taken from the two budgets (`retry.maxAttempts`, `retry.maxLosses`). `worker`: Pod name of
-    the newest attempt's worker, "" when there was none. `started`: first start of this run;
-    all times are wall clock, seconds. `stopped`: True is proof that nothing of it runs any more,
-    False means that such proof is missing, None that something may rightly run.
+    `attempt`: number of the newest attempt, 0 before the first. `failures`: what has been
+    taken from the budget `retry.maxAttempts`. `losses`: attempts that were lost after they had
+    begun; those for which the dispatcher was to blame are not taken from `retry.maxLosses`.
+    `worker`: Pod name of the newest attempt's worker, "" when there was none.
+    `started`: first start of this run; all times are wall clock, seconds.
+    `stopped`: True is proof that nothing of it runs any more, False means that such proof is
+    missing, None that something may rightly run.
     `suspended`: no attempt starts before it is let go; one that runs goes on. `function`: what a
     call calls, "" for a command. `loss`: why the newest attempt that was lost was lost, "" when
     none was, or in memory alone.

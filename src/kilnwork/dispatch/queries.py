@@ -97,11 +97,14 @@ class Queries:
     def view(self, row: task_rows.TaskRow, *, seq: int = 0) -> model.TaskView:
         """The view of a row, with its children counted."""
         children = self.children(row.task, row.run)
-        loss = ""
-        if row.losses:
-            for reason, message in self._all("last_loss", (row.row,)):
-                loss = f"{reason}: {message}" if message else reason
-        return task_rows.view(row, children, loss=loss, seq=seq)
+        view = task_rows.view(row, children, seq=seq)
+        if not (row.losses or row.excused):
+            return view
+        [(losses, _, reason, message)] = self._all("losses", (row.row,))
+        if not losses:
+            return view
+        loss = f"{reason}: {message}" if message else reason
+        return msgspec.structs.replace(view, losses=losses, loss=loss)
 
     def task_row(self, task: ids.TaskId, *, run: int | None = None) -> task_rows.TaskRow | None:
         """The row of the newest run, or of the one asked for."""

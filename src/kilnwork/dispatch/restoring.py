@@ -190,7 +190,8 @@ def _resume(
 def _hold(
     mem: memory.Memory, task: records.Task, row: task_rows.TaskRow, now: inputs.Moment
 ) -> None:
-    """Its worker has it, and is expected to come back within one lease."""
+    """Its worker has it, and is expected to come back within one lease, as an earlier one granted
+    it."""
     session = row.session or b""
     worker = mem.workers.get(session)
     if worker is None:
@@ -203,7 +204,7 @@ def _hold(
             node=row.node or "",
         )
         worker.from_before = True
-        worker.lease_until = now.mono + mem.lease_s
+        worker.lease_until = now.mono + mem.longest_lease_s
         mem.workers[session] = worker
         worker.cluster.workers[session] = worker
         mem.alarm(worker.lease_until, memory.Alarm.LEASE, worker)

@@ -255,8 +255,9 @@ def _end_innocent(
     mem: memory.Memory, task: records.Task, item: inputs.SlotGone, now: inputs.Moment
 ) -> None:
     """It had begun in a process that ended for another's sake: it runs again, uncounted."""
-    message = "its slot ended under another task"
-    lost = attempts.Outcome(
-        attempts.Ending.LOST, _R.WORKER_LOST, message, item.code, proof=item.proof
-    )
+    reason, message = _R.WORKER_LOST, "its slot ended under another task"
+    if item.reason == _R.WORKER_LOST:
+        reason = _R.DISPATCHER_AWAY
+        message = "its worker could not renew its lease, so it ended its tasks"
+    lost = attempts.Outcome(attempts.Ending.LOST, reason, message, item.code, proof=item.proof)
     ending.conclude(mem, task, lost, now, excused=True)

@@ -41,12 +41,14 @@ class Saved(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """What a dispatcher needs to know before it starts. `saved`: None when nothing can be there."""
+    """What a dispatcher needs to know before it starts. `saved`: None when nothing can be there.
+    `longest_lease_s`: as workers of earlier dispatchers may hold one."""
 
     next_task_row: int = 1
     next_worker_row: int = 1
     next_template_row: int = 1
     saved: Saved | None = None
+    longest_lease_s: float = 0.0
 
 
 class Lookup(Protocol):
@@ -110,8 +112,11 @@ class Store(Protocol):
         """What is kept; from `open` on."""
         ...
 
-    def open(self) -> Opened:
-        """Take it over. Raises `JournalLocked` or `JournalUnreadable`."""
+    def open(self, *, lease_s: float = 0.0) -> Opened:
+        """Take it over, to grant leases of that length.
+
+        Raises `JournalLocked` or `JournalUnreadable`.
+        """
         ...
 
     def start(self, tell: Told, *, on_failure: Callable[[BaseException], None]) -> None:

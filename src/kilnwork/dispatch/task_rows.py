@@ -180,9 +180,7 @@ def counts(states: Iterable[tuple[str, int]]) -> api_task.ChildCounts:
     )
 
 
-def view(
-    row: TaskRow, children: api_task.ChildCounts, *, loss: str = "", seq: int = 0
-) -> model.TaskView:
+def view(row: TaskRow, children: api_task.ChildCounts, *, seq: int = 0) -> model.TaskView:
     """A run as others see it."""
     return model.TaskView(
         task=row.task,
@@ -210,6 +208,5 @@ def view(
         parent=row.parent_ref,
         suspended=bool(row.suspended),
         function=_called(row.spec),
-        loss=loss,
         seq=seq,
     )

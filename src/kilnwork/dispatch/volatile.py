@@ -55,7 +55,7 @@ class Volatile:
         """Itself."""
         return self
 
-    def open(self) -> store.Opened:
+    def open(self, *, lease_s: float = 0.0) -> store.Opened:
         """Nothing is there yet."""
         self.epoch = 1
         return store.Opened()

@@ -106,6 +106,7 @@ def facts(view: model.TaskView) -> why.Facts:
         node=view.node,
         attempt=view.attempt,
         losses=view.losses,
+        loss=view.loss,
         exit_code=view.exit_code,
         started=view.started,
         finished=view.finished,

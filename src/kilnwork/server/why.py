@@ -13,7 +13,8 @@ from kilnwork.kit import clock
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the sentence is made of. Times in seconds since the epoch, None when unknown."""
+    """What the sentence is made of. Times in seconds since the epoch, None when unknown.
+    `loss`: why the newest attempt that was lost was lost."""
 
     name: str
     state: str = ""
@@ -23,6 +24,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     node: str = ""
     attempt: int = 0
     losses: int = 0
+    loss: str = ""
     exit_code: int | None = None
     started: float | None = None
     finished: float | None = None
@@ -76,13 +78,14 @@ def _running(facts: Facts, *, now: float) -> str:
     since = "" if facts.started is None else f" for {_length(now - facts.started)}"
     text = f"Task {facts.name} runs{since}{where}, attempt {facts.attempt}"
     if facts.reason in ("", reasons.Reason.STARTED):
-        return f"{text}."
+        return f"{text}; {facts.message}." if facts.message else f"{text}{_lost(facts)}."
     return f"{text} ({facts.reason}): {_because(facts)}"
 
 
 def _ended(start: str, facts: Facts) -> str:
     code = facts.exit_code
     attempts = f" after {facts.attempt} attempts" if facts.attempt > 1 else ""
+    attempts += _lost(facts)
     if facts.state == task.State.SUCCESS:
         return f"{start}{attempts}."
     because = _because(facts).removesuffix(".")
@@ -91,6 +94,21 @@ def _ended(start: str, facts: Facts) -> str:
     if code:
         because += f"; `kiln logs {facts.name}` shows what it printed"
     return f"{start}{attempts}: {because}."
+
+
+def _lost(facts: Facts) -> str:
+    """How many attempts were lost, and why the last of them was, if that is known."""
+    if not facts.losses:
+        return ""
+    number = "one was" if facts.losses == 1 else f"{facts.losses} were"
+    cause = f" ({facts.loss})" if facts.loss else ""
+    return (
+        f", of which {number} lost{cause}" if _final(facts) else f"; before, {number} lost{cause}"
+    )
+
+
+def _final(facts: Facts) -> bool:
+    return task.State(facts.state).final
 
 
 def _because(facts: Facts) -> str:

@@ -25,9 +25,6 @@ STACK_BYTES = 120 << 20
 """How far the stack of the main thread may grow. Linux keeps 128 MiB free below it when a program
 starts, whatever the limit is then (mmap_base in arch/x86/mm/mmap.c)."""
 
-CONNECT_S = 60.0
-"""Patience with a dispatcher that restarts: as much as a link has that stood once."""
-
 _OURS = ("kilnwork.channel", "kilnwork.data", "kilnwork.worker")
 """Loggers of what goes on beneath a task; all others are the task's."""
 
@@ -76,7 +73,7 @@ def live(here: Surroundings, birth: Birth) -> None:
         keep=here.keep,
     )
     try:
-        held.link.open(timeout_s=CONNECT_S)
+        held.link.open(timeout_s=slot_session.PATIENCE_S)
         held.work()
     except channel_errors.ChannelError:
         return

@@ -6,6 +6,7 @@ read by whichever thread waits, or by that of the link while user code runs. A t
 others lets go of its slot, and may run those others on top of itself, in place.
 """
 
+import math
 import os
 import signal
 import socket
@@ -35,6 +36,9 @@ STARTED_S = 0.05
 TIDY_S = 500e-9
 """A function that took less has made no system call, so it has left nothing to clear away."""
 
+PATIENCE_S = math.inf
+"""With a dispatcher that is away: the agent ends its slots when the lease is over."""
+
 HOME = "KILN_HOME_ID"
 """In the environment of what `kiln.start` has started: there all slots see the same files."""
 
@@ -62,6 +66,7 @@ class SlotSession(session.Session):
             decode=frames.decode_to_slot,
             clock=clock,
             keep=keep,
+            patience_s=PATIENCE_S,
         )
         self.shares_files = self.one_cluster = HOME in os.environ
         self.inherited = dict(os.environ)  # as it is before any call has changed it

@@ -51,3 +51,12 @@ def test_a_new_link_counts_by_its_own_terms() -> None:
     held.begin(2.0, sent=4.0)
     held.granted(1)
     assert held.stop_at == pytest.approx(5.6)
+
+
+@pytest.mark.parametrize("absence_s", [10.0, 60.0, 3600.0])
+def test_a_dispatcher_may_be_away_for_its_time_from_any_moment(absence_s: float) -> None:
+    renew_s = absence_s / 3
+    held = lease.Lease()
+    held.begin(lease.length_for(absence_s, renew_s=renew_s), sent=100.0)
+    gone = 100.0 + renew_s  # right before the first renewal would have been answered
+    assert held.stop_at >= gone + absence_s + lease.RETURN_S

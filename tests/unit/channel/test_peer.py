@@ -232,3 +232,17 @@ async def test_with_renewal_the_lease_holds(ends: Ends) -> None:
     )
     assert ends.owner.leases_ended == 0
     assert ends.peer.lease_holds
+
+
+@pytest.mark.parametrize("ends", [0.2], indirect=True)
+async def test_while_the_lease_holds_it_waits_longer_than_its_patience(ends: Ends) -> None:
+    ends.hub.lease_s, ends.hub.renew_s = 60.0, 20.0
+    await ends.join()
+    await ends.hub.stop()
+    gone = asyncio.get_running_loop().time()
+    await waiting.wait_until_async(
+        lambda: asyncio.get_running_loop().time() > gone + 1.5, what="its patience is long over"
+    )
+    await ends.hub.start()
+    await waiting.wait_until_async(lambda: len(ends.owner.welcomes) == 2, what="it is back")
+    assert ends.owner.leases_ended == 0

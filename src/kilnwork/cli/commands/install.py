@@ -11,7 +11,7 @@ import msgspec
 import yaml
 
 from kilnwork.api import manager, names
-from kilnwork.cli import addresses, render
+from kilnwork.cli import addresses, manager_options, render
 from kilnwork.cli.installing import everything, settings
 
 _QUANTITY = re.compile(r"[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?")
@@ -178,10 +178,18 @@ def _label(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
     "parts",
     type=click.Choice(settings.PARTS),
     multiple=True,
-    help="Print only this part; may be given more than once.",
+    help="Print only this part; may be given more than once. `drivers` needs --drivers-in.",
 )
+@manager_options.options
 @click.option("--log-text", is_flag=True, help="Let it log for people instead of as JSON.")
-@click.option("-v", "--verbose", count=True, help="Let it log more.")
+@click.option(
+    "--log-level",
+    type=click.Choice(settings.LOG_LEVELS),
+    default="info",
+    show_default=True,
+    help="How much it logs.",
+)
+@click.option("-v", "--verbose", count=True, help="As --log-level debug.")
 @click.option(
     "-o",
     "--output",
@@ -260,7 +268,8 @@ def _settings(given: dict[str, Any]) -> settings.Settings:
         requests={"cpu": given["cpu"], "memory": given["memory"]},
         limits={"memory": given["memory"]},
         log_json=not given["log_text"],
-        verbosity=1 + given["verbose"],
+        log_level="debug" if given["verbose"] else given["log_level"],
+        manager_arguments=manager_options.chosen_arguments(click.get_current_context()),
         drivers_in=given["drivers_in"],
         only_in=given["only_in"],
         parts=parts,

@@ -19,6 +19,7 @@ from kilnwork.cli import (
     folders,
     foreground,
     limits,
+    manager_options,
     manager_wiring,
     options,
     session,
@@ -79,7 +80,7 @@ _DATA = Path("/var/lib/kilnwork")
     show_default=True,
     help="The Python of that image that has kilnwork.",
 )
-@limits.options
+@manager_options.options
 @foreground.logged
 def command(**given: Any) -> int:
     """Run the manager of a Kubernetes cluster: dispatcher, controllers and REST API.
@@ -116,6 +117,7 @@ def _settings(**given: Any) -> manager_wiring.Settings:
         worker_image=given["worker_image"],
         worker_command=(given["worker_python"], "-m", "kilnwork.worker"),
         machine=socket.gethostname(),
+        absence_s=given["lease"],
         files=limits.chosen(given),
     )
 

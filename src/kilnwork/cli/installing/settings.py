@@ -9,6 +9,9 @@ from kilnwork.api import manager
 Part = Literal["crds", "rights", "drivers", "manager"]
 PARTS: tuple[Part, ...] = ("crds", "rights", "drivers", "manager")
 
+LogLevel = Literal["warning", "info", "debug"]
+LOG_LEVELS: tuple[LogLevel, ...] = ("warning", "info", "debug")
+
 Storage = Literal["pvc", "emptyDir", "hostPath"]
 STORAGES: tuple[Storage, ...] = ("pvc", "emptyDir", "hostPath")
 
@@ -46,7 +49,7 @@ class Place:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """See the options of `kiln install`. `drivers_in`: namespaces that get a `kilnwork-driver`;
-    `only_in`: those that are served, empty: all."""
+    `only_in`: those that are served, empty: all. `manager_arguments`: more for `kiln manager`."""
 
     namespace: str = manager.NAMESPACE
     image: str = IMAGE
@@ -60,7 +63,8 @@ class Settings:
     requests: dict[str, str] = field(default_factory=dict)
     limits: dict[str, str] = field(default_factory=dict)
     log_json: bool = True
-    verbosity: int = 1
+    log_level: LogLevel = "info"
+    manager_arguments: tuple[str, ...] = ()
     drivers_in: tuple[str, ...] = ()
     only_in: tuple[str, ...] = ()
     parts: tuple[Part, ...] = PARTS

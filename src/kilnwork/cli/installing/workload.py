@@ -138,7 +138,8 @@ def _arguments(chosen: settings.Settings) -> list[str]:
         arguments.append(f"--advertise={chosen.advertise}")
     arguments.append(f"--worker-image={chosen.worker_image or chosen.image}")
     arguments.append(f"--worker-python={chosen.worker_python}")
-    arguments += ["--verbose"] * chosen.verbosity
+    arguments += chosen.manager_arguments
+    arguments += ["--verbose"] * settings.LOG_LEVELS.index(chosen.log_level)
     return [*arguments, "--log-json"] if chosen.log_json else arguments
 
 

@@ -54,6 +54,12 @@ class Tale(msgspec.Struct, frozen=True):
     message: str
 
 
+def _earlier_loss(view: model.TaskView) -> str:
+    """Of an attempt that runs: that one before it was lost, and why."""
+    running = view.state is task.State.RUNNING and view.loss
+    return f"an attempt before was lost ({view.loss})" if running else ""
+
+
 def without_view(seen: task.Task, state: task.State, why: Why, *, now: float) -> task.TaskStatus:
     """The status of a run that the dispatcher does not have: it waits, or ended."""
     before = seen.status
@@ -78,7 +84,7 @@ def of_view(
     wanted = task.TaskStatus(
         state=view.state,
         reason=str(why.reason),
-        message=why.message,
+        message=why.message or _earlier_loss(view),
         run=view.run,
         attempts=view.attempt,
         losses=view.losses,
@@ -226,6 +232,6 @@ def tale(current: task.TaskStatus, wanted: task.TaskStatus, *, loss: str = "") -
 
 def _loss(before: task.TaskStatus, why: str) -> str:
     """The first loss costs no delay, so that no status between the attempts may tell of it."""
-    where = f" with worker {before.pod_name} on node {before.node_name}" if before.pod_name else ""
+    where = f" on worker {before.pod_name} (node {before.node_name})" if before.pod_name else ""
     cause = f" ({why})" if why else ""
-    return f"attempt {before.attempts or 1} was lost{where}{cause}: the task runs again"
+    return f"attempt {before.attempts or 1}{where} was lost{cause}: the task runs again"

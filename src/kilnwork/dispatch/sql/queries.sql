@@ -9,6 +9,14 @@ SELECT epoch FROM leadership;
 -- A new dispatcher takes over.
 UPDATE leadership SET epoch = epoch + 1;
 
+-- name: raise_lease
+-- How long leases may last that this or an earlier dispatcher has granted; it never falls.
+UPDATE leadership SET lease_s = max(lease_s, ?) RETURNING lease_s;
+
+-- name: identify
+-- Which journal this is; the UUID that is given is for one that has none yet.
+UPDATE leadership SET identity = coalesce(identity, ?) RETURNING identity, epoch;
+
 -- name: forget_templates
 -- When nobody has named any yet: those that no task uses any more.
 DELETE FROM template WHERE NOT EXISTS (
@@ -215,10 +223,10 @@ WHERE (c.parent, c.parent_run) IN (
     UNION SELECT task, run FROM task WHERE finished IS NULL
 ) AND c.child_key IS NOT NULL GROUP BY 1, 2, 3, 4;
 
--- name: last_loss
--- Why the newest attempt of one run that was lost was lost.
-SELECT p.reason, p.message FROM past_attempt p
-WHERE p.task_row = ? AND p.ending = 'Lost' ORDER BY p.attempt DESC LIMIT 1;
+-- name: losses
+-- How many attempts of one run were lost after they had begun, and the newest of them.
+SELECT count(*), max(p.attempt), p.reason, p.message FROM past_attempt p
+WHERE p.task_row = ? AND p.ending = 'Lost' AND p.started IS NOT NULL;
 
 -- name: past_attempts
 -- Attempts of one run that are over and did not succeed.

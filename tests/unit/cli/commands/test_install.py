@@ -8,7 +8,7 @@ import pytest
 import yaml
 from click import testing
 
-from kilnwork.cli.commands import install
+from kilnwork.cli.commands import install, manager
 from kilnwork.cli.installing import rights, settings
 
 
@@ -180,3 +180,33 @@ def test_every_right_has_its_reason_and_no_wildcard() -> None:
 
 def test_its_options_are_all_explained() -> None:
     assert all(o.help for o in install.command.params if isinstance(o, click.Option))
+
+
+def test_options_of_the_manager_are_written_only_when_they_are_given() -> None:
+    plain = container()["args"]
+    assert not any(one.startswith(("--lease", "--max-", "--jobs-")) for one in plain)
+    chosen = (
+        "--lease",
+        "2m",
+        "--max-input",
+        "10Gi",
+        "--jobs-per-second",
+        "2.5",
+        "--max-files",
+        "7",
+    )
+    wanted = ["--lease=120s", "--max-input=10Gi", "--max-files=7", "--jobs-per-second=2.5"]
+    assert [one for one in container(*chosen)["args"] if one not in plain] == wanted
+    done = testing.CliRunner().invoke(manager.command, [*container(*chosen)["args"], "--help"])
+    assert done.exit_code == 0, done.output
+
+
+@pytest.mark.parametrize("value", ["9s", "2h", "soon", "-5"])
+def test_a_lease_has_bounds(value: str) -> None:
+    assert "--lease" in refused("--lease", value)
+
+
+def test_the_level_of_the_log_is_chosen() -> None:
+    assert container("--log-level", "warning")["args"].count("--verbose") == 0
+    assert container()["args"].count("--verbose") == 1
+    assert container("--log-level", "debug") == container("-v")

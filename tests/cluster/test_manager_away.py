@@ -1,0 +1,87 @@
+"""The manager is replaced, drained from its node and away for a while: no task notices.
+
+One story: its tasks run through all that happens, and end when the test lets them.
+"""
+
+import dataclasses
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from support import kube_cluster, kube_load, kube_manager, waiting
+
+pytestmark = pytest.mark.timeout(420)
+
+AWAY_S = 45.0
+_STATEFUL_SET = "statefulset/kilnwork-manager"
+_HERE = f"--namespace={kube_manager.NAMESPACE}"
+
+
+@pytest.fixture
+def manager(kube: kube_cluster.Kube, real_node: str) -> Iterator[kube_manager.Manager]:
+    """A manager with a volume, which may run on either node; its workers run on the other one."""
+    del real_node
+    nodes = kube.real_nodes()
+    if len(nodes) < 2:
+        pytest.skip("needs two nodes: python -m hack.kube run --nodes 2")
+    home = kube_manager.Home(options=("--pull-policy", "IfNotPresent"))
+    made = kube_manager.Manager(kube, home)
+    try:
+        made.install()
+        other = next(name for name in nodes if name != _node(kube))
+        spec = kube_manager.on_real_node(other).spec
+        made.home = dataclasses.replace(home, spec=spec)
+        yield made
+    finally:
+        for name in nodes:
+            kube.kubectl("uncordon", name)
+        made.remove()
+
+
+def test_tasks_run_on_through_a_rollout_a_drain_and_an_absence(
+    kube: kube_cluster.Kube, manager: kube_manager.Manager, namespace: str
+) -> None:
+    load = kube_load.Load(manager, namespace)
+    load.prepare(workers=2, slots=4)
+    pods = load.pods()
+    load.start(8, seconds=None)
+    load.wait_running(8)
+
+    kube.kubectl("rollout", "restart", _STATEFUL_SET, _HERE)
+    kube.kubectl("rollout", "status", _STATEFUL_SET, _HERE, "--timeout=60s", timeout_s=70)
+    _wait_back(load)
+
+    left = _node(kube)
+    kube.kubectl("drain", left, "--ignore-daemonsets", "--delete-emptydir-data", timeout_s=90)
+    manager.wait_ready()
+    assert _node(kube) != left
+    _wait_back(load)
+    kube.kubectl("uncordon", left)
+
+    kube.kubectl("scale", _STATEFUL_SET, _HERE, "--replicas=0")
+    waiting.wait_until(lambda: not _pods(kube), what="the manager is gone", timeout_s=60)
+    assert not threading.Event().wait(AWAY_S)
+    kube.kubectl("scale", _STATEFUL_SET, _HERE, "--replicas=1")
+    manager.wait_ready()
+    _wait_back(load)
+
+    load.release()
+    load.check()
+    assert load.pods() == pods
+
+
+def _wait_back(load: kube_load.Load) -> None:
+    """Until both workers are connected again."""
+    waiting.wait_until(lambda: load.ready_workers() == 2, what="the workers are back", timeout_s=60)
+
+
+def _node(kube: kube_cluster.Kube) -> str:
+    """Where the manager runs."""
+    found = kube.get("pod", kube_manager.POD, _HERE)["spec"]["nodeName"]
+    return str(found)
+
+
+def _pods(kube: kube_cluster.Kube) -> list[str]:
+    """The manager's."""
+    return [pod["metadata"]["name"] for pod in kube.get("pods", _HERE)["items"]]
