@@ -1,0 +1,51 @@
+"""What the lines that tasks have left behind must satisfy.
+
+Used by `run` after a program has ended well.
+"""
+
+from collections import defaultdict
+
+from support.programs import effects, nodes
+
+HARMLESS = frozenset({"kill driver", "pause driver", "pause slot", "pause zygote"})
+"""Faults after which nothing has a reason to run a second time."""
+
+
+def twice(program: nodes.Program, found: list[effects.Effect], *, disturbed: bool) -> str:
+    """What ran twice without a reason, or "". `disturbed`: some fault gave reasons."""
+    starts = [each for each in found if each.kind == "start"]
+    numbers = set()
+    for each in starts:
+        if (each.task, each.run, each.attempt) in numbers:
+            return f"{each.node}: attempt {each.attempt} of {each.task} was started twice"
+        numbers.add((each.task, each.run, each.attempt))
+    seen = {each.task: each.at for each in found if each.kind == "seen" and each.task != "-"}
+    for each in starts:
+        if each.at > seen.get(each.task, each.at):
+            return f"{each.node}: attempt {each.attempt} started after its result was seen"
+    return _tasks(program, starts) or ("" if disturbed else _attempts(program, starts))
+
+
+def _tasks(program: nodes.Program, starts: list[effects.Effect]) -> str:
+    """A call with a key, and every child of one, is the same task however often it is asked for."""
+    known = defaultdict(set)
+    for each in starts:
+        known[each.node].add(each.task)
+    for call in program.calls:
+        if call.key or not program.durable:
+            for node in nodes.walk((call,)):
+                if len(known[node.id]) > 1:
+                    return f"{node.id}: was several tasks: {sorted(known[node.id])}"
+    return ""
+
+
+def _attempts(program: nodes.Program, starts: list[effects.Effect]) -> str:
+    """Where nothing is killed, what cannot fail starts once."""
+    everything = nodes.walk(program.calls)
+    if any(node.op in ("crash", "hang") for node in everything):
+        return ""  # these kill processes, and what shares one with them runs again
+    once = {node.id for node in everything if node.op not in ("flaky", "raise")}
+    for each in starts:
+        if each.node in once and each.attempt > 1:
+            return f"{each.node}: attempt {each.attempt}, though nothing was killed"
+    return ""

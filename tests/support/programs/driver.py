@@ -1,0 +1,372 @@
+"""One run of the driver of a random program: `python -m support.programs.driver DIRECTORY PHASE`.
+
+Started by `run`, which may kill it and start another one. It says where it is on standard output
+(lines that begin with `@`), writes the outcomes it has seen to `outcomes-PHASE.json`, and ends with
+0, with DISPATCHER_LOST, or with a traceback.
+
+`ids.jsonl` has the ids of calls that are certainly accepted, so that a later driver can ask for
+them by id as well as by key. Phase `verify` asks for all of them again.
+"""
+
+import asyncio
+import concurrent.futures
+import contextlib
+import json
+import os
+import random
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import kilnwork as kiln
+from support.programs import effects, nodes, tasks, values
+
+DISPATCHER_LOST = 7
+STARTED_WITHIN_S = 60.0
+
+FUNCTIONS: dict[str, Any] = dict(tasks.FUNCTIONS)
+
+
+def in_program(document: dict[str, Any], *inputs: Any) -> Any:
+    """A call whose function travels with the program."""
+    return tasks.perform(document, inputs, FUNCTIONS)
+
+
+class Driver:
+    """See the module."""
+
+    def __init__(self, directory: Path, phase: int) -> None:
+        self.directory = directory
+        self.phase = phase
+        self.program = msgspec.json.decode(
+            (directory / "program.json").read_bytes(), type=nodes.Program
+        )
+        self.chance = random.Random(f"{self.program.seed}-{os.getpid()}")
+        self.futures: dict[str, Any] = {}
+        self.outcomes: dict[str, Any] = {}
+        self.problems: list[str] = []
+        self.ids = _known_ids(directory)
+
+    def run(self) -> None:
+        """Submit what this phase has, cancel, collect."""
+        say("opening")
+        with self.opened():
+            say("open")
+            self.submit()
+            say("submitted")
+            mine = [node for node in self.program.calls if node.phase == self.phase]
+            self.cancel([node for node in mine if node.cancel])
+            last = self.phase == self.program.phases - 1
+            some = self.program.calls if last else mine[: len(mine) // 2]
+            self.collect([node for node in some if node.id in self.futures])
+            if last:
+                self.submit_again()
+            say("closing")
+        self.remember_all()
+        self.write()
+
+    def verify(self) -> None:
+        """Ask for everything again, by id."""
+        with self.opened():
+            for name, task_id in self.ids.items():
+                self.outcomes[name] = tasks.outcome(kiln.future(task_id))
+        self.write()
+
+    def opened(self) -> Any:
+        """The session of this program."""
+        home = self.directory / "home" if self.program.durable else None
+        return kiln.start(home, slots=self.program.slots)
+
+    # submitting
+
+    def submit(self) -> None:
+        """All calls of this phase and of earlier ones, which are found again."""
+        done = set[int]()
+        for node in self.program.calls:
+            if node.phase > self.phase or node.group in done:
+                continue
+            known = self.ids.get(node.id)
+            if known is not None and not _is_compound(node) and self.chance.random() < 0.5:
+                self.futures[node.id] = kiln.future(known)
+            elif node.group and node.phase == self.phase:
+                done.add(node.group)
+                self.map([each for each in self.program.calls if each.group == node.group])
+            elif node.key or node.phase == self.phase or known is None:
+                self.futures[node.id] = tasks.submit(node, self.futures, FUNCTIONS)
+            else:
+                self.futures[node.id] = kiln.future(known)
+        for node in self.program.calls:
+            if node.key and node.id in self.futures:
+                self.accepted(node)
+
+    def map(self, group: list[nodes.Node]) -> None:
+        """Several calls by one `map`."""
+        function = tasks.in_module.options(**group[0].options)
+        keys = {node.id: node.key for node in group}
+        key = (lambda document: keys[document["id"]]) if group[0].key else None
+        limit = self.chance.choice((None, 1, 2))
+        documents = [tasks.document_of(node) for node in group]
+        made = function.map(documents, key=key, max_in_flight=limit)
+        self.futures.update(zip((node.id for node in group), made, strict=True))
+
+    def accepted(self, node: nodes.Node) -> None:
+        """Note the id of a call with a key; it is there once the dispatcher has the call."""
+        future = self.futures[node.id]
+        if _is_compound(node) or not hasattr(future, "id"):
+            return
+        known = self.ids.setdefault(node.id, future.id)
+        if known != future.id:
+            self.problems.append(f"{node.id}: its key named {known}, and now {future.id}")
+        self.remember(node.id)
+
+    def remember(self, name: str) -> None:
+        """In the file, for the next driver."""
+        with (self.directory / "ids.jsonl").open("a") as file:
+            file.write(json.dumps([name, self.ids[name]]) + "\n")
+
+    def remember_all(self) -> None:
+        """After a session that was closed in peace, every call has been accepted."""
+        for node in self.program.calls:
+            future = self.futures.get(node.id)
+            if future is not None and not _is_compound(node) and node.id not in self.ids:
+                self.ids[node.id] = future.id
+                self.remember(node.id)
+
+    def submit_again(self) -> None:
+        """The same key is the same call; with other arguments it is refused."""
+        for node in self.program.calls:
+            if not node.key or _is_compound(node) or self.chance.random() > 0.2:
+                continue
+            again = tasks.submit(node, self.futures, FUNCTIONS)
+            same = again.id == self.futures[node.id].id
+            if not same or tasks.outcome(again, 60) != self.outcomes[node.id]:
+                self.problems.append(f"{node.id}: another call for the same key")
+            if not node.inputs and node.via != "program":
+                other = msgspec.structs.replace(node, pause_s=node.pause_s + 1)
+                refused = tasks.submit(other, self.futures, FUNCTIONS).exception(60)
+                if not isinstance(refused, kiln.KeyTaken):
+                    self.problems.append(f"{node.id}: {refused!r} for a key that is taken")
+
+    def cancel(self, wanted: list[nodes.Node]) -> None:
+        """As the nodes say. One that hangs may keep another from starting until it is cancelled."""
+        deadline = time.monotonic() + STARTED_WITHIN_S
+        while wanted:
+            for node in list(wanted):
+                if self.may_cancel(node):
+                    wanted.remove(node)
+                    self.futures[node.id].cancel(recursive=node.cancel != "alone")
+            if time.monotonic() > deadline:
+                self.problems += [f"{n.id}: not started in {STARTED_WITHIN_S} s" for n in wanted]
+                return
+            time.sleep(0.02)
+
+    def may_cancel(self, node: nodes.Node) -> bool:
+        """Whether the moment has come."""
+        if node.cancel in ("started", "alone"):
+            return effects.count("hang", node.id) > 0 or bool(self.futures[node.id].done())
+        return node.cancel == "at-once" or self.chance.random() < 0.2
+
+    # collecting
+
+    def collect(self, some: tuple[nodes.Node, ...] | list[nodes.Node]) -> None:
+        """In the way of this phase; every outcome is noted as seen."""
+        simple = {node.id: self.futures[node.id] for node in some if not _is_compound(node)}
+        seen = _COLLECT[self.program.collect[self.phase]]
+        half = len(simple) // 2
+
+        def found(name: str, outcome: Any) -> None:
+            effects.note("seen", name, getattr(simple[name], "id", "-"))
+            self.outcomes[name] = outcome
+            if len(self.outcomes) == half:
+                say("half")
+
+        seen(simple, found)
+        for node in some:
+            if node.id not in simple:
+                self.outcomes[node.id] = self.compound(node)
+            elif node.op == "stream" and hasattr(simple[node.id], "__iter__"):
+                self.iterate(node, simple[node.id])
+            if node.cancel == "alone":
+                self.alone(node.children[0])
+        self.check_done(simple)
+
+    def compound(self, node: nodes.Node) -> Any:
+        """Outcomes of a call that has several futures, or returns them."""
+        future = self.futures[node.id]
+        if node.op == "pair":
+            return [tasks.outcome(each) for each in future]
+        error = future.exception()
+        if error is not None:
+            return values.plain_error(error)
+        return ["boxed", [tasks.outcome(each) for each in future.result()["box"]]]
+
+    def iterate(self, node: nodes.Node, stream: Any) -> None:
+        """A stream yields what its result has."""
+        yielded: list[Any] = []
+        with contextlib.suppress(kiln.TaskError):
+            yielded.extend(stream)
+        if self.outcomes[node.id][0] != "error" and values.plain(yielded) != self.outcomes[node.id]:
+            self.problems.append(f"{node.id}: yielded {yielded}")
+
+    def alone(self, child: nodes.Node) -> None:
+        """A child outlives a parent that was cancelled without it."""
+        spawned = [
+            each
+            for each in effects.read(Path(os.environ[effects.VARIABLE]))
+            if each.kind == "spawned" and each.node == child.id
+        ]
+        if spawned:
+            self.outcomes[child.id] = tasks.outcome(kiln.future(spawned[-1].task))
+
+    def check_done(self, simple: dict[str, Any]) -> None:
+        """What is over says so."""
+        for name, future in simple.items():
+            cancelled = self.outcomes[name] == ["error", "Cancelled", ""]
+            if not future.done() or future.cancelled() != cancelled:
+                self.problems.append(f"{name}: done {future.done()}, {future.cancelled()}")
+
+    def write(self) -> None:
+        """What was seen."""
+        document = {"outcomes": self.outcomes, "problems": self.problems}
+        phase = "verify" if self.phase < 0 else self.phase
+        path = self.directory / f"outcomes-{phase}.json"
+        path.with_suffix(".new").write_text(json.dumps(document))
+        path.with_suffix(".new").rename(path)
+        say("written")
+
+
+Found = Callable[[str, Any], None]
+
+
+def _by_result(futures: dict[str, Any], found: Found) -> None:
+    for name, future in futures.items():
+        found(name, tasks.outcome(future))
+
+
+def _in_reverse(futures: dict[str, Any], found: Found) -> None:
+    _by_result(dict(reversed(futures.items())), found)
+
+
+def _by_gather(futures: dict[str, Any], found: Found) -> None:
+    whole = kiln.gather(*futures.values(), return_exceptions=True).result()
+    for name, value in zip(futures, whole, strict=True):
+        _raise_lost(value)
+        found(name, values.plain(value))
+
+
+def _as_completed(futures: dict[str, Any], found: Found) -> None:
+    names = {id(future): name for name, future in futures.items()}
+    for future in kiln.as_completed(futures.values()):
+        found(names[id(future)], tasks.outcome(future))
+
+
+def _by_wait(futures: dict[str, Any], found: Found) -> None:
+    left = set(futures.values())
+    while left:
+        _, left = kiln.wait(left, timeout=1.0, return_when=kiln.FIRST_COMPLETED)
+    _by_result(futures, found)
+
+
+def _by_await(futures: dict[str, Any], found: Found) -> None:
+    async def one(name: str, future: Any) -> None:
+        try:
+            found(name, values.plain(await future))
+        except Exception as error:  # noqa: BLE001  whatever it was is compared
+            _raise_lost(error)
+            found(name, values.plain_error(error))
+
+    async def all_of_them() -> None:
+        await asyncio.gather(*(one(*item) for item in futures.items()))
+
+    asyncio.run(all_of_them())
+
+
+def _in_threads(futures: dict[str, Any], found: Found) -> None:
+    lock = threading.Lock()
+
+    def one(name: str, future: Any) -> None:
+        outcome = tasks.outcome(future)
+        with lock:
+            found(name, outcome)
+
+    with concurrent.futures.ThreadPoolExecutor(16) as pool:
+        for done in [pool.submit(one, *item) for item in futures.items()]:
+            done.result()
+
+
+def _by_callbacks(futures: dict[str, Any], found: Found) -> None:
+    called: dict[str, int] = {}
+    over = threading.Semaphore(0)
+
+    def call_back(name: str) -> None:
+        called[name] = called.get(name, 0) + 1
+        over.release()
+
+    for name, future in futures.items():
+        future.add_done_callback(lambda _, name=name: call_back(name))
+    for _ in futures:
+        over.acquire()
+    if set(called.values()) - {1}:
+        raise AssertionError(f"callbacks were called so often: {called}")
+    _by_result(futures, found)
+
+
+_COLLECT: dict[str, Callable[[dict[str, Any], Found], None]] = {
+    "result": _by_result,
+    "reverse": _in_reverse,
+    "gather": _by_gather,
+    "as_completed": _as_completed,
+    "wait": _by_wait,
+    "async": _by_await,
+    "threads": _in_threads,
+    "callbacks": _by_callbacks,
+}
+
+
+def _raise_lost(error: Any) -> None:
+    if isinstance(error, kiln.DispatcherLost):
+        raise error
+
+
+def _is_compound(node: nodes.Node) -> bool:
+    return node.op in ("pair", "boxed")
+
+
+def _known_ids(directory: Path) -> dict[str, str]:
+    try:
+        lines = (directory / "ids.jsonl").read_text().splitlines()
+    except FileNotFoundError:
+        return {}
+    found: dict[str, str] = {}
+    for line in lines:
+        with contextlib.suppress(ValueError):  # a kill may have cut the last one
+            name, task_id = json.loads(line)
+            found.setdefault(name, task_id)
+    return found
+
+
+def say(word: str) -> None:
+    """Tell `run` where we are."""
+    os.write(1, f"@{word}\n".encode())
+
+
+def main() -> None:
+    """See the module."""
+    directory, phase = Path(sys.argv[1]), sys.argv[2]
+    tasks.dump_on_signal()
+    FUNCTIONS["program"] = kiln.task(in_program)
+    made = Driver(directory, -1 if phase == "verify" else int(phase))
+    try:
+        made.verify() if phase == "verify" else made.run()
+    except kiln.DispatcherLost as error:
+        print(f"DispatcherLost: {error}", file=sys.stderr)
+        sys.exit(DISPATCHER_LOST)
+
+
+if __name__ == "__main__":
+    main()

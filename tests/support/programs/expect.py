@@ -1,0 +1,103 @@
+"""What a random program must come to, found by evaluating it in plain Python.
+
+Used by `run`. Knows what the documentation promises and nothing of how it is kept.
+"""
+
+from typing import Any
+
+from support.programs import nodes, values
+
+Outcome = Any
+"""The plain form (`values.plain`) of a value or an error; of a pair, of its two futures."""
+
+CANCELLED = ["error", "Cancelled", ""]
+TIMED_OUT = ["error", "TaskTimedOut", ""]
+INPUT_FAILED = ["error", "InputFailed", ""]
+TASK_FAILED = ["error", "TaskFailed", ""]
+NOT_PICKLABLE = ["error", "NotPicklable", ""]
+LOST = ["error", "TaskLost", ""]
+
+
+def outcomes(program: nodes.Program) -> dict[str, list[Outcome]]:
+    """The outcomes that each call of the driver may have: one, or two where a cancel races."""
+    known: dict[str, Outcome] = {}
+    found = {}
+    for node in program.calls:
+        known[node.id] = evaluate(node, known)
+        found[node.id] = [known[node.id]]
+        if node.cancel == "racing":
+            found[node.id].append(CANCELLED)
+    for node in program.calls:
+        if node.cancel == "alone":
+            found |= {child.id: [evaluate(child, {})] for child in node.children}
+    return found
+
+
+def evaluate(node: nodes.Node, known: dict[str, Outcome]) -> Outcome:
+    """The outcome of one call; `known`: of those that it may take as inputs."""
+    inputs = [_input(each, known) for each in node.inputs]
+    if not node.accept_failures and any(_failed(each) for each in inputs):
+        return [INPUT_FAILED, INPUT_FAILED] if node.op == "pair" else INPUT_FAILED
+    plain = [each for _, each in inputs]
+    number = values.combine(node.id, plain)
+    match node.op:
+        case "raise":
+            return values.plain_error(values.raised(node.how, node.id))
+        case "lock":
+            return NOT_PICKLABLE
+        case "hang":
+            return CANCELLED if node.cancel else TIMED_OUT
+        case "crash" if node.times > 1:
+            return LOST if node.how == "kill" else TASK_FAILED
+        case "stream":
+            return values.plain([number + at for at in range(node.times)])
+        case "pair":
+            return [
+                values.plain(values.shaped(node.shape, number, node.size)),
+                values.plain(number),
+            ]
+        case "spawn" | "boxed":
+            return _spawned(node, plain)
+    return values.plain(values.shaped(node.shape, number, node.size))
+
+
+def _input(given: nodes.Input, known: dict[str, Outcome]) -> tuple[bool, Any]:
+    """Whether it failed, and what the function gets."""
+    if given.ref:
+        found = known[given.ref]
+        if given.item >= 0:
+            found = found[given.item]
+        failed = is_error(found)
+        if given.nested:
+            found = ["dict", [["deep", ["list", [found]]]]]
+        return failed, found
+    if given.put_bytes:
+        return False, values.plain(values.content("put", given.put_bytes))
+    if given.bytes:
+        return False, values.plain(values.content("plain", given.bytes))
+    return False, values.plain(given.literal)
+
+
+def _failed(given: tuple[bool, Any]) -> bool:
+    return given[0]
+
+
+def is_error(outcome: Outcome) -> bool:
+    """Whether a plain form is that of an error."""
+    return isinstance(outcome, list) and outcome[:1] == ["error"]
+
+
+def _spawned(node: nodes.Node, plain: list[Any]) -> Outcome:
+    known: dict[str, Outcome] = {}
+    for child in node.children:
+        known[child.id] = evaluate(child, known)
+    gathered = list(known.values())
+    if node.op == "boxed":
+        return ["boxed", gathered]
+    if node.how == "delegate":
+        return gathered[-1]
+    if node.how == "raise":
+        for each in gathered:
+            if is_error(each):
+                return each
+    return values.plain(values.shaped(node.shape, values.combine(node.id, [plain, gathered]), 0))

@@ -1,0 +1,92 @@
+"""A random program as data: calls, what they do, and when a driver collects them.
+
+Made by `generate`, evaluated by `expect`, run by `driver` and `tasks`. A program is written as JSON
+into the directory of its run, so that a driver that was killed is followed by one with the same.
+"""
+
+from typing import Any, Literal
+
+import msgspec
+
+Operation = Literal[
+    "value", "raise", "flaky", "crash", "spawn", "hang", "stream", "pair", "lock", "boxed"
+]
+
+
+class Input(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One argument of a call.
+
+    `ref`: id of an earlier call whose future is passed; `item`: of a pair, which of its futures.
+    `nested`: the future travels inside a list in a dict. `put_bytes`: a value of so many bytes that
+    is given to `kiln.put`; `bytes`: one that is passed as it is. Else `literal`.
+    """
+
+    ref: str = ""
+    item: int = -1
+    nested: bool = False
+    put_bytes: int = 0
+    bytes: int = 0
+    literal: Any = None
+
+
+class Node(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One call.
+
+    `shape`: what kind of value it returns, of `size` bytes where that matters. `how`: what it
+    raises, how it crashes, how it collects its children, or how it hangs. `via`: which task
+    function runs it: one of an importable module, of the program itself, or a coroutine function.
+    `times`: how often it fails first, or how many values it yields. `options`: of the call.
+    `cancel`: when the driver cancels it: `started`, `at-once`, `alone` (not its children), or
+    `racing` with its end. `phase`: which run of the driver submits it. `group`: calls with the same
+    number, not 0, are submitted by one `map`.
+    """
+
+    id: str
+    op: Operation
+    shape: str = "int"
+    size: int = 0
+    pause_s: float = 0.0
+    how: str = ""
+    via: str = "module"
+    times: int = 0
+    inputs: tuple[Input, ...] = ()
+    accept_failures: bool = False
+    children: tuple["Node", ...] = ()
+    options: dict[str, Any] = {}
+    key: str = ""
+    cancel: str = ""
+    phase: int = 0
+    group: int = 0
+
+
+class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One blow. `run`: in which run of the driver, from 0. `after`: the word that the driver says,
+    or `appears` for the first moment that the victim exists; `delay_s` later it is killed, or
+    stopped for `pause_s`.
+    """
+
+    run: int
+    after: str
+    delay_s: float
+    victim: str
+    pause_s: float = 0.0
+
+
+class Program(msgspec.Struct, frozen=True, omit_defaults=True):
+    """All of one seed. `collect`: how the driver of each phase waits for its results."""
+
+    seed: int
+    durable: bool
+    slots: int
+    phases: int
+    collect: tuple[str, ...]
+    calls: tuple[Node, ...]
+    faults: tuple[Fault, ...] = ()
+
+
+def walk(nodes: tuple[Node, ...]) -> list[Node]:
+    """These calls and all that they spawn."""
+    found: list[Node] = []
+    for node in nodes:
+        found += [node, *walk(node.children)]
+    return found

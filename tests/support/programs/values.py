@@ -1,0 +1,98 @@
+"""Values of random programs, and a plain form in which two of them are compared.
+
+Used by the tasks themselves and by the model, so it must not depend on kilnwork.
+"""
+
+import hashlib
+import json
+from typing import Any
+
+USER_ERRORS: tuple[str, ...] = ("Boom", "ValueError", "KeyError", "OSError")
+"""Errors whose text is compared too; of all others only the class is."""
+
+
+class Boom(Exception):
+    """An error of our own, with an attribute that has to travel."""
+
+    def __init__(self, text: str, *, code: int) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON that tells types apart."""
+    if value is None or isinstance(value, bool | str):
+        return value
+    if isinstance(value, int):
+        return ["int", str(value)]
+    if isinstance(value, float):
+        return ["float", repr(value)]
+    if isinstance(value, bytes | bytearray | memoryview):
+        data = bytes(value)
+        return ["bytes", len(data), hashlib.sha1(data).hexdigest()[:12]]  # noqa: S324 no secret
+    if isinstance(value, BaseException):
+        return plain_error(value)
+    if isinstance(value, dict):
+        return ["dict", sorted([[str(k), plain(v)] for k, v in value.items()], key=repr)]
+    if isinstance(value, set | frozenset):
+        return ["set", sorted((plain(item) for item in value), key=repr)]
+    if isinstance(value, list | tuple):
+        return [type(value).__name__, [plain(item) for item in value]]
+    raise TypeError(f"no plain form of {type(value).__name__}")
+
+
+def plain_error(error: BaseException) -> list[Any]:
+    """Its class, and the text of those that programs raise themselves."""
+    name = type(error).__name__
+    text = str(error.args[0]) if name in USER_ERRORS and error.args else ""
+    if isinstance(error, Boom):
+        text += f"/{error.code}"
+    return ["error", name, text]
+
+
+def combine(name: str, parts: list[Any]) -> int:
+    """A number that depends on who computes it and on all that it was given."""
+    text = json.dumps([name, parts], sort_keys=True)
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big")
+
+
+def shaped(shape: str, number: int, size: int) -> Any:
+    """A value of some type, made of a number."""
+    match shape:
+        case "int":
+            return number
+        case "str":
+            return f"text-{number}-ü"
+        case "none":
+            return None
+        case "float":
+            return number / 7
+        case "tuple":
+            return (number, str(number), (number % 7,))
+        case "dict":
+            return {"n": number, "more": [number % 3, None, True], "f": 0.5}
+        case "set":
+            return {number % 5, number % 11, -1}
+        case "list":
+            return [number + at for at in range(size)]
+        case "bytes":
+            return content(str(number), size)
+    raise ValueError(shape)
+
+
+def content(name: str, size: int) -> bytes:
+    """Bytes that are nobody else's."""
+    block = hashlib.sha256(name.encode()).digest()
+    return (block * (size // len(block) + 1))[:size]
+
+
+def raised(how: str, name: str) -> Exception:
+    """The error that a call of this id raises."""
+    match how:
+        case "Boom":
+            return Boom(f"boom {name}", code=len(name))
+        case "ValueError":
+            return ValueError(f"bad {name}")
+        case "KeyError":
+            return KeyError(f"key {name}")
+    return OSError(f"os {name}")
