@@ -509,6 +509,24 @@ def test_namespaces_and_owners_hold_for_users_kinds(
     )
 
 
+def test_a_dependent_waits_for_the_kind_of_its_owner(
+    admin: kube_servers.Http, namespace: str
+) -> None:
+    """Nobody can tell whether the owner is there until its kind is served; then it is not."""
+    group = f"{kube_servers.fresh_name('g')}.test"
+    owner = {"apiVersion": f"{group}/v1", "kind": "Widget", "name": "a", "uid": "11"}
+    maps = f"/api/v1/namespaces/{namespace}/configmaps"
+    admin.post(maps, {"metadata": {"name": "c", "ownerReferences": [owner]}}).ok()
+    body = definition(group)
+    admin.post(CRDS, body).ok()
+    try:
+        waiting.wait_until(
+            lambda: admin.get(f"{maps}/c").status == 404, what="c is gone", timeout_s=120
+        )
+    finally:
+        admin.delete(f"{CRDS}/{body['metadata']['name']}")
+
+
 # --- status and scale ---------------------------------------------------------------------------
 
 

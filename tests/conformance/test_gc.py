@@ -136,6 +136,137 @@ def test_an_owner_that_never_was(admin: kube_servers.Http, maps: str, make: Make
     assert admin.get(f"{maps}/o").status == 200
 
 
+def deleting(admin: kube_servers.Http, path: str) -> None:
+    waiting.wait_until(
+        lambda: "deletionTimestamp" in admin.get(path).ok()["metadata"],
+        what=f"{path} is being deleted",
+        timeout_s=90,
+    )
+
+
+def test_an_orphan_that_blocks_stays(admin: kube_servers.Http, maps: str, make: Make) -> None:
+    """Whether it blocks matters to foreground deletion alone."""
+    make("d", make("o"), reference={"blockOwnerDeletion": True})
+    admin.delete(f"{maps}/o", propagationPolicy="Orphan").ok()
+    gone(admin, f"{maps}/o")
+    found = admin.get(f"{maps}/d").ok()["metadata"]
+    assert "ownerReferences" not in found
+    assert "deletionTimestamp" not in found
+
+
+def test_dependents_go_though_the_owner_is_held(
+    admin: kube_servers.Http, maps: str, make: Make
+) -> None:
+    """Those too that do not block: they do not wait for the finalizer of somebody else."""
+    owner = make("o", finalizers=["a.b/c"])
+    make("d", owner)
+    make("e", owner, reference={"blockOwnerDeletion": True})
+    admin.delete(f"{maps}/o", propagationPolicy="Foreground").ok()
+    gone(admin, f"{maps}/d")
+    gone(admin, f"{maps}/e")
+    assert admin.get(f"{maps}/o").ok()["metadata"]["deletionTimestamp"]
+    admin.patch(f"{maps}/o", {"metadata": {"finalizers": None}}).ok()
+
+
+@pytest.mark.parametrize(
+    "freed", [None, "blockOwnerDeletion"], ids=["without the owner", "no longer blocking"]
+)
+def test_a_dependent_lets_its_owner_go(
+    admin: kube_servers.Http, maps: str, make: Make, freed: str | None
+) -> None:
+    """When its reference is taken out, or blocks no more."""
+    owner = make("o")
+    make("d", owner, reference={"blockOwnerDeletion": True}, finalizers=["a.b/c"])
+    admin.delete(f"{maps}/o", propagationPolicy="Foreground").ok()
+    deleting(admin, f"{maps}/d")
+    references = [reference(owner, **{freed: False})] if freed else None
+    admin.patch(f"{maps}/d", {"metadata": {"ownerReferences": references}}).ok()
+    gone(admin, f"{maps}/o")
+    admin.patch(f"{maps}/d", {"metadata": {"finalizers": None}}).ok()
+
+
+def test_its_own_owner_waits_for_itself(admin: kube_servers.Http, maps: str, make: Make) -> None:
+    """In foreground deletion, for ever; another policy lets it go."""
+    itself = make("o")
+    references = [reference(itself, blockOwnerDeletion=True)]
+    admin.patch(f"{maps}/o", {"metadata": {"ownerReferences": references}}).ok()
+    make("d", make("p"))
+    admin.delete(f"{maps}/o", propagationPolicy="Foreground").ok()
+    admin.delete(f"{maps}/p").ok()
+    gone(admin, f"{maps}/d")  # the collector has come by
+    assert admin.get(f"{maps}/o").ok()["metadata"]["finalizers"] == ["foregroundDeletion"]
+    admin.delete(f"{maps}/o", propagationPolicy="Background").ok()
+    gone(admin, f"{maps}/o")
+
+
+def test_a_circle_of_owners_goes(admin: kube_servers.Http, maps: str, make: Make) -> None:
+    """All of it, though each blocks the next."""
+    made = [make(f"c{i}") for i in range(4)]
+    for i, owner in enumerate(made):
+        references = [reference(owner, blockOwnerDeletion=True)]
+        path = f"{maps}/c{(i + 1) % len(made)}"
+        admin.patch(path, {"metadata": {"ownerReferences": references}}).ok()
+    admin.delete(f"{maps}/c0", propagationPolicy="Foreground").ok()
+    for i in range(len(made)):
+        gone(admin, f"{maps}/c{i}")
+
+
+@pytest.mark.parametrize("kind", ["namespaces", "clusterroles"])
+def test_what_is_in_no_namespace_has_no_owner_in_one(
+    admin: kube_servers.Http, maps: str, make: Make, kind: str
+) -> None:
+    """It stays, though the owner lives, goes, or never was."""
+    owner = make("o")
+    collections = {
+        "namespaces": "/api/v1/namespaces",
+        "clusterroles": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+    }
+    name = kube_servers.fresh_name("owned")
+    path = f"{collections[kind]}/{name}"
+    nobody = {"metadata": {"name": "none", "uid": "11111111-1111-1111-1111-111111111113"}}
+    references = [reference(owner), reference(nobody)]
+    admin.post(collections[kind], {"metadata": {"name": name, "ownerReferences": references}}).ok()
+    try:
+        make("d", owner)
+        admin.delete(f"{maps}/o").ok()
+        gone(admin, f"{maps}/d")
+        found = admin.get(path).ok()["metadata"]
+        assert "deletionTimestamp" not in found
+        assert len(found["ownerReferences"]) == 2
+    finally:
+        admin.delete(path)
+
+
+def test_an_owner_of_an_unknown_kind_stops_all(
+    admin: kube_servers.Http, maps: str, make: Make
+) -> None:
+    """Neither the dependent goes, nor its reference to an owner that is gone."""
+    unknown = {"apiVersion": "nobody.kiln.test/v1", "kind": "N", "name": "n", "uid": "1"}
+    make("d", ownerReferences=[reference(make("o")), reference(make("p")), unknown])
+    make("e", make("q"))
+    for owner in ("o", "p", "q"):
+        admin.delete(f"{maps}/{owner}").ok()
+    gone(admin, f"{maps}/e")
+    assert len(admin.get(f"{maps}/d").ok()["metadata"]["ownerReferences"]) == 3
+
+
+def test_kube_events_have_no_owners(
+    admin: kube_servers.Http, namespace: str, maps: str, make: Make
+) -> None:
+    """They go when they are old."""
+    owner = make("o")
+    make("d", owner)
+    events = f"/api/v1/namespaces/{namespace}/events"
+    event = {
+        "metadata": {"name": "e", "ownerReferences": [reference(owner)]},
+        "involvedObject": {"kind": "ConfigMap", "name": "o", "namespace": namespace},
+    }
+    admin.post(events, event).ok()
+    admin.delete(f"{maps}/o").ok()
+    gone(admin, f"{maps}/d")
+    assert admin.get(f"{events}/e").status == 200
+
+
 def test_two_controllers_are_refused(admin: kube_servers.Http, maps: str, make: Make) -> None:
     """422."""
     one, two = make("one"), make("two")

@@ -8,11 +8,12 @@ Not for contents of namespaces (`apiserver.namespaces`), and not for processes (
 
 import asyncio
 import logging
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+
+import msgspec
 
 from kilnwork.api import meta, resource
-from kilnwork.controlplane import objects, work
+from kilnwork.controlplane import objects, owners, work
 from kilnwork.controlplane.apiserver import crud, deletion, statuses
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import coroutines
@@ -22,9 +23,21 @@ log = logging.getLogger(__name__)
 EVENT_TTL_S = 3600
 """How long a kube event is kept after it was last seen, as `--event-ttl` of the real server."""
 
+KINDS_CHECK_S = 1.0
+"""How soon a dependent is looked at after the kind of its owner is served at last."""
+
 _SWEEP_EVERY_S = 60.0
-_REMEMBERED = 500
-"""Owners that have gone with their kind: nobody else could tell then that they are not there."""
+
+
+class _Owners(msgspec.Struct):
+    """Owner references by the state of the owner."""
+
+    solid: list[meta.OwnerReference] = msgspec.field(default_factory=list)
+    """It exists and does not wait for its dependents; it may be about to be deleted."""
+    waiting: list[meta.OwnerReference] = msgspec.field(default_factory=list)
+    """It is in foreground deletion; whether the reference blocks it makes no difference."""
+    dangling: list[meta.OwnerReference] = msgspec.field(default_factory=list)
+    """It does not exist."""
 
 
 class Collector:
@@ -35,13 +48,10 @@ class Collector:
         self._deleter = deleter
         self._store = writer.store
         self._kinds = writer.kinds
-        self._uids: dict[str, objects.Key] = {}
-        self._owned: dict[str, set[objects.Key]] = {}
-        self._references: dict[objects.Key, tuple[meta.OwnerReference, ...]] = {}
-        self._waiting_owners: set[str] = set()
-        self._gone: OrderedDict[str, None] = OrderedDict()
+        self._graph = owners.OwnerGraph()
+        self._unresolved: set[objects.Key] = set()
         self._work: work.Work[objects.Key] = work.Work("garbage collector", self._look)
-        self._crew = coroutines.Crew("kube event sweeper")
+        self._crew = coroutines.Crew("garbage collector")
         self._unfollow: Callable[[], None] = lambda: None
 
     def start(self) -> None:
@@ -49,11 +59,10 @@ class Collector:
         for served in self._kinds.kept():
             for stored in self._store.select(served.resource.qualified):
                 self._note(stored.key, stored.metadata())
-        for key in tuple(self._references):
-            self._work.add(key)
         self._unfollow = self._store.follow(self._on_changes)
         self._work.start()
         self._crew.start("sweep", self._sweep())
+        self._crew.start("kinds", self._watch_kinds())
 
     async def stop(self) -> None:
         """Stop; the next start finds what is left to do."""
@@ -61,67 +70,30 @@ class Collector:
         await self._work.stop()
         await self._crew.stop()
 
-    def owned_by(self, uid: str) -> frozenset[objects.Key]:
-        """The dependents of an owner."""
-        return frozenset(self._owned.get(uid, ()))
-
     def _on_changes(self, changes: Sequence[objects.Change]) -> None:
         for change in changes:
-            found = change.metadata()
-            if change.action == objects.Action.DELETED:
-                self._forget(change.key, found)
-            else:
-                self._note(change.key, found)
+            if change.action != objects.Action.DELETED:
+                self._note(change.key, change.metadata())
+                continue
+            self._unresolved.discard(change.key)
+            for key in self._graph.forget(change.key, change.metadata()):
+                self._work.add(key)
 
     def _note(self, key: objects.Key, found: meta.ObjectMeta) -> None:
-        self._uids[found.uid] = key
-        references = found.owner_references
-        before = self._references.get(key, ())
-        if references != before:
-            self._index(key, before, references)
-        if any(self._is_no_owner(key.namespace, reference) for reference in references):
-            self._work.add(key)
-        if found.deletion_timestamp and _is_held(found):
-            if found.uid not in self._waiting_owners:
-                self._waiting_owners.add(found.uid)
-                for dependent in self.owned_by(found.uid):
-                    self._work.add(dependent)
-            self._work.add(key)
+        if key.resource == resource.EVENTS.qualified:
+            return  # they expire; neither collects them by owner
+        for affected in self._graph.note(key, found):
+            self._work.add(affected)
 
-    def _forget(self, key: objects.Key, found: meta.ObjectMeta) -> None:
-        self._uids.pop(found.uid, None)
-        self._waiting_owners.discard(found.uid)
-        if found.uid in self._owned:
-            self._gone[found.uid] = None
-            if len(self._gone) > _REMEMBERED:
-                self._gone.popitem(last=False)
-        for dependent in self._owned.get(found.uid, ()):
-            self._work.add(dependent)
-        references = self._references.get(key, ())
-        self._index(key, references, ())
-        for reference in references:
-            owner = self._uids.get(reference.uid)
-            if owner is not None and reference.uid in self._waiting_owners:
-                self._work.add(owner)
-
-    def _index(
-        self,
-        key: objects.Key,
-        before: tuple[meta.OwnerReference, ...],
-        after: tuple[meta.OwnerReference, ...],
-    ) -> None:
-        for reference in before:
-            dependents = self._owned.get(reference.uid)
-            if dependents is not None:
-                dependents.discard(key)
-                if not dependents:
-                    del self._owned[reference.uid]
-        for reference in after:
-            self._owned.setdefault(reference.uid, set()).add(key)
-        if after:
-            self._references[key] = after
-        else:
-            self._references.pop(key, None)
+    async def _watch_kinds(self) -> None:
+        """Look again at dependents whose owner's kind was not served when it is now."""
+        revision = self._kinds.revision
+        while True:
+            await asyncio.sleep(KINDS_CHECK_S)
+            if self._kinds.revision != revision:
+                revision = self._kinds.revision
+                for key in tuple(self._unresolved):
+                    self._work.add(key)
 
     async def _look(self, key: objects.Key) -> None:
         stored, place = self._store.get(key), self._place(key)
@@ -129,17 +101,17 @@ class Collector:
             return
         found = stored.metadata()
         try:
-            if found.deletion_timestamp:
-                await self._look_at_deleted_owner(place, found)
-            elif found.owner_references:
+            if not found.deletion_timestamp:
                 await self._look_at_dependent(place, found)
+            elif deletion.ORPHAN in found.finalizers:
+                await self._orphan_dependents(place, found)
+            elif deletion.FOREGROUND in found.finalizers:
+                await self._look_at_waiting_owner(place, found)
         except statuses.StatusError as error:
-            if error.code == 404:
-                return
             if error.code == 409:
                 self._work.add(key)
-                return
-            raise
+            elif error.code != 404:
+                raise
 
     def _place(self, key: objects.Key) -> crud.Where | None:
         """Of an object; None when its kind is served no more."""
@@ -147,83 +119,87 @@ class Collector:
         return None if served is None else crud.Where(served, key.namespace, key.name)
 
     async def _look_at_dependent(self, place: crud.Where, found: meta.ObjectMeta) -> None:
-        living, waiting, gone = self._sorted(place, found)
-        if living and (waiting or gone):
-            await self._drop_references(place, {r.uid for r in (*waiting, *gone)})
-        elif not living and (waiting or gone):
-            held = waiting and self._owned.get(found.uid)
-            await self._deleter.delete(
-                place,
-                deletion.DeleteOptions(
-                    uid=found.uid,
-                    resource_version=found.resource_version,
-                    propagation="Foreground" if held else _kept_propagation(found),
-                ),
-            )
-            log.debug("dependent deleted", extra={"kind": place.kind.kind, "object": place.name})
+        sorted_ = self._classify(place, found.owner_references)
+        if sorted_ is None or not (sorted_.waiting or sorted_.dangling):
+            return
+        if sorted_.solid:
+            gone = {r.uid for r in (*sorted_.waiting, *sorted_.dangling)}
+            await self._drop_references(place, gone)
+            return
+        propagation = _kept_propagation(found)
+        if sorted_.waiting and self._graph.dependents(found.uid):
+            # Owners that wait for each other in a circle would never go.
+            if _is_blocking(found) and self._graph.has_foreground_dependent(found.uid):
+                await self._unblock_owners(place)
+                self._work.add(place.key)
+                return
+            propagation = "Foreground"
+        await self._deleter.delete(
+            place,
+            deletion.DeleteOptions(
+                uid=found.uid, resource_version=found.resource_version, propagation=propagation
+            ),
+        )
+        log.debug("dependent deleted", extra={"kind": place.kind.kind, "object": place.name})
 
-    def _sorted(
-        self, place: crud.Where, found: meta.ObjectMeta
-    ) -> tuple[list[meta.OwnerReference], list[meta.OwnerReference], list[meta.OwnerReference]]:
-        """Owner references by what became of the owner: living, waiting for us to go, gone."""
-        living, waiting, gone = [], [], []
-        for reference in found.owner_references:
-            if not self._exists(place.namespace, reference):
-                gone.append(reference)
-            elif reference.uid in self._waiting_owners and reference.block_owner_deletion:
-                waiting.append(reference)
+    def _classify(
+        self, place: crud.Where, references: Sequence[meta.OwnerReference]
+    ) -> _Owners | None:
+        """Owner references by the state of the owner; None when one of them decides nothing.
+
+        A dependent is left alone as long as nobody serves the kind of one of its owners, and
+        for good when it is cluster-scoped and names an owner in a namespace.
+        """
+        sorted_ = _Owners()
+        self._unresolved.discard(place.key)
+        for reference in references:
+            if self._graph.is_absent(place.namespace, reference):
+                sorted_.dangling.append(reference)
+                continue
+            kind = self._kinds.kind(reference.api_version, reference.kind)
+            if kind is None:
+                self._unresolved.add(place.key)
+                return None
+            namespaced = kind.resource.namespaced
+            if namespaced and not place.namespace:
+                return None
+            namespace = place.namespace if namespaced else ""
+            owner = self._store.get(objects.Key(kind.resource.qualified, namespace, reference.name))
+            found = None if owner is None else owner.metadata()
+            if found is None or found.uid != reference.uid:
+                sorted_.dangling.append(reference)
+            elif found.deletion_timestamp and deletion.FOREGROUND in found.finalizers:
+                sorted_.waiting.append(reference)
             else:
-                living.append(reference)
-        return living, waiting, gone
+                sorted_.solid.append(reference)
+        return sorted_
 
-    def _is_no_owner(self, namespace: str, reference: meta.OwnerReference) -> bool:
-        return reference.uid in self._waiting_owners or not self._exists(namespace, reference)
+    async def _orphan_dependents(self, place: crud.Where, found: meta.ObjectMeta) -> None:
+        for key in self._graph.dependents(found.uid):
+            dependent = self._place(key)
+            if dependent is None:
+                continue
+            try:
+                await self._drop_references(dependent, {found.uid})
+            except statuses.StatusError as error:
+                if error.code != 404:
+                    raise
+        await self._drop_finalizer(place, deletion.ORPHAN)
 
-    def _exists(self, namespace: str, reference: meta.OwnerReference) -> bool:
-        if reference.uid in self._gone:
-            return False
-        kind = self._kinds.kind(reference.api_version, reference.kind)
-        if kind is None:
-            return True  # nobody here can tell
-        owner = self._uids.get(reference.uid)
-        if (
-            owner is None
-            or owner.resource != kind.resource.qualified
-            or owner.name != reference.name
-        ):
-            return False
-        return owner.namespace in ("", namespace)
-
-    async def _look_at_deleted_owner(self, place: crud.Where, found: meta.ObjectMeta) -> None:
-        if deletion.ORPHAN in found.finalizers:
-            for key in self.owned_by(found.uid):
-                dependent = self._place(key)
-                if dependent is not None:
-                    await self._drop_references(dependent, {found.uid})
-            await self._drop_finalizer(place, deletion.ORPHAN)
-        elif deletion.FOREGROUND in found.finalizers:
-            blocked = any(True for _ in self._blocking(found.uid))
-            if not blocked or self._waits_for_itself(found.uid):
-                await self._drop_finalizer(place, deletion.FOREGROUND)
-
-    def _waits_for_itself(self, uid: str) -> bool:
-        """True when owners being deleted block each other in a circle: one must go first."""
-        blocks: dict[str, set[str]] = {}
-        for one in self._waiting_owners & self._uids.keys():
-            for reference in self._references.get(self._uids[one], ()):
-                if reference.block_owner_deletion:
-                    blocks.setdefault(reference.uid, set()).add(one)
-        seen, front = set[str](), {uid}
-        while front:
-            front = set().union(*(blocks.get(one, ()) for one in front)) - seen
-            seen |= front
-        return uid in seen
-
-    def _blocking(self, uid: str) -> Iterator[objects.Key]:
-        for key in self._owned.get(uid, ()):
-            references = self._references.get(key, ())
-            if any(r.uid == uid and r.block_owner_deletion for r in references):
-                yield key
+    async def _look_at_waiting_owner(self, place: crud.Where, found: meta.ObjectMeta) -> None:
+        """Let an owner go that no dependent blocks, after those that do not block were deleted."""
+        if self._graph.blocks(found.uid):
+            return
+        for key in self._graph.dependents(found.uid):
+            stored, dependent = self._store.get(key), self._place(key)
+            if stored is None or dependent is None or stored.metadata().deletion_timestamp:
+                continue
+            try:
+                await self._look_at_dependent(dependent, stored.metadata())
+            except statuses.StatusError as error:
+                if error.code != 404:
+                    self._work.add(key)
+        await self._drop_finalizer(place, deletion.FOREGROUND)
 
     async def _drop_references(self, place: crud.Where, uids: set[str]) -> None:
         def without(obj: meta.JsonObject) -> meta.JsonObject:
@@ -232,6 +208,16 @@ class Collector:
             return {**obj, "metadata": {**obj["metadata"], "ownerReferences": kept}}
 
         await self._writer.change_here(place, without, crud.Options())
+
+    async def _unblock_owners(self, place: crud.Where) -> None:
+        def unblocked(obj: meta.JsonObject) -> meta.JsonObject:
+            references = [
+                {**r, "blockOwnerDeletion": False} if r.get("blockOwnerDeletion") else r
+                for r in obj["metadata"].get("ownerReferences") or ()
+            ]
+            return {**obj, "metadata": {**obj["metadata"], "ownerReferences": references}}
+
+        await self._writer.change_here(place, unblocked, crud.Options())
 
     async def _drop_finalizer(self, place: crud.Where, name: str) -> None:
         def without(obj: meta.JsonObject) -> meta.JsonObject:
@@ -257,8 +243,8 @@ class Collector:
         await self._deleter.delete_all(over, deletion.DeleteOptions())
 
 
-def _is_held(found: meta.ObjectMeta) -> bool:
-    return deletion.ORPHAN in found.finalizers or deletion.FOREGROUND in found.finalizers
+def _is_blocking(found: meta.ObjectMeta) -> bool:
+    return any(reference.block_owner_deletion for reference in found.owner_references)
 
 
 def _kept_propagation(found: meta.ObjectMeta) -> str:

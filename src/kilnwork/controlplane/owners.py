@@ -1,0 +1,117 @@
+"""Who depends on whom: the owner references of all objects, by the uid of the owner.
+
+Used by the garbage collector (`gc`), which notes every change here and gets back what to look at.
+Like the graph of k8s.io/kubernetes/pkg/controller/garbagecollector, it knows an owner by its uid
+alone; whether a reference really names that object is for the collector to find out.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable
+
+from kilnwork.api import meta
+from kilnwork.controlplane import objects
+from kilnwork.controlplane.apiserver import deletion
+
+MAX_ABSENT = 500
+"""Deleted owners remembered: when their kind is deleted too, nothing else tells that they are gone.
+The real collector remembers as many."""
+
+_References = tuple[meta.OwnerReference, ...]
+
+
+class OwnerGraph:
+    """Owners and dependents. `note` and `forget` return the objects to look at, in that order."""
+
+    def __init__(self) -> None:
+        self._dependents: dict[str, dict[objects.Key, None]] = {}
+        self._references: dict[objects.Key, _References] = {}
+        self._foreground: dict[str, objects.Key] = {}
+        self._absent: OrderedDict[str, objects.Key] = OrderedDict()
+
+    def owned(self) -> tuple[objects.Key, ...]:
+        """Every object with owner references."""
+        return tuple(self._references)
+
+    def dependents(self, uid: str) -> tuple[objects.Key, ...]:
+        """Every object with a reference to the owner's uid."""
+        return tuple(self._dependents.get(uid, ()))
+
+    def blocks(self, uid: str) -> bool:
+        """Whether a dependent keeps the owner from leaving foreground deletion."""
+        return any(
+            reference.uid == uid and reference.block_owner_deletion
+            for key in self._dependents.get(uid, ())
+            for reference in self._references[key]
+        )
+
+    def has_foreground_dependent(self, uid: str) -> bool:
+        """Whether a dependent of the owner is in foreground deletion itself."""
+        waiting = set(self._foreground.values())
+        return any(key in waiting for key in self._dependents.get(uid, ()))
+
+    def is_absent(self, namespace: str, reference: meta.OwnerReference) -> bool:
+        """Whether the owner was seen to be deleted; for a dependent in `namespace`."""
+        owner = self._absent.get(reference.uid)
+        if owner is None or owner.name != reference.name:
+            return False
+        group = reference.api_version.rpartition("/")[0]
+        same_group = owner.resource.partition(".")[2] == group
+        return same_group and owner.namespace in ("", namespace)
+
+    def note(self, key: objects.Key, found: meta.ObjectMeta) -> Iterable[objects.Key]:
+        """Note a new or changed object."""
+        before, after = self._references.get(key, ()), found.owner_references
+        affected: list[objects.Key] = []
+        if before != after:
+            affected += self._unblocked(before, after)
+            self._index(key, before, after)
+            if after:
+                affected.append(key)
+        deleting = bool(found.deletion_timestamp)
+        if not (deleting and deletion.FOREGROUND in found.finalizers):
+            self._foreground.pop(found.uid, None)
+        elif found.uid not in self._foreground:
+            self._foreground[found.uid] = key
+            # The dependents first: one that does not block is to be deleted before the owner,
+            # which another finalizer may hold, no longer waits for any.
+            affected += self.dependents(found.uid)
+            affected.append(key)
+        if deleting and deletion.ORPHAN in found.finalizers:
+            affected.append(key)
+        return affected
+
+    def forget(self, key: objects.Key, found: meta.ObjectMeta) -> Iterable[objects.Key]:
+        """Forget a deleted object."""
+        self._foreground.pop(found.uid, None)
+        dependents = self.dependents(found.uid)
+        if dependents:
+            self._absent[found.uid] = key
+            if len(self._absent) > MAX_ABSENT:
+                self._absent.popitem(last=False)
+        references = self._references.get(key, ())
+        self._index(key, references, ())
+        return [*dependents, *self._waiting_owners(references)]
+
+    def _unblocked(self, before: _References, after: _References) -> Iterable[objects.Key]:
+        """Owners in foreground deletion that a reference blocked and blocks no more."""
+        blocking = {r.uid for r in after if r.block_owner_deletion}
+        return self._waiting_owners(
+            r for r in before if r.block_owner_deletion and r.uid not in blocking
+        )
+
+    def _waiting_owners(self, references: Iterable[meta.OwnerReference]) -> list[objects.Key]:
+        return [self._foreground[r.uid] for r in references if r.uid in self._foreground]
+
+    def _index(self, key: objects.Key, before: _References, after: _References) -> None:
+        for reference in before:
+            dependents = self._dependents.get(reference.uid)
+            if dependents is not None:
+                dependents.pop(key, None)
+                if not dependents:
+                    del self._dependents[reference.uid]
+        for reference in after:
+            self._dependents.setdefault(reference.uid, {})[key] = None
+        if after:
+            self._references[key] = after
+        else:
+            self._references.pop(key, None)
