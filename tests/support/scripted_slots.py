@@ -88,10 +88,15 @@ class SlotHub(scripted_hub.ScriptedHub):
 
     async def open(self) -> Slot:
         """Have a slot opened; it has joined."""
+        slot = self.ask()
+        await waiting.wait_until_async(lambda: slot.hellos, what="the slot joins")
+        return slot
+
+    def ask(self) -> Slot:
+        """Have a slot opened, which may not come about."""
         slot = Slot(os.urandom(16), self.logs)
         self.slots[slot.name] = slot
         self.send(messages.OpenSlot(slot.name))
-        await waiting.wait_until_async(lambda: slot.hellos, what="the slot joins")
         return slot
 
     async def gone(self, slot: Slot, *, timeout_s: float = 30.0) -> messages.SlotGone:

@@ -20,6 +20,9 @@ _OUTPUT_BYTES = 1 << 16
 LOCKED = 3
 """Exit code of a dispatcher whose journal somebody else has: trying again is no use."""
 
+BROKEN = 4
+"""Exit code of a worker that could not start its slots, however long it took to see that."""
+
 
 def pipe() -> tuple[int, int]:
     """A pipe whose ends are not 0, 1 or 2, also when the driver has closed those."""
@@ -44,7 +47,7 @@ class Kept:
     def wait_s(self, now: float) -> float | None:
         """Seconds until it may be started again; None when that was tried often enough."""
         if self._again is None:
-            short = now - self._since < _SHORT_LIFE_S
+            short = now - self._since < _SHORT_LIFE_S or self.child.code == BROKEN
             self._short_lives = self._short_lives + 1 if short else 0
             self._again = now + _AGAIN.delay_s(self._short_lives - 1)
         if self._short_lives > _TRIES or self.child.code == LOCKED:

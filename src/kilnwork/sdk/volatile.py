@@ -69,8 +69,8 @@ class Volatile(home.Home):
         )
 
     def _fail(self, error: errors.KilnError) -> None:
-        self._close_owner()
         super()._fail(error)
+        self._close_owner()  # last: a dispatcher that hears of it says "leaving", and not why
 
     def _end(self) -> None:
         """Closing the pipe tells both to end; what does not is killed."""

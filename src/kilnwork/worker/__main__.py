@@ -4,7 +4,8 @@ Started by the Pods of a TaskCluster and by `kiln.start()`. Forks the zygote fir
 imports what the agent needs: asyncio has no place in slots, and threads none before a fork. Hence
 the two modules that are imported by name. An agent whose dispatcher is on the same machine knows no
 TLS: that saves each worker 1.5 MiB. Exit codes: 0 told to stop; 1 no dispatcher for a minute,
-or a bug; 2 its environment is unusable; 3 the dispatcher will not have it.
+or a bug; 2 its environment is unusable; 3 the dispatcher will not have it; 4 it cannot start the
+process that slots are forked from.
 """
 
 import importlib
@@ -31,13 +32,17 @@ def main() -> int:
         log.error("worker cannot start", extra={"why": str(error)})  # noqa: TRY400
         return 2
     ours, theirs = births.pair()
+    said = births.errors_file()
     pid = processes.fork()
     if pid == 0:
         code = 1
         try:
             processes.rename(births.ZYGOTE)
             ours.close()
-            importlib.import_module("kilnwork.worker.zygote").run(theirs, given)
+            stderr = os.dup(2)
+            os.dup2(said, 2)
+            os.close(said)
+            importlib.import_module("kilnwork.worker.zygote").run(theirs, given, stderr=stderr)
             code = 0
         except BaseException:  # noqa: BLE001  whatever it was, the agent is another process
             traceback.print_exc()
@@ -47,7 +52,7 @@ def main() -> int:
     if given.remote is None:
         sys.modules["ssl"] = cast(ModuleType, None)  # asyncio goes without, as some Pythons are
     serving = importlib.import_module("kilnwork.worker.serving")
-    return int(serving.serve(given, births.Zygote(pid, ours)))
+    return int(serving.serve(given, births.Zygote(pid, ours, said)))
 
 
 if __name__ == "__main__":

@@ -114,7 +114,11 @@ class Agent:
         )
         self._slots = slots.Slots(link=self._link, shared=self._tools.mirror)
         self._nursery = nursery.Nursery(
-            crew=self._crew, waiter=self._reaper, remains=remains, gone=self._slots.gone
+            crew=self._crew,
+            waiter=self._reaper,
+            remains=remains,
+            gone=self._slots.gone,
+            broken=self._broken,
         )
         self._slots.use(self._nursery)
 
@@ -274,6 +278,11 @@ class Agent:
     def _failed(self, name: str, error: BaseException) -> None:
         """A bug: leave, since a worker that starts anew is proof that the old one runs nothing."""
         self._failure = errors.WorkerError(f"{name} failed: {error!r}")
+        self._stopping.set()
+
+    def _broken(self, error: errors.NoZygote) -> None:
+        """Calls cannot run here: whoever started us sees why, and may start us anew."""
+        self._failure = error
         self._stopping.set()
 
     def _owner_gone(self, descriptor: int) -> None:

@@ -46,17 +46,25 @@ class Gone(msgspec.Struct, frozen=True, array_like=True, tag="gone"):
     proof: bool
 
 
+class Ready(msgspec.Struct, frozen=True, array_like=True, tag="ready"):
+    """The zygote's first report: it has imported everything, and carries out orders."""
+
+
 @dataclass(frozen=True, slots=True)
 class Zygote:
-    """A zygote that runs, and the agent's end of the link to it."""
+    """A zygote that runs, and the agent's end of the link to it.
+
+    `errors`: the file that is its standard error until it is ready.
+    """
 
     pid: int
     link: socket.socket
+    errors: int
 
 
 _encoder = msgspec.msgpack.Encoder()
 _orders: msgspec.msgpack.Decoder[Bear | Kill] = msgspec.msgpack.Decoder(Bear | Kill)
-_reports: msgspec.msgpack.Decoder[Gone] = msgspec.msgpack.Decoder(Gone)
+_reports: msgspec.msgpack.Decoder[Gone | Ready] = msgspec.msgpack.Decoder(Gone | Ready)
 
 
 def pair() -> tuple[socket.socket, socket.socket]:
@@ -64,7 +72,14 @@ def pair() -> tuple[socket.socket, socket.socket]:
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
 
-def send(link: socket.socket, message: Bear | Kill | Gone, descriptors: Sequence[int] = ()) -> None:
+def errors_file() -> int:
+    """What `Zygote.errors` is: an open file in memory; close-on-exec. Raises OSError."""
+    return os.memfd_create("kiln-zygote-errors", os.MFD_CLOEXEC)
+
+
+def send(
+    link: socket.socket, message: Bear | Kill | Gone | Ready, descriptors: Sequence[int] = ()
+) -> None:
     """One packet. Raises BlockingIOError when a non-blocking `link` is full, OSError when cut."""
     rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))]
     link.sendmsg([_encoder.encode(message)], rights if descriptors else [])
@@ -78,7 +93,7 @@ def receive_order(link: socket.socket) -> tuple[Bear | Kill | None, list[int]]:
     return (_orders.decode(data) if data else None), descriptors
 
 
-def receive_report(link: socket.socket) -> Gone | None:
+def receive_report(link: socket.socket) -> Gone | Ready | None:
     """The next report; None when the zygote is gone. Raises BlockingIOError when there is none."""
     data = link.recv(MAX_PACKET)
     return _reports.decode(data) if data else None

@@ -11,6 +11,10 @@ class WorkerError(errors.KilnError):
     """The worker failed."""
 
 
+class NoZygote(WorkerError):
+    """The process that slots are forked from does not start: this worker is of no use."""
+
+
 class CannotStart(WorkerError):
     """The command cannot be started, and trying again here would not help; the attempt fails."""
 

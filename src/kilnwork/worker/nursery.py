@@ -1,11 +1,13 @@
 """The agent's end of the zygote: have slots born, have them killed, hear of their end.
 
 Used by `slots`. The first zygote was forked by `__main__`; when one dies, its slots die with it,
-what they leave falls to the agent, and the next birth has another zygote executed.
+what they leave falls to the agent, and the next birth has another zygote executed. When several in
+a row do not get as far as to be ready, the worker is broken, and says what they wrote.
 """
 
 import asyncio
 import collections
+import logging
 import os
 import signal
 import socket
@@ -13,17 +15,30 @@ import sys
 from collections.abc import Callable
 
 from kilnwork.kit import coroutines
-from kilnwork.worker import births, leftovers, reaper
+from kilnwork.worker import births, errors, leftovers, outcomes, reaper
 
+log = logging.getLogger(__name__)
+
+MAX_FAILED_STARTS = 3
+"""Once may be a stray kill or a moment without memory; the dispatcher pauses between births."""
+
+START_S = 60.0
+"""How long a zygote may take to be ready: some imports, on a machine that is very busy."""
+
+_LAST_BYTES = 16 * 1024
 _MARKER = "zygote"
 _BROKEN = "the process that starts slots ended with code {}: the worker's log says why"
 
 Gone = Callable[[births.Gone], None]
+Broken = Callable[[errors.NoZygote], None]
 _Packet = tuple[births.Bear | births.Kill, tuple[int, ...]]
 
 
 class Nursery:
-    """See the module. Not for more than one event loop; `gone` is called for every birth once."""
+    """See the module. Not for more than one event loop.
+
+    `gone` is called for every birth once, `broken` when zygotes do not start.
+    """
 
     def __init__(
         self,
@@ -32,13 +47,17 @@ class Nursery:
         waiter: reaper.Reaper,
         remains: leftovers.Leftovers,
         gone: Gone,
+        broken: Broken,
     ) -> None:
         self._crew = crew
         self._reaper = waiter
         self._leftovers = remains
         self._gone = gone
+        self._broken = broken
         self._zygote: births.Zygote | None = None
         self._count = 0
+        self._ready = False
+        self._failed_starts = 0
         self._alive: set[bytes] = set()
         self._unsent: collections.deque[_Packet] = collections.deque()
         self._closing = False
@@ -54,6 +73,7 @@ class Nursery:
         """Use this zygote from now on; in the turn of the event loop in which it was started, or
         before the first."""
         self._zygote = zygote
+        self._ready = False
         self._over.clear()
         self._count += 1
         zygote.link.setblocking(False)
@@ -61,6 +81,7 @@ class Nursery:
         ended = self._reaper.watch(zygote.pid)
         asyncio.get_running_loop().add_reader(zygote.link, self._readable, zygote)
         self._crew.start("zygote", self._keep(zygote, ended, root))
+        asyncio.get_running_loop().call_later(START_S, self._overdue, zygote)
 
     def bear(self, slot: bytes, secret: str, descriptors: tuple[int, ...]) -> None:
         """Have a slot forked; its descriptors are closed here. Raises OSError."""
@@ -96,6 +117,7 @@ class Nursery:
         """Until it is gone: then so are its slots, and we are the heir of what they left."""
         code = await ended
         self._read_all(zygote)
+        said = "" if self._ready else _pass_on_errors(zygote)
         loop = asyncio.get_running_loop()
         loop.remove_reader(zygote.link)
         loop.remove_writer(zygote.link)
@@ -106,9 +128,21 @@ class Nursery:
         heirless, self._alive = self._alive, set()
         proof = await self._leftovers.clear(root)
         message = "" if code < 0 or self._closing else _BROKEN.format(code)
+        if not self._ready and not self._closing:
+            message = _not_started(code, said)
+            self._failed_starts += 1
+            log.error("slots cannot be started", extra={"why": message})
         for slot in heirless:
             self._gone(births.Gone(slot, -signal.SIGKILL, message, proof))
         self._over.set()
+        if self._failed_starts >= MAX_FAILED_STARTS:
+            self._broken(errors.NoZygote(message))
+
+    def _overdue(self, zygote: births.Zygote) -> None:
+        """One that hangs when it starts is as good as one that dies then."""
+        if self._zygote is zygote and not self._ready:
+            log.error("the process that starts slots is not ready", extra={"after_s": START_S})
+            os.kill(zygote.pid, signal.SIGKILL)
 
     def _readable(self, zygote: births.Zygote) -> None:
         if not self._read_all(zygote):
@@ -124,7 +158,11 @@ class Nursery:
                 return False
             if report is None:
                 return False
-            if report.slot in self._alive:
+            if isinstance(report, births.Ready):
+                self._ready = True
+                self._failed_starts = 0
+                _pass_on_errors(zygote)
+            elif report.slot in self._alive:
                 self._alive.discard(report.slot)
                 self._gone(report)
 
@@ -151,26 +189,53 @@ class Nursery:
 
 
 def _execute() -> births.Zygote:
+    made: list[int] = []
     ours, theirs = births.pair()
     try:
+        made.append(births.errors_file())
+        made.append(os.dup(2))
+        said, stderr = made
+        flags = ["-P"] if sys.flags.safe_path else []
         pid = os.posix_spawn(
             sys.executable,
-            [
-                sys.executable,
-                *(["-P"] if sys.flags.safe_path else []),
-                "-m",
-                "kilnwork.worker.zygote",
-            ],
+            [sys.executable, *flags, "-m", "kilnwork.worker.zygote", str(stderr)],
             os.environ,
-            file_actions=[(os.POSIX_SPAWN_DUP2, theirs.fileno(), 0)],
+            file_actions=[
+                (os.POSIX_SPAWN_DUP2, theirs.fileno(), 0),
+                (os.POSIX_SPAWN_DUP2, said, 2),
+                (os.POSIX_SPAWN_DUP2, stderr, stderr),  # onto itself: clears close-on-exec
+            ],
             setsigmask=(),
         )
     except BaseException:
         ours.close()
+        _close(tuple(made[:1]))
         raise
     finally:
         theirs.close()
-    return births.Zygote(pid, ours)
+        _close(tuple(made[1:]))
+    return births.Zygote(pid, ours, said)
+
+
+def _pass_on_errors(zygote: births.Zygote) -> str:
+    """To our standard error, what a zygote wrote before it was ready or ended; the last of it."""
+    written = b""
+    try:
+        size = os.fstat(zygote.errors).st_size
+        written = os.pread(zygote.errors, _LAST_BYTES, max(0, size - _LAST_BYTES))
+        if written:
+            os.write(2, written)
+    except OSError as error:
+        log.warning("errors cannot be passed on", extra={"why": str(error)})
+    finally:
+        os.close(zygote.errors)
+    return written.decode(errors="replace").strip()
+
+
+def _not_started(code: int, said: str) -> str:
+    how = f"exit code {code}" if code >= 0 else f"signal {-code} ({outcomes.signal_name(-code)})"
+    last = f": {said.splitlines()[-1]}" if said else ""
+    return f"the process that starts slots ended before it was ready, with {how}{last}"
 
 
 def _close(descriptors: tuple[int, ...]) -> None:

@@ -49,7 +49,7 @@ def of_command(
             "because memory ran out",
         )
     if seen.code < 0:
-        message = f"ended by signal {-seen.code} ({_signal_name(-seen.code)})"
+        message = f"ended by signal {-seen.code} ({signal_name(-seen.code)})"
         return _failed(seen, reasons.Reason.NON_ZERO_EXIT, message)
     if seen.code == RETRY:
         message = "exit code 75 asks for a retry"
@@ -86,7 +86,7 @@ def end_of_slot(code: int | None) -> str:
     if code is None:
         return "the slot's process was not started"
     if code < 0:
-        return f"the slot's process was ended by signal {-code} ({_signal_name(-code)})"
+        return f"the slot's process was ended by signal {-code} ({signal_name(-code)})"
     return f"the slot's process exited with code {code}"
 
 
@@ -120,7 +120,8 @@ def _outcome(
     )
 
 
-def _signal_name(number: int) -> str:
+def signal_name(number: int) -> str:
+    """SIGKILL for 9."""
     try:
         return signal.Signals(number).name
     except ValueError:

@@ -19,9 +19,13 @@ class Reaper:
         self._watched: dict[int, asyncio.Future[int]] = {}
 
     def start(self) -> None:
-        """Become a subreaper and sweep at every SIGCHLD; call in the running event loop."""
+        """Become a subreaper and sweep at every SIGCHLD; call in the running event loop.
+
+        Sweeps at once, too: a SIGCHLD from before this call came to nobody.
+        """
         processes.become_subreaper()
         asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self.sweep)
+        self.sweep()
 
     def stop(self) -> None:
         """Let go of SIGCHLD."""

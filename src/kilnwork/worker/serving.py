@@ -10,6 +10,7 @@ from kilnwork.channel import errors as channel_errors
 from kilnwork.channel import messages
 from kilnwork.kit import clock, errors, ids
 from kilnwork.worker import agent, births, settings
+from kilnwork.worker import errors as worker_errors
 
 log = logging.getLogger(__name__)
 
@@ -23,6 +24,8 @@ def serve(given: settings.Settings, zygote: births.Zygote) -> int:
         if isinstance(error, channel_errors.LinkRefused) and error.reason == messages.LEAVING:
             return 0
         log.error("worker leaves", extra={"why": str(error)})  # noqa: TRY400
+        if isinstance(error, worker_errors.NoZygote):
+            return 4
         return 3 if refused else 1
     return 0
 

@@ -72,6 +72,7 @@ class Zygote:
     def serve(self) -> None:
         """Until the agent is gone and no slot is left."""
         processes.become_subreaper()
+        self._report(births.Ready())
         self._woken.setblocking(False)
         self._waker.setblocking(False)
         signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
@@ -200,7 +201,7 @@ class Zygote:
         for one in ended:
             self._report(births.Gone(one.slot, one.code, "", proof))
 
-    def _report(self, report: births.Gone) -> None:
+    def _report(self, report: births.Gone | births.Ready) -> None:
         try:
             births.send(self._link, report)
         except OSError:
@@ -218,8 +219,11 @@ def prepare(given: settings.Settings) -> None:
         os.close(given.owner)
 
 
-def run(link: socket.socket, given: settings.Settings) -> None:
-    """Be the zygote, in a process of its own, until the agent is gone."""
+def run(link: socket.socket, given: settings.Settings, *, stderr: int) -> None:
+    """Be the zygote, in a process of its own, until the agent is gone.
+
+    `stderr`: becomes standard error once nothing can fail any more; see `births.Zygote.errors`.
+    """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     processes.rename(births.ZYGOTE)
@@ -235,6 +239,9 @@ def run(link: socket.socket, given: settings.Settings) -> None:
         keep = functools.partial(far.keep, given)
     gc.freeze()
     here = slot.Surroundings(given.channel, clock.SystemClock(), keep)
+    sys.stderr.flush()
+    os.dup2(stderr, 2)
+    os.close(stderr)
     Zygote(link, clock=here.clock, live=functools.partial(slot.live, here)).serve()
 
 
@@ -245,11 +252,13 @@ def _empty_stdin() -> None:
 
 
 def main() -> None:
-    """A zygote that was executed because an older one died."""
+    """A zygote that was executed because an older one died; its argument is `stderr` of `run`."""
     logs.setup()
     link = socket.socket(fileno=os.dup(0))
+    stderr = int(sys.argv[1])
+    os.set_inheritable(stderr, False)
     os.environ.pop("KILN_OWNER_FD", None)  # was not inherited
-    run(link, settings.from_environment(os.environ))
+    run(link, settings.from_environment(os.environ), stderr=stderr)
 
 
 if __name__ == "__main__":
