@@ -386,6 +386,39 @@ async def test_a_pod_that_is_gone_loses_its_attempts_at_once(
             await worker.closed()
 
 
+async def test_a_container_that_ended_loses_its_attempts_but_no_later_ones(
+    dispatcher: hub.Hub, folder: Path
+) -> None:
+    async with a_worker(folder) as worker:
+        submission = a_task()
+        await dispatcher.submit(submission)
+        run = await worker.expect(messages.Run)
+        worker.started(run.ref)
+        await worker.acknowledged(1)
+        began = ids.session_began(worker.session)
+        assert began is not None
+        await dispatcher.worker_gone("uid-w-0", ended=began + 60)
+        view = dispatcher.view(submission.task)
+        assert view is not None
+        assert view.state is api_task.State.RUNNING, "its link stands"
+    await waiting.wait_until_async(
+        lambda: not ready(dispatcher), what="the dispatcher knows that its link is gone"
+    )
+    await dispatcher.worker_gone("uid-w-0", ended=began - 60)
+    view = dispatcher.view(submission.task)
+    assert view is not None
+    assert view.state is api_task.State.RUNNING, "it was another container"
+    await dispatcher.worker_gone("uid-w-0", why="OOMKilled", ended=began + 60)
+    view = await state_of(dispatcher, submission.task, api_task.State.PENDING)
+    assert view.loss == "WorkerLost: the container of worker w-0 has ended: OOMKilled"
+
+
+def ready(dispatcher: hub.Hub) -> bool:
+    """Whether a worker is connected."""
+    seen = dispatcher.cluster("ns", "default")
+    return seen is not None and any(worker.ready for worker in seen.workers)
+
+
 async def test_a_lease_that_ends_fences_the_worker(folder: Path) -> None:
     clock = clocks.ManualClock()
     async with running(folder, clock=clock) as dispatcher:

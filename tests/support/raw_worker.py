@@ -2,12 +2,12 @@
 
 import asyncio
 import contextlib
-import os
 from pathlib import Path
 from typing import Self, TypeVar
 
 from kilnwork.api import attempts
 from kilnwork.channel import frames, messages
+from kilnwork.kit import ids
 
 M = TypeVar("M", bound=messages.ToWorker)
 
@@ -20,7 +20,7 @@ class RawWorker:
         self.name = name
         self.pod_uid = f"uid-{name}"
         self.slots = slots
-        self.session = os.urandom(16)
+        self.session = ids.new_session()
         self.credential = "secret"
         self.cluster = "default"
         self.running: list[attempts.AttemptRef] = []

@@ -85,7 +85,7 @@ class ToldHub:
         queued = 0 if view is None else view.queued
         self.tell_cluster((namespace, cluster), *marked, queued=queued, draining=pods)
 
-    async def worker_gone(self, pod_uid: str, *, why: str = "") -> None:
+    async def worker_gone(self, pod_uid: str, *, why: str = "", ended: float | None = None) -> None:
         """Keep that it was told, and let the worker go."""
         self.gone.append(pod_uid)
         for key, view in list(self.clusters.items()):

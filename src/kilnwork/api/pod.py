@@ -25,6 +25,7 @@ class Terminated(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     signal: int = 0
     reason: str = ""
     message: str = ""
+    finished_at: str = ""
 
 
 class ContainerState(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -43,6 +44,13 @@ class ContainerStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True)
     restart_count: int = 0
     state: ContainerState = ContainerState()
     last_state: ContainerState = ContainerState()
+
+    @property
+    def ended(self) -> Terminated | None:
+        """How it ended, while it does not run."""
+        if self.state.running is not None:
+            return None
+        return self.state.terminated or self.last_state.terminated
 
 
 class PodCondition(msgspec.Struct, frozen=True, rename="camel", kw_only=True):

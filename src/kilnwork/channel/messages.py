@@ -36,7 +36,8 @@ class Running(_Message, frozen=True):
 
 
 class Hello(_Message, frozen=True, tag="hello"):
-    """First frame of a worker. `session`: 16 random bytes, one per process life.
+    """First frame of a worker. `session`: 16 bytes, one per process life; a UUIDv7 tells when by
+    the clock of the machine that life began.
 
     `pod_uid` tells containers of one Pod apart from another Pod of the same name. A new session of
     the same `pod_uid` proves that everything the old session ran is gone: the container runtime

@@ -53,8 +53,12 @@ class ClusterHub(Protocol):
         them does not count as a loss."""
         ...
 
-    async def worker_gone(self, pod_uid: str, *, why: str = "") -> None:
-        """Proof that nothing of this Pod runs any more. `why`: if that is known."""
+    async def worker_gone(self, pod_uid: str, *, why: str = "", ended: float | None = None) -> None:
+        """Proof that nothing of this Pod runs any more. `why`: if that is known.
+
+        `ended`: the Pod is there, but its container ended then (wall clock of its node) and has not
+        begun again: proof for a worker that began before.
+        """
         ...
 
     def cluster(self, namespace: str, name: str) -> model.ClusterView | None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.api import meta, names, resource, task_cluster, validation
+from kilnwork.api import meta, names, pod, resource, task_cluster, validation
 
 CLUSTER_LABEL = "kilnwork.dev/cluster"
 """On Secret and Pods: the cluster, in its short form. The annotation of this name has the whole."""
@@ -140,6 +140,13 @@ def labels(cluster: str) -> dict[str, str]:
         **MANAGED,
         CLUSTER_LABEL: short,
     }
+
+
+def container_status(seen: pod.Pod) -> pod.ContainerStatus | None:
+    """Of the worker among the containers of its Pod; None: not there yet, or nobody can tell."""
+    found = seen.status.container_statuses
+    named = (status for status in found if status.name == CONTAINER)
+    return next(named, found[0] if len(found) == 1 else None)
 
 
 def owner(cluster: task_cluster.TaskCluster) -> meta.JsonObject:

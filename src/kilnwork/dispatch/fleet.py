@@ -1,7 +1,8 @@
 """Workers: they join, renew, lose their link, come back, are lost. Pure.
 
-Used by `machine`. Three proofs that a worker's processes are gone: a new session of the same Pod
-(the container runtime ended the old one first), the Pod is gone, the worker says so itself. A lease
+Used by `machine`. Four proofs that a worker's processes are gone: a new session of the same Pod
+(the container runtime ended the old one first), the container has ended and was not started again,
+the Pod is gone, the worker says so itself. A lease
 that ends is none, but fences: attempts of that worker are refused from then on.
 """
 
@@ -16,6 +17,7 @@ from kilnwork.dispatch import (
     seats,
     transitions,
 )
+from kilnwork.kit import ids
 
 _R = reasons.Reason
 
@@ -211,14 +213,25 @@ def drain(mem: memory.Memory, item: inputs.Drain) -> None:
 
 
 def worker_gone(mem: memory.Memory, item: inputs.WorkerGone, now: inputs.Moment) -> None:
-    """The Pod is gone: proof for everything that ran in it."""
+    """The Pod is gone, or its container has ended: proof for everything that ran in it."""
     for worker in list(mem.workers.values()):
-        if worker.pod_uid == item.pod_uid:
+        if worker.pod_uid == item.pod_uid and _is_over(worker, item.ended):
             if worker.link:
                 mem.send(instructions.CloseLink(worker.link, "gone", "its Pod was deleted"))
-            message = f"the Pod of worker {worker.name} is gone"
+            what = "Pod" if item.ended is None else "container"
+            has = "is gone" if item.ended is None else "has ended"
+            message = f"the {what} of worker {worker.name} {has}"
             message += f": {item.why}" if item.why else ""
             lose(mem, worker, now, proof=True, message=message)
+
+
+def _is_over(worker: records.Worker, ended: float | None) -> bool:
+    """Whether it can be the one that ended. What the API server tells of a container may be old
+    news: a worker that began later is another one, whether its link stands or not."""
+    if ended is None:
+        return True
+    began = ids.session_began(worker.session)
+    return not worker.link and began is not None and began < ended
 
 
 def lose(

@@ -303,9 +303,12 @@ class Hub:
         self._core.tell(inputs.Close())
         await self._core.settled()
 
-    async def worker_gone(self, pod_uid: str, *, why: str = "") -> None:
-        """The Pod is gone, and so is everything that ran in it. `why`: if that is known."""
-        self._core.tell(inputs.WorkerGone(pod_uid, why))
+    async def worker_gone(self, pod_uid: str, *, why: str = "", ended: float | None = None) -> None:
+        """The Pod is gone, or its container has `ended`, and so is everything that ran in it.
+
+        `why`: if that is known. `ended`: see `inputs.WorkerGone`.
+        """
+        self._core.tell(inputs.WorkerGone(pod_uid, why, ended))
         await self._core.settled()
 
     async def changes(self, since: int) -> tuple[int, list[model.TaskView]]:

@@ -126,10 +126,15 @@ class LinkClosed(msgspec.Struct, frozen=True):
 
 
 class WorkerGone(msgspec.Struct, frozen=True):
-    """A Pod is gone, and with it everything that ran in it: proof. `why`: if that is known."""
+    """A Pod is gone, and with it everything that ran in it: proof. `why`: if that is known.
+
+    `ended`: it is not, but its container ended at that moment (wall clock of its machine) and has
+    not begun again: proof for whoever began before and is not connected. None: the Pod is gone.
+    """
 
     pod_uid: str
     why: str = ""
+    ended: float | None = None
 
 
 class Renew(msgspec.Struct, frozen=True):

@@ -54,6 +54,17 @@ def new_task_id() -> TaskId:
     return TaskId((bits & ~_UUID7_FIXED | _UUID7).to_bytes(16, "big"))
 
 
+def new_session() -> bytes:
+    """Of one process life of a worker: a UUIDv7, so that it tells when that began."""
+    return new_task_id()
+
+
+def session_began(session: bytes) -> float | None:
+    """By the wall clock of its machine, seconds; None of one that does not tell."""
+    bits = int.from_bytes(session, "big")
+    return (bits >> 80) / 1000 if bits & _UUID7_FIXED == _UUID7 else None
+
+
 class TaskIds:
     """Task ids by the million: UUIDv7 (RFC 9562 §6.2, method 1), strictly rising.
 

@@ -4,7 +4,6 @@ import asyncio
 import importlib
 import logging
 import os
-import secrets
 
 from kilnwork.channel import errors as channel_errors
 from kilnwork.channel import messages
@@ -36,7 +35,7 @@ async def _run(given: settings.Settings, zygote: births.Zygote) -> None:
         inherited=os.environ,
         clock=clock.SystemClock(),
         entropy=ids.system_entropy(),
-        session=secrets.token_bytes(16),
+        session=ids.new_session(),
         relay=_relay(given),
     )
     await worker.run(zygote)

@@ -1,6 +1,7 @@
 """Ids: 16 bytes inside, dashed outside, in order of time."""
 
 import os
+import time
 import uuid
 
 import pytest
@@ -76,3 +77,14 @@ def test_ids_rise_when_the_counter_begins_anew(monkeypatch: pytest.MonkeyPatch) 
 def test_two_sources_do_not_collide() -> None:
     taken = [source.take() for source in [ids.TaskIds() for _ in range(1000)] for _ in range(3)]
     assert len(set(taken)) == 3000
+
+
+def test_a_session_tells_when_it_began() -> None:
+    before = time.time()
+    began = ids.session_began(ids.new_session())
+    assert began is not None
+    assert before - 0.001 <= began <= time.time()
+
+
+def test_a_session_of_random_bytes_tells_nothing() -> None:
+    assert ids.session_began(bytes(16)) is None

@@ -6,7 +6,7 @@ to go is drained first: its Pod is deleted when the dispatcher says that it hold
 get nothing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
@@ -33,10 +33,14 @@ class Removal(msgspec.Struct, frozen=True):
 
 
 class Gone(msgspec.Struct, frozen=True):
-    """A worker's Pod has ended; `why` in one sentence, "" when nothing was wrong."""
+    """A worker's Pod has ended; `why` in one sentence, "" when nothing was wrong.
+
+    `ended`: its Pod goes on, but its container ended then, by the wall clock of its node.
+    """
 
     pod_uid: str
     why: str
+    ended: float | None = None
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -176,7 +180,19 @@ def _gone(facts: Facts) -> tuple[Gone, ...]:
     """Workers that cannot run any more, though their Pods are still there."""
     over = {p.metadata.uid: pod.trouble(p) for p in facts.pods if p.over}
     found = ((w.pod_uid, over[w.pod_uid]) for w in _workers(facts) if w.pod_uid in over)
-    return tuple(Gone(uid, trouble.text if trouble else "") for uid, trouble in found)
+    gone = (Gone(uid, trouble.text if trouble else "") for uid, trouble in found)
+    return (*gone, *_stopped(facts))
+
+
+def _stopped(facts: Facts) -> Iterator[Gone]:
+    """Workers without a link whose container is not running: it may take minutes to be started."""
+    silent = {w.pod_uid for w in _workers(facts) if not w.ready}
+    for seen in facts.pods:
+        status = worker_pods.container_status(seen)
+        ended = None if status is None or seen.over else status.ended
+        if seen.metadata.uid in silent and ended is not None and ended.finished_at:
+            why = ended.reason or f"exit code {ended.exit_code}"
+            yield Gone(seen.metadata.uid, why, clock.parse_rfc3339(ended.finished_at))
 
 
 def wakes_on(cluster: task_cluster.TaskCluster) -> tuple[str, str, str]:

@@ -101,9 +101,9 @@ class Reconciler:
         if decided.close:
             await hub.close_cluster(*key)
         for gone in decided.gone:
-            if gone.why and facts.cluster is not None:
+            if gone.why and gone.ended is None and facts.cluster is not None:
                 self._say(facts.cluster, "WorkerEnded", gone.why)
-            await hub.worker_gone(gone.pod_uid, why=gone.why)
+            await hub.worker_gone(gone.pod_uid, why=gone.why, ended=gone.ended)
         for worker in decided.missing:
             await self._give_up(key, worker)
         if facts.cluster is None or decided.status is None:

@@ -243,6 +243,27 @@ def test_missing_account_makes_no_pod_and_is_named() -> None:
     assert available.message == "ServiceAccount sa does not exist in namespace ns"
 
 
+def _restarting(name: str, *, running: bool) -> pod.Pod:
+    """A Pod whose container has ended once, and runs again or waits for that."""
+    ended = pod.Terminated(exit_code=137, reason="OOMKilled", finished_at="2026-01-01T00:00:00Z")
+    now = pod.ContainerState(running={}) if running else pod.ContainerState(waiting=pod.Waiting())
+    container = pod.ContainerStatus(
+        name="worker", state=now, last_state=pod.ContainerState(terminated=ended)
+    )
+    found = _pod(name)
+    status = msgspec.structs.replace(found.status, container_statuses=(container,))
+    return msgspec.structs.replace(found, status=status)
+
+
+def test_a_worker_whose_container_waits_to_be_started_again_is_gone() -> None:
+    silent, linked = _view(_worker("c-0", ready=False)), _view(_worker("c-0"))
+    waits, runs = _restarting("c-0", running=False), _restarting("c-0", running=True)
+    decided = _decide(_cluster(), pods=(waits,), view=silent)
+    assert decided.gone == (plan.Gone("uid-c-0", "OOMKilled", 1767225600.0),)
+    assert _decide(_cluster(), pods=(waits,), view=linked).gone == ()
+    assert _decide(_cluster(), pods=(runs,), view=silent).gone == ()
+
+
 def test_gone_cluster_is_closed_and_its_workers_are_looked_for() -> None:
     assert _decide(None) == plan.Plan(close=True)
     worker = _worker("c-0")
