@@ -35,6 +35,8 @@ class _Kind(msgspec.Struct, frozen=True, kw_only=True):
     root: dict[str, schema.Schema] = msgspec.field(default_factory=dict)
     columns: tuple[meta.JsonObject, ...] = ()
     selectable: tuple[str, ...] = ()
+    scale: dict[str, str] = msgspec.field(default_factory=dict)
+    """Where the numbers of its `scale` subresource stand; empty when it has none."""
     additions: dict[str, schema.Schema] = msgspec.field(default_factory=dict)
     """Schema keywords by dotted path of properties; `[]` steps into the items of a list."""
 
@@ -131,6 +133,11 @@ _TASK_CLUSTER = _Kind(
         ),
         _AGE,
     ),
+    scale={
+        "specReplicasPath": ".spec.replicas",
+        "statusReplicasPath": ".status.replicas",
+        "labelSelectorPath": ".status.selector",
+    },
     additions={"status.conditions": _CONDITIONS},
 )
 
@@ -165,6 +172,8 @@ def definition(kind: resource.Resource) -> meta.JsonObject:
     }
     if about.status is not None:
         version["subresources"] = {"status": {}}
+    if about.scale:
+        version["subresources"]["scale"] = dict(about.scale)
     if about.selectable:
         version["selectableFields"] = [{"jsonPath": path} for path in about.selectable]
     return {

@@ -59,6 +59,8 @@ class TaskClusterStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=Tru
     """Room for tasks on connected workers."""
     queued: int = 0
     """Tasks that wait for a slot."""
+    selector: str = ""
+    """Label selector of the worker Pods, for autoscalers, as text."""
     observed_generation: int = 0
     """The `metadata.generation` that this status is about."""
     conditions: tuple[meta.Condition, ...] = ()

@@ -52,6 +52,7 @@ COMMANDS: dict[str, Entry] = {
     "apply": Entry("Objects", "Create or change objects from files."),
     "get": Entry("Objects", "List objects and file jobs."),
     "delete": Entry("Objects", "Delete objects and file jobs."),
+    "scale": Entry("Objects", "Ask for another number of workers of a TaskCluster."),
     "token": Entry("Other", "Print a token for the API."),
     "version": Entry("Other", "Show the versions of client and server."),
     "completion": Entry("Other", "Print a completion script for bash, zsh or fish."),

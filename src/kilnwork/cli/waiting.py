@@ -60,10 +60,12 @@ async def until(
     *,
     text: str,
     timeout_s: float | None = None,
+    where: Callable[[meta.JsonObject | None], str] | None = None,
 ) -> meta.JsonObject | None:
     """The object once `test` is true of it. Raises `errors.TimedOut` after `timeout_s`.
 
-    The first look does not count, so that 0 asks whether it is so now.
+    The first look does not count, so that 0 asks whether it is so now. `where`: says where the
+    object stands meanwhile; default `described`.
     """
     last = ""
     try:
@@ -75,7 +77,7 @@ async def until(
             async for found in found_ones:
                 if test(found):
                     return found
-                last = described(found)
+                last = (where or described)(found)
                 waiting.say(f"{text}: {last}")
                 if timeout_s == 0:
                     raise TimeoutError

@@ -149,6 +149,12 @@ def container_status(seen: pod.Pod) -> pod.ContainerStatus | None:
     return next(named, found[0] if len(found) == 1 else None)
 
 
+def selector(cluster: str) -> str:
+    """Selects the worker Pods of a cluster by their labels."""
+    wanted = {**MANAGED, CLUSTER_LABEL: names.dns_label(cluster)}
+    return ",".join(f"{key}={value}" for key, value in wanted.items())
+
+
 def owner(cluster: task_cluster.TaskCluster) -> meta.JsonObject:
     """The owner reference that lets the garbage collector remove what belongs to a cluster."""
     return {

@@ -163,6 +163,12 @@ VIEW: tuple[Right, ...] = (
     ),
     Right(
         group=_OURS,
+        resources=("taskclusters/scale",),
+        verbs=("get",),
+        why="Read how many workers there are, as `kubectl scale` and autoscalers do.",
+    ),
+    Right(
+        group=_OURS,
         resources=("jobs",),
         verbs=("get", "list", "watch"),
         why="See file jobs, their parts, inputs and results: `kiln files`, `results`.",
@@ -174,6 +180,12 @@ EDIT: tuple[Right, ...] = (
         resources=("tasks", "taskobjects", "taskclusters"),
         verbs=("create", "update", "patch", "delete", "deletecollection"),
         why="Make, cancel, retry and delete them. Who may create Tasks may submit from Python.",
+    ),
+    Right(
+        group=_OURS,
+        resources=("taskclusters/scale",),
+        verbs=("update", "patch"),
+        why="Ask for another number of workers: `kiln scale`, `kubectl scale`, autoscalers.",
     ),
     Right(
         group=_OURS,

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from kilnwork.api import meta, pod, reasons, task_cluster
+from kilnwork.controllers import worker_pods
 from kilnwork.dispatch import model
 from kilnwork.kit import clock
 
@@ -63,6 +64,7 @@ def make(
         if view
         else task_cluster.Slots(),
         queued=view.queued if view else 0,
+        selector=worker_pods.selector(cluster.metadata.name),
         observed_generation=cluster.metadata.generation,
         conditions=meta.merge_conditions(
             cluster.status.conditions, conditions, now=clock.rfc3339(now)
@@ -185,6 +187,7 @@ def _class(known: task_cluster.TaskClusterStatus) -> tuple[object, ...]:
         known.replicas,
         known.ready_replicas,
         known.slots.total,
+        known.selector,
         known.observed_generation,
         tuple((c.type, c.status, c.reason) for c in known.conditions),
     )

@@ -20,7 +20,9 @@ def _rule(group: str, resources: str, verbs: list[str]) -> meta.JsonObject:
 
 
 _NAMESPACED_READ = "pods pods/log pods/status configmaps serviceaccounts events"
-_OUR_KINDS = "tasks tasks/status taskobjects taskclusters taskclusters/status jobs"
+_OUR_KINDS = (
+    "tasks tasks/status taskobjects taskclusters taskclusters/status taskclusters/scale jobs"
+)
 _VIEW = [
     _rule("", _NAMESPACED_READ, _READ),
     _rule("coordination.k8s.io", "leases", _READ),
@@ -34,7 +36,7 @@ _EDIT = [
     _rule("", "pods/eviction serviceaccounts/token", ["create"]),
     _rule("", "serviceaccounts", ["impersonate"]),
     _rule("coordination.k8s.io", "leases", _WRITE),
-    _rule(resource.GROUP, "tasks taskobjects taskclusters jobs", _WRITE),
+    _rule(resource.GROUP, "tasks taskobjects taskclusters taskclusters/scale jobs", _WRITE),
 ]
 _ADMIN = [*_EDIT, _rule(_RBAC, "roles rolebindings", [*_READ, *_WRITE])]
 _EVERYTHING = [

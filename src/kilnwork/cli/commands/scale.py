@@ -1,0 +1,107 @@
+"""`kiln scale`: ask for another number of workers."""
+
+import click
+
+from kilnwork.api import meta, resource
+from kilnwork.cli import completing, errors, kinds, options, session, waiting
+from kilnwork.kube import errors as kube_errors
+from kilnwork.kube import transport
+
+_CLUSTERS = resource.TASK_CLUSTERS
+MAX_NAMED = 10
+"""TaskClusters that an error names; more would not fit a line."""
+
+
+@click.command()
+@click.argument(
+    "name", metavar="NAME", shell_complete=completing.of_kind(_CLUSTERS), default="default"
+)
+@options.target
+@click.option("--replicas", type=click.IntRange(min=0), required=True, help="How many workers.")
+@click.option("--wait", is_flag=True, help="Wait until there are as many, all connected.")
+@click.option("--timeout", type=options.Duration(), default=None, help="Wait no longer than this.")
+def command(name: str, replicas: int, wait: bool, timeout: float | None) -> None:  # noqa: FBT001
+    """Ask for another number of workers of TaskCluster NAME, `default` if none is named.
+
+    \b
+    kiln scale --replicas 8 --wait
+    kiln scale batch --replicas 0
+
+    Fewer: workers that hold no task go first, the others when what they run has ended; they get
+    nothing new. `kubectl scale taskcluster/NAME --replicas N` and autoscalers do the same.
+
+    Ends with 5 when the time is over.
+    """
+    session.run(lambda s: _scale(s, _plain(name), replicas, wait=wait, timeout_s=timeout))
+
+
+def _plain(word: str) -> str:
+    """The name in NAME or KIND/NAME."""
+    kind, slash, name = word.partition("/")
+    if not slash:
+        return word
+    if _CLUSTERS not in kinds.named(kind, (_CLUSTERS,)) or not name:
+        raise errors.Unusable(f"{word}: only a TaskCluster has workers; write its name")
+    return name
+
+
+async def _scale(
+    s: session.Session, name: str, replicas: int, *, wait: bool, timeout_s: float | None
+) -> None:
+    path = s.path(_CLUSTERS, name, namespace=s.one_namespace())
+    try:
+        before = (await s.ask("GET", path)).get("spec", {}).get("replicas")
+        change = {"spec": {"replicas": replicas}}
+        await s.ask("PATCH", f"{path}/scale", body=change, content_type=transport.MERGE_PATCH)
+    except kube_errors.NotFound as error:
+        raise errors.Missing(await _missing(s, name)) from error
+    asked = "has that already" if before == replicas else f"asked for, had {before}"
+    click.echo(f"taskcluster/{name}: {_workers(replicas)} {asked}")
+    if not wait:
+        return
+    subject = waiting.Subject(_CLUSTERS, name, s.one_namespace())
+    text = f"waiting for {_workers(replicas)} of taskcluster/{name}"
+    test = _has(replicas, name)
+    await waiting.until(s, subject, test, text=text, timeout_s=timeout_s, where=_where)
+    click.echo(f"taskcluster/{name}: {_workers(replicas)} connected")
+
+
+def _workers(count: int) -> str:
+    return f"{count} worker{'' if count == 1 else 's'}"
+
+
+async def _missing(s: session.Session, name: str) -> str:
+    """That there is none of this name, and which there are."""
+    known = sorted(item["metadata"]["name"] for item in await s.items(s.path(_CLUSTERS)))
+    text = f"there is no TaskCluster {name} in namespace {s.namespace}"
+    if not known:
+        return f"{text}, nor any other: make one by `kiln apply -f FILE`"
+    more = ", …" if len(known) > MAX_NAMED else ""
+    return f"{text}; there are: {', '.join(known[:MAX_NAMED])}{more}"
+
+
+def _has(replicas: int, name: str) -> waiting.Test:
+    def test(found: meta.JsonObject | None) -> bool:
+        if found is None:
+            raise errors.Missing(f"taskcluster/{name} was deleted")
+        wanted = found["spec"].get("replicas")
+        if wanted != replicas:
+            raise errors.CommandError(
+                f"taskcluster/{name}: somebody else has asked for {wanted} workers since"
+            )
+        status = found.get("status") or {}
+        current = status.get("observedGeneration") == found["metadata"]["generation"]
+        counts = (status.get("replicas", 0), status.get("readyReplicas", 0))
+        return current and counts == (replicas, replicas)
+
+    return test
+
+
+def _where(found: meta.JsonObject | None) -> str:
+    """How far it is, and what stands in the way."""
+    status = (found or {}).get("status") or {}
+    conditions: list[dict[str, str]] = status.get("conditions") or []
+    ready = next((c for c in conditions if c["type"] == "Ready"), {})
+    counts = f"{status.get('replicas', 0)} Pods, {status.get('readyReplicas', 0)} connected"
+    message = ready.get("message", "")
+    return f"{counts}; {message}" if message else counts
