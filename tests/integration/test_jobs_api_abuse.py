@@ -6,6 +6,7 @@ import gzip
 import os
 import time
 import tracemalloc
+import zlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -220,3 +221,134 @@ async def test_what_is_refused_for_now_leaves_no_file(tmp_path: Path) -> None:
     async with jobs_http.World(tmp_path, settings.Settings(uploads=0)).running() as world:
         assert (await world.ask("POST", "/files", LINES)).status == 429
         assert world.stored() == []
+
+
+def _archive(piece: bytes, count: int, *, before: bytes = b"", after: bytes = b"") -> bytes:
+    """gzip of `piece` so many times, which is never in memory as a whole."""
+    packer = zlib.compressobj(9, zlib.DEFLATED, 16 + zlib.MAX_WBITS)
+    packed = [packer.compress(before), *(packer.compress(piece) for _ in range(count))]
+    return b"".join([*packed, packer.compress(after), packer.flush()])
+
+
+LINE_ENDS = _archive(b"\n" * (1 << 20), 96)
+"""96 MiB of them in 98 KiB."""
+
+
+@pytest.mark.parametrize("way", ["body", "coding", "form", "file"])
+async def test_what_unpacks_to_far_more_is_refused(world: jobs_http.World, way: str) -> None:
+    match way:
+        case "coding":
+            refused = await world.ask("POST", "/jobs", LINE_ENDS, Content_Encoding="gzip")
+        case "form":
+            data = jobs_http.form(LINE_ENDS)
+            refused = await world.ask("POST", "/jobs", data, Content_Type=FORM)
+        case "file":
+            begun = await world.ask("POST", "/files", LINE_ENDS)
+            refused = await world.ask("POST", f"/jobs?file={begun.json['id']}")
+            await world.ask("DELETE", f"/files/{begun.json['id']}")
+        case _:
+            refused = await world.ask("POST", "/jobs", LINE_ENDS)
+    assert refused.status == 413
+    assert refused.headers["content-type"] == "application/problem+json"
+    told = refused.json
+    assert (told["field"], told["limit"]) == ("file", 100)
+    assert told["seen"] > 900
+    assert "--max-unpack-ratio" in told["remedy"]
+    assert "more than 100 times its size" in told["detail"]
+    assert world.stored() == []
+    assert (await world.ask("GET", "/jobs")).json == []
+
+
+async def test_an_operator_says_what_may_be_unpacked(tmp_path: Path) -> None:
+    chosen = settings.Settings(unpack_ratio=None, unpacked_bytes=1 << 20)
+    async with jobs_http.World(tmp_path, chosen).running() as world:
+        refused = await world.ask("POST", "/jobs", _archive(b"{}\n" * 1000, 400))
+        assert refused.status == 413
+        told = refused.json
+        assert (told["limit"], told["unit"]) == (1 << 20, "bytes unpacked")
+        assert 1 << 20 < told["seen"] <= 2 << 20
+        assert "--max-unpacked" in told["remedy"]
+        assert world.stored() == []
+        made = await world.ask("POST", "/jobs?itemsPerPart=1000", _archive(b"{}\n" * 1000, 300))
+        assert made.status == 202
+
+
+async def test_other_requests_go_on_while_archives_are_unpacked(tmp_path: Path) -> None:
+    """The loop turns: what is late is late by a few switches of threads, not by a whole file."""
+    packed = _archive(b"1," * (1 << 19), 4, before=b"[", after=b"1]")
+    async with jobs_http.World(tmp_path, None).running() as world:
+        uploads = [
+            asyncio.create_task(world.ask("POST", "/jobs?format=json&blank=record", packed))
+            for _ in range(6)
+        ]
+        late: list[float] = []
+        while not all(one.done() for one in uploads):
+            before = time.monotonic()
+            assert (await world.ask("GET", "/jobs?limit=1")).status == 200
+            late.append(time.monotonic() - before)
+            await asyncio.sleep(0.005)
+        assert {(await one).status for one in uploads} == {202}
+    most = sorted(late)[len(late) * 9 // 10]
+    assert most < LONGEST_TURN_S, f"{most:.3f} s, of {len(late)}"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "kind"),
+    [
+        ("POST", "/files", "application/octet-stream"),
+        ("POST", "/jobs", FORM),
+        ("PATCH", "/jobs/JOB", "application/merge-patch+json"),
+        ("POST", "/jobs/JOB/cancel", "application/json"),
+        ("POST", "/jobs?file=FILE", "application/json"),
+    ],
+)
+async def test_a_coding_that_nobody_undoes(
+    world: jobs_http.World, method: str, path: str, kind: str
+) -> None:
+    job = (await world.ask("POST", "/jobs", LINES)).json["id"]
+    file = (await world.ask("POST", "/files", LINES)).json["id"]
+    where = path.replace("JOB", job).replace("FILE", file)
+    packed = gzip.compress(jobs_http.form(LINES) if kind == FORM else b"{}")
+    refused = await world.ask(method, where, packed, Content_Type=kind, Content_Encoding="gzip")
+    assert refused.status == 415, refused.body
+    assert "Content-Encoding: gzip" in refused.json["detail"]
+
+
+async def test_an_array_that_is_nested_too_deep(world: jobs_http.World) -> None:
+    packed = _archive(b"[" * (1 << 20), 15, before=b"[1,")
+    refused = await world.ask("POST", "/jobs?format=json", packed)
+    assert refused.status == 422
+    assert "element 2 of the JSON array is nested more than 1,000 deep" in refused.json["detail"]
+    fine = b"[" + b"[" * 999 + b"]" * 999 + b"]"
+    assert (await world.ask("POST", "/jobs?format=json", fine)).status == 202
+
+
+async def test_a_first_row_that_every_part_would_carry(world: jobs_http.World) -> None:
+    columns = b",".join(b"%x" % number for number in range(60_000)) + b"\n1\n"
+    refused = await world.ask("POST", "/jobs?format=csv", columns)
+    assert refused.status == 422
+    assert "262,144" in refused.json["detail"]
+
+
+async def test_more_parts_than_there_may_be(world: jobs_http.World) -> None:
+    refused = await world.ask("POST", "/jobs?itemsPerPart=1&maxParts=10001", LINES)
+    assert refused.status == 400
+    assert "maxParts=10001" in refused.json["detail"]
+    made = await world.ask("POST", "/jobs?itemsPerPart=1&maxParts=2", LINES)
+    assert (made.status, made.json["parts"]) == (202, 2)
+
+
+async def test_a_part_of_a_form_with_endless_headers(world: jobs_http.World) -> None:
+    head = b'--xyz\r\nContent-Disposition: form-data; name="file"; filename="' + b"a" * 40_000
+    refused = await world.ask(
+        "POST", "/jobs", head + b'"\r\n\r\n{}\r\n--xyz--\r\n', Content_Type=FORM
+    )
+    assert refused.status == 400
+    assert "form" in refused.json["detail"]
+
+
+async def test_an_action_takes_no_body(world: jobs_http.World) -> None:
+    job = (await world.ask("POST", "/jobs", LINES)).json["id"]
+    refused = await world.ask("POST", f"/jobs/{job}/pause", b'{"reason": "lunch"}')
+    assert refused.status == 400
+    assert (await world.ask("POST", f"/jobs/{job}/pause", b"{}")).status == 202

@@ -10,6 +10,7 @@ import functools
 import gc
 import os
 import signal
+import sys
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, TypeVar, cast
 
@@ -22,6 +23,10 @@ from kilnwork.kit import errors as kit_errors
 
 _STOP_S = 19.0
 """A stop that takes longer is cut off: SIGTERM ends the server within 20 s."""
+
+_SWITCH_S = 0.001
+"""How long a thread keeps Python's lock while the event loop waits for it; 5 ms is Python's own.
+The loop asks for it several times in each request, and unpacking threads have it all the time."""
 
 Say = Callable[[str], None]
 """Tell the user what is being done; or, of a failure, what it was."""
@@ -65,6 +70,7 @@ def serve(make: Callable[[Say], S], *, ready: Callable[[S], None]) -> int:
     `make` gets what the server calls with a text when a part ends that never should. `ready` says
     that it is ready. Raises what `start` raised, or CommandError after a failure.
     """
+    sys.setswitchinterval(_SWITCH_S)
     gc.freeze()  # modules stay: not to be looked at in each collection of the start
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve(make, ready))

@@ -45,6 +45,8 @@ def chosen(given: dict[str, Any], *, source: source.Source | None = None) -> set
     return settings.Settings(
         most_body_bytes=given.pop("max_upload"),
         most_stored_bytes=given.pop("max_input"),
+        unpacked_bytes=given.pop("max_unpacked"),
+        unpack_ratio=given.pop("max_unpack_ratio"),
         uploads=given.pop("max_uploads"),
         most_line_bytes=given.pop("max_line"),
         files_per_user=given.pop("max_files"),
@@ -68,7 +70,23 @@ _OPTIONS = (
         metavar="SIZE",
         default="1Ti",
         show_default=True,
-        help="Largest file as it is stored: gzip unpacks to no more.",
+        help="Largest file as it is stored.",
+    ),
+    click.option(
+        "--max-unpacked",
+        type=Size(),
+        metavar="SIZE",
+        default="64Gi",
+        show_default=True,
+        help="Largest file that gzip may unpack to; others get 413.",
+    ),
+    click.option(
+        "--max-unpack-ratio",
+        type=click.IntRange(1, 10_000),
+        metavar="N",
+        default=_DEFAULT.unpack_ratio,
+        show_default=True,
+        help="Unpacked bytes for each compressed one, after the first 64Mi; others get 413.",
     ),
     click.option(
         "--max-uploads",

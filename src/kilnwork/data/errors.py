@@ -47,7 +47,15 @@ class InputRefused(DataError):
 
 
 class InputTooLarge(InputRefused):
-    """A file is larger than is allowed: send less, or ask for a higher limit."""
+    """A file is larger than is allowed: send less, or ask for a higher limit.
+
+    `limit`: the most that is allowed, and `seen`: what was seen instead, both in `unit`. `remedy`:
+    what to do.
+    """
+
+    def __init__(self, what: str, *, limit: int, seen: int, unit: str, remedy: str) -> None:
+        super().__init__(f"{what}: {remedy}")
+        self.limit, self.seen, self.unit, self.remedy = limit, seen, unit, remedy
 
 
 class InputChanged(DataError):

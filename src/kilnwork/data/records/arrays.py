@@ -32,6 +32,9 @@ _BETWEEN = re.compile(rb'[\s\S][ \t\r\n]*,[ \t\r\n]*(?:\{[ \t\r\n]*"[^"\\\n]{0,6
 _ALIKE_BYTES = 1 << 17
 """Collected before the faster way is tried."""
 _ELEMENTS = msgspec.json.Decoder(list[msgspec.Raw])
+_MAX_DEPTH = 1000
+"""Brackets of an element that are open at once: no parser of JSON takes many more (msgspec, as
+Python's own, about 1,000), and to count a million of them takes seconds."""
 _COMMA, _CLOSING = ord(","), b"]}"
 
 
@@ -131,6 +134,10 @@ class Elements:
                 start = at
             elif mark not in _CLOSING:
                 depth += 1
+                if depth > _MAX_DEPTH:
+                    raise self._refused(
+                        f"is nested more than {_MAX_DEPTH:,} deep", before=len(found)
+                    )
             elif depth:
                 depth -= 1
             else:

@@ -10,16 +10,25 @@ from kilnwork.api import filejobs
 from kilnwork.data import errors
 from kilnwork.data.records import arrays, gzips, indexes, kinds, lines
 
+_SLOW = (filejobs.Format.CSV, filejobs.Format.JSON)
+
 
 class Intake:
     """One file. `feed` it in order, store what it gives back, then `finish`.
 
     `spec`: of the job: `input`, `itemsPerPart`, `bytesPerPart`, `maxParts`. `most_bytes`: to be
-    stored, against files that unpack to more than anybody wants; None: no limit. Not for several
+    stored; None: no limit. `unpacking`: what a compressed file may unpack to. Not for several
     threads at once; each call may be made in another one. After an error it is of no more use.
     """
 
-    def __init__(self, spec: filejobs.JobSpec, *, most_bytes: int | None = None) -> None:
+    def __init__(
+        self,
+        spec: filejobs.JobSpec,
+        *,
+        most_bytes: int | None = None,
+        unpacking: gzips.Limits = gzips.UNLIMITED,
+    ) -> None:
+        self._unpacking = unpacking
         self._spec = spec.input
         self._most_bytes = most_bytes
         self._head: bytes | None = b""
@@ -32,6 +41,12 @@ class Intake:
         self._index = indexes.index_of(spec)
         self._sha256 = hashlib.sha256()
         self._bytes = 0
+
+    @property
+    def slow(self) -> bool:
+        """Whether it may take far longer than to read the bytes: a few compressed ones become
+        many, or every token is looked at."""
+        return self._gzip is not None or self._spec.format in _SLOW
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """What comes next of the file; gives what to store, in order: go through all of it.
@@ -90,7 +105,7 @@ class Intake:
         if found is not None:
             raise errors.InputRefused(f"the file {found.what}: {found.remedy}")
         if gzip and head:
-            self._gzip = gzips.Unpacker()
+            self._gzip = gzips.Unpacker(self._unpacking)
 
     def _unpacked(self, data: bytes) -> Iterator[bytes]:
         if self._start is not None:
@@ -113,8 +128,11 @@ class Intake:
         self._bytes += len(data)
         if self._most_bytes is not None and self._bytes > self._most_bytes:
             raise errors.InputTooLarge(
-                f"the file is larger than {self._most_bytes:,} bytes, unpacked: send it in pieces, "
-                "or let the server take larger ones"
+                f"the file is larger than {self._most_bytes:,} bytes, unpacked",
+                limit=self._most_bytes,
+                seen=self._bytes,
+                unit="bytes stored",
+                remedy="send it in pieces, or have whoever runs the server raise --max-input",
             )
         self._sha256.update(data)
         self._index.add(data)

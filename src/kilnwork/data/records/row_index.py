@@ -10,6 +10,9 @@ from kilnwork.api import filejobs
 from kilnwork.data import errors
 from kilnwork.data.records import cutting, held, line_index, lines, rows
 
+MAX_HEADER_BYTES = 256 << 10
+"""Of the row that names the columns: with 10,000 parts that is 2.5 GiB of arguments."""
+
 
 class RowIndex:
     """Give it a file block by block, then ask for its parts. `most_bytes`: of a row."""
@@ -64,6 +67,13 @@ class RowIndex:
 
     def _begin(self, row: bytes) -> None:
         """`row` names the columns."""
+        if len(row) > MAX_HEADER_BYTES:
+            raise errors.InputRefused(
+                f"the first row of the file has {len(row):,} bytes: the names of columns may have "
+                f"{MAX_HEADER_BYTES:,} together, since each part is sent with them. Give the file "
+                "a header, or use the format text",
+                line=1,
+            )
         cells = self._dialect.cells(row.removesuffix(lines.END).removesuffix(b"\r"))
         try:
             header = tuple(cell.decode() for cell in cells)

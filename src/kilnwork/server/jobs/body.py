@@ -8,10 +8,11 @@ connection of whose body 64 KiB are waiting).
 
 import asyncio
 import contextlib
+import functools
 import types
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from concurrent import futures
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from kilnwork.data.records import kinds
 from kilnwork.kit import serving
@@ -28,8 +29,20 @@ STALL_S = 60.0
 """A client that sends nothing for so long is told so, and cut off."""
 
 
+TURN_S = 60.0
+"""A file that is expensive to read waits so long for others of the kind, then is refused."""
+
+_T = TypeVar("_T")
+
+
 class Sink(Protocol):
-    """What takes a body in. Its methods block; no two at the same time."""
+    """What takes a body in. Its methods block; no two at the same time.
+
+    `slow`: a batch may take a thousand times as long as to read it.
+    """
+
+    @property
+    def slow(self) -> bool: ...
 
     def take(self, piece: bytes) -> None:
         """The next bytes."""
@@ -38,12 +51,19 @@ class Sink(Protocol):
 
 class Body:
     """The bytes of a request. `most`: more are refused, by Content-Length if there is one.
+    `unpacks`: whoever takes it heeds its Content-Encoding; others get it as it was made, or not.
 
     Nothing is read before `piece` is called: until then `Expect: 100-continue` (RFC 9110 §10.1.1)
     waits, and a refusal spares the client the sending.
     """
 
-    def __init__(self, call: calls.Call, *, most: int | None = None) -> None:
+    def __init__(self, call: calls.Call, *, most: int | None = None, unpacks: bool = False) -> None:
+        codings = coding(call)
+        if codings and not unpacks:
+            raise errors.UnsupportedMediaType(
+                f"Content-Encoding: {codings[:100]}: send this body as it is",
+                headers=((b"accept-encoding", b"identity"),),
+            )
         self._receive = call.receive
         self._most = most
         self.received = 0
@@ -90,9 +110,17 @@ class Body:
 
     def _check(self, size: int) -> None:
         if self._most is not None and size > self._most:
+            remedy = "send it in pieces"
             raise errors.ContentTooLarge(
-                f"the body has {size:,} bytes or more: {self._most:,} are taken here"
+                f"the body has {size:,} bytes or more: {self._most:,} are taken here",
+                members={"field": "body", "limit": self._most, "seen": size, "remedy": remedy},
             )
+
+
+def coding(call: calls.Call) -> str:
+    """The Content-Encoding of a request, "" for a body that is as it was made."""
+    found = ",".join(call.headers(b"content-encoding")).replace(" ", "").lower()
+    return "" if found == "identity" else found
 
 
 async def _received(receive: asgi.Receive) -> asgi.Message:
@@ -132,12 +160,20 @@ def _rest(
         return message
 
 
-async def pour(body: Body, sink: Sink, pool: futures.Executor, *, inline: bool = True) -> None:
+async def pour(
+    body: Body,
+    sink: Sink,
+    pool: futures.Executor,
+    *,
+    inline: bool = True,
+    turns: asyncio.Semaphore | None = None,
+) -> None:
     """Give all of the body to the sink; what that raises is raised here.
 
     `inline`: the sink takes `INLINE_BYTES` without blocking, unless there is an archive in them,
-    which may unpack to a thousand times as much. When this ends, however it does,
-    nobody uses the sink any more.
+    which may unpack to a thousand times as much. `turns`: a slow sink gets one for each batch, so
+    that a few of them do not have all threads, nor Python's lock all the time. When this ends,
+    however it does, nobody uses the sink any more.
     """
     batch = await body.batch()
     if inline and body.ended and len(batch) <= INLINE_BYTES and kinds.GZIP not in batch:
@@ -150,7 +186,11 @@ async def pour(body: Body, sink: Sink, pool: futures.Executor, *, inline: bool =
             ready = batch
             if taking is not None:
                 await taking
-            taking = loop.run_in_executor(pool, sink.take, ready)
+            if turns is not None and (sink.slow or kinds.GZIP in ready):
+                taking = None
+                await in_turn(turns, pool, functools.partial(sink.take, ready))
+            else:
+                taking = loop.run_in_executor(pool, sink.take, ready)
             batch = b"" if body.ended else await body.batch()
         if taking is not None:
             await taking
@@ -160,6 +200,34 @@ async def pour(body: Body, sink: Sink, pool: futures.Executor, *, inline: bool =
         raise
     finally:
         taking = None  # else what it raised holds this frame, and that the bytes of the upload
+
+
+async def run(pool: futures.Executor, work: Callable[[], _T]) -> _T:
+    """Do what blocks, in a thread; it is over when this ends, also when that is cancelled."""
+    running = asyncio.get_running_loop().run_in_executor(pool, work)
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await settled(running)
+        raise
+    finally:
+        del running  # as in `pour`
+
+
+async def in_turn(turns: asyncio.Semaphore, pool: futures.Executor, work: Callable[[], _T]) -> _T:
+    """As `run`, when a turn is free. Raises TooManyRequests if none is within `TURN_S`."""
+    try:
+        async with asyncio.timeout(TURN_S):
+            await turns.acquire()
+    except TimeoutError as error:
+        raise errors.TooManyRequests(
+            f"the server was busy with other files for {TURN_S:g} s: send this one again later",
+            headers=((b"retry-after", b"%d" % TURN_S),),
+        ) from error
+    try:
+        return await run(pool, work)
+    finally:
+        turns.release()
 
 
 async def settled(work: asyncio.Future[Any]) -> None:

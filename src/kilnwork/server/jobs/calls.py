@@ -228,7 +228,10 @@ def as_problem(error: Exception) -> errors.HttpError:
         case jobs_errors.JobsStopped() | data_errors.StoreUnreachable():
             return errors.NotReady(str(error))
         case data_errors.InputTooLarge():
-            return errors.ContentTooLarge(str(error))
+            facts = {"limit": error.limit, "seen": error.seen, "unit": error.unit}
+            return errors.ContentTooLarge(
+                str(error), members={"field": "file", **facts, "remedy": error.remedy}
+            )
         case data_errors.InputRefused():
             members = {} if error.line is None else {"line": error.line}
             return errors.UnprocessableContent(str(error), members=members)

@@ -28,6 +28,10 @@ _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 _OF_SOMEBODY = (b"authorization", b"x-kiln-token", b"origin")
 
+_SLOW_AT_ONCE = 2
+"""Files that are unpacked, taken apart or indexed at once: as there are cores, on a small machine;
+each has a thread that hashes beside it, and both take Python's lock from requests."""
+
 _KNOWN_S = 1.0
 """How long a namespace and its TaskClusters are taken to be as they were."""
 
@@ -44,6 +48,7 @@ class Context:
     limits: limits.Limits
     room: intake.Room
     pool: futures.Executor
+    turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_SLOW_AT_ONCE))
     _cache: OrderedDict[tuple[bytes, int], bytes] = field(default_factory=OrderedDict)
     _places: dict[str, tuple[float, frozenset[str]]] = field(default_factory=dict)
 
@@ -136,14 +141,12 @@ class Context:
 
     async def run(self, work: Callable[[], _T]) -> _T:
         """Do what blocks, in a thread; it is over when this ends, also when that is cancelled."""
-        running = asyncio.get_running_loop().run_in_executor(self.pool, work)
-        try:
-            return await asyncio.shield(running)
-        except asyncio.CancelledError:
-            await body.settled(running)
-            raise
-        finally:
-            del running  # as in `body.pour`
+        return await body.run(self.pool, work)
+
+    async def in_turn(self, work: Callable[[], _T]) -> _T:
+        """The same for what needs much of Python's lock: a few at a time. Raises
+        TooManyRequests."""
+        return await body.in_turn(self.turns, self.pool, work)
 
     def document(self, view: model.JobView) -> bytes:
         """JSON of a job, the same bytes for the same version."""

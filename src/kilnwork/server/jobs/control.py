@@ -16,6 +16,9 @@ from kilnwork.server.jobs import body, calls, context, numbers, ranges
 MERGE_PATCH = "application/merge-patch+json"
 PATCH_BYTES = 64 << 10
 
+_NOTHING = (b"", b"{}")
+"""Bodies that say nothing: some clients send an empty object with each POST."""
+
 Action = Callable[[str, str], Awaitable[model.JobView]]
 
 
@@ -71,6 +74,8 @@ class Control:
 
     async def _act(self, call: calls.Call, answer: calls.Answer, action: Action) -> None:
         view = await self._found(call, "patch")
+        if (await body.Body(call).whole(most=PATCH_BYTES)).strip() not in _NOTHING:
+            raise errors.BadRequest("this call takes no body: send none, or {}")
         await self._shared.send(call, answer, await action(view.namespace, view.id), status=202)
 
     async def patch(self, call: calls.Call, answer: calls.Answer) -> None:

@@ -6,12 +6,11 @@ disk. A file is nobody's input before a job takes it (`POST /jobs?file=ID`); it 
 after the last of it came, which is nothing to the job.
 """
 
-import asyncio
 import contextlib
 import os
 import re
-from collections.abc import Callable, Iterator
-from typing import NamedTuple, TypeVar
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import msgspec
 
@@ -28,13 +27,10 @@ PARTIAL = "application/partial-upload"
 _PROBLEMS = "https://iana.org/assignments/http-problem-types#"
 _STEP_BYTES = 32 << 20
 """Gone through at once; then others have their turn."""
-_INDEXED_AT_ONCE = 2
-"""As there are cores, on a small machine: each has a thread that hashes beside it."""
+_SLOW_STEP_BYTES = 512 << 10
+"""The same of what is unpacked, or taken apart."""
 
 _NUMBER = re.compile(r"\d{1,15}", re.ASCII)
-
-
-_T = TypeVar("_T")
 
 
 class _MismatchingOffset(errors.Conflict):
@@ -75,7 +71,6 @@ class Files:
         self._shared = shared
         self._uploads = uploads.Uploads(shared.store)
         self._quotas = quotas.Quotas(self._uploads, shared.settings, shared.room)
-        self._turns = asyncio.Semaphore(_INDEXED_AT_ONCE)
 
     async def post(self, call: calls.Call, answer: calls.Answer) -> None:
         """POST /files: begin one, with all of it, some of it or nothing."""
@@ -184,7 +179,7 @@ class Files:
             if found is not None:
                 return found
         pieces, copied = upload.bytes.read(), 0
-        while count := await self._shared.run(lambda: _copied(pieces, target)):
+        while count := await self._shared.in_turn(lambda: _copied(pieces, target)):
             copied += count
             await _still_there(call)
         if not upload.whole or copied != upload.offset:
@@ -204,17 +199,12 @@ class Files:
             if not referring.as_it_is(os.pread(descriptor, kinds.HEAD_BYTES, 0), spec.input):
                 return None
             indexing = opened.enter_context(stored.Indexing(descriptor, spec))
-            while await self._in_turn(lambda: indexing.go(_STEP_BYTES)):
+            while await self._shared.in_turn(lambda: indexing.go(_STEP_BYTES)):
                 await _still_there(call)
-            manifest = await self._in_turn(indexing.finish)
+            manifest = await self._shared.in_turn(indexing.finish)
         if not upload.whole or manifest.bytes != upload.offset:
             raise uploads.lacking(upload)
         return referring.Referred(upload, kept, spec=spec, manifest=manifest, place=place)
-
-    async def _in_turn(self, work: Callable[[], _T]) -> _T:
-        """Of those that count lines a few at a time, which takes Python's lock from requests."""
-        async with self._turns:
-            return await self._shared.run(work)
 
     def forget(self) -> int:
         """Remove what nothing has come for in a day; returns how many. Blocks."""
@@ -298,6 +288,8 @@ class Files:
 class _Appending:
     """A `body.Sink` that writes to an upload."""
 
+    slow = False
+
     def __init__(self, appender: growing.Appender) -> None:
         self._appender = appender
 
@@ -317,7 +309,7 @@ def _copied(pieces: Iterator[bytes], target: intake.Input) -> int:
     for piece in pieces:
         target.take(piece)
         count += len(piece)
-        if count >= _STEP_BYTES:
+        if count >= (_SLOW_STEP_BYTES if target.slow else _STEP_BYTES):
             break
     return count
 

@@ -11,10 +11,10 @@ import msgspec
 
 from kilnwork.api import filejobs
 from kilnwork.data import disks
-from kilnwork.data.records import intake, kinds, plain
+from kilnwork.data.records import gzips, intake, kinds, plain
 from kilnwork.data.stores import local, port
 from kilnwork.server import errors
-from kilnwork.server.jobs import body
+from kilnwork.server.jobs import body, settings
 
 MIB = 1 << 20
 
@@ -60,10 +60,11 @@ class Input:
         spec: filejobs.JobSpec,
         opened: Callable[[], port.Writer] | None,
         *,
-        most_bytes: int | None,
+        chosen: settings.Settings,
     ) -> None:
         self.spec = spec
-        self._most_bytes = most_bytes
+        self._most_bytes = chosen.most_stored_bytes
+        self._unpacking = gzips.Limits(chosen.unpacked_bytes, chosen.unpack_ratio)
         self._opened = opened
         self._writer: port.Writer | None = None
         self._small: bytearray | None = bytearray()
@@ -77,6 +78,11 @@ class Input:
     def small(self) -> bool:
         """Whether it is in memory so far."""
         return self._small is not None
+
+    @property
+    def slow(self) -> bool:
+        """Whether what comes next may take far longer than its bytes let one think."""
+        return self._intake is not None and self._intake.slow
 
     @property
     def stored(self) -> bool:
@@ -97,7 +103,9 @@ class Input:
 
     def _begin(self) -> intake.Intake:
         """From now on it is measured as it comes."""
-        self._intake = taker = intake.Intake(self.spec, most_bytes=self._most_bytes)
+        self._intake = taker = intake.Intake(
+            self.spec, most_bytes=self._most_bytes, unpacking=self._unpacking
+        )
         if self._only is not None:
             for part in taker.feed(self._only):
                 self._keep(part)

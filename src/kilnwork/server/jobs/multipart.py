@@ -21,6 +21,9 @@ FIELD_BYTES = 1 << 20
 MOST_FIELDS = 100
 """There are some thirty that mean anything."""
 
+MAX_HEADER_BYTES = 16 << 10
+"""All headers of one part: a name, the name of a file, a type."""
+
 HELD_BYTES = 64 << 10
 """Of the file are held back for fields that follow a small one."""
 
@@ -34,7 +37,10 @@ _ALLOWED = re.compile(rb"[0-9A-Za-z'()+_,\-./:=? ]{0,199}[0-9A-Za-z'()+_,\-./:=?
 
 
 class Target(Protocol):
-    """Where the file goes."""
+    """Where the file goes. `slow`: as of a `body.Sink`."""
+
+    @property
+    def slow(self) -> bool: ...
 
     def take(self, piece: bytes) -> None:
         """The next bytes of it."""
@@ -108,6 +114,12 @@ class Form:
         self._header = bytearray()
         self._header_value = bytearray()
         self._headers: dict[bytes, bytes] = {}
+        self._header_bytes = 0
+
+    @property
+    def slow(self) -> bool:
+        """As `body.Sink.slow`."""
+        return self._target is not None and self._target.slow
 
     def take(self, piece: bytes) -> None:
         """The next bytes of the body. Raises BadRequest, ContentTooLarge, and what targets do."""
@@ -166,13 +178,24 @@ class Form:
                 f"the form has more than {MOST_FIELDS} fields: send those that are documented"
             )
         self._headers = {}
+        self._header_bytes = 0
         self._value = bytearray()
 
     def _header_field(self, data: bytes, start: int, end: int) -> None:
         self._header += data[start:end]
+        self._count_header(end - start)
 
     def _header_value_(self, data: bytes, start: int, end: int) -> None:
         self._header_value += data[start:end]
+        self._count_header(end - start)
+
+    def _count_header(self, count: int) -> None:
+        self._header_bytes += count
+        if self._header_bytes > MAX_HEADER_BYTES:
+            raise errors.BadRequest(
+                f"a part of the form has more than {MAX_HEADER_BYTES:,} bytes of headers: send its "
+                "name and type alone"
+            )
 
     def _header_end(self) -> None:
         self._headers[bytes(self._header).lower()] = bytes(self._header_value)

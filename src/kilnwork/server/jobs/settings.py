@@ -14,7 +14,10 @@ class Settings:
 
     `most_body_bytes`: of one upload as it is sent; None: as the disk has room.
     `most_stored_bytes`: of one input as it is stored, against archives that unpack to more than
-    anybody wants. `uploads`: at the same time, others are told to come again (429).
+    anybody wants. `unpacked_bytes`, `unpack_ratio`: what gzip may unpack to, in all and for each
+    compressed byte: text gives 5 to 30, the most repetitive logs some 60, and gzip itself 1,032, so
+    that 100 refuses what was made to be large; 64 GiB keep a core busy for ten minutes; None: no
+    limit. `uploads`: at the same time, others are told to come again (429).
     `most_line_bytes`: of a record, whatever a job asks for: that much of it may be in memory, of
     the server and of slots, several times over. `files_per_user`: uploads to `/files` that are not
     complete. `files_bytes_per_user`: of all uploads to `/files` that are there; None: three
@@ -26,6 +29,8 @@ class Settings:
 
     most_body_bytes: int | None = None
     most_stored_bytes: int | None = 1 << 40
+    unpacked_bytes: int | None = 64 << 30
+    unpack_ratio: int | None = 100
     uploads: int = 64
     most_line_bytes: int = 64 << 20
     files_per_user: int = 1000

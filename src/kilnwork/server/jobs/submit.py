@@ -150,18 +150,20 @@ class Submit:
 
     async def _from_body(self, coming: _Coming) -> tuple[model.JobView, bool]:
         content_types = coming.call.headers(b"content-type")
-        incoming = body.Body(coming.call, most=self._shared.settings.most_body_bytes)
+        in_form = multipart.is_form(content_types)
+        most = self._shared.settings.most_body_bytes
+        incoming = body.Body(coming.call, most=most, unpacks=not in_form)
         if incoming.length is not None:
             self._shared.room.check(incoming.length)
-        if multipart.is_form(content_types):
+        if in_form:
             opener = functools.partial(self._target, coming)
             form = multipart.Form(multipart.boundaries(content_types), opener)
-            await body.pour(incoming, form, self._shared.pool)
+            await body.pour(incoming, form, self._shared.pool, turns=self._shared.turns)
             form.finish()
             self._add_late(coming, form)
         else:
             target = self._target(coming, {})
-            await body.pour(incoming, target, self._shared.pool)
+            await body.pour(incoming, target, self._shared.pool, turns=self._shared.turns)
         if coming.target is None:
             raise serving.Gone  # not reached: `finish` has refused a form without a file
         return await self._create(coming, coming.target)
@@ -229,7 +231,7 @@ class Submit:
         coming.target = intake.Input(
             spec,
             opened,
-            most_bytes=self._shared.settings.most_stored_bytes,
+            chosen=self._shared.settings,
         )
         return coming.target
 
@@ -346,8 +348,8 @@ async def _spec_body(call: calls.Call) -> dict[str, str]:
 
 def _unpacked(call: calls.Call) -> bool:
     """Whether the body is said to be compressed. Raises UnsupportedMediaType."""
-    codings = (call.header(b"content-encoding") or "").replace(" ", "").lower()
-    if codings in ("", "identity"):
+    codings = body.coding(call)
+    if not codings:
         return False
     if codings in _GZIP:
         return True
