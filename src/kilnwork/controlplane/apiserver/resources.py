@@ -26,6 +26,7 @@ from kilnwork.controlplane.apiserver import (
     statuses,
     subresources,
     tables,
+    watch_stream,
     watching,
 )
 from kilnwork.controlplane.apiserver import parts as parts_
@@ -205,7 +206,7 @@ class Resources:
         finally:
             hub.close(watch)
 
-    def _form(self, form: str) -> watching.Form | None:
+    def _form(self, form: str) -> watch_stream.Form | None:
         if form == "object":
             return self._served.told if self._served.storage_version else None
         if form == "table":

@@ -11,7 +11,8 @@ import msgspec
 import pytest
 
 from kilnwork.api import meta, resource, selectors
-from kilnwork.controlplane.apiserver import builtin, crud, lists, watching
+from kilnwork.controlplane import objects as stored
+from kilnwork.controlplane.apiserver import builtin, crud, lists, watch_stream, watching
 from kilnwork.kit import clock
 from support import objects
 
@@ -36,9 +37,9 @@ async def hub(world: objects.World) -> AsyncIterator[watching.Hub]:
     await found.stop()
 
 
-def wants(start: int, timeout_s: float, *, labels: str = "") -> watching.Asked:
+def wants(start: int, timeout_s: float, *, labels: str = "") -> watch_stream.Asked:
     chosen = lists.Selection("default", selectors.parse_labels(labels), selectors.EVERY_FIELD)
-    return watching.Asked(
+    return watch_stream.Asked(
         served=builtin.of(CM),
         chosen=chosen,
         start=start,
@@ -131,16 +132,26 @@ async def test_watches_that_resume_from_bookmarks_see_every_change_once(
         done.set()
         await asyncio.gather(*following)
     for follower, kind in zip(followers, kinds * WATCHES, strict=False):
-        assert follower.seen == expected(world, start, hub, labels=kind.get("labels", ""))
+        assert follower.seen == await expected(world, start, hub, labels=kind.get("labels", ""))
 
 
-def expected(world: objects.World, start: int, hub: watching.Hub, *, labels: str) -> Seen:
-    """What one watch from `start` is sent at once."""
+async def expected(world: objects.World, start: int, hub: watching.Hub, *, labels: str) -> Seen:
+    """What one watch from `start` is sent."""
     watch = hub.open(wants(start, 1.0, labels=labels))
-    lines = b"".join(watch._lines)
+    watch.end()
+    items = []
+    while (lines := await watch.take(1.0)) is not None:
+        items += [msgspec.json.decode(line) for line in lines.splitlines()]
     hub.close(watch)
-    items = [msgspec.json.decode(line) for line in lines.splitlines()]
     return [shown(item["type"], item["object"]) for item in items]
+
+
+def changed(world: objects.World, name: str) -> watch_stream.SharedChange:
+    """A change that the store has not made."""
+    key = crud.where(CM, "default", name).key
+    raw = b'{"metadata":{"name":"' + name.encode() + b'"}}'
+    change = stored.Change(world.store.sequence + 1, stored.Action.ADDED, key, raw, None)
+    return watch_stream.SharedChange(change)
 
 
 async def test_a_line_that_comes_as_the_time_ends_is_taken(
@@ -149,10 +160,11 @@ async def test_a_line_that_comes_as_the_time_ends_is_taken(
     watch = hub.open(wants(world.store.sequence, 60.0))
     taking = asyncio.create_task(watch.take(0.01))
     await asyncio.sleep(0)
-    asyncio.get_running_loop().call_later(0.011, watch.add, b"line\n")
+    change = changed(world, "a")
+    asyncio.get_running_loop().call_later(0.011, watch.offer, change)
     time.sleep(0.03)  # both are due in the same turn of the loop
     found = await taking
-    assert found == b"line\n"
+    assert found == change.line("ADDED", change.change.raw)
 
 
 async def test_a_change_that_cannot_be_shown_ends_its_watch_only(

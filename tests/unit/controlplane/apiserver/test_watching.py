@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from kilnwork.api import resource, selectors
-from kilnwork.controlplane.apiserver import builtin, lists, watching
+from kilnwork.controlplane.apiserver import builtin, lists, watch_stream, watching
 from support import objects
 
 CM = resource.CONFIG_MAPS
@@ -30,7 +30,7 @@ async def hub(world: objects.World) -> AsyncIterator[watching.Hub]:
     await found.stop()
 
 
-def wants(**more: Any) -> watching.Asked:
+def wants(**more: Any) -> watch_stream.Asked:
     settings: dict[str, Any] = {
         "served": builtin.of(CM),
         "chosen": EVERYTHING,
@@ -39,10 +39,10 @@ def wants(**more: Any) -> watching.Asked:
         "bookmarks": False,
         "initial_events": False,
     }
-    return watching.Asked(**(settings | more))
+    return watch_stream.Asked(**(settings | more))
 
 
-async def told(watch: watching.Watch) -> list[tuple[str, str]]:
+async def told(watch: watch_stream.Watch) -> list[tuple[str, str]]:
     lines = await watch.take(1.0)
     decoded = [msgspec.json.decode(line) for line in (lines or b"").splitlines()]
     return [(d["type"], d["object"]["metadata"].get("name", "")) for d in decoded]
@@ -111,7 +111,7 @@ async def test_a_slow_client_is_cut_off_once(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(watching, "MAX_QUEUED_BYTES", 1000)
+    monkeypatch.setattr(watch_stream, "MAX_QUEUED_BYTES", 1000)
     watch = hub.open(wants(start=world.store.sequence))
     for i in range(9):
         await world.create(CM, f"c{i}", data={"x": "y" * 300})
@@ -122,7 +122,7 @@ async def test_a_slow_client_is_cut_off_once(
 async def test_what_a_watch_begins_with_may_be_large(
     world: objects.World, hub: watching.Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watching, "MAX_QUEUED_BYTES", 1000)
+    monkeypatch.setattr(watch_stream, "MAX_QUEUED_BYTES", 1000)
     for i in range(5):
         await world.create(CM, f"c{i}", data={"x": "y" * 300})
     watch = hub.open(wants())
@@ -132,3 +132,46 @@ async def test_what_a_watch_begins_with_may_be_large(
 async def test_nothing_in_time_is_no_end(hub: watching.Hub, world: objects.World) -> None:
     watch = hub.open(wants(start=world.store.sequence))
     assert await watch.take(0.001) == b""
+
+
+async def test_what_a_watch_begins_with_comes_in_pieces_and_in_full(
+    world: objects.World, hub: watching.Hub
+) -> None:
+    for i in range(30):
+        await world.create(CM, f"c{i}", data={"x": "y" * 10_000})
+    watch = hub.open(wants(bookmarks=True, initial_events=True, timeout_s=0.0))
+    await world.delete(CM, "c7")
+    client = Client()
+    await hub.run(watch, client.receive, client.send)
+    pieces = [message["body"] for message in client.sent]
+    largest = max(len(piece) for piece in pieces)
+    assert largest < watch_stream.PIECE_BYTES + 11_000
+    items = [msgspec.json.decode(line) for line in b"".join(pieces).splitlines()]
+    named = [(item["type"], item["object"]["metadata"].get("name")) for item in items]
+    first = [("ADDED", stored.key.name) for stored in world.store.select(CM.qualified, "default")]
+    first.append(("ADDED", "c7"))
+    assert sorted(named[:31]) == sorted(first)
+    assert named[31] == ("BOOKMARK", None)
+    end = int(items[31]["object"]["metadata"]["resourceVersion"])
+    assert end == world.store.sequence - 1
+    assert named[32:] in ([], [("DELETED", "c7")])
+
+
+async def test_the_first_row_of_tables_is_the_first_that_is_sent(
+    world: objects.World, hub: watching.Hub
+) -> None:
+    """Its form says what the columns are."""
+    numbers = iter(range(100))
+    watch = hub.open(wants(form=lambda _: str(next(numbers)).encode()))
+    await world.create(CM, "a")
+    lines = (await watch.take(1.0) or b"").splitlines()
+    assert [msgspec.json.decode(line)["object"] for line in lines] == list(range(len(lines)))
+
+
+async def test_the_stream_of_a_client_that_left_holds_nothing(
+    world: objects.World, hub: watching.Hub
+) -> None:
+    watch = hub.open(wants())
+    watch.abandon()
+    await world.create(CM, "a")
+    assert await watch.take(1.0) is None

@@ -1,0 +1,233 @@
+"""The stream of one watch: what it begins with, then a queue of changes, in pieces to send.
+
+Used by `watching`, whose hub fills it. What a watch begins with is encoded as it is sent: a watch
+of many objects holds references to them and no copies. A change is encoded once and shared by all
+watches that take it as it is stored.
+"""
+
+import asyncio
+import collections
+import contextlib
+import logging
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from kilnwork.api import meta
+from kilnwork.controlplane import objects
+from kilnwork.controlplane.apiserver import builtin, lists, statuses
+
+log = logging.getLogger(__name__)
+
+MAX_QUEUED_BYTES = 32 * 1024 * 1024
+"""What may wait for a slow client before its watch is ended."""
+
+PIECE_BYTES = 64 * 1024
+"""What is encoded at once: as much as a connection takes before its client has to read."""
+
+Form = Callable[[bytes], bytes]
+"""From a stored object to what the client asked to see (a Table, only metadata)."""
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """What a watch request wants. `start` None: everything there is first, then changes.
+
+    `metadata_only`: bookmarks too come as PartialObjectMetadata, which clients check.
+    """
+
+    served: builtin.Served
+    chosen: lists.Selection
+    start: int | None
+    timeout_s: float
+    bookmarks: bool
+    initial_events: bool
+    form: Form | None = None
+    metadata_only: bool = False
+
+
+class SharedChange:
+    """One change, decoded and encoded at most once for all watches."""
+
+    def __init__(self, change: objects.Change) -> None:
+        self.change = change
+        self._new: meta.JsonObject | None = None
+        self._old: meta.JsonObject | None = None
+        self._lines: dict[str, bytes] = {}
+
+    def new(self) -> meta.JsonObject:
+        """The object after the change."""
+        if self._new is None:
+            self._new = self.change.decode()
+        return self._new
+
+    def old(self) -> meta.JsonObject:
+        """The object before the change."""
+        if self._old is None:
+            self._old = msgspec.json.decode(self.change.previous or b"{}")
+        return self._old
+
+    def line(self, action: str, raw: bytes) -> bytes:
+        """The line of the stream; the same bytes for every watch that needs no other form."""
+        found = self._lines.get(action)
+        if found is None:
+            found = self._lines[action] = line(action, raw)
+        return found
+
+
+class _Unformed(NamedTuple):
+    """A change whose form is made when it is sent: the first row of Tables differs from others."""
+
+    action: str
+    raw: bytes
+
+
+def line(action: str, raw: bytes) -> bytes:
+    """One item of a stream."""
+    return b'{"type":"' + action.encode() + b'","object":' + raw + b"}\n"
+
+
+_FAILED = line("ERROR", statuses.internal("see the server's log").body())
+
+
+class Watch:
+    """One client's stream: lines are queued by the hub and taken by whoever sends them."""
+
+    def __init__(self, wants: Asked) -> None:
+        self.wants = wants
+        self._first: Iterator[bytes] | None = None
+        self._queue: collections.deque[bytes | _Unformed] = collections.deque()
+        self._queued_bytes = 0
+        self._ended = False
+        self._wake = asyncio.Event()
+
+    @property
+    def beginning(self) -> bool:
+        """Some of what it begins with is not taken yet."""
+        return self._first is not None
+
+    @property
+    def waits(self) -> bool:
+        """Something can be taken at once."""
+        return self.beginning or bool(self._queue)
+
+    def begin_with(self, lines: Iterator[bytes]) -> None:
+        """What comes before all changes, of any size; made as it is taken."""
+        self._first = lines
+        self._wake.set()
+
+    def offer(self, shared: SharedChange) -> None:
+        """Queue a change if it concerns this watch. One that cannot be read ends it."""
+        if self._ended:
+            return
+        try:
+            seen = self.as_seen(shared)
+        except Exception:
+            log.exception("watch ended, a change cannot be read", extra=self._what())
+            self._queue.append(_FAILED)
+            self.end()
+            return
+        if seen is None:
+            return
+        action, raw = seen
+        if self.wants.form is None:
+            self._add(shared.line(action, raw))
+        else:
+            self._add(_Unformed(action, raw))
+
+    def as_seen(self, shared: SharedChange) -> tuple[str, bytes] | None:
+        """A change as what it is to this watch (KEP-95), None when it does not concern it."""
+        change, chosen = shared.change, self.wants.chosen
+        if not chosen.matches_key(change.key):
+            return None
+        if chosen.everything:
+            return change.action, change.raw
+        was = change.previous is not None and chosen.matches(change.key, shared.old)
+        if change.action == objects.Action.DELETED:
+            return (change.action, change.raw) if was else None
+        now = chosen.matches(change.key, shared.new)
+        if now:
+            return objects.Action.MODIFIED if was else objects.Action.ADDED, change.raw
+        if was and change.previous is not None:
+            return objects.Action.DELETED, objects.last_state(change.previous, change.sequence)
+        return None
+
+    def shown(self, action: str, raw: bytes) -> bytes:
+        """A line in the form that the client asked for."""
+        return line(action, raw if self.wants.form is None else self.wants.form(raw))
+
+    def end(self) -> None:
+        """Let the stream end after what waits."""
+        self._ended = True
+        self._wake.set()
+
+    def abandon(self) -> None:
+        """End the stream now: its client has left."""
+        self._first = None
+        self._clear()
+        self.end()
+
+    async def take(self, timeout_s: float) -> bytes | None:
+        """The next lines, empty bytes when none came in time, None at the end.
+
+        Empty bytes mean that nothing waits at the moment of the return: a bookmark that is made
+        before the next await passes no change.
+        """
+        piece = self._piece()
+        if not piece and not self._ended:
+            self._wake.clear()
+            # A line may come in the turn of the loop in which the time ends: look again below.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout_s):
+                    await self._wake.wait()
+            piece = self._piece()
+        return None if not piece and self._ended else piece
+
+    def _piece(self) -> bytes:
+        found: list[bytes] = []
+        size = 0
+        while size < PIECE_BYTES and (one := self._next()) is not None:
+            found.append(one)
+            size += len(one)
+        return b"".join(found)
+
+    def _next(self) -> bytes | None:
+        """One line; one that cannot be made is the last."""
+        try:
+            return self._made()
+        except Exception:
+            log.exception("watch ended, an object cannot be shown", extra=self._what())
+            self.abandon()
+            return _FAILED
+
+    def _made(self) -> bytes | None:
+        if self._first is not None:
+            one = next(self._first, None)
+            if one is not None:
+                return one
+            self._first = None
+        if not self._queue:
+            return None
+        queued = self._queue.popleft()
+        if isinstance(queued, _Unformed):
+            self._queued_bytes -= len(queued.raw)
+            return self.shown(queued.action, queued.raw)
+        self._queued_bytes -= len(queued)
+        return queued
+
+    def _add(self, queued: bytes | _Unformed) -> None:
+        """A client that lets too much wait is cut off: it watches again from what it has."""
+        self._queue.append(queued)
+        self._queued_bytes += len(queued.raw if isinstance(queued, _Unformed) else queued)
+        if self._queued_bytes > MAX_QUEUED_BYTES:
+            log.warning("watch ended, its client is too slow", extra=self._what())
+            self._clear()
+            self._ended = True
+        self._wake.set()
+
+    def _what(self) -> dict[str, str]:
+        return {"resource": self.wants.served.resource.plural}
+
+    def _clear(self) -> None:
+        self._queue.clear()
+        self._queued_bytes = 0
