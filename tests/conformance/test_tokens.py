@@ -159,6 +159,91 @@ def test_a_token_ends_with_its_account(
     refused(server, token, maps)
 
 
+@pytest.mark.timeout(240)
+def test_a_token_ends_a_minute_after_a_deletion(
+    admin: Http, server: kube_servers.Server, account: str, namespace: str
+) -> None:
+    """Of the account, and of what it is bound to, though a finalizer holds these for longer."""
+    here = f"/api/v1/namespaces/{namespace}"
+    node = kube_servers.fresh_name("node")
+    pod_spec = {"serviceAccountName": "u", "containers": [{"name": "c", "image": "x"}]}
+    bodies: dict[str, tuple[str, Any]] = {
+        "Pod": (f"{here}/pods", {"metadata": {"name": "it"}, "spec": pod_spec}),
+        "Secret": (f"{here}/secrets", {"metadata": {"name": "it"}}),
+        "Node": (
+            "/api/v1/nodes",
+            {"metadata": {"name": node}, "spec": {"unschedulable": True}},
+        ),
+    }
+    paths, tokens = [account], [ask(admin, account).ok()["status"]["token"]]
+    admin.patch(account, {"metadata": {"finalizers": ["kiln.test/hold"]}}).ok()
+    review = "/apis/authentication.k8s.io/v1/tokenreviews"
+
+    def valid(token: str) -> bool:
+        done = admin.post(review, {"spec": {"token": token}}).ok()
+        return bool(done["status"].get("authenticated"))
+
+    try:
+        for kind, (collection, body) in bodies.items():
+            body["metadata"]["finalizers"] = ["kiln.test/hold"]
+            name = admin.post(collection, body).ok()["metadata"]["name"]
+            reference = {"kind": kind, "apiVersion": "v1", "name": name}
+            paths.append(f"{collection}/{name}")
+            tokens.append(ask(admin, account, boundObjectRef=reference).ok()["status"]["token"])
+        # The account last: while it is there, each token ends for a reason of its own.
+        for path in paths[1:]:
+            admin.delete(path, gracePeriodSeconds=0).ok()
+        assert all(map(valid, tokens))
+        waiting.wait_until(
+            lambda: not any(map(valid, tokens[1:])),
+            what="tokens end with what they are bound to",
+            timeout_s=100,
+            every_s=1,
+        )
+        assert valid(tokens[0])
+    finally:
+        for path in paths:
+            admin.patch(path, {"metadata": {"finalizers": None}})
+
+
+@pytest.mark.timeout(240)
+def test_a_token_ends_a_minute_after_its_account(admin: Http, account: str) -> None:
+    """Though a finalizer holds the account."""
+    review = "/apis/authentication.k8s.io/v1/tokenreviews"
+    token = ask(admin, account).ok()["status"]["token"]
+
+    def valid() -> bool:
+        done = admin.post(review, {"spec": {"token": token}}).ok()
+        return bool(done["status"].get("authenticated"))
+
+    admin.patch(account, {"metadata": {"finalizers": ["kiln.test/hold"]}}).ok()
+    try:
+        admin.delete(account).ok()
+        assert valid()
+        waiting.wait_until(lambda: not valid(), what="the token ends", timeout_s=100, every_s=1)
+        assert admin.get(account).status == 200
+    finally:
+        admin.patch(account, {"metadata": {"finalizers": None}})
+
+
+def test_a_pod_of_another_account_binds_no_token(admin: Http, account: str, namespace: str) -> None:
+    """400."""
+    pod = {
+        "metadata": {"name": "p"},
+        "spec": {"containers": [{"name": "c", "image": "x"}]},
+    }
+    admin.post(f"/api/v1/namespaces/{namespace}/pods", pod).ok()
+    reference = {"kind": "Pod", "apiVersion": "v1", "name": "p"}
+    done = ask(admin, account, boundObjectRef=reference)
+    assert (done.status, done.message) == (
+        400,
+        (
+            'cannot bind token for serviceaccount "u" to pod running with different '
+            "serviceaccount name."
+        ),
+    )
+
+
 def test_a_changed_token_is_refused(
     admin: Http, server: kube_servers.Server, account: str, maps: str
 ) -> None:

@@ -94,17 +94,27 @@ class Authenticator:
         return claims
 
     def _still_bound(self, claims: tokens_.Claims) -> bool:
-        """A token dies with its account, and with the object that it was bound to."""
+        """A token dies with its account, and with the object that it was bound to.
+
+        As pkg/serviceaccount/claims.go has it: also while a finalizer holds the deleted object.
+        """
         account = self._lookup.get(
             resource.SERVICE_ACCOUNTS, claims.namespace, claims.service_account
         )
-        if not _has_uid(account, claims.service_account_uid):
+        if not self._lives(account, claims.service_account_uid):
             return False
         if claims.bound is None:
             return True
         kind = _BOUND_KINDS[claims.bound.kind]
         namespace = claims.namespace if kind.namespaced else None
-        return _has_uid(self._lookup.get(kind, namespace, claims.bound.name), claims.bound.uid)
+        bound = self._lookup.get(kind, namespace, claims.bound.name)
+        return self._lives(bound, claims.bound.uid)
+
+    def _lives(self, obj: meta.JsonObject | None, uid: str) -> bool:
+        """Whether it is still the same object, and no finalizer merely keeps it from going."""
+        if obj is None or obj["metadata"].get("uid") != uid:
+            return False
+        return self._tokens.outlives(obj["metadata"])
 
 
 def bearer_token(headers: Headers) -> str | None:
@@ -127,10 +137,6 @@ def certificate_user(certificate: PeerCertificate) -> User | None:
             elif key == "organizationName":
                 groups.append(value)
     return User(name, groups=(*groups, AUTHENTICATED)) if name else None
-
-
-def _has_uid(obj: meta.JsonObject | None, uid: str) -> bool:
-    return obj is not None and obj["metadata"].get("uid") == uid
 
 
 def _service_account(claims: tokens_.Claims) -> User:

@@ -20,7 +20,7 @@ RESOURCE = resource.Resource(
     singular="tokenrequest",
 )
 
-_BINDABLE = {"Pod": resource.PODS, "Secret": resource.SECRETS}
+_BINDABLE = {"Pod": resource.PODS, "Secret": resource.SECRETS, "Node": resource.NODES}
 
 
 class _Reference(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -61,7 +61,7 @@ def answer(
     if said and said != name:
         text = "must match the service account name if specified"
         raise statuses.invalid(RESOURCE, name, [causes.invalid("metadata.name", said, text)])
-    bound = _bound(spec.bound_object_ref, namespace, reader)
+    bound = _bound(spec.bound_object_ref, account, reader)
     if bound is None and not user.is_admin and "system:nodes" in user.groups:
         raise statuses.refused(
             resource.SERVICE_ACCOUNTS, name, "node requested token not bound to a pod"
@@ -125,7 +125,7 @@ def _check_seconds(seconds: int) -> None:
 
 
 def _bound(
-    reference: _Reference | None, namespace: str, reader: lookup.Lookup
+    reference: _Reference | None, account: meta.JsonObject, reader: lookup.Lookup
 ) -> tokens.Bound | None:
     if reference is None:
         return None
@@ -134,9 +134,15 @@ def _bound(
         raise statuses.bad_request(
             f"cannot bind token to object of type /{reference.api_version}, Kind={reference.kind}"
         )
-    found = reader.get(kind, namespace, reference.name)
+    namespace, name = account["metadata"]["namespace"], account["metadata"]["name"]
+    found = reader.get(kind, namespace if kind.namespaced else None, reference.name)
     if found is None:
         raise statuses.not_found(kind, reference.name)
+    if kind == resource.PODS and _account_name(found) != name:
+        raise statuses.bad_request(
+            f'cannot bind token for serviceaccount "{name}" to pod running with different '
+            "serviceaccount name."
+        )
     uid = found["metadata"]["uid"]
     if reference.uid and reference.uid != uid:
         raise statuses.conflict(
@@ -146,3 +152,7 @@ def _bound(
             f"record. The object might have been deleted and then recreated",
         )
     return tokens.Bound(reference.kind, reference.name, uid)
+
+
+def _account_name(pod: meta.JsonObject) -> str:
+    return (pod.get("spec") or {}).get("serviceAccountName") or "default"

@@ -2,12 +2,13 @@
 
 JSON Web Tokens signed with ES256 and the claims of Kubernetes (KEP-1205), so that a client may read
 them as usual. Used by the API server's `serviceaccounts/token` and by `authn`. A token is not
-stored: what it is bound to must still exist with the same uid, which `authn` looks up. Not for the
+stored: what it is bound to must still exist with the same uid, and not have been deleted for long,
+which `authn` looks up. Not for the
 admin token, which is a random string, and not for the channel.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jwt
@@ -29,7 +30,9 @@ DEFAULT_SECONDS = 3600
 
 _ALGORITHM = "ES256"
 _LEEWAY_S = 60.0
-"""How far ahead `nbf` may be: the clock of a machine may be set back between two starts."""
+"""How far ahead `nbf` may be, since the clock of a machine may be set back between two starts.
+Also how long a token outlives the deletion of what it is bound to while a finalizer holds that.
+"""
 
 
 class Bound(msgspec.Struct, frozen=True):
@@ -131,6 +134,13 @@ class Tokens:
     def in_time(self, claims: Claims) -> bool:
         """True while the token of `claims` is neither too new nor expired."""
         return claims.issued - _LEEWAY_S <= self._clock.wall() < claims.expires
+
+    def outlives(self, metadata: Mapping[str, Any]) -> bool:
+        """Whether a token bound to the object of `metadata` holds, as to the object's deletion."""
+        deleted = metadata.get("deletionTimestamp")
+        if not deleted:
+            return True
+        return clocks.parse_rfc3339(deleted) >= self._clock.wall() - _LEEWAY_S
 
 
 def user_name(namespace: str, service_account: str) -> str:

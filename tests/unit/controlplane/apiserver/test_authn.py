@@ -106,6 +106,36 @@ async def test_token_dies_with_its_pod(
     assert await checked.authenticate(headers) is None
 
 
+@pytest.mark.parametrize(
+    ("kind", "held"),
+    [
+        (None, resource.SERVICE_ACCOUNTS),
+        ("Pod", resource.PODS),
+        ("Secret", resource.SECRETS),
+        ("Node", resource.NODES),
+    ],
+)
+async def test_a_token_outlives_a_deletion_by_a_minute(
+    clock: clocks.ManualClock, minter: tokens.Tokens, kind: str | None, held: resource.Resource
+) -> None:
+    """Though a finalizer holds the account, or what the token is bound to, for longer."""
+    name = "sa" if kind is None else "it"
+    namespace = {"namespace": "ns"} if held.namespaced else {}
+    found = {"metadata": {"name": name, **namespace, "uid": f"{name}-uid"}}
+    account = {"metadata": {"name": "sa", "namespace": "ns", "uid": "sa-uid"}}
+    stored = lookups.MemoryLookup((resource.SERVICE_ACCOUNTS, account), (held, found))
+    checked = authn.Authenticator(minter, admin_token=ADMIN_TOKEN, lookup=stored)
+    bound = None if kind is None else tokens.Bound(kind, "it", "it-uid")
+    token = minter.mint("ns", "sa", uid="sa-uid", bound=bound).token
+    deleted = clocks.rfc3339(clock.wall())
+    held_object = {"metadata": {**found["metadata"], "deletionTimestamp": deleted}}
+    stored.add(held, held_object)
+    clock.advance(58)
+    assert await checked.authenticate(bearer(token)) is not None
+    clock.advance(4)
+    assert await checked.authenticate(bearer(token)) is None
+
+
 async def test_remembered_token_still_ends(
     checked: authn.Authenticator, minter: tokens.Tokens, clock: clocks.ManualClock
 ) -> None:

@@ -12,7 +12,10 @@ from kilnwork.kit import ids
 from support import lookups
 
 ACCOUNT = {"metadata": {"name": "sa", "namespace": "ns", "uid": "sa-uid"}}
-POD = {"metadata": {"name": "p", "namespace": "ns", "uid": "pod-uid"}}
+POD = {
+    "metadata": {"name": "p", "namespace": "ns", "uid": "pod-uid"},
+    "spec": {"serviceAccountName": "sa"},
+}
 NODE = authn.User("system:node:local", groups=("system:nodes", "system:authenticated"))
 
 
