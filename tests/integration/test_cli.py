@@ -395,3 +395,26 @@ def test_interrupting_a_start_leaves_nothing(tmp_path: Path) -> None:
     server.communicate(timeout=40)
     assert server.returncode == 0
     assert lock.holder(folder) is None
+
+
+@pytest.mark.curl
+def test_progress_of_a_running_task_is_in_lists_and_in_why(kiln: Kiln) -> None:
+    report = (
+        'curl -sS --unix-socket "$KILN_SOCKET" http://task/progress '
+        """--json '{"fraction": 0.4, "message": "reading page 3"}'; sleep 60"""
+    )
+    assert kiln("run", "--name", "reader", "--", "sh", "-c", report).code == 0
+
+    def listed() -> object:
+        items = json.loads(kiln("tasks", "-o", "json").out)["items"]
+        return next(item.get("progress") for item in items if item["name"] == "reader")
+
+    try:
+        expected = {"fraction": 0.4, "message": "reading page 3"}
+        waiting.wait_until(lambda: listed() == expected, what="the list has the progress")
+        waiting.wait_until(
+            lambda: kiln("why", "reader").out.endswith("attempt 1: 40 %, reading page 3.\n"),
+            what="why has the progress, once the object says that it runs",
+        )
+    finally:
+        assert kiln("cancel", "reader", "--wait").code == 0

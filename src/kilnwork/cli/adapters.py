@@ -149,8 +149,9 @@ class HubJournal:
     def tasks(
         self, namespace: str, *, wanted: model.Wanted, limit: int, below: int | None
     ) -> ports.Page:
-        """Tasks of a namespace, newest first."""
-        return ports.Page(*self._reader.tasks(namespace, wanted=wanted, limit=limit, below=below))
+        """Tasks of a namespace, newest first, with the facts of the moment."""
+        found, more = self._reader.tasks(namespace, wanted=wanted, limit=limit, below=below)
+        return ports.Page([self._hub.current(view) for view in found], more)
 
     def log_file(self, task: ids.TaskId, *, run: int, attempt: int) -> Path:
         """Where the output of an attempt is kept."""

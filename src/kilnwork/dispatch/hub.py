@@ -340,8 +340,11 @@ class Hub:
 
     def _view(self, row: task_rows.TaskRow) -> model.TaskView:
         """What is on disk, and the facts of the moment if memory has the same state."""
-        view = self._core.reader.view(row, seq=self._tasks.number(row.task))
-        return showing.task(view, self._core.machine.task(row.task))
+        return self.current(self._core.reader.view(row, seq=self._tasks.number(row.task)))
+
+    def current(self, view: model.TaskView) -> model.TaskView:
+        """A view from disk with the facts of the moment: why the task waits, and its progress."""
+        return showing.task(view, self._core.machine.task(view.task))
 
     def cluster(self, namespace: str, name: str) -> model.ClusterView | None:
         """A TaskCluster as the dispatcher sees it; None when nothing of it was ever seen."""

@@ -110,4 +110,11 @@ def facts(view: model.TaskView) -> why.Facts:
         exit_code=view.exit_code,
         started=view.started,
         finished=view.finished,
+        progress="" if view.progress is None else _progress_text(view.progress),
     )
+
+
+def _progress_text(progress: model.Progress) -> str:
+    """`40 %, reading page 3`; either may be missing."""
+    fraction = "" if progress.fraction is None else f"{progress.fraction:.0%}".replace("%", " %")
+    return ", ".join(part for part in (fraction, progress.message) if part)

@@ -14,7 +14,10 @@ from kilnwork.kit import clock
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """What the sentence is made of. Times in seconds since the epoch, None when unknown.
-    `loss`: why the newest attempt that was lost was lost."""
+
+    `loss`: why the newest attempt that was lost was lost. `progress`: what the running attempt has
+    reported last, "" if nothing.
+    """
 
     name: str
     state: str = ""
@@ -28,6 +31,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int | None = None
     started: float | None = None
     finished: float | None = None
+    progress: str = ""
 
     @classmethod
     def of_status(cls, name: str, status: dict[str, Any]) -> Self:
@@ -77,6 +81,7 @@ def _running(facts: Facts, *, now: float) -> str:
     where += f" (node {facts.node})" if facts.node else ""
     since = "" if facts.started is None else f" for {_length(now - facts.started)}"
     text = f"Task {facts.name} runs{since}{where}, attempt {facts.attempt}"
+    text += f": {facts.progress}" if facts.progress else ""
     if facts.reason in ("", reasons.Reason.STARTED):
         return f"{text}; {facts.message}." if facts.message else f"{text}{_lost(facts)}."
     return f"{text} ({facts.reason}): {_because(facts)}"

@@ -41,6 +41,12 @@ from kilnwork.server import why
             "Task a runs for 100 s on worker w-0 (node n), attempt 2.",
         ),
         (
+            why.Facts(
+                name="a", state="Running", reason="Started", attempt=1, progress="40 %, page 3"
+            ),
+            "Task a runs, attempt 1: 40 %, page 3.",
+        ),
+        (
             why.Facts(name="a", state="Success", attempt=3, started=1.0, finished=1.5),
             "Task a succeeded in less than a second after 3 attempts.",
         ),

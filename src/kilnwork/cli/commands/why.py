@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from kilnwork.api import resource
+from kilnwork.api import resource, task
 from kilnwork.cli import (
     completing,
     file_jobs,
@@ -73,17 +73,20 @@ async def _of_object(s: session.Session, word: str) -> dict[str, Any]:
         "reason": status.get("reason", ""),
         "message": status.get("message", ""),
     }
-    raised = await _error(s, found)
-    return answer if raised is None else {**answer, "error": raised}
+    known = await _in_journal(s, found)
+    if answer["state"] == known.get("state") == task.State.RUNNING:
+        answer["why"] = known["why"]  # has the progress, which no object has
+    return {**answer, "error": known["error"]} if "error" in known else answer
 
 
-async def _error(s: session.Session, found: dict[str, Any]) -> Any:
-    """The Python error of a call that has failed, if the journal still has it."""
-    if "call" not in found.get("spec", {}) or (found.get("status") or {}).get("state") != "Failed":
-        return None
-    with contextlib.suppress(kube_errors.KubeError):
-        return (await s.get_json(s.tasks_path(found["metadata"]["uid"], "why"))).get("error")
-    return None
+async def _in_journal(s: session.Session, found: dict[str, Any]) -> dict[str, Any]:
+    """What only the journal has of a Task object: progress, the Python error; {} without either."""
+    state = (found.get("status") or {}).get("state")
+    failed_call = state == task.State.FAILED and "call" in found.get("spec", {})
+    if state == task.State.RUNNING or failed_call:
+        with contextlib.suppress(kube_errors.KubeError):
+            return await s.get_json(s.tasks_path(found["metadata"]["uid"], "why"))
+    return {}
 
 
 def sentence(served: resource.Resource, found: dict[str, Any]) -> str:

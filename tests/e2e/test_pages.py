@@ -1,0 +1,83 @@
+"""README, tutorials and how-tos by hand: their files, their commands, and what they say is printed.
+
+Two pages have tests of their own, with more to check: first-tasks in test_tutorial.py and
+from-aksjobscheduler in test_walkthrough.py. Those that need a Kubernetes cluster are read in
+tests/cluster/test_pages.py. That each page is read somewhere is the last test here.
+"""
+
+import shutil
+
+import pytest
+
+from kilnwork.kit import ids, processes
+from support import page_reader, pages, waiting
+from support import up as up_support
+
+SET_UP = "make setup && source .venv/bin/activate"
+KILN_UP = "kiln up"
+
+TUTORIALS = [
+    page_reader.Page(path=pages.DOCS / "tutorial" / name, beforehand=(SET_UP, KILN_UP))
+    for name in ("from-a-loop-to-a-thousand-tasks.md", "files.md")
+]
+
+
+def take_readme(reader: page_reader.Reader) -> None:
+    """The program of the README counts the words of the README."""
+    shutil.copy(pages.ROOT / "README.md", reader.directory)
+
+
+def count_words(reader: page_reader.Reader, printed: str) -> None:
+    """Count what the program of the README has counted."""
+    assert int(printed) == len((reader.directory / "README.md").read_text().split())
+
+
+README = page_reader.Page(
+    path=pages.ROOT / "README.md",
+    beforehand=(
+        "python3 -m venv .venv && source .venv/bin/activate && pip install .",
+        KILN_UP,
+    ),
+    left_out={
+        "make demo": "runs the examples, which have tests of their own",
+        "make test": "runs this test",
+    },
+    instead={"| kubectl apply -f -": "> install.yaml"},  # applied in tests/cluster
+    before={"python words.py": take_readme},
+    after={"python words.py": count_words},
+)
+
+
+def serve_requests(reader: page_reader.Reader) -> None:
+    """Make the log of a web server."""
+    lines = (f'10.0.0.{n % 7} - - "GET / HTTP/1.1" 200\n' for n in range(1000))
+    (reader.directory / "access.log").write_text("".join(lines))
+
+
+MAP_A_FILE = page_reader.Page(
+    path=pages.DOCS / "how-to" / "map-a-file.md",
+    before={"kiln upload access.log": serve_requests},
+)
+
+PAGES = [README, *TUTORIALS, MAP_A_FILE]
+
+ELSEWHERE = {
+    "tutorial/first-tasks.md": "tests/e2e/test_tutorial.py",
+    "how-to/from-aksjobscheduler.md": "tests/e2e/test_walkthrough.py",
+}
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.curl
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.path.stem)
+def test_files_and_commands_do_what_the_page_says(
+    up: up_support.Up, page: page_reader.Page
+) -> None:
+    mark = f"KILN_TEST_MARK={ids.new_uid()}"
+    environment = {**up.environment, **dict([mark.split("=")])}
+    reader = page_reader.Reader(page, up.workdir, environment)
+    reader.instead["http://127.0.0.1:7444"] = up.http
+    reader.read()
+    waiting.wait_until(
+        lambda: not processes.belonging(None, marker=mark), what="all processes have ended"
+    )
