@@ -6,6 +6,7 @@ tests/cluster/test_pages.py. That each page is read somewhere is the last test h
 """
 
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -54,22 +55,55 @@ def serve_requests(reader: page_reader.Reader) -> None:
     (reader.directory / "access.log").write_text("".join(lines))
 
 
+def see_results(reader: page_reader.Reader, _: str) -> None:
+    """The directory that kubectl has copied."""
+    assert (reader.directory / "results" / "index.html").read_text() == "hello\n"
+
+
 MAP_A_FILE = page_reader.Page(
     path=pages.DOCS / "how-to" / "map-a-file.md",
     before={"kiln upload access.log": serve_requests},
 )
 
-PAGES = [README, *TUTORIALS, MAP_A_FILE]
+USE_KUBECTL = page_reader.Page(
+    path=pages.DOCS / "how-to" / "use-kubectl.md",
+    left_out={
+        "export KUBECONFIG": "the environment of the test names it",
+        "kubectl attach": "ends with the container, not by itself: tests/conformance attaches",
+        "kubectl port-forward": "never ends: tests/conformance forwards a port",
+    },
+    instead={"exec -it my-pod -- sh": "exec -i my-pod -- sh -c 'ls results'", "run -it": "run -i"},
+    after={"kubectl cp": see_results},
+)
+
+TROUBLESHOOT = page_reader.Page(
+    path=pages.DOCS / "how-to" / "troubleshoot.md",
+    left_out={"kubectl": "asks a manager in a cluster: read in tests/cluster"},
+    instead={"~/.local/share/kilnwork/*": "$(dirname $KUBECONFIG)/*"},
+)
+
+PAGES = [
+    TROUBLESHOOT,
+    README,
+    *TUTORIALS,
+    MAP_A_FILE,
+    pytest.param(USE_KUBECTL, marks=pytest.mark.kubectl, id="use-kubectl"),
+]
 
 ELSEWHERE = {
+    "how-to/use-notebooks.md": "tests/e2e/test_notebook.py",
     "tutorial/first-tasks.md": "tests/e2e/test_tutorial.py",
     "how-to/from-aksjobscheduler.md": "tests/e2e/test_walkthrough.py",
+    "how-to/run-on-a-cluster.md": "tests/cluster/test_pages.py",
+    "how-to/attach-a-node.md": "tests/cluster/test_virtual_node.py",
 }
 
 
 @pytest.mark.timeout(240)
 @pytest.mark.curl
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.path.stem)
+@pytest.mark.parametrize(
+    "page", PAGES, ids=lambda page: page.path.stem if isinstance(page, page_reader.Page) else None
+)
 def test_files_and_commands_do_what_the_page_says(
     up: up_support.Up, page: page_reader.Page
 ) -> None:
@@ -81,3 +115,16 @@ def test_files_and_commands_do_what_the_page_says(
     waiting.wait_until(
         lambda: not processes.belonging(None, marker=mark), what="all processes have ended"
     )
+
+
+def test_every_tutorial_and_how_to_is_read_by_a_test() -> None:
+    read = {page.path for page in (README, *TUTORIALS, MAP_A_FILE, USE_KUBECTL, TROUBLESHOOT)}
+    read |= {pages.DOCS / name for name in ELSEWHERE}
+    written = {
+        path
+        for path in pages.every()
+        if path.name == "README.md" or path.parent.name in ("tutorial", "how-to")
+    }
+    assert {path.relative_to(pages.ROOT) for path in written - read} == {Path("docs/README.md")}
+    for name, test in ELSEWHERE.items():
+        assert Path(name).name in (pages.ROOT / test).read_text(), f"{test} does not read {name}"

@@ -48,7 +48,11 @@ class Wanted:
 @click.option("--field-selector", metavar="FIELDS", help="Only objects with these fields.")
 @click.option("-w", "--watch", is_flag=True, help="Go on and print changes.")
 @click.option("--no-headers", is_flag=True, help="Leave out the line of column names.")
-@click.option("--spawned", is_flag=True, help="Tasks that are no objects: submitted by programs, or spawned by tasks.")
+@click.option(
+    "--spawned",
+    is_flag=True,
+    help="Tasks that are no objects: submitted by programs, or spawned by tasks.",
+)
 def command(
     words: tuple[str, ...],
     form: str | None,
