@@ -31,7 +31,7 @@ def cells() -> Iterator[tuple[str, str | None]]:
 
 def notebook(sources: list[str]) -> dict[str, Any]:
     """A notebook of code cells, in the format of .ipynb files (nbformat 4.5)."""
-    made = [
+    made: list[dict[str, Any]] = [
         {
             "cell_type": "code",
             "id": f"cell-{number}",

@@ -68,7 +68,8 @@ class Page:
         commands: list[str] = []
         for language, body in pages.steps(self.path.read_text()):
             if language == "text":
-                yield commands, body
+                if commands:  # else all of them are left out
+                    yield commands, body
                 commands = []
                 continue
             if commands:
