@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from kilnwork.api import attempts
+from kilnwork.api import attempts, manager
+from kilnwork.cli import dispatcher
 from kilnwork.dispatch import (
     feeding,
     hub,
@@ -23,6 +24,7 @@ FLOWING = " ".join(PAGE.split())
 SECTIONS = pages.sections(PAGE, 2)
 PROOF = pages.table(SECTIONS["Proof"])
 HAPPENINGS = pages.table(SECTIONS["Jobs of files"])
+IN_A_CLUSTER_S = dispatcher.LeaseTerms.for_absence(manager.ABSENCE_S).lease_s
 NAMED = [
     pytest.param(*found.split("::"), id=found.partition("::")[2])
     for row in [*PROOF, *HAPPENINGS]
@@ -49,7 +51,7 @@ def test_every_invariant_has_a_proof() -> None:
         f"limited to {retrying.MAX_EXCUSED};",
         f"for acceptance, {driver.ACCEPTED_S:g} s at most",
         f"ended less than {slot_session.FLUSH_S * 1000:g} ms before",
-        f"its lease ({hub.Options().lease_s:g} s)",
+        f"its lease ({hub.Options().lease_s:g} s; in a cluster {IN_A_CLUSTER_S:.0f} s)",
         f"remembered ({retention.KEEP_S / 86_400:g} days after",
         f"keeps {volatile.KEEP_BYTES >> 20} MiB of what is over",
         f"After `kill_grace` ({options.KILL_GRACE_S:g} s)",
