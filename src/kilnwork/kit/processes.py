@@ -109,9 +109,10 @@ def _prctl(option: int, argument: int | ctypes.c_char_p) -> None:
 
 def all_pids() -> Iterator[int]:
     """Every pid visible in /proc, in no order."""
-    for entry in os.scandir(_PROC):
-        if entry.name.isdigit():
-            yield int(entry.name)
+    with os.scandir(_PROC) as entries:
+        for entry in entries:
+            if entry.name.isdigit():
+                yield int(entry.name)
 
 
 def look() -> dict[int, Stat]:

@@ -2,7 +2,9 @@
 
 Used by `local`. Whoever holds `owner.lock` minds the processes: starts them, starts them again when
 they end. Other drivers of the same folder are guests; when the owner is gone one of them takes
-over. What a driver that was killed has left running is adopted, not started anew.
+over. What a driver that was killed has left running is adopted, not started anew, at whatever step
+of its start it was killed: `endpoints.json` names the home before anything is started, so that its
+worker is found by its environment, and a dispatcher is found by its arguments.
 """
 
 import contextlib
@@ -69,10 +71,15 @@ class Durable(home.Home):
         found = endpoints.read(self._folder)
         if found is not None and found.home:
             self._id = found.home
-            self._dispatcher = self._adopted(found.dispatcher, "dispatcher") or self._orphan()
+            self._dispatcher = self._adopted(found.dispatcher, "dispatcher")
             self._worker = self._adopted(found.worker, "worker")
             if self._worker is None:
                 self._kill_leftovers()
+        else:
+            made = endpoints.Endpoints(version=__version__, pid=os.getpid(), home=self._id)
+            endpoints.write(self._folder, made)
+        if self._dispatcher is None:
+            self._dispatcher = self._orphan()
         if self._dispatcher is None:
             self._refuse_if_served()
             self._start_dispatcher()
@@ -90,12 +97,17 @@ class Durable(home.Home):
             )
 
     def _orphan(self) -> keeping.Kept | None:
-        """A dispatcher of this home whose driver was killed before it could write down its pid."""
-        holder = locks.holder(self._folder / "journal.lock")
-        identity = None if holder is None else processes.identify(holder)
-        if identity is None or not _dispatches(identity.pid, self._folder):
-            return None
-        return self._adopted(endpoints.Process(*identity), "dispatcher")
+        """A dispatcher of this home whose driver was killed before it could write down its pid.
+
+        It may not have the journal yet, so its lock does not say who it is.
+        """
+        for pid in processes.all_pids():
+            identity = processes.identify(pid)
+            if identity is not None and _dispatches(pid, self._folder):
+                adopted = self._adopted(endpoints.Process(*identity), "dispatcher")
+                if adopted is not None:
+                    return adopted
+        return None
 
     def _adopted(self, known: endpoints.Process | None, name: str) -> keeping.Kept | None:
         if known is None:
@@ -172,10 +184,11 @@ class Durable(home.Home):
 
 
 def _dispatches(pid: int, folder: Path) -> bool:
-    """True for a dispatcher that `kiln.start` has started for this folder."""
-    with contextlib.suppress(OSError):
+    """True for a dispatcher that `kiln.start` has started for this folder, by whatever path."""
+    with contextlib.suppress(OSError, ValueError):
         arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        return b"kilnwork.dispatch" in arguments and os.fsencode(folder) in arguments
+        if b"kilnwork.dispatch" in arguments:
+            return folder.samefile(os.fsdecode(arguments[arguments.index(b"--folder") + 1]))
     return False
 
 

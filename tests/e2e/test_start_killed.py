@@ -1,0 +1,149 @@
+"""Drivers of a folder that are killed at each step of their start: the next one takes over."""
+
+import operator
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import kilnwork as kiln
+from kilnwork.kit import ids, paths, processes
+from support import homes, waiting
+
+PROGRAM = """
+    import os, signal, sys
+    from pathlib import Path
+    import kilnwork as kiln
+    from kilnwork.kit import locks, paths
+    from kilnwork.sdk import children, driver, durable, endpoints, home
+
+    STEPS = {
+        "lock": (locks.OwnerLock, "take"),
+        "blobs": (Path, "mkdir"),
+        "token": (home, "write_token"),
+        "socket": (home.Home, "_listen"),
+        "spawn": (children, "start"),
+        "write": (endpoints, "write"),
+        "link": (driver.Driver, "open"),
+    }
+
+    def dying(call, left, after):
+        def wrapped(*args, **kwargs):
+            left[0] -= 1
+            if left[0] == 0 and not after:
+                os.kill(os.getpid(), signal.SIGKILL)
+            result = call(*args, **kwargs)
+            if left[0] == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return result
+        return wrapped
+
+    folder, step, count, when = sys.argv[1:]
+    place, name = STEPS[step]
+    setattr(place, name, dying(getattr(place, name), [int(count)], when == "after"))
+    if __name__ == "__main__":
+        kiln.start(folder, slots=1)
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+SOON_S = 20.0
+"""A dispatcher that nobody finds stays for 60 s; a busy machine needs some seconds to start one."""
+
+
+@pytest.fixture
+def mark(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """In the environment of all that this test starts; nothing of it may be left."""
+    value = ids.new_uid()
+    monkeypatch.setenv("KILN_TEST_MARK", value)
+    found = f"KILN_TEST_MARK={value}"
+    yield found
+    try:
+        waiting.wait_until(lambda: not processes.marked(found), what="nothing is left")
+    finally:
+        processes.kill_belonging(None, marker=found)
+
+
+add = kiln.task(operator.add)
+
+
+def killed_driver(tmp_path: Path, folder: Path, *step: str) -> None:
+    """Run a driver until it kills itself."""
+    program = homes.Program(tmp_path, PROGRAM)
+    program.mark = f"KILN_TEST_MARK={os.environ['KILN_TEST_MARK']}"
+    program.start(str(folder), *step)
+    assert program.process is not None
+    program.process.communicate(timeout=60)
+    assert program.process.returncode == -signal.SIGKILL
+
+
+def running(mark: str, module: str) -> list[int]:
+    """The processes of this test that were started as `module`, without those forked from them."""
+    found = {}
+    for pid in processes.marked(mark):
+        try:
+            if module.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
+                found[pid] = processes.identify(pid)
+        except OSError:
+            continue
+    forked = {child for pid in found for child in processes.children(pid)}
+    return sorted(found.keys() - forked)
+
+
+def take_over(folder: Path, mark: str) -> None:
+    """What every driver after a killed one finds: a home that works, once, and soon."""
+    began = time.monotonic()
+    with kiln.start(folder, slots=1):
+        assert add.submit(40, 2).result(30) == 42
+        assert time.monotonic() - began < SOON_S
+        assert len(running(mark, "kilnwork.dispatch")) == 1
+        waiting.wait_until(
+            lambda: len(running(mark, "kilnwork.worker")) == 1, what="there is one worker"
+        )
+    waiting.wait_until(lambda: not processes.marked(mark), what="nothing is left")
+    assert not paths.runtime_dir(folder).exists()
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        f"{name} {count} {when}"
+        for name, counts in (
+            ("lock", (1,)),
+            ("token", (1,)),
+            ("socket", (1,)),
+            ("spawn", (1, 2)),
+            ("write", (1, 2)),
+            ("link", (1,)),
+        )
+        for count in counts
+        for when in ("before", "after")
+    ],
+)
+def test_the_next_driver_takes_over_after_a_kill(tmp_path: Path, mark: str, step: str) -> None:
+    folder = tmp_path / "home"
+    killed_driver(tmp_path, folder, *step.split())
+    take_over(folder, mark)
+
+
+@pytest.mark.parametrize("step", ["spawn 1 after", "write 2 before", "write 2 after"])
+def test_the_next_driver_takes_over_once_those_left_have_started(
+    tmp_path: Path, mark: str, step: str
+) -> None:
+    """They are found by what they are, not by how far they have come."""
+    folder = tmp_path / "home"
+    killed_driver(tmp_path, folder, *step.split())
+    waiting.wait_until((folder / "journal.lock").exists, what="the dispatcher has the journal")
+    time.sleep(0.3)
+    take_over(folder, mark)
+
+
+def test_drivers_that_are_killed_one_after_the_other_leave_one_home(
+    tmp_path: Path, mark: str
+) -> None:
+    folder = tmp_path / "home"
+    for step in ("spawn 1 after", "spawn 1 after", "spawn 2 after", "write 1 after"):
+        killed_driver(tmp_path, folder, *step.split())
+    take_over(folder, mark)
