@@ -17,6 +17,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))  # as pytest has it
 
 from support import campaigns
+from support.mixed import run as mixed
 from support.programs import run as programs
 
 
@@ -25,7 +26,12 @@ def one_program(seed: int, *, keep: bool) -> campaigns.Report:
     return dataclasses.asdict(programs.run(seed, keep=keep))
 
 
-KINDS = {"programs": one_program}
+def one_load(seed: int, *, keep: bool) -> campaigns.Report:
+    """A mixed load on a server that is killed."""
+    return dataclasses.asdict(mixed.run(seed, keep=keep))
+
+
+KINDS = {"programs": one_program, "mixed": one_load}
 
 
 def main() -> int:

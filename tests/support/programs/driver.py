@@ -27,7 +27,12 @@ import kilnwork as kiln
 from support.programs import effects, nodes, tasks, values
 
 DISPATCHER_LOST = 7
+CLUSTER = "programs"
+"""The TaskCluster of a server whose workers know where effects are noted."""
+
 STARTED_WITHIN_S = 60.0
+SERVER = "server"
+"""File that names the data directory of a `kiln up` to connect to, in the place of a home."""
 
 FUNCTIONS: dict[str, Any] = dict(tasks.FUNCTIONS)
 
@@ -79,6 +84,9 @@ class Driver:
 
     def opened(self) -> Any:
         """The session of this program."""
+        server = self.directory / SERVER
+        if server.exists():
+            return _connected(server.read_text())
         home = self.directory / "home" if self.program.durable else None
         return kiln.start(home, slots=self.program.slots)
 
@@ -326,6 +334,18 @@ _COLLECT: dict[str, Callable[[dict[str, Any], Found], None]] = {
     "threads": _in_threads,
     "callbacks": _by_callbacks,
 }
+
+
+def _connected(data: str) -> Any:
+    """A session with a server that may be away just now, which is an error at once."""
+    until = time.monotonic() + STARTED_WITHIN_S
+    while True:
+        try:
+            return kiln.connect(data, cluster=CLUSTER, modules=["support"])
+        except kiln.ConfigurationError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.1)
 
 
 def _raise_lost(error: Any) -> None:

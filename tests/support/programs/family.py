@@ -1,4 +1,4 @@
-"""The processes of one run, found by the mark in their environment, and what each of them is.
+"""The processes of one run, found by their environment, and what each of them is.
 
 Used by `run` to kill one of a kind. Looks at a process's environment once, so that it can look
 often.
@@ -15,27 +15,26 @@ MARK = "KILN_PROGRAM_MARK"
 
 
 class Family:
-    """All that was started with this mark."""
+    """All whose initial environment holds some text that no other has."""
 
-    def __init__(self, mark: str) -> None:
-        self._needle = f"{MARK}={mark}".encode()
-        self._known: dict[processes.ProcessId, bool] = {}
+    def __init__(self, needle: str) -> None:
+        self._needle = needle.encode()
+        self._seen: set[int] = set()
+        self._ours: dict[int, processes.ProcessId] = {}
 
     def members(self) -> dict[int, str]:
-        """Live processes by pid, with what they are: driver, dispatcher, agent, zygote, slot,
-        other.
+        """Live processes by pid, with what they are.
+
+        That is driver, dispatcher, agent, zygote, slot or other.
         """
-        stats = processes.look()
-        ours = {
-            pid: _command(pid)
-            for pid, stat in stats.items()
-            if stat.running and self._is_ours(processes.ProcessId(pid, stat.started))
-        }
+        self._look()
+        self._ours = {pid: known for pid, known in self._ours.items() if known.alive()}
+        commands = {pid: _command(pid) for pid in self._ours}
         found = {}
-        for pid, command in ours.items():
-            depth, at = 0, pid
-            while (parent := stats[at].parent) in ours and _is_worker(ours[parent]):
-                depth, at = depth + 1, parent
+        for pid, command in commands.items():
+            depth, at = 0, _parent(pid)
+            while at in commands and _is_worker(commands[at]):
+                depth, at = depth + 1, _parent(at)
             found[pid] = _kind(command, depth)
         return found
 
@@ -51,25 +50,33 @@ class Family:
                 return
             processes.send(found, signal.SIGKILL)
 
-    def _is_ours(self, identity: processes.ProcessId) -> bool:
-        known = self._known.get(identity)
-        if known is None:
-            known = False
-            with contextlib.suppress(OSError):
-                environment = Path(f"/proc/{identity.pid}/environ").read_bytes()
-                known = self._needle in environment.split(b"\0")
-                if not environment:
-                    return False  # between fork and exec: look again
-            if identity.pid == os.getpid():
-                known = False
-            self._known[identity] = known
-        return known
+    def _look(self) -> None:
+        """Read the environment of processes that were not there the last time."""
+        there = set(processes.all_pids())
+        new = there - self._seen
+        self._seen = there
+        for pid in new - {os.getpid()}:
+            identity = processes.identify(pid)
+            if identity is None or not (environment := _read(pid, "environ")):
+                self._seen.discard(pid)  # between fork and exec, or a zombie: look again
+            elif self._needle in environment:
+                self._ours[pid] = identity
+
+
+def _parent(pid: int) -> int:
+    """0 for a process that is gone."""
+    words = _read(pid, "stat").rpartition(b")")[2].split()
+    return int(words[1]) if words else 0
+
+
+def _read(pid: int, name: str) -> bytes:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/{name}").read_bytes()
+    return b""
 
 
 def _command(pid: int) -> bytes:
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    return b""
+    return _read(pid, "cmdline")
 
 
 def _is_worker(command: bytes) -> bool:

@@ -20,16 +20,17 @@ _ERRORS = ("Boom", "ValueError", "KeyError", "OSError")
 _SHAPES = ("int", "int", "str", "none", "float", "tuple", "dict", "set", "list", "bytes")
 
 
-def program(seed: int) -> nodes.Program:
-    """What this seed means."""
-    return _Maker(seed).program()
+def program(seed: int, *, served: bool = False) -> nodes.Program:
+    """What this seed means. `served`: on a server that is killed, and its workers, by others."""
+    return _Maker(seed, served=served).program()
 
 
 class _Maker:
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, served: bool) -> None:
         self._seed = seed
         self._chance = random.Random(f"program-{VERSION}-{seed}")
-        self._durable = self._chance.random() < 0.75
+        self._served = served
+        self._durable = self._chance.random() < 0.75 or served
         self._phases = self._chance.choice((1, 1, 2, 3)) if self._durable else 1
         self._left = _MAX_NODES
         self._options: dict[str, object] = {}
@@ -38,7 +39,7 @@ class _Maker:
         chance = self._chance
         faults = self._faults()
         kills = sum(fault.pause_s == 0 for fault in faults)
-        if kills > 2:
+        if kills > 2 or self._served:
             self._options["max_losses"] = 20
         calls: list[nodes.Node] = []
         for at in range(chance.randint(4, 14)):
@@ -227,6 +228,8 @@ class _Maker:
         weights = {"slot": 4, "agent": 3, "zygote": 3, "dispatcher": 3, "driver": 4}
         if not self._durable:
             weights |= {"dispatcher": 1, "driver": 2}
+        if self._served:
+            weights = {"driver": 1}
         found = []
         for _ in range(chance.randint(1, 4)):
             victim = chance.choices(list(weights), list(weights.values()))[0]

@@ -63,9 +63,22 @@ def run(seed: int, *, keep: bool = False) -> Report:
 def run_program(program: nodes.Program, *, keep: bool = False) -> Report:
     """As `run`, of a program that may have been made smaller by hand."""
     directory = Path(tempfile.mkdtemp(prefix=f"kp{program.seed}-", dir="/tmp"))
+    report = run_in(directory, program)
+    if report.kind == "ok" and not keep:
+        shutil.rmtree(directory, ignore_errors=True)
+        report.directory = ""
+    return report
+
+
+def run_in(directory: Path, program: nodes.Program, *, server: Path | None = None) -> Report:
+    """In a directory that stays. `server`: data directory of a `kiln up` that runs the calls.
+
+    Then workers of its TaskCluster `driver.CLUSTER` have `effects.VARIABLE` in their environment:
+    `effects_of(directory)`.
+    """
     report = Report(program.seed, directory=str(directory))
     begun = time.monotonic()
-    one = _Run(program, directory, report)
+    one = _Run(program, directory, report, server)
     try:
         one.go()
     except Wrong as error:
@@ -73,10 +86,12 @@ def run_program(program: nodes.Program, *, keep: bool = False) -> Report:
     finally:
         one.family.destroy()
         report.seconds = round(time.monotonic() - begun, 2)
-        if report.kind == "ok" and not keep:
-            shutil.rmtree(directory, ignore_errors=True)
-            report.directory = ""
     return report
+
+
+def effects_of(directory: Path, epoch: int = 0) -> Path:
+    """The file of effects. Of a volatile session there is one for each."""
+    return directory / f"effects-{epoch}"
 
 
 @dataclass
@@ -88,14 +103,17 @@ class _Pending:
 
 
 class _Run:
-    def __init__(self, program: nodes.Program, directory: Path, report: Report) -> None:
+    def __init__(
+        self, program: nodes.Program, directory: Path, report: Report, server: Path | None
+    ) -> None:
         self.program = program
         self.directory = directory
         self.report = report
         mark = f"{program.seed}-{directory.name}"
-        self.family = family.Family(mark)
+        self.family = family.Family(f"{family.MARK}={mark}")
+        self.served = server is not None
         self.epoch = 0
-        self.disturbed = False
+        self.disturbed = self.served
         self.paused: dict[int, float] = {}
         self.hit_in_run: list[str] = []
         self.environment = {
@@ -106,12 +124,14 @@ class _Run:
             "TMPDIR": str(directory / "t"),
         }
         (directory / "t").mkdir()
+        if server is not None:
+            (directory / driver.SERVER).write_text(str(server))
         (directory / "program.json").write_bytes(msgspec.json.encode(program))
 
     @property
     def effects(self) -> Path:
-        """Of a volatile session there is one for each."""
-        return self.directory / f"effects-{self.epoch}"
+        """The present file of effects."""
+        return effects_of(self.directory, self.epoch)
 
     def go(self) -> None:
         """All phases, then the checks."""

@@ -1,0 +1,26 @@
+"""A `kiln up` under everything at once, killed and paused meanwhile, loses and repeats nothing.
+
+Each seed says what is written, asked for and killed, and when. One runs in the plain suite;
+KILN_FAULT_MIXED says how many, and `python -m tests.faults.campaign mixed` runs many.
+"""
+
+import os
+
+import pytest
+
+from support.mixed import run
+
+RUNS = int(os.environ.get("KILN_FAULT_MIXED", "1"))
+FIRST_SEED = int(os.environ.get("KILN_FAULT_SEED", "1"))
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + RUNS))
+def test_a_mixed_load_loses_and_repeats_nothing(seed: int) -> None:
+    report = run.run(seed)
+    assert report.kind == "ok", (
+        f"{report.kind} after {report.hits}: {report.text}\n"
+        f"kept: {report.directory}\n"
+        f"repeat: python -m tests.faults.campaign mixed --seeds {seed} --keep"
+    )
