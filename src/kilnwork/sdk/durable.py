@@ -25,6 +25,9 @@ TAKE_OVER_S = 1.0
 LEAVE_WITHIN_S = 0.5
 """How long a driver waits at its end for a dispatcher that has nothing left to do."""
 
+DRIVER_VARIABLE = "KILN_DRIVER"
+"""In the environment of a dispatcher: which process has started it, `PID:START`."""
+
 _LOOK_S = 0.02
 _SERVER_FILE = "control.db"
 
@@ -99,11 +102,12 @@ class Durable(home.Home):
     def _orphan(self) -> keeping.Kept | None:
         """A dispatcher of this home whose driver was killed before it could write down its pid.
 
-        It may not have the journal yet, so its lock does not say who it is.
+        It may not have the journal yet, so its lock does not say who it is. One whose driver lives
+        is no orphan, although somebody has removed the files that say who has it.
         """
         for pid in processes.all_pids():
             identity = processes.identify(pid)
-            if identity is not None and _dispatches(pid, self._folder):
+            if identity is not None and _dispatches(pid, self._folder) and not _has_driver(pid):
                 adopted = self._adopted(endpoints.Process(*identity), "dispatcher")
                 if adopted is not None:
                     return adopted
@@ -135,7 +139,7 @@ class Durable(home.Home):
         return children.Launch(
             module="kilnwork.dispatch",
             arguments=[*arguments, "--blobs", str(self._folder / "blobs")],
-            environment=os.environ,
+            environment={**os.environ, DRIVER_VARIABLE: _own_name()},
             keep=(listener.fileno(),),
             log=self._logs / "dispatcher.log",
         )
@@ -189,6 +193,23 @@ def _dispatches(pid: int, folder: Path) -> bool:
         arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         if b"kilnwork.dispatch" in arguments:
             return folder.samefile(os.fsdecode(arguments[arguments.index(b"--folder") + 1]))
+    return False
+
+
+def _own_name() -> str:
+    """What `DRIVER_VARIABLE` holds."""
+    own = processes.identify(os.getpid())
+    return "" if own is None else f"{own.pid}:{own.started}"
+
+
+def _has_driver(pid: int) -> bool:
+    """True while the process lives that has started this dispatcher."""
+    start = f"{DRIVER_VARIABLE}=".encode()
+    with contextlib.suppress(OSError, ValueError):
+        for entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+            if entry.startswith(start):
+                driver, _, started = entry[len(start) :].partition(b":")
+                return processes.ProcessId(int(driver), int(started)).alive()
     return False
 
 
