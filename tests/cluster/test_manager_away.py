@@ -1,6 +1,6 @@
-"""The manager is replaced, drained from its node and away for a while: no task notices.
+"""The manager is replaced, drained from its node, away for a while, doubled: no task notices.
 
-One story: its tasks run through all that happens, and end when the test lets them.
+The tasks run through all that happens, and end when the test lets them.
 """
 
 import dataclasses
@@ -15,10 +15,11 @@ pytestmark = pytest.mark.timeout(420)
 
 AWAY_S = 45.0
 _STATEFUL_SET = "statefulset/kilnwork-manager"
+_SECOND = "kilnwork-manager-1"
 _HERE = f"--namespace={kube_manager.NAMESPACE}"
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def manager(kube: kube_cluster.Kube, real_node: str) -> Iterator[kube_manager.Manager]:
     """A manager with a volume, which may run on either node; its workers run on the other one."""
     del real_node
@@ -69,6 +70,52 @@ def test_tasks_run_on_through_a_rollout_a_drain_and_an_absence(
     load.release()
     load.check()
     assert load.pods() == pods
+
+
+def test_a_second_manager_does_not_lead_on_a_journal_of_its_own(
+    kube: kube_cluster.Kube, manager: kube_manager.Manager, namespace: str
+) -> None:
+    load = kube_load.Load(manager, namespace)
+    load.prepare(workers=2)
+    load.start(4, seconds=None)
+    load.wait_running(4)
+    kube.kubectl("scale", _STATEFUL_SET, _HERE, "--replicas=2")
+    try:
+        waiting.wait_until(lambda: _refusals(kube), what="the second says why", timeout_s=60)
+        before = kube.get("pod", kube_manager.POD, _HERE)["metadata"]["uid"]
+        kube.kubectl("delete", "pod", kube_manager.POD, _HERE)
+        waiting.wait_until(lambda: _uid(kube) not in ("", before), what="the next Pod is there")
+        manager.wait_ready()
+        _wait_back(load)
+        assert _holder(kube).startswith(f"{kube_manager.POD}_")
+        assert not _is_ready(kube, _SECOND)
+        assert "a new, empty one" in _refusals(kube)[0]
+        load.release()
+        load.check()
+    finally:
+        kube.kubectl("scale", _STATEFUL_SET, _HERE, "--replicas=1")
+
+
+def _refusals(kube: kube_cluster.Kube) -> list[str]:
+    """What kube events about the Lease say."""
+    selector = "--field-selector=reason=AnotherJournal,involvedObject.kind=Lease"
+    return [event["message"] for event in kube.get("events", _HERE, selector)["items"]]
+
+
+def _holder(kube: kube_cluster.Kube) -> str:
+    return str(kube.get("lease", "kilnwork-manager", _HERE)["spec"]["holderIdentity"])
+
+
+def _uid(kube: kube_cluster.Kube) -> str:
+    """Of the manager's Pod, "" while there is none."""
+    path = f"/api/v1/namespaces/{kube_manager.NAMESPACE}/pods/{kube_manager.POD}"
+    answer = kube.http.get(path)
+    return str(answer.json["metadata"]["uid"]) if answer.status == 200 else ""
+
+
+def _is_ready(kube: kube_cluster.Kube, name: str) -> bool:
+    conditions = kube.get("pod", name, _HERE)["status"]["conditions"]
+    return any((c["type"], c["status"]) == ("Ready", "True") for c in conditions)
 
 
 def _wait_back(load: kube_load.Load) -> None:

@@ -1,6 +1,7 @@
 """The manager by itself, against an API server: who leads, who may ask, and tasks that run."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,8 +13,9 @@ import pytest
 from kilnwork.api import manager as names
 from kilnwork.api import resource
 from kilnwork.channel import lease
-from kilnwork.cli import manager_wiring, wiring
+from kilnwork.cli import journal_claim, manager_wiring, wiring
 from kilnwork.controlplane import cluster
+from kilnwork.dispatch import sqlite
 from kilnwork.kit import clock, errors
 from kilnwork.kube import client
 from kilnwork.server import ports, reviews, why
@@ -176,10 +178,10 @@ async def test_who_asks_must_be_known_and_may_do_only_what_rbac_says(
     assert (await ask(manager, "/elsewhere", X_Kiln_Token=reader))[0] == 404
 
 
-async def test_one_leads_the_other_waits_and_takes_over(
+async def test_one_leads_the_other_waits_and_takes_over_if_it_is_told_to(
     plane: cluster.ControlPlane, manager: manager_wiring.Server, tmp_path: Path
 ) -> None:
-    second = server(plane, tmp_path / "second")
+    second = server(plane, tmp_path / "second", adopt=True)
     starting = asyncio.ensure_future(second.start(say=quiet))
     try:
         await waiting.wait_until_async(lambda: second.port, what="it listens")
@@ -196,6 +198,50 @@ async def test_one_leads_the_other_waits_and_takes_over(
     finally:
         starting.cancel()
         await second.stop(say=quiet)
+
+
+async def test_a_manager_with_another_journal_does_not_lead(
+    plane: cluster.ControlPlane, kube: client.Client, tmp_path: Path
+) -> None:
+    first = server(plane, tmp_path / "manager")
+    await first.start(say=quiet)
+    await first.stop(say=quiet)
+    second = server(plane, tmp_path / "second")
+    starting = asyncio.ensure_future(second.start(say=quiet))
+    try:
+        await waiting.wait_until_async(lambda: second.port, what="it listens")
+
+        async def refuses() -> bool:
+            status, text = await ask(second, "/readyz")
+            return status == 503 and "a new, empty one" in text
+
+        await waiting.wait_until_async(refuses, what="it says why it does not lead")
+
+        async def told() -> bool:
+            found = await kube.list(resource.EVENTS, NS, type=dict[str, Any])
+            return any(one["reason"] == "AnotherJournal" for one in found.items)
+
+        await waiting.wait_until_async(told, what="a kube event says so")
+        await kube.delete(resource.LEASES, manager_wiring.LEASE, NS)
+        again = server(plane, tmp_path / "manager")
+        await again.start(say=quiet)
+        await again.stop(say=quiet)
+        assert not starting.done()
+        held = await kube.get(resource.LEASES, manager_wiring.LEASE, NS)
+        annotations = {journal_claim.ANNOTATION: (await identity(tmp_path / "second"))}
+        changed = {**held, "metadata": {**held["metadata"], "annotations": annotations}}
+        await kube.replace(resource.LEASES, changed)
+        await asyncio.wait_for(starting, 30)
+        assert (await ask(second, "/readyz"))[0] == 200
+    finally:
+        starting.cancel()
+        await second.stop(say=quiet)
+
+
+async def identity(data: Path) -> str:
+    """Of the journal there, as whoever leads on it says."""
+    with contextlib.closing(sqlite.reading(data / "journal.db")) as connection:
+        return str(connection.execute("SELECT identity FROM leadership").get)
 
 
 async def test_it_comes_back_to_its_folder_at_once(

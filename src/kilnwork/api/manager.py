@@ -16,6 +16,9 @@ NAMESPACE = "kilnwork-system"
 NAMESPACE_VARIABLE = "KILN_MANAGER_NAMESPACE"
 """Environment variable of clients: the namespace of a manager that is somewhere else."""
 
+LEASE = "kilnwork-manager"
+"""Name of the Lease by which one manager leads."""
+
 SERVICE = "kilnwork"
 PORT_NAME = "https"
 PORT = 7443

@@ -85,6 +85,7 @@ class Dispatcher:
         self.term: int | None = None
         """The epoch of the leadership that it runs under; None where there is no election."""
         self._data_dir = data_dir
+        self._journal = journal.Journal(data_dir / "journal.db")
         self._clock = time
         self._checks = checks
         self._known = known
@@ -118,6 +119,10 @@ class Dispatcher:
         stuck = self._running_jobs is not None and self._running_jobs.trouble
         return f"cannot write its catalog of file jobs: {stuck}" if stuck else None
 
+    def journal_identity(self) -> journal.Identity:
+        """Of its journal, which is made if there is none. Raises what `start` raises."""
+        return self._journal.identify()
+
     async def start(
         self, callers: Callers, parts: steps.Steps, *, terms: LeaseTerms = LOCAL
     ) -> hub.Hub:
@@ -125,9 +130,8 @@ class Dispatcher:
         data = self._data_dir
         blobs = data / "blobs"
         blobs.mkdir(mode=0o700, exist_ok=True)
-        store = journal.Journal(data / "journal.db")
         running = hub.Hub(
-            store,
+            self._journal,
             clock=self._clock,
             verifier=callers.verifier,
             logs_dir=data / "logs",
@@ -143,7 +147,7 @@ class Dispatcher:
         parts.then("dispatcher", running.stop)
         self.hub = running
         jobs = await self._start_jobs(running, parts)
-        reader = adapters.HubJournal(running, store.path)
+        reader = adapters.HubJournal(running, self._journal.path)
         clusters = callers.clusters(running)
         shown = api.Api(
             reader,

@@ -12,19 +12,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kilnwork import controllers
-from kilnwork.api import manager
-from kilnwork.cli import dispatcher, manager_adapters, steps
+from kilnwork.api import manager, resource
+from kilnwork.cli import dispatcher, journal_claim, manager_adapters, steps
 from kilnwork.controlplane import lock
 from kilnwork.controlplane.apiserver import pki
 from kilnwork.dispatch import hub
 from kilnwork.kit import clock, coroutines, errors, paths, serving
-from kilnwork.kube import client, config, election
+from kilnwork.kube import client, config, election, events
 from kilnwork.server import guard, reviews
 from kilnwork.server.jobs import settings as jobs_settings
 
 log = logging.getLogger(__name__)
 
-LEASE = "kilnwork-manager"
+LEASE = manager.LEASE
 LEASE_S, RENEW_S, RETRY_S = 120, 90.0, 5.0
 """An API server that is away for a minute ends no term: tasks go on without it. A manager that
 comes back on its data directory has the same identity and takes its Lease at once; only one with
@@ -45,7 +45,7 @@ class Settings:
     `advertise`: HOST:PORT where workers connect; `unix` for workers on this machine. `worker_image`
     and `worker_command`: of worker Pods whose TaskCluster names none. `machine`: for people who
     read the Lease. `absence_s`: how long the manager may be away before workers end their tasks.
-    `files`: of the Jobs API.
+    `adopt`: lead though the Lease names another journal. `files`: of the Jobs API.
     """
 
     data_dir: Path
@@ -59,6 +59,7 @@ class Settings:
     worker_command: tuple[str, ...]
     machine: str
     absence_s: float = manager.ABSENCE_S
+    adopt: bool = False
     files: jobs_settings.Settings = field(default_factory=jobs_settings.Settings)
 
 
@@ -116,7 +117,9 @@ class Server:
         checks = dict(self._steps.waiting_for)
         if self._elector is not None and checks["leadership"] is not None:
             holder, problem = self._elector.holder, self._elector.problem
-            checks["leadership"] = problem or f"{holder or 'nobody'} holds the Lease"
+            holding = f"{holder or 'nobody'} holds the Lease"
+            objection = self._elector.objection
+            checks["leadership"] = problem or (f"{holding}; {objection}" if objection else holding)
         checks["dispatcher"] = checks["dispatcher"] or self._dispatcher.trouble
         return checks
 
@@ -180,6 +183,12 @@ class Server:
     async def _lead(self) -> None:
         """Wait until we are the only one."""
         kube = await self._connect("client for the election")
+        claim = journal_claim.JournalClaim(
+            self._dispatcher.journal_identity(),
+            place=str(self._settings.data_dir),
+            namespace=self._settings.namespace,
+            adopt=self._settings.adopt,
+        )
         self._elector = election.Elector(
             kube,
             election.Settings(
@@ -190,16 +199,37 @@ class Server:
                 renew_s=RENEW_S,
                 retry_s=RETRY_S,
                 floor=self._last_term(),
+                annotations=claim.annotations,
+                objection=claim.objection,
             ),
             time=self._clock,
         )
         self._steps.then("leadership", self._elector.stop)
+        await self._tell_of_objections(self._elector)
         term = await self._elector.acquire()
         self._dispatcher.term = term.epoch
         path = self._settings.data_dir / _TERM
         paths.write_private(path, f"{term.epoch}\n".encode(), durable=True)
         self._crew.start("leadership", self._watch(term))
         self._steps.then("watch of the leadership", self._crew.stop)
+
+    async def _tell_of_objections(self, elector: election.Elector) -> None:
+        """By kube events about the Lease, beside the log and `/readyz`."""
+        settings = self._settings
+        recorder = events.Recorder(
+            self._client, component="kiln-manager", host=settings.machine, time=self._clock
+        )
+        await recorder.start()
+        self._steps.then("kube events about the Lease", recorder.stop)
+        about = events.Reference(
+            api_version=resource.LEASES.api_version,
+            kind=resource.LEASES.kind,
+            name=LEASE,
+            namespace=settings.namespace,
+        )
+        elector.on_objection = lambda why: recorder.emit(
+            about, events.WARNING, journal_claim.EVENT, f"{settings.machine} does not lead: {why}"
+        )
 
     @property
     def term(self) -> int | None:

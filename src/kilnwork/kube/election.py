@@ -11,7 +11,7 @@ Epochs, not this, keep a holder out that was stopped in between: show them where
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -34,7 +34,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     silent holder alone. `renew_s`: how long after a renewal the holder trusts itself; the rest of
     the lease is the margin for clocks that run unevenly. `retry_s`: between two looks or renewals.
     `floor`: epochs begin above it, for a Lease that was deleted counts from nothing again; give the
-    highest epoch that was ever written down.
+    highest epoch that was ever written down. `annotations`: of the Lease, from the first term on.
+    `objection`: why this candidate must leave a Lease alone (None: there is none), though nobody
+    else has it; "": nothing stands in the way.
     """
 
     namespace: str
@@ -44,6 +46,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     renew_s: float = 10.0
     retry_s: float = 2.0
     floor: int = 0
+    annotations: Mapping[str, str] = {}
+    objection: Callable[[meta.JsonObject | None], str] = lambda _: ""
 
     def __post_init__(self) -> None:
         if not 0 < self.retry_s < self.renew_s < self.lease_s:
@@ -147,13 +151,16 @@ class Elector:
     """One candidate. `acquire` waits for a term and keeps renewing it; `stop` gives it up.
 
     Give it a client of its own: a renewal must not stand in line behind other requests. `holder`
-    says who has the Lease, `problem` why it cannot be asked for; both for people.
+    says who has the Lease, `problem` why it cannot be asked for, `objection` why this candidate
+    does not ask for it; all for people. `on_objection` is called with each new one.
     """
 
     def __init__(
         self, kube: client.Client, settings: Settings, *, time: clock.Clock | None = None
     ) -> None:
         self.problem = ""
+        self.objection = ""
+        self.on_objection: Callable[[str], None] = lambda _: None
         self._client = kube
         self._settings = settings
         self._clock = time or clock.SystemClock()
@@ -202,7 +209,7 @@ class Elector:
         """Look, and take it if that is allowed; None: later."""
         try:
             await self._in_time(self._look(), self._patience_s)
-            if self._view.wait_s(self._clock.monotonic()) > 0:
+            if self._objects() or self._view.wait_s(self._clock.monotonic()) > 0:
                 return None
             return await self._take()
         except (errors.Conflict, errors.AlreadyExists) as error:
@@ -228,6 +235,15 @@ class Elector:
         self._view.see(record, now_s=self._clock.monotonic())
         self.problem = ""
 
+    def _objects(self) -> bool:
+        """Something other than its holder forbids to take the Lease as it was just seen."""
+        objection = self._settings.objection(self._lease)
+        if objection and objection != self.objection:
+            log.warning("does not lead", extra=self._facts(why=objection))
+            self.on_objection(objection)
+        self.objection = objection
+        return bool(objection)
+
     async def _take(self) -> Term:
         epoch = self._view.next_epoch()
         sent = self._clock.monotonic()
@@ -247,7 +263,7 @@ class Elector:
                 self._trouble("the API server does not answer")
             except kit_errors.KilnError as error:
                 self._trouble(str(error))
-            if self._overtaken(term):
+            if self._lease is not None and self._overtaken(term):
                 break
         self._ended(term)
 
@@ -255,15 +271,13 @@ class Elector:
         sent = self._clock.monotonic()
         try:
             await self._write({"renewTime": self._now()})
-        except errors.NotFound:
-            self._view.see(Record(), now_s=self._clock.monotonic())
-            return
-        except errors.Conflict:
+        except (errors.NotFound, errors.Conflict, errors.AlreadyExists):
             await self._look()  # somebody else wrote: at once again if it still is ours
-            if self._overtaken(term):
+            if self._lease is not None and self._overtaken(term):
                 return
             sent = self._clock.monotonic()
-            await self._write({"renewTime": self._now()})
+            deleted = self._lease is None  # as client-go does it: whoever makes it first has it
+            await self._write(self._claim(term.epoch) if deleted else {"renewTime": self._now()})
         term.renewed(sent + self._settings.renew_s)
         self.problem = ""
 
@@ -273,8 +287,8 @@ class Elector:
 
     def _ended(self, term: Term) -> None:
         record = self._view.record
-        if record == Record():
-            why = "the Lease was deleted"
+        if self._lease is None:
+            why = f"the Lease was deleted and could not be made again: {self.problem}"
         elif self._overtaken(term):
             why = f"{record.holder or 'nobody'} holds the Lease now"
         else:
@@ -296,7 +310,11 @@ class Elector:
         """Change the Lease as it was last seen, or make it; Conflict when it has changed since."""
         place = self._settings
         if self._lease is None:
-            metadata = {"name": place.name, "namespace": place.namespace}
+            metadata = {
+                "name": place.name,
+                "namespace": place.namespace,
+                "annotations": dict(place.annotations),
+            }
             made = {
                 "apiVersion": resources.LEASES.api_version,
                 "kind": resources.LEASES.kind,
@@ -307,6 +325,10 @@ class Elector:
         else:
             spec = {**(self._lease.get("spec") or {}), **changes}
             changed = {**self._lease, "spec": spec}
+            if "holderIdentity" in changes and place.annotations:
+                metadata = self._lease["metadata"]
+                given = {**(metadata.get("annotations") or {}), **place.annotations}
+                changed["metadata"] = {**metadata, "annotations": given}
             stored = await self._client.replace(resources.LEASES, changed, place.namespace)
         self._lease = stored
         self._view.see(read(stored), now_s=self._clock.monotonic())

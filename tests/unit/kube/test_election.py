@@ -73,6 +73,7 @@ class Leases:
         self.lease: dict[str, Any] | None = None
         self.refuse = 0
         self.hang = False
+        self.reads = 0
         self.mute = asyncio.Event()
         """Once it is set, a write is kept and its answer never comes; `unanswered`: one was."""
         self.unanswered = asyncio.Event()
@@ -85,12 +86,25 @@ class Leases:
         found: dict[str, Any] = self.lease["spec"]
         return found
 
+    def annotations(self) -> dict[str, str]:
+        """What is stored."""
+        assert self.lease is not None
+        found: dict[str, str] = self.lease["metadata"]["annotations"]
+        return found
+
+    def annotate(self, **annotations: str) -> None:
+        """As a person does it."""
+        self.write()
+        assert self.lease is not None
+        self.lease["metadata"]["annotations"] = annotations
+
     def write(self, **spec: Any) -> None:
         """As another candidate does it."""
         self._version += 1
-        before = self.lease["spec"] if self.lease else {}
+        before = self.lease or {"metadata": {}, "spec": {}}
         metadata = {"name": "l", "namespace": "n", "resourceVersion": str(self._version)}
-        self.lease = {"metadata": metadata, "spec": {**before, **spec}}
+        metadata = {**before["metadata"], **metadata}
+        self.lease = {"metadata": metadata, "spec": {**before["spec"], **spec}}
 
     async def _serve(self, request: aiohttp.web.Request) -> aiohttp.web.Response:
         if self.hang:
@@ -98,6 +112,7 @@ class Leases:
         if self.refuse:
             return aiohttp.web.json_response({"message": "no"}, status=self.refuse)
         if request.method == "GET":
+            self.reads += 1
             if self.lease is None:
                 return aiohttp.web.json_response({"reason": "NotFound"}, status=404)
             return aiohttp.web.json_response(self.lease)
@@ -110,6 +125,9 @@ class Leases:
         elif self.lease is not None:
             return aiohttp.web.json_response({"reason": "AlreadyExists"}, status=409)
         self.write(**sent["spec"])
+        assert self.lease is not None
+        if "annotations" in sent["metadata"]:
+            self.lease["metadata"]["annotations"] = sent["metadata"]["annotations"]
         if self.mute.is_set():
             self.mute.clear()
             self.unanswered.set()
@@ -229,13 +247,50 @@ async def test_a_holder_gives_up_before_its_lease_ends(
         assert again.epoch == term.epoch + 1
 
 
-async def test_a_deleted_lease_ends_the_term(kube: client.Client, leases: Leases) -> None:
+async def test_a_deleted_lease_is_made_again_by_its_holder(
+    kube: client.Client, leases: Leases
+) -> None:
+    async with _candidate(kube, annotations={"about": "this"}) as elector:
+        term = await elector.acquire()
+        leases.lease = None
+        await waiting.wait_until_async(lambda: leases.lease is not None, what="it is there again")
+        assert leases.spec()["leaseTransitions"] == term.epoch
+        assert leases.annotations() == {"about": "this"}
+        assert term.holds()
+
+
+async def test_a_deleted_lease_that_another_has_made_ends_the_term(
+    kube: client.Client, leases: Leases
+) -> None:
     async with _candidate(kube) as elector:
         term = await elector.acquire()
         leases.lease = None
-        assert await asyncio.wait_for(term.lost(), 30) == "the Lease was deleted"
-        again = await asyncio.wait_for(elector.acquire(), 30)
-        assert again.epoch == term.epoch + 1
+        leases.write(holderIdentity=OTHER, leaseTransitions=1)
+        why = await asyncio.wait_for(term.lost(), 30)
+        assert why == f"{OTHER} holds the Lease now"
+
+
+async def test_a_candidate_that_objects_leaves_a_free_lease_alone(
+    kube: client.Client, leases: Leases
+) -> None:
+    leases.write(holderIdentity="")
+    leases.annotate(about="that")
+
+    def objection(lease: dict[str, Any] | None) -> str:
+        found = (lease or {}).get("metadata", {}).get("annotations", {})
+        return "" if found.get("about") == "this" else f"it is about {found.get('about')}"
+
+    told: list[str] = []
+    async with _candidate(kube, annotations={"about": "this"}, objection=objection) as elector:
+        elector.on_objection = told.append
+        waits = asyncio.create_task(elector.acquire())
+        await waiting.wait_until_async(lambda: elector.objection, what="it objects")
+        reads = leases.reads
+        await waiting.wait_until_async(lambda: leases.reads > reads + 2, what="it looks again")
+        assert (told, waits.done()) == (["it is about that"], False)
+        leases.annotate(about="this")
+        term = await asyncio.wait_for(waits, 30)
+        assert (term.holds(), elector.objection) == (True, "")
 
 
 async def test_a_first_refusal_is_raised_and_later_ones_are_waited_out(

@@ -80,6 +80,11 @@ _DATA = Path("/var/lib/kilnwork")
     show_default=True,
     help="The Python of that image that has kilnwork.",
 )
+@click.option(
+    "--adopt",
+    is_flag=True,
+    help="Lead although the Lease names another journal, whose tasks are given up by that.",
+)
 @manager_options.options
 @foreground.logged
 def command(**given: Any) -> int:
@@ -93,7 +98,9 @@ def command(**given: Any) -> int:
     kiln manager --kubeconfig ~/.kube/config --data ./kilnwork --advertise 10.0.0.5:7443
 
     One manager leads at a time, by Lease kilnwork-manager; others wait. It is not ready (/readyz)
-    until it leads. SIGTERM or Ctrl-C ends it: workers keep their tasks and wait for the next one.
+    until it leads. The Lease names the journal that it leads on: a manager with another one never
+    leads, and says so, unless it is told to (--adopt). SIGTERM or Ctrl-C ends it: workers keep
+    their tasks and wait for the next one.
     """
     settings = _settings(**given)
     return foreground.serve(
@@ -118,6 +125,7 @@ def _settings(**given: Any) -> manager_wiring.Settings:
         worker_command=(given["worker_python"], "-m", "kilnwork.worker"),
         machine=socket.gethostname(),
         absence_s=given["lease"],
+        adopt=given["adopt"],
         files=limits.chosen(given),
     )
 

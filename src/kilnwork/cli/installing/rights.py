@@ -151,6 +151,11 @@ AT_HOME: tuple[Right, ...] = (
         why="Takes, renews and gives up that Lease.",
         names=(MANAGER,),
     ),
+    Right(
+        resources=("events",),
+        verbs=("create", "patch"),
+        why="Says why it does not lead: the Lease names another journal than its own.",
+    ),
 )
 """The manager's, in its own namespace."""
 

@@ -139,6 +139,8 @@ def _arguments(chosen: settings.Settings) -> list[str]:
     arguments.append(f"--worker-image={chosen.worker_image or chosen.image}")
     arguments.append(f"--worker-python={chosen.worker_python}")
     arguments += chosen.manager_arguments
+    if chosen.volume.storage == "emptyDir":
+        arguments.append("--adopt")  # each of its Pods begins with an empty journal
     arguments += ["--verbose"] * settings.LOG_LEVELS.index(chosen.log_level)
     return [*arguments, "--log-json"] if chosen.log_json else arguments
 

@@ -1,0 +1,61 @@
+"""On which journal a manager leads: its UUID is in the Lease, and no other journal may be led on.
+
+Used by `manager_wiring`. One manager leads at a time by its Lease, but tasks are in a journal: a
+second manager with a volume of its own would lead with an empty one, and say of every task that
+there is none. Whoever leads records which journal it has; a candidate with another one waits until
+it is told to lead. A backup of a journal is the same journal.
+"""
+
+from kilnwork.api import manager, meta
+from kilnwork.dispatch import journal
+from kilnwork.kube import election
+
+ANNOTATION = "kilnwork.dev/journal"
+"""On the Lease: UUID of the journal of the manager that leads, or that led last."""
+
+EVENT = "AnotherJournal"
+"""Reason of the kube event about the Lease."""
+
+
+class JournalClaim:
+    """What the candidate with this journal may conclude from a Lease. `adopt`: it was told to lead
+    in any case. `place`: where the journal is, for people; `namespace`: of the Lease."""
+
+    def __init__(
+        self, mine: journal.Identity, *, place: str, namespace: str, adopt: bool = False
+    ) -> None:
+        self._mine = mine
+        self._place = place
+        self._namespace = namespace
+        self._adopt = adopt
+        self._recorded = ""
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        """What stands in the Lease while it leads, and afterwards."""
+        return {ANNOTATION: self._mine.uid}
+
+    def objection(self, lease: meta.JsonObject | None) -> str:
+        """Why it must not lead, "" if it may. None: there is no Lease, and what was seen in one
+        that was deleted still counts."""
+        terms = 0
+        if lease is not None:
+            self._recorded = (lease["metadata"].get("annotations") or {}).get(ANNOTATION, "")
+            terms = election.read(lease).transitions
+        if self._adopt or self._recorded == self._mine.uid:
+            return ""
+        if self._recorded:
+            return self._text(f"tasks are in journal {self._recorded}")
+        if terms and not self._mine.epoch:  # by a version that recorded nothing
+            return self._text(f"managers have led for {terms} terms")
+        return ""
+
+    def _text(self, known: str) -> str:
+        kind = "another one" if self._mine.epoch else "a new, empty one"
+        name = f"{self._namespace} {manager.LEASE}"
+        return (
+            f"{known}, and the journal in {self._place} is {kind}, {self._mine.uid}: give this "
+            f"manager the volume of that journal, or scale it away; to give the tasks of that "
+            f"journal up, `kubectl annotate --overwrite lease -n {name} "
+            f"{ANNOTATION}={self._mine.uid}`"
+        )

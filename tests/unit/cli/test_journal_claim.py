@@ -1,0 +1,51 @@
+"""Which journal a candidate may lead on, by what the Lease says."""
+
+from typing import Any
+
+from kilnwork.cli import journal_claim
+from kilnwork.dispatch import journal
+
+USED, NEW = journal.Identity("used", 4), journal.Identity("new", 0)
+
+
+def lease(recorded: str = "", *, transitions: int = 3) -> dict[str, Any]:
+    annotations = {journal_claim.ANNOTATION: recorded} if recorded else {}
+    return {"metadata": {"annotations": annotations}, "spec": {"leaseTransitions": transitions}}
+
+
+def claim(mine: journal.Identity, *, adopt: bool = False) -> journal_claim.JournalClaim:
+    return journal_claim.JournalClaim(mine, place="/data", namespace="ns", adopt=adopt)
+
+
+def test_the_first_manager_of_all_leads() -> None:
+    assert claim(NEW).objection(None) == ""
+    assert claim(NEW).objection(lease(transitions=0)) == ""
+
+
+def test_its_own_journal_leads_and_another_does_not() -> None:
+    assert claim(USED).objection(lease("used")) == ""
+    said = claim(NEW).objection(lease("used"))
+    assert "tasks are in journal used" in said
+    assert "the journal in /data is a new, empty one, new" in said
+    assert "annotate --overwrite lease -n ns kilnwork-manager kilnwork.dev/journal=new" in said
+    assert "another one, used" in claim(USED).objection(lease("older"))
+
+
+def test_what_the_command_does_lets_it_lead() -> None:
+    candidate = claim(NEW)
+    assert candidate.objection(lease("used"))
+    assert candidate.objection(lease("new")) == ""
+    assert claim(NEW, adopt=True).objection(lease("used")) == ""
+
+
+def test_after_a_version_that_recorded_nothing_a_used_journal_leads_and_no_new_one() -> None:
+    assert claim(USED).objection(lease()) == ""
+    assert "managers have led for 3 terms" in claim(NEW).objection(lease())
+
+
+def test_a_lease_that_is_deleted_is_not_forgotten() -> None:
+    candidate = claim(NEW)
+    assert candidate.objection(lease("used"))
+    assert "tasks are in journal used" in candidate.objection(None)
+    restarted = claim(USED)
+    assert restarted.objection(None) == ""
