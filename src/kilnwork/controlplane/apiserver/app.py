@@ -19,8 +19,11 @@ from kilnwork.controlplane.apiserver import (
     authz,
     bodies,
     discovery,
+    duplicates,
     encoding,
     impersonation,
+    options,
+    reading,
     requests,
     resources,
     reviews,
@@ -196,9 +199,15 @@ class _App:
             raise statuses.unknown_path()
         if request.verb != "create":
             raise statuses.method_not_allowed()
-        body = bodies.decode_object(await request.body(), request.content_type)
-        shown = self._reviewer.answer(request, body)
-        await answers.document(send, shown, code=201)
+        raw = await request.body()
+        body = bodies.decode_object(raw, request.content_type)
+        how = options.WriteOptions.parse(request.query, verb=request.verb)
+        twice = duplicates.texts(raw, request.content_type, body, typed=True)
+        warnings = reading.judge_body(
+            request.served, body, field_validation=how.field_validation, oddities=twice
+        )
+        shown = msgspec.json.encode(self._reviewer.answer(request, body))
+        await answers.raw(send, shown, code=201, headers=answers.warnings(warnings))
 
 
 class _Guarded:

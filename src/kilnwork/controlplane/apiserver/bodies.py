@@ -6,7 +6,6 @@ behind PyYAML has none and would end the process. Aliases of YAML count with wha
 so that a few lines cannot grow to gigabytes.
 """
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -72,57 +71,6 @@ def decode_applied(raw: bytes) -> dict[str, Any]:
     if not isinstance(decoded, dict):
         raise statuses.bad_request(f"error decoding YAML: {_NO_JSON}the body must be an object")
     return decoded
-
-
-def doubled(raw: bytes, content_type: str, obj: dict[str, Any]) -> tuple[str, ...]:
-    """Paths of fields that a JSON body has twice; `obj` gets what the first of them said as well.
-
-    As Go's decoder: maps are merged, of other values the last one counts. Looks closer only when
-    `obj` is shorter than the body, as it also is when somebody writes spaces.
-    """
-    if content_type != "application/json" or len(msgspec.json.encode(obj)) == len(raw.rstrip()):
-        return ()
-    try:
-        json.loads(raw, object_pairs_hook=_once)
-        return ()
-    except _Twice:
-        pass
-    found: list[str] = []
-    merged = _singled(json.loads(raw, object_pairs_hook=_Pairs), "", found)
-    if found:
-        obj.clear()
-        obj.update(merged)
-    return tuple(found)
-
-
-class _Twice(Exception):
-    """Some object has a field twice."""
-
-
-def _once(pairs: list[tuple[str, Any]]) -> None:
-    if len(pairs) > 1 and len(dict(pairs)) != len(pairs):
-        raise _Twice
-
-
-class _Pairs(list[tuple[str, Any]]):
-    """An object as its pairs, to be told from a list."""
-
-
-def _singled(value: Any, path: str, found: list[str]) -> Any:
-    if isinstance(value, _Pairs):
-        made: dict[str, Any] = {}
-        for key, item in value:
-            below = f"{path}.{key}" if path else key
-            one = _singled(item, below, found)
-            if key in made:
-                found.append(below)
-                if isinstance(one, dict) and isinstance(made[key], dict):
-                    one = {**made[key], **one}
-            made[key] = one
-        return made
-    if isinstance(value, list):
-        return [_singled(item, f"{path}[{i}]", found) for i, item in enumerate(value)]
-    return value
 
 
 def json_problem(raw: bytes, error: Exception) -> str:

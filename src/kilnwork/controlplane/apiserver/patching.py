@@ -11,7 +11,14 @@ from typing import Any, NamedTuple
 import msgspec
 
 from kilnwork.api import meta
-from kilnwork.controlplane.apiserver import bodies, builtin, jsonpatch, statuses, strategic
+from kilnwork.controlplane.apiserver import (
+    bodies,
+    builtin,
+    duplicates,
+    jsonpatch,
+    statuses,
+    strategic,
+)
 
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
@@ -37,8 +44,7 @@ def decode(raw: bytes, content_type: str, served: builtin.Served) -> Patch:
         raise _refusal(content_type, served)
     patch = _merge_patch(raw)
     apply = strategic.merge if content_type == STRATEGIC else merge
-    twice = bodies.doubled(raw, "application/json", patch)
-    oddities = tuple(f'duplicate field "{path}"' for path in twice)
+    oddities = duplicates.texts(raw, "application/json", patch, typed=False)
     return Patch(lambda obj: apply(obj, patch), oddities)
 
 
@@ -91,9 +97,7 @@ def _json_patch(raw: bytes) -> Patch:
 
 
 def _operation_oddities(raw: bytes, operations: list[dict[str, Any]]) -> list[str]:
-    holder = {"o": operations}
-    twice = bodies.doubled(b'{"o":' + raw + b"}", "application/json", holder)
-    found = [f'json patch duplicate field "{path.removeprefix("o")}"' for path in twice]
+    found = [f'json patch duplicate field "{path}"' for path in duplicates.in_json(raw)]
     for position, operation in enumerate(operations):
         unknown = [name for name in operation if name not in jsonpatch.FIELDS]
         found += [f'json patch unknown field "[{position}].{name}"' for name in unknown]

@@ -6,7 +6,7 @@ decoder of k8s.io/apiextensions-apiserver (custom kinds: pruning, defaults).
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -159,6 +159,20 @@ def cannot_be_handled(
     return statuses.bad_request(
         f'{found} in version "{version}" cannot be handled as a {kind.kind}: {why}'
     )
+
+
+def judge_body(
+    kind: resource.Resource,
+    body: meta.JsonObject,
+    *,
+    field_validation: str,
+    oddities: Sequence[str],
+) -> list[str]:
+    """Warnings for what is odd in a body that is not read by `read`; 400 for it with Strict."""
+    try:
+        return structural.unknown_fields((), field_validation=field_validation, oddities=oddities)
+    except structural.StrictError as error:
+        raise cannot_be_handled(kind, body, error) from error
 
 
 _STRUCT, _MAP, _LIST, _ANY = Form.STRUCT, Form.MAP, Form.LIST, Form.ANY

@@ -15,23 +15,32 @@ from kilnwork.controlplane.apiserver import (
     bodies,
     crud,
     deletion,
+    duplicates,
     forms,
     lists,
     managed,
     options,
     patching,
     podexec,
+    reading,
     requests,
     scaling,
     statuses,
     subresources,
     tables,
+    tokenrequests,
     watch_stream,
     watching,
 )
 from kilnwork.controlplane.apiserver import parts as parts_
 
 _NEED_A_NAME = ("update", "patch")
+_POSTED = {
+    "binding": subresources.BINDING,
+    "eviction": subresources.EVICTION,
+    "token": tokenrequests.RESOURCE,
+}
+"""Kinds of the bodies that are posted below an object."""
 
 
 class Resources:
@@ -104,18 +113,21 @@ class Resources:
             scale = scaling.of(self._served, found.decode())
             await answers.document(self._send, scale)
             return
+        oddities: tuple[str, ...] = ()
+        body: meta.JsonObject = {}
         if request.verb == "patch":
             raw, form = await request.body(), request.content_type
             decode = scaling.applied if form == patching.APPLY else patching.decode
-            change = decode(raw, form, self._served).change
+            change, oddities = decode(raw, form, self._served)
         else:
-            body, _ = await self._body()
+            body, oddities = await self._body()
 
             def change(_: meta.JsonObject) -> meta.JsonObject:
                 return body
 
+        warnings = self._judged(scaling.SCALE.resource, body, self._options(oddities))
         raw = await scaling.change(writer, self._place, change, self._options())
-        await answers.raw(self._send, raw)
+        await answers.raw(self._send, raw, headers=warnings)
 
     async def _logs(self) -> None:
         lookup = self._parts.writer.lookup
@@ -136,6 +148,7 @@ class Resources:
         request, parts = self._request, self._parts
         body, oddities = await self._body()
         options = self._options(oddities)
+        warnings = self._judged(_POSTED[name], body, options)
         if name == "binding":
             raw = await subresources.bind(parts.writer, self._place, body, options)
         elif name == "eviction":
@@ -146,7 +159,7 @@ class Resources:
             raw = await subresources.token(
                 parts.writer, self._place, body, options, minter=parts.minter
             )
-        await answers.raw(self._send, raw, code=201)
+        await answers.raw(self._send, raw, code=201, headers=warnings)
 
     def _options(self, oddities: tuple[str, ...] = ()) -> crud.Options:
         request = self._request
@@ -164,8 +177,17 @@ class Resources:
         """The object in the body, and what is odd in it."""
         raw, form = await self._request.body(), self._request.content_type
         obj = bodies.decode_object(raw, form)
-        twice = bodies.doubled(raw, form, obj)
-        return obj, tuple(f'duplicate field "{path}"' for path in twice)
+        return obj, duplicates.texts(raw, form, obj, typed=not self._served.custom)
+
+    def _judged(
+        self, kind: resource.Resource, body: meta.JsonObject, how: crud.Options
+    ) -> answers.Headers:
+        """Warnings of a body that is not kept itself."""
+        return answers.warnings(
+            reading.judge_body(
+                kind, body, field_validation=how.field_validation, oddities=how.oddities
+            )
+        )
 
     async def _send_one(self, raw: bytes, *, code: int = 200, warnings: Sequence[str] = ()) -> None:
         raw = self._served.told(raw)
@@ -264,15 +286,25 @@ class Resources:
     async def _apply(self) -> None:
         request = self._request
         options_ = self._options()
+        raw = await request.body()
+        obj = bodies.decode_applied(raw)
+        twice = duplicates.in_applied(raw)
+        if twice and options_.field_validation == "Strict":
+            raise statuses.bad_request(
+                f"error strict decoding YAML: error converting YAML to JSON: {twice}"
+            )
         outcome = await self._parts.writer.apply(
             self._place,
-            bodies.decode_applied(await request.body()),
+            obj,
             options_,
             force=request.query.flag("force"),
             subresource=request.subresource,
         )
+        warnings = list(outcome.warnings)
+        if twice and options_.field_validation == "Warn":
+            warnings += duplicates.warnings([twice])
         code = 201 if outcome.created else 200
-        await self._send_one(outcome.raw, code=code, warnings=outcome.warnings)
+        await self._send_one(outcome.raw, code=code, warnings=warnings)
 
     async def _delete(self) -> None:
         asked = await deletion.asked(self._request, self._options())

@@ -28,6 +28,12 @@ _SUCCESS: dict[str, Any] = {
 }
 
 
+BINDING = resource.Resource(
+    group="", version="v1", kind="Binding", plural="bindings", singular="binding"
+)
+EVICTION = resource.Resource(
+    group="policy", version="v1", kind="Eviction", plural="evictions", singular="eviction"
+)
 _BINDINGS = msgspec.structs.replace(resource.PODS, plural="pods/binding")
 
 
