@@ -105,9 +105,10 @@ bench-peers: $(VENV)/.dev ## Put kilnwork beside Ray, Dask and others, installed
 crds: $(VENV)/.dev ## Write the CRDs anew from the structs
 	$(BIN)/python -m kilnwork.api.crd
 
-docs: $(VENV)/.runtime ## Write the generated page of docs/reference anew
+docs: $(VENV)/.runtime ## Write the generated pages of docs/reference anew
 	$(BIN)/python -m kilnwork.api.reasons > docs/reference/reasons.md
 	$(BIN)/python -m kilnwork.cli.installing.rights > docs/reference/rights.md
+	$(BIN)/python -m kilnwork.server.jobs.reference docs/reference/jobs-api.md
 
 clean: ## Remove everything that was built
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

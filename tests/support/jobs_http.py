@@ -36,13 +36,16 @@ class Rights:
 
 
 class Clusters:
-    """Two namespaces, with a TaskCluster `default` in each."""
+    """Two namespaces, with TaskClusters `default` and `second` in each."""
 
     def namespaces(self) -> Sequence[str]:
         return ["default", "team"]
 
     def clusters(self, namespace: str) -> Sequence[ports.Cluster]:
-        return [ports.Cluster(name="default", workers=0, slots=0, busy=0, queued=0)]
+        return [
+            ports.Cluster(name=name, workers=0, slots=0, busy=0, queued=0)
+            for name in ("default", "second")
+        ]
 
 
 class Reply(NamedTuple):

@@ -314,7 +314,7 @@ async def connect(settings: config.Config, target: options.Target) -> AsyncItera
 
 
 def _warn(text: str) -> None:
-    click.echo(f"warning: {text}", err=True)
+    click.echo(f"Warning: {text}", err=True)
 
 
 def in_words(error: kube_errors.KubeError, server: str) -> errors.CommandError:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from kilnwork.server.jobs import documents, openapi, parameters
+from kilnwork.server.jobs import documents, notices, openapi, parameters, reference
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "jobs-api.md"
 
@@ -31,6 +31,17 @@ def test_every_call_is_listed() -> None:
 def test_every_parameter_is_listed() -> None:
     told = set(re.findall(r"`(\w+)`", " ".join(_rows("Submit a file"))))
     assert told == {*parameters.KNOWN, "file"}
+
+
+def test_the_table_of_parameters_is_that_of_the_code() -> None:
+    page = PAGE.read_text()
+    assert reference.written(page) == page, "write it anew: make docs"
+
+
+def test_every_header_that_is_warned_of_is_named() -> None:
+    page = PAGE.read_text().lower()
+    for name in notices.HEADERS:
+        assert f"`{name}`" in page or (name.startswith("upload-") and "`upload-*`" in page), name
 
 
 def test_every_field_is_listed() -> None:

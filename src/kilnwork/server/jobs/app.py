@@ -153,4 +153,4 @@ def table(shared: context.Context, uploaded: files.Files) -> dict[str, calls.Res
             "DELETE": uploaded.delete,
         },
     }
-    return {path: calls.Resource(found) for path, found in handlers.items()}
+    return {path: calls.Resource(found, path=path) for path, found in handlers.items()}

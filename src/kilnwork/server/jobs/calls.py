@@ -15,6 +15,7 @@ from kilnwork.data import errors as data_errors
 from kilnwork.jobs import errors as jobs_errors
 from kilnwork.kit import serving
 from kilnwork.server import asgi, errors
+from kilnwork.server.jobs import notices
 
 log = logging.getLogger(__name__)
 
@@ -28,9 +29,12 @@ Headers = Iterable[tuple[bytes, bytes]]
 
 
 class Call:
-    """One request. `user`: who asks, None for nobody; `begun`: the answer's head has been sent."""
+    """One request. `user`: who asks, None for nobody; `begun`: the answer's head has been sent;
+    `warnings`: what was accepted and changes nothing, to be sent with the answer."""
 
-    __slots__ = ("_first", "_query", "begun", "method", "receive", "scope", "user")
+    __slots__ = (
+        "_first", "_query", "begun", "method", "receive", "scope", "user", "warnings",
+    )  # fmt: skip
 
     def __init__(self, scope: asgi.Scope, receive: asgi.Receive) -> None:
         self.scope = scope
@@ -38,6 +42,7 @@ class Call:
         self.method: str = scope["method"]
         self.user: Any = scope.get("kiln.user")
         self.begun = False
+        self.warnings: list[str] = []
         self._query: asgi.Request | None = None
         self._first: dict[bytes, bytes] | None = None
 
@@ -149,6 +154,9 @@ class Answer:
     async def __call__(self, message: asgi.Message) -> None:
         """Send one message (ASGI)."""
         self._call.begun = True
+        if self._call.warnings and message["type"] == "http.response.start":
+            found = [notices.header(text) for text in self._call.warnings]
+            message = {**message, "headers": [*message["headers"], *found]}
         await self._send(message)
 
 
@@ -158,10 +166,11 @@ class Resource:
     An ASGI app, which is what Starlette's `Route` takes an instance of a class for.
     """
 
-    def __init__(self, handlers: Mapping[str, "Respond"]) -> None:
+    def __init__(self, handlers: Mapping[str, "Respond"], *, path: str = "") -> None:
         self._handlers = dict(handlers)
         if "GET" in handlers:
             self._handlers.setdefault("HEAD", handlers["GET"])
+        self._unheeded = {name: notices.unheeded(name, path) for name in self._handlers}
         self._allow = ", ".join(sorted({*self._handlers, "OPTIONS"})).encode()
 
     async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
@@ -171,6 +180,9 @@ class Resource:
         try:
             handler = self._handlers.get(call.method)
             if handler is not None:
+                passed_over = self._unheeded[call.method]
+                if not passed_over.isdisjoint(dict(scope["headers"])):
+                    call.warnings += notices.of_headers(scope["headers"], passed_over)
                 await handler(call, answer)
             elif call.method == "OPTIONS":
                 await empty(answer, 204, ((b"allow", self._allow),))

@@ -5,7 +5,7 @@ Made by `app`. A document is encoded once for each version of a job: whoever pol
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent import futures
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -148,8 +148,13 @@ class Context:
         TooManyRequests."""
         return await body.in_turn(self.turns, self.pool, work)
 
-    def document(self, view: model.JobView) -> bytes:
-        """JSON of a job, the same bytes for the same version."""
+    def document(self, view: model.JobView, *, warnings: Sequence[str] = ()) -> bytes:
+        """JSON of a job, the same bytes for the same version. `warnings`: in place of its own, of a
+        request that has more of them."""
+        if warnings:
+            shown = documents.job(view, now=self.clock.wall(), compat=self.settings.source)
+            shown = msgspec.structs.replace(shown, warnings=tuple(warnings))
+            return msgspec.json.encode(shown) + b"\n"
         key = (view.uuid, view.version)
         found = self._cache.get(key)
         if found is None:

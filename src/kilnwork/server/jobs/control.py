@@ -4,7 +4,6 @@ Used by `app`. Each answer is the job as it is then, durably.
 """
 
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 import msgspec
 
@@ -109,12 +108,12 @@ class Control:
 
 def _change(data: bytes) -> model.Adjustment:
     try:
-        given = numbers.whole(msgspec.json.decode(data, type=dict[str, Any]))
+        given = numbers.whole(numbers.decoded(data))
         if "spec" in given:
             patch = msgspec.convert(given, Whole).spec
         else:
             patch = msgspec.convert(given, Patch)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         known = ", ".join(field.encode_name for field in msgspec.structs.fields(Patch))
         raise errors.BadRequest(f"{error}; what can be changed: {known}") from error
     default = filejobs.JobSpec()

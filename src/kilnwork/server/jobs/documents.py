@@ -11,7 +11,7 @@ import msgspec
 from kilnwork.api import filejobs
 from kilnwork.jobs import model
 from kilnwork.kit import clock
-from kilnwork.server.jobs import source
+from kilnwork.server.jobs import notices, source
 
 
 class Document(
@@ -44,8 +44,8 @@ class JobDocument(Document, frozen=True, kw_only=True):
     `status`: `Not Started`, `Pending`, `Complete` or `Failed`, as the source system had it; `phase`
     says more. `completions`: parts, and the merge of their results as one more; `succeeded`: those
     of them that are done, equal once the result is there. `active`, `failed`: parts.
-    `storageBlobPrefix`: its folder in the store. `runningOnAci`: only where the server was asked to
-    be as the source system.
+    `warnings`: what was asked for and changes nothing. `storageBlobPrefix`: its folder in the
+    store. `runningOnAci`: only where the server was asked to be as the source system.
     """
 
     id: str
@@ -80,6 +80,7 @@ class JobDocument(Document, frozen=True, kw_only=True):
     failures: int = 0
     losses: int = 0
     deleting: bool = False
+    warnings: tuple[str, ...] = ()
     spec: filejobs.JobSpec
 
 
@@ -193,6 +194,7 @@ def job(view: model.JobView, *, now: float, compat: source.Source | None) -> Job
         failures=view.failures,
         losses=view.losses,
         deleting=view.deleting,
+        warnings=notices.of_spec(view.spec),
         spec=view.spec,
     )
 

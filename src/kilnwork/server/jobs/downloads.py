@@ -47,6 +47,8 @@ class Downloads:
         """GET /jobs/ID/results: all of it once it is published; `part=N`: of that part;
         `partial=true`: of those parts that have succeeded so far."""
         call.only("part", "partial")
+        if "part" in call.query.query and "partial" in call.query.query:
+            raise errors.BadRequest("part and partial: give one of them")
         view = await self._shared.job(call, "get")
         number, partial, whole = _part_number(call), call.flag("partial"), ""
         if number is not None:

@@ -211,6 +211,7 @@ class Form:
                 "a part of the form has no name: Content-Disposition: form-data; name=… is missing"
             )
         self._name = options[b"name"].decode("utf-8", "replace")
+        self._check_as_it_is()
         self._in_file = self._name == FILE
         if self._in_file:
             if self._held is not None:
@@ -218,6 +219,16 @@ class Form:
                     "there are two files in the form: send each as a job of its own"
                 )
             self._held = bytearray()
+
+    def _check_as_it_is(self) -> None:
+        """RFC 7578 §4.7 has no codings of parts, and nobody would undo one."""
+        for header in (b"content-transfer-encoding", b"content-encoding"):
+            coding = self._headers.get(header, b"binary").strip().lower().decode("latin-1")
+            if coding not in ("binary", "8bit", "7bit", "identity"):
+                raise errors.UnsupportedMediaType(
+                    f"field {self._name[:100]!r}: {header.decode().title()}: {coding[:100]}: send "
+                    "it as it is"
+                )
 
     def _part_data(self, data: bytes, start: int, end: int) -> None:
         if self._in_file:

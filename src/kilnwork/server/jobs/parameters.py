@@ -87,6 +87,11 @@ def _read(given: Mapping[str, str], compat: source.Source | None) -> filejobs.Jo
     if compat is not None:
         document.setdefault("itemsPerPart", compat.items_per_part)
         document.setdefault("parallelism", compat.parallelism)
+    one, other = given.get("cluster"), given.get("clusterName")
+    if one is not None and other is not None and one != other:
+        raise errors.BadRequest(
+            f"cluster={one[:100]} and clusterName={other[:100]}: they mean the same, give one"
+        )
     for name, text in given.items():
         place = FLAT.get(name)
         if place is not None:
@@ -108,8 +113,8 @@ def _whole(text: str | None) -> _Object:
     if not text:
         return {}
     try:
-        found: _Object = numbers.whole(msgspec.json.decode(text, type=dict[str, Any]))
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        found: _Object = numbers.whole(numbers.decoded(text))
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise errors.BadRequest(f"spec: not a JSON object: {error}") from error
     spec = _converted(found)  # also of what a parameter wins over
     if "mapper" in found:

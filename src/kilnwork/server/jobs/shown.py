@@ -54,12 +54,12 @@ class Shown:
         namespace = None
         if call.flag("allNamespaces"):
             await self._shared.check_everywhere(call, "list")
+            if "namespace" in call.query.query:
+                call.warnings.append("namespace is ignored: allNamespaces=true lists all of them")
         else:
             namespace = await self._shared.check(call, "list")
         limit = call.number("limit", least=1, most=MOST) or PAGE
-        wanted = model.Wanted(
-            phase=call.word("phase", filejobs.Phase), name=call.query.query.get("name") or None
-        )
+        wanted = model.Wanted(phase=call.word("phase", filejobs.Phase), name=call.text("name"))
         after = call.text("after")
         try:
             views, more = self._shared.jobs.jobs(namespace, wanted=wanted, limit=limit, below=after)

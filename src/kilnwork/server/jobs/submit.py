@@ -27,6 +27,7 @@ from kilnwork.server.jobs import (
     files,
     intake,
     multipart,
+    notices,
     parameters,
     referring,
     source,
@@ -86,7 +87,7 @@ class Submit:
         namespace = await self._shared.check(call, "create")
         self._shared.check_namespace(namespace)
         if call.user is None:
-            _check_guest(call.query.query)
+            _check_guest(call.query.query, call)
         user = call.user_name
         self._shared.limits.admit(user)
         text = idempotency_key(call)
@@ -240,8 +241,9 @@ class Submit:
 
     def _spec(self, coming: _Coming, fields: Mapping[str, str]) -> filejobs.JobSpec:
         if coming.call.user is None:
-            _check_guest(fields)
+            _check_guest(fields, coming.call)
         else:
+            coming.call.warnings += notices.of_parameters(fields)
             unknown = [name for name in fields if name not in parameters.KNOWN]
             if unknown:
                 raise errors.BadRequest(
@@ -273,10 +275,13 @@ class Submit:
         more = [(b"location", context.location(view)), (b"etag", context.tag(view).encode())]
         if replayed:
             more.append((b"idempotency-replayed", b"true"))
+        call.warnings += [*notices.of_parameters(call.query.query), *notices.of_spec(view.spec)]
+        call.warnings = list(dict.fromkeys(call.warnings))
         if self._plain(call):
             await asgi.whole(answer, 202, TEXT, view.id.encode(), more=more)
         else:
-            await calls.json(answer, self._shared.document(view), status=202, more=more)
+            document = self._shared.document(view, warnings=call.warnings)
+            await calls.json(answer, document, status=202, more=more)
 
     def _plain(self, call: calls.Call) -> bool:
         """Whether the id alone is wanted: as the source answered, or because somebody asks."""
@@ -326,11 +331,14 @@ def idempotency_key(call: calls.Call) -> str:
     return text
 
 
-def _check_guest(given: Mapping[str, str]) -> None:
-    """What is ours needs a token; what neither we nor the source know was ignored there, too."""
+def _check_guest(given: Mapping[str, str], call: calls.Call) -> None:
+    """What is ours needs a token; what neither we nor the source know was ignored there, too: here
+    with a warning."""
     for name in given:
         if name in (*parameters.KNOWN, FILE) and name not in source.PARAMETERS:
             raise context.unauthorized(name)
+    known = (*source.PARAMETERS, multipart.FILE, "namespace")
+    call.warnings += notices.of_unknown(name for name in given if name not in known)
 
 
 async def _spec_body(call: calls.Call) -> dict[str, str]:
