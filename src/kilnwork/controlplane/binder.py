@@ -1,15 +1,17 @@
-"""The scheduler, as small as it can be: binds Pods to a Ready node whose labels fit.
+"""The scheduler, as small as it can be: binds Pods to the first Ready node that they fit.
 
-Follows the store inside the server. No resources, affinity, taints or spread yet: with one local
-node there is nothing to choose, only a reason to give when nothing fits.
+Follows the store inside the server. What fits is decided by `fitting`; nothing is preferred, spread
+or preempted: with one local node there is nothing to choose, only a reason to give when it is full.
 """
 
+import decimal
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
 
 from kilnwork.api import meta, resource
-from kilnwork.controlplane import objects, work
+from kilnwork.controlplane import fitting, objects, work
 from kilnwork.controlplane.apiserver import crud, statuses, subresources
 
 _PODS, _NODES = resource.PODS.qualified, resource.NODES.qualified
@@ -22,6 +24,7 @@ class Binder:
         self._writer = writer
         self._store = writer.store
         self._unbound: dict[objects.Key, None] = {}
+        self._bound: dict[objects.Key, tuple[str, fitting.Amounts]] = {}
         self._work: work.Work[objects.Key] = work.Work("binder", self._look)
         self._unfollow: Callable[[], None] = lambda: None
 
@@ -42,54 +45,87 @@ class Binder:
             if change.key.resource == _PODS:
                 if change.action == objects.Action.DELETED:
                     self._unbound.pop(change.key, None)
+                    self._release(change.key)
                 else:
                     self._note(change.key, change.raw)
             elif change.key.resource == _NODES:
-                for key in self._unbound:
-                    self._work.add(key)
+                self._look_at_all()
+
+    def _look_at_all(self) -> None:
+        for key in self._unbound:
+            self._work.add(key)
 
     def _note(self, key: objects.Key, raw: bytes) -> None:
-        if not _is_unbound(raw):
+        pod = _decode(raw)
+        if pod.spec.node_name and pod.status.phase not in _OVER:
+            if key not in self._bound:
+                asked = fitting.requests(msgspec.to_builtins(pod.spec))
+                self._bound[key] = (pod.spec.node_name, asked)
+        else:
+            self._release(key)
+        if not _is_unbound(pod):
             self._unbound.pop(key, None)
-        elif key not in self._unbound:
+        else:
             self._unbound[key] = None
             self._work.add(key)
 
+    def _release(self, key: objects.Key) -> None:
+        """A Pod takes no room any more: others may fit now."""
+        if self._bound.pop(key, None) is not None:
+            self._look_at_all()
+
+    def _used(self, node: str) -> fitting.Amounts:
+        there = [amounts for where, amounts in self._bound.values() if where == node]
+        return {**fitting.total(there), "pods": decimal.Decimal(len(there))}
+
     async def _look(self, key: objects.Key) -> None:
         stored = self._store.get(key)
-        if stored is None or not _is_unbound(stored.raw):
+        if stored is None or not _is_unbound(_decode(stored.raw)):
             return
         pod = stored.decode()
         place = crud.where(resource.PODS, key.namespace, key.name)
+        gates = [str(gate.get("name")) for gate in pod["spec"].get("schedulingGates") or ()]
         nodes = [s.decode() for s in self._store.select(_NODES)]
-        fitting = [node["metadata"]["name"] for node in nodes if not _misfit(node, pod)]
         try:
-            if fitting:
-                named = {"name": place.name, "uid": pod["metadata"]["uid"]}
-                body = {"metadata": named, "target": {"name": fitting[0]}}
-                await subresources.bind(self._writer, place, body, crud.Options())
-            else:
-                await self._say_why(place, [_misfit(node, pod) for node in nodes])
+            if gates:
+                await self._explain(place, "SchedulingGated", _GATED)
+                return
+            misfits = {}
+            for node in nodes:
+                name = node["metadata"]["name"]
+                misfits[name] = fitting.misfit(node, pod, self._used(name))
+            fitting_nodes = [name for name, why in misfits.items() if not why]
+            if not fitting_nodes:
+                await self._explain(place, "Unschedulable", _unavailable(list(misfits.values())))
+                return
+            named = {"name": place.name, "uid": pod["metadata"]["uid"]}
+            body = {"metadata": named, "target": {"name": fitting_nodes[0]}}
+            await subresources.bind(self._writer, place, body, crud.Options())
         except statuses.StatusError as error:
             if error.code not in (404, 409):
                 raise
+            return
+        if (bound := self._store.get(key)) is not None:
+            self._note(key, bound.raw)  # the next one must see the room that it takes
 
-    async def _say_why(self, place: crud.Where, misfits: list[str]) -> None:
-        reasons = ", ".join(f"{misfits.count(m)} {m}" for m in dict.fromkeys(misfits))
-        message = f"0/{len(misfits)} nodes are available" + (f": {reasons}." if reasons else ".")
+    async def _explain(self, place: crud.Where, reason: str, message: str) -> None:
+        """Write why it is not bound, unless that is known."""
         now = self._writer.now()
 
         def explained(pod: meta.JsonObject) -> meta.JsonObject:
             status = pod.get("status") or {}
             conditions = list(status.get("conditions") or ())
             before = next((c for c in conditions if c["type"] == "PodScheduled"), None)
-            if before is not None and before.get("message") == message:
+            if before is not None and (before.get("reason"), before.get("message")) == (
+                reason,
+                message,
+            ):
                 return pod
             others = [c for c in conditions if c is not before]
             condition = {
                 "type": "PodScheduled",
                 "status": "False",
-                "reason": "Unschedulable",
+                "reason": reason,
                 "message": message,
                 "lastTransitionTime": now,
             }
@@ -98,47 +134,56 @@ class Binder:
         await self._writer.change_here(place, explained, crud.Options(), subresource="status")
 
 
+_OVER = ("Succeeded", "Failed")
+_GATED = "Scheduling is blocked due to non-empty scheduling gates"
+
+
+def _unavailable(misfits: list[str]) -> str:
+    """As the real scheduler says it: each reason with the number of nodes."""
+    reasons = ", ".join(f"{misfits.count(m)} {m}" for m in dict.fromkeys(misfits))
+    return f"0/{len(misfits)} nodes are available" + (f": {reasons}." if reasons else ".")
+
+
+class _Resources(msgspec.Struct, frozen=True):
+    requests: dict[str, Any] | None = None
+    limits: dict[str, Any] | None = None
+
+
+class _Container(msgspec.Struct, frozen=True, rename="camel"):
+    resources: _Resources = _Resources()
+    restart_policy: str = ""
+
+
 class _Spec(msgspec.Struct, frozen=True, rename="camel"):
     node_name: str = ""
     scheduler_name: str = "default-scheduler"
+    containers: tuple[_Container, ...] = ()
+    init_containers: tuple[_Container, ...] | None = None
+    overhead: dict[str, Any] | None = None
 
 
 class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
     deletion_timestamp: str = ""
 
 
+class _Status(msgspec.Struct, frozen=True):
+    phase: str = ""
+
+
 class _Pod(msgspec.Struct, frozen=True):
-    """What says whether a Pod is to be bound; read of every change of every Pod."""
+    """What says whether a Pod is to be bound and what it takes; read of every change of a Pod."""
 
     metadata: _Metadata
     spec: _Spec = _Spec()
+    status: _Status = _Status()
 
 
 _decode = msgspec.json.Decoder(_Pod).decode
 
 
-def _is_unbound(raw: bytes) -> bool:
-    pod = _decode(raw)
+def _is_unbound(pod: _Pod) -> bool:
     return (
         not pod.spec.node_name
         and pod.spec.scheduler_name == "default-scheduler"
         and not pod.metadata.deletion_timestamp
     )
-
-
-def _misfit(node: meta.JsonObject, pod: meta.JsonObject) -> str:
-    """Why the Pod cannot go there; empty when it can."""
-    spec, status = node.get("spec") or {}, node.get("status") or {}
-    if spec.get("unschedulable"):
-        return "node(s) were unschedulable"
-    ready = any(
-        c.get("type") == "Ready" and c.get("status") == "True"
-        for c in status.get("conditions") or ()
-    )
-    if not ready:
-        return "node(s) were not ready"
-    labels = node["metadata"].get("labels") or {}
-    wanted = (pod.get("spec") or {}).get("nodeSelector") or {}
-    if any(labels.get(key) != value for key, value in wanted.items()):
-        return "node(s) didn't match Pod's node affinity/selector"
-    return ""

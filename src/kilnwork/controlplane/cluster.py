@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from kilnwork.api import names
-from kilnwork.controlplane import binder, errors, gc, lock, store
+from kilnwork.controlplane import binder, errors, gc, lock, store, taint_eviction
 from kilnwork.controlplane.apiserver import (
     app,
     authn,
@@ -301,6 +301,9 @@ class ControlPlane:
         pod_binder = binder.Binder(self.writer)
         pod_binder.start()
         self._stops.append(("binder", pod_binder.stop))
+        eviction = taint_eviction.TaintEviction(self.writer)
+        eviction.start()
+        self._stops.append(("taint eviction", eviction.stop))
 
     def _parts(self, admin_token: str) -> parts.Parts:
         tools = self._tools

@@ -8,6 +8,7 @@ import pytest
 
 from kilnwork.api import meta, resource
 from kilnwork.controlplane import binder
+from kilnwork.controlplane.apiserver import crud
 from support import objects, waiting
 
 PODS, NODES = resource.PODS, resource.NODES
@@ -84,3 +85,97 @@ async def test_other_pods_are_not_ours(world: objects.World, more: dict[str, str
     await world.create(PODS, "p", spec=SPEC)
     await waiting.wait_until_async(lambda: pod(world)["spec"].get("nodeName"), what="p is bound")
     assert pod(world, "other")["spec"].get("nodeName") == more.get("nodeName")
+
+
+async def change(world: objects.World, name: str, *, subresource: str = "", **part: Any) -> None:
+    """Write parts of a Pod as its user or its node does."""
+    place = crud.where(PODS, "default", name)
+    await world.writer.change_here(
+        place, lambda found: {**found, **part}, crud.Options(), subresource=subresource
+    )
+
+
+def room(**allocatable: str) -> dict[str, Any]:
+    ready = {"type": "Ready", "status": "True"}
+    return {"conditions": [ready], "allocatable": {"pods": "10", **allocatable}}
+
+
+def asking(**requests: str) -> dict[str, Any]:
+    return {"containers": [{"name": "main", "image": "host", "resources": {"requests": requests}}]}
+
+
+async def test_requests_count_until_a_pod_has_ended(world: objects.World) -> None:
+    await world.create(NODES, "n", status=room(cpu="2", memory="1Gi"))
+    await world.create(PODS, "one", spec=asking(cpu="1500m", memory="512Mi"))
+    await waiting.wait_until_async(lambda: pod(world, "one")["spec"].get("nodeName"), what="bound")
+    await world.create(PODS, "p", spec=asking(cpu="1", memory="600Mi"))
+    await waiting.wait_until_async(lambda: scheduled(world), what="a reason")
+    assert scheduled(world)["message"] == (
+        "0/1 nodes are available: 1 Insufficient cpu, Insufficient memory."
+    )
+    await change(world, "one", subresource="status", status={"phase": "Succeeded"})
+    await waiting.wait_until_async(lambda: pod(world)["spec"].get("nodeName") == "n", what="bound")
+
+
+@pytest.mark.parametrize(
+    ("taint", "toleration", "node"),
+    [
+        ({"key": "a", "value": "b", "effect": "NoSchedule"}, None, ""),
+        ({"key": "a", "value": "b", "effect": "NoSchedule"}, {"key": "a", "value": "b"}, "n"),
+        ({"key": "a", "value": "b", "effect": "NoExecute"}, {"key": "a", "value": "c"}, ""),
+        ({"key": "a", "effect": "NoExecute"}, {"operator": "Exists"}, "n"),
+        ({"key": "a", "effect": "PreferNoSchedule"}, None, "n"),
+    ],
+)
+async def test_taints_keep_pods_out_that_do_not_tolerate_them(
+    world: objects.World, taint: dict[str, str], toleration: dict[str, str] | None, node: str
+) -> None:
+    await add_node(world, "n", taints=[taint])
+    tolerations = [toleration] if toleration else []
+    await world.create(PODS, "p", spec={**SPEC, "tolerations": tolerations})
+    await waiting.wait_until_async(lambda: scheduled(world), what="a decision")
+    assert pod(world)["spec"].get("nodeName", "") == node
+    if not node:
+        text = f"1 node(s) had untolerated taint {{a: {taint.get('value', '')}}}."
+        assert scheduled(world)["message"] == f"0/1 nodes are available: {text}"
+
+
+def affinity(*expressions: dict[str, Any], **more: Any) -> dict[str, Any]:
+    term = {"matchExpressions": list(expressions), **more}
+    required = {"nodeSelectorTerms": [term]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "node"),
+    [
+        (affinity({"key": "disk", "operator": "In", "values": ["ssd", "nvme"]}), "n"),
+        (affinity({"key": "disk", "operator": "NotIn", "values": ["ssd"]}), ""),
+        (affinity({"key": "gpu", "operator": "Exists"}), ""),
+        (affinity({"key": "gpu", "operator": "DoesNotExist"}), "n"),
+        (affinity({"key": "cores", "operator": "Gt", "values": ["8"]}), "n"),
+        (
+            affinity(matchFields=[{"key": "metadata.name", "operator": "In", "values": ["x"]}]),
+            "",
+        ),
+        (affinity(), ""),
+    ],
+)
+async def test_required_node_affinity_is_kept(
+    world: objects.World, wanted: dict[str, Any], node: str
+) -> None:
+    status = {"conditions": [{"type": "Ready", "status": "True"}]}
+    labels = {"disk": "ssd", "cores": "16"}
+    await world.create(NODES, "n", metadata={"labels": labels}, status=status)
+    await world.create(PODS, "p", spec={**SPEC, "affinity": wanted})
+    await waiting.wait_until_async(lambda: scheduled(world), what="a decision")
+    assert pod(world)["spec"].get("nodeName", "") == node
+
+
+async def test_a_gated_pod_waits_until_its_gates_are_gone(world: objects.World) -> None:
+    await add_node(world, "n")
+    await world.create(PODS, "p", spec={**SPEC, "schedulingGates": [{"name": "a/b"}]})
+    await waiting.wait_until_async(lambda: scheduled(world), what="a reason")
+    assert scheduled(world)["reason"] == "SchedulingGated"
+    await change(world, "p", spec={**pod(world)["spec"], "schedulingGates": []})
+    await waiting.wait_until_async(lambda: pod(world)["spec"].get("nodeName") == "n", what="bound")

@@ -24,7 +24,12 @@ _CONTAINER_DEFAULTS: Mapping[str, Any] = {
     "terminationMessagePolicy": "File",
 }
 _DEFAULT_MODE = 0o644
-_CHANGEABLE = ("activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds")
+_CHANGEABLE = (
+    "activeDeadlineSeconds",
+    "schedulingGates",
+    "terminationGracePeriodSeconds",
+    "tolerations",
+)
 _UPDATE_TEXT = (
     "pod updates may not change fields other than `spec.containers[*].image`,"
     "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,"
@@ -105,6 +110,8 @@ def validate(pod: meta.JsonObject) -> Iterator[causes.Cause]:
     if not spec.get("containers"):
         yield causes.required("spec.containers")
     yield from _containers(spec, volumes)
+    if spec.get("ephemeralContainers"):
+        yield causes.forbidden("spec.ephemeralContainers", "cannot be set on create")
     if spec["restartPolicy"] not in _RESTART_POLICIES:
         yield causes.unsupported("spec.restartPolicy", spec["restartPolicy"], _RESTART_POLICIES)
     grace, deadline = spec["terminationGracePeriodSeconds"], spec.get("activeDeadlineSeconds")
@@ -130,6 +137,11 @@ def validate_update(old: meta.JsonObject, new: meta.JsonObject) -> Iterator[caus
             return
     if _fixed(old["spec"]) != _fixed(new["spec"]):
         yield causes.forbidden("spec", _UPDATE_TEXT)
+    gates = {gate.get("name") for gate in old["spec"].get("schedulingGates") or ()}
+    for position, gate in enumerate(new["spec"].get("schedulingGates") or ()):
+        if gate.get("name") not in gates:
+            text = f"only deletion is allowed, but found new scheduling gate '{gate.get('name')}'"
+            yield causes.forbidden(f"spec.schedulingGates[{position}].name", text)
     for group in ("containers", "initContainers"):
         for position, container in enumerate(new["spec"].get(group) or ()):
             if not container.get("image"):

@@ -1,0 +1,115 @@
+"""Deletes Pods from nodes with NoExecute taints that they do not tolerate, at once or in time.
+
+Follows the store inside the server, as the binder does; the counterpart of the taint eviction
+controller (k8s.io/kubernetes pkg/controller/tainteviction). Time runs from when a taint is seen,
+anew after a restart.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+from kilnwork.api import meta, resource
+from kilnwork.controlplane import fitting, objects, work
+from kilnwork.controlplane.apiserver import crud, deletion, statuses
+
+log = logging.getLogger(__name__)
+
+_PODS, _NODES = resource.PODS.qualified, resource.NODES.qualified
+_CONDITION = {
+    "type": "DisruptionTarget",
+    "status": "True",
+    "reason": "DeletionByTaintManager",
+    "message": "Taint manager: deleting due to NoExecute taint",
+}
+
+
+class TaintEviction:
+    """Evicts the Pods of one store."""
+
+    def __init__(self, writer: crud.Writer) -> None:
+        self._writer = writer
+        self._store = writer.store
+        self._deleter = deletion.Deleter(writer)
+        self._tainted: dict[str, meta.JsonObject] = {}
+        self._timers: dict[objects.Key, tuple[float, asyncio.TimerHandle]] = {}
+        self._work: work.Work[objects.Key] = work.Work("taint eviction", self._look)
+        self._unfollow: Callable[[], None] = lambda: None
+
+    def start(self) -> None:
+        """Look at what there is, then follow."""
+        for stored in self._store.select(_NODES):
+            self._note_node(stored.key.name, stored.decode())
+        self._unfollow = self._store.follow(self._on_changes)
+        self._work.start()
+
+    async def stop(self) -> None:
+        """Stop; the next start finds what is left to do."""
+        self._unfollow()
+        for _, timer in self._timers.values():
+            timer.cancel()
+        await self._work.stop()
+
+    def _on_changes(self, changes: Sequence[objects.Change]) -> None:
+        for change in changes:
+            gone = change.action == objects.Action.DELETED
+            if change.key.resource == _NODES:
+                self._note_node(change.key.name, {} if gone else change.decode())
+            elif change.key.resource == _PODS and (self._tainted or change.key in self._timers):
+                if gone:
+                    self._forget(change.key)
+                else:
+                    self._work.add(change.key)
+
+    def _note_node(self, name: str, node: meta.JsonObject) -> None:
+        taints = (node.get("spec") or {}).get("taints") or ()
+        if any(taint.get("effect") == fitting.NO_EXECUTE for taint in taints):
+            self._tainted[name] = node
+        elif self._tainted.pop(name, None) is None:
+            return
+        for stored in self._store.select(_PODS):
+            self._work.add(stored.key)
+
+    def _forget(self, key: objects.Key) -> None:
+        _, timer = self._timers.pop(key, (0.0, None))
+        if timer is not None:
+            timer.cancel()
+
+    async def _look(self, key: objects.Key) -> None:
+        stored = self._store.get(key)
+        pod = stored.decode() if stored is not None else {}
+        node = self._tainted.get((pod.get("spec") or {}).get("nodeName") or "")
+        leaving = (pod.get("metadata") or {}).get("deletionTimestamp")
+        stays_s = None if node is None or leaving else fitting.stays_s(node, pod)
+        if stays_s is None:
+            self._forget(key)
+            return
+        loop = asyncio.get_running_loop()
+        began = self._timers[key][0] if key in self._timers else loop.time()
+        left_s = began + stays_s - loop.time()
+        self._forget(key)
+        if left_s > 0:
+            self._timers[key] = (began, loop.call_later(left_s, self._work.add, key))
+            return
+        await self._evict(key, pod)
+
+    async def _evict(self, key: objects.Key, pod: meta.JsonObject) -> None:
+        place = crud.where(resource.PODS, key.namespace, key.name)
+        now = self._writer.now()
+
+        def disrupted(found: meta.JsonObject) -> meta.JsonObject:
+            status = found.get("status") or {}
+            others = [c for c in status.get("conditions") or () if c["type"] != _CONDITION["type"]]
+            condition = {**_CONDITION, "lastTransitionTime": now}
+            return {**found, "status": {**status, "conditions": [*others, condition]}}
+
+        try:
+            await self._writer.change_here(place, disrupted, crud.Options(), subresource="status")
+            asked = deletion.DeleteOptions(uid=pod["metadata"]["uid"])
+            await self._deleter.delete(place, asked)
+        except statuses.StatusError as error:
+            if error.code not in (404, 409):
+                raise
+            return
+        facts = {"pod_namespace": key.namespace, "pod": key.name, "node": pod["spec"]["nodeName"]}
+        log.info("pod evicted for a taint of its node", extra=facts)

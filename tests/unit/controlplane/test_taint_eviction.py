@@ -1,0 +1,78 @@
+"""Pods leave nodes whose NoExecute taints they do not tolerate."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kilnwork.api import meta, resource
+from kilnwork.controlplane import fitting, taint_eviction
+from support import objects, waiting
+
+PODS, NODES = resource.PODS, resource.NODES
+TAINT = {"key": "sick", "effect": "NoExecute"}
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[objects.World]:
+    async with objects.world(tmp_path) as found:
+        await waiting.wait_until_async(
+            lambda: found.get(resource.SERVICE_ACCOUNTS, "default"), what="the default account"
+        )
+        running = taint_eviction.TaintEviction(found.writer)
+        running.start()
+        yield found
+        await running.stop()
+
+
+async def add_pod(world: objects.World, name: str, *tolerations: dict[str, Any]) -> None:
+    spec = {
+        "containers": [{"name": "main", "image": "host"}],
+        "nodeName": "n",
+        "tolerations": list(tolerations),
+    }
+    await world.create(PODS, name, spec=spec)
+
+
+def leaves(world: objects.World, name: str) -> bool:
+    pod = world.get(PODS, name)
+    return pod is None or "deletionTimestamp" in pod["metadata"]
+
+
+async def test_who_does_not_tolerate_goes_with_the_condition_and_others_stay(
+    world: objects.World,
+) -> None:
+    await add_pod(world, "stays", {"key": "sick", "operator": "Exists"})
+    await add_pod(world, "goes")
+    await add_pod(world, "later", {"key": "sick", "operator": "Exists", "tolerationSeconds": 1})
+    await world.create(NODES, "n", spec={"taints": [TAINT]})
+    await waiting.wait_until_async(lambda: leaves(world, "goes"), what="goes is deleted")
+    pod = world.get(PODS, "goes")
+    if pod is not None:
+        conditions = {c["type"]: c["reason"] for c in pod["status"]["conditions"]}
+        assert conditions["DisruptionTarget"] == "DeletionByTaintManager"
+    await waiting.wait_until_async(lambda: leaves(world, "later"), what="later is deleted")
+    assert not leaves(world, "stays")
+
+
+async def test_a_pod_that_comes_to_a_tainted_node_goes_too(world: objects.World) -> None:
+    await world.create(NODES, "n", spec={"taints": [TAINT]})
+    await add_pod(world, "p")
+    await waiting.wait_until_async(lambda: leaves(world, "p"), what="p is deleted")
+
+
+@pytest.mark.parametrize(
+    ("tolerations", "stays"),
+    [
+        ([], 0.0),
+        ([{"operator": "Exists"}], None),
+        ([{"key": "sick", "operator": "Exists", "effect": "NoSchedule"}], 0.0),
+        ([{"key": "sick", "value": "very"}], 0.0),
+        ([{"key": "sick", "tolerationSeconds": 7}, {"operator": "Exists"}], 7.0),
+        ([{"key": "sick", "tolerationSeconds": -1}], 0.0),
+    ],
+)
+def test_how_long_a_pod_may_stay(tolerations: list[dict[str, Any]], stays: float | None) -> None:
+    node: meta.JsonObject = {"metadata": {"name": "n"}, "spec": {"taints": [TAINT]}}
+    assert fitting.stays_s(node, {"spec": {"tolerations": tolerations}}) == stays
