@@ -292,7 +292,7 @@ async def test_a_volume_that_the_node_does_not_offer_fails_the_pod(world: World)
     await world.run("p", "true", volumes=[{"name": "v", "nfs": {"server": "s", "path": "/"}}])
     pod = await world.until("p", "Failed")
     assert pod["status"]["reason"] == statuses.UNSUPPORTED
-    assert 'volume "v" is of type nfs' in pod["status"]["message"]
+    assert "spec.volumes[0].nfs: refused" in pod["status"]["message"]
 
 
 async def test_a_killed_container_shows_its_signal(world: World) -> None:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from kilnwork.controlplane.node import cri_log, stdio
+from kilnwork.controlplane.node import cri_log, privileges, stdio
 from kilnwork.kit import clock, processes
 
 MARKER = "KILN_CONTAINER_ID"
@@ -72,7 +72,7 @@ class Record(NamedTuple):
 
 
 class Order(NamedTuple):
-    """What to run. `env` is complete: nothing is inherited."""
+    """What to run. `env` is complete: nothing is inherited. `dropped`: capabilities by number."""
 
     id: str
     argv: list[str]
@@ -82,6 +82,8 @@ class Order(NamedTuple):
     stdin: bool = False
     stdin_once: bool = False
     tty: bool = False
+    no_new_privileges: bool = False
+    dropped: tuple[int, ...] = ()
 
 
 def valid_id(text: str) -> bool:
@@ -210,7 +212,10 @@ class Container:
                 cwd=order.cwd,
                 env={**env, MARKER: order.id},
                 start_new_session=True,
-                preexec_fn=own_terminal if order.tty else None,  # noqa: PLW1509 - one thread
+                preexec_fn=before_exec(  # noqa: PLW1509 - one thread
+                    privileges.Privileges(order.no_new_privileges, tuple(order.dropped)),
+                    tty=order.tty,
+                ),
                 umask=0o022,
             )
         finally:
@@ -229,6 +234,10 @@ class Container:
         pairs = os.fsdecode((process / "environ").read_bytes()).split("\0")
         env = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
         return env, str((process / "cwd").readlink())
+
+    def given_up(self) -> privileges.Privileges:
+        """What more processes in it give up too; raises OSError once it has ended."""
+        return privileges.of_process(self.record.pid)
 
     def adopt(self) -> None:
         """Take over what an earlier shim started: from now on its end is seen, its code is not."""
@@ -337,9 +346,20 @@ class Container:
         )
 
 
-def own_terminal() -> None:
-    """Make standard input the terminal that controls the new session (tty_ioctl(4))."""
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+def before_exec(given_up: privileges.Privileges, *, tty: bool = False) -> Callable[[], None] | None:
+    """What a child does before it executes its program; None for nothing. The shim has one thread.
+
+    With `tty` standard input becomes the terminal of the new session (tty_ioctl(4)).
+    """
+    if not tty and given_up == privileges.Privileges():
+        return None
+
+    def prepare() -> None:
+        if tty:
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+        privileges.apply(given_up)
+
+    return prepare
 
 
 def explain(argv: list[str], env: Mapping[str, str], cwd: str, *, error: Exception) -> str:

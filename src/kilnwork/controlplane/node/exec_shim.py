@@ -143,6 +143,7 @@ def _execute(request: dict[str, Any], held: containers.Container, descriptors: l
     env, cwd = held.surroundings()
     if request.get("tty"):
         env.setdefault("TERM", containers.TERM)
+    prepare = containers.before_exec(held.given_up(), tty=bool(request.get("tty")))
     child = subprocess.Popen(
         argv,
         stdin=descriptors[0],
@@ -151,7 +152,7 @@ def _execute(request: dict[str, Any], held: containers.Container, descriptors: l
         cwd=cwd,
         env={**env, containers.MARKER: held.record.id},
         start_new_session=True,
-        preexec_fn=containers.own_terminal if request.get("tty") else None,  # noqa: PLW1509 - one thread
+        preexec_fn=prepare,  # noqa: PLW1509 - one thread
         umask=0o022,
     )
     child.returncode = 0  # the shim waits for all its children; keep Popen from trying

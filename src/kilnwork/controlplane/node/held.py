@@ -20,7 +20,8 @@ class Held:
     resource versions of the object before and after that. `refusal`: why it can never
     run here. `renew_at` (monotonic): when the files of its volumes are to be made anew, None while
     there are none. `waits`: tries in a row to start that came to nothing. `recalled`: what its
-    status says of former starts has been taken over.
+    status says of former starts has been taken over. `ignored_told`: a kube event has named the
+    fields that have no effect.
     """
 
     uid: str
@@ -34,6 +35,7 @@ class Held:
     renew_at: float | None = None
     waits: int = 0
     recalled: bool = False
+    ignored_told: bool = False
 
     @property
     def running(self) -> int:

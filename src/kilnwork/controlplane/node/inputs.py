@@ -41,7 +41,7 @@ class Facts(NamedTuple):
     account get besides. `workdir` is where containers run that name no folder. `capacity`: of the
     node, as resource quantities; what a container without limits has. `mounts_accounts`: give a
     Pod the files of its service account although no volume of it says so, as needed by API servers
-    without the ServiceAccount admission (the embedded one).
+    without the ServiceAccount admission (the embedded one). `uid`, `gid`: of all processes.
     """
 
     node: str
@@ -51,3 +51,5 @@ class Facts(NamedTuple):
     service_env: Mapping[str, str]
     capacity: Mapping[str, str] = types.MappingProxyType({})
     mounts_accounts: bool = True
+    uid: int = 0
+    gid: int = 0

@@ -330,4 +330,6 @@ def facts(settings: Settings, server: str) -> inputs.Facts:
         },
         capacity=registration.capacity(),
         mounts_accounts=settings.mounts_accounts,
+        uid=os.geteuid(),
+        gid=os.getegid(),
     )

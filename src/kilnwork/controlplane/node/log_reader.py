@@ -129,6 +129,16 @@ def _open(path: Path) -> BufferedReader | None:
         return None
 
 
+def tail(path: Path, *, lines: int) -> bytes:
+    """The last lines of a log that is written no more; empty where there is none."""
+    file = _open(path)
+    if file is None:
+        return b""
+    with file:
+        seek_tail(file, lines)
+        return Rendering(Options()).feed(file.read())
+
+
 def seek_tail(file: BufferedReader, count: int) -> int:
     """Go to where the last `count` lines begin; gives how many there are, at most `count`."""
     end = file.seek(0, os.SEEK_END)

@@ -2,7 +2,7 @@
 
 Used by every module here. Never written back: the node patches the status and nothing else. Values
 of unusual fields stay decoded JSON, so that a Pod we cannot run is still understood well enough to
-say why.
+say why; fields that have no effect here (`api.pod_fields`) are read to be named.
 """
 
 from typing import Any
@@ -71,12 +71,15 @@ class EnvFrom(_Struct, frozen=True):
 
 
 class VolumeMount(_Struct, frozen=True):
-    """VolumeMount; `readOnly` is not enforced, since the processes are the user's own."""
+    """VolumeMount."""
 
     name: str
     mount_path: str
     sub_path: str = ""
     sub_path_expr: str = ""
+    read_only: Any = None
+    mount_propagation: Any = None
+    recursive_read_only: Any = None
 
 
 class ExecAction(_Struct, frozen=True):
@@ -121,6 +124,7 @@ class Handler(_Struct, frozen=True):
     exec: ExecAction | None = None
     http_get: HttpAction | None = None
     sleep: SleepAction | None = None
+    tcp_socket: Any = None
 
 
 class Lifecycle(_Struct, frozen=True):
@@ -128,6 +132,7 @@ class Lifecycle(_Struct, frozen=True):
 
     post_start: Handler | None = None
     pre_stop: Handler | None = None
+    stop_signal: Any = None
 
 
 class Probe(_Struct, frozen=True):
@@ -150,6 +155,8 @@ class Port(_Struct, frozen=True):
 
     container_port: int
     name: str = ""
+    host_port: Any = None
+    host_ip: Any = msgspec.field(default=None, name="hostIP")
 
 
 class Container(_Struct, frozen=True):
@@ -173,6 +180,10 @@ class Container(_Struct, frozen=True):
     stdin: bool = False
     stdin_once: bool = False
     tty: bool = False
+    security_context: dict[str, Any] | None = None
+    termination_message_path: Any = None
+    termination_message_policy: str = "File"
+    volume_devices: Any = None
 
     @property
     def sidecar(self) -> bool:
@@ -251,6 +262,20 @@ class PodSpec(_Struct, frozen=True):
     termination_grace_period_seconds: int | None = None
     active_deadline_seconds: int | None = None
     readiness_gates: tuple[dict[str, Any], ...] | None = None
+    security_context: dict[str, Any] | None = None
+    dns_config: Any = None
+    dns_policy: Any = None
+    ephemeral_containers: Any = None
+    host_aliases: Any = None
+    host_users: Any = None
+    hostname: Any = None
+    image_pull_secrets: Any = None
+    os: Any = None
+    resource_claims: Any = None
+    resources: Any = None
+    runtime_class_name: Any = None
+    set_hostname_as_fqdn: Any = msgspec.field(default=None, name="setHostnameAsFQDN")
+    subdomain: Any = None
 
 
 class Pod(_Struct, frozen=True):
@@ -273,6 +298,12 @@ class Pod(_Struct, frozen=True):
     def container(self, name: str) -> Container | None:
         """The container of that name."""
         return next((c for c in self.all_containers if c.name == name), None)
+
+    def path(self, container: Container) -> str:
+        """Where a container stands in the object: `spec.containers[0]`."""
+        if container in self.init_containers:
+            return f"spec.initContainers[{self.init_containers.index(container)}]"
+        return f"spec.containers[{self.spec.containers.index(container)}]"
 
     def shown(self, name: str) -> dict[str, Any]:
         """What the object's status says of a container; empty if nothing."""

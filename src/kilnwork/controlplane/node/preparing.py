@@ -69,6 +69,8 @@ class Preparer(NamedTuple):
             stdin=of.stdin,
             stdin_once=of.stdin_once,
             tty=of.tty,
+            no_new_privileges=done.given_up.no_new_privileges,
+            dropped=done.given_up.dropped,
         )
 
     async def fill(self, pod: pods.Pod, known: held.Held) -> None:

@@ -11,7 +11,19 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from kilnwork.controlplane.node import errors, expansion, fields, inputs, pods, sources
+import msgspec
+
+from kilnwork.api import field_effects, pod_fields
+from kilnwork.api.field_effects import Effect, Side
+from kilnwork.controlplane.node import (
+    errors,
+    expansion,
+    fields,
+    inputs,
+    pods,
+    privileges,
+    sources,
+)
 from kilnwork.kit import sandbox
 
 ACCOUNT_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -42,31 +54,30 @@ class Recipe(NamedTuple):
     env: dict[str, str]
     cwd: str
     links: tuple[Link, ...]
+    given_up: privileges.Privileges = privileges.Privileges()
 
 
 def refusal(pod: pods.Pod) -> str:
     """Why this node cannot run the Pod whatever happens; empty if it can."""
     if not _UID.fullmatch(pod.metadata.uid):
         return f'"{pod.metadata.uid}" is not a valid uid'
+    refused = [found for found in ignored(pod) if found.effect == Effect.REFUSED]
+    if refused:
+        return field_effects.sentence(refused[0])
     try:
         sources.check(pod)
         for container in pod.all_containers:
             if not _LABEL.fullmatch(container.name):
                 return f'"{container.name}" is not a valid container name'
             tuple(_links(pod, container, {}, implicit=False))
-            _check_probes(container)
     except errors.Unsupported as error:
         return str(error)
     return ""
 
 
-def _check_probes(container: pods.Container) -> None:
-    both = (container.startup_probe, container.readiness_probe, container.liveness_probe)
-    if any(probe is not None and probe.grpc is not None for probe in both):
-        raise errors.Unsupported(
-            f'container "{container.name}" has a grpc probe; this node offers exec, httpGet and '
-            "tcpSocket"
-        )
+def ignored(pod: pods.Pod) -> list[field_effects.Finding]:
+    """Fields of the Pod that this node refuses or that have no effect on it."""
+    return list(pod_fields.findings(msgspec.to_builtins(pod.spec), Side.CLUSTER))
 
 
 def wanted(container: pods.Container) -> list[inputs.Want]:
@@ -104,13 +115,26 @@ def make(
             "name its program in command",
             reason="CreateContainerError",
         )
+    given_up = _privileges(pod, container, facts)
     command = [*container.command, *(container.args or ())]
     return Recipe(
         argv=[expansion.expand(word, env) for word in command],
         env=env,
         cwd=container.working_dir or facts.workdir,
         links=tuple(_links(pod, container, env, implicit=facts.mounts_accounts)),
+        given_up=given_up,
     )
+
+
+def _privileges(
+    pod: pods.Pod, container: pods.Container, facts: inputs.Facts
+) -> privileges.Privileges:
+    of_pod, own = pod.spec.security_context or {}, container.security_context or {}
+    at = pod.path(container)
+    try:
+        return privileges.of(of_pod, own, uid=facts.uid, gid=facts.gid, at=at)
+    except privileges.Refused as error:
+        raise errors.NotYet(str(error)) from error
 
 
 def uses_account(pod: pods.Pod, *, mounts_accounts: bool) -> bool:

@@ -24,6 +24,7 @@ from kilnwork.controlplane.node import (
     probing,
     shim_link,
     telling,
+    termination,
     volumes,
 )
 from kilnwork.kit import backoff, clock, coroutines
@@ -120,6 +121,7 @@ class Reconciler:
     ) -> None:
         view = of.view(name)
         was_running = view.last is None or view.running
+        record = termination.with_message(self._tools.cache.get(of.key), name, record)
         view = view._replace(last=record, before=before or view.before)
         if was_running and record.exit_code is not None:
             view = lifecycle.ended(view, record, now=self._tools.now.monotonic())
@@ -212,6 +214,7 @@ class Reconciler:
             return None
         of = self._held.get(uid) or self._new(uid, key)
         of.key = key
+        self._tell.ignored(pod, of)
         self._recall(pod, of)
         now = lifecycle.Moment(self._tools.now.monotonic(), self._tools.now.wall(), self._leaving_s)
         decided = lifecycle.decide(pod, of.views, now)
@@ -275,7 +278,7 @@ class Reconciler:
             return self._wait(pod, of, name, why)
         of.waits = 0
         record = await self._tools.link().start(order)
-        record = self._early.pop(record.id, record)
+        record = termination.with_message(pod, name, self._early.pop(record.id, record))
         older, last = of.view(name).before, of.view(name).last
         row, start_at = of.view(name).row, of.view(name).start_at
         of.views[name] = lifecycle.View(

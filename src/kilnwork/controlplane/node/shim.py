@@ -29,7 +29,7 @@ from kilnwork.controlplane.node import attach_shim, exec_shim
 from kilnwork.controlplane.node import container as containers
 from kilnwork.kit import clock, locks, processes
 
-PROTOCOL = 2
+PROTOCOL = 3
 PATIENCE_S = 65.0
 """Longer than a worker waits for a server (60 s), so that workers leave by themselves first."""
 

@@ -5,15 +5,21 @@ the kubelet's (core/v1 PodStatus; k8s.io/kubernetes pkg/kubelet/kubelet_pods.go,
 pkg/kubelet/status/generate.go), so that `kubectl get pods` shows what people expect.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from kilnwork.api import field_effects
 from kilnwork.controlplane.node import container as containers
-from kilnwork.controlplane.node import lifecycle, pods
+from kilnwork.controlplane.node import lifecycle, pods, recipe
 from kilnwork.kit import clock
 
 _ENDED = {"Succeeded": "PodCompleted", "Failed": "PodFailed"}
-_OURS = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady")
+FIELDS_IGNORED = "kilnwork.dev/FieldsIgnored"
+"""Type of the condition that names fields of the Pod without effect on this node."""
+
+_OURS = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", FIELDS_IGNORED)
+_SHOWN_FIELDS = 20
+"""Fields that a condition names; the others are counted."""
 
 UNSUPPORTED = "UnsupportedPod"
 """Reason of a Pod that this node can never run."""
@@ -149,7 +155,25 @@ def _conditions(pod: pods.Pod, views: lifecycle.Views, phase: str) -> list[dict[
         ),
         ready,
         containers_ready,
+        *_fields_ignored(pod),
     ]
+
+
+def _fields_ignored(pod: pods.Pod) -> Iterator[dict[str, str]]:
+    if message := ignored_message(pod):
+        yield {
+            "type": FIELDS_IGNORED,
+            "status": "True",
+            "reason": "NotOfferedByNode",
+            "message": message,
+        }
+
+
+def ignored_message(pod: pods.Pod) -> str:
+    """Fields of the Pod that have no effect on this node, and why; empty when there are none."""
+    found = [field_effects.sentence(one) for one in recipe.ignored(pod)]
+    more = [f"and {len(found) - _SHOWN_FIELDS} more"] if len(found) > _SHOWN_FIELDS else []
+    return "; ".join([*found[:_SHOWN_FIELDS], *more])
 
 
 def _condition(kind: str, holds: bool, why: tuple[str, str] | None) -> dict[str, str]:  # noqa: FBT001

@@ -43,6 +43,12 @@ class Teller(NamedTuple):
             self.warn(pod, statuses.UNSUPPORTED, message)
         of.refusal = message
 
+    def ignored(self, pod: pods.Pod, of: held.Held) -> None:
+        """Fields of the Pod have no effect here; told once."""
+        if not of.ignored_told and (message := statuses.ignored_message(pod)):
+            self.warn(pod, "FieldsIgnored", message)
+        of.ignored_told = True
+
     async def write_status(self, pod: pods.Pod, of: held.Held, *, leaving: bool) -> None:
         """Patch the status if it is not as it should be.
 

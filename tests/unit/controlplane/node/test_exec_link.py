@@ -9,6 +9,7 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -236,7 +237,7 @@ class Attached:
         self._bench = bench
         self.id = f"{ids.new_uid()}/main/0"
 
-    async def start(self, script: str, **more: bool) -> None:
+    async def start(self, script: str, **more: Any) -> None:
         """Run a shell script in a container of its own."""
         env = {"PATH": os.environ["PATH"]}
         base = self._bench.base

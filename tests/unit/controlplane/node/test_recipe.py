@@ -231,8 +231,13 @@ def test_a_mount_that_would_escape_fails_the_pod(mount: dict[str, str]) -> None:
     ("spec", "text"),
     [
         ({"containers": [{"name": "a"}, {"name": "../b"}]}, '"../b" is not a valid container name'),
-        ({"containers": [{"name": "a", "livenessProbe": {"grpc": {"port": 1}}}]}, "a grpc probe"),
+        (
+            {"containers": [{"name": "a", "livenessProbe": {"grpc": {"port": 1}}}]},
+            "spec.containers[0].livenessProbe.grpc: refused",
+        ),
         ({"volumes": [{"name": "v", "nfs": {}}]}, 'volume "v" is of type nfs'),
+        ({"volumes": [{"name": "v", "nfs": {"path": "/"}}]}, "spec.volumes[0].nfs: refused"),
+        ({"runtimeClassName": "gvisor"}, "spec.runtimeClassName: refused by nodes of kilnwork: "),
         ({"volumes": [{"name": "../v", "emptyDir": {}}]}, "not a valid volume name"),
     ],
 )

@@ -1,0 +1,131 @@
+"""What a field does on each side: honoured, without effect, refused. The shape of the one table.
+
+`pod_fields` and `task_fields` hold the rows. The API server warns from them (`Warning: 299`), our
+nodes write conditions and refuse Pods from them, `hack.fields` makes docs/reference/fields.md, and
+a test writes every field once and checks what its row states. Pure: facts about one object.
+"""
+
+import enum
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+
+class Effect(enum.StrEnum):
+    """What comes of a field that was accepted. The value is how the page says it."""
+
+    HONOURED = "honoured"
+    CHECKED = "checked"
+    """The node honours it where it can, and otherwise lets the container wait with the reason."""
+    SCHEDULED = "by the scheduler"
+    """Honoured by the scheduler of the cluster, before a node is concerned."""
+    DEFAULT = "no effect"
+    """Without effect and warning: an API server fills it in or wants it, whoever asked for it."""
+    IGNORED = "no effect, warning"
+    REFUSED = "refused by the node"
+    """The Pod fails with reason UnsupportedPod; its writer has been warned."""
+    INVALID = "refused"
+    """The API server refuses the write."""
+
+
+class Side(enum.StrEnum):
+    """Who deals with an object: `kiln up`, or our part of another cluster."""
+
+    EMBEDDED = "kiln up"
+    """The API server, scheduler and node of `kiln up`."""
+    CLUSTER = "elsewhere"
+    """For a Pod: a `kiln node`. For our kinds: `kiln manager`."""
+
+
+class Row(msgspec.Struct, frozen=True):
+    """What one field does.
+
+    `path`: `spec.containers[].image`; `[]` steps into a list. `whole`: it holds for all below, else
+    for this field alone. `unless`: values that ask for nothing that is not there anyway.
+    """
+
+    path: str
+    embedded: Effect
+    cluster: Effect
+    reason: str = ""
+    whole: bool = False
+    unless: tuple[Any, ...] = (False, 0)
+
+    def effect(self, side: Side) -> Effect:
+        """What comes of it there."""
+        return self.embedded if side == Side.EMBEDDED else self.cluster
+
+
+class Finding(NamedTuple):
+    """A field of an object that does not do what its writer may expect."""
+
+    path: str
+    value: Any
+    effect: Effect
+    reason: str
+
+
+Table = Mapping[str, Row]
+"""Rows by path."""
+
+
+def table(rows: Sequence[Row]) -> Table:
+    """The rows by path; ValueError when a path is there twice."""
+    found = {row.path: row for row in rows}
+    if len(found) != len(rows):
+        paths = [row.path for row in rows]
+        raise ValueError(
+            f"rows are there twice: {sorted({p for p in paths if paths.count(p) > 1})}"
+        )
+    return found
+
+
+def row_for(rows: Table, path: str) -> Row | None:
+    """The row of a field, or one above that holds for all below; None: the table says nothing."""
+    if path in rows:
+        return rows[path]
+    above = path
+    while above:
+        above = above.removesuffix("[]") if above.endswith("[]") else above.rpartition(".")[0]
+        row = rows.get(above)
+        if row is not None and row.whole:
+            return row
+    return None
+
+
+def findings(rows: Table, value: Any, side: Side, *, at: str = "") -> Iterator[Finding]:
+    """Fields of an object that are ignored or refused there, in the order of the object.
+
+    `value`: the JSON of it, or of what is at path `at`.
+    """
+    yield from _findings(rows, value, side, (at, at))
+
+
+def _findings(rows: Table, value: Any, side: Side, at: tuple[str, str]) -> Iterator[Finding]:
+    """`at`: where it is, with positions in lists, and as the table has it."""
+    if value is None or value in ("", [], {}):
+        return
+    shown, path = at
+    row = rows.get(path)
+    if row is not None and row.effect(side) in (Effect.IGNORED, Effect.REFUSED):
+        if value not in row.unless:
+            yield Finding(shown, value, row.effect(side), row.reason)
+        return
+    if row is not None and row.whole:
+        return
+    if isinstance(value, dict):
+        for name, child in value.items():
+            below = (f"{shown}.{name}", f"{path}.{name}") if path else (name, name)
+            yield from _findings(rows, child, side, below)
+    elif isinstance(value, (list, tuple)):
+        for position, child in enumerate(value):
+            yield from _findings(rows, child, side, (f"{shown}[{position}]", f"{path}[]"))
+
+
+def sentence(found: Finding) -> str:
+    """`spec.dnsPolicy: has no effect here: names are resolved as on the machine`."""
+    what = (
+        "refused by nodes of kilnwork" if found.effect == Effect.REFUSED else "has no effect here"
+    )
+    return f"{found.path}: {what}: {found.reason}"

@@ -1,0 +1,107 @@
+"""What a container may do: the part of its securityContext that a process can be given.
+
+`of` is pure and used by `recipe`; `apply` runs in the shim, in the child between fork and exec. The
+node switches no users: a container that asks for another one than the node's waits, as one does
+with a kubelet that would have to run it as root. Standard library only.
+"""
+
+import ctypes
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+_PR_CAPBSET_READ, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 23, 24, 38
+_LAST_CAPABILITY = Path("/proc/sys/kernel/cap_last_cap")
+
+CAPABILITIES = (
+    "CHOWN", "DAC_OVERRIDE", "DAC_READ_SEARCH", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID",
+    "SETPCAP", "LINUX_IMMUTABLE", "NET_BIND_SERVICE", "NET_BROADCAST", "NET_ADMIN", "NET_RAW",
+    "IPC_LOCK", "IPC_OWNER", "SYS_MODULE", "SYS_RAWIO", "SYS_CHROOT", "SYS_PTRACE", "SYS_PACCT",
+    "SYS_ADMIN", "SYS_BOOT", "SYS_NICE", "SYS_RESOURCE", "SYS_TIME", "SYS_TTY_CONFIG", "MKNOD",
+    "LEASE", "AUDIT_WRITE", "AUDIT_CONTROL", "SETFCAP", "MAC_OVERRIDE", "MAC_ADMIN", "SYSLOG",
+    "WAKE_ALARM", "BLOCK_SUSPEND", "AUDIT_READ", "PERFMON", "BPF", "CHECKPOINT_RESTORE",
+)  # fmt: skip
+"""By number (capabilities(7))."""
+
+ALL = "ALL"
+
+
+class Privileges(NamedTuple):
+    """`dropped`: numbers of capabilities that it cannot have, nor what it starts."""
+
+    no_new_privileges: bool = False
+    dropped: tuple[int, ...] = ()
+
+
+class Refused(ValueError):
+    """The container asks for what the user of the node does not allow; the text names the field."""
+
+
+def of(
+    pod: Mapping[str, Any], container: Mapping[str, Any], *, uid: int, gid: int, at: str
+) -> Privileges:
+    """The privileges of a container, from the securityContext of its Pod and its own.
+
+    `uid`, `gid`: of the node. `at`: path of the container in its Pod. Raises `Refused`.
+    """
+    for field, what, ours in (("runAsUser", "user", uid), ("runAsGroup", "group", gid)):
+        path, wanted = _effective(pod, container, field, at=at)
+        if wanted is not None and wanted != ours:
+            raise Refused(
+                f"{path}: {wanted} is not the {what} of this node, whose processes all run as "
+                f"{ours}; leave it out, or run the node as {wanted}"
+            )
+    path, non_root = _effective(pod, container, "runAsNonRoot", at=at)
+    if non_root and uid == 0:
+        raise Refused(
+            f"{path}: container has runAsNonRoot, and this node runs as root; "
+            "run the node as another user"
+        )
+    capabilities = container.get("capabilities") or {}
+    dropped = _numbers(capabilities.get("drop") or ()) - _numbers(capabilities.get("add") or ())
+    return Privileges(container.get("allowPrivilegeEscalation") is False, tuple(sorted(dropped)))
+
+
+def _effective(
+    pod: Mapping[str, Any], container: Mapping[str, Any], field: str, *, at: str
+) -> tuple[str, Any]:
+    """What a container says goes before what its Pod says."""
+    if container.get(field) is not None:
+        return f"{at}.securityContext.{field}", container[field]
+    return f"spec.securityContext.{field}", pod.get(field)
+
+
+def _numbers(names: Any) -> set[int]:
+    known = {name: number for number, name in enumerate(CAPABILITIES)}
+    short = {str(name).upper().removeprefix("CAP_") for name in names}
+    return set(known.values()) if ALL in short else {known[n] for n in short & known.keys()}
+
+
+def apply(wanted: Privileges) -> None:
+    """Give up what is not wanted; in a child that is about to execute a program.
+
+    Without the right to take capabilities from the bounding set a process has none, and must not
+    get any from a file either. Raises OSError.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    kept = False
+    for number in wanted.dropped:
+        if libc.prctl(_PR_CAPBSET_READ, number, 0, 0, 0) == 1:
+            kept = libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0) != 0 or kept
+    if kept and os.geteuid() == 0:
+        raise OSError(ctypes.get_errno(), "capabilities cannot be dropped")
+    never_more = wanted.no_new_privileges or kept
+    if never_more and libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "no_new_privs cannot be set")
+
+
+def of_process(pid: int) -> Privileges:
+    """What a running process has given up (proc(5)); raises OSError when it is gone."""
+    text = Path(f"/proc/{pid}/status").read_text()
+    facts = dict(re.findall(r"^(\w+):\s*(\S+)$", text, re.MULTILINE))
+    bounding = int(facts.get("CapBnd", "0"), 16)
+    last = int(_LAST_CAPABILITY.read_text())
+    missing = tuple(n for n in range(min(last + 1, len(CAPABILITIES))) if not bounding >> n & 1)
+    return Privileges(facts.get("NoNewPrivs") == "1", missing)
