@@ -125,7 +125,7 @@ async def test_apply_says_created_unchanged_and_what_is_wrong(kubectl: Kubectl) 
 
 async def test_explain_knows_our_fields(kubectl: Kubectl) -> None:
     said = await kubectl("explain", "task.spec.inputObject")
-    assert "A TaskObject that must exist first" in said
+    assert "Name of a TaskObject to read" in said
     assert "maxAttempts" in await kubectl("explain", "tasks", "--recursive")
     assert "<[]Container>" in await kubectl("explain", "pod.spec.containers")
     assert 'field "nope" does not exist' in await kubectl.refused("explain", "task.spec.nope")

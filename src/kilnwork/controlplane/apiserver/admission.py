@@ -22,6 +22,7 @@ from kilnwork.controlplane.apiserver import (
     rules_cel,
     rules_data,
     rules_definitions,
+    rules_fields,
     rules_meta,
     rules_ours,
     rules_pods,
@@ -112,6 +113,7 @@ async def admit(asked: Question, *, user: authn.User, reader: lookup.Lookup) -> 
         warnings += rules_ours.warnings(kind, old, obj)
     if kind == resource.CUSTOM_RESOURCE_DEFINITIONS:
         warnings += rules_definitions.warnings(obj)
+    warnings += rules_fields.warnings(kind, obj, old=asked.old)
     _guard(kind, obj, user=user, reader=reader)
     return Admitted(obj, tuple(warnings))
 

@@ -1,0 +1,73 @@
+"""docs/reference/fields.md, written from the tables of fields: `python -m kilnwork.api.field_page`.
+
+Used by `make docs` and by the test that the page is current.
+"""
+
+import sys
+from collections.abc import Iterable, Iterator
+
+from kilnwork.api import pod_fields, resource, task_fields
+from kilnwork.api.field_effects import Row
+
+_INTRODUCTION = """\
+# What every field does
+
+<!-- Written by `make docs` from kilnwork.api.pod_fields and kilnwork.api.task_fields. -->
+
+A field that is accepted is honoured, or somebody says that it is not. A row holds for all that is
+below its field, unless another row names that. In the columns:
+
+| word | means |
+|---|---|
+| honoured | it does what Kubernetes, or [kinds and fields](kinds.md), say of it |
+| by the scheduler | the scheduler of the cluster honours it, before a node is concerned |
+| checked | honoured where the node can; else the container waits: `CreateContainerConfigError` |
+| no effect, warning | kept, and said so, see below |
+| refused by the node | the Pod fails: `UnsupportedPod`. `kiln up` warns when it is written |
+| refused | the API server refuses the write, and names the field |
+| no effect | Kubernetes itself needs it or fills it in, so nobody can tell who asked for it |
+
+Every refusal names the field. A value that asks for nothing special (`privileged: false`,
+`dnsPolicy: ClusterFirst`) is no reason to warn. The API server of `kiln up` warns at the write,
+with a header `Warning: 299`, which kubectl and `kiln` print. Other API servers cannot; so a
+condition of the object says it too: `FieldsIgnored` of a Task or TaskCluster, and, with a kube
+event, `kilnwork.dev/FieldsIgnored` of a Pod on a node of ours.
+"""
+
+_PODS = """\
+## Pod
+
+On nodes of ours Pods are processes. On a node with a kubelet every field is what Kubernetes says of
+it. Fields of `containers` hold for `initContainers` too.
+"""
+
+
+def page() -> str:
+    """The text of docs/reference/fields.md."""
+    return "\n".join(_lines())
+
+
+def _lines() -> Iterator[str]:
+    yield _INTRODUCTION
+    for kind, rows in (
+        (resource.TASKS.kind, task_fields.TASK),
+        (resource.TASK_CLUSTERS.kind, task_fields.TASK_CLUSTER),
+        (resource.TASK_OBJECTS.kind, task_fields.TASK_OBJECT),
+    ):
+        yield f"## {kind}\n"
+        yield from _table(rows, "in a cluster")
+    yield _PODS
+    shown = (row for row in pod_fields.ROWS if not row.path.startswith("spec.initContainers[]"))
+    yield from _table(shown, "`kiln node`")
+
+
+def _table(rows: Iterable[Row], cluster: str) -> Iterator[str]:
+    yield f"| field | `kiln up` | {cluster} | why, or how |"
+    yield "|---|---|---|---|"
+    for row in sorted(rows, key=lambda row: row.path):
+        yield f"| `{row.path}` | {row.embedded} | {row.cluster} | {row.reason} |"
+    yield ""
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())

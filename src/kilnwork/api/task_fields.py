@@ -1,0 +1,108 @@
+"""What every field of Task, TaskCluster and TaskObject does; see `field_effects`.
+
+A test walks the schemas and fails for a field that has no row. The template of a TaskCluster is a
+Pod's: `pod_fields` has what nodes do with it, here stands what becomes the TaskCluster's own.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from kilnwork.api import field_effects, pod_fields, resource
+from kilnwork.api.field_effects import Effect, Finding, Row, Side
+
+FIELDS_IGNORED = "FieldsIgnored"
+"""Type of the condition that names fields without effect; its reason too."""
+
+_WORKER = "worker"
+_TEMPLATE = "spec.template"
+_ACCOUNT = "spec.serviceAccountName of the TaskCluster decides"
+_REPLACED = "replaced by the worker's own"
+
+
+def _same(path: str, effect: Effect, reason: str = "", **more: Any) -> Row:
+    return Row(path, effect, effect, reason, **more)
+
+
+TASK: Sequence[Row] = (
+    *(
+        _same(f"spec.{field}", Effect.HONOURED, whole=True)
+        for field in (
+            "args", "call", "clusterName", "command", "env", "inputObject", "inputs",
+            "killTimestamp", "outputObject", "outputType", "priority", "retry", "run", "suspend",
+            "timeouts", "ttlSecondsAfterFinished",
+        )
+    ),
+    _same("spec.image", Effect.IGNORED, "programs come from the worker, not from an image"),
+)  # fmt: skip
+
+TASK_OBJECT: Sequence[Row] = (_same("data", Effect.HONOURED, whole=True),)
+
+TASK_CLUSTER: Sequence[Row] = (
+    *(
+        _same(f"spec.{field}", Effect.HONOURED)
+        for field in (
+            "deploymentName", "replicas", "runtime", "serviceAccountName", "slotsPerWorker",
+        )
+    ),
+    _same(
+        _TEMPLATE,
+        Effect.HONOURED,
+        "as the fields of a Pod, but for those below",
+    ),
+    _same(
+        f"{_TEMPLATE}.metadata.*",
+        Effect.IGNORED,
+        "labels and annotations are taken, nothing else of the template's metadata",
+    ),
+    _same(f"{_TEMPLATE}.spec.restartPolicy", Effect.IGNORED, "Always", unless=("Always",)),
+    *(
+        _same(f"{_TEMPLATE}.spec.{field}", Effect.IGNORED, _ACCOUNT, unless=())
+        for field in ("automountServiceAccountToken", "serviceAccount", "serviceAccountName")
+    ),
+    *(
+        _same(f"{_TEMPLATE}.spec.containers[].{field}", Effect.IGNORED, _REPLACED, whole=True)
+        for field in ("args", "command")
+    ),
+)  # fmt: skip
+
+TABLES = {
+    resource.TASKS.kind: field_effects.table(TASK),
+    resource.TASK_OBJECTS.kind: field_effects.table(TASK_OBJECT),
+    resource.TASK_CLUSTERS.kind: field_effects.table(TASK_CLUSTER),
+}
+
+
+def findings(kind: str, obj: Any, side: Side) -> Iterator[Finding]:
+    """Fields of an object of ours that have no effect; of other kinds nothing is known."""
+    spec = obj.get("spec")
+    if kind not in TABLES or not isinstance(spec, dict):
+        return
+    template = spec.get("template")
+    if kind != resource.TASK_CLUSTERS.kind or not isinstance(template, dict):
+        yield from field_effects.findings(TABLES[kind], spec, side, at="spec")
+        return
+    yield from _in_template(template)
+    if side == Side.EMBEDDED:  # elsewhere it is up to the node that the Pods go to
+        yield from pod_fields.findings(template.get("spec"), side, at=f"{_TEMPLATE}.spec")
+
+
+def _in_template(template: dict[str, Any]) -> Iterator[Finding]:
+    """What of a template becomes the TaskCluster's own, whatever the template says."""
+    rows = TABLES[resource.TASK_CLUSTERS.kind]
+    metadata, spec = template.get("metadata"), template.get("spec")
+    for name, value in metadata.items() if isinstance(metadata, dict) else ():
+        if name not in ("labels", "annotations") and value:
+            row = rows[f"{_TEMPLATE}.metadata.*"]
+            yield Finding(f"{_TEMPLATE}.metadata.{name}", value, Effect.IGNORED, row.reason)
+    if not isinstance(spec, dict):
+        return
+    at = f"{_TEMPLATE}.spec"
+    pod = {name: value for name, value in spec.items() if name != "containers"}
+    yield from field_effects.findings(rows, pod, Side.CLUSTER, at=at)
+    containers = [c for c in spec.get("containers") or () if isinstance(c, dict)]
+    names = [container.get("name") for container in containers]
+    position = names.index(_WORKER) if _WORKER in names else 0
+    for container in containers[position : position + 1]:
+        for found in field_effects.findings(rows, container, Side.CLUSTER, at=f"{at}.containers[]"):
+            path = found.path.replace("containers[]", f"containers[{position}]", 1)
+            yield found._replace(path=path)

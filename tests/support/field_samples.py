@@ -1,0 +1,162 @@
+"""An object for every field of a Pod and of our kinds: valid, and as small as the field allows."""
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+from kilnwork.api import crd, resource
+from kilnwork.controlplane.apiserver import builtin_types
+
+POD_SPEC = {"$ref": f"{builtin_types.REFERENCE}io.k8s.api.core.v1.PodSpec"}
+
+POD: dict[str, Any] = {
+    "containers": [{"name": "main", "image": "label", "command": ["true"]}],
+    "restartPolicy": "Never",
+    "automountServiceAccountToken": False,
+}
+VOLUME = {"name": "x"}
+
+OBJECTS: dict[str, dict[str, Any]] = {
+    "Task": {"command": ["true"]},
+    "TaskCluster": {},
+    "TaskObject": {},
+}
+
+VALUES: dict[str, Any] = {
+    "spec.activeDeadlineSeconds": 60,
+    "spec.automountServiceAccountToken": False,
+    "spec.dnsPolicy": "None",
+    "spec.hostUsers": False,
+    "spec.os.name": "windows",
+    "spec.preemptionPolicy": "Never",
+    "spec.priority": 5,
+    "spec.restartPolicy": "OnFailure",
+    "spec.schedulerName": "other",
+    "spec.serviceAccount": "default",
+    "spec.serviceAccountName": "default",
+    "spec.terminationGracePeriodSeconds": 5,
+    "spec.call.function": "package.module:name",
+    "spec.killTimestamp": "2026-01-02T03:04:05Z",
+    "spec.outputType": "bytes",
+    "spec.retry.on[]": "timeout",
+    "spec.inputs[].name": "x",
+    "[].procMount": "Unmasked",
+    "[].seccompProfile.type": "RuntimeDefault",
+    "[].supplementalGroupsPolicy": "Strict",
+    "[].env[].name": "X",
+    "[].image": "other",
+    "[].imagePullPolicy": "Never",
+    "[].restartPolicy": "Always",
+    "[].terminationMessagePath": "/x",
+    "[].terminationMessagePolicy": "FallbackToLogsOnError",
+    "[].mountPath": "/x",
+    "[].recursiveReadOnly": "Enabled",
+    "[].volumeMounts[].subPath": "sub",
+}
+"""By path, or by its end: what is allowed there, and asks for something."""
+
+
+def pod_fields() -> Iterator[str]:
+    """Every field that holds a value, by its path: `spec.containers[].image`."""
+    yield from _leaves(POD_SPEC, "spec", ())
+
+
+def _leaves(schema: dict[str, Any], path: str, inside: tuple[str, ...]) -> Iterator[str]:
+    found = builtin_types.resolved(schema)
+    name = str(schema.get("$ref") or schema.get("allOf") or "")
+    if name and name in inside:
+        return
+    below = (*inside, name)
+    if found.get("properties"):
+        for field, child in found["properties"].items():
+            yield from _leaves(child, f"{path}.{field}", below)
+    elif found.get("type") == "array":
+        yield from _leaves(found["items"], f"{path}[]", below)
+    else:
+        yield path
+
+
+def pod_spec(path: str) -> dict[str, Any]:
+    """A PodSpec with this field."""
+    made = copy.deepcopy(POD)
+    made["volumes"] = [copy.deepcopy(VOLUME)]
+    _put(made, POD_SPEC, path, at="spec")
+    for container in (*made["containers"], *made.get("initContainers", ())):
+        container.update({k: v for k, v in POD["containers"][0].items() if k not in container})
+    for position, container in enumerate(made.get("initContainers", ())):
+        container["name"] = f"init-{position}"
+    for volume in made["volumes"]:
+        if len(volume) == 1:
+            volume["emptyDir"] = {}
+    return made
+
+
+def fields_of(kind: resource.Resource) -> Iterator[str]:
+    """Every field of a kind of ours that a user writes, by its path."""
+    properties = _schema(kind)["properties"]
+    for name in properties.keys() & {"spec", "data"}:
+        yield from _leaves(properties[name], name, ())
+
+
+def object_of(kind: resource.Resource, path: str) -> dict[str, Any]:
+    """An object of a kind of ours with this field, without metadata."""
+    made: dict[str, Any] = {"spec": copy.deepcopy(OBJECTS[kind.kind])}
+    if path.startswith("spec.call"):
+        made["spec"] = {}
+    if path == "data":
+        return {"data": [1]}
+    if path.startswith("spec.inputs[]") and not path.endswith((".object", ".task")):
+        made["spec"]["inputs"] = [{"object": "x"}]
+    _put(made["spec"], _schema(kind)["properties"]["spec"], path, at="spec")
+    return made
+
+
+def _schema(kind: resource.Resource) -> dict[str, Any]:
+    version = crd.definition(kind)["spec"]["versions"][0]
+    schema: dict[str, Any] = version["schema"]["openAPIV3Schema"]
+    return schema
+
+
+def _put(target: dict[str, Any], schema: dict[str, Any], path: str, *, at: str) -> None:
+    """Set the field that `path` names in `target`, which is at `at`, and what it needs."""
+    step, _, _ = path.removeprefix(f"{at}.").partition(".")
+    name, is_list = step.removesuffix("[]"), step.endswith("[]")
+    here = f"{at}.{step}"
+    below = builtin_types.resolved(schema)["properties"][name]
+    inner = builtin_types.resolved(below)
+    if is_list:
+        inner = builtin_types.resolved(inner["items"])
+    if here == path:
+        value = _value(inner, path)
+        target[name] = [value] if is_list else value
+        return
+    made = (target.get(name) or [{}])[0] if is_list else target.get(name) or {}
+    for field in inner.get("required", ()):
+        if field not in made:
+            made[field] = _value(inner["properties"][field], f"{here}.{field}")
+    target[name] = [made] if is_list else made
+    _put(made, inner, path, at=here)
+
+
+def _value(schema: dict[str, Any], path: str) -> Any:
+    for end, value in VALUES.items():
+        if path == end or (end.startswith("[]") and path.endswith(end[2:])):
+            return copy.deepcopy(value)
+    found = builtin_types.resolved(schema)
+    if "enum" in found:
+        return found["enum"][0]
+    match found.get("type"):
+        case "boolean":
+            return True
+        case "integer" | "number":
+            return 1
+        case "array":
+            return [_value(found["items"], f"{path}[]")]
+        case "object" if found.get("properties"):
+            fields = found.get("required", ())
+            return {f: _value(found["properties"][f], f"{path}.{f}") for f in fields}
+        case "object":
+            return {"x": _value(found.get("additionalProperties", {}), path)}
+        case "string":
+            return "x"
+    return 1 if "int" in str(found.get("format", "")) else "1"
