@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -38,8 +39,16 @@ def name(up: up_support.Up, request: pytest.FixtureRequest) -> Iterator[str]:
     up.kiln("delete", f"taskcluster/{found}", "--no-wait", "--ignore-not-found")
 
 
-def _run(up: up_support.Up, cluster: str, task: str, seconds: float) -> None:
-    up.kiln("run", "--cluster", cluster, "--name", task, "--", "sleep", str(seconds))
+@pytest.fixture
+def gate(tmp_path: Path) -> Path:
+    """Tasks of `_run` end when this is there."""
+    return tmp_path / "gate"
+
+
+def _run(up: up_support.Up, cluster: str, task: str, gate: Path | None = None) -> None:
+    """A task that ends when the gate is there, or at once without one."""
+    script = "true" if gate is None else f"while [ ! -e {gate} ]; do sleep 0.1; done"
+    up.kiln("run", "--cluster", cluster, "--name", task, "--", "sh", "-c", script)
 
 
 def _status(up: up_support.Up, task: str) -> dict[str, Any]:
@@ -54,46 +63,53 @@ def _runs(up: up_support.Up, *tasks: str) -> None:
     )
 
 
-def test_busy_workers_finish_what_they_have(up: up_support.Up, name: str) -> None:
-    short, long = f"{name}-short", f"{name}-long"
-    _run(up, name, short, 4)
-    _run(up, name, long, 8)
-    _runs(up, short, long)
+def test_busy_workers_finish_what_they_have(up: up_support.Up, name: str, gate: Path) -> None:
+    first, second, later = f"{name}-first", f"{name}-second", f"{name}-later"
+    _run(up, name, first, gate)
+    _run(up, name, second, gate.with_name("second"))
+    _runs(up, first, second)
     said = up.kiln("scale", name, "--replicas", "0").stdout
     assert said == f"taskcluster/{name}: 0 workers asked for, had 2\n"
-    later = f"{name}-later"
-    _run(up, name, later, 0)
+    _run(up, name, later)
+    gate.touch()
+    waiting.wait_until(lambda: _status(up, first)["state"] == "Success", what="the first ends")
+    waiting.wait_until(lambda: len(_pods(up, name)) == 1, what="its worker goes")
+    assert (_status(up, second)["state"], _status(up, later)["state"]) == ("Running", "Pending")
+    gate.with_name("second").touch()
     done = up.kiln("scale", name, "--replicas", "0", "--wait", "--timeout", "60s")
     assert done.stdout.endswith(f"taskcluster/{name}: 0 workers connected\n")
-    for task in (short, long):
-        status = _status(up, task)
-        assert (status["state"], status["attempts"], status.get("losses", 0)) == ("Success", 1, 0)
-    assert _status(up, later)["state"] == "Pending"
     up.kiln("scale", f"ktc/{name}", "--replicas", "1", "--wait", "--timeout", "60s")
     up.kiln("wait", later, "--timeout", "30s")
-    assert _status(up, later)["attempts"] == 1
+    for task in (first, second, later):
+        status = _status(up, task)
+        assert (status["state"], status["attempts"], status.get("losses", 0)) == ("Success", 1, 0)
 
 
-def test_the_idle_worker_goes_first(up: up_support.Up, name: str) -> None:
+def _pods(up: up_support.Up, cluster: str) -> list[str]:
+    """Names of its worker Pods that are not being deleted."""
+    items = json.loads(up.kiln("get", "pods", "-o", "json").stdout)["items"]
+    found = [p["metadata"] for p in items if p["metadata"]["name"].startswith(f"{cluster}-")]
+    return [metadata["name"] for metadata in found if "deletionTimestamp" not in metadata]
+
+
+def test_the_idle_worker_goes_first(up: up_support.Up, name: str, gate: Path) -> None:
     task = f"{name}-task"
-    _run(up, name, task, 6)
+    _run(up, name, task, gate)
     _runs(up, task)
     holder = _status(up, task)["podName"]
     up.kiln("scale", name, "--replicas", "1", "--wait", "--timeout", "30s")
+    assert _pods(up, name) == [holder]
     assert _status(up, task)["state"] == "Running", "nobody waited for it"
-    pods = json.loads(up.kiln("get", "pods", "-o", "json").stdout)["items"]
-    left = [p for p in pods if p["metadata"]["name"].startswith(f"{name}-")]
-    here = [p["metadata"]["name"] for p in left if "deletionTimestamp" not in p["metadata"]]
-    assert here == [holder]
+    gate.touch()
     up.kiln("wait", task, "--timeout", "30s")
     assert _status(up, task)["attempts"] == 1
 
 
 def test_what_waits_says_why_and_who_asks_in_vain_what_there_is(
-    up: up_support.Up, name: str
+    up: up_support.Up, name: str, gate: Path
 ) -> None:
     task = f"{name}-task"
-    _run(up, name, task, 5)
+    _run(up, name, task, gate)
     _runs(up, task)
     up.kiln("scale", name, "--replicas", "0")
     over = up.kiln("scale", name, "--replicas", "0", "--wait", "--timeout", "1s", check=False)
@@ -106,6 +122,7 @@ def test_what_waits_says_why_and_who_asks_in_vain_what_there_is(
     many = up.kiln("scale", name, "--replicas", "1001", check=False)
     assert many.returncode != 0
     assert "spec.replicas" in many.stderr
+    gate.touch()
 
 
 @pytest.mark.kubectl
@@ -122,3 +139,50 @@ def test_kubectl_and_autoscalers_see_a_scale(up: up_support.Up, name: str) -> No
         what="a third worker",
         timeout_s=60,
     )
+
+
+def test_a_deleted_cluster_drains(up: up_support.Up, name: str, gate: Path) -> None:
+    running, waits = f"{name}-running", f"{name}-waits"
+    for task in (f"{running}-0", f"{running}-1"):
+        _run(up, name, task, gate)
+    _runs(up, f"{running}-0", f"{running}-1")
+    _run(up, name, waits)
+    up.kiln("delete", f"taskcluster/{name}", "--no-wait")
+    waiting.wait_until(
+        lambda: _status(up, waits).get("reason") == "ClusterDeleted", what="the queue is closed"
+    )
+    assert _status(up, f"{running}-0")["state"] == "Running"
+    assert "(Draining): it is being deleted" in up.kiln("why", f"taskcluster/{name}").stdout
+    gate.touch()
+    up.kiln("wait", f"taskcluster/{name}", "--for=delete", "--timeout", "60s")
+    for task in (f"{running}-0", f"{running}-1"):
+        status = _status(up, task)
+        assert (status["state"], status["attempts"]) == ("Success", 1)
+
+
+def test_the_end_of_the_time_to_drain_stops_what_runs(
+    up: up_support.Up, name: str, gate: Path
+) -> None:
+    task = f"{name}-task"
+    _run(up, name, task, gate)
+    _runs(up, task)
+    sooner = CLUSTER.replace("THIS", name).replace(
+        "slotsPerWorker", "drainSeconds: 2, slotsPerWorker"
+    )
+    up.kiln("apply", "-f", "-", stdin=sooner)
+    up.kiln("delete", f"taskcluster/{name}", "--timeout", "40s")
+    waiting.wait_until(
+        lambda: _status(up, task).get("reason") == "ClusterDeleted", what="it is stopped"
+    )
+
+
+def test_a_namespace_that_is_deleted_waits_for_no_drain(up: up_support.Up) -> None:
+    space = "goes-at-once"
+    made = f"{{apiVersion: v1, kind: Namespace, metadata: {{name: {space}}}}}"
+    up.kiln("apply", "-f", "-", stdin=made)
+    here = ("-n", space)
+    up.kiln("apply", "-f", "-", *here, stdin=CLUSTER.replace("THIS", "default"))
+    up.kiln("wait", "taskcluster/default", "--for=condition=Ready", "--timeout", "60s", *here)
+    up.kiln("run", "--name", "long", *here, "--", "sleep", "600")
+    up.kiln("wait", "long", "--for=state=Running", "--timeout", "30s", *here)
+    up.kiln("delete", f"namespace/{space}", "--timeout", "45s")

@@ -189,6 +189,45 @@ async def test_deleted_cluster_is_closed_also_after_a_restart(world: controlled.
     )
 
 
+async def test_a_deleted_cluster_stays_until_what_runs_has_ended(world: controlled.World) -> None:
+    await world.cluster("busy")
+    pod = (await world.has_pods("busy-0"))["busy-0"]
+    key = (controlled.NS, "busy")
+    world.hub.tell_cluster(key, controlled.worker(pod, busy=1), queued=1)
+
+    async def held() -> bool:
+        found = await world.kube.get(resource.TASK_CLUSTERS, "busy", controlled.NS)
+        return bool(found["metadata"].get("finalizers") == ["kilnwork.dev/drain"])
+
+    await waiting.wait_until_async(held, what="the finalizer")
+    await world.kube.delete(resource.TASK_CLUSTERS, "busy", controlled.NS)
+    await waiting.wait_until_async(lambda: key in world.hub.closing, what="the queue is closed")
+    assert key not in world.hub.closed
+    assert world.hub.clusters[key].draining == {pod["metadata"]["uid"]}
+
+    async def told() -> bool:
+        status = await world.status("busy", resource.TASK_CLUSTERS)
+        return any(c["reason"] == "Draining" for c in status["conditions"])
+
+    await waiting.wait_until_async(told, what="it says so")
+    world.hub.tell_cluster(key, controlled.worker(pod), draining=world.hub.clusters[key].draining)
+    await waiting.wait_until_async(lambda: key in world.hub.closed, what="closed")
+
+    async def gone() -> bool:
+        return not await world.pods()
+
+    await waiting.wait_until_async(gone, what="cluster and Pods are gone")
+
+
+async def test_a_cluster_without_work_goes_without_a_manager(world: controlled.World) -> None:
+    await world.cluster("idle")
+    await world.has_pods("idle-0")
+    await world.controllers.stop()
+    await world.kube.delete(resource.TASK_CLUSTERS, "idle", controlled.NS)
+    with pytest.raises(errors.NotFound):
+        await world.kube.get(resource.TASK_CLUSTERS, "idle", controlled.NS)
+
+
 async def test_default_cluster_is_made_once(world: controlled.World) -> None:
     assert await controllers.ensure_default(world.kube, slots=2)
     assert not await controllers.ensure_default(world.kube, slots=2)

@@ -24,6 +24,7 @@ class ToldHub:
         self.killed: list[tuple[str, str]] = []
         self.released: list[ids.TaskId] = []
         self.closed: list[tuple[str, str]] = []
+        self.closing: list[tuple[str, str]] = []
         self.gone: list[str] = []
         self.clusters: dict[tuple[str, str], model.ClusterView] = {}
         self.views: dict[ids.TaskId, model.TaskView] = {}
@@ -73,9 +74,9 @@ class ToldHub:
                 return self._seq, newer
             await self._wait()
 
-    async def close_cluster(self, namespace: str, cluster: str) -> None:
+    async def close_cluster(self, namespace: str, cluster: str, *, running: bool = True) -> None:
         """Keep that it was asked."""
-        self.closed.append((namespace, cluster))
+        (self.closed if running else self.closing).append((namespace, cluster))
 
     async def drain(self, namespace: str, cluster: str, pods: frozenset[str]) -> None:
         """Mark the workers."""

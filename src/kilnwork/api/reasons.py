@@ -194,6 +194,10 @@ class ClusterReason(_Explained):
         "SecretNameTaken",
         "A Secret that belongs to somebody else has the name of the channel Secret.",
     )
+    DRAINING = (
+        "Draining",
+        "It is being deleted: what runs may end, what waits has failed with `ClusterDeleted`.",
+    )
     NODE_NOT_READY = (
         "NodeNotReady",
         "Kubernetes takes the node of a worker for lost, and will soon put the worker elsewhere.",

@@ -32,6 +32,9 @@ class TaskClusterSpec(task.Wire, frozen=True):
     runtime: Runtime = Runtime.AUTO
     """What runs a task's program: `Agent`, the worker itself in its own container; `Auto`, the
     same."""
+    drain_seconds: Annotated[int, msgspec.Meta(ge=0, le=86400)] = 300
+    """How long a TaskCluster that is deleted lets what runs go on, in seconds; what still runs then
+    is stopped. Tasks that no worker has fail at once."""
     template: dict[str, Any] | None = None
     """PodTemplateSpec to start from. Its container `worker`, or else its first, becomes the worker:
     command, arguments and the worker's own variables are replaced, restartPolicy is Always."""

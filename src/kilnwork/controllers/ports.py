@@ -44,8 +44,9 @@ class TaskHub(Protocol):
 class ClusterHub(Protocol):
     """The part of the hub that the TaskCluster controller uses."""
 
-    async def close_cluster(self, namespace: str, cluster: str) -> None:
-        """End all unfinished tasks of a cluster that is gone."""
+    async def close_cluster(self, namespace: str, cluster: str, *, running: bool = True) -> None:
+        """End all unfinished tasks of a cluster that is gone. `running` False: that is being
+        deleted, those that no worker has."""
         ...
 
     async def drain(self, namespace: str, cluster: str, pods: frozenset[str]) -> None:

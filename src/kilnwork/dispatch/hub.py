@@ -280,9 +280,10 @@ class Hub:
         await self._retention.forget_all()
         await self._retention.collect()
 
-    async def close_cluster(self, namespace: str, cluster: str) -> None:
-        """Fail all unfinished tasks of a TaskCluster that is gone."""
-        self._core.tell(inputs.CloseCluster(namespace, cluster))
+    async def close_cluster(self, namespace: str, cluster: str, *, running: bool = True) -> None:
+        """Fail all unfinished tasks of a TaskCluster that is gone; `running` False: that is being
+        deleted, those that no worker has."""
+        self._core.tell(inputs.CloseCluster(namespace, cluster, running))
         await self._core.settled()
 
     async def drain(self, namespace: str, cluster: str, pods: frozenset[str]) -> None:

@@ -89,10 +89,14 @@ class Close(msgspec.Struct, frozen=True):
 
 
 class CloseCluster(msgspec.Struct, frozen=True):
-    """A TaskCluster was deleted: its unfinished tasks fail."""
+    """A TaskCluster was deleted: its unfinished tasks fail.
+
+    `running`: False spares those that a worker has, and who waits for the end of one of them.
+    """
 
     namespace: str
     cluster: str
+    running: bool = True
 
 
 class Drain(msgspec.Struct, frozen=True):

@@ -189,9 +189,13 @@ class Machine:
         self.memory.batch.forgotten += over
 
     def _close_cluster(self, item: inputs.CloseCluster, now: inputs.Moment) -> None:
-        key = (item.namespace, item.cluster)
+        cluster = self.memory.clusters.get((item.namespace, item.cluster))
         message = f"there is no TaskCluster {item.cluster}"
-        for task in [t for t in self.memory.tasks.values() if t.cluster.key == key]:
+        if not item.running:
+            message = f"TaskCluster {item.cluster} is being deleted"
+        for task in [t for t in self.memory.tasks.values() if t.cluster is cluster]:
+            if not item.running and (task.held or task.delegate is not None):
+                continue
             ending.stop(
                 self.memory, task, now,
                 intent=_I.CLUSTER, reason=_R.CLUSTER_DELETED, message=message,

@@ -7,7 +7,7 @@ import pytest
 from kilnwork.api import reasons
 from kilnwork.dispatch import inputs, model, showing, waits
 from kilnwork.kit import ids
-from support.told_calls import World, spec
+from support.told_calls import World, said, spec
 
 
 def world_of(**options: Any) -> World:
@@ -78,6 +78,25 @@ def test_children_run_in_place_on_a_drained_worker() -> None:
     child = spawn(world, parent)
     world.wait(parent, child, in_place=True)
     assert world.holder(child) is world.holder(parent)
+
+
+def test_a_cluster_that_is_being_deleted_spares_what_runs() -> None:
+    world = world_of(slots=2)
+    running, parent = world.submit(2)
+    child = spawn(world, parent)
+    (dependent,) = world.submit(needs=(running,))
+    world.end(parent, delegate=child, seconds=1)
+    (queued,) = world.submit()
+    world.tell(inputs.CloseCluster("ns", "default", running=False))
+    for task in (queued, dependent):
+        assert said(world.task(task)) == ("Failed", "ClusterDeleted")
+    assert world.holds(running)
+    assert world.holds(child)
+    assert said(world.task(parent))[0] == "Running"
+    world.end(child)
+    world.end(running)
+    for task in (running, parent, child):
+        assert said(world.task(task))[0] == "Success"
 
 
 @pytest.mark.parametrize(("drained", "losses", "excused"), [(True, 0, 1), (False, 1, 0)])

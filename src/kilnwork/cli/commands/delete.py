@@ -66,7 +66,8 @@ def command(
 ) -> None:
     """Delete objects and, unless --no-wait, wait until they are gone.
 
-    Deleting an unfinished Task kills what runs. Deleting a TaskCluster ends its workers.
+    Deleting an unfinished Task kills what runs. A deleted TaskCluster lets what runs end, for up to
+    its drainSeconds; then its workers end.
 
     \b
     kiln delete task/hello taskcluster/batch

@@ -61,6 +61,12 @@ WHERE_SERVED: tuple[Right, ...] = (
     ),
     Right(
         group=_OURS,
+        resources=("taskclusters",),
+        verbs=("get", "patch"),
+        why="Holds a TaskCluster that is deleted, by a finalizer, until what runs has ended.",
+    ),
+    Right(
+        group=_OURS,
         resources=("tasks",),
         verbs=("delete",),
         why="Removes Tasks whose `ttlSecondsAfterFinished` is over.",

@@ -12,7 +12,7 @@ import msgspec
 
 from kilnwork.api import meta, pod, resource, task_cluster
 from kilnwork.controllers import worker_pods
-from kilnwork.controllers.task_cluster import leaving, status
+from kilnwork.controllers.task_cluster import closing, leaving, status
 from kilnwork.dispatch import model
 from kilnwork.kit import clock
 
@@ -21,6 +21,9 @@ _GONE_GRACE_S = 0
 YOUNG_S = 5.0
 """A Pod that failed so soon was never accepted by its node (OutOfcpu, NodeAffinity): the next one
 would fare alike, so it stays for so long, for people to see and for the node to change."""
+
+LOOK_S = 1.0
+"""Between looks at a cluster that drains: what runs may want another attempt, or children."""
 
 
 class Removal(msgspec.Struct, frozen=True):
@@ -50,7 +53,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     `secret_ca`: what that says of the CA, "" if nothing.
     `account_exists`: whether the ServiceAccount that the Pods will use is there. `refusal`: what
     stood in the way of the last Pod or Secret, None when nothing did. `view`: the dispatcher's.
-    `heard`: by uid of a Pod, when its worker was last seen connected.
+    `heard`: by uid of a Pod, when its worker was last seen connected. `worked`: when the cluster
+    was last seen to have tasks.
     """
 
     cluster: task_cluster.TaskCluster | None
@@ -62,6 +66,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     view: model.ClusterView | None = None
     now: float = 0.0
     heard: Mapping[str, float] = {}
+    worked: float = 0.0
 
     @property
     def draining(self) -> frozenset[str]:
@@ -72,13 +77,17 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What should happen, in this order; repeating it changes nothing.
 
-    `close`: the cluster is gone, so the dispatcher must end its tasks. `drain`: uids of all Pods
+    `close`: the cluster is gone, so the dispatcher must end its tasks. `close_waiting`: it is being
+    deleted, so those that no worker has must end. `finalizer`: whether it is to have that of
+    `closing`, None to leave it as it is. `drain`: uids of all Pods
     whose workers are to get nothing new, None to leave that as it is. `mend_secret`: what the
     channel Secret should say of the CA; empty when it does. `missing`: workers whose
     Pods are not among the known ones; the API server is asked before they are given up.
     """
 
     close: bool = False
+    close_waiting: bool = False
+    finalizer: bool | None = None
     drain: frozenset[str] | None = None
     make_secret: bool = False
     mend_secret: dict[str, str] = {}
@@ -93,8 +102,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 def decide(facts: Facts, settings: worker_pods.Settings) -> Plan:
     """The plan for one TaskCluster."""
     cluster = facts.cluster
-    if cluster is None or cluster.metadata.deletion_timestamp is not None:
+    if cluster is None:
         return Plan(close=True, missing=_missing(facts))
+    if cluster.metadata.deletion_timestamp is not None:
+        return _deleted(facts, cluster)
     problem = worker_pods.problem(cluster)
     told = status.make(
         cluster,
@@ -103,7 +114,14 @@ def decide(facts: Facts, settings: worker_pods.Settings) -> Plan:
         refusal=status.Refusal(status.Reason.INVALID_SPEC, problem) if problem else facts.refusal,
         now=facts.now,
     )
-    base = Plan(status=told, missing=_missing(facts), gone=_gone(facts), again_s=_again_s(facts))
+    finalizer, idle_s = closing.finalizer(cluster, facts.view, worked=facts.worked, now=facts.now)
+    base = Plan(
+        finalizer=finalizer,
+        status=told,
+        missing=_missing(facts),
+        gone=_gone(facts),
+        again_s=min((s for s in (_again_s(facts), idle_s) if s is not None), default=None),
+    )
     if problem:
         return base  # the Pods of a spec before this one go on
     if not facts.secret_uid:
@@ -124,6 +142,29 @@ def decide(facts: Facts, settings: worker_pods.Settings) -> Plan:
         create=_create(facts, cluster, made_from),
         remove=(*_ended(facts), *(_removal(p, going.why) for p in going.empty)),
         mend_secret=mend,
+    )
+
+
+def _deleted(facts: Facts, cluster: task_cluster.TaskCluster) -> Plan:
+    """What runs may end, nothing new begins; without the finalizer everything ends now."""
+    left_s = closing.left_s(cluster, now=facts.now)
+    if facts.view is None or left_s <= 0 or not any(w.holding for w in facts.view.workers):
+        over = False if closing.held(cluster) else None
+        return Plan(close=True, finalizer=over, missing=_missing(facts), gone=_gone(facts))
+    told = status.make(
+        cluster,
+        status.Workers(facts.pods, facts.view, facts.heard),
+        account_exists=True,
+        refusal=closing.why(cluster, facts.view, until=facts.now + left_s),
+        now=facts.now,
+    )
+    return Plan(
+        close_waiting=True,
+        drain=frozenset(p.metadata.uid for p in facts.pods),
+        missing=_missing(facts),
+        gone=_gone(facts),
+        again_s=min(left_s, LOOK_S),
+        status=told,
     )
 
 

@@ -11,9 +11,9 @@ import msgspec
 
 from kilnwork.api import meta, pod, reasons, resource, task_cluster
 from kilnwork.controllers import ports, status_writer, tokens, tools, wakes, worker_pods
-from kilnwork.controllers.task_cluster import expected, making, plan, status
+from kilnwork.controllers.task_cluster import closing, expected, making, plan, status
 from kilnwork.dispatch import model
-from kilnwork.kube import errors, events, queue
+from kilnwork.kube import errors, events, finalizers, queue
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +48,8 @@ class Reconciler:
         )
         self._refusals: dict[Key, status.Refusal] = {}
         self._written: dict[Key, float] = {}
+        self._worked: dict[Key, float] = {}
+        self._may_hold = True
         self._heard: dict[str, float] = {}
         self._expected = expected.ExpectedPods(given.time)
 
@@ -98,8 +100,8 @@ class Reconciler:
             await hub.drain(*key, decided.drain)
             facts = self._facts(key)
             decided = plan.decide(facts, self._settings)
-        if decided.close:
-            await hub.close_cluster(*key)
+        if decided.close or decided.close_waiting:
+            await hub.close_cluster(*key, running=decided.close)
         for gone in decided.gone:
             if gone.why and gone.ended is None and facts.cluster is not None:
                 self._say(facts.cluster, "WorkerEnded", gone.why)
@@ -107,6 +109,7 @@ class Reconciler:
         for worker in decided.missing:
             await self._give_up(key, worker)
         if facts.cluster is None or decided.status is None:
+            await self._hold(facts.cluster, wanted=decided.finalizer)
             self._forget(key)
             return None
         await self._remove(facts.cluster, decided.remove)
@@ -115,6 +118,8 @@ class Reconciler:
         if refusal != self._refusals.get(key):
             self._refused(key, facts.cluster, refusal)
             decided = plan.decide(self._facts(key), self._settings)
+        if await self._hold(facts.cluster, wanted=decided.finalizer):
+            return making.SOON_S  # the status is written to the object as it is now
         told = None if decided.status is None else await self._tell(key, facts, decided.status)
         return min((w for w in (wait_s, told, decided.again_s) if w is not None), default=None)
 
@@ -130,6 +135,8 @@ class Reconciler:
         owned = self._expected.and_known(uid, self._caches.pods.owned_by(uid))
         secret = tokens.channel_secret(self._caches, cluster)
         now = self._clock.wall()
+        if closing.works(view):
+            self._worked[key] = now
         self._heard |= {w.pod_uid: now for w in view.workers if w.ready} if view else {}
         return plan.Facts(
             cluster=cluster,
@@ -141,11 +148,13 @@ class Reconciler:
             view=view,
             now=now,
             heard=self._heard,
+            worked=self._worked.setdefault(key, now),
         )
 
     def _forget(self, key: Key) -> None:
         self._refusals.pop(key, None)
         self._written.pop(key, None)
+        self._worked.pop(key, None)
         self._wakes.set(key, ())
 
     # Writing
@@ -160,6 +169,21 @@ class Reconciler:
             if found.metadata.uid == worker.pod_uid:
                 return
         await self._dispatcher().worker_gone(worker.pod_uid)
+
+    async def _hold(self, cluster: task_cluster.TaskCluster | None, *, wanted: bool | None) -> bool:
+        """Put the finalizer on, or take it off; True when that was done."""
+        if cluster is None or wanted is None or not self._may_hold:
+            return False
+        change = finalizers.add if wanted else finalizers.remove
+        try:
+            await change(self._client, resource.TASK_CLUSTERS, cluster, finalizer=closing.FINALIZER)
+        except (errors.Invalid, errors.NotFound):  # it is being deleted, or gone
+            return False
+        except errors.Forbidden as error:  # installed by an older version's manifests
+            self._may_hold = False
+            log.warning("deleted TaskClusters will not drain", extra={"why": error.message})
+            return False
+        return True
 
     async def _remove(
         self, cluster: task_cluster.TaskCluster, removals: tuple[plan.Removal, ...]

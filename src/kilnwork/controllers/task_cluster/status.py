@@ -75,6 +75,8 @@ def make(
 def _obstacle(
     cluster: task_cluster.TaskCluster, *, account_exists: bool, refusal: Refusal | None
 ) -> Refusal | None:
+    if refusal is not None and refusal.reason is Reason.DRAINING:
+        return refusal
     if cluster.spec.replicas == 0:
         return Refusal(Reason.SCALED_TO_ZERO, "spec.replicas is 0")
     if not account_exists:

@@ -7,7 +7,7 @@ import pytest
 
 from kilnwork.api import meta, pod, reasons, task_cluster
 from kilnwork.controllers import worker_pods
-from kilnwork.controllers.task_cluster import plan, status
+from kilnwork.controllers.task_cluster import closing, plan, status
 from kilnwork.dispatch import model
 from kilnwork.kit import clock
 
@@ -278,6 +278,83 @@ def test_cluster_being_deleted_is_closed_and_makes_nothing() -> None:
     decided = _decide(leaving, secret_uid="")
     assert decided.close
     assert not decided.make_secret
+
+
+DELETED = clock.rfc3339(NOW - 10)
+
+
+def _leaving(*finalizers: str, **spec: Any) -> task_cluster.TaskCluster:
+    cluster = _cluster(**spec)
+    metadata = msgspec.structs.replace(
+        cluster.metadata, deletion_timestamp=DELETED, finalizers=finalizers
+    )
+    return msgspec.structs.replace(cluster, metadata=metadata)
+
+
+def _held(**spec: Any) -> task_cluster.TaskCluster:
+    cluster = _cluster(**spec)
+    metadata = msgspec.structs.replace(cluster.metadata, finalizers=(closing.FINALIZER,))
+    return msgspec.structs.replace(cluster, metadata=metadata)
+
+
+@pytest.mark.parametrize(
+    ("view", "wanted"),
+    [
+        (None, None),
+        (_view(_worker("c-0")), None),
+        (_view(_worker("c-0", holding=1)), True),
+        (_view(_worker("c-0", holding=1, ready=False)), True),
+        (_view(queued=1), True),
+    ],
+)
+def test_the_finalizer_comes_with_work(view: model.ClusterView | None, *, wanted: bool) -> None:
+    assert _decide(_cluster(), view=view).finalizer is wanted
+    assert _decide(_cluster(drain_seconds=0), view=view).finalizer is None
+
+
+def test_the_finalizer_goes_after_a_while_without_work() -> None:
+    idle = _view(_worker("c-0"))
+    kept = _decide(_held(), pods=(_pod("c-0"),), view=idle, worked=NOW - 10)
+    assert (kept.finalizer, kept.again_s) == (None, closing.IDLE_S - 10)
+    assert _decide(_held(), view=idle, worked=NOW - closing.IDLE_S).finalizer is False
+    busy = _view(_worker("c-0", holding=1))
+    assert _decide(_held(), view=busy, worked=NOW).finalizer is None
+    assert _decide(_held(drain_seconds=0), view=busy, worked=NOW).finalizer is False
+
+
+def test_a_deleted_cluster_lets_what_runs_end() -> None:
+    view = _view(_worker("c-0", holding=1), _worker("c-1"), queued=3)
+    pods = (_pod("c-0"), _pod("c-1"))
+    decided = _decide(_leaving(closing.FINALIZER, replicas=2), pods=pods, view=view)
+    assert (decided.close, decided.close_waiting, decided.finalizer) == (False, True, None)
+    assert (_drained(decided), decided.remove, decided.create) == ("c-0 c-1", (), ())
+    available = _condition(decided, "Available")
+    assert available.reason == "Draining"
+    until = clock.rfc3339(NOW + 290)
+    assert f"1 task ends first, or at {until} at the latest" in available.message
+
+
+@pytest.mark.parametrize(
+    ("view", "now"),
+    [
+        (_view(_worker("c-0")), NOW),
+        (_view(_worker("c-0", holding=1)), NOW + 290),
+        (_view(_worker("c-0"), queued=5), NOW),
+        (None, NOW),
+    ],
+)
+def test_a_deleted_cluster_is_closed_when_it_is_empty_or_its_time_is_over(
+    view: model.ClusterView | None, now: float
+) -> None:
+    leaving = _leaving(closing.FINALIZER)
+    decided = _decide(leaving, pods=(_pod("c-0"),), view=view, now=now)
+    assert (decided.close, decided.finalizer) == (True, False)
+
+
+def test_a_deleted_cluster_that_others_hold_is_closed() -> None:
+    view = _view(_worker("c-0", holding=1))
+    decided = _decide(_leaving("example.com/other"), pods=(_pod("c-0"),), view=view)
+    assert (decided.close, decided.finalizer) == (True, None)
 
 
 def test_refusal_is_the_reason() -> None:
