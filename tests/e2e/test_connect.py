@@ -5,6 +5,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -109,7 +110,7 @@ def test_a_result_is_found_again_by_id(server: up_support.Up) -> None:
     ],
 )
 def test_what_is_not_there_is_answered_with_what_is(
-    server: up_support.Up, options: dict[str, str], words: str
+    server: up_support.Up, options: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(errors.ConfigurationError, match=words):
         kiln.connect(server.data, **options)

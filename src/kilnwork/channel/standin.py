@@ -21,6 +21,9 @@ log = logging.getLogger(__name__)
 
 RECONNECT = backoff.Backoff(base_s=0.02, max_s=1.0, jitter=0.2)
 
+SILENCE_S = 5.0
+"""Without a dispatcher for so long, whoever waits is told what for; a restart takes one or two."""
+
 NAP_MS = 2
 """How long something put may wait for company or a flush while threads read for themselves."""
 
@@ -38,6 +41,12 @@ SLEEP_MS = 30_000
 
 DROPPING_NAPS = 1000
 """So many naps for who has dropped the connection to leave: a signal handler may hold it up."""
+
+
+WAITING = (
+    "no dispatcher for %.0f s (%s): calls and results wait for it, and fail with DispatcherLost "
+    "if it is not back %g s after the link was lost"
+)
 
 
 class Keeper(Protocol):
@@ -143,7 +152,9 @@ class StandIn:
     def connect(self, *, patience_s: float, failures: int = 0) -> None:
         """Until the link stands. Raises what makes further tries useless, or the last failure."""
         monotonic = self._link.clock.monotonic
-        until = monotonic() + patience_s
+        began = monotonic()
+        until = began + patience_s
+        told = False
         while self._link.failure is None:
             if failures:
                 self._nap(RECONNECT.delay_s(failures, entropy=self._entropy) * 1000)
@@ -151,18 +162,24 @@ class StandIn:
             left_s = until - monotonic()
             try:
                 self._link.stand(timeout_s=min(HANDSHAKE_S, max(left_s, 0.1)))
+                if told:
+                    log.warning("the dispatcher is back after %.0f s", monotonic() - began)
                 return
             except errors.LinkRefused as error:
                 if not error.retry or left_s <= 0:
                     raise
+                why = str(error)
             except (OSError, errors.ChannelError) as error:
                 if _is_final(error):
                     raise
+                why = f"{error}" or type(error).__name__
                 if left_s <= 0:
-                    why = f"{error}" or type(error).__name__
                     raise errors.LinkClosed(
                         f"no dispatcher for {patience_s:g} s; the last try: {why}"
                     ) from error
+            if not told and monotonic() - began >= SILENCE_S:
+                told = True
+                log.warning(WAITING, monotonic() - began, why, patience_s)
         raise self._link.failure
 
     # the thread

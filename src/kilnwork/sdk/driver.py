@@ -5,12 +5,13 @@ to; closing it sends what was submitted and leaves the tasks to the dispatcher.
 """
 
 import atexit
-import contextlib
+import logging
 import os
 import sys
 import threading
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
@@ -18,24 +19,67 @@ from kilnwork.channel import errors as channel_errors
 from kilnwork.kit import errors as kit_errors
 from kilnwork.sdk import session
 
-ACCEPTED_S = 2.0
-"""`close` waits so long for the dispatcher to accept some of what was submitted, again and again
-until it has accepted everything."""
+log = logging.getLogger(__name__)
+
+CLOSE_S = 10.0
+"""`close_timeout`: a dispatcher that was killed is back within this, and nobody waits longer for a
+program that is to end."""
+
+RECONNECT_S = 60.0
+"""`reconnect_timeout`: a manager that moves to another node takes some of this."""
+
+QUIET_S = 2.0
+"""So long `close` waits without a word."""
 
 NOT_ACCEPTED = (
     "calls that the dispatcher has not accepted within {:g} s and that may never run: {}. It is "
-    "too busy, or its disk is full: take their results before the session is closed, or submit "
-    "them again"
+    "too busy, or its disk is full: take their results before the session is closed, wait longer "
+    "(close_timeout=), or submit them again"
 )
+
+NEVER_ACCEPTED = (
+    "calls that the dispatcher had not accepted when its link was lost ({}) and that may never "
+    "run: {}. Submit them again"
+)
+
+
+def checked_seconds(name: str, value: float) -> float:
+    """An option that is a number of seconds; raises ConfigurationError."""
+    if type(value) not in (int, float) or not 0 <= value < 1e9:
+        raise kit_errors.ConfigurationError(f"{name}={value!r}: a number of seconds, 0 or more")
+    return float(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """The options `reconnect_timeout` and `close_timeout` of `start` and `connect`."""
+
+    reconnect_s: float
+    close_s: float
+
+    @classmethod
+    def checked(cls, reconnect_timeout: float, close_timeout: float) -> Self:
+        """Raises ConfigurationError."""
+        return cls(
+            checked_seconds("reconnect_timeout", reconnect_timeout),
+            checked_seconds("close_timeout", close_timeout),
+        )
 
 
 class Driver(session.Session):
     """See the module. `on_close` is called once, after the link is closed or could not be opened;
-    never in a process that was forked from the one that made this."""
+    never in a process that was forked from the one that made this. `close_timeout`: of `close`."""
 
-    def __init__(self, *, on_close: Callable[[], None] | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        *,
+        on_close: Callable[[], None] | None = None,
+        close_timeout: float = CLOSE_S,
+        **options: Any,
+    ) -> None:
         super().__init__(**options)
         self._on_close = on_close
+        self._close_timeout = close_timeout
         self._closing = threading.Lock()
         self._closed = False
         self._made_by = os.getpid()
@@ -57,12 +101,15 @@ class Driver(session.Session):
         """Whoever watches the dispatcher knows that it is gone: look now, not after a while."""
         self.link.hurry()
 
-    def close(self) -> None:
+    def close(self, timeout: float | None = None) -> None:
         """Send what was submitted and end the session; tasks go on. Repeatable, any thread.
 
-        Warns (RuntimeWarning) of calls that the dispatcher did not accept meanwhile. Futures that
-        are not done raise `errors.DispatcherLost` from then on.
+        Waits for the dispatcher to accept everything, and for `timeout` seconds after the last call
+        that it has accepted (None: the `close_timeout` of the session). Warns (RuntimeWarning) of
+        calls that it did not accept. Futures that are not done raise `errors.DispatcherLost` from
+        then on.
         """
+        wait_s = self._close_timeout if timeout is None else checked_seconds("timeout", timeout)
         if os.getpid() != self._made_by:
             session.deactivate(self)
             return
@@ -73,12 +120,12 @@ class Driver(session.Session):
             session.deactivate(self)
             atexit.unregister(self.close)
             try:
-                left = self._leave()
+                warning = self._leave(wait_s)
             finally:
                 if self._on_close is not None:
                     self._on_close()
-        if left:
-            warnings.warn(NOT_ACCEPTED.format(ACCEPTED_S, left), RuntimeWarning, stacklevel=2)
+        if warning:
+            warnings.warn(warning, RuntimeWarning, stacklevel=2)
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "open" if self.link.failure is None else "lost"
@@ -106,22 +153,41 @@ class Driver(session.Session):
     ) -> None:
         await sys.modules["asyncio"].to_thread(self.close)
 
-    def _leave(self) -> int:
-        """End the link; how many calls were not accepted although it stood."""
-        left = 0
-        if self.link.failure is None:
-            with contextlib.suppress(channel_errors.ChannelError, kit_errors.KilnError):
-                left = self._wait_until_accepted()
+    def _leave(self, wait_s: float) -> str:
+        """End the link; what is to be said of calls that were not accepted, if any."""
+        failure = self.link.failure
+        if failure is None:
+            try:
+                self._wait_until_accepted(wait_s)
+            except (channel_errors.ChannelError, kit_errors.KilnError) as error:
+                failure = error
         self.gone(channel_errors.LinkClosed("the session was closed"))
         self.link.close()
         self.gone(channel_errors.LinkClosed("the session was closed"))  # what came meanwhile
-        return left
+        if not self.dropped:
+            return ""
+        if failure is not None:
+            return NEVER_ACCEPTED.format(failure, self.dropped)
+        return NOT_ACCEPTED.format(wait_s, self.dropped)
 
-    def _wait_until_accepted(self) -> int:
-        """As long as it goes on; how many calls are left."""
+    def _wait_until_accepted(self, wait_s: float) -> None:
+        """As long as it goes on."""
+        quiet_s = min(QUIET_S, wait_s)
+        told = False
         left = self.unaccepted
-        while not self.link.wait(self.all_accepted, ACCEPTED_S):
+        while not self.link.wait(self.all_accepted, quiet_s):
             before, left = left, self.unaccepted
-            if left >= before:
-                return left
-        return 0
+            if left < before:
+                continue
+            if not told and wait_s > quiet_s:
+                told = True
+                log.warning(
+                    "closing the session: the dispatcher is to accept %d calls; waiting up to %g s",
+                    left,
+                    wait_s,
+                )
+            if not self.link.wait(self._fewer_than(left), max(0.0, wait_s - quiet_s)):
+                return
+
+    def _fewer_than(self, left: int) -> Callable[[], bool]:
+        return lambda: self.unaccepted < left

@@ -29,6 +29,8 @@ def start(
     *,
     slots: int | None = None,
     working_dir: str | os.PathLike[str] | None = None,
+    reconnect_timeout: float = driver.RECONNECT_S,
+    close_timeout: float = driver.CLOSE_S,
 ) -> driver.Driver:
     """Start a session on this machine; it is the current one until it is closed.
 
@@ -42,15 +44,20 @@ def start(
     results. Without one everything is in memory, and leaving the `with` block ends all that runs.
     `slots`: how many tasks run at once; None: one per core. It counts when the worker is started,
     not for a folder whose worker lives. `working_dir`: where task functions run and import from;
-    None: the current directory.
+    None: the current directory. `reconnect_timeout`: for so many seconds without a dispatcher
+    everything waits, then it fails with DispatcherLost. `close_timeout`: so many seconds without
+    progress `close` waits for the dispatcher to accept what was submitted.
 
     Raises ConfigurationError for what cannot be used: a folder of `kiln up`, one whose journal
     another process has (the error names it), no directory, no number of slots.
     """
     _refuse_inside_a_task()
     wanted = home.Wanted(slots=_slots(slots), workdir=_workdir(working_dir))
+    timeouts = driver.Timeouts.checked(reconnect_timeout, close_timeout)
     try:
-        return _volatile(wanted) if folder is None else _durable(Path(folder), wanted)
+        if folder is None:
+            return _volatile(wanted, timeouts)
+        return _durable(Path(folder), wanted, timeouts)
     except OSError as error:
         if isinstance(error, kit_errors.KilnError):
             raise
@@ -60,27 +67,29 @@ def start(
         ) from error
 
 
-def _volatile(wanted: home.Wanted) -> driver.Driver:
+def _volatile(wanted: home.Wanted, timeouts: driver.Timeouts) -> driver.Driver:
     made = volatile.Volatile(wanted)
-    return _opened(made, made.start, durable=False)
+    return _opened(made, made.start, timeouts, durable=False)
 
 
-def _durable(folder: Path, wanted: home.Wanted) -> driver.Driver:
+def _durable(folder: Path, wanted: home.Wanted, timeouts: driver.Timeouts) -> driver.Driver:
     for _ in range(_TRIES - 1):
         try:
-            return _in_folder(folder, wanted)
+            return _in_folder(folder, wanted, timeouts)
         except channel_errors.LinkRefused as error:
             if error.reason != messages.LEAVING:  # that dispatcher was just about to end
                 raise
-    return _in_folder(folder, wanted)
+    return _in_folder(folder, wanted, timeouts)
 
 
-def _in_folder(folder: Path, wanted: home.Wanted) -> driver.Driver:
+def _in_folder(folder: Path, wanted: home.Wanted, timeouts: driver.Timeouts) -> driver.Driver:
     made = durable.Durable(folder, wanted)
-    return _opened(made, lambda: made.start(patience_s=START_S), durable=True)
+    return _opened(made, lambda: made.start(patience_s=START_S), timeouts, durable=True)
 
 
-def _opened(made: home.Home, begin: Callable[[], None], *, durable: bool) -> driver.Driver:
+def _opened(
+    made: home.Home, begin: Callable[[], None], timeouts: driver.Timeouts, *, durable: bool
+) -> driver.Driver:
     opened = driver.Driver(
         connect=made.connect,
         credential=made.credential,
@@ -88,6 +97,8 @@ def _opened(made: home.Home, begin: Callable[[], None], *, durable: bool) -> dri
         cluster=home.CLUSTER,
         on_close=made.close,
         durable=durable,
+        patience_s=timeouts.reconnect_s,
+        close_timeout=timeouts.close_s,
     )
     opened.one_cluster = True
     made.on_lost = opened.lost

@@ -22,13 +22,15 @@ OPEN_S = 30.0
 """How long a dispatcher may take to answer: one that has just been started reads its journal."""
 
 
-def connect(
+def connect(  # noqa: PLR0913  a public door: options are named
     where: str | os.PathLike[str] | None = None,
     *,
     namespace: str | None = None,
     cluster: str = "default",
     working_dir: str | os.PathLike[str] | None = None,
     modules: Sequence[ModuleType | str] = (),
+    reconnect_timeout: float = driver.RECONNECT_S,
+    close_timeout: float = driver.CLOSE_S,
 ) -> driver.Driver:
     """Open a session with a running server; it is the current one until it is closed.
 
@@ -38,18 +40,20 @@ def connect(
     `namespace`: None: that of the kubeconfig, else `default`. `cluster`: the TaskCluster that runs
     the tasks. `working_dir`: a folder whose files workers get, to run in and import from;
     `modules`: modules or packages that they get to import. Both are for a `kiln up`, whose workers
-    have neither the driver's folder nor its import path.
+    have neither the driver's folder nor its import path. `reconnect_timeout`, `close_timeout`: see
+    `start`.
 
     Raises ConfigurationError when there is no such server, namespace or cluster (it lists those
     that there are), or the token may not make tasks there; `NotShippable` (a DataError) or OSError
     for a folder or module that cannot be sent.
     """
+    timeouts = driver.Timeouts.checked(reconnect_timeout, close_timeout)
     place = places.find(where)
     wanted = namespace or place.namespace
     if isinstance(place, places.Server):
-        opened = _to_server(place, wanted, cluster)
+        opened = _to_server(place, wanted, cluster, timeouts)
     else:
-        opened = _to_home(place, wanted, cluster)
+        opened = _to_home(place, wanted, cluster, timeouts)
     try:
         opened.open(timeout_s=OPEN_S)
         _ship(opened, working_dir, modules)
@@ -74,7 +78,9 @@ def _ship(
             holding.hold(opened, (blobs.parse(shipped.digest),))
 
 
-def _to_home(place: places.Home, namespace: str, cluster: str) -> driver.Driver:
+def _to_home(
+    place: places.Home, namespace: str, cluster: str, timeouts: driver.Timeouts
+) -> driver.Driver:
     if (namespace, cluster) != (home.NAMESPACE, home.CLUSTER):
         raise errors.ConfigurationError(
             f"{place.folder} is of a kiln.start(): it has namespace {home.NAMESPACE} with cluster "
@@ -92,12 +98,16 @@ def _to_home(place: places.Home, namespace: str, cluster: str) -> driver.Driver:
         credential=place.credential,
         namespace=namespace,
         cluster=cluster,
+        patience_s=timeouts.reconnect_s,
+        close_timeout=timeouts.close_s,
     )
     opened.one_cluster = True
     return opened
 
 
-def _to_server(place: places.Server, namespace: str, cluster: str) -> driver.Driver:
+def _to_server(
+    place: places.Server, namespace: str, cluster: str, timeouts: driver.Timeouts
+) -> driver.Driver:
     """Over its Unix socket if that is here, else over the network."""
     way = ways.Way(place.load, namespace=namespace)
     found = way.find()
@@ -109,14 +119,18 @@ def _to_server(place: places.Server, namespace: str, cluster: str) -> driver.Dri
             credential=way.token,
             namespace=namespace,
             cluster=cluster,
+            patience_s=timeouts.reconnect_s,
+            close_timeout=timeouts.close_s,
         )
     else:
-        opened = _over_network(way, namespace, cluster)
+        opened = _over_network(way, namespace, cluster, timeouts)
     opened.shares_files = opened.imports_ours = False
     return opened
 
 
-def _over_network(way: ways.Way, namespace: str, cluster: str) -> driver.Driver:
+def _over_network(
+    way: ways.Way, namespace: str, cluster: str, timeouts: driver.Timeouts
+) -> driver.Driver:
     """What it reads of blobs is kept until it is closed."""
     folder = scratch.Scratch("kiln-d-")
 
@@ -131,6 +145,8 @@ def _over_network(way: ways.Way, namespace: str, cluster: str) -> driver.Driver:
         credential=way.token,
         namespace=namespace,
         cluster=cluster,
+        patience_s=timeouts.reconnect_s,
+        close_timeout=timeouts.close_s,
         keep=keep,
         on_close=folder.close,
     )

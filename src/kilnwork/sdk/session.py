@@ -120,6 +120,8 @@ class Session:
         self._unconfirmed_order: deque[int] = deque()
         self._streams: dict[int, futures.CallFuture[Any]] = {}
         self._cancelling: dict[ids.TaskId, bool] = {}
+        self.dropped = 0
+        """Calls that were not accepted when the link ended."""
 
     # for task functions and futures
 
@@ -364,6 +366,8 @@ class Session:
                 log.exception("a callback of a future failed")
             except BaseException as raised:  # noqa: BLE001  Ctrl-C: raised once all are told
                 interruption = raised
+        self.dropped += self.unaccepted
+        self._batch.clear()
         self._unconfirmed.clear()
         self._unconfirmed_order.clear()
         self._streams.clear()

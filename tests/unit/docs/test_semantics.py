@@ -49,7 +49,7 @@ def test_every_invariant_has_a_proof() -> None:
     [
         f"leaves {settings.IDLE_S:g} s after the last",
         f"limited to {retrying.MAX_EXCUSED};",
-        f"for acceptance, {driver.ACCEPTED_S:g} s at most",
+        f"for acceptance, {driver.CLOSE_S:g} s at most",
         f"ended less than {slot_session.FLUSH_S * 1000:g} ms before",
         f"its lease ({hub.Options().lease_s:g} s; in a cluster {IN_A_CLUSTER_S:.0f} s)",
         f"remembered ({retention.KEEP_S / 86_400:g} days after",

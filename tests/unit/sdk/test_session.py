@@ -471,16 +471,17 @@ def test_close_sends_what_was_submitted_and_waits_until_it_is_kept(
 
 
 def test_close_tells_how_many_calls_nobody_has_accepted(
-    dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch
+    dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(driver, "ACCEPTED_S", 0.05)
+    monkeypatch.setattr(driver, "QUIET_S", 0.02)
     dispatcher.accepts = False
     dispatcher.answer = lambda _: None
-    made = opened(dispatcher)
+    made = opened(dispatcher, close_timeout=0.05)
     for _ in range(3):
         submit(made)
     with pytest.warns(RuntimeWarning, match=r"not accepted within 0.05 s .*may never run: 3\."):
         made.close()
+    assert "the dispatcher is to accept 3 calls; waiting up to 0.05 s" in caplog.text
     assert made.link.failure is not None
     with pytest.raises(errors.NoSession):
         session.current()
@@ -489,10 +490,10 @@ def test_close_tells_how_many_calls_nobody_has_accepted(
 def test_close_waits_on_while_calls_are_accepted(
     dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(driver, "ACCEPTED_S", 1.5)
+    monkeypatch.setattr(driver, "QUIET_S", 0.1)
     dispatcher.accepts = False
     dispatcher.answer = lambda _: None
-    made = opened(dispatcher)
+    made = opened(dispatcher, close_timeout=1.5)
     for _ in range(6):
         submit(made)
     closing = threading.Thread(target=made.close)
@@ -503,6 +504,37 @@ def test_close_waits_on_while_calls_are_accepted(
         time.sleep(0.3)
         dispatcher.send(messages.Accepted(number))
     closing.join()
+
+
+def test_close_tells_of_calls_that_were_not_accepted_when_the_link_was_lost(
+    dispatcher: Dispatcher,
+) -> None:
+    dispatcher.accepts = False
+    dispatcher.answer = lambda _: None
+    made = opened(dispatcher, patience_s=0.05)
+    future = submit(made)
+    dispatcher.wait_items(1)
+    dispatcher.stop()
+    until(future.done, "the link is over")
+    with pytest.warns(RuntimeWarning, match=r"no dispatcher for 0\.05 s.*may never run: 1\."):
+        made.close()
+
+
+def test_silence_is_told_once_with_what_is_awaited_and_how_long(
+    dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(standin, "SILENCE_S", 0.1)
+    dispatcher.answer = lambda _: None
+    with opened(dispatcher, patience_s=30.0) as made:
+        submit(made)
+        dispatcher.wait_items(1)
+        dispatcher.stop()
+        until(lambda: "no dispatcher for" in caplog.text, "it is told")
+        time.sleep(0.3)
+        dispatcher.start()
+        until(lambda: "the dispatcher is back after" in caplog.text, "the link is back")
+    assert caplog.text.count("no dispatcher for") == 1
+    assert "if it is not back 30 s after the link was lost" in caplog.text
 
 
 def test_a_session_that_could_not_be_opened_is_closed(

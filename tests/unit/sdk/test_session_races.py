@@ -89,11 +89,12 @@ class Ending(driver.Driver):
 def test_a_call_submitted_while_the_link_ends_fails_at_once(dispatcher: Dispatcher) -> None:
     lasting = Ending(connect=dispatcher.connect, credential=lambda: "token")
     lasting.open(timeout_s=10)
-    with lasting:
-        future = submit(lasting)
-        assert future.done()
-        with pytest.raises(errors.DispatcherLost, match="cut"):
-            future.result()
+    future = submit(lasting)
+    assert future.done()
+    with pytest.raises(errors.DispatcherLost, match="cut"):
+        future.result()
+    with pytest.warns(RuntimeWarning, match=r"lost \(cut\) and that may never run: 1"):
+        lasting.close()
 
 
 def test_one_callback_that_fails_does_not_keep_other_futures_open(
@@ -132,3 +133,5 @@ def test_what_fails_in_the_thread_of_the_link_is_the_cause_in_every_future(
         link_closed = caught.value.__cause__
         assert link_closed is not None
         assert isinstance(link_closed.__cause__, ZeroDivisionError)
+    with pytest.warns(RuntimeWarning, match="may never run: 3"):
+        session.close()
