@@ -65,6 +65,7 @@ def _feed(
         if not _seat(mem, task, workers, now):
             queue.push_front(task, priority=task.spec.priority)
             _open_slots(mem, cluster, workers, now)
+            _seat_commands(mem, cluster, workers, now)
             _send_ahead(mem, cluster, workers, now)
             break
     for worker in workers:
@@ -96,6 +97,24 @@ def _seat(
     else:
         reserve(mem, task, next(iter(best.idle.values())), now)
     return True
+
+
+def _seat_commands(
+    mem: memory.Memory,
+    cluster: records.Cluster,
+    workers: Sequence[records.Worker],
+    now: inputs.Moment,
+) -> None:
+    """Commands do not wait behind calls for which there is no slot: they get the seats that are
+    left. A call gets the next seat that is free, if a slot may be opened for it then."""
+    queue = cluster.queue
+    while queue.commands and any(worker.slots > worker.busy for worker in workers):
+        command = queue.pop_command()
+        if command is None:
+            return
+        if not _seat(mem, command, workers, now):
+            queue.push_front(command, priority=command.spec.priority)
+            return
 
 
 def _reserve_command(
@@ -209,7 +228,7 @@ def _open_slots(
     now: inputs.Moment,
 ) -> None:
     """Ask for slots where seats are free: one for each seat, and for each that waits."""
-    while cluster.openings < len(cluster.queue):
+    while cluster.openings < len(cluster.queue) - cluster.queue.commands:
         best, most = None, 0
         for worker in workers:
             free = worker.slots - worker.busy

@@ -11,10 +11,16 @@ from typing import Generic, Protocol, TypeVar
 
 
 class Placeable(Protocol):
-    """Something that can wait in a `Queue`, which alone sets `place`."""
+    """Something that can wait in a `Queue`, which alone sets `place`.
+
+    `template`: None of a command, which needs no slot.
+    """
 
     place: int | None
     source: bytes
+
+    @property
+    def template(self) -> object: ...
 
 
 P = TypeVar("P", bound=Placeable)
@@ -23,15 +29,27 @@ P = TypeVar("P", bound=Placeable)
 class _Line(Generic[P]):
     """All of one source, by rising ticket; `low` is the ticket of the first entry.
 
-    An item whose `place` is not the ticket of its entry has left the queue since.
+    An item whose `place` is not the ticket of its entry has left the queue since. `commands`: those
+    among them, with their tickets, so that they are found behind any number of calls.
     """
 
-    __slots__ = ("low", "source", "waiting")
+    __slots__ = ("commands", "low", "source", "waiting")
 
     def __init__(self, source: bytes) -> None:
         self.source = source
         self.waiting: deque[P] = deque()
+        self.commands: deque[tuple[int, P]] = deque()
         self.low = 0
+
+    def command(self) -> P | None:
+        """The first command; it stays."""
+        commands = self.commands
+        while commands:
+            ticket, item = commands[0]
+            if item.place == ticket:
+                return item
+            commands.popleft()
+        return None
 
 
 class _Level(Generic[P]):
@@ -62,6 +80,8 @@ class _Level(Generic[P]):
                 ticket = line.low
                 line.low = ticket + 1
                 if item.place == ticket:
+                    if line.commands and line.commands[0][1] is item:
+                        line.commands.popleft()
                     if len(turns) > 1:
                         turns.rotate(-1)
                     return item
@@ -69,13 +89,25 @@ class _Level(Generic[P]):
             del self.lines[line.source]
         return None
 
+    def command(self) -> P | None:
+        """The first command in the order of turns; it stays, and its source goes to the end."""
+        for line in list(self.turns):
+            item = line.command()
+            if item is not None:
+                self.turns.remove(line)
+                self.turns.append(line)
+                return item
+        return None
+
 
 class Queue(Generic[P]):
     """Waiting tasks of one cluster. Each waits under a ticket, `place`; leaving clears that."""
 
-    __slots__ = ("_levels", "_order", "_size")
+    __slots__ = ("_levels", "_order", "_size", "commands")
 
     def __init__(self) -> None:
+        self.commands = 0
+        """How many of those that wait are commands."""
         self._levels: dict[int, _Level[P]] = {}
         self._order: list[int] = []
         self._size = 0
@@ -95,6 +127,9 @@ class Queue(Generic[P]):
         item.place = line.low + len(waiting)
         waiting.append(item)
         self._size += 1
+        if item.template is None:
+            line.commands.append((item.place, item))
+            self.commands += 1
 
     def push_front(self, item: P, *, priority: int) -> None:
         """Wait before all of the same priority: it had its turn and was taken back."""
@@ -107,12 +142,23 @@ class Queue(Generic[P]):
             level.turns.remove(line)
             level.turns.appendleft(line)
         self._size += 1
+        if item.template is None:
+            line.commands.appendleft((item.place, item))
+            self.commands += 1
 
     def remove(self, item: P) -> None:
         """Leave the queue; a no-op for an item that is not in it."""
         if item.place is not None:
-            item.place = None
-            self._size -= 1
+            self._leave(item)
+
+    def pop_command(self) -> P | None:
+        """The next command, also from behind calls; None when none waits."""
+        for order in self._order if self.commands else ():
+            item = self._levels[order].command()
+            if item is not None:
+                self._leave(item)
+                return item
+        return None
 
     def pop(self) -> P | None:
         """The next one, None when nobody waits."""
@@ -120,11 +166,16 @@ class Queue(Generic[P]):
         while order:
             item = self._levels[order[0]].pop()
             if item is not None:
-                item.place = None
-                self._size -= 1
+                self._leave(item)
                 return item
             del self._levels[order.pop(0)]
         return None
+
+    def _leave(self, item: P) -> None:
+        item.place = None
+        self._size -= 1
+        if item.template is None:
+            self.commands -= 1
 
     def ahead(self, item: P, *, priority: int) -> int:
         """How many go before `item`; too many by those that have left the queue early."""

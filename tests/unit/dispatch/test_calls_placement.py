@@ -338,3 +338,18 @@ def test_what_waits_behind_a_call_that_is_to_end_goes_elsewhere() -> None:
     assert (asked.link, asked.count) == (player.link, 1)
     world.give_back(player, player.has[1:])
     assert not any(world.holds(task) and world.holder(task) is player for task in more)
+
+
+def test_commands_do_not_wait_behind_calls_that_have_no_slot() -> None:
+    world = world_of(slots=2, opens=False)
+    calls = world.submit(3)
+    command = world.declare(900, api_task.TaskSpec(command=("true",)))
+    assert said(world.task(command)) == ("Pending", "NoFreeSlot"), "slots open in both seats"
+    for asked in world.sent_of(instructions.OpenSlot):
+        world.gone(told_calls.SlotPlayer(asked.slot), code=None)
+    assert said(world.task(command)) == ("Staging", "Starting")
+    assert not any(world.holds(call) for call in calls)
+    world.opens = True
+    world.after(1)
+    world.open(world.sent_of(instructions.OpenSlot)[-1].slot)
+    assert world.holds(calls[0])

@@ -14,6 +14,7 @@ class Waiting:
     priority: int = 0
     source: bytes = b""
     place: int | None = None
+    template: object = "a call"
 
 
 def filled(*priorities: int) -> tuple[placement.Queue[Waiting], list[Waiting]]:
@@ -122,3 +123,49 @@ def test_no_source_waits_for_more_than_one_turn_of_each_other(
         for at, item in enumerate(level[:-1]):
             others = set(left[at + 1 :]) - {item.source}
             assert not others or level[at + 1].source != item.source
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 1), st.booleans(), st.sampled_from([b"a", b"b"]))), st.data()
+)
+def test_commands_are_found_behind_calls(
+    given: list[tuple[int, bool, bytes]], data: st.DataObject
+) -> None:
+    """Whatever leaves and comes back meanwhile, each is given out once, and the counts hold."""
+    queue: placement.Queue[Waiting] = placement.Queue()
+    waiting: set[Waiting] = set()
+    for number, (priority, command, source) in enumerate(given):
+        item = Waiting(number, priority, source, template=None if command else "a call")
+        queue.push(item, priority=priority)
+        waiting.add(item)
+    while waiting:
+        commands = {item for item in waiting if item.template is None}
+        assert (len(queue), queue.commands) == (len(waiting), len(commands))
+        what = data.draw(st.sampled_from(["pop", "command", "remove", "again"]))
+        if what == "command":
+            found = queue.pop_command()
+            assert (found is None) is (not commands)
+            if found is not None:
+                assert found in commands
+                assert found.priority == max(item.priority for item in commands)
+                rivals = [
+                    i for i in commands if (i.source, i.priority) == (found.source, found.priority)
+                ]
+                assert found is min(rivals, key=by_number)
+                waiting.discard(found)
+        elif what == "remove":
+            queue.remove(chosen := data.draw(st.sampled_from(sorted(waiting, key=by_number))))
+            waiting.discard(chosen)
+        else:
+            popped = queue.pop()
+            assert popped in waiting
+            if what == "again":
+                queue.push_front(popped, priority=popped.priority)
+            else:
+                waiting.discard(popped)
+    assert queue.pop() is None
+    assert queue.pop_command() is None
+
+
+def by_number(item: Waiting) -> int:
+    return item.number

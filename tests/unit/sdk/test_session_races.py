@@ -107,6 +107,7 @@ def test_one_callback_that_fails_does_not_keep_other_futures_open(
     def fail(_: futures.Future[object]) -> None:
         raise ZeroDivisionError
 
+    waiting.wait_until(session.all_accepted, what="the calls are accepted")
     made[0].when_done(fail)
     session.link.end(channel_errors.LinkClosed("cut"))
     assert all(each.done() for each in made)
