@@ -1,8 +1,10 @@
-"""One run of the driver of a random program: `python -m support.programs.driver DIRECTORY PHASE`.
+"""A driver of a random program: `python -m support.programs.driver DIRECTORY PHASE [guest]`.
 
 Started by `run`, which may kill it and start another one. It says where it is on standard output
 (lines that begin with `@`), writes the outcomes it has seen to `outcomes-PHASE.json`, and ends with
 0, with DISPATCHER_LOST, or with a traceback.
+
+A guest runs phase 0 beside another driver, and writes to `outcomes-guest.json`.
 
 `ids.jsonl` has the ids of calls that are certainly accepted, so that a later driver can ask for
 them by id as well as by key. Phase `verify` asks for all of them again.
@@ -24,11 +26,14 @@ from typing import Any
 import msgspec
 
 import kilnwork as kiln
-from support.programs import effects, nodes, tasks, values
+from support.programs import effects, expect, nodes, tasks, values
 
 DISPATCHER_LOST = 7
 CLUSTER = "programs"
 """The TaskCluster of a server whose workers know where effects are noted."""
+
+RUN = "KILN_PROGRAM_RUN"
+"""Variable that says the how-manieth driver of its program this is."""
 
 STARTED_WITHIN_S = 60.0
 SERVER = "server"
@@ -45,15 +50,17 @@ def in_program(document: dict[str, Any], *inputs: Any) -> Any:
 class Driver:
     """See the module."""
 
-    def __init__(self, directory: Path, phase: int) -> None:
+    def __init__(self, directory: Path, phase: int, name: str) -> None:
         self.directory = directory
         self.phase = phase
+        self.name = name
         self.program = msgspec.json.decode(
             (directory / "program.json").read_bytes(), type=nodes.Program
         )
-        self.chance = random.Random(f"{self.program.seed}-{os.getpid()}")
+        self.chance = random.Random(f"{self.program.seed}-{name}-{os.environ[RUN]}")
         self.futures: dict[str, Any] = {}
         self.outcomes: dict[str, Any] = {}
+        self.roots: dict[str, str] = {}
         self.problems: list[str] = []
         self.ids = _known_ids(directory)
 
@@ -117,7 +124,8 @@ class Driver:
         function = tasks.in_module.options(**group[0].options)
         keys = {node.id: node.key for node in group}
         key = (lambda document: keys[document["id"]]) if group[0].key else None
-        limit = self.chance.choice((None, 1, 2))
+        hangs = any(node.cancel for node in self.program.calls)  # a slot may not be free before
+        limit = None if hangs else self.chance.choice((None, 1, 2))
         documents = [tasks.document_of(node) for node in group]
         made = function.map(documents, key=key, max_in_flight=limit)
         self.futures.update(zip((node.id for node in group), made, strict=True))
@@ -195,6 +203,8 @@ class Driver:
 
         seen(simple, found)
         for node in some:
+            if node.id in simple:
+                self.check_cause(node)
             if node.id not in simple:
                 self.outcomes[node.id] = self.compound(node)
             elif node.op == "stream" and hasattr(simple[node.id], "__iter__"):
@@ -202,6 +212,19 @@ class Driver:
             if node.cancel == "alone":
                 self.alone(node.children[0])
         self.check_done(simple)
+
+    def check_cause(self, node: nodes.Node) -> None:
+        """An error that travelled still says what caused it."""
+        outcome = self.outcomes[node.id]
+        if not expect.is_error(outcome):
+            return
+        error = self.futures[node.id].exception()
+        if outcome == expect.INPUT_FAILED:
+            self.roots[node.id] = type(error.__cause__).__name__
+        elif (
+            node.op == "raise" and node.times and f"cause of {node.id}" not in str(error.__cause__)
+        ):
+            self.problems.append(f"{node.id}: its cause is {error.__cause__!r}")
 
     def compound(self, node: nodes.Node) -> Any:
         """Outcomes of a call that has several futures, or returns them."""
@@ -240,9 +263,8 @@ class Driver:
 
     def write(self) -> None:
         """What was seen."""
-        document = {"outcomes": self.outcomes, "problems": self.problems}
-        phase = "verify" if self.phase < 0 else self.phase
-        path = self.directory / f"outcomes-{phase}.json"
+        document = {"outcomes": self.outcomes, "roots": self.roots, "problems": self.problems}
+        path = self.directory / f"outcomes-{self.name}.json"
         path.with_suffix(".new").write_text(json.dumps(document))
         path.with_suffix(".new").rename(path)
         say("written")
@@ -380,7 +402,8 @@ def main() -> None:
     directory, phase = Path(sys.argv[1]), sys.argv[2]
     tasks.dump_on_signal()
     FUNCTIONS["program"] = kiln.task(in_program)
-    made = Driver(directory, -1 if phase == "verify" else int(phase))
+    name = "guest" if "guest" in sys.argv else phase
+    made = Driver(directory, -1 if phase == "verify" else int(phase), name)
     try:
         made.verify() if phase == "verify" else made.run()
     except kiln.DispatcherLost as error:

@@ -33,6 +33,32 @@ def outcomes(program: nodes.Program) -> dict[str, list[Outcome]]:
     return found
 
 
+def roots(program: nodes.Program, allowed: dict[str, list[Outcome]]) -> dict[str, set[str]]:
+    """For calls that never ran because of an input: classes of the errors that may be the cause.
+
+    Only where that is an error of a call of the driver itself.
+    """
+    known = {node.id: node for node in program.calls}
+    found: dict[str, set[str]] = {}
+    for node in program.calls:
+        if allowed[node.id] != [INPUT_FAILED]:
+            continue
+        causes: set[str] = set()
+        for each in node.inputs:
+            if not each.ref:
+                continue
+            outcome = allowed[each.ref][0]
+            if each.item >= 0:
+                outcome = outcome[each.item]
+            if is_error(outcome) and known[each.ref].op != "spawn":
+                causes |= found.get(each.ref, set()) or {outcome[1]}
+            elif is_error(outcome):
+                causes.add("?")
+        if causes and "?" not in causes and "InputFailed" not in causes:
+            found[node.id] = causes
+    return found
+
+
 def evaluate(node: nodes.Node, known: dict[str, Outcome]) -> Outcome:
     """The outcome of one call; `known`: of those that it may take as inputs."""
     inputs = [_input(each, known) for each in node.inputs]
@@ -56,6 +82,10 @@ def evaluate(node: nodes.Node, known: dict[str, Outcome]) -> Outcome:
                 values.plain(values.shaped(node.shape, number, node.size)),
                 values.plain(number),
             ]
+        case "ref":
+            return values.plain(values.content(node.id, node.size))
+        case "flaky" if node.options.get("retry_on", node.how) != node.how:
+            return values.plain_error(values.raised(node.how, node.id))
         case "spawn" | "boxed":
             return _spawned(node, plain)
     return values.plain(values.shaped(node.shape, number, node.size))

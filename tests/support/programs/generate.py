@@ -10,7 +10,7 @@ import msgspec
 
 from support.programs import nodes, tasks
 
-VERSION = 1
+VERSION = 2
 """Of what seeds mean."""
 
 COLLECT = ("result", "reverse", "gather", "as_completed", "wait", "async", "threads", "callbacks")
@@ -52,6 +52,7 @@ class _Maker:
             phases=self._phases,
             collect=tuple(chance.choice(COLLECT) for _ in range(self._phases)),
             calls=tuple(self._grouped(calls)),
+            guest=self._durable and not self._served and chance.random() < 0.15,
             faults=tuple(faults),
         )
 
@@ -72,7 +73,7 @@ class _Maker:
     def _node(self, name: str, before: list[nodes.Node], *, depth: int, top: bool) -> nodes.Node:
         self._left -= 1
         chance = self._chance
-        kinds = {"value": 30, "raise": 7, "flaky": 8, "crash": 5, "lock": 1}
+        kinds = {"value": 30, "raise": 7, "flaky": 8, "crash": 5, "lock": 1, "ref": 2}
         if depth < _MAX_DEPTH and self._left > 0:
             kinds["spawn"] = 30 if depth == 0 else 18
         if top:
@@ -141,12 +142,13 @@ class _Maker:
 
     def _flaky(self, node: nodes.Node, _: int) -> nodes.Node:
         times = self._chance.randint(1, 3)
-        return self._changed(
-            node,
-            how=self._chance.choice(_ERRORS),
-            times=times,
-            options={"retries": times, "retry_delay": 0.05, "retry_factor": 1.2},
-        )
+        how = self._chance.choice(_ERRORS)
+        options: dict[str, object] = {"retries": times, "retry_delay": 0.05, "retry_factor": 1.2}
+        if self._chance.random() < 0.25:
+            options["retry_on"] = self._chance.choice((how, how, *_ERRORS))
+            if options["retry_on"] != how:
+                times = 99  # so that a loss after the first failure changes nothing
+        return self._changed(node, how=how, times=times, options=options)
 
     def _crash(self, node: nodes.Node, _: int) -> nodes.Node:
         how = self._chance.choice(("exit", "kill", "segv"))
@@ -160,6 +162,9 @@ class _Maker:
     def _lock(self, node: nodes.Node, _: int) -> nodes.Node:
         return self._changed(node)
 
+    def _ref(self, node: nodes.Node, _: int) -> nodes.Node:
+        return self._changed(node, size=self._chance.choice((100, 5_000, 400_000)))
+
     def _stream(self, node: nodes.Node, _: int) -> nodes.Node:
         return self._changed(node, times=self._chance.choice((0, 1, 5, 40)), pause_s=0.02)
 
@@ -169,7 +174,8 @@ class _Maker:
     def _hang(self, node: nodes.Node, depth: int) -> nodes.Node:
         """At the top it is cancelled or has a time limit; below only the latter."""
         chance = self._chance
-        options: dict[str, object] = {"kill_grace": 0.3}
+        options: dict[str, object] = {"kill_grace": 0.3, "retries": chance.choice((0, 0, 1))}
+        options["retry_delay"] = 0.05
         how = chance.choice(("polite", "polite", "stubborn"))
         if depth or chance.random() < 0.35:
             options[chance.choice(("timeout", "total_timeout"))] = chance.choice((0.2, 0.6))
@@ -221,6 +227,12 @@ class _Maker:
             )
         return found
 
+    def _pause_s(self) -> float:
+        """How long a victim stands still; 0: it is killed."""
+        if self._chance.random() < 0.75:
+            return 0.0
+        return round(self._chance.uniform(0.05, 1.5), 2)
+
     def _faults(self) -> list[nodes.Fault]:
         chance = self._chance
         if chance.random() < 0.12:
@@ -230,13 +242,14 @@ class _Maker:
             weights |= {"dispatcher": 1, "driver": 2}
         if self._served:
             weights = {"driver": 1}
+        elif self._durable:
+            weights["all"] = 1
         found = []
         for _ in range(chance.randint(1, 4)):
             victim = chance.choices(list(weights), list(weights.values()))[0]
             words = ("opening", "open", "submitted", "half", "closing")
-            after = chance.choice(
-                words if victim == "driver" else (*words[1:], "appears", "appears")
-            )
+            alone = victim in ("driver", "all")
+            after = chance.choice(words if alone else (*words[1:], "appears", "appears"))
             short = chance.random() < 0.5
             found.append(
                 nodes.Fault(
@@ -244,7 +257,7 @@ class _Maker:
                     after=after,
                     delay_s=round(chance.uniform(0, 0.06 if short else 0.9), 4),
                     victim=victim,
-                    pause_s=round(chance.uniform(0.05, 1.5), 2) if chance.random() < 0.25 else 0.0,
+                    pause_s=self._pause_s() if victim != "all" else 0.0,
                 )
             )
         return found

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 Operation = Literal[
-    "value", "raise", "flaky", "crash", "spawn", "hang", "stream", "pair", "lock", "boxed"
+    "value", "raise", "flaky", "crash", "spawn", "hang", "stream", "pair", "lock", "boxed", "ref"
 ]
 
 
@@ -73,7 +73,10 @@ class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Program(msgspec.Struct, frozen=True, omit_defaults=True):
-    """All of one seed. `collect`: how the driver of each phase waits for its results."""
+    """All of one seed. `collect`: how the driver of each phase waits for its results.
+
+    `guest`: a second driver runs the same program in the same directory at the same time.
+    """
 
     seed: int
     durable: bool
@@ -81,6 +84,7 @@ class Program(msgspec.Struct, frozen=True, omit_defaults=True):
     phases: int
     collect: tuple[str, ...]
     calls: tuple[Node, ...]
+    guest: bool = False
     faults: tuple[Fault, ...] = ()
 
 

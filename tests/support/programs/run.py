@@ -113,6 +113,7 @@ class _Run:
         self.family = family.Family(f"{family.MARK}={mark}")
         self.served = server is not None
         self.epoch = 0
+        self.drivers_killed = False
         self.disturbed = self.served
         self.paused: dict[int, float] = {}
         self.hit_in_run: list[str] = []
@@ -136,6 +137,7 @@ class _Run:
     def go(self) -> None:
         """All phases, then the checks."""
         phase = runs = 0
+        guest = self._guest() if self.program.guest else None
         while phase < self.program.phases:
             if runs > MAX_RUNS:
                 raise Wrong("error", f"{runs} drivers did not bring it to its end")
@@ -149,6 +151,8 @@ class _Run:
                 )
             elif not self.program.durable:
                 self.epoch += 1
+        if guest is not None:
+            self._end_guest(guest)
         self._wait_gone()
         self._compare(f"outcomes-{phase - 1}.json")
         if self.program.durable:
@@ -173,15 +177,7 @@ class _Run:
     def _drive(self, phase: str, number: int) -> int:
         """Its exit code, after all that had to happen meanwhile."""
         self.hit_in_run = []
-        command = [sys.executable, "-m", "support.programs.driver", str(self.directory), phase]
-        with (self.directory / "driver.log").open("ab") as log:
-            process = subprocess.Popen(
-                command,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                cwd=self.directory,
-                env={**self.environment, effects.VARIABLE: str(self.effects)},
-            )
+        process = self._start(number, phase)
         try:
             self._watch(process, [_Pending(f) for f in self.program.faults if f.run == number])
         finally:
@@ -192,6 +188,38 @@ class _Run:
             assert process.stdout is not None
             process.stdout.close()
         return code
+
+    def _start(self, number: int, *arguments: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "support.programs.driver", str(self.directory), *arguments]
+        with (self.directory / "driver.log").open("ab") as log:
+            return subprocess.Popen(
+                command,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                cwd=self.directory,
+                env={
+                    **self.environment,
+                    effects.VARIABLE: str(self.effects),
+                    driver.RUN: str(number),
+                },
+            )
+
+    def _guest(self) -> subprocess.Popen[bytes]:
+        return self._start(0, "0", "guest")
+
+    def _end_guest(self, guest: subprocess.Popen[bytes]) -> None:
+        """It comes to its end as well, unless it was killed."""
+        try:
+            guest.communicate(timeout=DEADLINE_S)
+        except subprocess.TimeoutExpired:
+            text = stuck.describe(self.family, self.directory, self.effects)
+            guest.kill()
+            guest.communicate()
+            raise Wrong("hang", f"the guest\n{text}") from None
+        if guest.returncode == 0:
+            self._compare("outcomes-guest.json")
+        elif guest.returncode != -signal.SIGKILL or not self.drivers_killed:
+            raise Wrong("error", f"the guest ended with {guest.returncode}:\n{self._said()}")
 
     def _watch(self, process: subprocess.Popen[bytes], pending: list[_Pending]) -> None:
         assert process.stdout is not None
@@ -239,6 +267,10 @@ class _Run:
             if each.due is None or each.due > now:
                 continue
             fault = each.fault
+            if fault.victim == "all":
+                pending.remove(each)
+                self._hit_all()
+                continue
             victims = self.family.of_kind(fault.victim)
             if victims:
                 pending.remove(each)
@@ -246,11 +278,19 @@ class _Run:
             elif now > each.due + _SEARCH_S:
                 pending.remove(each)
 
+    def _hit_all(self) -> None:
+        """As if the machine had stopped."""
+        self.report.hits.append("kill all")
+        self.hit_in_run += ["kill driver", "kill dispatcher"]
+        self.disturbed = self.drivers_killed = True
+        self.family.destroy()
+
     def _hit(self, fault: nodes.Fault, pid: int, now: float) -> None:
         what = f"{'pause' if fault.pause_s else 'kill'} {fault.victim}"
         self.report.hits.append(what)
         self.hit_in_run.append(what)
         self.disturbed = self.disturbed or what not in checks.HARMLESS
+        self.drivers_killed = self.drivers_killed or what == "kill driver"
         try:
             os.kill(pid, signal.SIGSTOP if fault.pause_s else signal.SIGKILL)
         except ProcessLookupError:
@@ -290,7 +330,11 @@ class _Run:
             if outcome not in allowed[node]:
                 text = f"{name}: {node}: {outcome} instead of {allowed[node]}"
                 raise Wrong("lost" if "TaskLost" in str(outcome) else "wrong", text)
-        if "verify" in name:
+        roots = expect.roots(self.program, allowed)
+        for node, root in found["roots"].items():
+            if root not in roots.get(node, {root}):
+                raise Wrong("wrong", f"{name}: {node}: caused by {root} instead of {roots[node]}")
+        if name != f"outcomes-{self.program.phases - 1}.json":
             return
         missing = allowed.keys() - seen.keys()
         missing -= {n.children[0].id for n in self.program.calls if n.cancel == "alone"}

@@ -24,6 +24,7 @@ from support.programs import effects, nodes, values
 RELEASE = "release"
 """A file of this name beside the effects ends every call that hangs."""
 
+_ERRORS = {"Boom": values.Boom, "ValueError": ValueError, "KeyError": KeyError, "OSError": OSError}
 _SLICE_S = 0.02
 _dumped: set[int] = set()
 
@@ -81,6 +82,8 @@ def _leaf(node: nodes.Node, inputs: tuple[Any, ...]) -> Any:
                 _crash(node.how)
         case "lock":
             return threading.Lock()
+        case "ref":
+            return kiln.put(values.content(node.id, node.size))
         case "pair":
             number = values.combine(node.id, [values.plain(each) for each in inputs])
             return (values.shaped(node.shape, number, node.size), number)
@@ -111,6 +114,8 @@ def submit(node: nodes.Node, known: Mapping[str, Any], functions: Functions) -> 
     """Submit a call, from the driver or a task. `known`: futures by the id of a call."""
     function = functions[node.via if node.op not in ("stream", "pair") else node.op]
     options = dict(node.options)
+    if "retry_on" in options:
+        options["retry_on"] = _ERRORS[options["retry_on"]]
     if node.accept_failures:
         options["accept_failures"] = True
     if node.key:

@@ -30,6 +30,8 @@ def plain(value: Any) -> Any:
     if isinstance(value, bytes | bytearray | memoryview):
         data = bytes(value)
         return ["bytes", len(data), hashlib.sha1(data).hexdigest()[:12]]  # noqa: S324 no secret
+    if type(value).__name__ == "Ref":
+        return plain(value.value())
     if isinstance(value, BaseException):
         return plain_error(value)
     if isinstance(value, dict):
