@@ -160,6 +160,139 @@ def test_finalize_lets_a_namespace_go(admin: kube_servers.Http) -> None:
     gone(admin, f"{NAMESPACES}/{name}")
 
 
+def conditions(admin: kube_servers.Http, name: str) -> dict[str, tuple[str, str, str]]:
+    """Status, reason and message by type."""
+    found = admin.get(f"{NAMESPACES}/{name}").ok()["status"].get("conditions", ())
+    return {c["type"]: (c["status"], c["reason"], c["message"]) for c in found}
+
+
+def test_an_ending_namespace_says_what_holds_it(admin: kube_servers.Http) -> None:
+    """How many objects of which kinds, and which finalizers; what is well says that too."""
+    name = kube_servers.fresh_name("ending")
+    admin.post(NAMESPACES, {"metadata": {"name": name}}).ok()
+    root = f"{NAMESPACES}/{name}"
+    leases = f"/apis/coordination.k8s.io/v1/namespaces/{name}/leases"
+    held = {
+        f"{root}/configmaps/a": ["x.test/one"],
+        f"{root}/configmaps/b": ["x.test/one", "x.test/two"],
+        f"{root}/secrets/c": ["x.test/two"],
+        f"{leases}/d": ["foregroundDeletion", "x.test/one"],
+    }
+    for path, finalizers in held.items():
+        collection, _, one = path.rpartition("/")
+        body = {"metadata": {"name": one, "finalizers": finalizers}}
+        admin.post(collection, body).ok()
+    admin.delete(root).ok()
+    try:
+        waiting.wait_until(
+            lambda: "NamespaceContentRemaining" in conditions(admin, name),
+            what="the conditions are there",
+            timeout_s=60,
+        )
+        assert conditions(admin, name) == {
+            "NamespaceDeletionDiscoveryFailure": (
+                "False",
+                "ResourcesDiscovered",
+                "All resources successfully discovered",
+            ),
+            "NamespaceDeletionGroupVersionParsingFailure": (
+                "False",
+                "ParsedGroupVersions",
+                "All legacy kube types successfully parsed",
+            ),
+            "NamespaceDeletionContentFailure": (
+                "False",
+                "ContentDeleted",
+                "All content successfully deleted, may be waiting on finalization",
+            ),
+            "NamespaceContentRemaining": (
+                "True",
+                "SomeResourcesRemain",
+                (
+                    "Some resources are remaining: configmaps. has 2 resource instances, "
+                    "leases.coordination.k8s.io has 1 resource instances, "
+                    "secrets. has 1 resource instances"
+                ),
+            ),
+            "NamespaceFinalizersRemaining": (
+                "True",
+                "SomeFinalizersRemain",
+                (
+                    "Some content in the namespace has finalizers remaining: "
+                    "x.test/one in 3 resource instances, x.test/two in 2 resource instances"
+                ),
+            ),
+        }
+        for path in list(held)[1:]:
+            admin.patch(path, {"metadata": {"finalizers": None}}).ok()
+        left = "Some content in the namespace has finalizers remaining: x.test/one in 1 "
+        waiting.wait_until(
+            lambda: left in conditions(admin, name)["NamespaceFinalizersRemaining"][2],
+            what="the conditions are those of now",
+            timeout_s=60,
+        )
+    finally:
+        for path in held:
+            admin.patch(path, {"metadata": {"finalizers": None}})
+    gone(admin, root)
+
+
+@pytest.mark.parametrize(
+    "spec", [{"finalizers": []}, {}, None], ids=["no finalizers", "empty", "no spec"]
+)
+def test_finalize_does_not_wait_for_content(
+    admin: kube_servers.Http, ending: str, spec: dict[str, Any] | None
+) -> None:
+    """The namespace goes at once; what is left in it is found again in the next of its name."""
+    root = f"{NAMESPACES}/{ending}"
+    body = {"metadata": {"name": ending}, **({} if spec is None else {"spec": spec})}
+    answer = admin.put(f"{root}/finalize", body).ok()
+    assert answer["metadata"]["name"] == ending
+    assert not answer["spec"].get("finalizers")
+    assert admin.get(root).status == 404
+    assert admin.get(f"{root}/configmaps/held").status == 200
+
+
+def test_finalize_before_a_deletion(admin: kube_servers.Http) -> None:
+    """Nothing is deleted with a namespace that says so; its second deletion removes it."""
+    name = kube_servers.fresh_name("final")
+    root = f"{NAMESPACES}/{name}"
+    admin.post(NAMESPACES, {"metadata": {"name": name}}).ok()
+    admin.post(f"{root}/configmaps", {"metadata": {"name": "a"}}).ok()
+    body = {"metadata": {"name": name}, "spec": {"finalizers": []}}
+    assert admin.put(f"{root}/finalize", body).ok()["spec"] == {}
+    assert admin.get(root).ok()["status"]["phase"] == "Active"
+    assert admin.delete(root).ok()["status"]["phase"] == "Terminating"
+    assert admin.get(root).ok()["metadata"]["deletionTimestamp"]
+    admin.delete(root).ok()
+    assert admin.get(root).status == 404
+    assert admin.get(f"{root}/configmaps/a").status == 200
+    admin.delete(f"{root}/configmaps/a").ok()
+
+
+def test_finalize_leaves_other_finalizers(admin: kube_servers.Http) -> None:
+    """Those of its metadata hold a namespace as any object."""
+    name = kube_servers.fresh_name("final")
+    root = f"{NAMESPACES}/{name}"
+    admin.post(NAMESPACES, {"metadata": {"name": name, "finalizers": ["x.test/hold"]}}).ok()
+    admin.delete(root).ok()
+    waiting.wait_until(
+        lambda: admin.get(root).ok()["spec"] == {}, what="it is finalized", timeout_s=60
+    )
+    assert admin.get(root).ok()["metadata"]["finalizers"] == ["x.test/hold"]
+    admin.patch(root, {"metadata": {"finalizers": None}}).ok()
+    assert admin.get(root).status == 404
+
+
+def test_another_delete_changes_nothing(admin: kube_servers.Http, ending: str) -> None:
+    """Neither finalizers nor times."""
+    root = f"{NAMESPACES}/{ending}"
+    before = admin.get(root).ok()["metadata"]
+    after = admin.delete(root, propagationPolicy="Foreground").ok()["metadata"]
+    assert after.get("finalizers") == before.get("finalizers")
+    assert after["deletionTimestamp"] == before["deletionTimestamp"]
+
+
 @pytest.mark.parametrize("name", ["default", "kube-system", "kube-public"])
 def test_the_first_namespaces_stay(admin: kube_servers.Http, name: str) -> None:
     """403."""

@@ -182,7 +182,7 @@ def _default(kind: resource.Resource, obj: meta.JsonObject) -> None:
     elif kind == resource.NAMESPACES:
         labels = obj["metadata"].get("labels") or {}
         obj["metadata"]["labels"] = {**labels, _NAMESPACE_LABEL: obj["metadata"].get("name", "")}
-        obj.setdefault("spec", {}).setdefault("finalizers", ["kubernetes"])
+        obj.setdefault("spec", {})
         obj.setdefault("status", {}).setdefault("phase", "Active")
 
 

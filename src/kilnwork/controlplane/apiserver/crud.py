@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.api import meta, resource
+from kilnwork.api import meta
 from kilnwork.controlplane import errors, objects, store
 from kilnwork.controlplane.apiserver import (
     admission,
@@ -390,7 +390,7 @@ class Writer:
             return Outcome(head.raw, warnings)
         if options.dry_run:
             return Outcome(msgspec.json.encode(new), warnings)
-        if place.kind != resource.NAMESPACES and updating.is_over(new["metadata"]):
+        if updating.is_over(place.kind, new):
             await self.store.remove(place.key, expected=head.sequence)
             return Outcome(msgspec.json.encode(new), warnings, gone=True)
         stored = await self.store.put(place.key, new, expected=head.sequence)

@@ -135,7 +135,12 @@ def decide(place: crud.Where, obj: meta.JsonObject, asked: DeleteOptions, now_s:
     grace = _grace_s(place, obj, asked)
     deleting = "deletionTimestamp" in found
     finalizers = _finalizers(found, asked)
-    if not finalizers and grace == 0 and place.kind != resource.NAMESPACES:
+    held = place.kind == resource.NAMESPACES and (
+        not deleting or bool((obj.get("spec") or {}).get("finalizers"))
+    )
+    if held and deleting:
+        return Verdict()
+    if not finalizers and grace == 0 and not held:
         return Verdict(remove=True, marked=_without_grace(place, obj, now_s))
     before = found.get("deletionGracePeriodSeconds") or 0
     if deleting and grace >= before and finalizers == list(found.get("finalizers") or ()):

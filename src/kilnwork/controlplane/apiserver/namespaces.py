@@ -5,11 +5,21 @@ Used by `cluster` and `resources`. A new namespace gets ServiceAccount `default`
 is left in it. Refusing new content meanwhile is admission's part.
 """
 
+import asyncio
+import logging
 from collections.abc import Callable, Sequence
 
 from kilnwork.api import meta, resource
-from kilnwork.controlplane import errors, objects, work
-from kilnwork.controlplane.apiserver import crud, deletion, statuses
+from kilnwork.controlplane import objects, work
+from kilnwork.controlplane.apiserver import (
+    builtin,
+    crud,
+    deletion,
+    namespace_conditions,
+    statuses,
+)
+
+log = logging.getLogger(__name__)
 
 BASIC = ("default", "kube-system", "kube-public", "kube-node-lease")
 """Namespaces that are there from the beginning and stay."""
@@ -19,6 +29,12 @@ _ROOT_CA = "kube-root-ca.crt"
 _DEFAULT_ACCOUNT = "default"
 _OURS = "kubernetes"
 """The finalizer in a Namespace's spec that stands for emptying it."""
+
+_BACKGROUND = deletion.DeleteOptions(propagation="Background")
+"""Nothing in a namespace is kept for its dependents, nor waits for them."""
+
+_LOOK_AGAIN_S = 1.0
+"""How late the conditions may be with what changes in a namespace and does not go."""
 
 
 class Keeper:
@@ -30,6 +46,7 @@ class Keeper:
         self._store = writer.store
         self._ca = ca
         self._terminating: set[str] = set()
+        self._delayed: dict[str, asyncio.TimerHandle] = {}
         self._work: work.Work[str] = work.Work("namespaces", self._look)
         self._unfollow: Callable[[], None] = lambda: None
 
@@ -47,6 +64,9 @@ class Keeper:
     async def stop(self) -> None:
         """Stop; the next start finds what is left to do."""
         self._unfollow()
+        for timer in self._delayed.values():
+            timer.cancel()
+        self._delayed.clear()
         await self._work.stop()
 
     async def furnish(self, namespace: str) -> None:
@@ -79,6 +99,8 @@ class Keeper:
                 self._work.add(key.name)
             elif self._concerns(key, gone=change.action == objects.Action.DELETED):
                 self._work.add(key.namespace)
+            elif key.namespace in self._terminating:
+                self._look_again(key.namespace)
 
     def _concerns(self, key: objects.Key, *, gone: bool) -> bool:
         if (key.resource, key.name) == (resource.CONFIG_MAPS.qualified, _ROOT_CA):
@@ -99,35 +121,69 @@ class Keeper:
             await self.furnish(name)
 
     async def _empty(self, name: str) -> None:
-        """Delete what is in it; when nothing is left, the namespace itself."""
+        """Delete what is in it, Pods first; when nothing is left, our part is done."""
+        place = crud.where(resource.NAMESPACES, "", name)
+        stored = self._store.get(place.key)
+        if stored is None or not _spec_finalizers(stored.decode()):
+            return  # somebody has decided that nothing is to be waited for
         await self._store.settle_all()  # what was let in before it began to end
-        left = 0
-        for served in self._writer.kinds.kept():
-            if not served.resource.namespaced:
-                continue
-            places = [
-                crud.Where(served, s.key.namespace, s.key.name)
-                for s in self._store.select(served.resource.qualified, name)
-            ]
-            outcomes = await self._deleter.delete_all(places, deletion.DeleteOptions())
-            left += sum(not outcome.gone for outcome in outcomes)
-        if left:
-            return
-        head = self._store.get(crud.where(resource.NAMESPACES, "", name).key)
-        if head is None or head.metadata().finalizers:
-            return
-        if set(_spec_finalizers(head.decode())) - {_OURS}:
-            await self._writer.change(
-                crud.where(resource.NAMESPACES, "", name),
-                _without_ours,
-                crud.Options(),
-                subresource="finalize",
+        remaining = namespace_conditions.Remaining()
+        kinds = [served for served in self._writer.kinds.kept() if served.resource.namespaced]
+        pods = [served for served in kinds if served.resource == resource.PODS]
+        for part in (pods, [served for served in kinds if served not in pods]):
+            for served in part:
+                await self._delete_all(served, name, remaining)
+            if remaining.objects:
+                break
+        await self._tell(place, remaining)
+        if remaining.failures:
+            self._look_again(name)
+        elif not remaining.objects:
+            await self._writer.change_here(
+                place, _without_ours, crud.Options(), subresource="finalize"
             )
+
+    async def _delete_all(
+        self, served: builtin.Served, namespace: str, remaining: namespace_conditions.Remaining
+    ) -> None:
+        qualified = served.resource.qualified
+        places = [
+            crud.Where(served, s.key.namespace, s.key.name)
+            for s in self._store.select(qualified, namespace)
+        ]
+        if not places:
             return
         try:
-            await self._store.remove(head.key, expected=head.sequence)
-        except errors.Superseded:
-            self._work.add(name)
+            await self._deleter.delete_all(places, _BACKGROUND)
+        except statuses.StatusError as error:
+            remaining.failures.append(error.message)
+            log.warning(
+                "content of a namespace cannot be deleted, again soon",
+                extra={"namespace": namespace, "kind": qualified, "reason": error.message},
+            )
+        left = self._store.select(qualified, namespace)
+        remaining.add(served.resource, (stored.metadata() for stored in left))
+
+    async def _tell(self, place: crud.Where, remaining: namespace_conditions.Remaining) -> None:
+        """Write the conditions; not when they are as before."""
+
+        def told(obj: meta.JsonObject) -> meta.JsonObject:
+            status = obj.get("status") or {}
+            before = status.get("conditions") or ()
+            conditions = namespace_conditions.updated(before, remaining, now=self._writer.now())
+            return obj | {"status": {**status, "conditions": conditions}}
+
+        await self._writer.change_here(place, told, crud.Options(), subresource="status")
+
+    def _look_again(self, name: str) -> None:
+        """Once more in a while, whatever happens meanwhile."""
+        if name not in self._delayed:
+            loop = asyncio.get_running_loop()
+            self._delayed[name] = loop.call_later(_LOOK_AGAIN_S, self._take_delayed, name)
+
+    def _take_delayed(self, name: str) -> None:
+        self._delayed.pop(name, None)
+        self._work.add(name)
 
 
 def _spec_finalizers(namespace: meta.JsonObject) -> list[str]:
@@ -135,6 +191,6 @@ def _spec_finalizers(namespace: meta.JsonObject) -> list[str]:
 
 
 def _without_ours(namespace: meta.JsonObject) -> meta.JsonObject:
-    """We are done; others named in `spec.finalizers` are not."""
+    """We are done; others named in `spec.finalizers` may not be."""
     left = [name for name in _spec_finalizers(namespace) if name != _OURS]
     return {**namespace, "spec": {"finalizers": left}}

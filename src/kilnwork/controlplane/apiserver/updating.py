@@ -107,8 +107,11 @@ _OPEN_STATUS = (resource.PODS, resource.NODES, resource.NAMESPACES)
 """Kinds whose metadata may be changed through `status` too, as their strategies have it."""
 
 
-def is_over(found: dict[str, Any]) -> bool:
+def is_over(kind: resource.Resource, obj: meta.JsonObject) -> bool:
     """True when an object being deleted waits for nothing any more."""
+    if kind == resource.NAMESPACES and (obj.get("spec") or {}).get("finalizers"):
+        return False
+    found = obj["metadata"]
     return (
         "deletionTimestamp" in found
         and not found.get("finalizers")
@@ -249,8 +252,10 @@ def updated(
         new.pop("status", None)
         if "status" in old:
             new["status"] = old["status"]
-    if place.kind == resource.NAMESPACES and subresource != "finalize":
-        new["spec"] = old.get("spec", {})
+    if place.kind == resource.NAMESPACES:
+        source = wanted if subresource == "finalize" else old
+        finalizers = (source.get("spec") or {}).get("finalizers")
+        new["spec"] = {"finalizers": finalizers} if finalizers else {}
     return new
 
 

@@ -193,12 +193,9 @@ class TestNamespaces:
         assert "because it is being terminated" in error.message
         assert error.details["causes"][0]["reason"] == "NamespaceTerminating"
 
-    async def test_a_namespace_gets_label_finalizer_and_phase(
-        self, stored: lookups.MemoryLookup
-    ) -> None:
+    async def test_a_namespace_gets_label_and_phase(self, stored: lookups.MemoryLookup) -> None:
         made = (await create(stored, resource.NAMESPACES, {"metadata": {"name": "a"}})).obj
         assert made["metadata"]["labels"] == {"kubernetes.io/metadata.name": "a"}
-        assert made["spec"] == {"finalizers": ["kubernetes"]}
         assert made["status"] == {"phase": "Active"}
 
     async def test_its_name_is_a_label(self, stored: lookups.MemoryLookup) -> None:

@@ -37,7 +37,7 @@ async def test_a_namespace_waits_for_its_own_finalizers(world: objects.World) ->
     )
     found = world.get(NS, "doomed")
     assert found is not None
-    assert found["status"] == {"phase": "Terminating"}
+    assert found["status"]["phase"] == "Terminating"
     await change(world, crud.where(NS, None, "doomed"), metadata={"finalizers": []})
     await world.gone(NS, "doomed")
 

@@ -1,0 +1,93 @@
+"""What a Namespace that is being deleted says about what holds it up: its status conditions.
+
+Used by the namespace keeper (`namespaces`), which counts what is left. Pure: types, reasons and
+messages are those of k8s.io/kubernetes/pkg/controller/namespace/deletion.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from kilnwork.api import meta, resource
+
+_GROUP_VERSIONS = "NamespaceDeletionGroupVersionParsingFailure"
+_GOOD = {
+    "NamespaceDeletionDiscoveryFailure": (
+        "ResourcesDiscovered",
+        "All resources successfully discovered",
+    ),
+    _GROUP_VERSIONS: ("ParsedGroupVersions", "All legacy kube types successfully parsed"),
+    "NamespaceDeletionContentFailure": (
+        "ContentDeleted",
+        "All content successfully deleted, may be waiting on finalization",
+    ),
+    "NamespaceContentRemaining": ("ContentRemoved", "All content successfully removed"),
+    "NamespaceFinalizersRemaining": (
+        "ContentHasNoFinalizers",
+        "All content-preserving finalizers finished",
+    ),
+}
+"""Condition → reason and message while all is well, in the order of the real controller. The first
+two never are otherwise here: the kinds are in this process."""
+
+
+class Remaining:
+    """What is left of a namespace after everything in it was deleted."""
+
+    def __init__(self) -> None:
+        self.objects: Counter[str] = Counter()
+        """Objects by `PLURAL.GROUP`, with the dot also where the group is empty."""
+        self.finalizers: Counter[str] = Counter()
+        """Objects by each of their finalizers."""
+        self.failures: list[str] = []
+        """Why kinds could not be deleted."""
+
+    def add(self, kind: resource.Resource, left: Iterable[meta.ObjectMeta]) -> None:
+        """Count the objects of one kind that are left."""
+        for found in left:
+            self.objects[f"{kind.plural}.{kind.group}"] += 1
+            self.finalizers.update(found.finalizers)
+
+
+def updated(
+    before: Sequence[meta.JsonObject], remaining: Remaining, *, now: str
+) -> list[meta.JsonObject]:
+    """All conditions; a time of transition is kept where the status is the same."""
+    bad = _bad(remaining)
+    known = {condition["type"]: condition for condition in before}
+    made = [one for one in before if one["type"] not in _GOOD]
+    for name, good in _GOOD.items():
+        status = "True" if name in bad else "False"
+        old = known.get(name)
+        same = old is not None and old.get("status") == status
+        reason, message = bad.get(name, good)
+        made.append(
+            {
+                "type": name,
+                "status": status,
+                "lastTransitionTime": old["lastTransitionTime"] if old and same else now,
+                "reason": reason,
+                "message": message,
+            }
+        )
+    return made
+
+
+def _bad(remaining: Remaining) -> dict[str, tuple[str, str]]:
+    bad = {}
+    if remaining.failures:
+        listed = ", ".join(sorted(remaining.failures))
+        text = f"Failed to delete all resource types, {len(remaining.failures)} remaining: {listed}"
+        bad["NamespaceDeletionContentFailure"] = ("ContentDeletionFailed", text)
+    if remaining.objects:
+        listed = _listed("has", remaining.objects)
+        text = f"Some resources are remaining: {listed}"
+        bad["NamespaceContentRemaining"] = ("SomeResourcesRemain", text)
+    if remaining.finalizers:
+        listed = _listed("in", remaining.finalizers)
+        text = f"Some content in the namespace has finalizers remaining: {listed}"
+        bad["NamespaceFinalizersRemaining"] = ("SomeFinalizersRemain", text)
+    return bad
+
+
+def _listed(word: str, counted: Counter[str]) -> str:
+    return ", ".join(sorted(f"{name} {word} {n} resource instances" for name, n in counted.items()))
