@@ -151,6 +151,7 @@ class _Run:
                 )
             elif not self.program.durable:
                 self.epoch += 1
+                (self.directory / "ids.jsonl").unlink(missing_ok=True)  # of a session that is gone
         if guest is not None:
             self._end_guest(guest)
         self._wait_gone()
