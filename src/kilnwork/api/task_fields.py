@@ -7,7 +7,9 @@ Pod's: `pod_fields` has what nodes do with it, here stands what becomes the Task
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from kilnwork.api import field_effects, pod_fields, resource
+import msgspec
+
+from kilnwork.api import field_effects, meta, pod_fields, resource
 from kilnwork.api.field_effects import Effect, Finding, Row, Side
 
 FIELDS_IGNORED = "FieldsIgnored"
@@ -54,7 +56,12 @@ TASK_CLUSTER: Sequence[Row] = (
         Effect.IGNORED,
         "labels and annotations are taken, nothing else of the template's metadata",
     ),
-    _same(f"{_TEMPLATE}.spec.restartPolicy", Effect.IGNORED, "Always", unless=("Always",)),
+    _same(
+        f"{_TEMPLATE}.spec.restartPolicy",
+        Effect.IGNORED,
+        "workers restart Always",
+        unless=("Always",),
+    ),
     *(
         _same(f"{_TEMPLATE}.spec.{field}", Effect.IGNORED, _ACCOUNT, unless=())
         for field in ("automountServiceAccountToken", "serviceAccount", "serviceAccountName")
@@ -84,6 +91,23 @@ def findings(kind: str, obj: Any, side: Side) -> Iterator[Finding]:
     yield from _in_template(template)
     if side == Side.EMBEDDED:  # elsewhere it is up to the node that the Pods go to
         yield from pod_fields.findings(template.get("spec"), side, at=f"{_TEMPLATE}.spec")
+
+
+def ignored(kind: str, spec: msgspec.Struct, *, generation: int) -> meta.Condition | None:
+    """The condition that names fields of a spec without effect; None when there are none.
+
+    Wherever the object is: what depends on the node that a Pod goes to, that node says.
+    """
+    found = list(findings(kind, {"spec": msgspec.to_builtins(spec)}, Side.CLUSTER))
+    if not found:
+        return None
+    return meta.Condition(
+        type=FIELDS_IGNORED,
+        status="True",
+        reason=FIELDS_IGNORED,
+        message="; ".join(map(field_effects.sentence, found)),
+        observed_generation=generation,
+    )
 
 
 def _in_template(template: dict[str, Any]) -> Iterator[Finding]:

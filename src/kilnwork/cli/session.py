@@ -60,6 +60,19 @@ class Reply(NamedTuple):
             raise errors.CommandError("the server did not answer with JSON") from error
 
 
+class Warnings:
+    """Prints warnings, the server's and our own, each text once."""
+
+    def __init__(self) -> None:
+        self._said: set[str] = set()
+
+    def say(self, text: str) -> None:
+        """Print a warning, unless it was printed before."""
+        if text not in self._said:
+            self._said.add(text)
+            click.echo(f"Warning: {text}", err=True)
+
+
 class Session:
     """Requests to one server, with a namespace when a command names none."""
 
@@ -73,6 +86,7 @@ class Session:
         self.namespace = target.namespace or settings.namespace
         self.kinds = kinds.Kinds(self)
         self.clock = clock.SystemClock()
+        self.warn = Warnings().say
         self._way: reaching.Way | None = None
 
     async def get_json(self, path: str) -> dict[str, Any]:
@@ -299,22 +313,21 @@ async def _connected(work: Callable[[Session], Awaitable[T]], settings: config.C
 @contextlib.asynccontextmanager
 async def connect(settings: config.Config, target: options.Target) -> AsyncIterator[Session]:
     """A session with the server of `settings`."""
+    warnings = Warnings()
     http = transport.Transport(
         settings,
         user_agent=f"kiln/{version.__version__}",
         time=clock.SystemClock(),
-        on_warning=_warn,
+        on_warning=warnings.say,
     )
+    session = Session(settings, http, target)
+    session.warn = warnings.say
     try:
         async with http:
-            yield Session(settings, http, target)
+            yield session
     finally:
         for _ in range(_CLOSING_ROUNDS):
             await asyncio.sleep(0)
-
-
-def _warn(text: str) -> None:
-    click.echo(f"Warning: {text}", err=True)
 
 
 def in_words(error: kube_errors.KubeError, server: str) -> errors.CommandError:

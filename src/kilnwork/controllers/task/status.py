@@ -4,7 +4,8 @@ Pure. Used by `plan` and `reconciler`. The journal is the authority: a status is
 view of the task, or from why the task is not with the hub yet.
 
 Conditions: `Started` (an attempt of this run has started its command), `Finished` (the run is
-over), and, when a kill or a loss leaves room for doubt, `Stopped` (nothing of it runs any more).
+over), when a kill or a loss leaves room for doubt `Stopped` (nothing of it runs any more), and
+`FieldsIgnored` when fields of the spec have no effect.
 """
 
 import hashlib
@@ -12,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.api import attempts, meta, reasons, task
+from kilnwork.api import attempts, meta, reasons, resource, task, task_fields
 from kilnwork.dispatch import model
 from kilnwork.kit import clock
 
@@ -130,6 +131,10 @@ def _with_conditions(
         proved = stopped is not False
         why = Why(wanted.reason, "") if proved else _unconfirmed()
         new.append(_condition(seen, "Stopped", "True" if proved else "Unknown", why))
+    generation = seen.metadata.generation
+    ignored = task_fields.ignored(resource.TASKS.kind, seen.spec, generation=generation)
+    if ignored is not None:
+        new.append(ignored)
     known = {c.type for c in new}
     before = tuple(c for c in seen.status.conditions if c.type in known)
     if seen.status.run != wanted.run:

@@ -3,15 +3,16 @@
 Pure. Used by `plan` and `reconciler`. Pods are counted from the cache; workers, slots and queue
 come from the dispatcher's view.
 
-Conditions: `Available` (at least one worker is connected), `Ready` (as many as the spec asks for).
+Conditions: `Available` (at least one worker is connected), `Ready` (as many as the spec asks for),
+`FieldsIgnored` (fields of the spec have no effect; only then it is there).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import msgspec
 
-from kilnwork.api import meta, pod, reasons, task_cluster
+from kilnwork.api import meta, pod, reasons, resource, task_cluster, task_fields
 from kilnwork.controllers import worker_pods
 from kilnwork.dispatch import model
 from kilnwork.kit import clock
@@ -55,7 +56,10 @@ def make(
     conditions = (
         _condition(cluster, "Available", ready > 0, why),
         _condition(cluster, "Ready", ready >= wanted > 0, why),
+        *_ignored(cluster),
     )
+    known = {condition.type for condition in conditions}
+    before = tuple(c for c in cluster.status.conditions if c.type in known)
     return task_cluster.TaskClusterStatus(
         replicas=sum(1 for p in workers.pods if not p.terminating),
         ready_replicas=ready,
@@ -66,10 +70,15 @@ def make(
         queued=view.queued if view else 0,
         selector=worker_pods.selector(cluster.metadata.name),
         observed_generation=cluster.metadata.generation,
-        conditions=meta.merge_conditions(
-            cluster.status.conditions, conditions, now=clock.rfc3339(now)
-        ),
+        conditions=meta.merge_conditions(before, conditions, now=clock.rfc3339(now)),
     )
+
+
+def _ignored(cluster: task_cluster.TaskCluster) -> Iterator[meta.Condition]:
+    generation = cluster.metadata.generation
+    kind = resource.TASK_CLUSTERS.kind
+    if (found := task_fields.ignored(kind, cluster.spec, generation=generation)) is not None:
+        yield found
 
 
 def _obstacle(

@@ -194,3 +194,14 @@ def test_run_that_ended_before_the_dispatcher_keeps_its_finish_time() -> None:
     again = status.without_view(_task(first), task.State.FAILED, why, now=NOW + 100)
     assert first == again
     assert first.finish_time == clock.rfc3339(NOW)
+
+
+def test_a_condition_names_fields_without_effect_while_there_are_any() -> None:
+    seen = _task()
+    with_image = msgspec.structs.replace(seen, spec=task.TaskSpec(image="busybox"))
+    told = _told(with_image, VIEW)
+    found = _condition(told, "FieldsIgnored")
+    assert found is not None
+    assert (found.status, found.reason) == ("True", "FieldsIgnored")
+    assert found.message.startswith("spec.image: has no effect here: ")
+    assert _condition(_told(msgspec.structs.replace(seen, status=told), VIEW), found.type) is None

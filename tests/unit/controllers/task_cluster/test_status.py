@@ -163,3 +163,20 @@ def test_taken_slots_are_written_once_a_second() -> None:
     later = msgspec.structs.replace(first, slots=task_cluster.Slots(total=2, busy=1))
     assert status.wait_s(first, later, written=10.0, now=10.25) == 0.75
     assert status.wait_s(first, later, written=10.0, now=11.5) == 0
+
+
+def test_a_condition_names_what_of_the_template_has_no_effect_while_there_is_any() -> None:
+    template = {"spec": {"restartPolicy": "Never", "dnsPolicy": "None"}}
+    cluster = task_cluster.TaskCluster(
+        metadata=meta.ObjectMeta(name="c", namespace="ns", generation=1),
+        spec=task_cluster.TaskClusterSpec(template=template),
+    )
+    told = status.make(cluster, status.Workers(), account_exists=True, refusal=None, now=NOW)
+    found = next(c for c in told.conditions if c.type == "FieldsIgnored")
+    assert (
+        found.message
+        == "spec.template.spec.restartPolicy: has no effect here: workers restart Always"
+    )
+    plain = msgspec.structs.replace(cluster, spec=task_cluster.TaskClusterSpec(), status=told)
+    later = status.make(plain, status.Workers(), account_exists=True, refusal=None, now=NOW)
+    assert {c.type for c in later.conditions} == {"Available", "Ready"}
