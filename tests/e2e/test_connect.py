@@ -215,7 +215,9 @@ def test_cancel_ends_a_call(server: up_support.Up, tmp_path: Path) -> None:
         waiting.wait_until(note.exists, what="it runs")
         assert "not over" in server.kiln("retry", future.id, check=False).stderr
         server.kiln("cancel", "--wait", future.id)
-        assert server.kiln("wait", future.id).stdout == f"{future.id} condition met\n"
+        over = server.kiln("wait", future.id, "--for=final").stdout
+        assert over == f"{future.id} condition met\n"
+        assert server.kiln("wait", future.id, check=False).returncode == 6
         assert server.kiln("wait", future.id, "--for=state=Success", check=False).returncode == 6
         assert server.kiln("wait", future.id, "--for=delete", check=False).returncode == 2
         assert isinstance(future.exception(20), kiln.Cancelled)
@@ -267,7 +269,7 @@ spec:
 
 def test_a_task_object_may_be_a_call(server: up_support.Up) -> None:
     server.kiln("apply", "-f", "-", stdin=DECLARED)
-    server.kiln("wait", "parsed", "broken", "nowhere", "--timeout", "50s")
+    server.kiln("wait", "parsed", "broken", "nowhere", "--for=final", "--timeout", "50s")
     status = server.get("tasks", "parsed")["status"]
     assert (status["state"], status["result"]["value"]) == ("Success", 255)
     assert server.get("taskobjects", "number")["data"] == 255

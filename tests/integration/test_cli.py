@@ -224,7 +224,10 @@ def test_wait_and_cancel(kiln: Kiln) -> None:
     killed = kiln("wait", "sleeper", "--for=state=Success")
     assert killed.code == exits.Exit.TASK_FAILED
     assert kiln("wait", "nobody").code == exits.Exit.NOT_FOUND
-    assert kiln("wait", "sleeper", "--timeout", "0").code == 0
+    assert kiln("wait", "sleeper", "--for=final", "--timeout", "0").code == 0
+    by_default = kiln("wait", "sleeper", "--timeout", "0")
+    assert by_default.code == exits.Exit.TASK_FAILED
+    assert "task/sleeper ended as Killed" in by_default.err.replace(".kilnwork.dev", "")
     assert kiln("wait", "sleeper", "--for=delete", "--timeout", "0").code == exits.Exit.TIMED_OUT
     assert "choose another --name" in kiln("run", "--name", "sleeper", "--", "true").err
 

@@ -19,6 +19,7 @@ from kilnwork.cli import (
 )
 from kilnwork.kube import errors as kube_errors
 
+_FINAL = "final"
 _IN_WORDS = {"delete": "gone", "final": "over"}
 _STATES = {state.lower(): state for state in task.State}
 
@@ -35,16 +36,16 @@ _STATES = {state.lower(): state for state in task.State}
 @click.option(
     "--for",
     "wanted",
-    default="final",
-    show_default=True,
+    default=None,
     metavar="WHAT",
-    help="state=NAME, condition=TYPE[=STATUS], delete, or final (Success, Failed or Killed).",
+    help="state=NAME, condition=TYPE[=STATUS], delete, or final (any end, with exit code 0);"
+    " default: the end, which must be Success.",
 )
 @click.option(
     "--timeout", type=options.Duration(), default=None, help="Give up after this; default never."
 )
-def command(words: tuple[str, ...], wanted: str, timeout: float | None) -> None:
-    """Wait for tasks, or other objects, to become what --for says.
+def command(words: tuple[str, ...], wanted: str | None, timeout: float | None) -> None:
+    """Wait for tasks to succeed, or for them or other objects to become what --for says.
 
     \b
     kiln wait task-0 --for=state=Success --timeout=60s
@@ -54,25 +55,29 @@ def command(words: tuple[str, ...], wanted: str, timeout: float | None) -> None:
     A task that is no object can be waited for until it is over, and so can a file job, by its id,
     by its name or as file/NAME.
 
-    Ends with 5 when the time is over, with 6 when a task ends in another state than the one that
-    is waited for, or a file job does not succeed.
+    Ends with 5 when the time is over, with 6 when a task does not succeed, or ends in another state
+    than the one that is waited for, or a file job does not succeed. With --for=final any end of a
+    task is as good.
     """
 
     async def work(s: session.Session) -> None:
         for word in words:
             job, name = await _job_or_task(s, word)
             if job is not None:
-                await _file_job(s, job, wanted, timeout_s=timeout)
+                await _file_job(s, job, wanted or _FINAL, timeout_s=timeout)
                 continue
             if name is not None:
                 await _until_over(s, name, wanted, timeout_s=timeout)
                 continue
             subject = await _subject(s, word)
             name = render.full_name(subject.resource, subject.name)
-            check_kind(wanted, subject.resource)
-            test = test_of(wanted, name)
-            text = f"waiting for {name} to be {_IN_WORDS.get(wanted, wanted)}"
-            await waiting.until(s, subject, test, text=text, timeout_s=timeout)
+            what = wanted or _FINAL
+            check_kind(what, subject.resource)
+            text = f"waiting for {name} to be {_IN_WORDS.get(what, what)}"
+            test = test_of(what, name)
+            found = await waiting.until(s, subject, test, text=text, timeout_s=timeout)
+            if wanted is None:
+                check_end(found, name)
             click.echo(f"{name} {'deleted' if wanted == 'delete' else 'condition met'}")
 
     session.run(work)
@@ -101,7 +106,7 @@ async def _job_or_task(s: session.Session, word: str) -> tuple[str | None, str |
 
 
 async def _file_job(s: session.Session, job: str, wanted: str, *, timeout_s: float | None) -> None:
-    if wanted != "final":
+    if wanted != _FINAL:
         raise errors.Unusable(f"{job} is a file job: only its end can be waited for, without --for")
     found = await following.until_over(s, job, timeout_s=timeout_s)
     await following.tell_bad(s, found)
@@ -110,16 +115,18 @@ async def _file_job(s: session.Session, job: str, wanted: str, *, timeout_s: flo
 
 
 async def _until_over(
-    s: session.Session, name: str, wanted: str, *, timeout_s: float | None
+    s: session.Session, name: str, wanted: str | None, *, timeout_s: float | None
 ) -> None:
-    state = _state_of(wanted)
-    if state is None and wanted != "final":
+    state = task.State.SUCCESS if wanted is None else _state_of(wanted)
+    if state is None and wanted != _FINAL:
         raise errors.Unusable(
             f"{name} is no object: only --for=final and --for=state=NAME are known"
         )
     if state is not None and not task.State(state).final:
         raise errors.Unusable(f"{name} is no object: only its end can be waited for")
     ended = await waiting.for_final(s, name, timeout_s=timeout_s)
+    if wanted is None and ended != state:
+        raise errors.TaskFailed(f"task {name} ended as {ended}: `kiln why {name}` says why")
     if state not in (None, ended):
         raise errors.TaskFailed(f"task {name} will not be {state}: it is {ended}")
     click.echo(f"{name} condition met")
@@ -130,6 +137,13 @@ async def _subject(s: session.Session, word: str) -> waiting.Subject:
         return waiting.Subject(resource.TASKS, word, s.one_namespace())
     ref = (await s.kinds.refs([word]))[0]
     return waiting.Subject(ref.resource, ref.name or "", s.one_namespace())
+
+
+def check_end(found: meta.JsonObject | None, name: str) -> None:
+    """Raises `errors.TaskFailed` for a Task that is over and has not succeeded."""
+    state = ((found or {}).get("status") or {}).get("state")
+    if state != task.State.SUCCESS:
+        raise errors.TaskFailed(f"{name} ended as {waiting.described(found)}")
 
 
 def check_kind(wanted: str, served: resource.Resource) -> None:
@@ -145,7 +159,7 @@ def test_of(wanted: str, name: str) -> waiting.Test:
     """What `--for` asks of an object called `name`. Raises `errors.Unusable`."""
     if wanted == "delete":
         return lambda found: found is None
-    if wanted == "final":
+    if wanted == _FINAL:
         return _existing(waiting.final, name)
     what, _, value = wanted.partition("=")
     if what == "condition" and value:

@@ -28,6 +28,13 @@ def test_another_end_is_a_failure() -> None:
     assert wait.test_of("final", "task/a")(task("Failed"))
 
 
+@pytest.mark.parametrize("state", ["Failed", "Killed"])
+def test_an_end_that_is_no_success_is_a_failure_by_default(state: str) -> None:
+    wait.check_end(task("Success"), "task/a")
+    with pytest.raises(errors.TaskFailed, match=f"task/a ended as {state}"):
+        wait.check_end(task(state), "task/a")
+
+
 def test_conditions() -> None:
     test = wait.test_of("condition=available", "taskcluster/a")
     assert test(task("", ("Available", "True")))
