@@ -17,6 +17,14 @@ RIGHTS = """
 ---
 {apiVersion: v1, kind: ServiceAccount, metadata: {name: nothing}}
 ---
+{apiVersion: v1, kind: ServiceAccount, metadata: {name: viewer}}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: viewer}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}
+subjects: [{kind: ServiceAccount, name: viewer, namespace: default}]
+---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
 metadata: {name: files}
@@ -100,6 +108,22 @@ def test_what_may_not_be_seen_is_said_and_the_rest_shown(
     as_account("nothing")
     done = kiln("status")
     assert (done.code, "files: not shown: " in done.out) == (0, True)
+
+
+def test_who_may_see_one_namespace_sees_that_and_is_told_so(
+    kiln: inner_kiln.Kiln, as_account: Callable[[str], None]
+) -> None:
+    as_account("viewer")
+    done = kiln("status")
+    assert (done.code, done.err) == (0, "")
+    assert "(in namespace default)" in done.out
+    assert "nodes: not shown: " in done.out
+    assert "Only namespace default: you may not see all; -n names another." in done.out
+    facts = json.loads(kiln("status", "-o", "json").out)
+    assert [cluster["namespace"] for cluster in facts["clusters"]] == ["default"]
+    assert (facts["onlyIn"], set(facts["missing"])) == ("default", {"nodes"})
+    elsewhere = kiln("status", "-n", "other")
+    assert (elsewhere.code, "; -n names another namespace" in elsewhere.out) == (0, True)
 
 
 def test_file_jobs_of_all_namespaces(

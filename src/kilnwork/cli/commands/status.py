@@ -98,8 +98,9 @@ async def _facts(s: session.Session) -> dict[str, Any]:
     version = await s.get_json("/version")
     waits_for = await _readiness(s)
     missing: dict[str, str] = {}
-    clusters = await _seen(missing, "clusters", _all(s, resource.TASK_CLUSTERS)) or []
-    tasks = await _seen(missing, "tasks", _all(s, resource.TASKS)) or []
+    narrowed: set[str] = set()
+    clusters = await _seen(missing, "clusters", _all(s, resource.TASK_CLUSTERS, narrowed)) or []
+    tasks = await _seen(missing, "tasks", _all(s, resource.TASKS, narrowed)) or []
     nodes = await _seen(missing, "nodes", s.items(resource.NODES.base())) or []
     files = await _seen(missing, "files", _file_jobs(s))
     states = Counter((t.get("status") or {}).get("state") or "New" for t in tasks)
@@ -115,6 +116,7 @@ async def _facts(s: session.Session) -> dict[str, Any]:
         "nodes": [_node(node) for node in nodes],
         "clusters": [_cluster(cluster) for cluster in clusters],
         "tasks": {state: states[state] for state in ("New", *task.State) if states[state]},
+        **({"onlyIn": s.namespace} if narrowed else {}),
         **({} if files is None else {"files": files}),
         **({"missing": missing} if missing else {}),
     }
@@ -122,6 +124,9 @@ async def _facts(s: session.Session) -> dict[str, Any]:
 
 _NOT_EVERYWHERE = (400, 403)
 """A server before this version does not know of all namespaces; or they may not be seen."""
+
+
+_IN_A_NAMESPACE = ("clusters", "tasks")
 
 
 async def _seen(missing: dict[str, str], kind: str, found: Awaitable[T]) -> T | None:
@@ -133,6 +138,8 @@ async def _seen(missing: dict[str, str], kind: str, found: Awaitable[T]) -> T | 
         if kind != "files" and not isinstance(error, kube_errors.Forbidden | errors.Refused):
             raise
         missing[kind] = str(error)
+        if kind in _IN_A_NAMESPACE:
+            missing[kind] += "; -n names another namespace"
     return None
 
 
@@ -172,14 +179,18 @@ async def _manager(s: session.Session, git_version: str) -> dict[str, Any] | Non
     return {"namespace": reaching.home(), "ready": not waits_for, "message": waits_for}
 
 
-async def _all(s: session.Session, served: resource.Resource) -> list[meta.JsonObject]:
-    """Of all namespaces; of one's own for who may not see them all."""
+async def _all(
+    s: session.Session, served: resource.Resource, narrowed: set[str]
+) -> list[meta.JsonObject]:
+    """Of all namespaces; of one's own, which is noted, for who may not see them all."""
     if s.target.namespace:
         return await s.items(s.path(served))
     try:
         return await s.items(served.base())
     except kube_errors.Forbidden:
-        return await s.items(s.path(served))
+        found = await s.items(s.path(served))
+        narrowed.add(served.plural)
+        return found
 
 
 def _node(node: meta.JsonObject) -> dict[str, Any]:
@@ -214,11 +225,10 @@ def _text(facts: dict[str, Any]) -> list[str]:
     missing: dict[str, str] = facts.get("missing", {})
     lines += _nodes(facts["nodes"])
     if "tasks" not in missing:
-        lines.append(f"tasks:  {_counts(facts['tasks'])}")
+        lines.append(f"tasks:  {_counts(facts['tasks'])}{_where(facts.get('onlyIn'))}")
     files = facts.get("files")
     if files is not None:
-        where = f" (in namespace {files['namespace']})" if "namespace" in files else ""
-        lines.append(f"files:  {_counts(files['phases'])}{where}")
+        lines.append(f"files:  {_counts(files['phases'])}{_where(files.get('namespace'))}")
     lines += [f"{kind}: not shown: {why}" for kind, why in missing.items()]
     if files is not None and files["newest"]:
         everywhere = {job.get("namespace") for job in files["newest"]} > {None}
@@ -226,7 +236,13 @@ def _text(facts: dict[str, Any]) -> list[str]:
         lines += ["", *file_jobs.table(files["newest"], now=now, namespaces=everywhere)]
     if "clusters" not in missing:
         lines += ["", *_clusters(facts["clusters"])]
+    if "onlyIn" in facts:
+        lines.append(f"Only namespace {facts['onlyIn']}: you may not see all; -n names another.")
     return lines
+
+
+def _where(namespace: str | None) -> str:
+    return f" (in namespace {namespace})" if namespace else ""
 
 
 def _counts(of: Mapping[str, int]) -> str:
