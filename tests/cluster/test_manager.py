@@ -151,12 +151,16 @@ def test_every_command_works_through_the_api_server(
     kiln("wait", long, "--for", "state=Killed", "--timeout", "50s")
 
 
-def test_who_may_look_may_not_cancel(manager: kube_manager.Manager, team: str) -> None:
+@pytest.mark.parametrize("identity", [with_token, with_certificate])
+def test_who_may_look_may_not_cancel(
+    manager: kube_manager.Manager, team: str, identity: Callable[..., Path]
+) -> None:
     name = kube_servers.fresh_name("seen")
     editor = as_user(manager, with_token(manager, team, "edit"), team)
     editor("run", "--name", name, "--", "sh", "-c", "echo seen; exec sleep 60")
-    kiln = as_user(manager, with_token(manager, team, "view"), team)
+    kiln = as_user(manager, identity(manager, team, "view"), team)
     kiln("wait", name, "--for", "state=Running", "--timeout", "50s")
+    waiting.wait_until(lambda: name in kiln("tasks").stdout, what="it is listed")
     waiting.wait_until(lambda: kiln("logs", name).stdout == "seen\n", what="it is read")
     assert "forbidden" in kiln("cancel", name, code=7).stderr
     editor("cancel", name)

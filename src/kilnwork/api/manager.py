@@ -44,6 +44,14 @@ CLUSTER_HEADER = "X-Kiln-Cluster"
 DRIVER_ACCOUNT = "kilnwork-driver"
 """ServiceAccount whose tokens are asked for when a kubeconfig has no token of its own."""
 
+READER_ACCOUNT = "kilnwork-reader"
+"""The same for who may only look: its tokens change nothing."""
+
+USER_HEADER = "X-Kiln-User"
+"""Who says to be behind the token of such an account, for the manager's audit line. Nobody checks
+it: what is certain is the id of the token, by which the API server's audit log names who asked for
+it."""
+
 AUDIENCE = "kilnwork.dev"
 """Whom such a token is for: the manager takes it, the API server itself does not."""
 
@@ -72,7 +80,7 @@ def home(environment: Mapping[str, str]) -> str:
 
 
 def token_request() -> dict[str, Any]:
-    """Asks for a token of `DRIVER_ACCOUNT` (authentication.k8s.io/v1 TokenRequest)."""
+    """Asks for a token of one of the two accounts (authentication.k8s.io/v1 TokenRequest)."""
     return {
         "apiVersion": "authentication.k8s.io/v1",
         "kind": "TokenRequest",

@@ -5,6 +5,7 @@ Raised by commands and what they stand on; `main` prints them.
 
 from kilnwork.cli import exits
 from kilnwork.kit import errors
+from kilnwork.kube import errors as kube_errors
 
 
 class CommandError(errors.KilnError):
@@ -41,6 +42,11 @@ class Refused(CommandError):
     """The server refuses: the right is missing, or it does not know who asks."""
 
     code = exits.Exit.FORBIDDEN
+
+
+SERVER_ERRORS = (kube_errors.KubeError, CommandError)
+"""What a request may end with: one below `/v1` has to find the manager first, which may be refused
+in words of our own."""
 
 
 class TaskFailed(CommandError):

@@ -76,7 +76,7 @@ async def perhaps(s: session.Session, name: str) -> Found | None:
     """The same; None if there is none, or none that may be seen."""
     try:
         return await named(s, name)
-    except (kube_errors.KubeError, errors.CommandError):
+    except errors.SERVER_ERRORS:
         return None
 
 
@@ -137,7 +137,7 @@ async def each(words: Sequence[str], do: Callable[[str], Awaitable[None]]) -> No
             await do(word)
         except kube_errors.Unavailable:
             raise
-        except (errors.CommandError, kube_errors.KubeError) as error:
+        except errors.SERVER_ERRORS as error:
             refused.append(error)
     for one in refused[:-1]:
         click.echo(f"error: {one}", err=True)

@@ -12,7 +12,6 @@ import msgspec
 
 from kilnwork.api import filejobs
 from kilnwork.cli import downloading, errors, file_jobs, meter, progress, session
-from kilnwork.kube import errors as kube_errors
 
 
 async def follow(s: session.Session, job: str, *, output: str | None) -> None:
@@ -68,7 +67,7 @@ async def first_bad(s: session.Session, job: str) -> dict[str, Any] | None:
     got = b""
     wanted = {**file_jobs.scope(s), "partial": "true"}
     stream = s.stream(file_jobs.path(job, "errors"), query=wanted)
-    with contextlib.suppress(kube_errors.KubeError, msgspec.MsgspecError):
+    with contextlib.suppress(*errors.SERVER_ERRORS, msgspec.MsgspecError):
         async with contextlib.aclosing(stream) as pieces:
             async for piece in pieces:
                 got += piece

@@ -3,7 +3,8 @@
 Used by `session` for paths below `/v1`. In a cluster the way leads through the API server's proxy
 of the manager's Service, so a kubeconfig is all that is needed. The proxy keeps the caller's own
 credential for itself: the manager is shown a token in a header of its own, that of the kubeconfig,
-or, where it has none, one of ServiceAccount `kilnwork-driver` of the namespace.
+or, where it has none, one of ServiceAccount `kilnwork-driver` of the namespace; of
+`kilnwork-reader` for who may only look.
 """
 
 import os
@@ -22,10 +23,14 @@ from kilnwork.kube import errors as kube_errors
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """What comes before a path of the manager, and the headers that go with it."""
+    """What comes before a path of the manager, and the headers that go with it.
+
+    `lasts_s`: when to find it again, for its token ends; None: never.
+    """
 
     prefix: str = ""
     headers: Mapping[str, str] | None = None
+    lasts_s: float | None = None
 
 
 def home() -> str:
@@ -51,7 +56,7 @@ async def readiness(http: transport.Transport) -> str:
 
 
 async def find(http: transport.Transport, settings: config.Config, *, namespace: str) -> Way:
-    """The way to the manager; `namespace`: whose driver account may be used.
+    """The way to the manager; `namespace`: whose accounts may be used.
 
     Raises CommandError with what is missing, or a KubeError.
     """
@@ -59,8 +64,14 @@ async def find(http: transport.Transport, settings: config.Config, *, namespace:
         return Way()
     if settings.impersonate is not None:
         raise errors.Refused(manager.ACTS)
-    token = (await http.credential()).token or await _driver_token(http, namespace)
-    way = Way(manager.proxy_path(home()), {manager.TOKEN_HEADER: token})
+    lasts_s = None
+    shown = {manager.TOKEN_HEADER: (await http.credential()).token or ""}
+    if not shown[manager.TOKEN_HEADER]:
+        lasts_s = manager.TOKEN_S / 2  # an API server may give one for less than was asked for
+        shown[manager.TOKEN_HEADER] = await _account_token(http, namespace)
+        name = parse.quote(await _own_name(http), safe=":@/ ")
+        shown |= {manager.USER_HEADER: name} if name else {}
+    way = Way(manager.proxy_path(home()), shown, lasts_s)
     try:
         await http.send(_get(way.prefix + manager.ENDPOINTS_PATH, way.headers))
     except kube_errors.ApiError as error:
@@ -81,28 +92,53 @@ def _get(path: str, headers: Mapping[str, str] | None = None) -> transport.Reque
     return transport.Request(method="GET", path=path, headers=headers)
 
 
-async def _driver_token(http: transport.Transport, namespace: str) -> str:
+async def _account_token(http: transport.Transport, namespace: str) -> str:
+    """Of the account that may do most among those whose tokens the caller may ask for."""
+    refusals = []
+    for account in (manager.DRIVER_ACCOUNT, manager.READER_ACCOUNT):
+        try:
+            return await _token_of(http, account, namespace)
+        except kube_errors.NotFound:
+            refusals.append(f"there is no ServiceAccount {account}")
+        except kube_errors.Forbidden as error:
+            refusals.append(str(error))
+    hint = ""
+    if "there is no" in " ".join(refusals):
+        hint = f"; `kiln install --only drivers --drivers-in {namespace}` makes these accounts"
+    raise errors.Refused(
+        f"the kubeconfig has no token to show to the manager, and in namespace {namespace} you get "
+        f"none of ServiceAccount {manager.DRIVER_ACCOUNT}, nor, to look only, of "
+        f"{manager.READER_ACCOUNT}: {'; '.join(refusals)}{hint}"
+    )
+
+
+async def _token_of(http: transport.Transport, account: str, namespace: str) -> str:
     accounts = resource.SERVICE_ACCOUNTS.base(parse.quote(namespace, safe=""))
+    answer = await http.send(
+        transport.Request(
+            method="POST",
+            path=f"{accounts}/{account}/token",
+            body=msgspec.json.encode(manager.token_request()),
+        )
+    )
+    review: dict[str, Any] = msgspec.json.decode(answer.body)
+    return str(review["status"]["token"])
+
+
+async def _own_name(http: transport.Transport) -> str:
+    """As whom the API server knows the caller, "" where it does not say (Kubernetes 1.28)."""
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     request = transport.Request(
         method="POST",
-        path=f"{accounts}/{manager.DRIVER_ACCOUNT}/token",
-        body=msgspec.json.encode(manager.token_request()),
+        path="/apis/authentication.k8s.io/v1/selfsubjectreviews",
+        body=msgspec.json.encode(body),
     )
     try:
         answer = await http.send(request)
-    except kube_errors.NotFound as error:
-        raise errors.Refused(
-            f"the kubeconfig has no token to show to the manager, and namespace {namespace} no "
-            f"ServiceAccount {manager.DRIVER_ACCOUNT} whose token could be used: `kiln install "
-            f"--only drivers --drivers-in {namespace}` makes one"
-        ) from error
-    except kube_errors.Forbidden as error:
-        raise errors.Refused(
-            "the kubeconfig has no token to show to the manager, and you may not ask for one of "
-            f"ServiceAccount {manager.DRIVER_ACCOUNT}: {error}"
-        ) from error
+    except kube_errors.ApiError:
+        return ""
     review: dict[str, Any] = msgspec.json.decode(answer.body)
-    return str(review["status"]["token"])
+    return str(review["status"]["userInfo"].get("username") or "")
 
 
 def _in_words(error: kube_errors.ApiError, space: str) -> Exception:

@@ -6,6 +6,7 @@ with objects as the server sends them (tables, any kind), not with our structs.
 
 import asyncio
 import contextlib
+import math
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -88,6 +89,7 @@ class Session:
         self.clock = clock.SystemClock()
         self.warn = Warnings().say
         self._way: reaching.Way | None = None
+        self._way_until = 0.0
 
     async def get_json(self, path: str) -> dict[str, Any]:
         """The JSON document at `path`."""
@@ -234,11 +236,19 @@ class Session:
             finally:
                 _hang_up(response)
 
+    async def find_manager(self) -> None:
+        """Find the way to the manager now. Raises `errors.Refused` when it is shut for good; one
+        that is not ready yet is asked again later."""
+        with contextlib.suppress(errors.Unreachable):
+            await self._way_of(_MANAGERS[0])
+
     async def _way_of(self, path: str) -> reaching.Way:
         if not path.startswith(_MANAGERS):
             return reaching.Way()
-        if self._way is None:
+        now = self.clock.monotonic()
+        if self._way is None or now >= self._way_until:
             self._way = await reaching.find(self.http, self._settings, namespace=self.namespace)
+            self._way_until = now + (self._way.lasts_s or math.inf)
         return self._way
 
     async def changes(

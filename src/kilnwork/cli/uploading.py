@@ -146,7 +146,7 @@ class Upload:
 
     async def forget(self) -> None:
         """The server need not keep it; if this fails it goes by its age."""
-        with contextlib.suppress(kube_errors.KubeError):
+        with contextlib.suppress(*errors.SERVER_ERRORS):
             path = f"/files/{session.quoted(self.id)}"
             await self._session.exchange("DELETE", path, query=file_jobs.scope(self._session))
 

@@ -106,7 +106,26 @@ def _begun(found: meta.JsonObject | None) -> bool:
 
 async def stream(s: session.Session, name: str, query: dict[str, str]) -> None:
     """Copy a task's log to standard output as it comes."""
-    async with contextlib.aclosing(s.stream(s.tasks_path(name, "logs"), query=query)) as output:
-        async for some in output:
-            sys.stdout.buffer.write(some)
-            sys.stdout.buffer.flush()
+    await Copy(s, name, query).run()
+
+
+class Copy:
+    """The same, and again if need be: what was copied before is left out then."""
+
+    def __init__(self, s: session.Session, name: str, query: dict[str, str]) -> None:
+        self._session = s
+        self._path = s.tasks_path(name, "logs")
+        self._query = query
+        self._copied = 0
+
+    async def run(self) -> None:
+        """Until the end of the answer. Raises KubeError or CommandError."""
+        skip = self._copied
+        found = self._session.stream(self._path, query=self._query)
+        async with contextlib.aclosing(found) as output:
+            async for some in output:
+                fresh = some[skip:]
+                skip = max(0, skip - len(some))
+                self._copied += len(fresh)
+                sys.stdout.buffer.write(fresh)
+                sys.stdout.buffer.flush()

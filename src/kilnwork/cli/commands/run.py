@@ -19,6 +19,9 @@ from kilnwork.kube import errors as kube_errors
 _LOG_WAIT_S = 15.0
 """How long the end of the log may take to arrive after the task is over."""
 
+_AGAIN_S = 1.0
+"""Between two tries to read the log of a server that is away."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Input:
@@ -124,6 +127,8 @@ async def _run(
     watch: bool,
 ) -> int:
     namespace = s.one_namespace()
+    if watch:
+        await s.find_manager()  # before the task begins: who may not read its output is told so
     path = s.path(resource.TASKS, namespace=namespace)
     try:
         made = await s.ask("POST", path, query={"fieldValidation": "Strict"}, body=body)
@@ -178,6 +183,12 @@ async def _make_input(s: session.Session, made: meta.JsonObject, given: _Input) 
         raise
 
 
+def _in_words(error: Exception, s: session.Session) -> errors.CommandError:
+    if isinstance(error, kube_errors.KubeError):
+        return session.in_words(error, s.server)
+    return error if isinstance(error, errors.CommandError) else errors.CommandError(str(error))
+
+
 class _Follower:
     """Follows one Task: states to standard error, its output to standard output."""
 
@@ -188,6 +199,7 @@ class _Follower:
         self._uid: str = made["metadata"]["uid"]
         self._last = ""
         self._output: asyncio.Task[None] | None = None
+        self._unread: errors.CommandError | None = None
 
     async def follow(self) -> int:
         """Until the task is over: its exit code."""
@@ -227,16 +239,30 @@ class _Follower:
             self._last = text
 
     async def _copy(self) -> None:
-        with contextlib.suppress(kube_errors.KubeError):
-            await logs.stream(self._session, self._name, {"follow": "true"})
+        copy = logs.Copy(self._session, self._name, {"follow": "true"})
+        while True:
+            try:
+                await copy.run()
+            except (kube_errors.Unavailable, errors.Unreachable) as error:
+                self._unread = _in_words(error, self._session)
+                await asyncio.sleep(_AGAIN_S)
+            except errors.SERVER_ERRORS as error:
+                self._unread = _in_words(error, self._session)
+                return
+            else:
+                self._unread = None
+                return
 
     async def _rest(self) -> None:
         if self._output is not None:
             await asyncio.wait([self._output], timeout=_LOG_WAIT_S)
 
     def _end(self, status: dict[str, Any]) -> int:
+        if self._unread is not None:
+            click.echo(f"the output was not read to its end: {self._unread}", err=True)
+            click.echo(f"`kiln logs {self._name}` shows all of it", err=True)
         if status["state"] == "Success":
-            return exits.Exit.OK
+            return exits.Exit.OK if self._unread is None else self._unread.code
         raise errors.TaskFailed(
             f"task {self._name} ended {status['state']}: see `kiln why {self._name}`",
             code=status.get("exitCode"),

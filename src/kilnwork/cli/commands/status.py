@@ -134,7 +134,7 @@ async def _seen(missing: dict[str, str], kind: str, found: Awaitable[T]) -> T | 
     server has, whatever the reason."""
     try:
         return await found
-    except (kube_errors.KubeError, errors.CommandError) as error:
+    except errors.SERVER_ERRORS as error:
         if kind != "files" and not isinstance(error, kube_errors.Forbidden | errors.Refused):
             raise
         missing[kind] = str(error)

@@ -9,6 +9,7 @@ import click
 from kilnwork.api import resource, task
 from kilnwork.cli import (
     completing,
+    errors,
     file_jobs,
     file_names,
     journal,
@@ -84,7 +85,7 @@ async def _in_journal(s: session.Session, found: dict[str, Any]) -> dict[str, An
     state = (found.get("status") or {}).get("state")
     failed_call = state == task.State.FAILED and "call" in found.get("spec", {})
     if state == task.State.RUNNING or failed_call:
-        with contextlib.suppress(kube_errors.KubeError):
+        with contextlib.suppress(*errors.SERVER_ERRORS):
             return await s.get_json(s.tasks_path(found["metadata"]["uid"], "why"))
     return {}
 

@@ -18,6 +18,7 @@ MANAGER = "kilnwork-manager"
 
 LEADER = "kilnwork-leader"
 DRIVER = manager.DRIVER_ACCOUNT
+READER = manager.READER_ACCOUNT
 PROXY = "kilnwork-proxy"
 _AGGREGATE = "rbac.authorization.k8s.io/aggregate-to-"
 _OURS = resource.GROUP
@@ -185,6 +186,17 @@ VIEW: tuple[Right, ...] = (
         why="See file jobs, their parts, inputs and results: `kiln files`, `results`.",
     ),
 )
+LOOK: tuple[Right, ...] = (
+    Right(
+        resources=("serviceaccounts/token",),
+        verbs=("create",),
+        why=(
+            "Show the manager a token of that account, where the kubeconfig has a client "
+            "certificate: it may no more than this role."
+        ),
+        names=(READER,),
+    ),
+)
 EDIT: tuple[Right, ...] = (
     Right(
         group=_OURS,
@@ -253,20 +265,22 @@ def manager_account(namespace: str, *, only_in: Sequence[str] = ()) -> Iterator[
 
 def users(namespace: str) -> Iterator[meta.JsonObject]:
     """Roles that Kubernetes adds to its own view, edit and admin, and the way to the manager."""
-    yield cluster_role("kilnwork-view", VIEW, aggregate=("view", "edit", "admin"))
+    yield cluster_role("kilnwork-view", (*VIEW, *LOOK), aggregate=("view", "edit", "admin"))
     yield cluster_role("kilnwork-edit", EDIT, aggregate=("edit", "admin"))
     yield cluster_role(DRIVER, DRIVE)
+    yield cluster_role(READER, VIEW)
     yield _role(PROXY, namespace, PASS)
     everybody = {"kind": "Group", "apiGroup": RBAC, "name": "system:authenticated"}
     yield _binding("RoleBinding", PROXY, "Role", (everybody,), namespace=namespace)
 
 
 def drivers(namespace: str) -> Iterator[meta.JsonObject]:
-    """The account whose tokens drivers ask for in a namespace, and what it may do there."""
-    yield _object("v1", "ServiceAccount", DRIVER, namespace)
-    yield _binding(
-        "RoleBinding", DRIVER, "ClusterRole", (_account(DRIVER, namespace),), namespace=namespace
-    )
+    """The accounts whose tokens drivers and readers ask for in a namespace, and what they may do
+    there."""
+    for name in (DRIVER, READER):
+        yield _object("v1", "ServiceAccount", name, namespace)
+        whom = (_account(name, namespace),)
+        yield _binding("RoleBinding", name, "ClusterRole", whom, namespace=namespace)
 
 
 def cluster_role(
@@ -355,9 +369,14 @@ In its own namespace (Role `kilnwork-leader`):
 """
 
 _USERS = f"""\
-The manager sees the tokens that its users show. Those of `{DRIVER}` are for it alone, by their
-audience `{manager.AUDIENCE}`: the API server does not take them. A token that a kubeconfig holds is
-shown as it is.
+The manager sees the tokens that its users show. Those of `{DRIVER}` and
+`{READER}` are for it alone, by their audience `{manager.AUDIENCE}`: the API server does not take
+them. A token that a kubeconfig holds is shown as it is.
+
+Each request that would change something leaves a line `audit` in the manager's log: `user` is whose
+token was shown, `credential` the id of that token. Many share the two accounts, so commands say who
+asks (`claims`). Nobody checks that, but the API server's audit log has the same `credential`, with
+who asked for the token.
 
 ## Users
 
@@ -370,9 +389,10 @@ def page() -> str:
     lines = [_INTRODUCTION, _MANAGER, *_table(WHERE_SERVED), "", _QUESTIONS]
     lines += [*_table((*FIND, *ASK)), "", _NOTE, *_table(AT_HOME), "", _USERS]
     roles = (
-        ("`kilnwork-view`, part of `view`", VIEW),
+        ("`kilnwork-view`, part of `view`", (*VIEW, *LOOK)),
         ("`kilnwork-edit`, part of `edit` and `admin`", EDIT),
         (f"`{DRIVER}`, bound by `--drivers-in NS`", DRIVE),
+        (f"`{READER}`, bound by `--drivers-in NS`", VIEW),
         (f"`{PROXY}`, bound to `system:authenticated`", PASS),
     )
     lines += [

@@ -63,7 +63,8 @@ def test_a_part_can_be_had_alone() -> None:
 
 def test_drivers_alone_change_nothing_of_the_manager() -> None:
     found = objects("--only", "drivers", "--drivers-in", "a")
-    assert set(found) == {"ServiceAccount/kilnwork-driver", "RoleBinding/kilnwork-driver"}
+    kinds, names = ("ServiceAccount", "RoleBinding"), ("kilnwork-driver", "kilnwork-reader")
+    assert set(found) == {f"{kind}/{name}" for kind in kinds for name in names}
     assert {one["metadata"]["namespace"] for one in found.values()} == {"a"}
 
 
