@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hack.kube import access
 
 from support import kube_cluster, kube_manager, kube_servers, waiting
 
@@ -106,6 +107,24 @@ def test_other_options_are_accepted_by_the_api_server(manager: kube_manager.Mana
     for options in choices:  # a namespace that is there already: what a dry run makes is not
         made = manager.kube.kiln("install", "-n", "kube-public", *options).stdout
         manager.kube.kubectl("apply", "--dry-run=server", "-f", "-", stdin=made)
+
+
+def test_an_installation_can_be_tried_before_it_is_made(manager: kube_manager.Manager) -> None:
+    kubectl, name = manager.kube.kubectl, kube_servers.fresh_name("tried")
+    only = manager.kube.kiln("install", "-n", name, "--only", "namespace").stdout
+    everything = manager.kube.kiln("install", "-n", name, "--drivers-in", "default").stdout
+    with pytest.raises(access.Failed, match=f'namespaces "{name}" not found'):
+        kubectl("apply", "--dry-run=server", "-f", "-", stdin=everything)
+    kubectl("apply", "-f", "-", stdin=only)
+    try:
+        tried = kubectl("apply", "--dry-run=server", "-f", "-", stdin=everything)
+        assert "statefulset.apps/kilnwork-manager created (server dry run)" in tried
+        with pytest.raises(access.Failed, match="exit status 1") as differs:
+            kubectl("diff", "-f", "-", stdin=everything)
+        assert "kind: StatefulSet" in str(differs.value)
+        assert manager.kube.get("all", f"--namespace={name}")["items"] == []
+    finally:
+        kubectl("delete", "namespace", name, "--wait=false")
 
 
 def test_a_task_object_stays_as_it_is(manager: kube_manager.Manager, team: str) -> None:

@@ -53,12 +53,14 @@ def chosen_arguments(ctx: click.Context) -> tuple[str, ...]:
             continue
         if ctx.get_parameter_source(param.name) is click.core.ParameterSource.DEFAULT:
             continue
-        value = ctx.params[param.name]
-        text = limits.size_text(value) if isinstance(param.type, limits.Size) else f"{value:g}"
-        if isinstance(param.type, LeaseLength):
-            text += "s"
-        found.append(f"{param.opts[0]}={text}")
+        found.append(f"{param.opts[0]}={_text(param.type, ctx.params[param.name])}")
     return tuple(found)
+
+
+def _text(kind: object, value: Any) -> str:
+    if isinstance(kind, limits.Size):
+        return limits.size_text(value)
+    return f"{value:g}s" if isinstance(kind, LeaseLength) else str(value)
 
 
 @options

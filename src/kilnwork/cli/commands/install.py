@@ -207,10 +207,14 @@ def command(form: str, **given: Any) -> None:
     kiln install --image registry.example/kilnwork:0.1.0 | kubectl diff -f -
     kubectl -n kilnwork-system rollout status statefulset/kilnwork-manager
 
-    The same options print the same text: keep it in a repository. Four parts: `crds` has the kinds
-    and the policy that keeps TaskObjects as they are, `rights` the accounts and roles
-    (docs/reference/rights.md says what each is for), `drivers` what --drivers-in makes, `manager`
-    its Service and StatefulSet.
+    \b
+    kiln install --only namespace | kubectl apply -f -   before the first diff or --dry-run=server:
+                                                         both need the namespace, and no more
+
+    The same options print the same text: keep it in a repository. Five parts: `namespace` is where
+    the manager is, `crds` has the kinds and the policy that keeps TaskObjects as they are, `rights`
+    the accounts and roles (docs/reference/rights.md says what each is for), `drivers` what
+    --drivers-in makes, `manager` its Service and StatefulSet.
 
     \b
     Upgrade:   the same line with the new image. Workers keep their tasks meanwhile.

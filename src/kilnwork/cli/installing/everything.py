@@ -16,7 +16,7 @@ def objects(chosen: settings.Settings) -> list[meta.JsonObject]:
 
 
 def _objects(chosen: settings.Settings) -> Iterator[meta.JsonObject]:
-    if {"rights", "manager"} & set(chosen.parts):
+    if {"namespace", "rights", "manager"} & set(chosen.parts):
         yield _namespace(chosen)
     if "crds" in chosen.parts:
         for path in sorted(crd.DIRECTORY.glob("*.yaml")):

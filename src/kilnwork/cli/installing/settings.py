@@ -6,8 +6,8 @@ from typing import Literal
 from kilnwork import version
 from kilnwork.api import manager
 
-Part = Literal["crds", "rights", "drivers", "manager"]
-PARTS: tuple[Part, ...] = ("crds", "rights", "drivers", "manager")
+Part = Literal["namespace", "crds", "rights", "drivers", "manager"]
+PARTS: tuple[Part, ...] = ("namespace", "crds", "rights", "drivers", "manager")
 
 LogLevel = Literal["warning", "info", "debug"]
 LOG_LEVELS: tuple[LogLevel, ...] = ("warning", "info", "debug")

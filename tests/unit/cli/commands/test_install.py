@@ -211,3 +211,9 @@ def test_the_level_of_the_log_is_chosen() -> None:
     assert container("--log-level", "warning")["args"].count("--verbose") == 0
     assert container()["args"].count("--verbose") == 1
     assert container("--log-level", "debug") == container("-v")
+
+
+def test_the_namespace_alone_is_all_that_a_dry_run_needs() -> None:
+    assert list(objects("--only", "namespace", "-n", "a")) == ["Namespace/a"]
+    spaces = {one["metadata"].get("namespace") for one in objects("-n", "a").values()}
+    assert spaces == {None, "a"}
