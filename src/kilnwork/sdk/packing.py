@@ -1,6 +1,6 @@
 """Code that workers do not have: a folder and modules, packed into one blob.
 
-Used by `remote` for `working_dir=` and `modules=`; unpacked by `shipping`. The blob is a zip file
+Used by `remote` for `working_dir=` and `modules=`; unpacked by `unpacking`. The blob is a zip file
 without compression, of the same bytes for the same files: `work/…` is the folder, `modules/…` what
 is imported by name, `paths` the folders in `work` that are on our `sys.path`, a line each. Not for
 data: a file that tasks read is `put` or split.
@@ -19,9 +19,9 @@ from typing import NamedTuple
 
 from kilnwork.data import blobs, errors
 from kilnwork.kit import paths
-from kilnwork.sdk import shipping
+from kilnwork.sdk import unpacking
 
-MAX_BYTES = 100 * 1024 * 1024
+MAX_BYTES = unpacking.MAX_BYTES
 """More than this is data, or a virtual environment by mistake."""
 
 IGNORE_FILE = ".kilnignore"
@@ -76,7 +76,7 @@ def pack(
     if working_dir is not None:
         root = Path(working_dir).expanduser().absolute()
         found += _folder(root, left_out)
-        imported_from = [shipping.WORK, *_paths_in(root)]
+        imported_from = [unpacking.WORK, *_paths_in(root)]
     for module in modules:
         found += _module(module if isinstance(module, str) else module.__name__, left_out)
     found += [_module_file(path) for path in files]
@@ -86,12 +86,12 @@ def pack(
     _check_size(packed)
     with kept.writer() as new:
         with zipfile.ZipFile(_Stream(new), "w") as archive:  # type: ignore[call-overload]
-            archive.writestr(zipfile.ZipInfo(shipping.PATHS, _EPOCH), "\n".join(imported_from))
+            archive.writestr(zipfile.ZipInfo(unpacking.PATHS, _EPOCH), "\n".join(imported_from))
             for file in packed:
                 _add(archive, file)
         digest, _ = new.commit()
     tops = frozenset(
-        _importable((file.name for file in packed), [*imported_from, shipping.MODULES])
+        _importable((file.name for file in packed), [*imported_from, unpacking.MODULES])
     )
     return Shipped(blobs.text(digest), tops, tuple(left_out))
 
@@ -101,7 +101,7 @@ def _paths_in(root: Path) -> Iterator[str]:
     for place in sys.path:
         path = Path(place).absolute()
         if path != root and path.is_relative_to(root):
-            yield f"{shipping.WORK}/{path.relative_to(root).as_posix()}"
+            yield f"{unpacking.WORK}/{path.relative_to(root).as_posix()}"
 
 
 def _folder(root: Path, left_out: list[Path]) -> list[_File]:
@@ -116,7 +116,7 @@ def _folder(root: Path, left_out: list[Path]) -> list[_File]:
     if ignored.is_file():
         lines = (line.strip().rstrip("/") for line in ignored.read_text().splitlines())
         patterns += [line.removeprefix("/") for line in lines if line and line[0] != "#"]
-    return list(_below(root, shipping.WORK, patterns, left_out=left_out))
+    return list(_below(root, unpacking.WORK, patterns, left_out=left_out))
 
 
 def _module(name: str, left_out: list[Path]) -> list[_File]:
@@ -131,7 +131,7 @@ def _module(name: str, left_out: list[Path]) -> list[_File]:
             f"there is no module {top!r} to ship; what __main__ defines goes along by itself"
         )
     if spec.submodule_search_locations:
-        where = f"{shipping.MODULES}/{top}"
+        where = f"{unpacking.MODULES}/{top}"
         roots = [Path(root) for root in spec.submodule_search_locations]
         return [f for root in roots for f in _below(root, where, EXCLUDED, left_out=left_out)]
     origin = Path(spec.origin or "")
@@ -144,7 +144,7 @@ def _module(name: str, left_out: list[Path]) -> list[_File]:
 
 def _module_file(path: Path) -> _File:
     found = path.stat()
-    return _File(f"{shipping.MODULES}/{path.name}", path, found.st_size, found.st_mode)
+    return _File(f"{unpacking.MODULES}/{path.name}", path, found.st_size, found.st_mode)
 
 
 def _below(
@@ -177,6 +177,7 @@ def _excluded(path: Path, root: Path, patterns: Sequence[str]) -> bool:
 
 def _file(path: Path, name: str, root: Path) -> Iterator[_File]:
     found = path.lstat()
+    _check_name(path)
     if stat.S_ISLNK(found.st_mode):
         target = os.readlink(path)  # noqa: PTH115 - as it was written
         if not path.resolve().is_relative_to(root.resolve()) or os.path.isabs(target):  # noqa: PTH117
@@ -184,9 +185,18 @@ def _file(path: Path, name: str, root: Path) -> Iterator[_File]:
                 f"{path} is a link to {target}, which is not shipped: make it a relative link "
                 f"within {root}, a copy, or list it in {root / IGNORE_FILE}"
             )
-        yield _File(name, path, 0, found.st_mode, target)
+        yield _File(name, path, found.st_size, found.st_mode, target)
     elif stat.S_ISREG(found.st_mode):
         yield _File(name, path, found.st_size, found.st_mode)
+
+
+def _check_name(path: Path) -> None:
+    try:
+        str(path).encode()
+    except UnicodeEncodeError as error:
+        raise errors.NotShippable(
+            f"the name of {str(path)!r} is no text in UTF-8: rename it, or list it in {IGNORE_FILE}"
+        ) from error
 
 
 def _check_size(files: Sequence[_File]) -> None:

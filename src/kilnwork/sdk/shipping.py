@@ -13,7 +13,6 @@ import fcntl
 import importlib
 import os
 import shutil
-import stat
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,11 +20,7 @@ from types import ModuleType, TracebackType
 from typing import Self
 
 from kilnwork.data import blobs, errors
-
-WORK = "work"
-MODULES = "modules"
-PATHS = "paths"
-"""In the archive: the working directory, what is only imported, what to import from besides."""
+from kilnwork.sdk import unpacking
 
 CACHE = "environments"
 """In the folder of the blobs, unless told otherwise: for all workers that see it."""
@@ -34,6 +29,8 @@ KEPT = 8
 """Environments that are kept though nobody is in them, unpacked or imported: the last used ones."""
 
 _UNFINISHED = ".new-"
+_ABANDONED_S = 3600.0
+"""An unfinished folder so much older than the newest environment is nobody's any more."""
 _SITES = frozenset({"site-packages", "dist-packages"})
 
 
@@ -84,8 +81,8 @@ def enter(environment: str | None, kept: blobs.Blobs, cache: Path | None = None)
         return _NOWHERE
     before = _working_directory()
     slot.switch(environment, kept, cache or kept.folder / CACHE)
-    if slot.folder is not None and (slot.folder / WORK).is_dir():
-        os.chdir(slot.folder / WORK)
+    if slot.folder is not None and (slot.folder / unpacking.WORK).is_dir():
+        os.chdir(slot.folder / unpacking.WORK)
     return Entered(before)
 
 
@@ -115,7 +112,7 @@ class _Slot:
             return
         folder, self._lock = _unpacked(blobs.parse(environment), kept, cache)
         self.environment, self.folder = environment, folder
-        names = [*(folder / PATHS).read_text().split("\n"), MODULES]
+        names = [*(folder / unpacking.PATHS).read_text().split("\n"), unpacking.MODULES]
         self._paths = [str(folder / name) for name in names if name and (folder / name).is_dir()]
         sys.path[:0] = self._paths
         tops = {name.partition(".")[0] for path in self._paths for name in os.listdir(path)}  # noqa: PTH208
@@ -181,20 +178,17 @@ def _locked(folder: Path) -> int:
 
 def _unpack(digest: bytes, kept: blobs.Blobs, folder: Path) -> None:
     """Under a name of its own, then renamed: of several slots that do it at once, one wins."""
-    import zipfile  # noqa: PLC0415 - 15 ms that few slots need
-
     made = folder.with_name(f"{_UNFINISHED}{os.urandom(8).hex()}")
     made.mkdir(mode=0o700, parents=True)
     try:
-        with open(kept.open(digest), "rb") as file, zipfile.ZipFile(file) as archive:  # noqa: PTH123
-            for entry in archive.infolist():
-                _place(made, entry.filename, entry.external_attr >> 16, archive.read(entry))
+        with open(kept.open(digest), "rb") as file:  # noqa: PTH123
+            unpacking.unpack(file, made)
         try:
             made.rename(folder)
         except OSError as error:
             if error.errno not in {errno.EEXIST, errno.ENOTEMPTY}:
                 raise
-    except (zipfile.BadZipFile, ValueError) as error:
+    except unpacking.Refused as error:
         raise errors.BlobDamaged(
             f"blob {blobs.text(digest)} is not what kiln.connect(working_dir=…) has packed: {error}"
         ) from error
@@ -202,21 +196,14 @@ def _unpack(digest: bytes, kept: blobs.Blobs, folder: Path) -> None:
         shutil.rmtree(made, ignore_errors=True)
 
 
-def _place(root: Path, name: str, mode: int, content: bytes) -> None:
-    path = root / name
-    if ".." in Path(name).parts or name.startswith("/"):
-        raise ValueError(f"a file is called {name!r}")
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if stat.S_ISLNK(mode):
-        path.symlink_to(os.fsdecode(content))
-        return
-    path.write_bytes(content)
-    path.chmod(0o700 if mode & stat.S_IXUSR else 0o600)
-
-
 def _make_room(cache: Path) -> None:
-    """Remove the environments that were not used for longest and that nobody is in."""
-    for folder in _by_last_use(cache)[KEPT:]:
+    """Remove the environments that were not used for longest and that nobody is in.
+
+    So are folders that a killed worker has left half unpacked.
+    """
+    found = _by_last_use(cache)
+    _remove_abandoned(cache, found[:1])
+    for folder in found[KEPT:]:
         with contextlib.suppress(OSError):
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
@@ -226,6 +213,13 @@ def _make_room(cache: Path) -> None:
                 shutil.rmtree(gone, ignore_errors=True)
             finally:
                 os.close(descriptor)
+
+
+def _remove_abandoned(cache: Path, newest: list[Path]) -> None:
+    for folder in cache.glob(f"{_UNFINISHED}*"):
+        with contextlib.suppress(OSError):
+            if newest and folder.stat().st_mtime < newest[0].stat().st_mtime - _ABANDONED_S:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _by_last_use(cache: Path) -> list[Path]:
