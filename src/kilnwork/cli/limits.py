@@ -48,6 +48,7 @@ def chosen(given: dict[str, Any], *, source: source.Source | None = None) -> set
         unpacked_bytes=given.pop("max_unpacked"),
         unpack_ratio=given.pop("max_unpack_ratio"),
         uploads=given.pop("max_uploads"),
+        downloads=given.pop("max_downloads"),
         most_line_bytes=given.pop("max_line"),
         files_per_user=given.pop("max_files"),
         files_bytes_per_user=given.pop("max_files_size"),
@@ -94,6 +95,13 @@ _OPTIONS = (
         default=_DEFAULT.uploads,
         show_default=True,
         help="Uploads at the same time; others get 429.",
+    ),
+    click.option(
+        "--max-downloads",
+        type=click.IntRange(1, 100_000),
+        default=_DEFAULT.downloads,
+        show_default=True,
+        help="Downloads of results, errors and inputs at the same time; others get 429.",
     ),
     click.option(
         "--max-line",

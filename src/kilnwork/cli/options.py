@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 
 import click
 
+from kilnwork.api import names, selectors
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -26,6 +28,12 @@ class Target:
 def _remember(ctx: click.Context, param: click.Parameter, value: object) -> None:
     if not value or param.name is None:
         return
+    if param.name == "namespace" and not names.is_dns_label(str(value)):
+        raise click.BadParameter(
+            f"{str(value)[:100]!r}: a namespace is up to 63 lower-case letters, digits and dashes",
+            ctx=ctx,
+            param=param,
+        )
     chosen = replace(ctx.obj or Target(), **{param.name: value})
     link: click.Context | None = ctx
     while link is not None:
@@ -70,6 +78,36 @@ def output(*forms: str) -> Callable[[Function], Function]:
         default=None,
         help="Form of the output; default a text for people.",
     )
+
+
+class Selector(click.ParamType):  # type: ignore[type-arg]  # generic only since click 8.4
+    """A selector that the API server will understand, as text. `example`: one that is right."""
+
+    def __init__(self, name: str, parse: Callable[[str], object], *, example: str) -> None:
+        self.name = name
+        self._parse, self._example = parse, example
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        text = str(value).strip()
+        if not text:
+            self.fail(f"it is empty: write {self._example}, or leave it out", param, ctx)
+        try:
+            self._parse(text)
+        except selectors.SelectorError as error:
+            self.fail(f"{text[:200]!r}: {error}. Write it as {self._example}", param, ctx)
+        return text
+
+
+LABEL_SELECTOR = Selector(
+    "labels",
+    selectors.parse_labels,
+    example="app=web, 'tier!=test', 'env in (a,b)', app or '!app', joined by commas",
+)
+FIELD_SELECTOR = Selector(
+    "fields",
+    selectors.parse_fields,
+    example="metadata.name=x or 'status.phase!=Running', joined by commas",
+)
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg]  # generic only since click 8.4

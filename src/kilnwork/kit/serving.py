@@ -6,6 +6,7 @@ ends within the time it is given. The app finds in its scope:
 
 - `scope["state"]["peer_certificate"]`: what the TLS client has shown (`ssl.getpeercert`), or None;
 - `scope["state"]["abort"]`: what `cut` calls;
+- `scope["state"]["flow"]`: what `drained` waits for;
 - `scope["extensions"][HIJACK]`, only when the client asks for another protocol by
   `Connection: Upgrade` (RFC 9110 §7.8): a function without arguments that gives the app the
   connection itself. An app that does not call it answers as always, and the upgrade is ignored.
@@ -99,6 +100,19 @@ async def cut(scope: Scope, receive: Receive) -> None:
         async with asyncio.timeout(_NOTICE_S):
             while (await receive())["type"] != "http.disconnect":
                 pass
+
+
+async def drained(scope: Scope) -> bool:
+    """Wait until the client has taken so much of what was sent that little is left in memory, or
+    has gone. True if that took waiting: whoever sends next should have little at hand.
+
+    uvicorn itself waits before the next piece only, so that one more than is sent is held.
+    """
+    flow = scope["state"]["flow"]
+    if not flow.write_paused:
+        return False
+    await flow.drain()
+    return True
 
 
 def switching(protocol: str) -> bytes:
@@ -277,7 +291,11 @@ class _Protocol(httptools_impl.HttpToolsProtocol):
         super().connection_made(transport)
         tls = transport.get_extra_info("ssl_object")
         shown = tls.getpeercert() if tls is not None else None
-        self.app_state = {"peer_certificate": shown, "abort": transport.abort}
+        self.app_state = {
+            "peer_certificate": shown,
+            "abort": transport.abort,
+            "flow": self.flow,
+        }
         self._together = _Together(transport, self.loop)
         self._asking: httptools_impl.RequestResponseCycle | None = None
         self._early = bytearray()

@@ -32,10 +32,12 @@ def test_anything_else_says_how_to_write_it(text: str) -> None:
 
 def test_limits_reach_the_settings() -> None:
     given = ["--max-upload=1Gi", "--max-input=2Gi", "--max-uploads=3", "--jobs-per-second=0.5"]
+    given += ["--max-unpacked=1Ti", "--max-unpack-ratio=7", "--max-downloads=9"]
     given += ["--max-line=1Mi", "--max-files=5", "--max-files-size=3Gi"]
     found = testing.CliRunner().invoke(_command, given)
     assert "most_body_bytes=1073741824, most_stored_bytes=2147483648" in found.output
-    assert "uploads=3, most_line_bytes=1048576, files_per_user=5" in found.output
+    assert "unpacked_bytes=1099511627776, unpack_ratio=7" in found.output
+    assert "uploads=3, downloads=9, most_line_bytes=1048576, files_per_user=5" in found.output
     assert "files_bytes_per_user=3221225472, posts_per_second=0.5, burst=100" in found.output
 
 

@@ -1,6 +1,8 @@
 """Options that commands share."""
 
+import click
 import pytest
+from click import testing
 
 from kilnwork.cli import options
 
@@ -16,3 +18,43 @@ def test_durations(text: str, seconds: float) -> None:
 def test_what_is_no_duration(text: str) -> None:
     with pytest.raises(ValueError, match="duration"):
         options.parse_duration(text)
+
+
+@click.command()
+@options.target
+@click.option("-l", type=options.LABEL_SELECTOR)
+@click.option("--field-selector", type=options.FIELD_SELECTOR)
+def _command(**given: str | None) -> None:
+    click.echo(f"{given} {options.current().namespace}")
+
+
+@pytest.mark.parametrize(
+    ("option", "text", "said"),
+    [
+        ("-l", "a in (b", "expected: ',' or ')'"),
+        ("-l", "!!", "found '!'"),
+        ("-l", "a=b,,c", "','"),
+        ("-l", " ", "it is empty"),
+        ("--field-selector", "x", "can't understand 'x'"),
+        ("--field-selector", "", "it is empty"),
+    ],
+)
+def test_a_selector_that_cannot_be_read_is_wrong_usage(option: str, text: str, said: str) -> None:
+    found = testing.CliRunner().invoke(_command, [option, text])
+    assert found.exit_code == 2
+    shown = " ".join(found.output.split())
+    assert said in shown
+    assert "app=web" in shown or "metadata.name=x" in shown
+
+
+@pytest.mark.parametrize("text", ["a=b", "a!=b,c in (d,e),!f", "kilnwork.dev/x", "a==b"])
+def test_a_selector_is_passed_on_as_it_is(text: str) -> None:
+    found = testing.CliRunner().invoke(_command, ["-l", text])
+    assert (found.exit_code, text in found.output) == (0, True)
+
+
+@pytest.mark.parametrize("text", ["A", "a b", "-a", "a" * 64])
+def test_a_namespace_that_cannot_be_is_wrong_usage(text: str) -> None:
+    found = testing.CliRunner().invoke(_command, [f"--namespace={text}"])
+    assert found.exit_code == 2
+    assert "lower-case letters" in found.output

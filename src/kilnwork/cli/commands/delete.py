@@ -51,7 +51,13 @@ class _Victim:
 )
 @options.target
 @click.option("--all", "everything", is_flag=True, help="All objects of the kind.")
-@click.option("-l", "--selector", metavar="LABELS", help="All objects with these labels.")
+@click.option(
+    "-l",
+    "--selector",
+    type=options.LABEL_SELECTOR,
+    metavar="LABELS",
+    help="All objects with these labels.",
+)
 @click.option("--wait/--no-wait", default=True, help="Wait until they are gone (default).")
 @click.option("--timeout", type=options.Duration(), default=None, help="Wait no longer than this.")
 @click.option("--ignore-not-found", is_flag=True, help="What is not there is no error.")

@@ -44,8 +44,19 @@ class Wanted:
 )
 @options.target
 @options.output("wide", "json", "yaml", "name")
-@click.option("-l", "--selector", metavar="LABELS", help="Only objects with these labels.")
-@click.option("--field-selector", metavar="FIELDS", help="Only objects with these fields.")
+@click.option(
+    "-l",
+    "--selector",
+    type=options.LABEL_SELECTOR,
+    metavar="LABELS",
+    help="Only objects with these labels.",
+)
+@click.option(
+    "--field-selector",
+    type=options.FIELD_SELECTOR,
+    metavar="FIELDS",
+    help="Only objects with these fields.",
+)
 @click.option("-w", "--watch", is_flag=True, help="Go on and print changes.")
 @click.option("--no-headers", is_flag=True, help="Leave out the line of column names.")
 @click.option(

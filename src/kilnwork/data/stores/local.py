@@ -151,6 +151,7 @@ class LocalReading(ending.Closes):
         self, descriptor: int, key: str, *, folder: Path, start: int, end: int | None
     ) -> None:
         self._descriptor, self._folder = descriptor, folder
+        self.piece_bytes = PIECE_BYTES
         self.start = self.end = 0
         self.facts = _facts(key, _regular(os.fstat(descriptor)))
         size = self.facts.bytes
@@ -161,7 +162,7 @@ class LocalReading(ending.Closes):
         at = self.start
         while at < self.end:
             with filling.explained(self._folder, self.facts.key):
-                piece = os.pread(self._descriptor, min(PIECE_BYTES, self.end - at), at)
+                piece = os.pread(self._descriptor, min(self.piece_bytes, self.end - at), at)
             if not piece:
                 raise errors.StoreRefused(
                     f"{self.facts.key} ends at byte {at} of {self.facts.bytes}: somebody cut it "

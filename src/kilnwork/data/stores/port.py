@@ -52,6 +52,14 @@ class Reading(contextlib.AbstractContextManager["Reading", None], Protocol):
         ...
 
 
+def read_in_pieces(reading: Reading, size: int) -> Reading:
+    """The same reading, in pieces of at most `size` bytes where its store can: for those who wait
+    for a slow reader with each."""
+    if hasattr(reading, "piece_bytes"):
+        reading.piece_bytes = size
+    return reading
+
+
 class Writer(contextlib.AbstractContextManager["Writer", None], Protocol):
     """An object that comes in pieces. Nobody sees any of it before `commit`; leave the `with` block
     without, or call `abort`, and it never was. For one thread at a time."""

@@ -6,6 +6,7 @@ whole. A file that is not what was recorded is refused, or cut off: never a shor
 """
 
 import asyncio
+import contextlib
 import hashlib
 import itertools
 from collections import deque
@@ -18,6 +19,10 @@ from kilnwork.jobs import model
 from kilnwork.kit import serving
 from kilnwork.server import asgi, errors
 from kilnwork.server.jobs import body, calls, context, ranges
+
+PIECE_BYTES = 128 << 10
+"""Read and sent at once. One piece is in memory for a client that does not read, two for others:
+less costs more to hand over than to read, more is held as often as there are clients."""
 
 NDJSON = "application/x-ndjson"
 STALL_S = 60.0
@@ -141,37 +146,53 @@ class Downloads:
             status = 206
             head.append((b"content-range", f"bytes {span.start}-{span.end - 1}/{size}".encode()))
         start, end = span or (0, size)
-        reading = _Joined(self._shared.store, pieces, start=start, end=end)
-        try:
-            await self._shared.run(reading.open)
-            await asgi.start(answer, status, NDJSON, length=end - start, more=head)
-            await self._copy(call, answer, reading)
-        finally:
-            reading.close()
+        user = call.user_name
+        only_head = call.method == "HEAD"
+        with contextlib.nullcontext() if only_head else self._shared.limits.download(user):
+            reading = _Joined(self._shared.store, pieces, start=start, end=end)
+            try:
+                await self._shared.run(reading.open)
+                await asgi.start(answer, status, NDJSON, length=end - start, more=head)
+                await self._copy(call, answer, reading)
+            finally:
+                reading.close()
 
     async def _copy(self, call: calls.Call, answer: calls.Answer, reading: "_Joined") -> None:
-        """Read the next piece while one is being sent."""
+        """Read the next piece while one is being sent, unless the client is slower than that."""
         if call.method == "HEAD":
             await asgi.body(answer, b"")
             return
-        loop = asyncio.get_running_loop()
-        coming = loop.run_in_executor(self._shared.pool, reading.next)
+        loop, pool, slow = asyncio.get_running_loop(), self._shared.pool, False
+        coming = loop.run_in_executor(pool, reading.next)
         try:
-            while True:
-                data = await coming
-                if not data:
-                    break
-                coming = loop.run_in_executor(self._shared.pool, reading.next)
+            while data := await coming:
+                if not slow:
+                    coming = loop.run_in_executor(pool, reading.next)
                 async with asyncio.timeout(STALL_S):
                     await asgi.body(answer, data, more=True)
+                    del data
+                    waited = await serving.drained(call.scope)
                 if await call.query.gone(within_s=0):
                     raise serving.Gone
+                if slow:
+                    coming = loop.run_in_executor(pool, reading.next)
+                slow = waited
             await asgi.body(answer, b"")
         except TimeoutError as error:
             await serving.cut(call.scope, call.receive)
             raise serving.Gone from error
         finally:
             await body.settled(coming)
+
+
+async def taken(call: calls.Call) -> None:
+    """Wait until the client has read an answer, and cut it off if it does not."""
+    try:
+        async with asyncio.timeout(STALL_S):
+            await serving.drained(call.scope)
+    except TimeoutError as error:
+        await serving.cut(call.scope, call.receive)
+        raise serving.Gone from error
 
 
 class _Joined:
@@ -194,7 +215,8 @@ class _Joined:
             self._ahead.append(self._opened(*each))
 
     def _opened(self, piece: Piece, start: int, end: int) -> port.Reading:
-        reading = self._store.read(piece.key, start=start, end=end)
+        found = self._store.read(piece.key, start=start, end=end)
+        reading = port.read_in_pieces(found, PIECE_BYTES)
         if reading.facts.bytes != piece.size:
             seen = reading.facts.bytes
             reading.close()

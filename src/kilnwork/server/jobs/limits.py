@@ -14,7 +14,8 @@ _USERS = 10_000
 """Remembered; the one that came longest ago is forgotten first, and has a full bucket again."""
 
 _SHARE = 75
-"""Percent of the uploads at once that one user may have: nobody, however slow, keeps others out."""
+"""Percent of the uploads, or downloads, at once that one user may have: nobody, however slow,
+keeps others out."""
 
 
 class Limits:
@@ -24,8 +25,8 @@ class Limits:
         self._settings = chosen
         self._clock = time
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
-        self._uploads: dict[str, int] = {}
-        self._under_way = 0
+        self._uploads = _Shares("uploads", chosen.uploads)
+        self._downloads = _Shares("downloads", chosen.downloads)
 
     def admit(self, user: str) -> None:
         """Count one request of a user. Raises TooManyRequests."""
@@ -45,43 +46,57 @@ class Limits:
                 after_s=(1 - tokens) / rate,
             )
 
-    def upload(self, user: str) -> "_Upload":
-        """Be one of the uploads under way (`with`); some are left to others."""
-        return _Upload(self, user)
+    def upload(self, user: str) -> "_Transfer":
+        """Be one of the uploads under way (`with`, which raises TooManyRequests); some are left to
+        others."""
+        return _Transfer(self._uploads, user)
+
+    def download(self, user: str) -> "_Transfer":
+        """The same of downloads."""
+        return _Transfer(self._downloads, user)
+
+
+class _Shares:
+    """Transfers of one kind that are under way, and whose they are. `what`: their plural."""
+
+    def __init__(self, what: str, most: int) -> None:
+        self._what, self._most = what, most
+        self._users: dict[str, int] = {}
+        self._under_way = 0
 
     def begin(self, user: str) -> None:
-        """An upload begins. Raises TooManyRequests."""
-        most, now = self._settings.uploads, self._under_way
-        if now >= most:
-            raise _later(f"{now} uploads are under way, which is the most", after_s=1)
-        mine = self._uploads.get(user, 0)
-        if mine >= max(1, most * _SHARE // 100):
-            raise _later(f"{mine} uploads of yours are under way, which is the most", after_s=1)
-        self._uploads[user] = mine + 1
+        """One begins. Raises TooManyRequests."""
+        now, what = self._under_way, self._what
+        if now >= self._most:
+            raise _later(f"{now} {what} are under way, which is the most", after_s=1)
+        mine = self._users.get(user, 0)
+        if mine >= max(1, self._most * _SHARE // 100):
+            raise _later(f"{mine} {what} of yours are under way, which is the most", after_s=1)
+        self._users[user] = mine + 1
         self._under_way += 1
 
     def end(self, user: str) -> None:
-        """An upload is over."""
+        """One is over."""
         self._under_way -= 1
-        self._uploads[user] -= 1
-        if not self._uploads[user]:
-            del self._uploads[user]
+        self._users[user] -= 1
+        if not self._users[user]:
+            del self._users[user]
 
 
-class _Upload:
-    """One upload, from `with` to the end of its block."""
+class _Transfer:
+    """One transfer, from `with` to the end of its block."""
 
-    __slots__ = ("_limits", "_user")
+    __slots__ = ("_shares", "_user")
 
-    def __init__(self, limits: Limits, user: str) -> None:
-        self._limits = limits
+    def __init__(self, shares: _Shares, user: str) -> None:
+        self._shares = shares
         self._user = user
 
     def __enter__(self) -> None:
-        self._limits.begin(self._user)
+        self._shares.begin(self._user)
 
     def __exit__(self, *_: object) -> None:
-        self._limits.end(self._user)
+        self._shares.end(self._user)
 
 
 def _later(why: str, *, after_s: float) -> errors.TooManyRequests:

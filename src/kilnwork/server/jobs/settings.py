@@ -18,6 +18,8 @@ class Settings:
     compressed byte: text gives 5 to 30, the most repetitive logs some 60, and gzip itself 1,032, so
     that 100 refuses what was made to be large; 64 GiB keep a core busy for ten minutes; None: no
     limit. `uploads`: at the same time, others are told to come again (429).
+    `downloads`: the same of results, errors, inputs and manifests, each of which holds some
+    `downloads.PIECE_BYTES` twice at the most, and a file open for each of up to 32 parts.
     `most_line_bytes`: of a record, whatever a job asks for: that much of it may be in memory, of
     the server and of slots, several times over. `files_per_user`: uploads to `/files` that are not
     complete. `files_bytes_per_user`: of all uploads to `/files` that are there; None: three
@@ -32,6 +34,7 @@ class Settings:
     unpacked_bytes: int | None = 64 << 30
     unpack_ratio: int | None = 100
     uploads: int = 64
+    downloads: int = 256
     most_line_bytes: int = 64 << 20
     files_per_user: int = 1000
     files_bytes_per_user: int | None = None

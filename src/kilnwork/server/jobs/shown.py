@@ -10,7 +10,7 @@ import msgspec
 from kilnwork.api import filejobs
 from kilnwork.jobs import model
 from kilnwork.server import errors
-from kilnwork.server.jobs import calls, context, documents
+from kilnwork.server.jobs import calls, context, documents, downloads
 
 PAGE = 100
 MOST = 1000
@@ -98,8 +98,11 @@ class Shown:
         found = self._shared.jobs.manifest(view.namespace, view.id)
         commits = self._shared.jobs.commits(view.namespace, view.id)
         shown = documents.manifest(found, commits)
-        data = await self._shared.run(lambda: msgspec.json.encode(shown) + b"\n")
-        await calls.json(answer, data)
+        with self._shared.limits.download(call.user_name):
+            data = await self._shared.run(lambda: msgspec.json.encode(shown) + b"\n")
+            await calls.json(answer, data)
+            del data
+            await downloads.taken(call)
 
 
 def _link(call: calls.Call, path: str, after: str) -> Links:
