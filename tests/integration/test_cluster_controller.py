@@ -8,6 +8,8 @@ import pytest
 
 from kilnwork import controllers
 from kilnwork.api import resource
+from kilnwork.controllers import unserved
+from kilnwork.kit import clock
 from kilnwork.kube import errors
 from support import controlled, waiting
 
@@ -226,6 +228,27 @@ async def test_a_cluster_without_work_goes_without_a_manager(world: controlled.W
     await world.kube.delete(resource.TASK_CLUSTERS, "idle", controlled.NS)
     with pytest.raises(errors.NotFound):
         await world.kube.get(resource.TASK_CLUSTERS, "idle", controlled.NS)
+
+
+async def test_a_namespace_that_is_served_no_more_says_so_and_its_workers_go(
+    world: controlled.World,
+) -> None:
+    await world.cluster("left", replicas=2)
+    pod = (await world.has_pods("left-0", "left-1"))["left-0"]
+    world.hub.tell_cluster((controlled.NS, "left"), controlled.worker(pod, busy=1))
+
+    async def held() -> bool:
+        found = await world.kube.get(resource.TASK_CLUSTERS, "left", controlled.NS)
+        return bool(found["metadata"].get("finalizers"))
+
+    await waiting.wait_until_async(held, what="the finalizer")
+    await world.controllers.stop()
+    for _ in range(2):
+        await unserved.leave(world.kube, controlled.NS, time=clock.SystemClock())
+    status = await world.status("left", resource.TASK_CLUSTERS)
+    assert {(c["status"], c["reason"]) for c in status["conditions"]} == {("False", "NotServed")}
+    assert not await held()
+    await world.has_no_pods()
 
 
 async def test_default_cluster_is_made_once(world: controlled.World) -> None:

@@ -153,6 +153,14 @@ class World:
 
         return await waiting.wait_until_async(found, what=f"Pods {names}")
 
+    async def has_no_pods(self) -> None:
+        """Wait until there are none."""
+
+        async def empty() -> bool:
+            return not await self.pods()
+
+        await waiting.wait_until_async(empty, what="no Pods")
+
     async def kube_events(self, reason: str) -> list[dict[str, Any]]:
         """Kube events with a reason."""
         listed = await self.kube.list(resource.EVENTS, NS, type=dict)

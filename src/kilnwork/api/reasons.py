@@ -194,6 +194,10 @@ class ClusterReason(_Explained):
         "SecretNameTaken",
         "A Secret that belongs to somebody else has the name of the channel Secret.",
     )
+    NOT_SERVED = (
+        "NotServed",
+        "The manager does not serve its namespace any more (`--only-in`); its workers are gone.",
+    )
     DRAINING = (
         "Draining",
         "It is being deleted: what runs may end, what waits has failed with `ClusterDeleted`.",

@@ -8,17 +8,20 @@ ready → controllers → dispatcher, whose workers wait for the next one → le
 """
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from kilnwork import controllers
 from kilnwork.api import manager, resource
-from kilnwork.cli import dispatcher, journal_claim, manager_adapters, steps
+from kilnwork.cli import dispatcher, journal_claim, manager_adapters, served_namespaces, steps
+from kilnwork.controllers import unserved
 from kilnwork.controlplane import lock
 from kilnwork.controlplane.apiserver import pki
 from kilnwork.dispatch import hub
 from kilnwork.kit import clock, coroutines, errors, paths, serving
 from kilnwork.kube import client, config, election, events
+from kilnwork.kube import errors as kube_errors
 from kilnwork.server import guard, reviews
 from kilnwork.server.jobs import settings as jobs_settings
 
@@ -283,6 +286,20 @@ class Server:
     async def _start_controllers(self) -> None:
         await self._controllers.start(self._hub)
         self._steps.then("controllers", self._controllers.stop)
+        left = served_namespaces.changed(self._settings.data_dir, self._settings.only_in).left
+        if left:
+            self._crew.start("namespaces that were left", self._leave(left))
+
+    async def _leave(self, namespaces: Sequence[str]) -> None:
+        """What cannot be done now is tried again at the next start."""
+        for name in namespaces:
+            try:
+                await unserved.leave(self._client, name, time=self._clock)
+            except kube_errors.KubeError as error:
+                facts = {"namespace": name, "why": str(error)}
+                log.warning("TaskClusters of a namespace that was left were not told", extra=facts)
+            else:
+                served_namespaces.told(self._settings.data_dir, name)
 
     def _fail(self, name: str, error: BaseException) -> None:
         self._steps.failed(name, error)
