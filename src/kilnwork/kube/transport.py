@@ -10,7 +10,9 @@ import asyncio
 import contextlib
 import io
 import logging
+import socket
 import ssl
+import weakref
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from email import utils
 from typing import Any, Self
@@ -33,6 +35,8 @@ APPLY = "application/apply-patch+yaml"
 
 CONNECT_S = 10.0
 """A server that does not take a connection in this time is down or behind a wrong address."""
+CLOSE_S = 1.0
+"""How long a client that is closed waits for its sockets, which the loop closes soon after."""
 IN_FLIGHT = 64
 """Requests at once, streams not counted: enough to keep a server busy without burying it."""
 _LARGE_BYTES = 1 << 18
@@ -108,13 +112,14 @@ class Transport:
         self._gate = asyncio.Semaphore(IN_FLIGHT)
         self._entropy = ids.system_entropy()
         self._session: aiohttp.ClientSession | None = None
+        self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
     async def __aenter__(self) -> Self:
         headers = {"User-Agent": self._user_agent}
         if not self._settings.compression:
             headers["Accept-Encoding"] = "identity"
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0),
+            connector=aiohttp.TCPConnector(limit=0, socket_factory=self._socket),
             headers=headers,
             cookie_jar=aiohttp.DummyCookieJar(),
         )
@@ -124,6 +129,27 @@ class Transport:
         if self._session is not None:
             await self._session.close()
             self._session = None
+            await self._end_sockets()
+
+    def _socket(self, address: aiohttp.AddrInfoType) -> socket.socket:
+        """A socket as aiohttp would make it, of which we know until it is closed."""
+        family, kind, protocol, _, _ = address
+        made = socket.socket(family=family, type=kind, proto=protocol)
+        self._sockets.add(made)
+        return made
+
+    async def _end_sockets(self) -> None:
+        """Close what is still open: a request cut off early ends TLS politely, which takes the
+        peer, and nobody waits for that once the event loop is gone."""
+        late = asyncio.get_running_loop().time() + CLOSE_S
+        while left := [one for one in self._sockets if one.fileno() >= 0]:
+            for one in left:
+                with contextlib.suppress(OSError):  # not connected any more, or not yet
+                    one.shutdown(socket.SHUT_RDWR)
+            if asyncio.get_running_loop().time() > late:
+                log.warning("connections are still open", extra={"connections": len(left)})
+                return
+            await asyncio.sleep(0.001)
 
     async def send(self, request: Request) -> Answer:
         """Send and read the whole answer; raises a `KubeError` when it is an error or none came.
@@ -147,8 +173,7 @@ class Transport:
                 raise await self._error(response)
             yield response
         finally:
-            # Ends a stream left early; an answer read whole has given its connection back already.
-            response.close()
+            _end(response)
 
     async def _begin(self, request: Request) -> aiohttp.ClientResponse:
         """Send, and again while the answer is one that asks for it and may be obeyed."""
@@ -159,7 +184,11 @@ class Transport:
             response = await self._start(request, shown)
             if response.status == 401 and not renewed:
                 renewed = True
-                fresh = await self._renewed(shown)
+                try:
+                    fresh = await self._renewed(shown)
+                except BaseException:
+                    _end(response)
+                    raise
                 if fresh == shown:
                     return response
                 shown = fresh
@@ -278,6 +307,17 @@ class Transport:
         except ValueError:
             return None
         return max(0.0, moment - self._clock.wall())
+
+
+def _end(response: aiohttp.ClientResponse) -> None:
+    """Give the connection back after a whole answer; cut it, and now, when it is left early.
+
+    A polite end of TLS waits for the peer, half a minute for one that hangs.
+    """
+    connection = response.connection  # None once the answer was read
+    if connection is not None and connection.transport is not None:
+        connection.transport.abort()
+    response.close()
 
 
 def _sent(body: bytes | None) -> bytes | io.BytesIO | None:
