@@ -356,3 +356,12 @@ def log_something(configuration: str) -> None:
     logging.getLogger("mine").warning("careful")
     context.context().logger.setLevel(logging.INFO)
     context.context().logger.info("information")
+
+
+def eat(mib: int, sign: str = "") -> int:
+    """Use so much memory, for a while."""
+    held = [bytearray(b"x" * (1 << 20)) for _ in range(mib)]
+    if sign:
+        Path(sign).touch()
+    time.sleep(30)
+    return len(held)

@@ -247,6 +247,7 @@ class World:
         asked: bool = False,
         proof: bool = True,
         worker: int = 1,
+        reason: str = "",
     ) -> None:
         """Its agent says that it is over."""
         self.serial += 1
@@ -254,7 +255,7 @@ class World:
         player.has.clear()
         self.tell(
             inputs.SlotGone(
-                worker, self.serial, player.name, ref, code, asked, "exit code 1", proof
+                worker, self.serial, player.name, ref, code, asked, "exit code 1", proof, reason
             )
         )
 

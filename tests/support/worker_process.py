@@ -37,12 +37,23 @@ class WorkerProcess:
         }
         self.process: subprocess.Popen[bytes] | None = None
 
-    def start(self, *, keep: tuple[int, ...] = (), output: int | None = None) -> None:
-        """Start it; returns at once. `keep`: descriptors that it inherits; `output`: its own."""
+    def start(
+        self,
+        *,
+        keep: tuple[int, ...] = (),
+        output: int | None = None,
+        inside: Path | None = None,
+    ) -> None:
+        """Start it; returns at once. `keep`: descriptors that it inherits; `output`: its own.
+        `inside`: folder of the cgroup that it is started in."""
+        command = [sys.executable, "-m", "kilnwork.worker"]
+        if inside is not None:
+            enter = f'echo $$ > "{inside}/cgroup.procs"; exec "$@"'
+            command = ["/bin/sh", "-c", enter, "sh", *command]
         with self.log.open("ab") as log, self.out.open("ab") as out:
             os.set_inheritable(log.fileno(), True)
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "kilnwork.worker"],
+                command,
                 env=self.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=out if output is None else output,

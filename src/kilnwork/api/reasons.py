@@ -108,6 +108,10 @@ class Reason(_Explained):
         "What it wrote as result is not JSON, and `outputType` is json.",
     )
     RESULT_TOO_LARGE = "ResultTooLarge", "Its result is larger than 64 KiB."
+    OUT_OF_MEMORY = (
+        "OutOfMemory",
+        "It used more memory than its worker may; this counts as a failure of the task.",
+    )
     PROCESS_KILLED = (
         "ProcessKilled",
         "Its process was killed by a signal that nobody here sent; this counts as a loss.",

@@ -277,7 +277,7 @@ def _tolerations(given: dict[str, Any]) -> list[dict[str, Any]]:
 def _worker(
     cluster: task_cluster.TaskCluster, settings: Settings, given: dict[str, Any]
 ) -> dict[str, Any]:
-    ours = _env(cluster, settings)
+    ours = [*_env(cluster, settings), *_memory_env(given)]
     mine = {entry["name"] for entry in ours}
     kept = [entry for entry in given.get("env") or [] if entry.get("name") not in mine]
     mount = {"name": _VOLUME, "mountPath": TOKEN_FOLDER, "readOnly": True}
@@ -308,6 +308,14 @@ def _env(cluster: task_cluster.TaskCluster, settings: Settings) -> list[dict[str
         _from_field("KILN_POD_UID", "metadata.uid"),
         _from_field("KILN_NODE", "spec.nodeName"),
     ]
+
+
+def _memory_env(given: dict[str, Any]) -> list[dict[str, Any]]:
+    """On a node that gives containers no cgroup the worker itself keeps to its limit."""
+    if "memory" not in ((given.get("resources") or {}).get("limits") or {}):
+        return []
+    limit = {"containerName": given.get("name") or CONTAINER, "resource": "limits.memory"}
+    return [{"name": "KILN_MEMORY_LIMIT", "valueFrom": {"resourceFieldRef": limit}}]
 
 
 def _from_field(name: str, path: str) -> dict[str, Any]:

@@ -243,7 +243,9 @@ def _end_running(
     if item.asked or item.reason == _R.WORKER_LOST:
         _end_innocent(mem, task, item, now)
         return
-    if item.reason or item.code == _SIGKILLED or item.code is None:
+    if item.reason == _R.OUT_OF_MEMORY:
+        kind, reason = attempts.Ending.FAILED, _R.OUT_OF_MEMORY.value
+    elif item.reason or item.code == _SIGKILLED or item.code is None:
         kind, reason = attempts.Ending.LOST, item.reason or _R.PROCESS_KILLED.value
     else:
         kind, reason = attempts.Ending.FAILED, _R.SLOT_DIED.value

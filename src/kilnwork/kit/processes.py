@@ -13,6 +13,7 @@ Parentage is read from every /proc/PID/stat, not from /proc/PID/task/TID/childre
 that file (CONFIG_PROC_CHILDREN), and it may leave out children while others exit (proc(5)).
 """
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -88,6 +89,14 @@ def die_with_parent(parent: int) -> None:
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def offer_to_oom_killer(pid: int, *, by: int = 200) -> None:
+    """Have the kernel choose this process, and what it will start, before those that are as large:
+    of 1000 points that a process has for its memory (proc_pid_oom_score_adj(5)). Best effort."""
+    path = _PROC / str(pid) / "oom_score_adj"
+    with contextlib.suppress(OSError, ValueError):
+        path.write_text(str(min(1000, int(path.read_text()) + by)))
 
 
 def rename(name: str) -> None:

@@ -24,6 +24,8 @@ from kilnwork.worker import (
     errors,
     folders,
     leftovers,
+    memory,
+    memory_watch,
     mirror,
     nursery,
     outcomes,
@@ -102,6 +104,13 @@ class Agent:
         self._stopping = asyncio.Event()
         self._at_once = False
         remains = leftovers.Leftovers(self._reaper)
+        self._memory = memory_watch.MemoryWatch(
+            self._memory_candidates,
+            stated=given.memory_limit,
+            share=given.memory_share,
+            groups=memory.groups(),
+            clock=clock,
+        )
         self._tools = attempt.Tools(
             cluster=given.cluster,
             clock=clock,
@@ -111,8 +120,13 @@ class Agent:
             folders=folders.Folders(None if given.remote is None else given.remote.folder),
             environment=environment.Environment(inherited, mounts=given.mounts),
             mirror=mirror.Mirror(),
+            explain_kill=self._memory.explain_kill,
         )
-        self._slots = slots.Slots(link=self._link, shared=self._tools.mirror)
+        self._slots = slots.Slots(
+            link=self._link,
+            shared=self._tools.mirror,
+            explain_kill=self._memory.explain_kill,
+        )
         self._nursery = nursery.Nursery(
             crew=self._crew,
             waiter=self._reaper,
@@ -142,6 +156,7 @@ class Agent:
             await self._relay.start()
         self._crew.start("link", self._hold_link())
         self._crew.start("relief", self._slots.relieve())
+        self._crew.start("memory", self._memory.run())
         try:
             await self._stopping.wait()
             await self._end_all()
@@ -284,6 +299,11 @@ class Agent:
         """Calls cannot run here: whoever started us sees why, and may start us anew."""
         self._failure = error
         self._stopping.set()
+
+    def _memory_candidates(self) -> list[memory_watch.Candidate]:
+        """All that may be ended for its memory."""
+        running = [current.candidate() for current in self._attempts.values()]
+        return [*self._slots.candidates(), *(each for each in running if each is not None)]
 
     def _owner_gone(self, descriptor: int) -> None:
         """Whoever started us is gone, and with it everybody who wants a result."""

@@ -8,11 +8,12 @@ import asyncio
 import logging
 import os
 import signal
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from kilnwork.api import attempts
+from kilnwork.api import attempts, reasons
 from kilnwork.channel import messages, peer
-from kilnwork.kit import clock
+from kilnwork.kit import clock, processes
 from kilnwork.worker import (
     commands,
     environment,
@@ -20,6 +21,7 @@ from kilnwork.worker import (
     folders,
     http,
     leftovers,
+    memory_watch,
     mirror,
     outcomes,
     output,
@@ -46,6 +48,8 @@ class Tools:
     folders: folders.Folders
     environment: environment.Environment
     mirror: mirror.Mirror
+    explain_kill: Callable[[], str]
+    """See `memory_watch`."""
 
 
 class Attempt:
@@ -101,6 +105,12 @@ class Attempt:
             self._signal(signal.SIGCONT)
         self._kill_after(grace_s)
 
+    def candidate(self) -> memory_watch.Candidate | None:
+        """Its command, to be ended for its memory; None while nothing of it may be ended so."""
+        if self._command is None or self._halt is not None:
+            return None
+        return memory_watch.Candidate(self._command.pid, self._end_for_memory)
+
     def abandon(self, halt: outcomes.Halt) -> None:
         """End it at once and report nothing: the dispatcher does not know it."""
         self.silent = True
@@ -127,18 +137,22 @@ class Attempt:
         command = commands.start((*spec.command, *spec.args), variables)
         ended = tools.reaper.watch(command.pid)
         self._command = command
+        processes.offer_to_oom_killer(command.pid)
         started = tools.clock.wall()
         tools.link.report(lambda serial: messages.Started(serial, self.ref, started))
         root = tools.leftovers.enrol(command.pid, marker=str(self.ref))
         self._output = output.Output(command.output, send=self._send_output, shared=tools.mirror)
         server = await self._serve(place)
         code = await ended
+        killed = code in (-signal.SIGKILL, outcomes.SHELL_SIGKILLED)
+        oom = tools.explain_kill() if killed and self._halt is None else ""
         self._command = None
         proof = await tools.leftovers.clear(root)
         await server.close()
         self._output.finish()
         self._cancel_kill()
-        seen = outcomes.Seen(code=code, proof=proof, started=started, finished=tools.clock.wall())
+        finished = tools.clock.wall()
+        seen = outcomes.Seen(code=code, proof=proof, started=started, finished=finished, oom=oom)
         return outcomes.of_command(seen, halt=self._halt, result=self._result(place, code))
 
     async def _serve(self, place: folders.Place) -> http.Server:
@@ -165,6 +179,12 @@ class Attempt:
     def _send_output(self, offset: int, data: bytes) -> None:
         if not self.silent:
             self._tools.link.send(messages.Log(ref=self.ref, offset=offset, data=data))
+
+    def _end_for_memory(self, message: str) -> None:
+        reason = str(reasons.Reason.OUT_OF_MEMORY)
+        if self._halt is None and not self.over.is_set():
+            self._halt = outcomes.Halt(attempts.Ending.FAILED, reason, message)
+            self._signal(signal.SIGKILL)  # nothing gentler: it would go on to use more
 
     def _kill_after(self, grace_s: float) -> None:
         loop = asyncio.get_running_loop()

@@ -34,6 +34,13 @@ class Kill(msgspec.Struct, frozen=True, array_like=True, tag="kill"):
     slot: bytes
 
 
+class Born(msgspec.Struct, frozen=True, array_like=True, tag="born"):
+    """The slot has a process."""
+
+    slot: bytes
+    pid: int
+
+
 class Gone(msgspec.Struct, frozen=True, array_like=True, tag="gone"):
     """The slot has ended. `code`: 0 to 255, or minus the signal; None when it was never born.
 
@@ -62,9 +69,11 @@ class Zygote:
     errors: int
 
 
+Report = Born | Gone | Ready
+
 _encoder = msgspec.msgpack.Encoder()
 _orders: msgspec.msgpack.Decoder[Bear | Kill] = msgspec.msgpack.Decoder(Bear | Kill)
-_reports: msgspec.msgpack.Decoder[Gone | Ready] = msgspec.msgpack.Decoder(Gone | Ready)
+_reports: msgspec.msgpack.Decoder[Report] = msgspec.msgpack.Decoder(Report)
 
 
 def pair() -> tuple[socket.socket, socket.socket]:
@@ -78,7 +87,7 @@ def errors_file() -> int:
 
 
 def send(
-    link: socket.socket, message: Bear | Kill | Gone | Ready, descriptors: Sequence[int] = ()
+    link: socket.socket, message: Bear | Kill | Report, descriptors: Sequence[int] = ()
 ) -> None:
     """One packet. Raises BlockingIOError when a non-blocking `link` is full, OSError when cut."""
     rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))]
@@ -93,7 +102,7 @@ def receive_order(link: socket.socket) -> tuple[Bear | Kill | None, list[int]]:
     return (_orders.decode(data) if data else None), descriptors
 
 
-def receive_report(link: socket.socket) -> Gone | Ready | None:
+def receive_report(link: socket.socket) -> Report | None:
     """The next report; None when the zygote is gone. Raises BlockingIOError when there is none."""
     data = link.recv(MAX_PACKET)
     return _reports.decode(data) if data else None

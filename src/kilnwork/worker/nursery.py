@@ -58,7 +58,7 @@ class Nursery:
         self._count = 0
         self._ready = False
         self._failed_starts = 0
-        self._alive: set[bytes] = set()
+        self._alive: dict[bytes, int] = {}
         self._unsent: collections.deque[_Packet] = collections.deque()
         self._closing = False
         self._over = asyncio.Event()
@@ -91,8 +91,12 @@ class Nursery:
             except OSError:
                 _close(descriptors)
                 raise
-        self._alive.add(slot)
+        self._alive[slot] = 0
         self._send(births.Bear(slot, secret), descriptors)
+
+    def pid(self, slot: bytes) -> int:
+        """The process of a slot, 0 while it has none."""
+        return self._alive.get(slot, 0)
 
     def kill(self, slot: bytes) -> None:
         """SIGKILL to a slot that was born."""
@@ -125,7 +129,7 @@ class Nursery:
         self._zygote = None
         while self._unsent:
             _close(self._unsent.popleft()[1])
-        heirless, self._alive = self._alive, set()
+        heirless, self._alive = self._alive, {}
         proof = await self._leftovers.clear(root)
         message = "" if code < 0 or self._closing else _BROKEN.format(code)
         if not self._ready and not self._closing:
@@ -162,8 +166,12 @@ class Nursery:
                 self._ready = True
                 self._failed_starts = 0
                 _pass_on_errors(zygote)
-            elif report.slot in self._alive:
-                self._alive.discard(report.slot)
+            elif report.slot not in self._alive:
+                continue
+            elif isinstance(report, births.Born):
+                self._alive[report.slot] = report.pid
+            else:
+                del self._alive[report.slot]
                 self._gone(report)
 
     def _send(self, order: births.Bear | births.Kill, descriptors: tuple[int, ...] = ()) -> None:

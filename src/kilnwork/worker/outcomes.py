@@ -11,6 +11,9 @@ from kilnwork.worker import errors
 
 RETRY = 75
 
+SHELL_SIGKILLED = 137
+"""A shell says so of a child that was killed: 128 + SIGKILL."""
+
 MAX_MESSAGE = 1024
 """Longer messages are cut: they hold paths and names that users choose."""
 
@@ -26,12 +29,14 @@ class Halt:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One attempt whose command was executed. `code`: 0 to 255, or minus the signal."""
+    """One attempt whose command was executed. `code`: 0 to 255, or minus the signal. `oom`: why the
+    kernel killed it, if that was for memory."""
 
     code: int
     proof: bool
     started: float
     finished: float
+    oom: str = ""
 
 
 def of_command(
@@ -40,13 +45,15 @@ def of_command(
     """The outcome of a command that ran. A halt that came before the end counts, whatever ended."""
     if halt is not None:
         return _outcome(seen, halt.ending, reason=halt.reason, message=halt.message)
+    if seen.oom:
+        return _failed(seen, reasons.Reason.OUT_OF_MEMORY, seen.oom)
     if seen.code == -signal.SIGKILL:
         return _outcome(
             seen,
             attempts.Ending.LOST,
             reason=reasons.Reason.PROCESS_KILLED,
-            message="ended by SIGKILL, which kilnwork did not send: somebody else, or the kernel "
-            "because memory ran out",
+            message="ended by SIGKILL, which kilnwork did not send, nor the kernel because memory "
+            "ran out, as far as it says",
         )
     if seen.code < 0:
         message = f"ended by signal {-seen.code} ({signal_name(-seen.code)})"

@@ -29,10 +29,16 @@ OWN_VARIABLES = frozenset(
         "KILN_WORKDIR",
         "KILN_PYTHONPATH",
         "KILN_OWNER_FD",
+        "KILN_MEMORY_LIMIT",
+        "KILN_MEMORY_SHARE",
     }
 )
 """Meant for the worker itself: tasks do not inherit them."""
 
+
+DEFAULT_MEMORY_SHARE = 0.95
+"""The rest is what a task may take between two samples and until it is gone; with a lower share
+that much memory is there and nobody may use it."""
 
 NETWORK = "tls://"
 """How KILN_CHANNEL begins where the dispatcher is elsewhere."""
@@ -82,7 +88,9 @@ class Settings:
     `channel`: path of the dispatcher's Unix socket, or that of the relay to a `remote` one, which
     is None for a dispatcher on this machine. `mounts`: see `kit.sandbox`. `workdir`: where slots
     run, None: where the worker does. `pythonpath`: where slots look for modules at last. `owner`:
-    descriptor at whose end the worker ends all it has and itself, at once.
+    descriptor at whose end the worker ends all it has and itself, at once. `memory_limit`: bytes
+    that the Pod states, for where no cgroup holds it to them. `memory_share`: of the limit, where
+    the largest task is ended; 0 for never.
     """
 
     channel: str
@@ -96,6 +104,8 @@ class Settings:
     mounts: Path
     workdir: Path | None = None
     pythonpath: tuple[str, ...] = ()
+    memory_limit: int | None = None
+    memory_share: float = DEFAULT_MEMORY_SHARE
     owner: int | None = None
     remote: Remote | None = None
 
@@ -126,6 +136,8 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         mounts=mounts,
         workdir=_workdir(environment.get("KILN_WORKDIR", "")),
         pythonpath=tuple(filter(None, environment.get("KILN_PYTHONPATH", "").split(os.pathsep))),
+        memory_limit=_memory_limit(environment.get("KILN_MEMORY_LIMIT", "")),
+        memory_share=_memory_share(environment.get("KILN_MEMORY_SHARE", "")),
         owner=_descriptor(environment.get("KILN_OWNER_FD", "")),
     )
 
@@ -184,6 +196,32 @@ def _descriptor(text: str) -> int | None:
             f"KILN_OWNER_FD is {text!r}; it must be the number of an open descriptor"
         ) from error
     return int(text)
+
+
+def _memory_limit(text: str) -> int | None:
+    if not text:
+        return None
+    if not text.isascii() or not text.isdigit() or int(text) == 0:
+        raise errors.ConfigurationError(
+            f"KILN_MEMORY_LIMIT is {text!r}; it must be a number of bytes, as the Pod's "
+            "resources.limits.memory gives it"
+        )
+    return int(text)
+
+
+def _memory_share(text: str) -> float:
+    if not text:
+        return DEFAULT_MEMORY_SHARE
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if share != 0 and not 0.1 <= share <= 1:
+        raise errors.ConfigurationError(
+            f"KILN_MEMORY_SHARE is {text!r}; it must be 0.1 to 1, the share of the memory limit "
+            "at which the largest task is ended, or 0 for never"
+        )
+    return share
 
 
 def _slots(text: str) -> int:

@@ -60,6 +60,7 @@ def live(here: Surroundings, birth: Birth) -> None:
     processes.die_with_parent(birth.zygote)
     processes.become_subreaper()
     processes.rename(NAME)
+    processes.offer_to_oom_killer(os.getpid())
     _widen_stack()
     _quieten_logs()
     sheet = page.Page(birth.page)

@@ -9,17 +9,28 @@ import array
 import asyncio
 import contextlib
 import fcntl
+import functools
 import hashlib
 import logging
 import os
 import secrets
+import signal
 import termios
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from kilnwork.api import reasons
 from kilnwork.channel import messages, peer
-from kilnwork.worker import births, lines, mirror, nursery, outcomes, output, page
+from kilnwork.worker import (
+    births,
+    lines,
+    memory_watch,
+    mirror,
+    nursery,
+    outcomes,
+    output,
+    page,
+)
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +51,7 @@ class _Slot:
 
     `reading`: the end of its pipe for output that is kept here, -1 once all is read. `opened`: the
     loop's clock. `asked`, `reason`: see `messages.SlotGone`. `stuck`: what was on top when its pipe
-    was last seen full.
+    was last seen full. `message`: why the agent ended it.
     """
 
     opening: messages.SlotOpening
@@ -49,14 +60,18 @@ class _Slot:
     opened: float
     asked: bool = False
     reason: str = ""
+    message: str = ""
     stuck: page.Top | None = None
 
 
 class Slots:
-    """See the module."""
+    """See the module. `explain_kill`: see `memory_watch`."""
 
-    def __init__(self, *, link: peer.Peer, shared: mirror.Mirror) -> None:
+    def __init__(
+        self, *, link: peer.Peer, shared: mirror.Mirror, explain_kill: Callable[[], str]
+    ) -> None:
         self._link = link
+        self._explain_kill = explain_kill
         self._mirror = shared
         self._slots: dict[bytes, _Slot] = {}
         self._nursery: nursery.Nursery
@@ -106,6 +121,14 @@ class Slots:
             slot.reason = slot.reason or str(reason)
             self._nursery.kill(name)
 
+    def candidates(self) -> list[memory_watch.Candidate]:
+        """Those that may be ended for their memory."""
+        return [
+            memory_watch.Candidate(pid, functools.partial(self._end_for_memory, name))
+            for name, slot in self._slots.items()
+            if not slot.asked and not slot.reason and (pid := self._nursery.pid(name))
+        ]
+
     def refuse(self, name: bytes, message: str, *, asked: bool = False) -> None:
         """There is no process of that name: that is proof."""
         self._link.report(
@@ -116,6 +139,9 @@ class Slots:
         """A slot has ended; what runs in no slot any more is told after its last words."""
         slot = self._slots[report.slot]
         top = slot.sheet.read()
+        if report.code == -signal.SIGKILL and not (slot.asked or slot.reason):
+            slot.message = self._explain_kill()
+            slot.reason = str(reasons.Reason.OUT_OF_MEMORY) if slot.message else ""
         self._pass_on_last_words(slot, top)
         loop = asyncio.get_running_loop()
         early = loop.time() - slot.opened < PAUSE_S and top is None and not slot.asked
@@ -123,6 +149,12 @@ class Slots:
             self._late[report.slot] = loop.call_later(PAUSE_S, self._tell, slot, report, None)
         else:
             self._tell(slot, report, top)
+
+    def _end_for_memory(self, name: bytes, message: str) -> None:
+        slot = self._slots.get(name)
+        if slot is not None:
+            slot.reason, slot.message = str(reasons.Reason.OUT_OF_MEMORY), message
+            self._nursery.kill(name)
 
     async def relieve(self) -> None:
         """Now and then take the output of slots that do not read it themselves, for ever.
@@ -160,7 +192,7 @@ class Slots:
         self._slots.pop(name, None)
         self._late.pop(name, None)
         slot.sheet.close()
-        message = report.message or outcomes.end_of_slot(report.code)
+        message = slot.message or report.message or outcomes.end_of_slot(report.code)
         code = None if report.code is None else outcomes.shell_code(report.code)
         ref = None if top is None else top.ref
         self._link.report(

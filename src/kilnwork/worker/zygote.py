@@ -128,6 +128,7 @@ class Zygote:
         if pid == 0:
             self._become(order, descriptors)
         self._slots[pid] = order.slot
+        self._report(births.Born(order.slot, pid))
 
     def _become(self, order: births.Bear, descriptors: list[int]) -> NoReturn:
         """In the child: nothing of the zygote goes on here."""
@@ -201,7 +202,7 @@ class Zygote:
         for one in ended:
             self._report(births.Gone(one.slot, one.code, "", proof))
 
-    def _report(self, report: births.Gone | births.Ready) -> None:
+    def _report(self, report: births.Report) -> None:
         try:
             births.send(self._link, report)
         except OSError:

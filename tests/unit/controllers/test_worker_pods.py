@@ -194,3 +194,14 @@ def test_workers_on_the_same_machine_need_no_ca() -> None:
     env = {e["name"] for e in _template()["spec"]["containers"][0]["env"]}
     assert "KILN_CA_FILE" not in env
     assert "ca.crt" not in worker_pods.secret(_cluster(), "sesame")["data"]
+
+
+def test_a_worker_is_told_of_the_memory_limit_of_its_container() -> None:
+    assert "KILN_MEMORY_LIMIT" not in _env(_template())
+    containers = [
+        {"name": "sidecar", "resources": {"limits": {"memory": "1Gi"}}},
+        {"name": "worker", "resources": {"limits": {"cpu": "1", "memory": "2Gi"}}},
+    ]
+    env = _env(_template(template={"spec": {"containers": containers}}))
+    limit = {"containerName": "worker", "resource": "limits.memory"}
+    assert env["KILN_MEMORY_LIMIT"] == {"resourceFieldRef": limit}

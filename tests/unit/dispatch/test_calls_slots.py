@@ -294,3 +294,13 @@ def test_what_ran_when_the_agent_was_asked_to_stop_is_lost() -> None:
     world.tell(inputs.LinkClosed(player.link))
     world.tell(inputs.SlotGone(1, 9, player.name, ref, 143, False, "", True, "WorkerStopping"))
     assert counts(world, task) == (0, 1, 0)
+
+
+def test_a_call_that_used_too_much_memory_has_failed() -> None:
+    world = world_of()
+    (task,) = world.submit()
+    player = world.holder(task)
+    world.gone(player, running=task, code=137, reason="OutOfMemory")
+    world.tell(inputs.LinkClosed(player.link))
+    assert said(world.task(task)) == ("Failed", "OutOfMemory")
+    assert counts(world, task)[:2] == (1, 0)

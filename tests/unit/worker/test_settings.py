@@ -64,6 +64,10 @@ def test_where_slots_run_and_import(tmp_path: Path) -> None:
         ("KILN_WORKDIR", "/no/such/folder", "which is no folder here"),
         ("KILN_OWNER_FD", "9999", "must be the number of an open descriptor"),
         ("KILN_OWNER_FD", "x", "must be the number of an open descriptor"),
+        ("KILN_MEMORY_LIMIT", "1Gi", "must be a number of bytes"),
+        ("KILN_MEMORY_LIMIT", "0", "must be a number of bytes"),
+        ("KILN_MEMORY_SHARE", "95", "must be 0.1 to 1"),
+        ("KILN_MEMORY_SHARE", "nan", "must be 0.1 to 1"),
     ],
 )
 def test_what_cannot_be_used_says_so(variable: str, value: str, message: str) -> None:
@@ -114,3 +118,11 @@ def test_a_ca_that_is_missing_is_named() -> None:
     settings.name_folder(environment)
     with pytest.raises(errors.ConfigurationError, match="KILN_CA_FILE is not set"):
         settings.from_environment(environment)
+
+
+def test_how_much_memory_it_may_use() -> None:
+    found = settings.from_environment(GIVEN)
+    assert (found.memory_limit, found.memory_share) == (None, settings.DEFAULT_MEMORY_SHARE)
+    given = {**GIVEN, "KILN_MEMORY_LIMIT": "1048576", "KILN_MEMORY_SHARE": "0"}
+    found = settings.from_environment(given)
+    assert (found.memory_limit, found.memory_share) == (1048576, 0)

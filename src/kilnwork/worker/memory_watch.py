@@ -1,0 +1,216 @@
+"""Ends what uses most memory before the kernel ends something, and knows when the kernel did.
+
+Used by `agent`. When the container's limit is reached the kernel kills a process of its own choice,
+or, as a kubelet asks it to (`memory.oom.group` of cgroup v2), all of the container: the worker with
+every task in it. So the watch ends the largest slot or command a little below the limit, and the
+task fails with `OutOfMemory`, which names limit and use. It samples often only near the limit.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from kilnwork.kit import clock, processes
+from kilnwork.worker import memory
+
+log = logging.getLogger(__name__)
+
+FASTEST_GROWTH = 2 << 30
+"""Bytes a second that a worker takes at most: it is looked at again before it could be there."""
+
+SHORTEST_S = 0.01
+LONGEST_S = 1.0
+
+REFRESH_S = 2.0
+"""How often processes are looked for in all of /proc, and limits are read anew."""
+
+COST = 50
+"""Adding up what many processes share takes at most one part in so many of one core."""
+
+SHARED_BYTES = 32 << 20
+"""What a slot has in common with the others is less than that."""
+
+SMALLEST_SHARE = 0.01
+"""Of the limit: what uses less is not ended, since it is not what fills the memory."""
+
+GONE_S = 5.0
+"""A killed process may need so long to give its memory back; then the next one is ended."""
+
+FRESH_S = 10.0
+"""A kill by the kernel explains the end of a process that is seen within this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """Something that can be ended. `root`: its first process. `end`: with this message."""
+
+    root: int
+    end: Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """One limit, and how much of it is used."""
+
+    used: int
+    limit: int
+    share: float
+
+    @property
+    def room(self) -> int:
+        return int(self.limit * self.share) - self.used
+
+
+class MemoryWatch:
+    """See the module. `stated`: the Pod's own limit in bytes, for where no cgroup has one. `share`:
+    of a limit; 0 for never. `groups`: see `memory.groups`."""
+
+    def __init__(
+        self,
+        candidates: Callable[[], Sequence[Candidate]],
+        *,
+        stated: int | None,
+        share: float,
+        groups: Sequence[memory.Group],
+        clock: clock.Clock,
+    ) -> None:
+        self._candidates = candidates
+        self._stated = stated
+        self._share = share
+        self._groups = groups
+        self._monotonic = clock.monotonic
+        self._explained = self._kills() or 0
+        self._risen: float | None = None
+        self._ending: int | None = None
+        self._ended_at = float("-inf")
+        self._refreshed = float("-inf")
+        self._precise_at = float("-inf")
+        self._limits: list[tuple[memory.Group, int]] = []
+        self._families: dict[int, set[int]] = {}
+
+    async def run(self) -> None:
+        """Watch, for ever."""
+        while True:
+            pause_s = self.sample()
+            await asyncio.sleep(pause_s)
+
+    def sample(self) -> float:
+        """Look once, and end what must be ended; in how many seconds to look again."""
+        if self._monotonic() - self._refreshed >= REFRESH_S:
+            self._refresh()
+        states = list(self._states()) if self._share else []
+        if not states:
+            return LONGEST_S
+        tightest = min(states, key=lambda state: state.room)
+        if tightest.room <= 0:
+            self._end_largest(tightest)
+            return SHORTEST_S
+        return min(LONGEST_S, max(SHORTEST_S, tightest.room / FASTEST_GROWTH))
+
+    def explain_kill(self) -> str:
+        """Why a process was killed that nobody here has killed: what is to be said of it if it was
+        the kernel, for memory, else nothing. One kill explains one end."""
+        self._note_kills()
+        kills = self._kills()
+        if kills is None or kills <= self._explained:
+            return ""
+        self._explained += 1
+        limit = min(filter(None, (group.limit() for group in self._groups)), default=None)
+        peak = next((group.peak() for group in self._groups), None)
+        if limit is None:
+            return "the kernel ended it because the machine's memory was used up"
+        most = "" if peak is None else f", of which it used up to {_size(peak)}"
+        return (
+            f"the kernel ended it because the worker may use no more than {_size(limit)} of "
+            f"memory{most}"
+        )
+
+    # private
+
+    def _refresh(self) -> None:
+        self._refreshed = self._monotonic()
+        self._note_kills()
+        limits = ((group, group.limit()) for group in self._groups)
+        self._limits = [(group, limit) for group, limit in limits if limit is not None]
+        if self._limits or self._stated is not None:
+            self._find_families()
+
+    def _find_families(self) -> None:
+        """What each candidate has started, and what all of the worker is: none of it if idle."""
+        self._families = {}
+        candidates = self._candidates()
+        if candidates:
+            stats = processes.look()
+            self._families = {each.root: memory.family(each.root, stats) for each in candidates}
+            self._families[os.getpid()] = memory.family(os.getpid(), stats)
+
+    def _states(self) -> Iterator[_State]:
+        for group, limit in self._limits:
+            used = group.used(precise_from=int(limit * self._share))
+            if used is not None:
+                yield _State(used, limit, self._share)
+        stated = self._stated
+        if stated is not None and not any(limit <= stated for _, limit in self._limits):
+            yield _State(self._used_by_processes(int(stated * self._share)), stated, self._share)
+
+    def _used_by_processes(self, threshold: int) -> int:
+        """By all of the worker; what its processes share is subtracted only where it matters."""
+        roots = {each.root for each in self._candidates()}
+        pids = self._families.get(os.getpid(), set()) | roots
+        used = memory.estimate(pids)
+        if not threshold <= used < threshold + len(pids) * SHARED_BYTES:
+            return used
+        before = self._monotonic()
+        if before < self._precise_at:
+            return threshold - 1
+        used = memory.share_of(pids)
+        after = self._monotonic()
+        self._precise_at = after + COST * (after - before)
+        return used
+
+    def _end_largest(self, state: _State) -> None:
+        now = self._monotonic()
+        if self._ending is not None and now - self._ended_at < GONE_S:
+            if processes.identify(self._ending) is None:
+                self._ending = None
+            return  # its memory is on its way back, or was when we looked
+        sizes = [
+            (memory.estimate(self._families.get(each.root, set()) | {each.root}), each)
+            for each in self._candidates()
+        ]
+        size, largest = max(sizes, key=lambda pair: pair[0], default=(0, None))
+        if largest is None or size < SMALLEST_SHARE * state.limit:
+            if now - self._ended_at >= GONE_S:
+                self._ended_at = now
+                log.warning("memory is almost used up, not by tasks", extra=_facts(state))
+            return
+        self._ending, self._ended_at = largest.root, now
+        log.warning("memory is almost used up: the largest task is ended", extra=_facts(state))
+        largest.end(
+            f"it used {_size(size)} when all of the worker used {_size(state.used)} of its limit "
+            f"of {_size(state.limit)}; the worker ends the largest task at {state.share:.0%}"
+        )
+
+    def _note_kills(self) -> None:
+        """Kills that explain nothing for a while were of something else."""
+        kills, now = self._kills(), self._monotonic()
+        if kills is None or kills <= self._explained:
+            self._risen = None
+        elif self._risen is None:
+            self._risen = now
+        elif now - self._risen > FRESH_S:
+            self._explained, self._risen = kills, None
+
+    def _kills(self) -> int | None:
+        own = self._groups[0].oom_kills() if self._groups else None
+        return memory.machine_oom_kills() if own is None else own
+
+
+def _facts(state: _State) -> dict[str, str]:
+    return {"used": _size(state.used), "limit": _size(state.limit)}
+
+
+def _size(count: int) -> str:
+    return f"{count / (1 << 20):.0f} MiB"

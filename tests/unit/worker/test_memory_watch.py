@@ -1,0 +1,166 @@
+"""When the largest task is ended, and which ends the kernel explains."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from kilnwork.kit import clock
+from kilnwork.worker import memory, memory_watch
+
+MIB = 1 << 20
+
+
+class World:
+    """A cgroup of version 2 that is files in a folder, and candidates that are real processes."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        self.folder = folder
+        self.stack = stack
+        self.clock = clock.ManualClock()
+        self.candidates: list[memory_watch.Candidate] = []
+        self.ended: list[tuple[int, str]] = []
+        self.processes: list[subprocess.Popen[bytes]] = []
+        (folder / "own").mkdir()
+        (folder / "cgroup").write_text("0::/own\n")
+        (folder / "mountinfo").write_text(f"1 1 0:1 / {folder} rw - cgroup2 cgroup2 rw\n")
+        self.say(max="max", current="0", events="oom_kill 0", stat="inactive_file 0")
+
+    def say(self, **files: str) -> None:
+        for name, text in files.items():
+            (self.folder / "own" / f"memory.{name}").write_text(f"{text}\n")
+
+    def candidate(self, mib: int) -> int:
+        """A process that uses so much; its number."""
+        program = f"import sys; held = b'x' * ({mib} << 20); print(flush=True); sys.stdin.read()"
+        child = self.stack.enter_context(
+            subprocess.Popen(
+                [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            )
+        )
+        self.stack.callback(child.kill)
+        assert child.stdout is not None
+        child.stdout.readline()
+        number = len(self.processes)
+        self.processes.append(child)
+        self.candidates.append(
+            memory_watch.Candidate(child.pid, lambda text: self.ended.append((number, text)))
+        )
+        return number
+
+    def watch(self, *, stated: int | None = None, share: float = 0.9) -> memory_watch.MemoryWatch:
+        return memory_watch.MemoryWatch(
+            lambda: self.candidates,
+            stated=stated,
+            share=share,
+            groups=memory.groups(self.folder),
+            clock=self.clock,
+        )
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    with ExitStack() as stack:
+        yield World(tmp_path, stack)
+
+
+def test_the_largest_is_ended_near_the_limit_of_the_group(world: World) -> None:
+    world.candidate(10)
+    large = world.candidate(60)
+    world.say(max=str(100 * MIB), current=str(89 * MIB))
+    watch = world.watch()
+    assert watch.sample() == pytest.approx(1 / 2048, abs=0.01), "it looks again soon"
+    assert world.ended == []
+    world.say(current=str(91 * MIB))
+    watch.sample()
+    ((number, text),) = world.ended
+    assert number == large
+    assert "all of the worker used 91 MiB of its limit of 100 MiB" in text
+    assert "at 90%" in text
+
+
+def test_the_cache_of_files_is_not_used_memory(world: World) -> None:
+    world.candidate(60)
+    world.say(max=str(100 * MIB), current=str(99 * MIB), stat=f"inactive_file {40 * MIB}")
+    world.watch().sample()
+    assert world.ended == []
+
+
+def test_the_next_is_ended_when_the_last_has_gone_and_it_did_not_help(world: World) -> None:
+    first, second = world.candidate(60), world.candidate(50)
+    world.say(max=str(100 * MIB), current=str(99 * MIB))
+    watch = world.watch()
+    for _ in range(3):
+        watch.sample()
+    assert [number for number, _ in world.ended] == [first], "its memory is on its way back"
+    world.candidates.pop(0)
+    world.processes[first].kill()
+    world.processes[first].wait()
+    watch.sample()
+    assert [number for number, _ in world.ended] == [first], "what was read is from before"
+    watch.sample()
+    assert [number for number, _ in world.ended] == [first, second]
+
+
+def test_a_process_that_does_not_go_does_not_stop_the_watch(world: World) -> None:
+    first = world.candidate(60)
+    world.say(max=str(100 * MIB), current=str(99 * MIB))
+    watch = world.watch()
+    watch.sample()
+    world.clock.advance(memory_watch.GONE_S + 1)
+    watch.sample()
+    assert [number for number, _ in world.ended] == [first, first]
+
+
+def test_what_is_small_is_not_ended_for_the_memory_of_others(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.candidate(1)
+    world.say(max=str(10_000 * MIB), current=str(9_999 * MIB))
+    watch = world.watch()
+    for _ in range(3):
+        watch.sample()
+    assert world.ended == []
+    assert caplog.text.count("not by tasks") == 1
+
+
+def test_without_a_limit_nothing_is_ended(world: World) -> None:
+    world.candidate(60)
+    world.say(current=str(999 * MIB))
+    assert world.watch().sample() == memory_watch.LONGEST_S
+    world.say(max=str(100 * MIB))
+    assert world.watch(share=0).sample() == memory_watch.LONGEST_S
+    assert world.ended == []
+
+
+def test_the_limit_that_the_pod_states_counts_where_no_group_has_one(world: World) -> None:
+    large = world.candidate(400)
+    world.watch(stated=2000 * MIB).sample()
+    assert world.ended == []
+    world.watch(stated=420 * MIB).sample()
+    assert [number for number, _ in world.ended] == [large]
+
+
+def test_a_kill_by_the_kernel_explains_one_end(world: World) -> None:
+    watch = world.watch()
+    assert watch.explain_kill() == ""
+    world.say(events="oom_kill 1", max=str(100 * MIB), peak=str(100 * MIB))
+    assert watch.explain_kill() == (
+        "the kernel ended it because the worker may use no more than 100 MiB of memory, of which "
+        "it used up to 100 MiB"
+    )
+    assert watch.explain_kill() == ""
+
+
+def test_a_kill_that_explained_nothing_for_a_while_explains_nothing_later(world: World) -> None:
+    watch = world.watch()
+    world.say(events="oom_kill 1")
+    watch.sample()
+    world.clock.advance(memory_watch.FRESH_S + 1)
+    watch.sample()
+    assert watch.explain_kill() == ""
+    world.say(events="oom_kill 2")
+    assert watch.explain_kill() == "the kernel ended it because the machine's memory was used up"
