@@ -135,6 +135,34 @@ def test_a_pod_without_toleration_is_not_scheduled_there(pods: Pods) -> None:
     waiting.wait_until(refused, what="the scheduler refuses it")
 
 
+def test_fields_without_effect_stand_in_a_condition_and_others_are_refused(pods: Pods) -> None:
+    """The real API server fills in and admits as it does; only what was asked for is named."""
+    pods.create(shell("true"), name="plain")
+    pods.create(
+        shell("true", resources={"limits": {"cpu": "1"}}),
+        name="odd",
+        hostname="x",
+        dnsPolicy="None",
+        dnsConfig={"nameservers": ["127.0.0.1"]},
+    )
+    pods.create(
+        shell("true"), name="refused", volumes=[{"name": "v", "nfs": {"server": "s", "path": "/"}}]
+    )
+    conditions = {c["type"]: c for c in pods.until("Succeeded", name="odd")["status"]["conditions"]}
+    named = conditions["kilnwork.dev/FieldsIgnored"]["message"].split("; ")
+    assert sorted(text.partition(": ")[0] for text in named) == [
+        "spec.containers[0].resources.limits",
+        "spec.dnsConfig",
+        "spec.dnsPolicy",
+        "spec.hostname",
+    ]
+    plain = pods.until("Succeeded", name="plain")["status"]
+    assert "FieldsIgnored" not in str(plain["conditions"])
+    status = pods.until("Failed", name="refused")["status"]
+    assert status["reason"] == "UnsupportedPod"
+    assert status["message"].startswith("spec.volumes[0].nfs: refused by nodes of kilnwork: ")
+
+
 def test_several_containers_in_order_with_a_sidecar(pods: Pods) -> None:
     volumes = [{"name": "v", "emptyDir": {}}]
     mount = {"volumeMounts": [{"name": "v", "mountPath": "/v"}]}
