@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from kilnwork.data.records import gzips
 from kilnwork.server.jobs import settings
 from support import jobs_http, waiting
 
@@ -352,3 +353,29 @@ async def test_an_action_takes_no_body(world: jobs_http.World) -> None:
     refused = await world.ask("POST", f"/jobs/{job}/pause", b'{"reason": "lunch"}')
     assert refused.status == 400
     assert (await world.ask("POST", f"/jobs/{job}/pause", b"{}")).status == 202
+
+
+async def test_an_archive_of_very_many_members(world: jobs_http.World) -> None:
+    """gzip(1) reads them as one file; none of them is handled by itself."""
+    packed = gzip.compress(b"\n") * 50_000
+    assert len(list(gzips.Unpacker().feed(packed))) == 1
+    made = await world.ask("POST", "/jobs", packed)
+    assert (made.status, made.json["input"]["lines"]) == (202, 50_000)
+    assert (await world.ask("POST", "/jobs", gzip.compress(b"") * 50_000)).status == 400
+
+
+async def test_other_messages_of_several_parts(world: jobs_http.World) -> None:
+    mixed = "multipart/mixed; boundary=xyz"
+    refused = await world.ask("POST", "/jobs", jobs_http.form(LINES), Content_Type=mixed)
+    assert refused.status == 415
+    assert "multipart/form-data" in refused.json["detail"]
+
+
+async def test_a_transfer_coding_that_nobody_undoes(world: jobs_http.World) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
+    writer.write(jobs_http.head("POST", "/jobs", length=None, Transfer_Encoding="gzip, chunked"))
+    writer.write(b"%x\r\n%b\r\n0\r\n\r\n" % (len(LINES), LINES))
+    refused = await jobs_http.reply(reader)
+    writer.close()
+    assert refused.status == 501
+    assert "gzip, chunked" in refused.json["detail"]

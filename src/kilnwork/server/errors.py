@@ -131,6 +131,13 @@ class TooManyRequests(HttpError):
     reason = "TooManyRequests"
 
 
+class NotImplementedHere(HttpError):
+    """The request needs something of HTTP that this server does not have."""
+
+    status = 501
+    reason = "NotImplemented"
+
+
 class InsufficientStorage(HttpError):
     """There is no room for this."""
 

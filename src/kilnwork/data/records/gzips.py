@@ -13,6 +13,9 @@ from kilnwork.data import errors
 _PIECE_BYTES = 128 << 10
 """Most that is unpacked at once: a small piece can unpack to a thousand times its length, and what
 looks at the piece may keep Python's lock until it has seen all of it."""
+_STEP_BYTES = 16 << 10
+"""Compressed bytes looked at together: what follows a member is copied with each, so that a file of
+many tiny ones would take time by the square of this."""
 FREE_BYTES = 64 << 20
 """Unpacked bytes up to which the ratio does not matter: a second's work, whatever it is."""
 _GZIP_ONLY = 16 + zlib.MAX_WBITS
@@ -44,8 +47,19 @@ class Unpacker:
         """Compressed bytes that went through."""
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """What it unpacks to, in pieces of at most 128 KiB. Raises `InputRefused`,
+        """What it unpacks to, in pieces of at most 256 KiB. Raises `InputRefused`,
         `InputTooLarge`."""
+        ready = bytearray()
+        for at in range(0, len(data), _STEP_BYTES):
+            for piece in self._step(data[at : at + _STEP_BYTES]):
+                ready += piece
+                if len(ready) >= _PIECE_BYTES:
+                    yield bytes(ready)
+                    ready.clear()
+        if ready:
+            yield bytes(ready)
+
+    def _step(self, data: bytes) -> Iterator[bytes]:
         self._read += len(data)
         while True:
             if not self._begun:

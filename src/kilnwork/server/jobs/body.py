@@ -58,6 +58,11 @@ class Body:
     """
 
     def __init__(self, call: calls.Call, *, most: int | None = None, unpacks: bool = False) -> None:
+        transfer = (call.header(b"transfer-encoding") or "chunked").strip().lower()
+        if transfer != "chunked":
+            raise errors.NotImplementedHere(
+                f"Transfer-Encoding: {transfer[:100]}: send the body as it is, or chunked"
+            )
         codings = coding(call)
         if codings and not unpacks:
             raise errors.UnsupportedMediaType(

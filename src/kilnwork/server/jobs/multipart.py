@@ -56,6 +56,11 @@ def is_form(content_types: list[str]) -> bool:
     return any(one.strip().lower().startswith("multipart/form-data") for one in content_types)
 
 
+def is_multipart(content_types: list[str]) -> bool:
+    """True for any kind of message of several parts."""
+    return any(one.strip().lower().startswith("multipart/") for one in content_types)
+
+
 def boundaries(content_types: list[str]) -> list[bytes]:
     """All that the headers name. curl adds its own behind one that was given by hand."""
     found = [m for one in content_types for m in _PARAMETER.findall(one)]

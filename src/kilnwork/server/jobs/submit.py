@@ -152,6 +152,11 @@ class Submit:
     async def _from_body(self, coming: _Coming) -> tuple[model.JobView, bool]:
         content_types = coming.call.headers(b"content-type")
         in_form = multipart.is_form(content_types)
+        if not in_form and multipart.is_multipart(content_types):
+            raise errors.UnsupportedMediaType(
+                f"Content-Type: {content_types[0][:100]}: send multipart/form-data, or the file "
+                "itself as another type"
+            )
         most = self._shared.settings.most_body_bytes
         incoming = body.Body(coming.call, most=most, unpacks=not in_form)
         if incoming.length is not None:
