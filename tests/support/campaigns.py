@@ -69,7 +69,7 @@ class Campaign:
         before = {} if again or self._state is None else read(self._state)
         left = [seed for seed in wanted if before.get(seed, {}).get("kind") != "ok"]
         self._say(f"{len(left)} of {len(wanted)} seeds to run, commit {self._commit}")
-        signal.signal(signal.SIGTERM, lambda *_: self._stopped.set())
+        before_us = signal.signal(signal.SIGTERM, lambda *_: self._stopped.set())
         with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
             try:
                 for done in [pool.submit(self._run_one, seed) for seed in left]:
@@ -77,6 +77,7 @@ class Campaign:
             except KeyboardInterrupt:
                 self._stopped.set()
                 self._say("interrupted: waiting for the seeds that run")
+        signal.signal(signal.SIGTERM, before_us)
         self._say(summary(self.reports))
         return 0 if all(report["kind"] == "ok" for report in self.reports) else 1
 

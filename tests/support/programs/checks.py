@@ -3,7 +3,10 @@
 Used by `run` after a program has ended well.
 """
 
+import contextlib
+import sqlite3
 from collections import defaultdict
+from pathlib import Path
 
 from support.programs import effects, nodes
 
@@ -24,6 +27,17 @@ def twice(program: nodes.Program, found: list[effects.Effect], *, disturbed: boo
         if each.at > seen.get(each.task, each.at):
             return f"{each.node}: attempt {each.attempt} started after its result was seen"
     return _tasks(program, starts) or ("" if disturbed else _attempts(program, starts))
+
+
+def journal(home: Path) -> str:
+    """What is wrong with the journal of a home in which nothing runs any more, or ""."""
+    with contextlib.closing(sqlite3.connect(home / "journal.db")) as database:
+        if (found := database.execute("PRAGMA integrity_check").fetchall()) != [("ok",)]:
+            return f"the journal: {found}"
+        left = database.execute(
+            "SELECT hex(task), state, reason FROM task WHERE finished IS NULL"
+        ).fetchall()
+    return f"not over, and nothing runs: {left}" if left else ""
 
 
 def _tasks(program: nodes.Program, starts: list[effects.Effect]) -> str:

@@ -161,6 +161,8 @@ class _Run:
                 raise Wrong("error", f"opened again, it failed:\n{self._said()}")
             self._compare("outcomes-verify.json")
             self._wait_gone()
+            if not self.served and (problem := checks.journal(self.directory / "home")):
+                raise Wrong("lost", problem)
         if not self.program.durable and not self.epoch:
             left = [each.name for each in (self.directory / "t").iterdir()]
             if left and not self.disturbed:

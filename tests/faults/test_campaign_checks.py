@@ -1,0 +1,123 @@
+"""What campaigns compare with: they must see what is lost, repeated or out of order."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support import campaigns
+from support.mixed import client, watching, writing
+from support.programs import checks, effects, expect, generate, nodes, values
+
+KIND = writing.CONFIG_MAP
+STORY = [
+    writing.Write("ADDED", "a", 5),
+    writing.Write("MODIFIED", "b", 6),
+    writing.Write("DELETED", "b", 0),
+    writing.Write("ADDED", "c", 8),
+]
+SEEN = [
+    ("ADDED", "w0-1", "a", 5),
+    ("MODIFIED", "w0-1", "b", 6),
+    ("DELETED", "w0-1", "b", 7),
+    ("ADDED", "w0-1", "c", 8),
+]
+
+
+def problems(*segments: watching.Segment) -> list[str]:
+    server = client.Client(Path())
+    watcher = watching.Watcher(KIND, "1", server, bookmarks=True)
+    watcher.segments = list(segments)
+    writer = writing.Writer(0, 1, server)
+    writer.log[KIND, "w0-1"] = STORY
+    return watching.problems(watcher, [writer])
+
+
+def test_a_watcher_that_saw_everything_has_no_problem() -> None:
+    assert problems(watching.Segment(4, {}, SEEN)) == []
+
+
+@pytest.mark.parametrize("lost", range(len(SEEN)))
+def test_an_event_that_was_not_sent_is_a_problem(lost: int) -> None:
+    assert problems(watching.Segment(4, {}, SEEN[:lost] + SEEN[lost + 1 :]))
+
+
+def test_an_event_that_was_sent_twice_is_a_problem() -> None:
+    assert problems(watching.Segment(4, {}, [*SEEN[:2], SEEN[1], *SEEN[2:]]))
+
+
+def test_a_list_stands_for_what_was_written_before_it() -> None:
+    first, second = watching.Segment(4, {}, SEEN[:1]), watching.Segment(6, {"w0-1": "b"}, SEEN[2:])
+    assert problems(first, second) == []
+    assert problems(first, watching.Segment(6, {"w0-1": "b"}, SEEN[3:]))
+
+
+def line(at: int, kind: str, attempt: int = 1, task: str = "t") -> effects.Effect:
+    return effects.Effect(at, kind, "c0", task, 1, attempt, 7)
+
+
+def program(*calls: nodes.Node) -> nodes.Program:
+    return nodes.Program(1, durable=True, slots=1, phases=1, collect=("result",), calls=calls)
+
+
+CALL = nodes.Node("c0", "value", key="k")
+
+
+@pytest.mark.parametrize(
+    ("found", "disturbed", "wrong"),
+    [
+        ([line(0, "start"), line(1, "seen")], False, ""),
+        ([line(0, "start"), line(1, "start")], True, "was started twice"),
+        ([line(0, "start"), line(1, "start", 2)], True, ""),
+        ([line(0, "start"), line(1, "start", 2)], False, "though nothing was killed"),
+        ([line(0, "start"), line(1, "seen"), line(2, "start", 2)], True, "after its result"),
+        ([line(0, "start"), line(1, "start", 1, "u")], True, "was several tasks"),
+    ],
+)
+def test_what_runs_twice_without_a_reason_is_found(
+    found: list[effects.Effect], *, disturbed: bool, wrong: str
+) -> None:
+    problem = checks.twice(program(CALL), found, disturbed=disturbed)
+    assert wrong in problem
+    assert bool(problem) is bool(wrong)
+
+
+def test_the_model_says_who_fails_because_of_whom() -> None:
+    fails = nodes.Node("c0", "raise", how="Boom")
+    inputs = (nodes.Input(ref="c0", nested=True),)
+    given_up = nodes.Node("c1", "value", inputs=inputs)
+    accepts = nodes.Node("c2", "value", inputs=inputs, accept_failures=True)
+    after = nodes.Node("c3", "value", inputs=(nodes.Input(ref="c1"),))
+    made = program(fails, given_up, accepts, after)
+    found = expect.outcomes(made)
+    assert found["c0"] == [["error", "Boom", "boom c0/2"]]
+    assert found["c1"] == found["c3"] == [expect.INPUT_FAILED]
+    number = values.combine("c2", [["dict", [["deep", ["list", found["c0"]]]]]])
+    assert found["c2"] == [values.plain(number)]
+    assert expect.roots(made, found) == {"c1": {"Boom"}, "c3": {"Boom"}}
+
+
+def test_a_seed_means_the_same_each_time() -> None:
+    assert generate.program(17) == generate.program(17) != generate.program(18)
+
+
+def test_a_campaign_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    ran: list[int] = []
+
+    def one(seed: int) -> dict[str, Any]:
+        ran.append(seed)
+        kind = "hang" if seed == 2 and ran.count(2) == 1 else "ok"
+        return {"seed": seed, "kind": kind, "text": "", "seconds": 0.1}
+
+    def run(seeds: str) -> int:
+        campaign = campaigns.Campaign(one, state=tmp_path / "state", say=said.append)
+        return campaign.run(campaigns.seeds_of(seeds), jobs=1)
+
+    said: list[str] = []
+    assert run("1:2") == 1
+    assert "2 (hang)" in said[-1]
+    assert run("1:2,4") == 0
+    assert ran == [1, 2, 2, 4]
+    lines = [json.loads(line) for line in (tmp_path / "state").read_text().splitlines()]
+    assert [each["kind"] for each in lines] == ["ok", "hang", "ok", "ok"]
