@@ -154,3 +154,56 @@ async def test_many_go_in_small_batches(
     clock.advance(WEEK_S + 1)
     await dispatcher.forget_old()
     assert [t for t in [*tasks, kept] if dispatcher.view(t) is not None] == [kept]
+
+
+async def test_a_clock_that_jumps_makes_nothing_old(
+    dispatcher: hub.Hub, worker: raw_worker.RawWorker, clock: clocks.ManualClock
+) -> None:
+    """Forward and back, backward and forward: tasks go when a week has really passed."""
+    tasks = []
+    for jump in (WEEK_S + 60, -WEEK_S - 60, -WEEK_S - 60, WEEK_S + 60):
+        task = await run_one(dispatcher, worker)
+        await dispatcher.release([task])
+        tasks.append(task)
+        clock.advance(1)
+        await dispatcher.forget_old()
+        clock.jump(jump)
+        await dispatcher.forget_old()
+        assert all(dispatcher.view(one) is not None for one in tasks)
+    clock.advance(2 * WEEK_S + 120)  # also for what bears a time of the future
+    await dispatcher.forget_old()
+    assert [one for one in tasks if dispatcher.view(one) is not None] == []
+
+
+async def test_the_count_goes_on_in_the_next_dispatcher(
+    tmp_path: Path, clock: clocks.ManualClock
+) -> None:
+    options = hub.Options(lease_s=1e9, clock_file=tmp_path / "journal.clock")
+
+    def made() -> hub.Hub:
+        return hub.Hub(
+            journal.Journal(tmp_path / "journal.db"),
+            clock=clock,
+            verifier=verifiers.OneSecret(),
+            logs_dir=None,
+            entropy=ids.system_entropy(),
+            options=options,
+        )
+
+    first = made()
+    await first.start(tmp_path / "run" / "channel.sock")
+    async with raw_worker.RawWorker(tmp_path / "run" / "channel.sock", slots=1) as one:
+        task = await run_one(first, one)
+    await first.release([task])
+    await first.stop()
+    assert (tmp_path / "journal.clock").exists()
+    clock.jump(WEEK_S + 60)
+    second = made()
+    await second.start(tmp_path / "run" / "channel.sock")
+    await second.forget_old()
+    kept = second.view(task) is not None
+    clock.advance(WEEK_S + 1)
+    await second.forget_old()
+    gone = second.view(task) is None
+    await second.stop()
+    assert (kept, gone) == (True, True)

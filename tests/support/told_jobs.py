@@ -14,6 +14,8 @@ import msgspec
 from kilnwork.api import filejobs
 from kilnwork.data.stores import local
 from kilnwork.jobs import errors, model, service
+from kilnwork.kit import clock as clocks
+from kilnwork.kit import retention_clock
 
 CREATED = 1_780_000_000.0
 ANY = model.Wanted()
@@ -33,6 +35,7 @@ class ToldJobs(service.Jobs):
         self.told_keys: dict[tuple[str, str, str], tuple[str, bytes]] = {}
         self.told_news = asyncio.Event()
         self.told_number = 0
+        self.ages = retention_clock.RetentionClock(None, clocks.SystemClock())
 
     # What the API calls
 

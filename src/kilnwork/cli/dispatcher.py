@@ -141,6 +141,7 @@ class Dispatcher:
                 renew_s=terms.renew_s,
                 on_failure=lambda error: self._fail("dispatcher", error),
                 blobs_dir=blobs,
+                clock_file=data / "journal.clock",
             ),
         )
         await running.start(self.socket)

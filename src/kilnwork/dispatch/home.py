@@ -63,7 +63,11 @@ class Home:
             verifier=OneToken(given.token_file.read_text("utf-8").strip()),
             logs_dir=None if folder is None else folder / "logs",
             entropy=ids.system_entropy(),
-            options=hub.Options(blobs_dir=given.blobs, on_failure=self._failed),
+            options=hub.Options(
+                blobs_dir=given.blobs,
+                clock_file=None if folder is None else folder / "journal.clock",
+                on_failure=self._failed,
+            ),
         )
 
     async def serve(self) -> None:

@@ -65,6 +65,7 @@ class Options:
     keep_s: float = retention.KEEP_S
     crowd: int = CROWD
     blobs_dir: Path | None = None
+    clock_file: Path | None = None
     on_failure: Callable[[BaseException], None] = lambda error: None
 
 
@@ -90,7 +91,11 @@ class Hub:
         self._on_failure = options.on_failure
         self._crew = coroutines.Crew("hub")
         self._retention = retention.Retention(
-            self._core, self.logs, blobs=options.blobs_dir, keep_s=options.keep_s
+            self._core,
+            self.logs,
+            blobs=options.blobs_dir,
+            keep_s=options.keep_s,
+            clock_file=options.clock_file,
         )
         self._peers = peers.Peers(
             self._core,
@@ -153,6 +158,7 @@ class Hub:
             self._peers.dismiss(leaving)
         self._disconnect(errors.HubStopped())
         await self._crew.stop()
+        await self._retention.save_time()
         self._core.close()
         if self._socket is not None:
             _make_room(self._socket)

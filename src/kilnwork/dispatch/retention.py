@@ -2,16 +2,17 @@
 
 Used by the hub. A task may go when every run of it ended `keep_s` ago, its Task object is gone (or
 it never had one), no child of it is unfinished, and its parent has gone before: a tree goes from
-its root. Everything else stays, however old. Decides by the wall clock. Then blobs are collected
-that nothing refers to any more.
+its root. Everything else stays, however old. How old things are says a clock that nobody can set
+(`kit.retention_clock`). Then blobs are collected that nothing refers to any more.
 """
 
 import asyncio
+import itertools
 import logging
 from pathlib import Path
 
 from kilnwork.dispatch import attempt_logs, collection, core, errors, inputs
-from kilnwork.kit import ids
+from kilnwork.kit import ids, retention_clock
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +28,8 @@ PAUSE_S = 1.0
 ROUND_S = 600.0
 """Between two looks at everything that is old enough."""
 
+_SAMPLES_A_ROUND = round(ROUND_S / retention_clock.SAMPLE_S)
+
 
 class Retention:
     """Forgets, until cancelled."""
@@ -38,17 +41,25 @@ class Retention:
         *,
         blobs: Path | None,
         keep_s: float = KEEP_S,
+        clock_file: Path | None = None,
     ) -> None:
         self._core = engine
         self._logs = logs
         self._blobs = blobs
         self._collector: collection.Collector | None = None
         self._keep_s = keep_s
+        self._ages = retention_clock.RetentionClock(clock_file, engine.clock)
 
     async def run(self) -> None:
         """Look at all that is old, batch by batch, again and again."""
+        rounds = itertools.count(1)
+        await self.save_time()
         while True:
-            await asyncio.sleep(ROUND_S)
+            await asyncio.sleep(retention_clock.SAMPLE_S)
+            if self._ages.sample():
+                await self.save_time()
+            if next(rounds) % _SAMPLES_A_ROUND:
+                continue
             try:
                 await self.forget_all(pause_s=PAUSE_S)
                 await self.collect()
@@ -56,6 +67,13 @@ class Retention:
                 return
             except Exception:
                 log.exception("old tasks were not forgotten")
+
+    async def save_time(self) -> None:
+        """Write the clock of ages down; the next dispatcher goes on with it."""
+        try:
+            await asyncio.to_thread(self._ages.save)
+        except OSError as error:
+            log.warning("retention clock was not saved", extra={"error": str(error)})
 
     async def collect(self) -> None:
         """One look at all blobs; those that were seen unused before go."""
@@ -75,7 +93,7 @@ class Retention:
 
     async def _forget_some(self, *, above: int) -> int:
         """Look at one batch of rows; the row to go on above, 0 when there are no more."""
-        before = self._core.now().wall - self._keep_s
+        before = self._ages.old_before(self._keep_s)
         rows = self._core.reader.aged(before=before, above=above, limit=BATCH)
         found = tuple(dict.fromkeys(task for _, task, forgettable in rows if forgettable))
         if found:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import apsw
 
@@ -73,6 +73,15 @@ class Batch:
         yield "delete_parts", self.deleted
         yield "delete_input", self.deleted
         yield "delete_job", self.deleted
+
+
+class Expired(NamedTuple):
+    """A job whose time to live is over by the wall clock, in which its times are."""
+
+    row: int
+    uuid: bytes
+    finished: float
+    expires: float
 
 
 class Catalog:
@@ -202,9 +211,10 @@ class Catalog:
         """Row, UUID and end of jobs, oldest first."""
         return self._rows("ends", (above, limit))
 
-    def expired(self, at: float, limit: int) -> list[bytes]:
-        """UUIDs of jobs whose time to live is over."""
-        return [found[0] for found in self._rows("expired", (at, limit))]
+    def expired(self, at: float, after: Expired | None, limit: int) -> list[Expired]:
+        """Jobs whose time to live is over at a time of the wall clock, in that order."""
+        place = (0.0, 0) if after is None else (after.expires, after.row)
+        return [Expired(*found) for found in self._rows("expired", (at, *place, limit))]
 
     def blobs(self) -> list[tuple[str, bytes]]:
         """Namespace, and digests of what mappers need of a job that may still be run."""

@@ -3,7 +3,8 @@
 A backup of the catalog may be put in place: jobs of the store that it has not got are taken up.
 
 Used by the service. Uploads that were never made a job are swept by age, and so is what killed
-attempts have left in the folders of jobs.
+attempts have left in the folders of jobs. How old all that is says a clock that nobody can set
+(`kit.retention_clock`).
 """
 
 import asyncio
@@ -21,6 +22,7 @@ from kilnwork.data import errors as data_errors
 from kilnwork.data.stores import opening, port
 from kilnwork.jobs import catalog, errors, facts, model, records, rows, storing
 from kilnwork.kit import clock as clocks
+from kilnwork.kit import retention_clock
 
 log = logging.getLogger(__name__)
 
@@ -61,29 +63,35 @@ class Upkeep:
     """Deletes and sweeps, until cancelled. `blobs`: the folder of blobs, by namespace."""
 
     def __init__(
-        self, jobs: Deletes, kept: catalog.Catalog, *, blobs: Path, clock: clocks.Clock
+        self,
+        jobs: Deletes,
+        kept: catalog.Catalog,
+        *,
+        blobs: Path,
+        clock: clocks.Clock,
+        ages: retention_clock.RetentionClock,
     ) -> None:
-        self._jobs, self._catalog, self._clock = jobs, kept, clock
+        self._jobs, self._catalog, self._clock, self._ages = jobs, kept, clock, ages
         self._blobs = blobs
-        self._tidy_from = clock.wall() - ORPHAN_S
+        self._tidy_from = ages.old_before(ORPHAN_S)
         """Jobs that ended before are as tidy as they will be."""
-        self._jumps = clocks.Jumps(clock)
         self._leaving: list[bytes] = []
 
     async def run(self) -> None:
         """Look again and again."""
         swept = self._clock.monotonic() - SWEEP_S + FIRST_SWEEP_S
         renewed = -holding.RENEW_S
+        await self.save_time()
         while True:
             await asyncio.sleep(LOOK_S)
             try:
-                held = self._jumps.held()
-                if not held:
-                    await self.expire()
+                if self._ages.sample():
+                    await self.save_time()
+                await self.expire()
                 if self._clock.monotonic() - renewed >= holding.RENEW_S:
                     renewed = self._clock.monotonic()
                     await self.renew()
-                if not held and self._clock.monotonic() - swept >= SWEEP_S:
+                if self._clock.monotonic() - swept >= SWEEP_S:
                     swept = self._clock.monotonic()
                     await self.sweep()
             except errors.JobsStopped:
@@ -95,7 +103,7 @@ class Upkeep:
         """Delete jobs whose time to live is over; returns how many. The next ones when the disk has
         let go of these: all of them at once would fill the memory."""
         count = 0
-        while await self._gone() and (found := self._catalog.expired(self._clock.wall(), AT_ONCE)):
+        while await self._gone() and (found := await self._expired()):
             self._leaving = found
             for uuid in found:
                 row = self._catalog.job("uuid", uuid)
@@ -103,6 +111,30 @@ class Upkeep:
                     await self._jobs.delete(row.namespace, row.id)
                     count += 1
         return count
+
+    async def _expired(self) -> list[bytes]:
+        """Some jobs that have been over for as long as they are kept. The wall clock alone may say
+        so of more."""
+        found: list[bytes] = []
+        at, last = self._clock.wall(), None
+        while page := self._catalog.expired(at, last, AT_ONCE):
+            found += [
+                one.uuid
+                for one in page
+                if self._ages.age(one.finished) >= one.expires - one.finished
+            ]
+            if len(found) >= AT_ONCE:
+                break
+            last = page[-1]
+            await asyncio.sleep(0)
+        return found[:AT_ONCE]
+
+    async def save_time(self) -> None:
+        """Write the clock of ages down; the next service goes on with it."""
+        try:
+            await asyncio.to_thread(self._ages.save)
+        except OSError as error:
+            log.warning("retention clock was not saved", extra={"error": str(error)})
 
     async def _gone(self) -> bool:
         """Whether those deleted last are, after a while at most: the next look comes."""
@@ -123,18 +155,18 @@ class Upkeep:
     async def sweep(self) -> int:
         """Delete folders that are no jobs, and what killed attempts have left in the others;
         returns how many folders."""
-        now = self._clock.wall()
+        young, orphaned = self._ages.old_before(SWEEP_S), self._ages.old_before(ORPHAN_S)
         store = self._jobs.store
         folders = await asyncio.to_thread(
             lambda: {uuid.bytes: prefix for prefix, uuid in _folders(store)}
         )
-        ended = await self._known(folders, before=now - SWEEP_S)
+        ended = await self._known(folders, before=young)
         count = 0
         for uuid, prefix in folders.items():
-            count += await self._look_at(uuids.UUID(bytes=uuid), prefix, before=now - ORPHAN_S)
-        await asyncio.to_thread(port.sweep, store, before=now - SWEEP_S)
-        await asyncio.to_thread(_tidy, store, ended, before=now - SWEEP_S)
-        self._tidy_from = now - SWEEP_S
+            count += await self._look_at(uuids.UUID(bytes=uuid), prefix, before=orphaned)
+        await asyncio.to_thread(port.sweep, store, before=young)
+        await asyncio.to_thread(_tidy, store, ended, before=young)
+        self._tidy_from = young
         return count
 
     async def _known(self, folders: dict[bytes, str], *, before: float) -> list[str]:

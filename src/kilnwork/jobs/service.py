@@ -30,7 +30,7 @@ from kilnwork.jobs import (
     used,
 )
 from kilnwork.kit import clock as clocks
-from kilnwork.kit import coroutines, ids
+from kilnwork.kit import coroutines, ids, retention_clock
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +71,8 @@ class Jobs:
         self._keys: dict[tuple[str, str, str], tuple[bytes, records.Job]] = {}
         self._used = used.Used()
         self._crew = coroutines.Crew("jobs-upkeep")
+        self.ages = retention_clock.RetentionClock(data / "jobs.clock", clock)
+        """How old jobs and uploads are."""
         self._rows = itertools.count(1)
 
     async def start(self) -> None:
@@ -89,13 +91,15 @@ class Jobs:
             self._catalog.close()
             raise
         self.upkeep = retention.Upkeep(
-            self, self._catalog, blobs=self._data / "blobs", clock=self._clock
+            self, self._catalog, blobs=self._data / "blobs", clock=self._clock, ages=self.ages
         )
         self._crew.start("upkeep", self.upkeep.run())
 
     async def stop(self) -> None:
         """Start nothing more, finish what is being written; jobs go on at the next start."""
         await self._crew.stop()
+        if hasattr(self, "upkeep"):
+            await self.upkeep.save_time()
         await self._engine.stop()
 
     @property

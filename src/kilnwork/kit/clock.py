@@ -56,30 +56,6 @@ class ManualClock:
         self._monotonic += seconds
 
 
-class Jumps:
-    """Whether the wall clock went forward faster than time: what is old by it may not be.
-
-    Asked before something is deleted by age. Then nothing should be for `hold_s`, in which people
-    or NTP may set it back. `tolerance_s`: less is no jump. A machine that slept looks the same.
-    """
-
-    def __init__(self, clock: Clock, *, tolerance_s: float = 300.0, hold_s: float = 3600.0) -> None:
-        self._clock, self._tolerance_s, self._hold_s = clock, tolerance_s, hold_s
-        self._gap = clock.wall() - clock.monotonic()
-        self._until = clock.monotonic()
-
-    def held(self) -> bool:
-        """True while nothing should be deleted."""
-        now = self._clock.monotonic()
-        gap = self._clock.wall() - now
-        if gap - self._gap > self._tolerance_s:
-            self._until = now + self._hold_s
-        elif self._gap - gap > self._tolerance_s:
-            self._until = now  # it was set back
-        self._gap = gap
-        return now < self._until
-
-
 def rfc3339(seconds: float) -> str:
     """`metav1.Time`: whole seconds, UTC, as Kubernetes writes creationTimestamp."""
     return _to_the_second(int(seconds)) + "Z"

@@ -171,6 +171,27 @@ async def test_jobs_are_deleted_when_their_time_is_over(tmp_path: Path) -> None:
         assert world.jobs._catalog.jobs("unfinished", 0, 10) == []
 
 
+async def test_a_clock_that_jumps_ends_no_time_to_live(tmp_path: Path) -> None:
+    """Neither forward and back nor backward and forward."""
+    async with World(tmp_path, ttl_s=3600.0) as world:
+        upkeep, made = world.jobs.upkeep, []
+        for jump in (7 * 86_400.0, -7 * 86_400.0, -7 * 86_400.0, 7 * 86_400.0):
+            view = await world.create(lines(5))
+            await world.finished(view.id)
+            made.append(view.id)
+            lost = world.jobs.new_id()
+            world.jobs.store.put(f"{NS}/{lost.dashed}/input", b"x\n")
+            assert await upkeep.expire() == 0
+            world.clock.jump(jump)
+            assert await upkeep.expire() == 0
+            assert await upkeep.sweep() == 0
+        world.clock.advance(3601)
+        assert await upkeep.expire() >= len(made) - 1
+        world.clock.advance(7 * 86_400)
+        await upkeep.expire()
+        await world.until(lambda: not any(world.jobs.job(NS, one) for one in made))
+
+
 async def test_uploads_that_were_never_a_job_are_swept_by_age(tmp_path: Path) -> None:
     async with World(tmp_path) as world:
         view = await world.create(lines(5))

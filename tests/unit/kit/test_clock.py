@@ -26,28 +26,3 @@ def test_a_manual_clock_moves_only_when_told() -> None:
     before = hand.monotonic(), hand.wall()
     hand.advance(2.5)
     assert (hand.monotonic() - before[0], hand.wall() - before[1]) == (2.5, 2.5)
-
-
-def test_what_is_old_by_a_clock_that_jumped_is_kept_for_a_while() -> None:
-    now = clock.ManualClock()
-    jumps = clock.Jumps(now, tolerance_s=300, hold_s=3600)
-    now.advance(86_400)
-    now.jump(200)  # NTP, slowly
-    assert not jumps.held()
-    now.jump(86_400)
-    assert jumps.held()
-    now.advance(3599)
-    assert jumps.held()
-    now.advance(2)
-    assert not jumps.held()
-
-
-def test_a_clock_that_is_set_back_holds_nothing() -> None:
-    now = clock.ManualClock()
-    jumps = clock.Jumps(now)
-    now.jump(-86_400)
-    assert not jumps.held()
-    now.jump(86_400)
-    assert jumps.held()
-    now.jump(-86_400)
-    assert not jumps.held()

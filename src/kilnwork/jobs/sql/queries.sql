@@ -133,8 +133,10 @@ SELECT * FROM job WHERE (finished IS NULL OR deleting = 1) AND row > ? ORDER BY 
 SELECT row, uuid, finished FROM job WHERE row > ? ORDER BY row LIMIT ?;
 
 -- name: expired
--- Jobs whose time to live is over: when, number.
-SELECT uuid FROM job WHERE expires IS NOT NULL AND expires <= ? AND deleting = 0 LIMIT ?;
+-- Jobs whose time to live is over by the wall clock: when, after which one, number.
+SELECT row, uuid, finished, expires FROM job
+WHERE expires IS NOT NULL AND expires <= ?1 AND (expires, row) > (?2, ?3) AND deleting = 0
+ORDER BY expires, row LIMIT ?4;
 
 -- name: blobs
 -- What mappers of jobs need that may still be run: namespace, digests.

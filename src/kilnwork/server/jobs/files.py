@@ -208,7 +208,7 @@ class Files:
 
     def forget(self) -> int:
         """Remove what nothing has come for in a day; returns how many. Blocks."""
-        count = self._uploads.forget(before=self._shared.clock.wall() - uploads.KEEP_S)
+        count = self._uploads.forget(before=self._shared.jobs.ages.old_before(uploads.KEEP_S))
         self._quotas.forget()
         return count
 
