@@ -6,6 +6,8 @@ there is none. Whoever leads records which journal it has; a candidate with anot
 it is told to lead. A backup of a journal is the same journal.
 """
 
+import re
+
 from kilnwork.api import manager, meta
 from kilnwork.dispatch import journal
 from kilnwork.kube import election
@@ -13,18 +15,30 @@ from kilnwork.kube import election
 ANNOTATION = "kilnwork.dev/journal"
 """On the Lease: UUID of the journal of the manager that leads, or that led last."""
 
+_SPARE = re.compile(r"kilnwork-manager-[1-9][0-9]*")
+"""A Pod that is there only since somebody scaled up the StatefulSet of `kiln install`: its new
+journal is no first start, whether there is a Lease or it has just been deleted."""
+
 EVENT = "AnotherJournal"
 """Reason of the kube event about the Lease."""
 
 
 class JournalClaim:
     """What the candidate with this journal may conclude from a Lease. `adopt`: it was told to lead
-    in any case. `place`: where the journal is, for people; `namespace`: of the Lease."""
+    in any case. `place`: where the journal is, for people; `namespace`: of the Lease. `machine`:
+    its host name, that of its Pod in a cluster."""
 
     def __init__(
-        self, mine: journal.Identity, *, place: str, namespace: str, adopt: bool = False
+        self,
+        mine: journal.Identity,
+        *,
+        place: str,
+        namespace: str,
+        machine: str = "",
+        adopt: bool = False,
     ) -> None:
         self._mine = mine
+        self._is_spare = _SPARE.fullmatch(machine) is not None
         self._place = place
         self._namespace = namespace
         self._adopt = adopt
@@ -48,6 +62,8 @@ class JournalClaim:
             return self._text(f"tasks are in journal {self._recorded}")
         if terms and not self._mine.epoch:  # by a version that recorded nothing
             return self._text(f"managers have led for {terms} terms")
+        if self._is_spare and not self._mine.epoch:
+            return self._text("the StatefulSet has more replicas than one, whose first one leads")
         return ""
 
     def _text(self, known: str) -> str:

@@ -190,6 +190,7 @@ class Server:
             self._dispatcher.journal_identity(),
             place=str(self._settings.data_dir),
             namespace=self._settings.namespace,
+            machine=self._settings.machine,
             adopt=self._settings.adopt,
         )
         self._elector = election.Elector(

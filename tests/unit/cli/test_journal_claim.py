@@ -49,3 +49,17 @@ def test_a_lease_that_is_deleted_is_not_forgotten() -> None:
     assert "tasks are in journal used" in candidate.objection(None)
     restarted = claim(USED)
     assert restarted.objection(None) == ""
+
+
+def test_a_replica_that_is_too_many_leads_on_no_new_journal_even_without_a_lease() -> None:
+    def objection(machine: str, mine: journal.Identity, *, adopt: bool = False) -> str:
+        made = journal_claim.JournalClaim(
+            mine, place="/data", namespace="ns", machine=machine, adopt=adopt
+        )
+        return made.objection(None)
+
+    assert "more replicas than one" in objection("kilnwork-manager-1", NEW)
+    assert objection("kilnwork-manager-0", NEW) == ""
+    assert objection("laptop-1", NEW) == ""
+    assert objection("kilnwork-manager-1", USED) == ""
+    assert objection("kilnwork-manager-1", NEW, adopt=True) == ""
