@@ -11,6 +11,7 @@ import signal
 import tempfile
 import threading
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ def run(seed: int, *, keep: bool = False) -> programs.Report:
     except programs.Wrong as error:
         report.kind, report.text = error.kind, str(error)
     except Exception as error:  # noqa: BLE001  a campaign goes on
-        report.kind, report.text = "error", f"{error!r} {getattr(error, '__notes__', '')}"
+        report.kind, report.text = "error", f"{error!r}\n{traceback.format_exc()}"
     finally:
         load.destroy()
         report.seconds = round(time.monotonic() - begun, 2)
@@ -100,7 +101,7 @@ class _Load:
             time.sleep(0.1)
         if self.workers.failures:
             error = self.workers.failures[0]
-            raise programs.Wrong("error", f"{error!r} {getattr(error, '__notes__', '')}")
+            raise programs.Wrong("error", "".join(traceback.format_exception(error)))
         self._check(until)
         self._down()
 

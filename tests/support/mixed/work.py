@@ -97,7 +97,9 @@ class Tasks:
 
 
 def _state(task: Any) -> str:
-    return str((task or {}).get("status", {}).get("state", "missing"))
+    if not task or task.get("kind") == "Status":  # which says 404
+        return "missing"
+    return str(task.get("status", {}).get("state", "new"))
 
 
 PASS_ON = """\
