@@ -213,6 +213,45 @@ def test_a_file_that_is_no_journal_is_named(tmp_path: Path) -> None:
         journal.Journal(tmp_path / "journal.db").open()
 
 
+@pytest.mark.parametrize("size", [0, 1, 100, 4096, 8192, -4096])
+def test_a_journal_that_lost_its_content_is_refused(tmp_path: Path, size: int) -> None:
+    """Emptied or cut off, it is no first start; what is left is not touched. Negative: so much is
+    missing at the end."""
+    path = tmp_path / "journal.db"
+    made = journal.Journal(path)
+    made.open()
+    made.close()
+    os.truncate(path, size if size >= 0 else path.stat().st_size + size)
+    before = path.read_bytes()
+    for opened in (made.open, made.identify, made.open):
+        with pytest.raises(errors.JournalUnreadable, match=r"move journal\.db\* elsewhere"):
+            opened()
+    assert path.read_bytes() == before
+    made.close()
+    for file in tmp_path.glob("journal.db*"):
+        file.unlink()
+    made.open()
+    made.close()
+
+
+def test_a_log_is_not_lost_with_its_journal(tmp_path: Path) -> None:
+    """SQLite would remove it; without a mark of ours as well, as an older kilnwork leaves it."""
+    path, log = tmp_path / "journal.db", tmp_path / "journal.db-wal"
+    path.touch()
+    log.write_bytes(b"some pages")
+    with pytest.raises(errors.JournalUnreadable, match="held data before"):
+        journal.Journal(path).open()
+    assert log.read_bytes() == b"some pages"
+
+
+def test_a_start_that_was_cut_short_is_a_first_one(tmp_path: Path) -> None:
+    """Before there was any table, the file was empty too."""
+    (tmp_path / "journal.db").touch()
+    made = journal.Journal(tmp_path / "journal.db")
+    made.open()
+    made.close()
+
+
 def test_a_journal_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
     with contextlib.closing(apsw.Connection(str(tmp_path / "journal.db"))) as connection:
         connection.pragma("user_version", 99)

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import apsw
 
 from kilnwork.controlplane import errors, objects
+from kilnwork.kit import emptied
 
 log = logging.getLogger(__name__)
 
@@ -99,7 +100,7 @@ class Database:
         try:
             connection = self._open()
             loaded = self._load(connection)
-        except (apsw.Error, OSError, errors.StoreBroken) as error:
+        except (apsw.Error, OSError, errors.StoreBroken, emptied.Emptied) as error:
             self._ready.put(self._explain(error))
             return
         self._ready.put(loaded)
@@ -112,11 +113,18 @@ class Database:
     def _explain(self, error: Exception) -> errors.StoreBroken:
         if isinstance(error, errors.StoreBroken):
             return error
-        broken = errors.StoreBroken(f"cannot use the database {self._path}: {error}")
+        text = f"cannot use the database {self._path}: {error}"
+        if isinstance(error, (apsw.NotADBError, apsw.CorruptError, emptied.Emptied)):
+            text += (
+                "; nothing was deleted. Put a backup in its place, or move "
+                f"{self._path.name}* elsewhere and start again, without any object"
+            )
+        broken = errors.StoreBroken(text)
         broken.__cause__ = error
         return broken
 
     def _open(self) -> apsw.Connection:
+        emptied.check(self._path)
         connection = apsw.Connection(str(self._path))
         connection.set_busy_timeout(2000)
         connection.execute("PRAGMA journal_mode=WAL")
@@ -124,6 +132,7 @@ class Database:
         connection.execute("PRAGMA foreign_keys=ON")
         self._path.chmod(0o600)
         self._migrate(connection)
+        emptied.mark(self._path)
         return connection
 
     def _migrate(self, connection: apsw.Connection) -> None:

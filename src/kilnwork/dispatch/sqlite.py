@@ -11,6 +11,7 @@ from pathlib import Path
 import apsw
 
 from kilnwork.dispatch import errors, rows, statements
+from kilnwork.kit import emptied
 
 PARTS = (256, 128, 64, 32, 16, 8, 4, 2, 1)
 """Rows that one step of a repeated statement writes. Between two steps the loop's thread gets the
@@ -18,8 +19,18 @@ interpreter and keeps it as long as it likes, so a thousand rows must not take a
 more than 256: statements of 16 KiB and above are not kept prepared by apsw."""
 
 
+_REMEDY = (
+    "nothing was deleted. Put a backup in its place, or move {}* elsewhere and start again: Task "
+    "objects that are not over run anew, what tasks had spawned is lost"
+)
+
+
 def writing(path: Path) -> apsw.Connection:
     """The connection that writes, to tables of the newest version. Raises `JournalUnreadable`."""
+    try:
+        emptied.check(path)
+    except emptied.Emptied as error:
+        raise errors.JournalUnreadable(f"{error}; {_REMEDY.format(path.name)}") from error
     _make_private(path)
     with readable(path):
         connection = apsw.Connection(str(path))
@@ -29,6 +40,7 @@ def writing(path: Path) -> apsw.Connection:
             connection.pragma("synchronous", "full")
             connection.pragma("wal_autocheckpoint", 4000)
             _migrate(connection, path)
+            emptied.mark(path)
         except BaseException:
             connection.close()
             raise
@@ -79,13 +91,11 @@ class Repeated:
 def readable_error(path: Path, error: apsw.Error) -> errors.JournalUnreadable | None:
     """What SQLite finds wrong with the file itself, None when it is something else."""
     if isinstance(error, apsw.NotADBError):
-        return errors.JournalUnreadable(f"{path} is no journal of kilnwork")
-    if isinstance(error, apsw.CorruptError):
         return errors.JournalUnreadable(
-            f"{path} is damaged ({error}); nothing was deleted. Put a backup in its place, or move "
-            f"{path.name}* elsewhere and start again: Task objects that are not over run anew, "
-            "what tasks had spawned is lost"
+            f"{path} is no journal of kilnwork; {_REMEDY.format(path.name)}"
         )
+    if isinstance(error, apsw.CorruptError):
+        return errors.JournalUnreadable(f"{path} is damaged ({error}); {_REMEDY.format(path.name)}")
     return None
 
 

@@ -21,7 +21,7 @@ import apsw
 
 from kilnwork.dispatch import committing, sqlite, statements
 from kilnwork.jobs import errors, rows
-from kilnwork.kit import locks
+from kilnwork.kit import emptied, locks
 
 _FOLDER = resources.files("kilnwork.jobs") / "sql"
 _SQL = statements.parse((_FOLDER / "queries.sql").read_text("utf-8"))
@@ -112,8 +112,9 @@ class Catalog:
         `CatalogUnreadable`."""
         self._take_lock()
         try:
+            emptied.check(self.path)
             return self._open()
-        except apsw.Error as error:
+        except (apsw.Error, emptied.Emptied) as error:
             self.close()
             raise errors.CatalogUnreadable(
                 f"{self.path} cannot be read ({error}); nothing was deleted. Put a backup in its "
@@ -141,6 +142,7 @@ class Catalog:
             with sqlite.transaction(connection) as cursor:
                 cursor.execute(script)
                 cursor.execute(f"PRAGMA user_version = {number}")
+        emptied.mark(self.path)
         self._reader = sqlite.reading(self.path)
         return version == 0
 

@@ -251,6 +251,21 @@ async def test_a_file_that_is_no_database_is_refused(path: Path) -> None:
         await opened(path)
 
 
+@pytest.mark.parametrize("size", [0, 1, 100, 4096, -4096])
+async def test_a_file_that_lost_its_content_is_refused(path: Path, size: int) -> None:
+    """Emptied or cut off, it is no first start; negative: so much is missing at the end."""
+    held = await opened(path)
+    for i in range(50):
+        await held.put(key(f"o{i}"), obj(f"o{i}") | {"data": "x" * 1000}, expected=0)
+    await held.stop()
+    os.truncate(path, size if size >= 0 else path.stat().st_size + size)
+    before = path.read_bytes()
+    for _ in range(2):
+        with pytest.raises(errors.StoreBroken, match=r"move control\.db\* elsewhere"):
+            await opened(path)
+    assert path.read_bytes() == before
+
+
 async def test_a_fresh_schema_equals_a_migrated_one(path: Path, held: store.Store) -> None:
     disk = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     tables = {row[0] for row in disk.execute("SELECT name FROM sqlite_master WHERE type='table'")}

@@ -1,0 +1,46 @@
+"""A database file that held data and is empty now: SQLite would take it for a new one.
+
+Used by whatever opens one of our databases: `check` before SQLite sees the file, `mark` once its
+tables are there. The mark is a file beside it, `NAME.made`; who moves `NAME*` elsewhere to begin
+anew moves it along. A database that is not there at all is a new one.
+"""
+
+import os
+from pathlib import Path
+
+_WAL = "-wal"
+_MIN_BYTES = 512
+"""Of the smallest page; some shorter files SQLite takes for empty ones."""
+
+
+class Emptied(Exception):
+    """The file is as good as empty and held data before; the text says so."""
+
+
+def marker(path: Path) -> Path:
+    """The file that says that a database has been made."""
+    return path.with_name(f"{path.name}.made")
+
+
+def check(path: Path) -> None:
+    """Raise `Emptied` if the file has lost its content; whatever is in its log is left there."""
+    try:
+        size = path.stat().st_size
+    except OSError:
+        return
+    if size >= _MIN_BYTES:
+        return
+    log = path.with_name(path.name + _WAL)
+    if marker(path).exists() or (log.is_file() and log.stat().st_size):
+        raise Emptied(f"{path} has {size} bytes, but it held data before")
+
+
+def mark(path: Path) -> None:
+    """Note that the database has its tables. Raises OSError."""
+    made = marker(path)
+    if made.exists():
+        return
+    text = f"{path.name} has been made. If it is empty, its content was lost.\n"
+    descriptor = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
