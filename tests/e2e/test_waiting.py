@@ -154,7 +154,7 @@ def test_logs_outlive_the_worker(up: up_support.Up) -> None:
 
 
 def test_a_deleted_cluster_fails_what_waits_for_it(up: up_support.Up) -> None:
-    apply(up, "TaskCluster", "going", spec={"replicas": 1})
+    apply(up, "TaskCluster", "going", spec={"replicas": 1, "drainSeconds": 1})
     apply(up, "Task", "orphan", spec={"command": ["sleep", "60"], "clusterName": "going"})
     waiting.wait_until(lambda: status(up, "orphan").get("state") == "Running", what="it runs")
     up.kiln("delete", "taskcluster", "going")
