@@ -43,7 +43,8 @@ TASK_CLUSTER: Sequence[Row] = (
     *(
         _same(f"spec.{field}", Effect.HONOURED)
         for field in (
-            "deploymentName", "replicas", "runtime", "serviceAccountName", "slotsPerWorker",
+            "deploymentName", "drainSeconds", "replicas", "runtime", "serviceAccountName",
+            "slotsPerWorker",
         )
     ),
     _same(

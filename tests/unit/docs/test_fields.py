@@ -1,7 +1,7 @@
 """docs/reference/fields.md is what the tables of fields say."""
 
-from kilnwork.api import field_page, pod_fields, task_fields
-from support import pages
+from kilnwork.api import field_effects, field_page, pod_fields, resource, task_fields
+from support import field_samples, pages
 
 PAGE = (pages.DOCS / "reference" / "fields.md").read_text()
 
@@ -16,3 +16,17 @@ def test_every_row_has_a_line_and_says_why_it_is_not_honoured() -> None:
         assert f"| `{row.path.replace('initContainers', 'containers')}` |" in PAGE
         assert row.reason or {row.embedded, row.cluster} <= {"honoured", "by the scheduler"}
         assert ";" not in row.reason, "a condition puts one between fields"
+
+
+def test_every_field_has_a_row() -> None:
+    """What the rows state is checked by tests/integration/test_fields.py."""
+    missing = [
+        path
+        for path in field_samples.pod_fields()
+        if field_effects.row_for(pod_fields.TABLE, path) is None
+    ]
+    for kind in resource.OURS:
+        rows = task_fields.TABLES[kind.kind]
+        paths = field_samples.fields_of(kind)
+        missing += [path for path in paths if field_effects.row_for(rows, path) is None]
+    assert missing == [], "add rows to kilnwork.api.task_fields or pod_fields, then `make docs`"
