@@ -4,7 +4,7 @@ import click
 import pytest
 from click import testing
 
-from kilnwork.cli import options
+from kilnwork.cli import options, selector_types
 
 
 @pytest.mark.parametrize(
@@ -22,8 +22,8 @@ def test_what_is_no_duration(text: str) -> None:
 
 @click.command()
 @options.target
-@click.option("-l", type=options.LABEL_SELECTOR)
-@click.option("--field-selector", type=options.FIELD_SELECTOR)
+@click.option("-l", type=selector_types.LABEL_SELECTOR)
+@click.option("--field-selector", type=selector_types.FIELD_SELECTOR)
 def _command(**given: str | None) -> None:
     click.echo(f"{given} {options.current().namespace}")
 

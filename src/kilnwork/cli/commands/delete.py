@@ -15,6 +15,7 @@ from kilnwork.cli import (
     manifests,
     options,
     render,
+    selector_types,
     session,
     waiting,
 )
@@ -54,7 +55,7 @@ class _Victim:
 @click.option(
     "-l",
     "--selector",
-    type=options.LABEL_SELECTOR,
+    type=selector_types.LABEL_SELECTOR,
     metavar="LABELS",
     help="All objects with these labels.",
 )

@@ -18,6 +18,7 @@ from kilnwork.cli import (
     kinds,
     options,
     render,
+    selector_types,
     session,
 )
 from kilnwork.kube import errors as kube_errors
@@ -47,13 +48,13 @@ class Wanted:
 @click.option(
     "-l",
     "--selector",
-    type=options.LABEL_SELECTOR,
+    type=selector_types.LABEL_SELECTOR,
     metavar="LABELS",
     help="Only objects with these labels.",
 )
 @click.option(
     "--field-selector",
-    type=options.FIELD_SELECTOR,
+    type=selector_types.FIELD_SELECTOR,
     metavar="FIELDS",
     help="Only objects with these fields.",
 )
