@@ -26,12 +26,17 @@ def one_program(seed: int, *, keep: bool) -> campaigns.Report:
     return dataclasses.asdict(programs.run(seed, keep=keep))
 
 
+def one_storm(seed: int, *, keep: bool) -> campaigns.Report:
+    """The same program under many more faults."""
+    return dataclasses.asdict(programs.run(seed, storm=True, keep=keep))
+
+
 def one_load(seed: int, *, keep: bool) -> campaigns.Report:
     """A mixed load on a server that is killed."""
     return dataclasses.asdict(mixed.run(seed, keep=keep))
 
 
-KINDS = {"programs": one_program, "mixed": one_load}
+KINDS = {"programs": one_program, "storms": one_storm, "mixed": one_load}
 
 
 def main() -> int:

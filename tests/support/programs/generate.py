@@ -20,16 +20,21 @@ _ERRORS = ("Boom", "ValueError", "KeyError", "OSError")
 _SHAPES = ("int", "int", "str", "none", "float", "tuple", "dict", "set", "list", "bytes")
 
 
-def program(seed: int, *, served: bool = False) -> nodes.Program:
-    """What this seed means. `served`: on a server that is killed, and its workers, by others."""
-    return _Maker(seed, served=served).program()
+def program(seed: int, *, served: bool = False, storm: bool = False) -> nodes.Program:
+    """What this seed means.
+
+    `served`: on a server that is killed, and its workers, by others. `storm`: with several times as
+    many faults, most of them where something starts or ends.
+    """
+    return _Maker(seed, served=served, storm=storm).program()
 
 
 class _Maker:
-    def __init__(self, seed: int, *, served: bool) -> None:
+    def __init__(self, seed: int, *, served: bool, storm: bool) -> None:
         self._seed = seed
         self._chance = random.Random(f"program-{VERSION}-{seed}")
         self._served = served
+        self._storm = storm
         self._durable = self._chance.random() < 0.75 or served
         self._phases = self._chance.choice((1, 1, 2, 3)) if self._durable else 1
         self._left = _MAX_NODES
@@ -37,7 +42,7 @@ class _Maker:
 
     def program(self) -> nodes.Program:
         chance = self._chance
-        faults = self._faults()
+        faults = self._faults() + (self._more_faults() if self._storm else [])
         kills = sum(fault.pause_s == 0 for fault in faults)
         if kills > 2 or self._served:
             self._options["max_losses"] = 20
@@ -258,6 +263,28 @@ class _Maker:
                     delay_s=round(chance.uniform(0, 0.06 if short else 0.9), 4),
                     victim=victim,
                     pause_s=self._pause_s() if victim != "all" else 0.0,
+                )
+            )
+        return found
+
+    def _more_faults(self) -> list[nodes.Fault]:
+        """At most three of each victim: a home gives up what ends six times in a row."""
+        chance = random.Random(f"storm-{self._seed}")
+        victims = [*["slot", "agent", "zygote", "dispatcher", "driver"] * 3, "all"]
+        if not self._durable:
+            victims = [*["slot", "agent", "zygote"] * 2, "driver"]
+        found = []
+        for victim in chance.sample(victims, chance.randint(3, 6)):
+            alone = victim in ("driver", "all")
+            words = ("opening", "closing", "closing", "half") if alone else ("appears", "closing")
+            stops = victim != "all" and chance.random() < 0.3
+            found.append(
+                nodes.Fault(
+                    run=chance.choice((0, 0, 1, 1, 2, 3)),
+                    after=chance.choice(words),
+                    delay_s=round(chance.uniform(0, chance.choice((0.03, 0.3, 1.0))), 4),
+                    victim=victim,
+                    pause_s=round(chance.uniform(0.05, 2.5), 2) if stops else 0.0,
                 )
             )
         return found

@@ -25,7 +25,7 @@ DEADLINE_S = float(os.environ.get("KILN_PROGRAM_DEADLINE_S", "120"))
 """Of one run of a driver; programs take seconds."""
 
 GONE_WITHIN_S = 30.0
-MAX_RUNS = 12
+MAX_RUNS = 20
 _LOOK_S = 0.004
 _SEARCH_S = 0.5
 """How long a victim that is not there is waited for."""
@@ -55,9 +55,9 @@ class Report:
     directory: str = ""
 
 
-def run(seed: int, *, keep: bool = False) -> Report:
+def run(seed: int, *, storm: bool = False, keep: bool = False) -> Report:
     """Run one seed; its directory is kept if something was wrong, or if `keep` says so."""
-    return run_program(generate.program(seed), keep=keep)
+    return run_program(generate.program(seed, storm=storm), keep=keep)
 
 
 def run_program(program: nodes.Program, *, keep: bool = False) -> Report:
