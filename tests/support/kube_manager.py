@@ -32,7 +32,10 @@ def on_virtual_node(name: str) -> Home:
     """On a node of `kiln node`."""
     taint = "virtual-kubelet.io/provider"
     return Home(
-        options=("--storage", "emptyDir", "--toleration", taint, *_selected(name)),
+        options=(
+            *("--storage", "emptyDir", "--run-as", "node", "--toleration", taint),
+            *_selected(name),
+        ),
         spec={
             "nodeSelector": {"kubernetes.io/hostname": name},
             "tolerations": [{"key": taint, "operator": "Exists"}],

@@ -71,6 +71,16 @@ def _image(ctx: click.Context, param: click.Parameter, value: str | None) -> str
     return value
 
 
+def _user(ctx: click.Context, param: click.Parameter, value: str) -> int | None:
+    """The id of a user that is not root; None for `node`."""
+    if value == "node":
+        return None
+    if not (value.isascii() and value.isdigit() and 0 < int(value) < 2**31):
+        text = f"{value!r}: write the id of a user that is not root, or `node`"
+        raise click.BadParameter(text, ctx, param)
+    return int(value)
+
+
 def _label(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
     """A namespace's name, or several."""
     for name in (value,) if isinstance(value, str) else value:
@@ -149,6 +159,15 @@ def _label(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
     "--toleration", "tolerations", type=Toleration(), multiple=True, help="A taint to put up with."
 )
 @click.option("--priority-class", metavar="NAME", help="PriorityClass of its Pod.")
+@click.option(
+    "--run-as",
+    callback=_user,
+    metavar="UID|node",
+    default=str(settings.USER),
+    show_default=True,
+    help="User and group of its process; `node` for a node of `kiln node`, which runs all Pods as"
+    " its own user.",
+)
 @click.option(
     "--cpu", type=Quantity(), default="250m", show_default=True, help="CPU that it requests."
 )
@@ -268,6 +287,7 @@ def _settings(given: dict[str, Any]) -> settings.Settings:
             node_selector=dict(sorted(given["node_selector"])),
             tolerations=given["tolerations"],
             priority_class=given["priority_class"],
+            user=given["run_as"],
         ),
         requests={"cpu": given["cpu"], "memory": given["memory"]},
         limits={"memory": given["memory"]},

@@ -15,6 +15,9 @@ LOG_LEVELS: tuple[LogLevel, ...] = ("warning", "info", "debug")
 Storage = Literal["pvc", "emptyDir", "hostPath"]
 STORAGES: tuple[Storage, ...] = ("pvc", "emptyDir", "hostPath")
 
+USER = 65532
+"""As in distroless images: no user of any distribution."""
+
 IMAGE = f"localhost/kilnwork:{version.__version__}"
 
 
@@ -39,11 +42,13 @@ class Toleration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """On which nodes the manager may run."""
+    """On which nodes the manager may run, and as whom. `user`: user and group id of its process,
+    None for that of the node, since a virtual node runs all Pods as its own user."""
 
     node_selector: dict[str, str] = field(default_factory=dict)
     tolerations: tuple[Toleration, ...] = ()
     priority_class: str | None = None
+    user: int | None = USER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

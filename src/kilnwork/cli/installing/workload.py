@@ -11,8 +11,6 @@ from kilnwork.cli.installing import rights, settings
 
 DATA = "/var/lib/kilnwork"
 _VOLUME = "data"
-_UID = 65532
-"""As in distroless images: no user of any distribution."""
 
 _GRACE_S = 30
 """SIGTERM ends the manager within 20 s."""
@@ -71,10 +69,7 @@ def _pod(chosen: settings.Settings) -> meta.JsonObject:
         "serviceAccountName": rights.MANAGER,
         "terminationGracePeriodSeconds": _GRACE_S,
         "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": _UID,
-            "runAsGroup": _UID,
-            "fsGroup": _UID,
+            **_user(chosen.place.user),
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "containers": [_container(chosen)],
@@ -84,6 +79,13 @@ def _pod(chosen: settings.Settings) -> meta.JsonObject:
     if chosen.pull_secrets:
         pod["imagePullSecrets"] = [{"name": name} for name in chosen.pull_secrets]
     return pod
+
+
+def _user(user: int | None) -> meta.JsonObject:
+    """Whose process it is; nothing where the node says so."""
+    if user is None:
+        return {}
+    return {"runAsNonRoot": True, "runAsUser": user, "runAsGroup": user, "fsGroup": user}
 
 
 def _place(place: settings.Place) -> meta.JsonObject:

@@ -89,6 +89,24 @@ def test_the_pod_fulfils_the_restricted_standard() -> None:
 
 
 @pytest.mark.parametrize(
+    ("options", "users"),
+    [
+        ((), {"runAsNonRoot": True, "runAsUser": 65532, "runAsGroup": 65532, "fsGroup": 65532}),
+        (
+            ("--run-as", "7"),
+            {"runAsNonRoot": True, "runAsUser": 7, "runAsGroup": 7, "fsGroup": 7},
+        ),
+        (("--run-as", "node"), {}),
+    ],
+)
+def test_the_user_is_chosen_or_that_of_the_node(
+    options: tuple[str, ...], users: dict[str, Any]
+) -> None:
+    pod = objects(*options)["StatefulSet/kilnwork-manager"]["spec"]["template"]["spec"]
+    assert pod["securityContext"] == {**users, "seccompProfile": {"type": "RuntimeDefault"}}
+
+
+@pytest.mark.parametrize(
     ("options", "volume"),
     [
         ((), None),
@@ -166,6 +184,8 @@ def test_tolerations_are_written_as_taints() -> None:
         (("--only", "rights", "--drivers-in", "a"), "add --only drivers"),
         (("-n", "A_b"), "cannot be the name of a namespace"),
         (("--drivers-in", ""), "cannot be the name of a namespace"),
+        (("--run-as", "0"), "not root"),
+        (("--run-as", "nobody"), "not root"),
     ],
 )
 def test_what_cannot_be_is_refused(options: tuple[str, ...], text: str) -> None:
