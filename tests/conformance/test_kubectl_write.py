@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from support import kube_servers, waiting
 
 Http = kube_servers.Http
@@ -175,3 +177,38 @@ spec:
     waiting.wait_until(
         lambda: unknown in kubectl.run("get", f"boxes.{group}").stderr, what="it is forgotten"
     )
+
+
+UNKNOWN = """
+apiVersion: example.com/v1
+kind: Nope
+metadata: {name: x}
+"""
+NO_MATCHES = 'no matches for kind "Nope" in version "example.com/v1"'
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("apply", "-f", "-"),
+        ("create", "-f", "-"),
+        ("create", "--validate=strict", "-f", "-"),
+        ("apply", "--validate=false", "-f", "-"),
+        ("replace", "-f", "-"),
+        ("delete", "-f", "-"),
+    ],
+)
+def test_a_kind_that_nobody_serves(kubectl: kube_servers.Kubectl, command: tuple[str, ...]) -> None:
+    """kubectl says so, and not that the server's documents cannot be read."""
+    said = kubectl.refused(*command, stdin=UNKNOWN)
+    assert NO_MATCHES in said
+    assert "openapi" not in said
+
+
+def test_kinds_that_nobody_serves_beside_others(kubectl: kube_servers.Kubectl) -> None:
+    """The others are made."""
+    known = "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: known}\ndata: {a: '1'}\n"
+    done = kubectl.run("apply", "-f", "-", stdin=UNKNOWN + known)
+    assert done.returncode == 1
+    assert NO_MATCHES in done.stderr
+    assert "configmap/known created" in done.stdout

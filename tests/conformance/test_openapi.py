@@ -147,3 +147,37 @@ def test_v2_is_kept(admin: kube_servers.Http) -> None:
         return (again.status, again.body) == (304, b"")
 
     waiting.wait_until(kept, what="it is kept")
+
+
+PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+
+
+@pytest.mark.parametrize(
+    ("accept", "media_type"),
+    [
+        (PROTOBUF, PROTOBUF),
+        ("application/com.github.proto-openapi.spec.v2@v1.0+protobuf", PROTOBUF),
+        (f"{PROTOBUF};q=0.5, application/json;q=0.9", "application/json"),
+        (f"{PROTOBUF}, application/json;q=0.9", PROTOBUF),
+        ("application/yaml, */*;q=0.1", "application/json"),
+    ],
+)
+def test_v2_in_the_form_that_is_asked_for(
+    admin: kube_servers.Http, accept: str, media_type: str
+) -> None:
+    """kubectl takes protobuf only. The ETag is the same in all forms."""
+
+    def same() -> bool:
+        answer = admin.get("/openapi/v2", headers={"Accept": accept})
+        assert (answer.status, answer.headers["Content-Type"]) == (200, media_type)
+        assert answer.headers["Vary"].startswith("Accept")
+        tag = admin.get("/openapi/v2").headers["ETag"]
+        again = admin.get("/openapi/v2", headers={"Accept": accept, "If-None-Match": tag})
+        return answer.headers["ETag"] == tag and (again.status, again.body) == (304, b"")
+
+    waiting.wait_until(same, what="no other test defines a kind meanwhile")
+
+
+def test_v2_in_no_other_form(admin: kube_servers.Http) -> None:
+    """406."""
+    assert admin.get("/openapi/v2", headers={"Accept": "application/yaml"}).status == 406

@@ -191,7 +191,12 @@ class _App:
             await answers.redirect(send, f"{path}?hash={page.digest}")
             return
         await answers.cacheable(
-            send, request, page.body, digest=page.digest, forever=wanted == page.digest
+            send,
+            request,
+            page.body,
+            digest=page.digest,
+            content_type=page.media_type,
+            forever=wanted == page.digest,
         )
 
     async def _review(self, request: requests.Request, send: requests.Send) -> None:

@@ -1,7 +1,8 @@
-"""How a JSON answer leaves: with a line end, indented for people, as YAML, compressed.
+"""How an answer leaves: JSON with a line end, indented for people, as YAML; compressed.
 
 `app` puts an `Encoder` before the `send` of each Kubernetes request; everything else writes compact
-JSON and knows nothing of this. Answers in several pieces (watches, logs) pass as they are.
+JSON, or OpenAPI as protobuf, and knows nothing of this. Answers in several pieces (watches, logs)
+pass as they are.
 """
 
 import asyncio
@@ -10,12 +11,15 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.controlplane.apiserver import forms, requests
+from kilnwork.controlplane.apiserver import forms, openapi_protobuf, requests
 
 _COMPRESS_FROM_BYTES = 128 * 1024
 """Smaller answers cost more to compress than to send; figure of the real API server."""
 
 _GZIP_LEVEL = 1
+_JSON_ONLY = "/openapi/"
+"""Documents below are never YAML (k8s.io/kube-openapi/pkg/handler)."""
+_ENCODED = (forms.JSON.encode(), openapi_protobuf.MEDIA_TYPE.encode())
 _PEOPLE = (b"curl", b"Wget", b"Mozilla/5.0")
 """User agents that get indented JSON unasked (isPrettyPrint of k8s.io/apiserver)."""
 
@@ -30,23 +34,26 @@ class Encoder:
 
     async def __call__(self, message: requests.Message) -> None:
         """Hold the head of a whole answer back until its body is there too."""
-        if message["type"] == "http.response.start" and _is_whole_json(message):
+        if message["type"] == "http.response.start" and _is_whole(message):
             self._start = message
             return
         start, self._start = self._start, None
         if start is not None:
-            body, changed = await self._encoded(message["body"])
+            as_json = dict(start["headers"])[b"content-type"] == forms.JSON.encode()
+            body, changed = await self._encoded(message["body"], as_json=as_json)
             kept = [(name, value) for name, value in start["headers"] if name not in changed]
             await self._send({**start, "headers": [*kept, *changed.items()]})
             message = {**message, "body": body}
         await self._send(message)
 
-    async def _encoded(self, body: bytes) -> tuple[bytes, dict[bytes, bytes]]:
+    async def _encoded(self, body: bytes, *, as_json: bool) -> tuple[bytes, dict[bytes, bytes]]:
         """The body as it leaves, and the headers that say so."""
         headers: dict[bytes, bytes] = {}
         sent = dict(self._scope["headers"])
         accept = sent.get(b"accept", b"").decode("latin-1")
-        if forms.media(accept) == forms.YAML:
+        if not as_json:
+            pass
+        elif forms.media(accept) == forms.YAML and not self._scope["path"].startswith(_JSON_ONLY):
             body = await asyncio.to_thread(_yaml, body)
             headers[b"content-type"] = forms.YAML.encode()
         elif self._for_people(sent.get(b"user-agent", b"")):
@@ -72,9 +79,9 @@ def _takes_gzip(accepted: bytes) -> bool:
     return any(part.partition(b";")[0].strip() == b"gzip" for part in accepted.split(b","))
 
 
-def _is_whole_json(start: requests.Message) -> bool:
+def _is_whole(start: requests.Message) -> bool:
     headers = dict(start["headers"])
-    return headers.get(b"content-type") == b"application/json" and b"content-length" in headers
+    return headers.get(b"content-type") in _ENCODED and b"content-length" in headers
 
 
 def _yaml(body: bytes) -> bytes:

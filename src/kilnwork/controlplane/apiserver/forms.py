@@ -49,6 +49,11 @@ def media(accept: str) -> str:
     return next((_MEDIA[media] for media, _ in _options(accept) if media in _MEDIA), JSON)
 
 
+def media_ranges(accept: str) -> list[str]:
+    """The media types and ranges of an Accept header, most wanted first; all without one."""
+    return [name for name, _ in _options(accept)]
+
+
 def accepted(accept: str, *, custom: bool) -> str:
     """The shape to answer in; 406 when nothing fits.
 

@@ -17,7 +17,10 @@ from kilnwork.controlplane import level
 from kilnwork.controlplane.apiserver import (
     builtin,
     builtin_types,
+    forms,
     openapi_paths,
+    openapi_protobuf,
+    openapi_v2,
     statuses,
 )
 
@@ -27,7 +30,8 @@ _META = "io.k8s.apimachinery.pkg.apis.meta.v1"
 _OBJECT_META = f"{_META}.ObjectMeta"
 _LIST_META = f"{_META}.ListMeta"
 _ALWAYS = tuple(f"{_META}.{name}" for name in ("DeleteOptions", "Patch", "Status"))
-_V2_REFERENCE = "#/definitions/"
+_V2 = "/openapi/v2"
+_V2_PROTOBUF = "/openapi/v2 as protobuf"
 _V3_ROOT = "/openapi/v3/"
 _CONVENTIONS = "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md"
 _API_VERSION = {
@@ -49,10 +53,11 @@ _KIND = {
 
 
 class Page(msgspec.Struct, frozen=True):
-    """A document as JSON, and the hash that names just this one."""
+    """A document, and the hash that names just this one, in whatever form."""
 
     body: bytes
     digest: str
+    media_type: str = forms.JSON
 
     @classmethod
     def of(cls, document: meta.JsonObject) -> "Page":
@@ -71,14 +76,12 @@ class Documents:
     def find(self, path: str, served: Kinds, *, accept: str = "*/*") -> Page | None:
         """The document at a URL path; None when there is none.
 
-        406 for clients that take OpenAPI v2 as protobuf only.
+        406 for clients that take OpenAPI v2 neither as JSON nor as protobuf.
         """
         if served is not self._served:
             self._served, self._pages = served, {}
-        if path == "/openapi/v2" and not _accepts_json(accept):
-            raise statuses.not_acceptable(
-                "only the following media types are accepted: application/json"
-            )
+        if path == _V2 and _v2_media_type(accept) != forms.JSON:
+            path = _V2_PROTOBUF
         if path not in self._pages:
             made = self._make(path)
             if made is None:
@@ -87,8 +90,14 @@ class Documents:
         return self._pages[path]
 
     def _make(self, path: str) -> Page | None:
-        if path == "/openapi/v2":
+        if path == _V2:
             return Page.of(_v2(self._served))
+        if path == _V2_PROTOBUF:
+            json = self.find(_V2, self._served)
+            if json is None:
+                return None
+            body = openapi_protobuf.encode(msgspec.json.decode(json.body))
+            return Page(body, json.digest, openapi_protobuf.MEDIA_TYPE)
         groups = _by_group(self._served)
         if path == "/openapi/v3":
             paths = {}
@@ -125,25 +134,26 @@ def _group_document(served: list[builtin.Served]) -> meta.JsonObject:
     }
 
 
-def _v2(served: Kinds) -> meta.JsonObject:
-    """Definitions, and the paths that clients look up."""
+def _v2(served: Kinds) -> Any:
     paths: meta.JsonObject = {}
     schemas: dict[str, Any] = {}
     for one in served:
-        paths |= {path: {} for path in openapi_paths.paths(one)}
+        paths |= openapi_paths.paths(one)
         schemas |= _schemas(one)
     _complete(schemas)
-    return {
-        "swagger": "2.0",
-        "info": _info(),
-        "paths": paths,
-        "definitions": _as_v2(schemas),
-    }
+    return openapi_v2.document(_info(), paths, schemas)
 
 
-def _accepts_json(accept: str) -> bool:
-    wanted = [option.partition(";")[0].strip() for option in accept.split(",")]
-    return any(option in ("", "*/*", "application/*", "application/json") for option in wanted)
+def _v2_media_type(accept: str) -> str:
+    """The form that a client likes most; 406 when it takes none."""
+    for wanted in forms.media_ranges(accept):
+        if wanted in ("*/*", "application/*", forms.JSON):
+            return forms.JSON
+        if wanted in (openapi_protobuf.MEDIA_TYPE, openapi_protobuf.OLD_MEDIA_TYPE):
+            return openapi_protobuf.MEDIA_TYPE
+    raise statuses.not_acceptable(
+        f"only the following media types are accepted: {forms.JSON}, {openapi_protobuf.MEDIA_TYPE}"
+    )
 
 
 def _info() -> meta.JsonObject:
@@ -210,26 +220,3 @@ def _complete(schemas: dict[str, Any]) -> None:
 
 def _referred(schemas: list[Any]) -> set[str]:
     return set(_REFERENCE.findall(msgspec.json.encode(schemas).decode()))
-
-
-def _as_v2(node: Any) -> Any:
-    """Swagger 2 knows no `nullable`, and no `allOf` or `default` around a reference."""
-    if isinstance(node, list):
-        return [_as_v2(item) for item in node]
-    if not isinstance(node, dict):
-        return node
-    target = _target(node)
-    if target is not None:
-        about = {"description": node["description"]} if "description" in node else {}
-        return {**about, "$ref": target.replace(builtin_types.REFERENCE, _V2_REFERENCE)}
-    kept = {key: _as_v2(value) for key, value in node.items() if key not in ("nullable", "oneOf")}
-    return {"type": "string", **kept} if isinstance(node.get("oneOf"), list) else kept
-
-
-def _target(node: dict[str, Any]) -> str | None:
-    """What a schema refers to; a field may be called `$ref` too, but is no text."""
-    wrapped = node.get("allOf")
-    if isinstance(wrapped, list) and len(wrapped) == 1:
-        node = wrapped[0]
-    found = node.get("$ref")
-    return found if isinstance(found, str) else None

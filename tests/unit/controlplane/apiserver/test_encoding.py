@@ -23,7 +23,7 @@ async def sent(
         found.append(message)
 
     given = [(k.replace("_", "-").encode(), v.encode()) for k, v in headers.items()]
-    encoder = encoding.Encoder(send, {"headers": given, "query_string": query})
+    encoder = encoding.Encoder(send, {"path": "/api", "headers": given, "query_string": query})
     for message in messages:
         await encoder(message)
     body = b"".join(m["body"] for m in found if m["type"] == "http.response.body")
@@ -91,3 +91,16 @@ async def test_the_head_of_a_stream_goes_at_once() -> None:
     assert found == ["http.response.start"]
     await encoder({"type": "http.response.body", "body": b"{}\n", "more_body": True})
     assert len(found) == 2
+
+
+async def test_openapi_as_protobuf_is_only_compressed() -> None:
+    media = b"application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+    text = bytes(range(256)) * 2000
+    headers, body = await sent(
+        whole(text, media), accept="application/yaml", accept_encoding="gzip"
+    )
+    assert headers[b"content-type"] == media
+    assert headers[b"content-encoding"] == b"gzip"
+    assert gzip.decompress(body) == text
+    _, body = await sent(whole(b"\x01", media), user_agent="curl/8")
+    assert body == b"\x01"

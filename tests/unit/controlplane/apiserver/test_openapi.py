@@ -97,8 +97,22 @@ def test_v2_is_sent_as_json(accept: str) -> None:
     assert raw("/openapi/v2", accept=accept)
 
 
-def test_v2_is_not_sent_as_protobuf() -> None:
-    protobuf = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+
+
+@pytest.mark.parametrize(
+    "accept", [PROTOBUF, PROTOBUF.replace("v2.v1", "v2@v1"), f"x/y,{PROTOBUF}"]
+)
+def test_v2_is_sent_as_protobuf(accept: str) -> None:
+    page = DOCUMENTS.find("/openapi/v2", builtin.SERVED, accept=accept)
+    json = DOCUMENTS.find("/openapi/v2", builtin.SERVED)
+    assert page is not None
+    assert json is not None
+    assert (page.media_type, page.digest) == (PROTOBUF, json.digest)
+    assert json.media_type == "application/json"
+
+
+def test_v2_in_no_other_form() -> None:
     with pytest.raises(statuses.StatusError) as caught:
-        raw("/openapi/v2", accept=protobuf)
+        raw("/openapi/v2", accept="application/yaml")
     assert caught.value.code == 406

@@ -1,0 +1,82 @@
+"""The OpenAPI v2 document as JSON: what is left of the v3 forms in the older ones.
+
+Used by `openapi`; kubectl reads it for kinds that the v3 documents do not have. Pure.
+"""
+
+from typing import Any
+
+from kilnwork.api import meta
+from kilnwork.controlplane.apiserver import builtin_types
+
+_V2_REFERENCE = "#/definitions/"
+_PRODUCED = ["application/json", "application/yaml"]
+
+
+def document(info: meta.JsonObject, paths: meta.JsonObject, schemas: meta.JsonObject) -> Any:
+    """The document with these paths and types, which are given as v3 has them."""
+    return {
+        "swagger": "2.0",
+        "info": info,
+        "paths": {path: _path_item(item) for path, item in paths.items()},
+        "definitions": as_v2(schemas),
+    }
+
+
+def as_v2(node: Any) -> Any:
+    """Swagger 2 knows no `nullable`, and no `allOf` or `default` around a reference."""
+    if isinstance(node, list):
+        return [as_v2(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    target = _target(node)
+    if target is not None:
+        about = {"description": node["description"]} if "description" in node else {}
+        return {**about, "$ref": target.replace(builtin_types.REFERENCE, _V2_REFERENCE)}
+    kept = {key: as_v2(value) for key, value in node.items() if key not in ("nullable", "oneOf")}
+    return {"type": "string", **kept} if isinstance(node.get("oneOf"), list) else kept
+
+
+def _target(node: dict[str, Any]) -> str | None:
+    """What a schema refers to; a field may be called `$ref` too, but is no text."""
+    wrapped = node.get("allOf")
+    if isinstance(wrapped, list) and len(wrapped) == 1:
+        node = wrapped[0]
+    found = node.get("$ref")
+    return found if isinstance(found, str) else None
+
+
+def _path_item(item: meta.JsonObject) -> meta.JsonObject:
+    """`parameters` is a list, all else are operations."""
+    return {
+        key: [_parameter(one) for one in value] if key == "parameters" else _operation(value)
+        for key, value in item.items()
+    }
+
+
+def _operation(operation: meta.JsonObject) -> meta.JsonObject:
+    found = {key: value for key, value in operation.items() if key.startswith("x-")}
+    found["parameters"] = [_parameter(one) for one in operation["parameters"]]
+    found["produces"] = _PRODUCED
+    found["responses"] = {
+        code: _response(answer) for code, answer in operation["responses"].items()
+    }
+    given = operation.get("requestBody")
+    if given:
+        found["consumes"] = list(given["content"])
+        schema = as_v2(next(iter(given["content"].values()))["schema"])
+        body = {"name": "body", "in": "body", "required": True, "schema": schema}
+        found["parameters"].append(body)
+    return found
+
+
+def _parameter(parameter: meta.JsonObject) -> meta.JsonObject:
+    """Of a query or a path: its type stands beside its name."""
+    named = {key: value for key, value in parameter.items() if key != "schema"}
+    return {**named, **parameter["schema"]}
+
+
+def _response(answer: meta.JsonObject) -> meta.JsonObject:
+    found = {"description": answer["description"]}
+    for content in answer.get("content", {}).values():
+        found["schema"] = as_v2(content["schema"])
+    return found
