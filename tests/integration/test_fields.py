@@ -164,6 +164,7 @@ async def test_no_row_is_of_a_field_that_does_not_exist() -> None:
 
 async def test_what_a_taskcluster_replaces_in_its_template_is_warned_of(world: World) -> None:
     worker = {"name": "worker", "image": "x", "command": ["mine"], "args": ["a"], "tty": True}
+    worker["resources"] = {"limits": {"memory": "1Gi"}}  # which a worker keeps by itself
     template = {
         "metadata": {"name": "n", "labels": {"a": "b"}},
         "spec": {

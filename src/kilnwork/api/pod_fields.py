@@ -14,7 +14,7 @@ _CONTAINER_LISTS = ("spec.containers[]", "spec.initContainers[]")
 _RESOLVER = "names are resolved as on the machine"
 _HOST_NAME = "the host is called as the machine, and HOSTNAME is the Pod's name"
 _SHARED = "processes of the machine share it in any case"
-_NOT_BOUND = "nothing bounds what a process uses, only requests count, for scheduling"
+_NOT_BOUND = "nothing bounds what a process uses, but workers keep their memory limit by themselves"
 _NO_LIMITS = "only requests of containers count, nothing bounds a process"
 _FIRST_FITS = "the scheduler of kiln up takes the first node that fits"
 _OWNER = "files and processes belong to the user of the node"
@@ -292,6 +292,10 @@ _NODES_OWN = frozenset({"configMap", "downwardAPI", "projected", "secret"})
 """Volumes whose files the node writes, and makes anew: read-only is what they are anyway."""
 
 
+MEMORY_LIMIT = "KILN_MEMORY_LIMIT"
+"""Variable of a worker, which keeps to the limit of its container by itself."""
+
+
 def findings(spec: Any, side: Side, *, at: str = "spec") -> Iterator[Finding]:
     """Fields of a PodSpec that are ignored or refused. `at`: where it stands in its object.
 
@@ -305,15 +309,19 @@ def findings(spec: Any, side: Side, *, at: str = "spec") -> Iterator[Finding]:
         if isinstance(volume, dict) and _NODES_OWN & {k for k, v in volume.items() if v is not None}
     }
     for found in field_effects.findings(TABLE, spec, side, at="spec"):
-        if found.path.endswith("].readOnly") and _mounted(spec, found.path) in written:
+        if found.path.endswith("].readOnly") and _holder(spec, found.path).get("name") in written:
             continue
+        if found.path.endswith(".resources.limits") and found.value.keys() == {"memory"}:
+            container = _holder(spec, found.path.removesuffix(".limits"))
+            if any(v.get("name") == MEMORY_LIMIT for v in container.get("env") or ()):
+                continue
         yield found._replace(path=f"{at}{found.path.removeprefix('spec')}")
 
 
-def _mounted(spec: dict[str, Any], path: str) -> Any:
-    """The volume of the mount that `path` (`spec.containers[0].volumeMounts[1].readOnly`) is in."""
+def _holder(spec: dict[str, Any], path: str) -> dict[str, Any]:
+    """The object that the field `path` (`spec.containers[0].volumeMounts[1].readOnly`) is in."""
     value: Any = spec
     for step in path.split(".")[1:-1]:
         name, _, position = step.rstrip("]").partition("[")
         value = value[name][int(position)]
-    return value.get("name")
+    return dict(value)

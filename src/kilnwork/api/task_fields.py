@@ -91,7 +91,29 @@ def findings(kind: str, obj: Any, side: Side) -> Iterator[Finding]:
         return
     yield from _in_template(template)
     if side == Side.EMBEDDED:  # elsewhere it is up to the node that the Pods go to
-        yield from pod_fields.findings(template.get("spec"), side, at=f"{_TEMPLATE}.spec")
+        pod = _with_limit(template.get("spec"))
+        yield from pod_fields.findings(pod, side, at=f"{_TEMPLATE}.spec")
+
+
+def _with_limit(spec: Any) -> Any:
+    """A template's PodSpec whose worker is told its memory limit, as those of its Pods are."""
+    containers = spec.get("containers") if isinstance(spec, dict) else None
+    if not isinstance(containers, list) or not all(isinstance(c, dict) for c in containers):
+        return spec
+    position = _worker_position(containers)
+    told = {"name": pod_fields.MEMORY_LIMIT}
+    return {
+        **spec,
+        "containers": [
+            {**c, "env": [*(c.get("env") or ()), told]} if at == position else c
+            for at, c in enumerate(containers)
+        ],
+    }
+
+
+def _worker_position(containers: Sequence[dict[str, Any]]) -> int:
+    names = [container.get("name") for container in containers]
+    return names.index(_WORKER) if _WORKER in names else 0
 
 
 def ignored(kind: str, spec: msgspec.Struct, *, generation: int) -> meta.Condition | None:
@@ -125,8 +147,7 @@ def _in_template(template: dict[str, Any]) -> Iterator[Finding]:
     pod = {name: value for name, value in spec.items() if name != "containers"}
     yield from field_effects.findings(rows, pod, Side.CLUSTER, at=at)
     containers = [c for c in spec.get("containers") or () if isinstance(c, dict)]
-    names = [container.get("name") for container in containers]
-    position = names.index(_WORKER) if _WORKER in names else 0
+    position = _worker_position(containers)
     for container in containers[position : position + 1]:
         for found in field_effects.findings(rows, container, Side.CLUSTER, at=f"{at}.containers[]"):
             path = found.path.replace("containers[]", f"containers[{position}]", 1)
