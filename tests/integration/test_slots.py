@@ -253,3 +253,21 @@ async def test_slots_share_what_most_of_them_need(hub: scripted_slots.SlotHub) -
     slot = await hub.open()
     found = await hub.result(slot, hub.call(slot, f"{F}:who"))
     assert "cloudpickle" in found["modules"]
+
+
+@pytest.mark.usefixtures("worker")
+async def test_a_slot_keeps_the_templates_of_calls_that_wait_in_it(
+    hub: scripted_slots.SlotHub, tmp_path: Path
+) -> None:
+    slot = await hub.open()
+    gate, sign = tmp_path / "gate", tmp_path / "sign"
+    held = hub.call(slot, f"{F}:hold", str(gate), str(sign))
+    await waiting.wait_until_async(sign.exists, what="the first runs")
+    waits = hub.call(slot, f"{F}:add", 1)
+    slot.send(messages.Forget(tuple(range(100))))
+    gate.touch()
+    await hub.end(slot, held)
+    assert await hub.result(slot, waits) == 2
+    slot.send(messages.Forget(tuple(range(100))))
+    end = await hub.end(slot, hub.call(slot, f"{F}:add", 1))
+    assert "a call came before its template" in end.message

@@ -297,6 +297,12 @@ class Template(_Message, frozen=True, tag="template"):
     spec: task.TaskSpec
 
 
+class Forget(_Message, frozen=True, tag="forget"):
+    """Templates with these numbers will not be named any more, unless they are sent anew."""
+
+    numbers: tuple[attempts.Count, ...]
+
+
 class Submit(_Message, frozen=True, tag="submit"):
     """Run these calls. `again`: sent before on an earlier link, perhaps in vain."""
 
@@ -414,11 +420,12 @@ FromWorker = (
 ToWorker = (
     Welcome | Refused | Renewed | Run | Stop | Acknowledged | LogKept | Answer | OpenSlot | KillSlot
 )
-FromDriver = DriverHello | Template | Submit | Watch | Cancel
+FromDriver = DriverHello | Template | Forget | Submit | Watch | Cancel
 ToDriver = Attached | Refused | Accepted | FoundCall | Results | Streamed
 FromSlot = (
     SlotHello
     | Template
+    | Forget
     | Submit
     | Watch
     | Cancel
@@ -439,6 +446,7 @@ ToSlot = (
     | Results
     | Streamed
     | Template
+    | Forget
     | Calls
     | TakeBack
     | StopCall

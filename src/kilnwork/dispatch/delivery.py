@@ -17,6 +17,9 @@ from kilnwork.dispatch import answers, attempt_logs, instructions, links, record
 
 log = logging.getLogger(__name__)
 
+MOST_TOLD = 1024
+"""Templates that a slot is told of; then it is to forget them, and is told anew what it needs."""
+
 LINGER_S = 0.005
 """A confirmation goes alone after so long, at most twice that: longer than most calls that somebody
 waits for, so that it goes with their result; and short beside what is sent again without it."""
@@ -175,6 +178,9 @@ class Delivery:
         if link is None:
             return
         told = link.templates
+        if len(told) >= MOST_TOLD:
+            self._add(out, number, map(frames.encode, (messages.Forget(tuple(told)),)))
+            told.clear()
         items: list[tuple[object, ...]] = []
         for task, attempt in runs:
             template = task.template

@@ -216,6 +216,13 @@ class Define(msgspec.Struct, frozen=True):
     spec: api_task.TaskSpec
 
 
+class Undefine(msgspec.Struct, frozen=True):
+    """A submitter will not name these templates any more."""
+
+    link: int
+    numbers: tuple[int, ...]
+
+
 class Lookups(msgspec.Struct):
     """What the journal is asked for before the machine is told an input; by the call's number.
 
@@ -377,6 +384,7 @@ Input = (
     | Progress
     | Attach
     | Define
+    | Undefine
     | SubmitCalls
     | WatchTasks
     | CancelTasks

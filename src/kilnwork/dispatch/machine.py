@@ -63,6 +63,7 @@ class Machine:
             inputs.Progress: self._progress,
             inputs.Attach: lambda item, _: submitting.attach(mem, item),
             inputs.Define: lambda item, _: submitting.define(mem, item),
+            inputs.Undefine: lambda item, _: submitting.undefine(mem, item),
             inputs.SubmitCalls: lambda item, now: submitting.submit(mem, item, now),
             inputs.WatchTasks: lambda item, _: submitting.watch(mem, item),
             inputs.CancelTasks: lambda item, now: submitting.cancel(mem, item, now),

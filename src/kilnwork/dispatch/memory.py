@@ -5,6 +5,7 @@ Pure.
 """
 
 import heapq
+import weakref
 from collections import deque
 from enum import IntEnum
 from itertools import count
@@ -18,6 +19,9 @@ from kilnwork.kit import ids
 
 CROWD = 1_000_000
 """Queued tasks of a cluster above which submits are not confirmed, so that drivers wait."""
+
+RECENT_TEMPLATES = 4096
+"""Templates that are known although nobody uses them at the moment: the next driver will."""
 
 FEW_ALARMS = 10_000
 """Deadlines below which it does not matter how many of them are of no use any more."""
@@ -77,7 +81,10 @@ class Memory:
         self.slots: dict[bytes, records.Slot] = {}
         self.slot_links: dict[int, records.Slot] = {}
         self.submitters: dict[int, records.Submitter] = {}
-        self.templates: dict[tuple[str, bytes], records.Template] = {}
+        self.templates: weakref.WeakValueDictionary[tuple[str, bytes], records.Template] = (
+            weakref.WeakValueDictionary()
+        )
+        self._recent_templates: deque[records.Template] = deque(maxlen=RECENT_TEMPLATES)
         self.clusters: dict[records.ClusterKey, records.Cluster] = {}
         self.hungry: dict[records.Cluster, None] = {}
         self.wanted: dict[ids.TaskId, list[records.Wait]] = {}
@@ -115,6 +122,7 @@ class Memory:
             cluster = self.cluster(namespace, spec.cluster_name)
             template = records.Template(next(self.template_rows), cluster, spec)
             self.templates[key] = template
+            self._recent_templates.append(template)
             self.batch.templates.append(template)
         return template
 

@@ -79,7 +79,8 @@ class Template:
     """
 
     __slots__ = (
-        "accept_failures", "cluster", "function", "priority", "row", "seconds", "spec", "timed",
+        "__weakref__", "accept_failures", "cluster", "function", "priority", "row", "seconds",
+        "spec", "timed",
     )  # fmt: skip
 
     def __init__(self, row: int, cluster: "Cluster", spec: api_task.TaskSpec) -> None:

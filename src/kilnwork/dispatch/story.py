@@ -41,6 +41,7 @@ _GISTS: dict[type, Callable[[Any], Gist]] = {
         item.link, item.serial, item.ref, item.outcome.ending, item.outcome.proof,
     ),
     inputs.Define: lambda item: (item.link, item.number),
+    inputs.Undefine: lambda item: (item.link, len(item.numbers)),
     inputs.SubmitCalls: lambda item: _first(item.link, item.items),
     inputs.WatchTasks: lambda item: _first(item.link, item.items),
     inputs.CancelTasks: lambda item: (item.link, len(item.tasks), *item.tasks[:3]),

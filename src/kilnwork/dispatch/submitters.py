@@ -27,6 +27,7 @@ class Submitters:
         self._logs = logs
         both: Takers = {
             messages.Template: self._template,
+            messages.Forget: self._forget,
             messages.Submit: self._submit,
             messages.Watch: self._watch,
             messages.Cancel: self._cancel,
@@ -67,6 +68,9 @@ class Submitters:
             link.refuse("Invalid", f"template {message.number}: {refusal}", retry=False)
             return
         self._core.tell(inputs.Define(link.number, message.number, message.spec))
+
+    def _forget(self, link: links.Link, message: messages.Forget) -> None:
+        self._core.tell(inputs.Undefine(link.number, message.numbers))
 
     def _submit(self, link: links.Link, message: messages.Submit) -> None:
         items = message.items

@@ -20,6 +20,10 @@ DEFAULT_CLUSTER = "default"
 """Where tasks of a driver run unless they say otherwise."""
 
 
+MAX_TEMPLATES = 65_536
+"""Of one link: several times what a driver needs whose unconfirmed calls have one each."""
+
+
 def attach(mem: memory.Memory, item: inputs.Attach) -> None:
     """A driver is here; an older link of the same session is over."""
     for link, other in list(mem.submitters.items()):
@@ -48,7 +52,19 @@ def define(mem: memory.Memory, item: inputs.Define) -> None:
         message = f"template {item.number} has no call"
         mem.send(instructions.CloseLink(item.link, "template", message))
         return
+    if len(submitter.templates) >= MAX_TEMPLATES:
+        message = f"more than {MAX_TEMPLATES} templates: forget those that are not used"
+        mem.send(instructions.CloseLink(item.link, "template", message))
+        return
     submitter.templates[item.number] = mem.template(submitter.namespace, item.spec)
+
+
+def undefine(mem: memory.Memory, item: inputs.Undefine) -> None:
+    """Numbers of this link that mean nothing any more; tasks keep their templates."""
+    submitter = mem.submitters.get(item.link)
+    if submitter is not None:
+        for number in item.numbers:
+            submitter.templates.pop(number, None)
 
 
 def lookups(

@@ -45,7 +45,15 @@ HEAVY_BYTES = 4096
 KNOWN_SPECS = 1024
 """Specs known by identity, which saves encoding them; beyond, the memory starts anew."""
 
+MAX_TEMPLATES = 1024
+"""So many are known at least; of more, those that are not used are forgotten."""
+
 _encode = msgspec.msgpack.Encoder().encode
+
+
+class TemplateForgotten(Exception):
+    """`submit` was called with the number of a template that was not used for long: ask for it
+    anew."""
 
 
 class Session:
@@ -105,7 +113,10 @@ class Session:
         self._ids = ids.TaskIds()
         self._session = secrets.token_bytes(16)
         self._number = 0
-        self._templates: list[messages.Template] = []
+        self._templates: dict[int, messages.Template] = {}
+        self._last_template = 0
+        self._used_templates: set[int] = set()
+        self._sweep_templates_at = MAX_TEMPLATES
         self._template_numbers: dict[bytes, int] = {}
         self._known_specs: dict[int, tuple[task.TaskSpec, int]] = {}
         self._batch: list[calls.CallItem] = []
@@ -136,11 +147,14 @@ class Session:
         with self._lock:
             number = self._template_numbers.get(encoded)
             if number is None:
-                number = len(self._templates) + 1
+                if len(self._templates) >= self._sweep_templates_at:
+                    self._forget_templates()
+                number = self._last_template = self._last_template + 1
                 message = messages.Template(number, spec)
                 self._send(message)
-                self._templates.append(message)
+                self._templates[number] = message
                 self._template_numbers[encoded] = number
+            self._used_templates.add(number)
             if len(self._known_specs) >= KNOWN_SPECS:
                 self._known_specs.clear()
             self._known_specs[id(spec)] = spec, number
@@ -165,7 +179,7 @@ class Session:
         `function`: by which children without a key are counted. `key` names the call for ever.
         `make`: what the future is, `streams.Stream` for generators. Raises ValueError for a call
         that fits into no message, and `errors.DispatcherLost` or `errors.NoSession` when
-        the link is over.
+        the link is over; `TemplateForgotten` when `template` has to be asked for anew.
         """
         if self.link.failure is not None:
             raise futures.lost(self.link.failure)
@@ -178,6 +192,9 @@ class Session:
                 "values, more than a message holds: put tasks between that take some of them each"
             )
         with self._lock:
+            if template not in self._templates:
+                raise TemplateForgotten
+            self._used_templates.add(template)
             parent, ordinal = self.parent(function, keyed=key is not None)
             number = self._number = self._number + 1
             task_id = self._ids.take()
@@ -298,7 +315,7 @@ class Session:
             self._blob_folder = folder
             self.blobs = blob_store.Blobs(folder, durable=self._durable)
         with self._lock:
-            said: list[frames.Sent] = [*self._templates]
+            said: list[frames.Sent] = [*self._templates.values()]
             unaccepted = list(self._unaccepted)
             said.extend(batches.submits(unaccepted))
             known = {item.number for item in unaccepted}
@@ -419,6 +436,19 @@ class Session:
             for message in batches.watches(self._watching):
                 self._send(message)
             self._watching.clear()
+
+    def _forget_templates(self) -> None:
+        """Those that no call has named since the last time, nor one that may be sent again."""
+        needed = self._used_templates
+        needed |= {item.template for item in (*self._unaccepted.copy(), *self._batch)}
+        forgotten = [number for number in self._templates if number not in needed]
+        self._used_templates = set()
+        for number in forgotten:
+            del self._template_numbers[_encode(self._templates.pop(number).spec)]
+        self._known_specs.clear()
+        self._sweep_templates_at = max(MAX_TEMPLATES, 2 * len(self._templates))
+        if forgotten:
+            self._send(messages.Forget(tuple(forgotten)))
 
     def _keep_open_cancels(self) -> None:
         """Of what is said again, only what is not over."""

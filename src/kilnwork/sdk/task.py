@@ -199,15 +199,19 @@ class Task(Generic[P, R_co]):
         if bound.session() is not here or bound.environment != here.environment:
             bound = self._bind(here)
         arguments, needs = pickling.pack_arguments(args, kwargs, here.blobs)
-        return here.submit(
-            bound.number,
-            function=self._code.name,
-            arguments=arguments,
-            needs=needs,
-            name=self._name,
-            key=key,
-            make=self._future,
-        )
+        while True:
+            try:
+                return here.submit(
+                    bound.number,
+                    function=self._code.name,
+                    arguments=arguments,
+                    needs=needs,
+                    name=self._name,
+                    key=key,
+                    make=self._future,
+                )
+            except session.TemplateForgotten:
+                bound = self._bind(here)
 
     def _bind(self, here: session.Session) -> _Bound:
         """Make the template of this task known to a session."""

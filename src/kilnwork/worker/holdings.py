@@ -112,6 +112,11 @@ class Holdings:
         self.stops.discard(level)
         self.ends.append(end)
 
+    def templates(self) -> set[int]:
+        """Numbers of those that its calls have."""
+        runs = [level.run for level in self.stack]
+        return {run.template for run in (*runs, *self.placed, *self.queue)}
+
     def refs(self) -> tuple[attempts.AttemptRef, ...]:
         """Everything that the dispatcher should know is here."""
         reported = [ref for report in self._reports.values() for ref in _refs(report)]

@@ -300,6 +300,11 @@ class SlotSession(session.Session):
                     self._held.acknowledged(message.serial)
             case messages.Template():
                 self._call_templates[message.number] = execution.Template(message.spec)
+            case messages.Forget():
+                with self._held.lock:
+                    needed = self._held.templates()
+                for number in set(message.numbers) - needed:
+                    self._call_templates.pop(number, None)
             case messages.TakeBack():
                 with self._held.lock:
                     returned = self._held.take_back(message.count)

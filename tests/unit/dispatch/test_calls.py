@@ -1,9 +1,12 @@
 """Calls: from a driver's submit over a slot to its result."""
 
+import gc
 from typing import Any
 
+import pytest
+
 from kilnwork.api import attempts
-from kilnwork.dispatch import inputs, instructions
+from kilnwork.dispatch import inputs, instructions, memory
 from support import told_calls
 from support.told_calls import World, said, spec
 
@@ -98,3 +101,35 @@ def test_a_newer_link_of_the_same_session_replaces_the_older() -> None:
     (task,) = world.submit(link=101)
     world.end(task)
     assert world.result(1, link=101) is not None
+
+
+def test_a_template_that_is_forgotten_is_no_more_and_its_tasks_go_on() -> None:
+    world = started_world(slots=0)
+    (task,) = world.submit()
+    world.define(spec("m:other"), number=2)
+    world.tell(inputs.Undefine(told_calls.DRIVER, (1, 2, 99)))
+    world.worker()
+    world.end(task)
+    assert world.result(1) is not None
+    world.submit()
+    (closed,) = world.sent_of(instructions.CloseLink)
+    assert "names template 1, which is not defined" in closed.message
+
+
+def test_templates_that_nobody_uses_are_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "RECENT_TEMPLATES", 10)
+    world = started_world()
+    for number in range(2, 100):
+        world.define(spec(f"m:f{number}"), number=number)
+        (task,) = world.submit(template=number)
+        world.end(task)
+    world.tell(inputs.Undefine(told_calls.DRIVER, tuple(range(2, 100))))
+    world.finals.clear()
+    world.written.clear()
+    gc.collect()
+    assert len(world.memory.templates) <= 12
+    world.define(spec(), number=100)
+    assert (
+        world.memory.submitters[told_calls.DRIVER].templates[1]
+        is (world.memory.submitters[told_calls.DRIVER].templates[100])
+    )
