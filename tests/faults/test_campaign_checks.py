@@ -71,6 +71,7 @@ CALL = nodes.Node("c0", "value", key="k")
         ([line(0, "start"), line(1, "start")], True, "was started twice"),
         ([line(0, "start"), line(1, "start", 2)], True, ""),
         ([line(0, "start"), line(1, "start", 2)], False, "though nothing was killed"),
+        ([line(0, "start", 2), line(1, "seen")], False, ""),
         ([line(0, "start"), line(1, "seen"), line(2, "start", 2)], True, "after its result"),
         ([line(0, "start"), line(1, "start", 1, "u")], True, "was several tasks"),
     ],

@@ -5,7 +5,7 @@ Used by `run` after a program has ended well.
 
 import contextlib
 import sqlite3
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 
 from support.programs import effects, nodes
@@ -59,7 +59,9 @@ def _attempts(program: nodes.Program, starts: list[effects.Effect]) -> str:
     if any(node.op in ("crash", "hang") for node in everything):
         return ""  # these kill processes, and what shares one with them runs again
     once = {node.id for node in everything if node.op not in ("flaky", "raise")}
-    for each in starts:
-        if each.node in once and each.attempt > 1:
-            return f"{each.node}: attempt {each.attempt}, though nothing was killed"
+    # not by their numbers: one that is taken back before it starts gets another
+    counts = Counter((each.node, each.task) for each in starts if each.node in once)
+    for (node, task), count in counts.items():
+        if count > 1:
+            return f"{node}: {task} was started {count} times, though nothing was killed"
     return ""
