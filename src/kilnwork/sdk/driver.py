@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from kilnwork.channel import errors as channel_errors
 from kilnwork.kit import errors as kit_errors
-from kilnwork.sdk import session
+from kilnwork.sdk import errors, session
 
 log = logging.getLogger(__name__)
 
@@ -164,8 +164,8 @@ class Driver(session.Session):
         self.gone(channel_errors.LinkClosed("the session was closed"))
         self.link.close()
         self.gone(channel_errors.LinkClosed("the session was closed"))  # what came meanwhile
-        if not self.dropped:
-            return ""
+        if not self.dropped or isinstance(failure, errors.DispatcherLost):
+            return ""  # with a dispatcher in memory all is gone, and every future says so
         if failure is not None:
             return NEVER_ACCEPTED.format(failure, self.dropped)
         return NOT_ACCEPTED.format(wait_s, self.dropped)

@@ -26,6 +26,9 @@ LONGEST_S = 1.0
 REFRESH_S = 2.0
 """How often processes are looked for in all of /proc, and limits are read anew."""
 
+CROWDED_SHARE = 0.5
+"""Of the limit: with less room than this it is known what each task has started."""
+
 COST = 50
 """Adding up what many processes share takes at most one part in so many of one core."""
 
@@ -87,6 +90,7 @@ class MemoryWatch:
         self._ended_at = float("-inf")
         self._refreshed = float("-inf")
         self._precise_at = float("-inf")
+        self._crowded = False
         self._limits: list[tuple[memory.Group, int]] = []
         self._families: dict[int, set[int]] = {}
 
@@ -104,6 +108,7 @@ class MemoryWatch:
         if not states:
             return LONGEST_S
         tightest = min(states, key=lambda state: state.room)
+        self._crowded = tightest.room < CROWDED_SHARE * tightest.limit
         if tightest.room <= 0:
             self._end_largest(tightest)
             return SHORTEST_S
@@ -134,7 +139,7 @@ class MemoryWatch:
         self._note_kills()
         limits = ((group, group.limit()) for group in self._groups)
         self._limits = [(group, limit) for group, limit in limits if limit is not None]
-        if self._limits or self._stated is not None:
+        if self._crowded or self._is_stated:
             self._find_families()
 
     def _find_families(self) -> None:
@@ -151,9 +156,14 @@ class MemoryWatch:
             used = group.used(precise_from=int(limit * self._share))
             if used is not None:
                 yield _State(used, limit, self._share)
-        stated = self._stated
-        if stated is not None and not any(limit <= stated for _, limit in self._limits):
+        if self._is_stated and (stated := self._stated):
             yield _State(self._used_by_processes(int(stated * self._share)), stated, self._share)
+
+    @property
+    def _is_stated(self) -> bool:
+        """Whether the limit that the Pod states is not that of a group."""
+        stated = self._stated
+        return stated is not None and not any(limit <= stated for _, limit in self._limits)
 
     def _used_by_processes(self, threshold: int) -> int:
         """By all of the worker; what its processes share is subtracted only where it matters."""
