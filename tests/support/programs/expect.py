@@ -41,8 +41,8 @@ def roots(program: nodes.Program, allowed: dict[str, list[Outcome]]) -> dict[str
     known = {node.id: node for node in program.calls}
     found: dict[str, set[str]] = {}
     for node in program.calls:
-        if allowed[node.id] != [INPUT_FAILED]:
-            continue
+        if allowed[node.id] != [INPUT_FAILED] or node.accept_failures:
+            continue  # one that accepts failures has it from the task that it delegated to
         causes: set[str] = set()
         for each in node.inputs:
             if not each.ref:
