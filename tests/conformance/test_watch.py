@@ -178,6 +178,25 @@ def test_no_initial_events(things: Things) -> None:
         assert watch.take(1) == [("ADDED", "b")]
 
 
+@pytest.mark.parametrize("version", [{}, {"resourceVersion": "0"}])
+def test_no_initial_events_and_no_version(things: Things, version: dict[str, str]) -> None:
+    """Begins at now too, and tells nothing of what was before."""
+    things.make("a")
+    things.label("a", x="1")
+    query = {**INITIAL, "sendInitialEvents": "false", **version}
+    with things.watch(**query, labelSelector="x") as watch:
+        things.make("b", x="1")
+        assert watch.take(1) == [("ADDED", "b")]
+
+
+def test_initial_events_of_the_future(things: Things) -> None:
+    """An ERROR, after some seconds at most."""
+    with things.watch(**INITIAL, resourceVersion=FUTURE) as watch:
+        [change] = watch.rest()
+    assert (change.type, change.object["code"]) == ("ERROR", 504)
+    assert change.object["message"].startswith(f"Timeout: Too large resource version: {FUTURE}, ")
+
+
 def test_initial_events_without_bookmarks(things: Things) -> None:
     """Nobody is told where they end."""
     things.make("a")

@@ -33,7 +33,9 @@ Form = Callable[[bytes], bytes]
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """What a watch request wants. `start` None: everything there is first, then changes.
 
-    `metadata_only`: bookmarks too come as PartialObjectMetadata, which clients check.
+    `from_now`: only what comes; `start` does not matter. `not_older`: the resourceVersion that
+    initial events must have reached. `metadata_only`: bookmarks too come as PartialObjectMetadata,
+    which clients check.
     """
 
     served: builtin.Served
@@ -42,6 +44,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     timeout_s: float
     bookmarks: bool
     initial_events: bool
+    from_now: bool = False
+    not_older: str = ""
     form: Form | None = None
     metadata_only: bool = False
 

@@ -57,6 +57,8 @@ def asked(
         timeout_s=float(found.timeout_s or MIN_TIMEOUT_S * (1 + entropy.random())),
         bookmarks=found.bookmarks,
         initial_events=bool(found.initial_events),
+        from_now=found.initial_events is False and not version,
+        not_older=found.version if found.initial_events else "",
         form=form,
         metadata_only=metadata_only,
     )
@@ -100,9 +102,9 @@ class Hub:
         try:
             watch.begin_with(self._first_lines(watch))
         except errors.TooOld as error:
-            refusal = statuses.expired(str(error)).body()
-            watch.begin_with(iter((watch_stream.line("ERROR", refusal),)))
-            watch.end()
+            _refuse(watch, statuses.expired(str(error)))
+        except statuses.StatusError as error:
+            _refuse(watch, error)
         if self._closed:
             watch.end()
         self._watches.setdefault(wants.served.resource.qualified, {})[watch] = None
@@ -144,7 +146,10 @@ class Hub:
         """The lines between the start of a watch and now: found now, made one by one."""
         wants = watch.wants
         qualified = wants.served.resource.qualified
+        if wants.from_now:
+            return iter(())
         if wants.start is None:
+            lists.reached(self._store, wants.not_older)
             there = list(self._store.select(qualified, wants.chosen.namespace))
             return _initial_events(watch, there, self._store.sequence)
         if wants.start > self._store.sequence:
@@ -172,6 +177,12 @@ class Hub:
                 for watch in watches:
                     watch.offer(shared)
         self._offered = changes[-1].sequence
+
+
+def _refuse(watch: watch_stream.Watch, error: statuses.StatusError) -> None:
+    """End a watch with what is wrong: the head of its answer says 200, as the real server's."""
+    watch.begin_with(iter((watch_stream.line("ERROR", error.body()),)))
+    watch.end()
 
 
 def _initial_events(
