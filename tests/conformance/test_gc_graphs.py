@@ -29,6 +29,14 @@ def test_graphs_settle_as_the_model_says(
         gc_graphs.play(admin, seed, (namespace, second_namespace))
 
 
+def test_a_dependent_that_was_in_foreground_deletion(
+    admin: kube_servers.Http, namespace: str, second_namespace: str
+) -> None:
+    """Graph 2122: it is still taken for one that closes a circle."""
+    played = gc_graphs.play(admin, 2122, (namespace, second_namespace))
+    assert played.story
+
+
 @pytest.mark.timeout(600)
 def test_a_graph_that_nobody_has_seen(
     admin: kube_servers.Http, namespace: str, second_namespace: str

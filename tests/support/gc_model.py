@@ -82,10 +82,11 @@ def _step_of_dependent(world: World, thing: Thing) -> Iterator[World]:
     if "waiting" not in states or not dependents:
         yield deleted(world, thing, None)
         return
-    if any(d.deleting and FOREGROUND in d.finalizers for d in dependents):
-        freed = tuple(r._replace(blocking=False) for r in thing.references)
-        if freed != thing.references:
-            yield replaced(world, thing, thing._replace(references=freed))
+    freed = tuple(r._replace(blocking=False) for r in thing.references)
+    if freed != thing.references and any(d.deleting for d in dependents):
+        yield replaced(world, thing, thing._replace(references=freed))
+        # One that is deleted otherwise may have been in foreground deletion before.
+        if any(d.deleting and FOREGROUND in d.finalizers for d in dependents):
             return
     yield deleted(world, thing, "Foreground")
 
