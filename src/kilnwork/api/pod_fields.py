@@ -9,6 +9,7 @@ from typing import Any
 
 from kilnwork.api import field_effects
 from kilnwork.api.field_effects import Effect, Finding, Row, Side
+from kilnwork.kit import sandbox
 
 _CONTAINER_LISTS = ("spec.containers[]", "spec.initContainers[]")
 _RESOLVER = "names are resolved as on the machine"
@@ -244,7 +245,7 @@ def _ports(at: str) -> list[Row]:
 
 
 def _mounts(at: str) -> list[Row]:
-    path = "below the folder that $CONTAINER_SANDBOX_MOUNT_POINT names"
+    path = f"below the folder that ${sandbox.VARIABLE} names"
     return [
         *_honoured(f"{at}.name", f"{at}.subPath", f"{at}.subPathExpr"),
         *_honoured(f"{at}.mountPath", reason=path),
