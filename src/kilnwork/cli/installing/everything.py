@@ -7,7 +7,7 @@ import yaml
 from kilnwork.api import crd, meta
 from kilnwork.cli.installing import policy, rights, settings, workload
 
-_RESTRICTED = "pod-security.kubernetes.io/enforce"
+_ENFORCED = "pod-security.kubernetes.io/enforce"
 
 
 def objects(chosen: settings.Settings) -> list[meta.JsonObject]:
@@ -36,7 +36,8 @@ def _objects(chosen: settings.Settings) -> Iterator[meta.JsonObject]:
 def _namespace(chosen: settings.Settings) -> meta.JsonObject:
     labels = rights.labels()
     if chosen.volume.storage != "hostPath":  # the standards below `privileged` forbid that
-        labels[_RESTRICTED] = "restricted"
+        # `restricted` wants Pods to say that they are not root's, and one of `--run-as node` cannot
+        labels[_ENFORCED] = "baseline" if chosen.place.user is None else "restricted"
     return {
         "apiVersion": "v1",
         "kind": "Namespace",

@@ -237,3 +237,14 @@ def test_the_namespace_alone_is_all_that_a_dry_run_needs() -> None:
     assert list(objects("--only", "namespace", "-n", "a")) == ["Namespace/a"]
     spaces = {one["metadata"].get("namespace") for one in objects("-n", "a").values()}
     assert spaces == {None, "a"}
+
+
+def test_the_namespace_enforces_what_its_pod_fulfils() -> None:
+    def enforced(*arguments: str) -> str | None:
+        labels = objects(*arguments)["Namespace/kilnwork-system"]["metadata"]["labels"]
+        found: str | None = labels.get("pod-security.kubernetes.io/enforce")
+        return found
+
+    assert enforced() == "restricted"
+    assert enforced("--run-as", "node") == "baseline"
+    assert enforced("--storage", "hostPath", "--host-path", "/a") is None
