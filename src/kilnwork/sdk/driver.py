@@ -26,7 +26,11 @@ CLOSE_S = 10.0
 program that is to end."""
 
 RECONNECT_S = 60.0
-"""`reconnect_timeout`: a manager that moves to another node takes some of this."""
+"""`reconnect_timeout` of `start`: another driver starts the dispatcher again within seconds."""
+
+RECONNECT_TO_SERVER_S = 120.0
+"""`reconnect_timeout` of `connect`: longer than a manager may be away without a task being ended
+(`kiln install --lease`, 60 s), and some more to find its new address."""
 
 QUIET_S = 2.0
 """So long `close` waits without a word."""

@@ -29,7 +29,7 @@ def connect(  # noqa: PLR0913  a public door: options are named
     cluster: str = "default",
     working_dir: str | os.PathLike[str] | None = None,
     modules: Sequence[ModuleType | str] = (),
-    reconnect_timeout: float = driver.RECONNECT_S,
+    reconnect_timeout: float = driver.RECONNECT_TO_SERVER_S,
     close_timeout: float = driver.CLOSE_S,
 ) -> driver.Driver:
     """Open a session with a running server; it is the current one until it is closed.
@@ -41,7 +41,7 @@ def connect(  # noqa: PLR0913  a public door: options are named
     the tasks. `working_dir`: a folder whose files workers get, to run in and import from;
     `modules`: modules or packages that they get to import. Both are for a `kiln up`, whose workers
     have neither the driver's folder nor its import path. `reconnect_timeout`, `close_timeout`: see
-    `start`.
+    `start`; twice the time by default, since a manager may move to another machine.
 
     Raises ConfigurationError when there is no such server, namespace or cluster (it lists those
     that there are), or the token may not make tasks there; `NotShippable` (a DataError) or OSError

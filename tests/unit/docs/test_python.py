@@ -169,7 +169,5 @@ def test_numbers_are_those_of_the_code() -> None:
     assert f"{session.UNACCEPTED_CALLS:,} calls or {session.UNACCEPTED_BYTES >> 20} MiB" in FLOWING
     assert f"up to {values.INLINE_BYTES // 1024} KiB it travels" in FLOWING
     assert f"wait up to `close_timeout` ({driver.CLOSE_S:g} s)" in FLOWING
-    patience = inspect.signature(session.Session).parameters["patience_s"].default
-    assert f"no dispatcher for {patience:g} s" in FLOWING
     assert f"int, 1 to {local.MAX_SLOTS}" in FLOWING
     assert options.checked("key", "k" * 253, of="f")
