@@ -103,7 +103,7 @@ def test_the_data_directory_holds_what_the_reference_says(up: up_support.Up) -> 
     page = (pages.DOCS / "reference" / "server.md").read_text()
     named = " ".join(row.cells[0] for row in pages.table(pages.sections(page, 2)["Files"]))
     found = {
-        entry.name.removesuffix("-wal").removesuffix("-shm")
+        entry.name.removesuffix("-wal").removesuffix("-shm").removesuffix(".made")
         for entry in up.data.iterdir()
         if not entry.name.startswith(".")
     }

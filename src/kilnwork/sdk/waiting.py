@@ -242,13 +242,19 @@ class _Arrivals(Generic[T]):
 
     async def suspend(self, timeout_s: float | None) -> bool:
         """Until there is news; False after `timeout_s`."""
-        owner = self._owner
+        owner, now = self._owner, loops.running().time
+        until = None if timeout_s is None else now() + timeout_s
+        while owner is not None and not self.news() and (until is None or now() < until):
+            await self._sleep(owner, until)
+        return self.news()
+
+    async def _sleep(self, owner: futures.Owner, until: float | None) -> None:
+        """Until a wake-up or the time `until`. A wake-up may come late, for a future that was taken
+        before this sleep began: its thread reads `_waiter` after it has filled `ready`."""
         waiter = self._waiter = loops.Waiter()
-        timer = None
-        if timeout_s is not None:
-            timer = loops.running().call_later(timeout_s, waiter.wake)
+        timer = None if until is None else loops.running().call_at(until, waiter.wake)
         try:
-            if owner is not None and not self.news():
+            if not self.news():
                 owner.link.flush()
                 owner.suspended(futures.named(owner, list(self._pending)))
                 try:
@@ -259,7 +265,6 @@ class _Arrivals(Generic[T]):
             self._waiter = None
             if timer is not None:
                 timer.cancel()
-        return self.news()
 
     def close(self) -> None:
         """Nobody waits any more."""

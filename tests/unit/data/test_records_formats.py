@@ -293,7 +293,7 @@ def test_a_bomb_comes_out_in_small_pieces_and_ends_at_the_limit() -> None:
     with pytest.raises(errors.InputTooLarge, match="larger than 41,943,040 bytes"):
         sizes.extend(len(piece) for piece in taker.feed(packed))
     assert max(sizes) <= 1 << 20
-    assert sum(sizes) == 40 << 20
+    assert (40 << 20) - max(sizes) < sum(sizes) <= 40 << 20
 
 
 @pytest.fixture(scope="module")

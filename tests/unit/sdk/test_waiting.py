@@ -367,6 +367,18 @@ async def test_as_completed_of_a_map_with_limits_in_a_loop(session: driver.Drive
     assert sorted(seen) == list(range(100))
 
 
+async def test_a_wake_up_that_comes_late_ends_no_wait(
+    silent: Dispatcher, session: driver.Driver
+) -> None:
+    """The link's thread may fill in a future that is taken at once, and only then wake the loop."""
+    completed = kiln.as_completed(three(silent, session), timeout=30)
+    loop = asyncio.get_running_loop()
+    loop.call_later(0.05, completed._arrivals._tell)
+    loop.call_later(0.1, silent.results, success(2, "2"))
+    first = await anext(aiter(completed))
+    assert first.result() == 2
+
+
 def test_one_slow_call_does_not_hide_the_others(
     dispatcher: Dispatcher, session: driver.Driver
 ) -> None:
