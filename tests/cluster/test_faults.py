@@ -176,9 +176,9 @@ def test_a_worker_pod_is_taken_away(
 ) -> None:
     load.start(16, seconds=2)
     load.wait_running(3)
-    victim, *others = load.pods()
+    before = load.pod_uids()
+    victim = next(iter(before))
     path = f"/api/v1/namespaces/{load.namespace}/pods/{victim}"
-    uid = kube.http.get(path).ok()["metadata"]["uid"]
     if way == "evict":
         kube.http.post(
             f"{path}/eviction",
@@ -189,12 +189,13 @@ def test_a_worker_pod_is_taken_away(
         kube.http.delete(path, {"kind": "DeleteOptions", "apiVersion": "v1", **grace}).ok()
     load.check(losses=True)
 
-    def again() -> bool:
-        answer = kube.http.get(path)
-        return answer.status == 200 and answer.json["metadata"]["uid"] != uid
+    def replaced() -> bool:
+        """Under its own name, or another one if that is still taken by the Pod that ends."""
+        pods = load.pod_uids()
+        return len(pods) == len(before) and before[victim] not in pods.values()
 
-    waiting.wait_until(again, what="the worker Pod is there again")
-    assert set(others) <= set(load.pods())
+    waiting.wait_until(replaced, what="another worker Pod is there")
+    assert set(before.values()) - {before[victim]} <= set(load.pod_uids().values())
 
 
 def test_the_manager_is_killed(

@@ -144,9 +144,13 @@ class Load:
 
     def pods(self) -> list[str]:
         """The worker Pods that are not ending."""
-        path = f"/api/v1/namespaces/{self.namespace}/pods"
-        items = self._read(path)["items"]
-        return [p["metadata"]["name"] for p in items if "deletionTimestamp" not in p["metadata"]]
+        return list(self.pod_uids())
+
+    def pod_uids(self) -> dict[str, str]:
+        """The same, with the uid of each."""
+        items = self._read(f"/api/v1/namespaces/{self.namespace}/pods")["items"]
+        standing = [p["metadata"] for p in items if "deletionTimestamp" not in p["metadata"]]
+        return {metadata["name"]: metadata["uid"] for metadata in standing}
 
     def _read(self, path: str) -> Any:
         """An API server that has just started may say 429, "storage is (re)initializing"."""
