@@ -20,7 +20,9 @@ pytestmark = pytest.mark.timeout(240)
 @pytest.fixture(scope="module")
 def manager(kube: kube_cluster.Kube, real_node: str) -> Iterator[kube_manager.Manager]:
     """A manager as a Pod on the node with a kubelet."""
-    made = kube_manager.Manager(kube, kube_manager.on_real_node(real_node))
+    made = kube_manager.Manager(
+        kube, kube_manager.on_real_node(real_node, *kube_manager.SHORT_LEASE)
+    )
     made.install()
     yield made
     made.remove()

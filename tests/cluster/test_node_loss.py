@@ -23,7 +23,9 @@ REPLACED_S = 90.0
 @pytest.fixture
 def manager(kube: kube_cluster.Kube, real_node: str) -> Iterator[kube_manager.Manager]:
     """A manager as a Pod on the node that stays."""
-    made = kube_manager.Manager(kube, kube_manager.on_real_node(real_node))
+    made = kube_manager.Manager(
+        kube, kube_manager.on_real_node(real_node, *kube_manager.SHORT_LEASE)
+    )
     made.install()
     yield made
     made.remove()

@@ -17,6 +17,8 @@ from support import kube_cluster, pages, waiting
 
 COUNTER = pages.ROOT / "examples" / "01-counter"
 POD = "kilnwork-manager-0"
+SHORT_LEASE = ("--lease", "30s")
+"""For tests that wait until a lease has ended, of which nothing but time can tell."""
 NAMESPACE = names.NAMESPACE
 
 
@@ -43,10 +45,10 @@ def on_virtual_node(name: str) -> Home:
     )
 
 
-def on_real_node(name: str) -> Home:
+def on_real_node(name: str, *options: str) -> Home:
     """On a node with containerd and a kubelet, which has the image."""
     return Home(
-        options=("--pull-policy", "IfNotPresent", *_selected(name)),
+        options=("--pull-policy", "IfNotPresent", *_selected(name), *options),
         spec={"nodeSelector": {"kubernetes.io/hostname": name}, "terminationGracePeriodSeconds": 2},
     )
 
