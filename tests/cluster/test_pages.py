@@ -12,6 +12,7 @@ PAGE = page_reader.Page(
     path=pages.DOCS / "how-to" / "run-on-a-cluster.md",
     left_out={
         "kiln why taskcluster/default": "shows an image that cannot be pulled: test_manager.py",
+        "kubectl -n kilnwork-system annotate": "for another journal: test_manager_away.py",
         "kiln install --only drivers --drivers-in research": "there is no such namespace",
         "kiln install --only crds": "the other tests of this cluster need the kinds",
     },
