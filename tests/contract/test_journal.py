@@ -250,6 +250,8 @@ def test_a_start_that_was_cut_short_is_a_first_one(tmp_path: Path) -> None:
     made = journal.Journal(tmp_path / "journal.db")
     made.open()
     made.close()
+    with contextlib.closing(apsw.Connection(str(tmp_path / "journal.db"))) as connection:
+        assert connection.pragma("user_version") > 0
 
 
 def test_a_journal_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:

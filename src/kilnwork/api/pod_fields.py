@@ -245,7 +245,7 @@ def _ports(at: str) -> list[Row]:
 
 
 def _mounts(at: str) -> list[Row]:
-    path = f"below the folder that ${sandbox.VARIABLE} names"
+    path = f"below the directory that ${sandbox.VARIABLE} names"
     return [
         *_honoured(f"{at}.name", f"{at}.subPath", f"{at}.subPathExpr"),
         *_honoured(f"{at}.mountPath", reason=path),

@@ -40,7 +40,7 @@ def options(function: Function) -> Function:
         default=f"{manager.ABSENCE_S:g}s",
         show_default=True,
         help="How long the manager may be away without a task being ended: for a rollout, or a"
-        " volume that moves. Work on a machine that is cut off starts anew no sooner.",
+        " volume that moves. Tasks of a machine that is cut off run again elsewhere no sooner.",
     )
     return lease(limits.options(function))
 

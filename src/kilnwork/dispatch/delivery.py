@@ -17,8 +17,8 @@ from kilnwork.dispatch import answers, attempt_logs, instructions, links, record
 
 log = logging.getLogger(__name__)
 
-MOST_TOLD = 1024
-"""Templates that a slot is told of; then it is to forget them, and is told anew what it needs."""
+MAX_KNOWN_TEMPLATES = 1024
+"""Templates that one slot holds; beyond that it forgets all, and gets again what it needs."""
 
 LINGER_S = 0.005
 """A confirmation goes alone after so long, at most twice that: longer than most calls that somebody
@@ -178,7 +178,7 @@ class Delivery:
         if link is None:
             return
         told = link.templates
-        if len(told) >= MOST_TOLD:
+        if len(told) >= MAX_KNOWN_TEMPLATES:
             self._add(out, number, map(frames.encode, (messages.Forget(tuple(told)),)))
             told.clear()
         items: list[tuple[object, ...]] = []

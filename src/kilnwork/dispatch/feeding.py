@@ -65,7 +65,7 @@ def _feed(
         if not _seat(mem, task, workers, now):
             queue.push_front(task, priority=task.spec.priority)
             _open_slots(mem, cluster, workers, now)
-            _seat_commands(mem, cluster, workers, now)
+            _reserve_for_commands(mem, cluster, workers, now)
             _send_ahead(mem, cluster, workers, now)
             break
     for worker in workers:
@@ -99,7 +99,7 @@ def _seat(
     return True
 
 
-def _seat_commands(
+def _reserve_for_commands(
     mem: memory.Memory,
     cluster: records.Cluster,
     workers: Sequence[records.Worker],

@@ -21,7 +21,7 @@ more than 256: statements of 16 KiB and above are not kept prepared by apsw."""
 
 _REMEDY = (
     "nothing was deleted. Put a backup in its place, or move {}* elsewhere and start again: Task "
-    "objects that are not over run anew, what tasks had spawned is lost"
+    "objects that are not finished run again, spawned tasks are lost"
 )
 
 

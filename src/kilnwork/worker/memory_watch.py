@@ -26,7 +26,7 @@ LONGEST_S = 1.0
 REFRESH_S = 2.0
 """How often processes are looked for in all of /proc, and limits are read anew."""
 
-CROWDED_SHARE = 0.5
+NEAR_LIMIT_SHARE = 0.5
 """Of the limit: with less room than this it is known what each task has started."""
 
 COST = 50
@@ -90,7 +90,7 @@ class MemoryWatch:
         self._ended_at = float("-inf")
         self._refreshed = float("-inf")
         self._precise_at = float("-inf")
-        self._crowded = False
+        self._near_limit = False
         self._limits: list[tuple[memory.Group, int]] = []
         self._families: dict[int, set[int]] = {}
 
@@ -108,7 +108,7 @@ class MemoryWatch:
         if not states:
             return LONGEST_S
         tightest = min(states, key=lambda state: state.room)
-        self._crowded = tightest.room < CROWDED_SHARE * tightest.limit
+        self._near_limit = tightest.room < NEAR_LIMIT_SHARE * tightest.limit
         if tightest.room <= 0:
             self._end_largest(tightest)
             return SHORTEST_S
@@ -139,7 +139,7 @@ class MemoryWatch:
         self._note_kills()
         limits = ((group, group.limit()) for group in self._groups)
         self._limits = [(group, limit) for group, limit in limits if limit is not None]
-        if self._crowded or self._is_stated:
+        if self._near_limit or self._is_stated:
             self._find_families()
 
     def _find_families(self) -> None:

@@ -87,7 +87,7 @@ def _has(replicas: int, name: str) -> waiting.Test:
         wanted = found["spec"].get("replicas")
         if wanted != replicas:
             raise errors.CommandError(
-                f"taskcluster/{name}: somebody else has asked for {wanted} workers since"
+                f"taskcluster/{name}: another client has asked for {wanted} workers since"
             )
         status = found.get("status") or {}
         current = status.get("observedGeneration") == found["metadata"]["generation"]

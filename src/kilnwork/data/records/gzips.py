@@ -95,7 +95,7 @@ class Unpacker:
                 limit=most,
                 seen=self._unpacked,
                 unit="bytes unpacked",
-                remedy="send it in pieces, or unpacked, or have whoever runs the server raise "
+                remedy="send it in pieces, or unpacked, or ask the server's operator to raise "
                 "--max-unpacked",
             )
         if ratio is None or self._unpacked <= FREE_BYTES:
@@ -108,7 +108,7 @@ class Unpacker:
                 limit=ratio,
                 seen=self._unpacked // max(read, 1),
                 unit="unpacked bytes for each compressed one",
-                remedy="send it unpacked, or have whoever runs the server raise --max-unpack-ratio",
+                remedy="send it unpacked, or ask the server's operator to raise --max-unpack-ratio",
             )
 
     def finish(self) -> None:

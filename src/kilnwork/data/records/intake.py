@@ -132,7 +132,7 @@ class Intake:
                 limit=self._most_bytes,
                 seen=self._bytes,
                 unit="bytes stored",
-                remedy="send it in pieces, or have whoever runs the server raise --max-input",
+                remedy="send it in pieces, or ask the server's operator to raise --max-input",
             )
         self._sha256.update(data)
         self._index.add(data)
