@@ -196,11 +196,12 @@ async def test_a_long_call_is_reported_as_started(
     ref = hub.call(slot, f"{F}:hold", str(gate))
     started = (await hub.said(slot, messages.Started))[0]
     assert started.ref == ref
+    assert time.time() - started.at >= slot_session.STARTED_S
     assert ref not in slot.ends
     gate.touch()
     end = await hub.end(slot, ref)
     assert end.started == started.at
-    assert slot_session.STARTED_S <= end.seconds <= time.monotonic() - before
+    assert 0 < end.seconds <= time.monotonic() - before
     assert len(slot.all_of(messages.Started)) == 1
     assert slot.all_of(messages.Done)[0].serial == started.serial + 1
 
