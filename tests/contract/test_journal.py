@@ -18,16 +18,9 @@ import pytest
 
 from kilnwork.api import attempts
 from kilnwork.api import task as api_task
-from kilnwork.dispatch import (
-    errors,
-    instructions,
-    journal,
-    model,
-    queries,
-    records,
-    statements,
-    transitions,
-)
+from kilnwork.dispatch import errors, model
+from kilnwork.dispatch.journal.sqlite import journal, queries, statements
+from kilnwork.dispatch.machine import instructions, records, transitions
 from kilnwork.kit import ids
 from support import waiting
 
@@ -35,7 +28,9 @@ SUBMITTER = """
 import asyncio, sys
 from pathlib import Path
 from kilnwork.api import task
-from kilnwork.dispatch import hub, journal, model
+from kilnwork.dispatch import model
+from kilnwork.dispatch.hub import hub
+from kilnwork.dispatch.journal.sqlite import journal
 from kilnwork.kit import clock, ids
 
 class Nobody:

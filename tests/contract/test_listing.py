@@ -9,7 +9,9 @@ import pytest
 
 from kilnwork.api import attempts
 from kilnwork.api import task as api_task
-from kilnwork.dispatch import instructions, journal, model, queries, records
+from kilnwork.dispatch import model
+from kilnwork.dispatch.journal.sqlite import journal, queries
+from kilnwork.dispatch.machine import instructions, records
 from kilnwork.kit import ids
 
 NS = records.Cluster(("ns", "default"))

@@ -10,18 +10,10 @@ import pytest
 
 from kilnwork.api import attempts, calls
 from kilnwork.api import task as api_task
-from kilnwork.dispatch import (
-    errors,
-    inputs,
-    instructions,
-    journal,
-    machine,
-    memory,
-    model,
-    records,
-    rerunning,
-    store,
-)
+from kilnwork.dispatch import errors, model
+from kilnwork.dispatch.journal import port, reruns
+from kilnwork.dispatch.journal.sqlite import journal
+from kilnwork.dispatch.machine import inputs, instructions, machine, memory, records
 from kilnwork.kit import ids
 
 CLUSTER = records.Cluster(("ns", "default"))
@@ -32,7 +24,7 @@ ARGUMENTS = attempts.Payload(attempts.JSON, b"[[1],{}]")
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> Iterator[store.Store]:
+def kept(tmp_path: Path) -> Iterator[port.Store]:
     made = journal.Journal(tmp_path / "journal.db")
     made.open()
 
@@ -53,7 +45,7 @@ def world() -> machine.Machine:
     return machine.Machine(mem)
 
 
-def write(kept: store.Store, batch: instructions.Batch) -> None:
+def write(kept: port.Store, batch: instructions.Batch) -> None:
     ended = threading.Event()
     kept.write(batch, ended.set)
     assert ended.wait(30)
@@ -75,20 +67,20 @@ def end(task: records.Task, state: api_task.State = api_task.State.FAILED) -> No
     task.attempt, task.failures, task.finished, task.stopped = 1, 1, 103.0, True
 
 
-def keep(kept: store.Store, task: records.Task) -> None:
+def keep(kept: port.Store, task: records.Task) -> None:
     finals = [task] if task.state.final else []
     write(kept, instructions.Batch(dirty={task: None}, finals=finals))
 
 
-def again(kept: store.Store, world: machine.Machine, task: ids.TaskId) -> records.Task:
+def again(kept: port.Store, world: machine.Machine, task: ids.TaskId) -> records.Task:
     row = kept.reader.task_row(task)
     assert row is not None
     values = kept.reader.values("ns", row.needed)
-    world.handle(rerunning.of_row(row, values), NOW)
+    world.handle(reruns.of_row(row, values), NOW)
     return world.memory.tasks[task]
 
 
-def test_a_call_runs_again_as_it_was(kept: store.Store, world: machine.Machine) -> None:
+def test_a_call_runs_again_as_it_was(kept: port.Store, world: machine.Machine) -> None:
     one = a_call(1, child_key="=k", source=b"d" * 16)
     end(one)
     keep(kept, one)
@@ -103,7 +95,7 @@ def test_a_call_runs_again_as_it_was(kept: store.Store, world: machine.Machine) 
     assert kept.reader.view(row).function == "sums:add"
 
 
-def test_inputs_are_taken_as_they_ended(kept: store.Store, world: machine.Machine) -> None:
+def test_inputs_are_taken_as_they_ended(kept: port.Store, world: machine.Machine) -> None:
     given = a_call(1)
     end(given, api_task.State.SUCCESS)
     given.result = attempts.Payload(attempts.JSON, b"5")
@@ -119,7 +111,7 @@ def test_inputs_are_taken_as_they_ended(kept: store.Store, world: machine.Machin
     )
 
 
-def test_a_command_runs_again_as_it_was(kept: store.Store, world: machine.Machine) -> None:
+def test_a_command_runs_again_as_it_was(kept: port.Store, world: machine.Machine) -> None:
     spec = api_task.TaskSpec(command=("true",), cluster_name="small")
     submission = model.Submission(
         task=an_id(1), namespace="ns", name="t", spec=spec, inputs=b"{}", declared=False
@@ -134,7 +126,7 @@ def test_a_command_runs_again_as_it_was(kept: store.Store, world: machine.Machin
 
 
 def test_a_child_that_runs_again_does_not_count_twice(
-    kept: store.Store, world: machine.Machine
+    kept: port.Store, world: machine.Machine
 ) -> None:
     parent = attempts.AttemptRef(an_id(1), 1, 1)
     keep(kept, a_call(1))
@@ -150,7 +142,7 @@ def test_a_child_that_runs_again_does_not_count_twice(
     assert kept.reader.view(row).children == api_task.ChildCounts(total=1, failed=1)
 
 
-def test_twice_at_once_is_refused(kept: store.Store, world: machine.Machine) -> None:
+def test_twice_at_once_is_refused(kept: port.Store, world: machine.Machine) -> None:
     one = a_call(1)
     end(one)
     keep(kept, one)
@@ -170,7 +162,7 @@ def test_twice_at_once_is_refused(kept: store.Store, world: machine.Machine) -> 
     ],
 )
 def test_who_may_run_again(
-    kept: store.Store,
+    kept: port.Store,
     state: str,
     force: bool,  # noqa: FBT001
     words: str,
@@ -181,10 +173,10 @@ def test_who_may_run_again(
     else:
         end(one, api_task.State(state))
     keep(kept, one)
-    refusal = rerunning.refusal(kept.reader.task_row(one.id), force=force)
+    refusal = reruns.refusal(kept.reader.task_row(one.id), force=force)
     assert bool(refusal) == bool(words)
     assert words in refusal
 
 
 def test_an_unknown_task_does_not_run_again() -> None:
-    assert "does not know" in rerunning.refusal(None, force=True)
+    assert "does not know" in reruns.refusal(None, force=True)

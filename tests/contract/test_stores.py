@@ -9,16 +9,10 @@ import pytest
 
 from kilnwork.api import attempts, calls
 from kilnwork.api import task as api_task
-from kilnwork.dispatch import (
-    inputs,
-    instructions,
-    journal,
-    model,
-    records,
-    store,
-    transitions,
-    volatile,
-)
+from kilnwork.dispatch import model
+from kilnwork.dispatch.journal import port, volatile
+from kilnwork.dispatch.journal.sqlite import journal
+from kilnwork.dispatch.machine import inputs, instructions, records, transitions
 from kilnwork.kit import ids
 
 CLUSTER = records.Cluster(("ns", "default"))
@@ -29,8 +23,8 @@ ADD = api_task.TaskSpec(call=api_task.Call(function="sums:add"))
 
 
 @pytest.fixture(params=["journal", "volatile"])
-def kept(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[store.Store]:
-    made: store.Store
+def kept(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[port.Store]:
+    made: port.Store
     durable = request.param == "journal"
     made = journal.Journal(tmp_path / "journal.db") if durable else volatile.Volatile()
     made.open()
@@ -43,7 +37,7 @@ def kept(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[store.Store
     made.close()
 
 
-def write(kept: store.Store, **parts: Any) -> None:
+def write(kept: port.Store, **parts: Any) -> None:
     """Keep one batch and wait until that is told."""
     ended = threading.Event()
     dirty = dict.fromkeys(parts.pop("tasks", ()))
@@ -113,7 +107,7 @@ def lookups(**asked: Any) -> inputs.Lookups:
     return inputs.Lookups(namespace="ns", **{**given, **asked})
 
 
-def test_a_command_is_read_as_it_was(kept: store.Store) -> None:
+def test_a_command_is_read_as_it_was(kept: port.Store) -> None:
     task = a_command(1)
     write(kept, tasks=[task])
     row = kept.reader.task_row(task.id)
@@ -126,7 +120,7 @@ def test_a_command_is_read_as_it_was(kept: store.Store) -> None:
     assert (view.state, view.exit_code, view.finished) == (api_task.State.FAILED, 3, 103.0)
 
 
-def test_a_call_is_read_at_each_stage(kept: store.Store) -> None:
+def test_a_call_is_read_at_each_stage(kept: port.Store) -> None:
     template = a_template()
     task = a_call(1, template, needs=(an_id(8), an_id(9)), name="sum")
     write(kept, tasks=[task], templates=[template], workers=[WORKER])
@@ -149,7 +143,7 @@ def test_a_call_is_read_at_each_stage(kept: store.Store) -> None:
     assert kept.reader.view(row).function == "sums:add"
 
 
-def test_a_call_that_is_new_and_over_at_once_is_kept(kept: store.Store) -> None:
+def test_a_call_that_is_new_and_over_at_once_is_kept(kept: port.Store) -> None:
     template = a_template()
     task = a_call(1, template)
     task.state, task.finished, task.reason = api_task.State.FAILED, 100.0, "InputFailed"
@@ -159,7 +153,7 @@ def test_a_call_that_is_new_and_over_at_once_is_kept(kept: store.Store) -> None:
     assert kept.reader.values("ns", [task.id]) == {task.id: value}
 
 
-def test_facts_without_a_narrow_statement_are_kept(kept: store.Store) -> None:
+def test_facts_without_a_narrow_statement_are_kept(kept: port.Store) -> None:
     template = a_template()
     parent = attempts.AttemptRef(an_id(7), 1, 2)
     task = a_call(1, template, parent=parent, child_key="f#1")
@@ -179,7 +173,7 @@ def test_facts_without_a_narrow_statement_are_kept(kept: store.Store) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 4, 255, 256, 600])
-def test_many_calls_in_one_batch_are_all_kept(kept: store.Store, count: int) -> None:
+def test_many_calls_in_one_batch_are_all_kept(kept: port.Store, count: int) -> None:
     template = a_template()
     tasks = [a_call(number, template) for number in range(1, count + 1)]
     write(kept, tasks=tasks, templates=[template], workers=[WORKER])
@@ -191,7 +185,7 @@ def test_many_calls_in_one_batch_are_all_kept(kept: store.Store, count: int) -> 
     assert [values[task.id].payload for task in tasks] == [task.result for task in tasks]
 
 
-def test_only_what_is_over_has_a_value_and_only_in_its_namespace(kept: store.Store) -> None:
+def test_only_what_is_over_has_a_value_and_only_in_its_namespace(kept: port.Store) -> None:
     template = a_template()
     going, over = a_call(1, template), a_call(2, template)
     write(kept, tasks=[going, over], templates=[template], workers=[WORKER])
@@ -203,7 +197,7 @@ def test_only_what_is_over_has_a_value_and_only_in_its_namespace(kept: store.Sto
     assert kept.reader.values("other", asked) == {}
 
 
-def test_calls_are_found_by_id_by_key_and_as_children(kept: store.Store) -> None:
+def test_calls_are_found_by_id_by_key_and_as_children(kept: port.Store) -> None:
     here, there = a_template(1), a_template(2, cluster=ELSEWHERE)
     plain = a_call(1, here)
     keyed = a_call(2, here, child_key="=daily")
@@ -230,7 +224,7 @@ def test_calls_are_found_by_id_by_key_and_as_children(kept: store.Store) -> None
     assert (found[20].arguments, found[20].spec) == (keyed.arguments, ADD)
 
 
-def test_the_newest_child_of_a_key_counts(kept: store.Store) -> None:
+def test_the_newest_child_of_a_key_counts(kept: port.Store) -> None:
     template = a_template()
     parent = attempts.AttemptRef(an_id(7), 1, 1)
     old = a_call(1, template, child_key="=k", parent=parent)
@@ -242,7 +236,7 @@ def test_the_newest_child_of_a_key_counts(kept: store.Store) -> None:
     assert kept.reader.child(an_id(7), 2, "=k") is None
 
 
-def test_an_id_that_is_taken_spoils_no_batch(kept: store.Store) -> None:
+def test_an_id_that_is_taken_spoils_no_batch(kept: port.Store) -> None:
     template = a_template()
     first = a_call(1, template)
     write(kept, tasks=[first], templates=[template], workers=[WORKER])
@@ -258,7 +252,7 @@ def test_an_id_that_is_taken_spoils_no_batch(kept: store.Store) -> None:
     assert first.id in kept.reader.values("ns", [first.id])
 
 
-def test_blobs_are_referenced_while_their_task_is_kept(kept: store.Store) -> None:
+def test_blobs_are_referenced_while_their_task_is_kept(kept: port.Store) -> None:
     call = api_task.Call(function="f", code=f"sha256:{CODE.hex()}")
     template = records.Template(1, CLUSTER, api_task.TaskSpec(call=call))
     arguments = attempts.Payload(attempts.PICKLE, b"", DATA, 100_000)
@@ -280,7 +274,7 @@ def test_blobs_are_referenced_while_their_task_is_kept(kept: store.Store) -> Non
     assert kept.reader.task_row(task.id) is None
 
 
-def test_what_is_forgotten_is_found_no_more(kept: store.Store) -> None:
+def test_what_is_forgotten_is_found_no_more(kept: port.Store) -> None:
     template = a_template()
     task = a_call(1, template, child_key="=daily")
     write(kept, tasks=[task], templates=[template])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import kilnwork as kiln
-from kilnwork.dispatch import journal
+from kilnwork.dispatch.journal.sqlite import journal
 from kilnwork.kit import errors, ids, paths, processes
 from kilnwork.sdk import durable, home
 from support import homes, waiting

@@ -10,7 +10,9 @@ import pytest
 from kilnwork.api import attempts, calls
 from kilnwork.api import task as api_task
 from kilnwork.channel import messages
-from kilnwork.dispatch import hub, journal, links, store, volatile
+from kilnwork.dispatch.hub import hub, links
+from kilnwork.dispatch.journal import port, volatile
+from kilnwork.dispatch.journal.sqlite import journal
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
 from support import raw_calls, raw_worker, verifiers
@@ -18,7 +20,7 @@ from support import raw_calls, raw_worker, verifiers
 
 @asynccontextmanager
 async def running(
-    folder: Path, kept: store.Store, *, options: hub.Options | None = None
+    folder: Path, kept: port.Store, *, options: hub.Options | None = None
 ) -> AsyncIterator[hub.Hub]:
     dispatcher = hub.Hub(
         kept,

@@ -7,7 +7,8 @@ from pathlib import Path
 from kilnwork.api import attempts, calls
 from kilnwork.api import task as api_task
 from kilnwork.channel import messages
-from kilnwork.dispatch import hub, journal
+from kilnwork.dispatch.hub import hub
+from kilnwork.dispatch.journal.sqlite import journal
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
 from support import raw_calls, raw_worker, verifiers

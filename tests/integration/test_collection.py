@@ -11,7 +11,9 @@ import pytest
 from kilnwork.api import attempts, calls
 from kilnwork.api import task as api_task
 from kilnwork.data import blobs
-from kilnwork.dispatch import collection, hub, journal, volatile
+from kilnwork.dispatch.hub import blob_collection, hub
+from kilnwork.dispatch.journal import volatile
+from kilnwork.dispatch.journal.sqlite import journal
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
 from support import raw_calls, raw_worker, verifiers
@@ -82,7 +84,7 @@ def named(*payloads: attempts.Payload) -> set[bytes]:
 async def collected(dispatcher: hub.Hub, clock: clocks.ManualClock, values: Values) -> set[bytes]:
     """What is left after two looks."""
     for _ in range(2):
-        clock.advance(collection.SECOND_LOOK_S)
+        clock.advance(blob_collection.SECOND_LOOK_S)
         await dispatcher.forget_old()
     return values.there()
 

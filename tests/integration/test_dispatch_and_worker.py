@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from kilnwork.api import task
-from kilnwork.dispatch import hub, journal, model
+from kilnwork.dispatch import model
+from kilnwork.dispatch.hub import hub
+from kilnwork.dispatch.journal.sqlite import journal
 from kilnwork.kit import clock, ids
 from support import short, verifiers, waiting, worker_process
 

@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 from kilnwork.api import attempts, calls
 from kilnwork.api import task as api_task
 from kilnwork.channel import errors, frames, messages
-from kilnwork.dispatch import hub, journal, store, volatile
+from kilnwork.dispatch.hub import hub
+from kilnwork.dispatch.journal import port, volatile
+from kilnwork.dispatch.journal.sqlite import journal
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
 from support import raw_calls, raw_worker
@@ -38,7 +40,7 @@ class OneSecret:
 class Home:
     """A dispatcher, a worker that opens what it is asked to, and a driver whose calls must run."""
 
-    def __init__(self, folder: Path, kept: store.Store) -> None:
+    def __init__(self, folder: Path, kept: port.Store) -> None:
         self.failures: list[BaseException] = []
         self.socket = folder / "run" / "channel.sock"
         self.hub = hub.Hub(
@@ -115,7 +117,7 @@ def raw_calls_payload() -> attempts.Payload:
 
 
 @asynccontextmanager
-async def a_home(folder: Path, kept: store.Store) -> AsyncIterator[Home]:
+async def a_home(folder: Path, kept: port.Store) -> AsyncIterator[Home]:
     home = Home(folder, kept)
     await home.begin()
     try:
@@ -268,7 +270,7 @@ async def settle(peer: Any) -> None:
 
 
 @pytest.fixture(params=["journal", "volatile"])
-def kept(tmp_path: Path, request: pytest.FixtureRequest) -> store.Store:
+def kept(tmp_path: Path, request: pytest.FixtureRequest) -> port.Store:
     if request.param == "journal":
         return journal.Journal(tmp_path / "journal.db")
     return volatile.Volatile()
@@ -294,11 +296,11 @@ def test_a_lying_slot_harms_only_itself(seed: int, tmp_path_factory: Any, kept: 
     asyncio.run(lie_as_slot(tmp_path_factory.mktemp("home"), seed, durable=_durable(kept)))
 
 
-def _durable(kept: store.Store) -> bool:
+def _durable(kept: port.Store) -> bool:
     return isinstance(kept, journal.Journal)
 
 
-def _store(folder: Path, *, durable: bool) -> store.Store:
+def _store(folder: Path, *, durable: bool) -> port.Store:
     return journal.Journal(folder / "journal.db") if durable else volatile.Volatile()
 
 

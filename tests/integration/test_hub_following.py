@@ -5,7 +5,9 @@ from pathlib import Path
 
 from kilnwork.api import task as api_task
 from kilnwork.channel import messages
-from kilnwork.dispatch import following, hub, journal, model
+from kilnwork.dispatch import model
+from kilnwork.dispatch.hub import hub, subscriptions
+from kilnwork.dispatch.journal.sqlite import journal
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
 from support import raw_worker, verifiers, waiting
@@ -36,7 +38,7 @@ def submission(number: int, *, run: int = 1, source: bytes = b"") -> model.Submi
 
 async def test_followers_hear_of_their_tasks_only_and_of_ends_once_kept(tmp_path: Path) -> None:
     dispatcher = await started(tmp_path)
-    heard: list[following.Change] = []
+    heard: list[subscriptions.Change] = []
     mine, other = submission(1), submission(2)
     stop = dispatcher.follow({mine.task}, heard.extend)
     assert await dispatcher.submit_many([mine, other], new=True) == []
@@ -91,7 +93,9 @@ async def test_sources_take_turns_also_after_a_restart(tmp_path: Path) -> None:
 
 def test_a_change_says_whether_a_worker_has_it() -> None:
     states = {
-        state: following.Change(ids.TaskId(b"1" * 16), 1, state, "", "", 1, 0, 0, "", None, False)
+        state: subscriptions.Change(
+            ids.TaskId(b"1" * 16), 1, state, "", "", 1, 0, 0, "", None, False
+        )
         for state in api_task.State
     }
     assert [state.value for state, change in states.items() if change.active] == [

@@ -15,7 +15,8 @@ import pytest
 from kilnwork.api import filejobs
 from kilnwork.data.records import intake
 from kilnwork.data.stores import opening, port
-from kilnwork.dispatch import hub, journal
+from kilnwork.dispatch.hub import hub
+from kilnwork.dispatch.journal.sqlite import journal
 from kilnwork.jobs import model, service
 from kilnwork.kit import clock, ids, processes
 from support import short, verifiers, waiting, worker_process

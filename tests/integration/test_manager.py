@@ -15,7 +15,7 @@ from kilnwork.api import resource
 from kilnwork.channel import lease
 from kilnwork.cli import journal_claim, manager_wiring, wiring
 from kilnwork.controlplane import cluster
-from kilnwork.dispatch import sqlite
+from kilnwork.dispatch.journal.sqlite import connections
 from kilnwork.kit import clock, errors
 from kilnwork.kube import client
 from kilnwork.server import ports, reviews, why
@@ -240,7 +240,7 @@ async def test_a_manager_with_another_journal_does_not_lead(
 
 async def identity(data: Path) -> str:
     """Of the journal there, as whoever leads on it says."""
-    with contextlib.closing(sqlite.reading(data / "journal.db")) as connection:
+    with contextlib.closing(connections.reading(data / "journal.db")) as connection:
         return str(connection.execute("SELECT identity FROM leadership").get)
 
 

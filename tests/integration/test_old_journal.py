@@ -10,7 +10,9 @@ import pytest
 
 from kilnwork.api import task as api_task
 from kilnwork.channel import messages
-from kilnwork.dispatch import errors, hub, journal, model, statements
+from kilnwork.dispatch import errors, model
+from kilnwork.dispatch.hub import hub
+from kilnwork.dispatch.journal.sqlite import journal, statements
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
 from support import raw_worker, verifiers

@@ -8,7 +8,9 @@ import pytest
 from kilnwork.api import attempts
 from kilnwork.api import task as api_task
 from kilnwork.channel import messages
-from kilnwork.dispatch import hub, journal, model, retention
+from kilnwork.dispatch import model
+from kilnwork.dispatch.hub import hub, retention
+from kilnwork.dispatch.journal.sqlite import journal
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
 from support import raw_worker, verifiers

@@ -10,8 +10,9 @@ import pytest
 from kilnwork import controllers
 from kilnwork.api import attempts, resource
 from kilnwork.controllers.task import plan
-from kilnwork.dispatch import hub as hubs
-from kilnwork.dispatch import journal, model
+from kilnwork.dispatch import model
+from kilnwork.dispatch.hub import hub as hubs
+from kilnwork.dispatch.journal.sqlite import journal
 from kilnwork.kit import clock, coroutines, ids
 from kilnwork.kube import client, errors
 from support import controlled, served, verifiers, waiting

@@ -1,7 +1,7 @@
 """What must hold of the machine's memory whatever happens to calls; used by random stories."""
 
 from kilnwork.api import task as api_task
-from kilnwork.dispatch import memory, records
+from kilnwork.dispatch.machine import memory, records
 from kilnwork.kit import ids
 from support import call_world
 

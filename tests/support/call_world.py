@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 from kilnwork.api import attempts, calls
 from kilnwork.api import task as api_task
-from kilnwork.dispatch import inputs, instructions, machine, memory, records, restoring, store
+from kilnwork.dispatch.journal import port, restore
+from kilnwork.dispatch.machine import inputs, instructions, machine, memory, records
 from kilnwork.kit import ids
 
 LEASE_S = 10.0
@@ -87,7 +88,7 @@ class AgentPlayer:
 class World:
     """Everything outside the machine; `open_store` gives the store of each life of it."""
 
-    def __init__(self, open_store: Callable[[], store.Store]) -> None:
+    def __init__(self, open_store: Callable[[], port.Store]) -> None:
         self.wall, self.mono = 1_000_000.0, 0.0
         self.numbers = iter(range(2, 1_000_000_000))
         self.open_store = open_store
@@ -118,7 +119,7 @@ class World:
             template_row=opened.next_template_row,
         )
         if opened.saved is not None:
-            restoring.restore(self.memory, opened.saved, self.store.reader.values, self.now())
+            restore.restore(self.memory, opened.saved, self.store.reader.values, self.now())
         self.machine = machine.Machine(self.memory)
         self.attach()
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from kilnwork.api import manager
 from kilnwork.data.stores import local
-from kilnwork.dispatch import hub, journal
+from kilnwork.dispatch.hub import hub
+from kilnwork.dispatch.journal.sqlite import journal
 from kilnwork.kit import clock, ids, serving
 from kilnwork.server import asgi, blobs, channel, errors, objects
 from support import certificates, short, verifiers

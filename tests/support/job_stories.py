@@ -10,7 +10,7 @@ from typing import Any
 
 from kilnwork.api import filejobs
 from kilnwork.api import task as api_task
-from kilnwork.dispatch import following
+from kilnwork.dispatch.hub import subscriptions
 from kilnwork.jobs import errors, facts, model, plan, records, rows, steps
 from kilnwork.kit import ids
 
@@ -29,9 +29,9 @@ class Task:
         self.attempt = 0
         self.suspended = False
 
-    def change(self) -> following.Change:
+    def change(self) -> subscriptions.Change:
         """As followers are told."""
-        return following.Change(
+        return subscriptions.Change(
             ids.TaskId(bytes(16)), self.run, self.state, "", "why", self.attempt, 0, 0, "w", None,
             self.suspended,
         )  # fmt: skip

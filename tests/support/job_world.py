@@ -19,8 +19,8 @@ from kilnwork.api import task as api_task
 from kilnwork.data import commits
 from kilnwork.data.records import intake
 from kilnwork.data.stores import opening, port
-from kilnwork.dispatch import following
 from kilnwork.dispatch import model as task_model
+from kilnwork.dispatch.hub import subscriptions
 from kilnwork.jobs import catalog, engine, errors, model, muscle, service
 from kilnwork.jobs.work import part, reduce
 from kilnwork.kit import clock as clocks
@@ -113,9 +113,9 @@ class Entry:
         found: filejobs.PartWork | filejobs.ReduceWork = msgspec.convert(raw, kind)
         return found
 
-    def change(self) -> following.Change:
+    def change(self) -> subscriptions.Change:
         """As followers are told."""
-        return following.Change(
+        return subscriptions.Change(
             self.submission.task, self.run, self.state, "", self.message, self.attempt,
             self.failures, self.losses, "w-0", None, self.suspended,
         )  # fmt: skip
@@ -132,7 +132,7 @@ class Dispatcher:
         self.fuse = Fuse()
         self.broken: Callable[[filejobs.PartWork | filejobs.ReduceWork], str] = lambda work: ""
         self.ran: list[str] = []
-        self._followers: list[tuple[Container[ids.TaskId], following.Tell]] = []
+        self._followers: list[tuple[Container[ids.TaskId], subscriptions.Tell]] = []
 
     def restart(self, fuse: Fuse) -> None:
         """Another life of the process that it shares with the service."""
@@ -140,7 +140,7 @@ class Dispatcher:
         self.fuse = fuse
         self._followers.clear()
 
-    def follow(self, tasks: Container[ids.TaskId], tell: following.Tell) -> Callable[[], None]:
+    def follow(self, tasks: Container[ids.TaskId], tell: subscriptions.Tell) -> Callable[[], None]:
         self._followers.append((tasks, tell))
         return self._followers.clear
 
@@ -151,7 +151,7 @@ class Dispatcher:
 
     async def submit_many(
         self, submissions: Sequence[task_model.Submission], *, new: bool = False
-    ) -> list[following.Change]:
+    ) -> list[subscriptions.Change]:
         self.fuse.burn("before submit")
         there = []
         for submission in submissions:
@@ -186,14 +186,14 @@ class Dispatcher:
             self.tell(self.tasks[task])
         self.fuse.burn("after suspend")
 
-    def unfinished(self, tasks: Iterable[ids.TaskId]) -> list[following.Change]:
+    def unfinished(self, tasks: Iterable[ids.TaskId]) -> list[subscriptions.Change]:
         found = (self.tasks.get(task) for task in tasks)
         return [one.change() for one in found if one is not None and not one.state.final]
 
     def knows(self, task: ids.TaskId) -> bool:
         return task in self.tasks
 
-    def states(self, tasks: Iterable[ids.TaskId]) -> list[following.Change]:
+    def states(self, tasks: Iterable[ids.TaskId]) -> list[subscriptions.Change]:
         return [self.tasks[task].change() for task in tasks]
 
     def view(self, task: ids.TaskId) -> Any:

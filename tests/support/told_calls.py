@@ -12,7 +12,8 @@ import msgspec
 
 from kilnwork.api import attempts, calls
 from kilnwork.api import task as api_task
-from kilnwork.dispatch import inputs, instructions, machine, memory, model, records
+from kilnwork.dispatch import model
+from kilnwork.dispatch.machine import inputs, instructions, machine, memory, records
 from kilnwork.kit import ids
 
 DRIVER = 100

@@ -8,7 +8,8 @@ from typing import Any
 
 from kilnwork.api import attempts
 from kilnwork.api import task as api_task
-from kilnwork.dispatch import inputs, instructions, machine, memory, model, records
+from kilnwork.dispatch import model
+from kilnwork.dispatch.machine import inputs, instructions, machine, memory, records
 from kilnwork.kit import ids
 
 TASK = ids.TaskId(bytes(15) + b"\1")

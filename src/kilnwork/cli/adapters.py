@@ -13,7 +13,9 @@ from kilnwork.channel import errors as channel_errors
 from kilnwork.controllers import caches as known_caches
 from kilnwork.controlplane import cluster
 from kilnwork.controlplane.apiserver import authn, authz
-from kilnwork.dispatch import hub, model, queries
+from kilnwork.dispatch import model
+from kilnwork.dispatch.hub import hub
+from kilnwork.dispatch.journal.sqlite import queries
 from kilnwork.jobs import service
 from kilnwork.kit import ids
 from kilnwork.server import metrics, ports

@@ -13,7 +13,8 @@ from kilnwork.channel import lease
 from kilnwork.channel import ports as channel_ports
 from kilnwork.cli import adapters, steps
 from kilnwork.controllers import caches
-from kilnwork.dispatch import hub, journal
+from kilnwork.dispatch.hub import hub
+from kilnwork.dispatch.journal.sqlite import journal
 from kilnwork.jobs import service
 from kilnwork.kit import clock, ids, paths
 from kilnwork.server import api, asgi, channel, gate, guard, health, metrics, objects, ports

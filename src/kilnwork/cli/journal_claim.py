@@ -9,7 +9,7 @@ it is told to lead. A backup of a journal is the same journal.
 import re
 
 from kilnwork.api import manager, meta
-from kilnwork.dispatch import journal
+from kilnwork.dispatch.journal.sqlite import journal
 from kilnwork.kube import election
 
 ANNOTATION = "kilnwork.dev/journal"

@@ -6,7 +6,7 @@ the API server, what exists from the caches of the controllers.
 
 from kilnwork.cli import adapters
 from kilnwork.controllers import caches as known_caches
-from kilnwork.dispatch import hub
+from kilnwork.dispatch.hub import hub
 from kilnwork.server import ports, reviews
 
 

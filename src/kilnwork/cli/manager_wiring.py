@@ -18,7 +18,7 @@ from kilnwork.cli import dispatcher, journal_claim, manager_adapters, served_nam
 from kilnwork.controllers import unserved
 from kilnwork.controlplane import lock
 from kilnwork.controlplane.apiserver import pki
-from kilnwork.dispatch import hub
+from kilnwork.dispatch.hub import hub
 from kilnwork.kit import clock, coroutines, errors, paths, serving
 from kilnwork.kube import client, config, election, events
 from kilnwork.kube import errors as kube_errors

@@ -16,7 +16,7 @@ from pathlib import Path
 from kilnwork import controllers, version
 from kilnwork.cli import adapters, dispatcher, steps
 from kilnwork.controlplane import cluster
-from kilnwork.dispatch import hub
+from kilnwork.dispatch.hub import hub
 from kilnwork.kit import clock
 from kilnwork.kube import client
 from kilnwork.server.jobs import app as jobs_api

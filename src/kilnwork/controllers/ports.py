@@ -1,6 +1,6 @@
 """What the controllers ask of the dispatcher: the only door through which they reach it.
 
-Implemented by `dispatch.hub.Hub`. Everything here may be repeated.
+Implemented by `dispatch.hub.hub.Hub`. Everything here may be repeated.
 """
 
 from collections.abc import Callable, Iterable

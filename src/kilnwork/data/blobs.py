@@ -1,9 +1,9 @@
 """Blobs: values too large for the journal, in files named for the SHA-256 of their content.
 
-Used by the sdk and the slots, which write and read them, and by `dispatch.collection`, which
-removes them. One `Blobs` is one folder, that of a namespace: `<2 hex>/<64 hex>`, folders of mode
-0700, files 0600. A blob is written under a name of its own and then renamed, so that a reader sees
-all of it or nothing, however many write it at the same time. Not for files that change.
+Used by the sdk and the slots, which write and read them, and by `dispatch.hub.blob_collection`,
+which removes them. One `Blobs` is one folder, that of a namespace: `<2 hex>/<64 hex>`, folders of
+mode 0700, files 0600. A blob is written under a name of its own and then renamed, so that a reader
+sees all of it or nothing, however many write it at the same time. Not for files that change.
 
 Nobody counts who uses a blob: its modification time is the pin. Whoever puts a blob that exists
 already renews it, whoever holds a reference that no journal row has yet renews it now and then

@@ -1,6 +1,10 @@
-"""The dispatcher: the journal of tasks, the machine that decides, the hub that talks to workers.
+"""The dispatcher: owns the journal of tasks and matches tasks with slots.
 
-Used by controllers (`hub.Hub`, `model`) and the server (`queries`). `machine` decides and does no
-I/O; `journal` is the disk; `hub` carries decisions out. Knows nothing of Kubernetes objects and
-never calls an executor: instructions go out, observations come in.
+- `machine` decides: pure, all state in memory, every change of state through one table.
+- `journal` stores: the port, the rows, SQLite, and a store in memory for drivers that keep nothing.
+- `hub` carries out: links to workers and drivers, commits, and the methods that others call.
+
+Used by controllers and server (`hub.hub.Hub`, `model`), by jobs, and as a process of its own by
+`kiln.start()` (`home`). Knows nothing of Kubernetes objects and never calls an executor:
+instructions go out, observations come in.
 """

@@ -12,7 +12,8 @@ import sys
 
 import uvloop
 
-from kilnwork.dispatch import errors, home, settings, store, volatile
+from kilnwork.dispatch import errors, home, settings
+from kilnwork.dispatch.journal import port, volatile
 from kilnwork.kit import errors as kit_errors
 from kilnwork.kit import logs
 
@@ -34,14 +35,12 @@ def main() -> int:
     return 0
 
 
-def _store(given: settings.Settings) -> store.Store:
+def _store(given: settings.Settings) -> port.Store:
     """SQLite is imported only where it is used."""
     if given.folder is None:
         return volatile.Volatile()
-    journal = importlib.import_module("kilnwork.dispatch.journal")
-    made: store.Store = journal.Journal(
-        given.folder / "journal.db", sync_delay_s=given.sync_delay_s
-    )
+    journal = importlib.import_module("kilnwork.dispatch.journal.sqlite.journal")
+    made: port.Store = journal.Journal(given.folder / "journal.db", sync_delay_s=given.sync_delay_s)
     return made
 
 

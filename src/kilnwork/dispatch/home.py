@@ -15,7 +15,9 @@ import signal
 import socket
 from collections.abc import Callable
 
-from kilnwork.dispatch import errors, hub, settings, store
+from kilnwork.dispatch import errors, settings
+from kilnwork.dispatch.hub import hub
+from kilnwork.dispatch.journal import port
 from kilnwork.kit import clock, coroutines, ids
 
 log = logging.getLogger(__name__)
@@ -49,7 +51,7 @@ class OneToken:
 class Home:
     """Serves until there is a reason to leave. Raises what `hub.Hub.start` does."""
 
-    def __init__(self, given: settings.Settings, kept: store.Store) -> None:
+    def __init__(self, given: settings.Settings, kept: port.Store) -> None:
         self._given = given
         self._idle_s = given.idle_s
         self._greeted = 0
@@ -139,7 +141,7 @@ def _tune_collector() -> None:
 
 def run(
     given: settings.Settings,
-    kept: store.Store,
+    kept: port.Store,
     *,
     make_loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:

@@ -92,7 +92,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AttemptView(msgspec.Struct, frozen=True, kw_only=True):
-    """One attempt of a run. `ending` is None while it goes on; `reserved` is never None."""
+    """One attempt of a run. `completion` is None while it goes on; `reserved` is never None."""
 
     ref: attempts.AttemptRef
     worker: str

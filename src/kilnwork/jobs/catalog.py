@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import apsw
 
-from kilnwork.dispatch import committing, sqlite, statements
+from kilnwork.dispatch.journal.sqlite import committer, connections, statements
 from kilnwork.jobs import errors, rows
 from kilnwork.kit import emptied, locks
 
@@ -35,7 +35,7 @@ MIGRATIONS = tuple(
 Values = list[tuple[rows.Value, ...]]
 
 _MANY = {
-    name: sqlite.Repeated(_SQL[name])
+    name: connections.Repeated(_SQL[name])
     for name in ("insert_job", "insert_input", "update_job", "put_part")
 }
 """Written many rows at a step: between two steps the loop's thread may keep the interpreter."""
@@ -92,7 +92,7 @@ class Catalog:
         self._retry_s = retry_s
         self._lock = locks.OwnerLock(path.with_suffix(".lock"))
         self._writer: apsw.Connection | None = None
-        self._committer: committing.Committer | None = None
+        self._committer: committer.Committer | None = None
         self._reader: apsw.Connection | None = None
         self._reading = False
 
@@ -131,7 +131,7 @@ class Catalog:
         connection.set_busy_timeout(5000)
         connection.pragma("journal_mode", "wal")
         connection.pragma("synchronous", "full")
-        self._committer = committing.Committer(connection, self.path, retry_s=self._retry_s)
+        self._committer = committer.Committer(connection, self.path, retry_s=self._retry_s)
         version = int(connection.pragma("user_version"))
         if version > len(MIGRATIONS):
             raise errors.CatalogUnreadable(
@@ -139,14 +139,14 @@ class Catalog:
                 "use the newer kilnwork, or another folder"
             )
         for number, script in enumerate(MIGRATIONS[version:], start=version + 1):
-            with sqlite.transaction(connection) as cursor:
+            with connections.transaction(connection) as cursor:
                 cursor.execute(script)
                 cursor.execute(f"PRAGMA user_version = {number}")
         emptied.mark(self.path)
-        self._reader = sqlite.reading(self.path)
+        self._reader = connections.reading(self.path)
         return version == 0
 
-    def start(self, tell: committing.Told, *, on_failure: Callable[[BaseException], None]) -> None:
+    def start(self, tell: committer.Told, *, on_failure: Callable[[BaseException], None]) -> None:
         """Start the writer thread. `tell`: runs a callable on the owner's loop."""
         self._opened.start(tell, on_failure=on_failure)
 
@@ -161,7 +161,7 @@ class Catalog:
         self._opened.put(functools.partial(self._commit, batch), told)
 
     @property
-    def _opened(self) -> committing.Committer:
+    def _opened(self) -> committer.Committer:
         if self._committer is None:
             raise errors.JobsStopped("the catalog is closed")
         return self._committer
@@ -267,7 +267,7 @@ class Catalog:
     def _commit(self, batch: Batch, *, journal: int | None = None) -> None:
         if self._writer is None:
             raise errors.JobsStopped("the catalog is closed")
-        with sqlite.transaction(self._writer) as cursor:
+        with connections.transaction(self._writer) as cursor:
             for name, values in batch.statements():
                 if name in _MANY:
                     _MANY[name].run(cursor, list(itertools.chain.from_iterable(values)))

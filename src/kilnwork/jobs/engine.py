@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import msgspec
 
 from kilnwork.data.stores import opening, port
-from kilnwork.dispatch import following
+from kilnwork.dispatch.hub import subscriptions
 from kilnwork.jobs import (
     beginning,
     catalog,
@@ -359,7 +359,7 @@ class Engine:
         else:
             self._effects.begin(job, step)
 
-    def _heard(self, changes: list[following.Change]) -> None:
+    def _heard(self, changes: list[subscriptions.Change]) -> None:
         """The dispatcher tells of tasks."""
         if self.stopped is not None:
             return

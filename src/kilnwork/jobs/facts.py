@@ -13,7 +13,7 @@ from kilnwork.api import filejobs
 from kilnwork.api import task as api_task
 from kilnwork.data import errors as data_errors
 from kilnwork.data.records import manifests
-from kilnwork.dispatch import following
+from kilnwork.dispatch.hub import subscriptions
 from kilnwork.jobs import errors, model, plan, records
 
 _O = filejobs.Outcome
@@ -71,7 +71,7 @@ def stored(job: records.Job, *, now: float) -> None:
 def recovered(
     job: records.Job,
     commits: Iterable[filejobs.Commit],
-    changes: Iterable[tuple[int, following.Change]],
+    changes: Iterable[tuple[int, subscriptions.Change]],
     *,
     now: float,
 ) -> None:
@@ -95,7 +95,7 @@ def recovered(
     job.changed(now)
 
 
-def moved(job: records.Job, part: int, change: following.Change, *, now: float) -> None:
+def moved(job: records.Job, part: int, change: subscriptions.Change, *, now: float) -> None:
     """The task of a seat is in another state."""
     seat = job.seats.get(part)
     if seat is None or seat.ended is not None:

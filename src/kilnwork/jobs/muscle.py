@@ -12,8 +12,8 @@ from typing import Protocol
 from kilnwork.api import filejobs
 from kilnwork.api import task as api_task
 from kilnwork.data.stores import opening
-from kilnwork.dispatch import following
 from kilnwork.dispatch import model as task_model
+from kilnwork.dispatch.hub import subscriptions
 from kilnwork.jobs import model, records
 from kilnwork.kit import ids
 
@@ -22,16 +22,18 @@ REDUCE = "kilnwork.jobs.work.reduce:run"
 
 
 class Muscle(Protocol):
-    """What of the hub (`dispatch.hub.Hub`) is needed; see there."""
+    """What of the hub (`dispatch.hub.hub.Hub`) is needed; see there."""
 
     @property
     def epoch(self) -> int: ...
 
-    def follow(self, tasks: Container[ids.TaskId], tell: following.Tell) -> Callable[[], None]: ...
+    def follow(
+        self, tasks: Container[ids.TaskId], tell: subscriptions.Tell
+    ) -> Callable[[], None]: ...
 
     async def submit_many(
         self, submissions: Sequence[task_model.Submission], *, new: bool = False
-    ) -> list[following.Change]: ...
+    ) -> list[subscriptions.Change]: ...
 
     async def kill_many(
         self, tasks: Iterable[ids.TaskId], *, reason: str, message: str
@@ -39,11 +41,11 @@ class Muscle(Protocol):
 
     async def suspend_many(self, tasks: Iterable[ids.TaskId], *, suspended: bool) -> None: ...
 
-    def unfinished(self, tasks: Iterable[ids.TaskId]) -> list[following.Change]: ...
+    def unfinished(self, tasks: Iterable[ids.TaskId]) -> list[subscriptions.Change]: ...
 
     def knows(self, task: ids.TaskId) -> bool: ...
 
-    def states(self, tasks: Iterable[ids.TaskId]) -> list[following.Change]: ...
+    def states(self, tasks: Iterable[ids.TaskId]) -> list[subscriptions.Change]: ...
 
     def view(self, task: ids.TaskId) -> task_model.TaskView | None: ...
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 from kilnwork.api import task as api_task
 from kilnwork.dispatch import errors as dispatch_errors
-from kilnwork.dispatch import following
 from kilnwork.dispatch import model as task_model
+from kilnwork.dispatch.hub import subscriptions
 from kilnwork.jobs import muscle
 from kilnwork.kit import ids
 
@@ -36,7 +36,9 @@ class Giver:
     """Gives orders, one round after the other. `heard` is told of tasks that were there before, or
     cannot be."""
 
-    def __init__(self, hub: muscle.Muscle, heard: Callable[[list[following.Change]], None]) -> None:
+    def __init__(
+        self, hub: muscle.Muscle, heard: Callable[[list[subscriptions.Change]], None]
+    ) -> None:
         self._hub, self._heard = hub, heard
         self._turn = asyncio.Lock()
 
@@ -67,9 +69,9 @@ class Giver:
                 await self._submit([one], new=new)
 
 
-def _refused(submission: task_model.Submission, why: str) -> following.Change:
+def _refused(submission: task_model.Submission, why: str) -> subscriptions.Change:
     """A task that cannot be: it has failed."""
-    return following.Change(
+    return subscriptions.Change(
         submission.task, submission.spec.run, api_task.State.FAILED, "TaskTooLarge", why, 0, 1, 0,
         "", None, False,
     )  # fmt: skip

@@ -1,8 +1,8 @@
 """`/channel`: the dispatcher's links over HTTP, by an Upgrade (RFC 9110 §7.8).
 
 Mounted by the composition roots. After `101` the frames of the Unix socket follow, both ways. No
-credential is asked for here: a peer proves itself by its first frame, or loses the link (`dispatch.
-gate`). Not WebSocket: docs/decisions/0013.
+credential is asked for here: a peer proves itself by its first frame, or loses the link
+(`dispatch.hub. authentication`). Not WebSocket: docs/decisions/0013.
 """
 
 import asyncio

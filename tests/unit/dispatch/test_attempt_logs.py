@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kilnwork.api import attempts
-from kilnwork.dispatch import attempt_logs
+from kilnwork.dispatch.hub import attempt_logs
 from kilnwork.kit import ids
 
 REF = attempts.AttemptRef(ids.TaskId(bytes(16)), 2, 3)

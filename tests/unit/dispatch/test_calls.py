@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kilnwork.api import attempts
-from kilnwork.dispatch import inputs, instructions, memory
+from kilnwork.dispatch.machine import inputs, instructions, memory
 from support import told_calls
 from support.told_calls import World, said, spec
 

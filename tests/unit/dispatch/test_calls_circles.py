@@ -3,7 +3,7 @@
 import pytest
 
 from kilnwork.api import attempts
-from kilnwork.dispatch import inputs, instructions
+from kilnwork.dispatch.machine import inputs, instructions
 from kilnwork.kit import ids
 from support.told_calls import World, said, spec
 

@@ -6,7 +6,7 @@ import pytest
 
 from kilnwork.api import attempts, calls
 from kilnwork.api import task as api_task
-from kilnwork.dispatch import inputs, instructions
+from kilnwork.dispatch.machine import inputs, instructions
 from kilnwork.kit import ids
 from support import told_calls
 from support.told_calls import DRIVER, World, said, spec, task_id

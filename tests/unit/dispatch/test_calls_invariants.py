@@ -4,7 +4,7 @@ from typing import Any
 
 from kilnwork.api import attempts, calls
 from kilnwork.api import task as api_task
-from kilnwork.dispatch import inputs, instructions, waits
+from kilnwork.dispatch.machine import inputs, instructions, wait_reasons
 from support import told_calls
 from support.told_calls import World, said, spec
 
@@ -117,9 +117,9 @@ def test_invariant_9_everything_that_waits_says_why() -> None:
     world.tell(inputs.Suspend(queued, True))
     assert said(world.task(queued)) == ("Pending", "Suspended")
     world.tell(inputs.Suspend(queued, False))
-    shown = waits.shown(world.task(queued))
+    shown = wait_reasons.shown(world.task(queued))
     assert shown is not None
     assert str(shown[0]) == "NoFreeSlot"
-    shown = waits.shown(world.task(needing))
+    shown = wait_reasons.shown(world.task(needing))
     assert shown is not None
     assert str(shown[0]) == "WaitingForInput"

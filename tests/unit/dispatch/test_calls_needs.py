@@ -7,7 +7,7 @@ import pytest
 
 from kilnwork.api import attempts, calls, reasons
 from kilnwork.api import task as api_task
-from kilnwork.dispatch import dependents, inputs, waits
+from kilnwork.dispatch.machine import dependencies, inputs, wait_reasons
 from kilnwork.kit import ids
 from support import told_calls
 from support.told_calls import World, error_of, said, spec, task_id
@@ -41,7 +41,7 @@ def test_a_call_waits_for_what_it_needs_and_says_so() -> None:
     first, second = world.submit(2)
     (task,) = world.submit(needs=(first, second))
     assert said(world.task(task)) == ("Pending", "WaitingForInput")
-    shown = waits.shown(world.task(task))
+    shown = wait_reasons.shown(world.task(task))
     assert shown == (reasons.Reason.WAITING_FOR_INPUT, "2 of its 2 inputs are not over yet")
     world.end(first)
     assert said(world.task(task)) == ("Pending", "WaitingForInput")
@@ -84,7 +84,7 @@ def test_results_that_are_too_large_together_are_left_to_the_slot() -> None:
     for need in needs:
         world.end(need, payload=big)
     assert world.holds(task)
-    assert len(values_of(world, task)) == dependents.MAX_VALUES_BYTES // 60_000
+    assert len(values_of(world, task)) == dependencies.MAX_VALUES_BYTES // 60_000
 
 
 def test_a_failed_input_fails_the_call_and_is_its_cause() -> None:

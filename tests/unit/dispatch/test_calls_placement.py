@@ -4,7 +4,7 @@ from typing import Any
 
 from kilnwork.api import attempts
 from kilnwork.api import task as api_task
-from kilnwork.dispatch import feeding, inputs, instructions, records
+from kilnwork.dispatch.machine import assignment, inputs, instructions, records
 from support import told_calls
 from support.told_calls import World, said, spec
 
@@ -60,7 +60,7 @@ def test_calls_that_must_start_in_time_are_not_sent_ahead() -> None:
 
 
 def test_credit_is_fifty_milliseconds_of_work_within_bounds() -> None:
-    assert [feeding.credit(s) for s in (0.0, 0.001, 0.009, 1.0)] == [512, 50, 5, 2]
+    assert [assignment.credit(s) for s in (0.0, 0.001, 0.009, 1.0)] == [512, 50, 5, 2]
 
 
 def test_nothing_is_sent_ahead_behind_a_call_that_turns_out_to_be_long() -> None:

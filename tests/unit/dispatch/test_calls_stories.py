@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from kilnwork.api import attempts, calls, reasons
-from kilnwork.dispatch import inputs, instructions, journal, rows, store, volatile
+from kilnwork.dispatch.journal import port, rows, volatile
+from kilnwork.dispatch.journal.sqlite import journal
+from kilnwork.dispatch.machine import inputs, instructions
 from support import call_checks, call_world
 
 SEEDS = st.integers(0, 2**16)
@@ -274,7 +276,7 @@ class JournalWorld(call_world.World):
         self.path = folder / "journal.db"
         super().__init__(self.open_journal)
 
-    def open_journal(self) -> store.Store:
+    def open_journal(self) -> port.Store:
         self.journal = journal.Journal(self.path)
         return self.journal
 

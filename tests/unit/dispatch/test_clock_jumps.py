@@ -2,7 +2,7 @@
 
 from kilnwork.api import attempts
 from kilnwork.api import task as api_task
-from kilnwork.dispatch import inputs
+from kilnwork.dispatch.machine import inputs
 from support import told_machine
 
 FAILED = attempts.Outcome(attempts.Ending.FAILED, "NonZeroExit", "exit code 1", exit_code=1)

@@ -10,7 +10,7 @@ import hypothesis.strategies as st
 import pytest
 
 from kilnwork.data import blobs
-from kilnwork.dispatch import collection
+from kilnwork.dispatch.hub import blob_collection
 from kilnwork.kit import clock as clocks
 
 HOUR = 3600.0
@@ -24,7 +24,7 @@ class World:
         self.clock = clocks.ManualClock(wall=time.time())
         self.used: set[bytes] = set()
         self.asked: list[int] = []
-        self.collector = collection.Collector(root, self.referenced, clock=self.clock)
+        self.collector = blob_collection.Collector(root, self.referenced, clock=self.clock)
 
     def referenced(self, digests: Sequence[bytes]) -> set[bytes]:
         self.asked.append(len(digests))
@@ -41,7 +41,7 @@ class World:
         kept = blobs.Blobs(self.root / namespace, durable=False)
         return {entry.digest for entry in kept.entries()}
 
-    def look(self, seconds: float = collection.SECOND_LOOK_S) -> int:
+    def look(self, seconds: float = blob_collection.SECOND_LOOK_S) -> int:
         self.clock.advance(seconds)
         return self.collector.collect()
 
@@ -87,7 +87,7 @@ def test_what_is_renewed_stays(world: World) -> None:
     digest = world.put(1, age=2 * HOUR)
     for _ in range(10):
         world.look()
-        world.put(1, age=collection.KEEP_S - 1)  # late, but in time
+        world.put(1, age=blob_collection.KEEP_S - 1)  # late, but in time
     assert world.there() == {digest}
 
 
@@ -95,7 +95,7 @@ def test_a_jump_of_the_clock_leaves_time_to_renew(world: World) -> None:
     """A laptop slept for a week: only the wall clock knows."""
     digest = world.put(1, age=7 * 24 * HOUR)
     for _ in range(3):
-        world.look(collection.SECOND_LOOK_S / 4)
+        world.look(blob_collection.SECOND_LOOK_S / 4)
     assert world.there() == {digest}
     world.put(1)
     world.look()

@@ -8,7 +8,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from kilnwork.dispatch import ahead, committing, sqlite
+from kilnwork.dispatch.journal.sqlite import committer, connections, preallocation
 
 PAGE_BYTES = 4096
 
@@ -24,14 +24,14 @@ class Written:
         self.connection.execute("CREATE TABLE t (n INTEGER PRIMARY KEY, filling BLOB)")
         self.told: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self.failures: list[BaseException] = []
-        self.committer = committing.Committer(
+        self.committer = committer.Committer(
             self.connection, path, retry_s=retry_s, log_pages=log_pages
         )
         self.committer.start(self.told.put, on_failure=self.failures.append)
 
     def insert(self, n: int) -> None:
         """One transaction."""
-        with sqlite.transaction(self.connection) as cursor:
+        with connections.transaction(self.connection) as cursor:
             cursor.execute("INSERT INTO t VALUES (?, zeroblob(9000))", (n,))
 
     def put(self, commit: Callable[[], None]) -> None:
@@ -140,6 +140,6 @@ def test_room_ahead_is_nothing_to_who_comes_after_a_crash(tmp_path: Path) -> Non
 
 
 def test_a_log_that_cannot_be_made_longer_does_not_matter(tmp_path: Path) -> None:
-    room = ahead.Ahead(tmp_path / "nothing.db")
+    room = preallocation.Ahead(tmp_path / "nothing.db")
     room.keep(1)
     assert list(tmp_path.iterdir()) == []

@@ -8,7 +8,8 @@ import pytest
 from kilnwork.api import attempts, calls
 from kilnwork.api import task as api_task
 from kilnwork.channel import frames, messages
-from kilnwork.dispatch import attempt_logs, delivery, instructions, links
+from kilnwork.dispatch.hub import attempt_logs, delivery, links
+from kilnwork.dispatch.machine import instructions
 
 PEER = 7
 

@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 
 from kilnwork.api import reasons
-from kilnwork.dispatch import inputs, model, showing, waits
+from kilnwork.dispatch import model
+from kilnwork.dispatch.hub import views
+from kilnwork.dispatch.machine import inputs, wait_reasons
 from kilnwork.kit import ids
 from support.told_calls import World, said, spec
 
@@ -22,7 +24,7 @@ def drain(world: World, *pods: str) -> None:
 
 
 def view(world: World) -> model.ClusterView:
-    return showing.cluster(world.memory.clusters["ns", "default"])
+    return views.cluster(world.memory.clusters["ns", "default"])
 
 
 def spawn(world: World, parent: ids.TaskId) -> ids.TaskId:
@@ -37,7 +39,7 @@ def test_a_drained_worker_gets_nothing_new_until_it_is_wanted_again() -> None:
     drain(world, "pod1")
     (task,) = world.submit()
     assert not world.holds(task)
-    reason, message = waits.explain(world.memory.tasks[task])
+    reason, message = wait_reasons.explain(world.memory.tasks[task])
     assert (reason, "are to go" in message) == (reasons.Reason.NO_WORKER, True)
     drain(world)
     assert world.holds(task)

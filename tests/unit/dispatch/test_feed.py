@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from kilnwork.dispatch import feed
+from kilnwork.dispatch.hub import feed
 
 
 def test_only_the_newest_change_of_a_key_is_told() -> None:

@@ -2,7 +2,7 @@
 
 from kilnwork.api import attempts, reasons
 from kilnwork.api import task as api_task
-from kilnwork.dispatch import inputs, instructions, records, transitions
+from kilnwork.dispatch.machine import inputs, instructions, records, transitions
 from support import told_machine
 
 FAILED = attempts.Outcome(attempts.Ending.FAILED, "NonZeroExit", "exit code 1", exit_code=1)

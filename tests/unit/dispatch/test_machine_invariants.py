@@ -16,17 +16,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from kilnwork.api import attempts, reasons
 from kilnwork.api import task as api_task
-from kilnwork.dispatch import (
-    inputs,
-    instructions,
-    journal,
-    machine,
-    memory,
-    model,
-    queries,
-    restoring,
-    rows,
-)
+from kilnwork.dispatch import model
+from kilnwork.dispatch.journal import restore, rows
+from kilnwork.dispatch.journal.sqlite import journal, queries
+from kilnwork.dispatch.machine import inputs, instructions, machine, memory
 from kilnwork.kit import ids
 
 LEASE_S = 10.0
@@ -354,7 +347,7 @@ class CrashStories(Stories):
         )
         self.reader = queries.Queries(self.store.path)
         assert opened.saved is not None
-        restoring.restore(self.memory, opened.saved, self.reader.values, self.now())
+        restore.restore(self.memory, opened.saved, self.reader.values, self.now())
         self.machine = machine.Machine(self.memory)
 
     def commit(self, batch: instructions.Batch) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kilnwork.dispatch import placement
+from kilnwork.dispatch.machine import task_queue
 
 
 @dataclass(eq=False)
@@ -17,8 +17,8 @@ class Waiting:
     template: object = "a call"
 
 
-def filled(*priorities: int) -> tuple[placement.Queue[Waiting], list[Waiting]]:
-    queue: placement.Queue[Waiting] = placement.Queue()
+def filled(*priorities: int) -> tuple[task_queue.Queue[Waiting], list[Waiting]]:
+    queue: task_queue.Queue[Waiting] = task_queue.Queue()
     items = [Waiting(number, priority) for number, priority in enumerate(priorities)]
     for item in items:
         queue.push(item, priority=item.priority)
@@ -64,7 +64,7 @@ def test_how_many_are_ahead() -> None:
     assert ahead == [1, 0, 2, 3]
 
 
-def drained(queue: placement.Queue[Waiting]) -> list[Waiting]:
+def drained(queue: task_queue.Queue[Waiting]) -> list[Waiting]:
     got = []
     while (item := queue.pop()) is not None:
         got.append(item)
@@ -72,7 +72,7 @@ def drained(queue: placement.Queue[Waiting]) -> list[Waiting]:
 
 
 def test_sources_take_turns_within_one_priority() -> None:
-    queue: placement.Queue[Waiting] = placement.Queue()
+    queue: task_queue.Queue[Waiting] = task_queue.Queue()
     many = [Waiting(number, source=b"many") for number in range(4)]
     few = [Waiting(number, source=b"few") for number in range(10, 12)]
     for item in (*many, *few):
@@ -81,7 +81,7 @@ def test_sources_take_turns_within_one_priority() -> None:
 
 
 def test_priority_goes_before_turns() -> None:
-    queue: placement.Queue[Waiting] = placement.Queue()
+    queue: task_queue.Queue[Waiting] = task_queue.Queue()
     for number in range(3):
         queue.push(Waiting(number, source=b"a"), priority=0)
     queue.push(Waiting(9, source=b"b"), priority=1)
@@ -90,7 +90,7 @@ def test_priority_goes_before_turns() -> None:
 
 
 def test_what_was_taken_back_goes_before_other_sources_too() -> None:
-    queue: placement.Queue[Waiting] = placement.Queue()
+    queue: task_queue.Queue[Waiting] = task_queue.Queue()
     queue.push(Waiting(1, source=b"a"), priority=0)
     queue.push(Waiting(2, source=b"b"), priority=0)
     queue.push_front(Waiting(0, source=b"b"), priority=0)
@@ -98,7 +98,7 @@ def test_what_was_taken_back_goes_before_other_sources_too() -> None:
 
 
 def test_how_many_are_ahead_with_turns() -> None:
-    queue: placement.Queue[Waiting] = placement.Queue()
+    queue: task_queue.Queue[Waiting] = task_queue.Queue()
     many = [Waiting(number, source=b"many") for number in range(5)]
     late = Waiting(9, source=b"late")
     for item in (*many, late):
@@ -112,7 +112,7 @@ def test_how_many_are_ahead_with_turns() -> None:
 def test_no_source_waits_for_more_than_one_turn_of_each_other(
     given_items: list[tuple[bytes, int]],
 ) -> None:
-    queue: placement.Queue[Waiting] = placement.Queue()
+    queue: task_queue.Queue[Waiting] = task_queue.Queue()
     for number, (source, priority) in enumerate(given_items):
         queue.push(Waiting(number, priority, source), priority=priority)
     order = drained(queue)
@@ -132,7 +132,7 @@ def test_commands_are_found_behind_calls(
     given: list[tuple[int, bool, bytes]], data: st.DataObject
 ) -> None:
     """Whatever leaves and comes back meanwhile, each is given out once, and the counts hold."""
-    queue: placement.Queue[Waiting] = placement.Queue()
+    queue: task_queue.Queue[Waiting] = task_queue.Queue()
     waiting: set[Waiting] = set()
     for number, (priority, command, source) in enumerate(given):
         item = Waiting(number, priority, source, template=None if command else "a call")

@@ -6,7 +6,7 @@ import pytest
 from kilnwork.api import attempts
 from kilnwork.api import task as api_task
 from kilnwork.channel import messages
-from kilnwork.dispatch import requests
+from kilnwork.dispatch.hub import child_requests
 from kilnwork.kit import ids
 
 PARENT = attempts.AttemptRef(ids.TaskId(bytes(16)), 1, 1)
@@ -18,9 +18,9 @@ def changed(**fields: object) -> messages.Spawn:
 
 
 def test_a_plain_child_is_allowed() -> None:
-    assert requests.refusal(GOOD) == ""
-    assert requests.child_key(GOOD) == "#3"
-    assert requests.child_key(changed(key="#3")) == "=#3"
+    assert child_requests.refusal(GOOD) == ""
+    assert child_requests.child_key(GOOD) == "#3"
+    assert child_requests.child_key(changed(key="#3")) == "=#3"
 
 
 @pytest.mark.parametrize(
@@ -39,11 +39,13 @@ def test_a_plain_child_is_allowed() -> None:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_what_it_cannot_have_is_named(message: messages.Spawn, names: str) -> None:
-    assert names in requests.refusal(message)
+    assert names in child_requests.refusal(message)
 
 
 def test_the_order_of_keys_makes_no_difference() -> None:
     spec = GOOD.spec
-    assert requests.digest(spec, b'{"a":1,"b":2}') == requests.digest(spec, b'{ "b": 2, "a": 1 }')
-    assert requests.digest(spec, b'{"a":1}') != requests.digest(spec, b'{"a":2}')
-    assert requests.digest(spec, None) != requests.digest(spec, b"{}")
+    assert child_requests.digest(spec, b'{"a":1,"b":2}') == child_requests.digest(
+        spec, b'{ "b": 2, "a": 1 }'
+    )
+    assert child_requests.digest(spec, b'{"a":1}') != child_requests.digest(spec, b'{"a":2}')
+    assert child_requests.digest(spec, None) != child_requests.digest(spec, b"{}")

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from kilnwork.api import task as api_task
-from kilnwork.dispatch import retrying
+from kilnwork.dispatch.machine import retries
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ def test_which_failures_are_retried(
     *, on: tuple[str, ...], reason: str, exit_code: int, requested: bool, expected: bool
 ) -> None:
     retry = api_task.Retry(max_attempts=2, on=on)
-    again = retrying.retries_failure(
+    again = retries.retries_failure(
         retry, failures=1, reason=reason, exit_code=exit_code, requested=requested
     )
     assert again is expected
@@ -32,26 +32,26 @@ def test_which_failures_are_retried(
 
 def test_nothing_is_retried_beyond_the_budget() -> None:
     retry = api_task.Retry(max_attempts=2)
-    assert not retrying.retries_failure(
+    assert not retries.retries_failure(
         retry, failures=2, reason="NonZeroExit", exit_code=75, requested=True
     )
 
 
 def test_losses_have_a_budget_of_their_own() -> None:
     retry = api_task.Retry(max_losses=2)
-    assert [retrying.retries_loss(retry, losses=n) for n in (1, 2, 3)] == [True, True, False]
+    assert [retries.retries_loss(retry, losses=n) for n in (1, 2, 3)] == [True, True, False]
 
 
 def test_delays_grow_up_to_their_cap() -> None:
     retry = api_task.Retry(delay_seconds=1, factor=3, max_delay_seconds=5, jitter=0)
     entropy = random.Random(1)
-    assert [retrying.failure_delay_s(retry, n, entropy) for n in (1, 2, 3)] == [1, 3, 5]
-    assert [retrying.loss_delay_s(retry, n, entropy) for n in (1, 2, 3)] == [0, 1, 3]
+    assert [retries.failure_delay_s(retry, n, entropy) for n in (1, 2, 3)] == [1, 3, 5]
+    assert [retries.loss_delay_s(retry, n, entropy) for n in (1, 2, 3)] == [0, 1, 3]
 
 
 def test_jitter_spreads_delays_both_ways() -> None:
     retry = api_task.Retry(delay_seconds=10, jitter=0.2)
     entropy = random.Random(1)
-    delays = [retrying.failure_delay_s(retry, 1, entropy) for _ in range(200)]
+    delays = [retries.failure_delay_s(retry, 1, entropy) for _ in range(200)]
     assert 8 <= min(delays) < 9
     assert 11 < max(delays) <= 12

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from kilnwork.api import task as api_task
-from kilnwork.dispatch import transitions
+from kilnwork.dispatch.machine import transitions
 
 STATES = api_task.State
 ATTEMPTS = transitions.AttemptState

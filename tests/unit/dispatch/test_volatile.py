@@ -2,7 +2,8 @@
 
 from kilnwork.api import attempts
 from kilnwork.api import task as api_task
-from kilnwork.dispatch import inputs, instructions, records, volatile
+from kilnwork.dispatch.journal import volatile
+from kilnwork.dispatch.machine import inputs, instructions, records
 from kilnwork.kit import ids
 
 CLUSTER = records.Cluster(("ns", "default"))

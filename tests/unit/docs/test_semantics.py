@@ -6,15 +6,10 @@ import pytest
 
 from kilnwork.api import attempts, manager
 from kilnwork.cli import dispatcher
-from kilnwork.dispatch import (
-    feeding,
-    hub,
-    memory,
-    retention,
-    retrying,
-    settings,
-    volatile,
-)
+from kilnwork.dispatch import settings
+from kilnwork.dispatch.hub import hub, retention
+from kilnwork.dispatch.journal import volatile
+from kilnwork.dispatch.machine import assignment, memory, retries
 from kilnwork.sdk import driver, failures, options, plain, session
 from kilnwork.worker import slot_session
 from support import pages
@@ -48,15 +43,15 @@ def test_every_invariant_has_a_proof() -> None:
     "told",
     [
         f"leaves {settings.IDLE_S:g} s after the last",
-        f"limited to {retrying.MAX_EXCUSED};",
+        f"limited to {retries.MAX_EXCUSED};",
         f"for acceptance, {driver.CLOSE_S:g} s at most",
         f"ended less than {slot_session.FLUSH_S * 1000:g} ms before",
         f"its lease ({hub.Options().lease_s:g} s; in a cluster {IN_A_CLUSTER_S:.0f} s)",
         f"remembered ({retention.KEEP_S / 86_400:g} days after",
         f"keeps {volatile.KEEP_BYTES >> 20} MiB of what is over",
         f"After `kill_grace` ({options.KILL_GRACE_S:g} s)",
-        f"short (under {feeding.SHORT_S * 1000:g} ms on average)",
-        f"some {feeding.AHEAD_S * 1000:g} ms of work, at most {feeding.MOST_AHEAD} calls",
+        f"short (under {assignment.SHORT_S * 1000:g} ms on average)",
+        f"some {assignment.AHEAD_S * 1000:g} ms of work, at most {assignment.MOST_AHEAD} calls",
         f"{session.UNACCEPTED_CALLS:,} calls or {session.UNACCEPTED_BYTES >> 20} MiB of one",
         f"while {memory.CROWD:,} calls of a cluster",
         f"Up to {attempts.MAX_INLINE_BYTES >> 10} KiB a value is in the journal",
@@ -67,7 +62,7 @@ def test_numbers_are_those_of_the_code(told: str) -> None:
 
 
 def test_other_numbers_are_those_of_the_code() -> None:
-    assert feeding.PROCESSES_A_SEAT == 8
+    assert assignment.PROCESSES_A_SEAT == 8
     assert "up to eight for each slot" in FLOWING
     assert plain.MAX_INTEGER == 2**53
     kept = failures.MAX_TRACEBACK + failures.MAX_TEXT + failures.MAX_NOTES + failures.MAX_PICKLED

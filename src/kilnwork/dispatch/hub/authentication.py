@@ -1,0 +1,124 @@
+"""Who may connect: a first frame is checked here before the machine hears of its peer.
+
+Used by the hub. Agents and drivers show a token, which the `TokenVerifier` knows; a slot shows the
+secret that its agent gave it, whose digest the agent has announced. A refusal names its reason and
+whether to try again.
+"""
+
+import hashlib
+import hmac
+from collections.abc import Awaitable, Callable, Container
+
+from kilnwork.channel import errors as channel_errors
+from kilnwork.channel import messages, ports
+from kilnwork.dispatch.hub import links
+from kilnwork.kit import coroutines, errors
+
+MAX_SLOTS = 10_000
+"""Of one worker. After so many new secrets, those of slots that are gone are dropped."""
+
+Believed = Callable[[links.Link, messages.AnyHello], None]
+
+
+class Gate:
+    """Checks one Hello at a time for each link, all links side by side.
+
+    `believed` is called for each that is in order, the others are refused.
+    """
+
+    def __init__(
+        self, verifier: ports.TokenVerifier, crew: coroutines.Crew, believed: Believed
+    ) -> None:
+        self.epoch = 0
+        self._verifier = verifier
+        self._crew = crew
+        self._believed = believed
+        self._digests: dict[bytes, bytes] = {}
+        self._most = MAX_SLOTS
+
+    def announce(self, slot: bytes, digest: bytes, *, living: Container[bytes]) -> None:
+        """That slot, which is one of the `living`, has a secret of that SHA-256."""
+        if len(self._digests) >= self._most:
+            self._digests = {s: d for s, d in self._digests.items() if s in living}
+            self._most = 2 * len(self._digests) + MAX_SLOTS
+        self._digests[slot] = digest
+
+    def forget_slot(self, slot: bytes) -> None:
+        """It is over."""
+        self._digests.pop(slot, None)
+
+    def check(self, link: links.Link, hello: messages.AnyHello) -> None:
+        """Believe or refuse, now or when the verifier has answered."""
+        if hello.version != messages.VERSION:
+            message = f"version {hello.version} is not spoken here, {messages.VERSION} is"
+            link.refuse("Version", message, retry=False)
+        elif hello.epoch > self.epoch:
+            message = f"epoch {hello.epoch} was seen elsewhere, this dispatcher is {self.epoch}"
+            link.refuse("Epoch", message, retry=True)
+        elif problem := _problem(hello):
+            link.refuse("Malformed", problem, retry=False)
+        elif isinstance(hello, messages.SlotHello):
+            self._check_slot(link, hello)
+        else:
+            self._check_token(link, hello)
+
+    def _check_slot(self, link: links.Link, hello: messages.SlotHello) -> None:
+        announced = self._digests.get(hello.slot)
+        if announced is None:
+            message = f"slot {hello.slot.hex()} was not announced by its agent"
+            link.refuse("NotYet", message, retry=True)
+            return
+        digest = hashlib.sha256(hello.credential.encode()).digest()
+        if hmac.compare_digest(digest, announced):
+            self._believed(link, hello)
+        else:
+            message = f"not the secret of slot {hello.slot.hex()}"
+            link.refuse("Credential", message, retry=False)
+
+    def _check_token(self, link: links.Link, hello: messages.Hello | messages.DriverHello) -> None:
+        if isinstance(hello, messages.Hello):
+            what = f"TaskCluster {hello.namespace}/{hello.cluster}"
+            asked = self._verifier.verify(hello.namespace, hello.cluster, hello.credential)
+        else:
+            what = f"namespace {hello.namespace}"
+            asked = self._verifier.verify_driver(hello.namespace, hello.credential)
+        self._crew.start(f"hello {link.number}", self._verify(link, hello, what=what, asked=asked))
+
+    async def _verify(
+        self,
+        link: links.Link,
+        hello: messages.Hello | messages.DriverHello,
+        *,
+        what: str,
+        asked: Awaitable[bool],
+    ) -> None:
+        try:
+            good = await asked
+        except channel_errors.LinkRefused as error:
+            link.refuse(error.reason, error.message, retry=error.retry)
+            return
+        except errors.KilnError as error:
+            link.refuse("NotYet", f"{what}: {error}", retry=True)
+            return
+        if good:
+            self._believed(link, hello)
+        elif isinstance(hello, messages.Hello):
+            link.refuse("Credential", f"not the channel token of {what}", retry=True)
+        else:
+            link.refuse("Credential", f"not a token for drivers in {what}", retry=False)
+
+
+def _problem(hello: messages.AnyHello) -> str:
+    if isinstance(hello, messages.SlotHello):
+        return "" if len(hello.slot) == 16 else "slot: 16 bytes"
+    if len(hello.session) != 16:
+        return "session: 16 bytes"
+    if isinstance(hello, messages.DriverHello):
+        return "" if hello.namespace else "namespace must not be empty"
+    if hello.role != "worker":
+        return f"no role {hello.role[:64]!r}"
+    if not 0 <= hello.slots <= MAX_SLOTS:
+        return f"slots: 0 to {MAX_SLOTS}"
+    if not (hello.worker and hello.pod_uid and hello.namespace and hello.cluster):
+        return "worker, pod_uid, namespace and cluster must not be empty"
+    return ""

@@ -1,0 +1,108 @@
+"""A task's wish for a child, checked and put in the machine's terms. Pure.
+
+Used by the hub. Says no to what a spawned task cannot have: whatever only a Task object can wait
+for or be told later.
+"""
+
+import hashlib
+
+import msgspec
+
+from kilnwork.api import names
+from kilnwork.api import task as api_task
+from kilnwork.channel import messages
+from kilnwork.dispatch.machine import inputs
+from kilnwork.kit import ids
+
+MAX_TASK_BYTES = 768 * 1024
+"""Spec and inputs of one task together, so that they fit a frame with room for the rest."""
+
+MAX_KEY_LENGTH = 253
+MAX_NAME_LENGTH = 253
+
+_encode = msgspec.json.Encoder(order="sorted").encode
+_ONLY_DECLARED = (
+    ("input_object", "inputObject"),
+    ("inputs", "inputs"),
+    ("output_object", "outputObject"),
+    ("suspend", "suspend"),
+    ("kill_timestamp", "killTimestamp"),
+    ("ttl_seconds_after_finished", "ttlSecondsAfterFinished"),
+)
+
+
+def child_key(message: messages.Spawn) -> str:
+    """How the child is found again: `=KEY`, or `#N` for the N-th without a key."""
+    return f"#{message.ordinal}" if message.key is None else f"={message.key}"
+
+
+def refusal(message: messages.Spawn) -> str:
+    """Why there can be no such child; "" when there can."""
+    if message.key is not None and len(message.key) > MAX_KEY_LENGTH:
+        return f"key: at most {MAX_KEY_LENGTH} characters"
+    if message.name is not None and not 0 < len(message.name) <= MAX_NAME_LENGTH:
+        return f"name: 1 to {MAX_NAME_LENGTH} characters"
+    if problem := _only_declared(message.spec):
+        return problem
+    if message.inputs is not None and not _is_object(message.inputs):
+        return "inputs: must be a JSON object"
+    return too_large(message.spec, message.inputs)
+
+
+def template_refusal(spec: api_task.TaskSpec) -> str:
+    """Why no call can have such a template; "" when one can."""
+    call = spec.call
+    if call is None:
+        return "spec.call is missing: a template is of a Python call"
+    if spec.command or spec.args or call.args or call.kwargs:
+        return "spec.command and arguments: a template has none, its calls bring their own"
+    for digest in (call.code, call.environment):
+        if digest is not None and names.digest(digest) is None:
+            return "spec.call: code and environment are written sha256: and 64 hexadecimal digits"
+    return _only_declared(spec) or too_large(spec, None)
+
+
+def too_large(spec: api_task.TaskSpec, given: bytes | None) -> str:
+    """Why a task cannot be sent to a worker; "" when it can."""
+    size = len(_encode(spec)) + len(given or b"")
+    if size > MAX_TASK_BYTES:
+        return f"spec and inputs take {size} bytes together; at most {MAX_TASK_BYTES} are allowed"
+    return ""
+
+
+def _only_declared(spec: api_task.TaskSpec) -> str:
+    for field, shown in _ONLY_DECLARED:
+        if getattr(spec, field):
+            return f"spec.{shown}: only Task objects can have it, spawned tasks cannot"
+    return "" if spec.run == 1 else "spec.run: a spawned task begins with run 1"
+
+
+def _is_object(data: bytes) -> bool:
+    try:
+        return isinstance(msgspec.json.decode(data), dict)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False
+
+
+def digest(spec: api_task.TaskSpec, given: bytes | None) -> bytes:
+    """SHA-256 of spec and inputs with sorted keys: what "the same child" means (RFC 8785's aim)."""
+    value = None if given is None else msgspec.json.decode(given)
+    return hashlib.sha256(_encode((spec, value))).digest()
+
+
+def spawn(
+    link: int, message: messages.Spawn, *, new_id: ids.TaskId, found: inputs.Found | None
+) -> inputs.Spawn:
+    """For the machine; `new_id` is used only when there is no such child yet."""
+    return inputs.Spawn(
+        link=link,
+        serial=message.serial,
+        parent=message.parent,
+        child_key=child_key(message),
+        task=new_id,
+        name=message.name or ids.task_text(new_id),
+        spec=message.spec,
+        inputs=message.inputs,
+        digest=digest(message.spec, message.inputs),
+        found=found,
+    )

@@ -1,0 +1,238 @@
+"""The hub's engine: machine and store in step, nothing released before it is kept.
+
+Used by the hub. Inputs go to the machine at once; what comes out is gathered until the store is
+free, written as one batch, and released when that is kept (on disk, if the store is a journal):
+frames to links, changes to the feeds, answers to whoever waits. Frames are made while the disk
+works. Knows no socket and no user's call.
+"""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import Protocol
+
+from kilnwork.dispatch import errors
+from kilnwork.dispatch.hub import delivery
+from kilnwork.dispatch.journal import port, restore
+from kilnwork.dispatch.machine import inputs, instructions, machine, memory
+from kilnwork.kit import clock as clocks
+from kilnwork.kit import ids
+
+log = logging.getLogger(__name__)
+
+HEARTBEAT_S = 0.25
+STALL_S = 1.0
+"""When our own heartbeat is late by more, nobody could reach us: leases get a full term."""
+
+CROWDED = 20_000
+"""Tasks waiting to be written above which links are not read, until the next commit."""
+
+
+class Carrier(Protocol):
+    """Who carries out batches: the hub."""
+
+    def prepare(self, batch: instructions.Batch) -> delivery.Outgoing:
+        """Make what is to be sent, as of now."""
+        ...
+
+    def carry_out(self, batch: instructions.Batch, prepared: delivery.Outgoing) -> None:
+        """The batch is kept: send it, tell whom it concerns."""
+        ...
+
+    def failed(self, error: BaseException) -> None:
+        """The store cannot go on; every wait ends with `HubStopped`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the machine is told once. `lease_s`: how long a worker may be silent. `crowd`: calls of
+    one cluster that may wait for a slot before no more are accepted."""
+
+    lease_s: float
+    crowd: int
+
+
+class Core:
+    """Machine, store and the loop between them."""
+
+    def __init__(
+        self,
+        kept: port.Store,
+        carrier: Carrier,
+        *,
+        clock: clocks.Clock,
+        entropy: ids.Entropy,
+        limits: Limits,
+    ) -> None:
+        self.store = kept
+        self.clock = clock
+        self._entropy = entropy
+        self._limits = limits
+        self._carrier = carrier
+        self._waiting: list[asyncio.Future[None]] = []
+        self._unsettled: set[asyncio.Future[None]] = set()
+        self._writing = False
+        self._scheduled = False
+        self._stopped: errors.HubStopped | None = None
+        self._beat: asyncio.TimerHandle | None = None
+        self._alarm: asyncio.TimerHandle | None = None
+        self._last_beat = 0.0
+
+    def start(self) -> None:
+        """Open the store and take up everything unfinished."""
+        self._loop = asyncio.get_running_loop()
+        opened = self.store.open(lease_s=self._limits.lease_s)
+        self.reader = self.store.reader
+        self._take_up(opened)
+        self.store.start(self._loop.call_soon_threadsafe, on_failure=self._fail)
+        self._last_beat = self.clock.monotonic()
+        self._beat = self._loop.call_later(HEARTBEAT_S, self._heartbeat)
+        self.schedule()
+
+    def _take_up(self, opened: port.Opened) -> None:
+        mem = memory.Memory(
+            lease_s=self._limits.lease_s,
+            entropy=self._entropy,
+            task_row=opened.next_task_row,
+            worker_row=opened.next_worker_row,
+            template_row=opened.next_template_row,
+            crowd=self._limits.crowd,
+        )
+        mem.longest_lease_s = max(mem.lease_s, opened.longest_lease_s)
+        if opened.saved is not None:
+            restore.restore(mem, opened.saved, self.reader.values, self.now())
+        self.machine = machine.Machine(mem)
+
+    def close(self) -> None:
+        """Stop deciding, finish the commit under way, let go of the store."""
+        self._stop(errors.HubStopped())
+        self.store.close()
+
+    def now(self) -> inputs.Moment:
+        """This moment, on both clocks."""
+        return inputs.Moment(self.clock.wall(), self.clock.monotonic())
+
+    def tell(self, item: inputs.Input) -> None:
+        """Tell the machine; what follows from it follows soon."""
+        self.check()
+        self.machine.handle(item, self.now())
+        self.schedule()
+
+    def check(self) -> None:
+        """Raises `HubStopped` when this dispatcher decides nothing any more."""
+        if self._stopped is not None:
+            raise self._stopped
+
+    @property
+    def crowded(self) -> bool:
+        """More waits to be written than is good."""
+        return self._writing and len(self.machine.memory.batch.dirty) > CROWDED
+
+    async def settled(self) -> None:
+        """Return when everything told until now is on disk and released."""
+        self.check()
+        waiter = self._loop.create_future()
+        self._waiting.append(waiter)
+        self._unsettled.add(waiter)
+        waiter.add_done_callback(self._unsettled.discard)
+        self.schedule()
+        await waiter
+
+    def schedule(self) -> None:
+        """Look soon whether there is something to write or release."""
+        if not self._scheduled and not self._writing and self._stopped is None:
+            self._scheduled = True
+            self._loop.call_soon(self._advance)
+
+    def tick(self) -> None:
+        """Time may have passed: what is due happens now."""
+        if self._stopped is not None:
+            return
+        mono = self.clock.monotonic()
+        if mono - self._last_beat > HEARTBEAT_S + STALL_S:
+            log.warning("dispatcher was away", extra={"seconds": round(mono - self._last_beat, 3)})
+            self.machine.handle(inputs.Stalled(), self.now())
+        self._last_beat = mono
+        due = self.machine.next_deadline()
+        if due is not None and due <= mono:
+            self.machine.handle(inputs.Tick(), self.now())
+            self.schedule()
+
+    def _advance(self) -> None:
+        self._scheduled = False
+        if self._writing or self._stopped is not None:
+            return
+        try:
+            batch = self.machine.take(self.now())
+            waiting, self._waiting = self._waiting, []
+            self._set_alarm()
+            if batch.durable:
+                self._write(batch, waiting)
+            elif waiting or not batch.empty:
+                self._settle(batch, self._carrier.prepare(batch), waiting)
+        except Exception as error:  # noqa: BLE001 - half a batch is done: only a restart mends that
+            self._fail(error)
+
+    def _write(self, batch: instructions.Batch, waiting: list[asyncio.Future[None]]) -> None:
+        """Hand over first, so that what is to be sent is made while the disk works."""
+        prepared: list[delivery.Outgoing] = []
+
+        def committed() -> None:
+            self._writing = False
+            if self._stopped is not None:
+                return
+            try:
+                ready = prepared[0] if prepared else self._carrier.prepare(batch)
+                self._settle(batch, ready, waiting)
+            except Exception as error:  # noqa: BLE001 - as above
+                self._fail(error)
+            self.schedule()
+
+        self._writing = True
+        self.store.write(batch, committed)
+        if self._writing:
+            prepared.append(self._carrier.prepare(batch))
+
+    def _settle(
+        self,
+        batch: instructions.Batch,
+        prepared: delivery.Outgoing,
+        waiting: list[asyncio.Future[None]],
+    ) -> None:
+        self.machine.forget(batch.finals)
+        self._carrier.carry_out(batch, prepared)
+        for waiter in waiting:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _set_alarm(self) -> None:
+        due = self.machine.next_deadline()
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        if due is not None:
+            delay = due - self.clock.monotonic()
+            if delay < HEARTBEAT_S:
+                self._alarm = self._loop.call_later(max(delay, 0.001), self.tick)
+
+    def _heartbeat(self) -> None:
+        self._beat = self._loop.call_later(HEARTBEAT_S, self._heartbeat)
+        self.tick()
+        self._set_alarm()
+
+    def _fail(self, error: BaseException) -> None:
+        log.error("dispatcher failed", exc_info=error)
+        self._stop(errors.HubStopped(f"the dispatcher failed: {error}"))
+        self._carrier.failed(error)
+
+    def _stop(self, why: errors.HubStopped) -> None:
+        if self._stopped is not None:
+            return
+        self._stopped = why
+        for timer in (self._beat, self._alarm):
+            if timer is not None:
+                timer.cancel()
+        for waiter in list(self._unsettled):
+            if not waiter.done():
+                waiter.set_exception(why)

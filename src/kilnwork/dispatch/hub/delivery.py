@@ -1,0 +1,228 @@
+"""Carrying out what a batch says: instructions become frames, one write for each link.
+
+Used by the hub. Frames are made as the batch is handed to the store, and written when it is kept.
+A link that has gone meanwhile is passed over: its peer resumes. What only confirms waits a moment
+for something to go with, so that a peer is woken once for a call and not twice.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kilnwork.channel import errors, frames, messages
+from kilnwork.dispatch.hub import attempt_logs, links, responses
+from kilnwork.dispatch.machine import instructions, records
+
+log = logging.getLogger(__name__)
+
+MAX_KNOWN_TEMPLATES = 1024
+"""Templates that one slot holds; beyond that it forgets all, and gets again what it needs."""
+
+LINGER_S = 0.005
+"""A confirmation goes alone after so long, at most twice that: longer than most calls that somebody
+waits for, so that it goes with their result; and short beside what is sent again without it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What newcomers are told. `blobs`: root of the folders of blobs by namespace."""
+
+    lease_s: float
+    renew_s: float
+    blobs: Path | None
+
+
+@dataclass(slots=True)
+class Outgoing:
+    """What a batch sends: frames by link in order, and confirmations that may follow later; links
+    to close, and those that stand now."""
+
+    frames: dict[int, list[bytes]] = field(default_factory=dict)
+    accepted: dict[int, int] = field(default_factory=dict)
+    acknowledged: dict[int, int] = field(default_factory=dict)
+    closing: list[instructions.CloseLink] = field(default_factory=list)
+    opened: list[int] = field(default_factory=list)
+
+
+class Delivery:
+    """Knows the links, and what a Welcome must say."""
+
+    def __init__(
+        self, by_number: Mapping[int, links.Link], logs: attempt_logs.AttemptLogs, terms: Terms
+    ) -> None:
+        self.epoch = 0
+        self._links = by_number
+        self._logs = logs
+        self._terms = terms
+        self._accepted: dict[int, int] = {}
+        self._acknowledged: dict[int, int] = {}
+        self._aged: set[int] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._words: dict[type, Callable[[Any], frames.Sent]] = {
+            instructions.Welcome: self._welcome,
+            instructions.AttachPeer: self._attached,
+            instructions.RunAttempt: _run,
+            instructions.StopAttempt: lambda s: messages.Stop(s.ref, s.grace_s, s.reason),
+            instructions.Answer: _answer,
+            instructions.OpenSlot: lambda s: messages.OpenSlot(s.slot),
+            instructions.KillSlot: lambda s: messages.KillSlot(s.slot),
+            instructions.TakeBack: lambda s: messages.TakeBack(s.count),
+            instructions.StopCall: lambda s: messages.StopCall(s.ref, s.reason),
+            instructions.Found: lambda s: messages.FoundCall(s.number, s.task),
+            instructions.Stream: lambda s: messages.Streamed(s.number, s.index, s.payload),
+        }
+
+    def prepare(self, batch: instructions.Batch) -> Outgoing:
+        """Frames of a batch; for each link greetings first, acknowledgements last."""
+        out = Outgoing(acknowledged=batch.acknowledged)
+        acknowledged: dict[int, int] = {}
+        later: list[instructions.Send] = []
+        for send in batch.sends:
+            if isinstance(send, instructions.Welcome | instructions.AttachPeer):
+                out.opened.append(send.link)
+                self._say(out, send)
+            elif isinstance(send, instructions.Acknowledge):
+                acknowledged[send.link] = max(send.serial, acknowledged.get(send.link, 0))
+            elif isinstance(send, instructions.CloseLink):
+                out.closing.append(send)
+            else:
+                later.append(send)
+        for number, runs in batch.runs.items():
+            self._add_runs(out, number, runs)
+        for send in later:
+            self._say(out, send)
+        for number, results in batch.results.items():
+            self._add(out, number, frames.encode_batch(messages.Results, results))
+        for number, call in batch.accepted.items():
+            if number in batch.awaited:
+                self._add(out, number, (frames.encode(messages.Accepted(call)),))
+            else:
+                out.accepted[number] = call
+        for number, serial in acknowledged.items():
+            self._add(out, number, (frames.encode(messages.Acknowledged(serial)),))
+        return out
+
+    def release(self, out: Outgoing) -> None:
+        """Write everything, one write for each link; what only confirms now or soon."""
+        self._accepted.update(out.accepted)
+        self._acknowledged.update(out.acknowledged)
+        for number, written in out.frames.items():
+            link = self._links.get(number)
+            if link is not None:
+                written.extend(self._confirmations(number))
+                link.write(written[0] if len(written) == 1 else b"".join(written))
+        for gone in out.closing:
+            link = self._links.get(gone.link)
+            if link is not None:
+                link.refuse(gone.reason, gone.message, retry=True)
+        for number in out.opened:
+            link = self._links.get(number)
+            if link is not None:
+                link.open()
+        if self._timer is None and (self._accepted or self._acknowledged):
+            self._aged = self._unconfirmed()
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(LINGER_S, self._confirm_aged)
+
+    def confirm(self) -> None:
+        """Write what was kept back, whatever its age."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._aged = self._unconfirmed()
+        self._confirm_aged()
+
+    def _confirm_aged(self) -> None:
+        """Write what has lingered since the last look, and look again while there is more."""
+        for number in self._aged:
+            written = self._confirmations(number)
+            link = self._links.get(number)
+            if link is not None and written:
+                link.write(b"".join(written))
+        self._timer = None
+        self._aged = self._unconfirmed()
+        if self._aged:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(LINGER_S, self._confirm_aged)
+
+    def _unconfirmed(self) -> set[int]:
+        return {*self._accepted, *self._acknowledged}
+
+    def _confirmations(self, number: int) -> list[bytes]:
+        """What was kept back for a link; from now on it is not."""
+        words: list[bytes] = []
+        if (call := self._accepted.pop(number, None)) is not None:
+            words.append(frames.encode(messages.Accepted(call)))
+        if (serial := self._acknowledged.pop(number, None)) is not None:
+            words.append(frames.encode(messages.Acknowledged(serial)))
+        return words
+
+    def _say(self, out: Outgoing, send: instructions.Send) -> None:
+        if send.link in self._links:
+            self._add(out, send.link, map(frames.encode, (self._words[type(send)](send),)))
+
+    def _add(self, out: Outgoing, number: int, made: Iterable[bytes]) -> None:
+        """Queue frames for a link; one that cannot be made costs that link, nobody else."""
+        if number not in self._links:
+            return
+        try:
+            out.frames.setdefault(number, []).extend(made)
+        except errors.FrameTooLarge as error:
+            log.warning("a frame is too large", extra={"link": number, "why": str(error)})
+            out.closing.append(instructions.CloseLink(number, "Internal", str(error)))
+
+    def _add_runs(self, out: Outgoing, number: int, runs: list[tuple[records.Task, int]]) -> None:
+        """Calls for a slot, after the templates that it has not been told of."""
+        link = self._links.get(number)
+        if link is None:
+            return
+        told = link.templates
+        if len(told) >= MAX_KNOWN_TEMPLATES:
+            self._add(out, number, map(frames.encode, (messages.Forget(tuple(told)),)))
+            told.clear()
+        items: list[tuple[object, ...]] = []
+        for task, attempt in runs:
+            template = task.template
+            if template is None or task.attempt != attempt or not task.held:
+                continue  # what had it is gone already
+            if template.row not in told:
+                told.add(template.row)
+                spoken = messages.Template(template.row, template.spec)
+                self._add(out, number, map(frames.encode, (spoken,)))
+            # As `calls.CallRun`, whose last fields are mostly left out.
+            ref = (task.id, task.run, attempt)
+            if task.values or task.in_place:
+                values = tuple(task.values.values()) if task.values else ()
+                items.append((ref, template.row, task.arguments, task.name, values, task.in_place))
+            else:
+                items.append((ref, template.row, task.arguments, task.name))
+        self._add(out, number, frames.encode_batch(messages.Calls, items))
+
+    def _welcome(self, send: instructions.Welcome) -> messages.Welcome:
+        verdicts = messages.Verdict
+        keep = [messages.Decision(ref, verdicts.KEEP, self._logs.kept(ref)) for ref in send.keep]
+        unknown = [messages.Decision(ref, verdicts.UNKNOWN, 0) for ref in send.unknown]
+        terms = self._terms
+        return messages.Welcome(self.epoch, terms.lease_s, terms.renew_s, (*keep, *unknown))
+
+    def _attached(self, send: instructions.AttachPeer) -> messages.Attached:
+        blobs = self._terms.blobs
+        return messages.Attached(
+            self.epoch,
+            send.unknown,
+            "" if blobs is None else str(blobs / send.namespace),
+            send.namespace,
+            send.cluster,
+        )
+
+
+def _run(send: instructions.RunAttempt) -> messages.Run:
+    task = send.task
+    return messages.Run(send.ref, task.namespace, task.name, task.spec, task.inputs)
+
+
+def _answer(send: instructions.Answer) -> messages.Answer:
+    body = responses.refused(send.message) if send.task is None else responses.made(send.task)
+    return messages.Answer(send.serial, send.status, body)

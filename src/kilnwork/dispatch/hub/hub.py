@@ -1,0 +1,416 @@
+"""The hub: where controllers, server, workers and drivers meet the dispatcher.
+
+Controllers submit, kill and follow changes here; agents, slots and drivers connect over a Unix
+socket, or by whatever else listens and gives each connection a `new_link`, and are `peers`' care.
+The hub does the I/O and decides nothing: `machine` does, and `commits` keeps machine and store in
+step. Everything a caller is told is kept: on disk, if the store is a journal.
+"""
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable, Container, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kilnwork.api import attempts
+from kilnwork.api import task as api_task
+from kilnwork.channel import ports
+from kilnwork.dispatch import errors, model
+from kilnwork.dispatch.hub import (
+    attempt_logs,
+    child_requests,
+    commits,
+    delivery,
+    feed,
+    peers,
+    retention,
+    subscriptions,
+)
+from kilnwork.dispatch.hub import views as task_views
+from kilnwork.dispatch.journal import port, reruns, task_rows
+from kilnwork.dispatch.machine import inputs, instructions, records
+from kilnwork.kit import clock as clocks
+from kilnwork.kit import coroutines, ids
+
+CLUSTERS_EVERY_S = 0.1
+"""Shortest time between two changes of clusters that readers are told of."""
+
+CROWD = 1_000_000
+"""Calls that wait for a slot of one cluster before no more are accepted: half a gigabyte."""
+
+
+LEASE_S, RENEW_S = 10.0, 3.0
+"""On one machine, where a dispatcher that is killed is back within seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a hub may be told beyond what it needs.
+
+    `lease_s`: how long a worker may be silent; `renew_s`: how often it renews (three tries fit one
+    lease). `keep_s`: how long tasks that are over and have no object are kept, with their output
+    (7 days: over a weekend and some). `crowd`: see `CROWD`. `blobs_dir`: where the folders of blobs
+    are, by namespace. `on_failure` is called when the store cannot go on (another dispatcher took
+    over, the file is broken): the process should end, and the next one start from the journal.
+    """
+
+    lease_s: float = LEASE_S
+    renew_s: float = RENEW_S
+    keep_s: float = retention.KEEP_S
+    crowd: int = CROWD
+    blobs_dir: Path | None = None
+    clock_file: Path | None = None
+    on_failure: Callable[[BaseException], None] = lambda error: None
+
+
+class Hub:
+    """The dispatcher as others see it. Make it, `start` it in a running loop, `stop` it.
+
+    `logs_dir`: where output of tasks is kept; None: nowhere.
+    """
+
+    def __init__(
+        self,
+        kept: port.Store,
+        *,
+        clock: clocks.Clock,
+        verifier: ports.TokenVerifier,
+        logs_dir: Path | None,
+        entropy: ids.Entropy,
+        options: Options = Options(),
+    ) -> None:
+        self.logs = attempt_logs.AttemptLogs(logs_dir)
+        limits = commits.Limits(options.lease_s, options.crowd)
+        self._core = commits.Core(kept, self, clock=clock, entropy=entropy, limits=limits)
+        self._on_failure = options.on_failure
+        self._crew = coroutines.Crew("hub")
+        self._retention = retention.Retention(
+            self._core,
+            self.logs,
+            blobs=options.blobs_dir,
+            keep_s=options.keep_s,
+            clock_file=options.clock_file,
+        )
+        self._peers = peers.Peers(
+            self._core,
+            logs=self.logs,
+            verifier=verifier,
+            crew=self._crew,
+            terms=delivery.Terms(
+                lease_s=options.lease_s, renew_s=options.renew_s, blobs=options.blobs_dir
+            ),
+            view=self.view,
+        )
+        self.new_link = self._peers.new_link
+        """The protocol of one more connection, from wherever it comes."""
+        self._tasks: feed.Feed[ids.TaskId] = feed.Feed()
+        self._clusters: feed.CalmFeed[records.ClusterKey] = feed.CalmFeed(every_s=CLUSTERS_EVERY_S)
+        self._following = subscriptions.Following()
+        self._server: asyncio.Server | None = None
+        self._socket: Path | None = None
+
+    @property
+    def epoch(self) -> int:
+        """Of this leadership; 0 before `start`."""
+        return self._core.store.epoch
+
+    @property
+    def trouble(self) -> str | None:
+        """Why nothing is accepted at the moment (the disk refuses), None when all is well."""
+        return self._core.store.trouble
+
+    async def start(self, where: Path | socket.socket) -> None:
+        """Take over the store and listen: on a path, or on a socket that listens already.
+
+        Raises `JournalLocked` or `JournalUnreadable`.
+        """
+        try:
+            self._core.start()
+            self._peers.start(self.epoch)
+            loop = asyncio.get_running_loop()
+            if isinstance(where, Path):
+                _make_room(where)
+                self._server = await loop.create_unix_server(self.new_link, str(where))
+                _seal(where)
+                self._socket = where
+            else:
+                self._server = await loop.create_unix_server(self.new_link, sock=where)
+            self._crew.start("retention", self._retention.run())
+        except BaseException:
+            self._core.close()
+            raise
+
+    async def stop(self, *, leaving: str = "") -> None:
+        """Hear nobody any more, let go of the store; what was accepted stays there.
+
+        `leaving`: no dispatcher will follow soon; peers are told so, and need not wait for one.
+        """
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        if leaving:
+            self._peers.dismiss(leaving)
+        self._disconnect(errors.HubStopped())
+        await self._crew.stop()
+        await self._retention.save_time()
+        self._core.close()
+        if self._socket is not None:
+            _make_room(self._socket)
+
+    async def submit(self, submission: model.Submission, *, force: bool = False) -> model.TaskView:
+        """Accept a run; on disk when this returns. The same run again changes nothing.
+
+        A higher run starts a finished task anew; while the run before goes on it is killed, and the
+        view of *that* is returned: submit again when it is over. Raises `RunRefused` for a new run
+        after a success without `force`, `TaskTooLarge`, `HubStopped`.
+        """
+        self._core.check()
+        refusal = child_requests.too_large(submission.spec, submission.inputs)
+        if refusal:
+            raise errors.TaskTooLarge(refusal)
+        task = submission.task
+        known = self._core.machine.task(task)
+        past = self._past(task) if known is None else None
+        self._core.tell(inputs.Submit(submission, past, force))
+        await self._core.settled()
+        view = self.view(task)
+        if view is None:
+            raise errors.HubStopped("the journal lost a task that it had accepted")
+        return view
+
+    async def submit_many(
+        self, submissions: Sequence[model.Submission], *, new: bool = False
+    ) -> list[subscriptions.Change]:
+        """Accept runs, also after a success; on disk when this returns, in one go.
+
+        Gives those runs that were there before, as they are: the one asked for, a higher one, or a
+        lower one that is killed first (submit again when it is over). `new`: the caller knows that
+        there is no run of any of them yet. Raises `TaskTooLarge`, `HubStopped`.
+        """
+        self._core.check()
+        for submission in submissions:
+            refusal = child_requests.too_large(submission.spec, submission.inputs)
+            if refusal:
+                raise errors.TaskTooLarge(refusal)
+        there: list[ids.TaskId] = []
+        for submission in submissions:
+            task, run = submission.task, submission.spec.run
+            known = self._core.machine.task(task)
+            past = None if new or known is not None else self._past(task)
+            if known is not None or (past is not None and past.run >= run):
+                there.append(task)
+            self._core.tell(inputs.Submit(submission, past, force=True))
+        await self._core.settled()
+        return self.states(there)
+
+    def follow(self, tasks: Container[ids.TaskId], tell: subscriptions.Tell) -> Callable[[], None]:
+        """Tell of every change of `tasks` (which may grow and shrink) that is kept from now on;
+        ends when what is returned is called."""
+        return self._following.follow(tasks, tell)
+
+    def unfinished(self, tasks: Iterable[ids.TaskId]) -> list[subscriptions.Change]:
+        """Those of `tasks` that are not over."""
+        return subscriptions.of_memory(map(self._core.machine.task, tasks))
+
+    def knows(self, task: ids.TaskId) -> bool:
+        """There is a run of it, over or not."""
+        return self._core.machine.task(task) is not None or self._past(task) is not None
+
+    def states(self, tasks: Iterable[ids.TaskId]) -> list[subscriptions.Change]:
+        """The newest runs of those of `tasks` that there are, as they are on disk."""
+        views = map(self.view, tasks)
+        return [subscriptions.of_view(view) for view in views if view is not None]
+
+    async def kill_many(self, tasks: Iterable[ids.TaskId], *, reason: str, message: str) -> None:
+        """As `kill`, of many in one go."""
+        for task in tasks:
+            self._core.tell(inputs.Kill(task, reason, message))
+        await self._core.settled()
+
+    async def suspend_many(self, tasks: Iterable[ids.TaskId], *, suspended: bool) -> None:
+        """As `suspend`, of many in one go."""
+        for task in tasks:
+            self._core.tell(inputs.Suspend(task, suspended))
+        await self._core.settled()
+
+    async def retry(self, task: ids.TaskId, *, force: bool = False) -> None:
+        """Start a new run of a spawned task that is over; on disk when this returns.
+
+        Raises `RunRefused` when it is unknown, not over, or has succeeded and `force` is False.
+        """
+        self._core.check()
+        row = self._core.reader.task_row(task)
+        refusal = reruns.refusal(row, force=force)
+        if row is None or refusal:
+            raise errors.RunRefused(refusal)
+        values = self._core.reader.values(row.namespace, row.needed)
+        self._core.tell(reruns.of_row(row, values))
+        await self._core.settled()
+
+    async def kill(self, task: ids.TaskId, *, reason: str, message: str = "") -> None:
+        """Kill a task and its unfinished children; on disk when this returns.
+
+        Unknown or over: nothing happens.
+        """
+        self._core.tell(inputs.Kill(task, reason, message))
+        await self._core.settled()
+
+    async def suspend(self, task: ids.TaskId, *, suspended: bool) -> model.TaskView | None:
+        """Hold a task back, or let it go; on disk when this returns. Gives its view.
+
+        An attempt that runs goes on, the next one waits. Unknown or over: nothing happens.
+        """
+        self._core.tell(inputs.Suspend(task, suspended))
+        await self._core.settled()
+        return self.view(task)
+
+    async def release(self, tasks: Iterable[ids.TaskId]) -> None:
+        """The objects of these tasks are gone; on disk when this returns.
+
+        Those that are over are no longer among the changes since 0, and need not be kept for ever.
+        """
+        released = tuple(tasks)
+        self._core.tell(inputs.Release(released))
+        await self._core.settled()
+        self._tasks.drop(released)
+
+    async def forget_old(self) -> None:
+        """Forget now whatever is old enough, and collect: for tests and for who cannot wait until
+        it happens by itself."""
+        await self._retention.forget_all()
+        await self._retention.collect()
+
+    async def close_cluster(self, namespace: str, cluster: str, *, running: bool = True) -> None:
+        """Fail all unfinished tasks of a TaskCluster that is gone; `running` False: that is being
+        deleted, those that no worker has."""
+        self._core.tell(inputs.CloseCluster(namespace, cluster, running))
+        await self._core.settled()
+
+    async def drain(self, namespace: str, cluster: str, pods: frozenset[str]) -> None:
+        """The workers in these Pods of a cluster, and in no others, get nothing new.
+
+        What they have goes on; what is lost with one of them does not count as a loss.
+        """
+        seen = self._core.machine.memory.clusters.get((namespace, cluster))
+        if (frozenset() if seen is None else seen.draining) != pods:
+            self._core.tell(inputs.Drain(namespace, cluster, pods))
+            await self._core.settled()
+
+    async def closing(self) -> None:
+        """The node is about to end every worker: start nothing more, count no loss against a task.
+
+        Until `stop`, ends are still heard and kept; there is no way back.
+        """
+        self._core.tell(inputs.Close())
+        await self._core.settled()
+
+    async def worker_gone(self, pod_uid: str, *, why: str = "", ended: float | None = None) -> None:
+        """The Pod is gone, or its container has `ended`, and so is everything that ran in it.
+
+        `why`: if that is known. `ended`: see `inputs.WorkerGone`.
+        """
+        self._core.tell(inputs.WorkerGone(pod_uid, why, ended))
+        await self._core.settled()
+
+    async def changes(self, since: int) -> tuple[int, list[model.TaskView]]:
+        """Declared tasks that changed after `since`, once there are any, and the number to go on.
+
+        `since` 0, or of another dispatcher's life: the newest run of every declared task.
+        """
+        self._core.check()
+        await self._tasks.newer(since)
+        last = self._tasks.last
+        if not 0 < since <= last:
+            return last, [self._view(row) for row in self._core.reader.declared()]
+        found = (self.view(task) for task in self._tasks.since(since))
+        return last, [view for view in found if view is not None]
+
+    async def clusters_changed(self, since: int) -> tuple[int, set[tuple[str, str]]]:
+        """Namespace and name of clusters whose view changed after `since`, once there are any."""
+        self._core.check()
+        await self._clusters.newer(since)
+        last = self._clusters.last
+        if not 0 < since <= last:
+            return last, set(self._core.machine.memory.clusters)
+        return last, set(self._clusters.since(since))
+
+    def view(self, task: ids.TaskId) -> model.TaskView | None:
+        """The newest run of a task as it is on disk, None when there is no such task."""
+        row = self._core.reader.task_row(task)
+        return None if row is None else self._view(row)
+
+    def _view(self, row: task_rows.TaskRow) -> model.TaskView:
+        """What is on disk, and the facts of the moment if memory has the same state."""
+        return self.current(self._core.reader.view(row, seq=self._tasks.number(row.task)))
+
+    def current(self, view: model.TaskView) -> model.TaskView:
+        """A view from disk with the facts of the moment: why the task waits, and its progress."""
+        return task_views.task(view, self._core.machine.task(view.task))
+
+    def cluster(self, namespace: str, name: str) -> model.ClusterView | None:
+        """A TaskCluster as the dispatcher sees it; None when nothing of it was ever seen."""
+        seen = self._core.machine.memory.clusters.get((namespace, name))
+        return None if seen is None else task_views.cluster(seen)
+
+    def log_file(self, task: ids.TaskId, *, run: int, attempt: int) -> Path:
+        """Where the output of an attempt is kept (older part: `.1` appended); need not exist."""
+        folder = self.logs.logs_dir or Path(os.devnull)
+        return attempt_logs.path(folder, attempts.AttemptRef(task, run, attempt))
+
+    def tick(self) -> None:
+        """Look at the clock now: for tests that move it by hand."""
+        self._core.tick()
+
+    @property
+    def drivers(self) -> int:
+        """How many are connected."""
+        return self._peers.drivers
+
+    @property
+    def greeted(self) -> int:
+        """Drivers that were let in since the start."""
+        return self._peers.greeted
+
+    @property
+    def at_work(self) -> bool:
+        """Something runs, or will as soon as a connected worker has a slot for it."""
+        mem = self._core.machine.memory
+        return bool(mem.tasks) and any(worker.ready for worker in mem.workers.values())
+
+    def prepare(self, batch: instructions.Batch) -> delivery.Outgoing:
+        """`commits.Carrier`: frames, made while the store is busy."""
+        return self._peers.prepare(batch)
+
+    def carry_out(self, batch: instructions.Batch, prepared: delivery.Outgoing) -> None:
+        """`commits.Carrier`: a batch is kept; tell everybody whom it concerns."""
+        self._peers.send(batch, prepared)
+        changed = [task.id for task in batch.dirty if task.declared]
+        self._tasks.publish(changed)
+        self._tasks.publish(batch.published.difference(changed))
+        self._following.publish(batch)
+        self._clusters.publish(cluster.key for cluster in batch.clusters)
+
+    def failed(self, error: BaseException) -> None:
+        """`commits.Carrier`: the store cannot go on."""
+        self._disconnect(errors.HubStopped(f"the dispatcher failed: {error}"))
+        self._on_failure(error)
+
+    def _past(self, task: ids.TaskId) -> inputs.Past | None:
+        row = self._core.reader.task_row(task)
+        return None if row is None else inputs.Past(row.run, api_task.State(row.state))
+
+    def _disconnect(self, error: errors.HubStopped) -> None:
+        self._tasks.fail(error)
+        self._clusters.fail(error)
+        self._peers.disconnect()
+
+
+def _make_room(socket: Path) -> None:
+    """A folder that only we can enter, and no socket of an earlier life in it."""
+    socket.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    socket.unlink(missing_ok=True)
+
+
+def _seal(socket: Path) -> None:
+    socket.chmod(0o600)

@@ -1,0 +1,171 @@
+"""What drivers and slots say, put in the machine's terms: one input for each frame.
+
+Used by the hub. Both submit calls and watch tasks; a slot also reports on the calls that it was
+given. Before the machine is told of calls that may be there already, the store is asked.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from kilnwork.api import attempts, calls, reasons
+from kilnwork.channel import messages
+from kilnwork.dispatch import model
+from kilnwork.dispatch.hub import attempt_logs, child_requests, commits, links
+from kilnwork.dispatch.machine import inputs
+
+MAX_MESSAGE_LENGTH = 4096
+"""Characters of a peer's message that are kept."""
+
+Takers = dict[type, Callable[[links.Link, Any], None]]
+
+
+class Submitters:
+    """Takes in messages of drivers and slots that were let in."""
+
+    def __init__(self, engine: commits.Core, logs: attempt_logs.AttemptLogs) -> None:
+        self._core = engine
+        self._logs = logs
+        both: Takers = {
+            messages.Template: self._template,
+            messages.Forget: self._forget,
+            messages.Submit: self._submit,
+            messages.Watch: self._watch,
+            messages.Cancel: self._cancel,
+        }
+        self._of_drivers: Takers = {**both, messages.DriverHello: _second_hello}
+        self._of_slots: Takers = {
+            **both,
+            messages.SlotHello: _second_hello,
+            messages.Started: self._started,
+            messages.Done: self._done,
+            messages.Returned: self._returned,
+            messages.Waiting: self._waiting,
+            messages.Resumed: self._resumed,
+            messages.Yielded: self._yielded,
+            messages.Log: self._log,
+            messages.Progress: self._progress,
+        }
+
+    def attach(self, link: links.Link, hello: messages.DriverHello) -> None:
+        """A driver was believed."""
+        self._core.tell(inputs.Attach(link.number, hello.session, hello.namespace))
+
+    def join(self, link: links.Link, hello: messages.SlotHello) -> None:
+        """A slot was believed; the machine decides what it keeps."""
+        self._core.tell(inputs.SlotJoined(link.number, hello.slot, hello.running))
+
+    def from_driver(self, link: links.Link, message: messages.FromDriver) -> None:
+        """A message of a driver."""
+        self._of_drivers[type(message)](link, message)
+
+    def from_slot(self, link: links.Link, message: messages.FromSlot) -> None:
+        """A message of a slot."""
+        self._of_slots[type(message)](link, message)
+
+    def _template(self, link: links.Link, message: messages.Template) -> None:
+        refusal = child_requests.template_refusal(message.spec)
+        if refusal:
+            link.refuse("Invalid", f"template {message.number}: {refusal}", retry=False)
+            return
+        self._core.tell(inputs.Define(link.number, message.number, message.spec))
+
+    def _forget(self, link: links.Link, message: messages.Forget) -> None:
+        self._core.tell(inputs.Undefine(link.number, message.numbers))
+
+    def _submit(self, link: links.Link, message: messages.Submit) -> None:
+        items = message.items
+        for item in items:
+            if len(item.arguments.data) > attempts.MAX_INLINE_BYTES:
+                text = f"arguments of call {item.number} are not a blob, but larger than what fits"
+                link.refuse("TooLarge", text, retry=False)
+                return
+        told = inputs.SubmitCalls(link.number, items)
+        asked = self._core.machine.lookups(told, again=message.again)
+        if asked is not None:
+            reader = self._core.reader
+            values = reader.values(asked.namespace, asked.values)
+            told = inputs.SubmitCalls(link.number, items, reader.known(asked), values)
+        self._core.tell(told)
+
+    def _watch(self, link: links.Link, message: messages.Watch) -> None:
+        told = inputs.WatchTasks(link.number, message.items)
+        asked = self._core.machine.lookups(told)
+        if asked is not None:
+            values = self._core.reader.values(asked.namespace, asked.values)
+            told = inputs.WatchTasks(link.number, message.items, values)
+        self._core.tell(told)
+
+    def _cancel(self, link: links.Link, message: messages.Cancel) -> None:
+        self._core.tell(inputs.CancelTasks(link.number, message.tasks, message.recursive))
+
+    def _started(self, link: links.Link, message: messages.Started) -> None:
+        self._core.tell(inputs.Started(link.number, message.serial, message.ref, message.at))
+
+    def _done(self, link: links.Link, message: messages.Done) -> None:
+        ends = message.ends
+        for end in ends:
+            payload = end.payload
+            if (payload is not None and len(payload.data) > attempts.MAX_INLINE_BYTES) or len(
+                end.message
+            ) > MAX_MESSAGE_LENGTH:
+                ends = tuple(map(_bounded, ends))
+                break
+        told = inputs.CallsEnded(link.number, message.serial, ends)
+        asked = self._core.machine.lookups(told)
+        if asked is not None:
+            values = self._core.reader.values(asked.namespace, asked.values)
+            told = inputs.CallsEnded(link.number, message.serial, ends, values)
+        self._core.tell(told)
+        if self._logs.remembers:
+            for end in ends:
+                self._logs.forget(end.ref)
+
+    def _returned(self, link: links.Link, message: messages.Returned) -> None:
+        self._core.tell(inputs.CallsReturned(link.number, message.refs))
+
+    def _waiting(self, link: links.Link, message: messages.Waiting) -> None:
+        self._core.tell(
+            inputs.Waiting(
+                link=link.number,
+                ref=message.ref,
+                tasks=message.tasks,
+                in_place=message.in_place,
+                first=message.first,
+                more=message.more,
+            )
+        )
+
+    def _resumed(self, link: links.Link, message: messages.Resumed) -> None:
+        self._core.tell(inputs.Resumed(link.number, message.ref))
+
+    def _yielded(self, link: links.Link, message: messages.Yielded) -> None:
+        self._core.tell(inputs.Yielded(link.number, message.ref, message.index, message.payload))
+
+    def _log(self, link: links.Link, message: messages.Log) -> None:
+        if self._core.machine.held_by(link.number, message.ref) is not None:
+            self._logs.append(message.ref, message.offset, message.data)
+
+    def _progress(self, link: links.Link, message: messages.Progress) -> None:
+        progress = model.Progress(message.fraction, message.message[:MAX_MESSAGE_LENGTH])
+        self._core.tell(inputs.Progress(link.number, message.ref, progress))
+
+
+def _second_hello(link: links.Link, _: messages.DriverHello | messages.SlotHello) -> None:
+    link.refuse("Malformed", "a second Hello", retry=False)
+
+
+def _bounded(end: calls.CallEnd) -> calls.CallEnd:
+    """What a slot may make the store keep."""
+    payload = end.payload
+    if payload is not None and len(payload.data) > attempts.MAX_INLINE_BYTES:
+        message = f"{len(payload.data)} bytes; at most {attempts.MAX_INLINE_BYTES} are kept"
+        return msgspec.structs.replace(
+            end,
+            ending=attempts.Ending.FAILED,
+            reason=reasons.Reason.RESULT_TOO_LARGE,
+            message=message,
+            payload=None,
+        )
+    return msgspec.structs.replace(end, message=end.message[:MAX_MESSAGE_LENGTH])

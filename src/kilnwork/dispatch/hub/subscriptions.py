@@ -1,0 +1,96 @@
+"""Who follows spawned tasks by the thousand, and what is told of them.
+
+Used by the hub, for `jobs`: what happened to tasks that somebody follows is told in batches, after
+the commit that keeps it. Not a feed: whoever follows is on the same loop, and asks again after its
+own start (`Hub.submit_many`).
+"""
+
+from collections.abc import Callable, Container, Iterable
+from typing import NamedTuple
+
+from kilnwork.api import task as api_task
+from kilnwork.dispatch import model
+from kilnwork.dispatch.machine import instructions, records
+from kilnwork.kit import ids
+
+_S = api_task.State
+
+
+class Change(NamedTuple):
+    """A run of a task, as it is now. `attempt`: the newest, 0 before the first; `worker`: its
+    Pod's name. `over`: final and kept; a final state that is not kept yet is not told."""
+
+    task: ids.TaskId
+    run: int
+    state: api_task.State
+    reason: str
+    message: str
+    attempt: int
+    failures: int
+    losses: int
+    worker: str
+    started: float | None
+    suspended: bool
+
+    @property
+    def over(self) -> bool:
+        """Nothing of this run will change any more."""
+        return self.state.final
+
+    @property
+    def active(self) -> bool:
+        """A worker has it."""
+        return self.state in (_S.STAGING, _S.RUNNING, _S.KILLING)
+
+
+Tell = Callable[[list[Change]], None]
+
+
+class Following:
+    """Followers: which tasks each follows, and how it is told."""
+
+    def __init__(self) -> None:
+        self._followers: list[tuple[Container[ids.TaskId], Tell]] = []
+
+    def follow(self, tasks: Container[ids.TaskId], tell: Tell) -> Callable[[], None]:
+        """Tell of every change of `tasks` (which may grow and shrink) from now on; ends when what
+        is returned is called."""
+        follower = (tasks, tell)
+        self._followers.append(follower)
+        return lambda: self._followers.remove(follower)
+
+    def publish(self, batch: instructions.Batch) -> None:
+        """A batch is kept."""
+        if not self._followers:
+            return
+        ended = set(batch.finals)
+        for tasks, tell in tuple(self._followers):
+            changes = [
+                of_record(task)
+                for task in batch.dirty
+                if task.id in tasks and (task in ended or not task.state.final)
+            ]
+            if changes:
+                tell(changes)
+
+
+def of_record(task: records.Task) -> Change:
+    """What memory has."""
+    return Change(
+        task.id, task.run, task.state, task.reason, task.message, task.attempt, task.failures,
+        task.losses, "" if task.worker is None else task.worker.name, task.attempt_started,
+        task.suspended,
+    )  # fmt: skip
+
+
+def of_view(view: model.TaskView) -> Change:
+    """What the journal has."""
+    return Change(
+        view.task, view.run, view.state, view.reason, view.message, view.attempt, view.failures,
+        view.losses, view.worker, view.started, view.suspended,
+    )  # fmt: skip
+
+
+def of_memory(tasks: Iterable[records.Task | None]) -> list[Change]:
+    """Of those that are there and not over."""
+    return [of_record(task) for task in tasks if task is not None and not task.state.final]

@@ -1,0 +1,134 @@
+"""Where tasks are kept: the port that the hub's engine writes to and reads from.
+
+Two implementations pass one contract suite: `journal`, a file that outlives every process, and
+`volatile`, the memory of this one. One writer: batches are handed over one at a time, and nothing
+of a batch is told to anybody before it is kept.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from kilnwork.api import calls
+from kilnwork.dispatch import model
+from kilnwork.dispatch.journal import task_rows
+from kilnwork.dispatch.machine import inputs, instructions
+from kilnwork.kit import ids
+
+FamilySize = tuple[ids.TaskId, int, bool, str, int]
+"""Parent, its run, whether it is declared, a state, how many children are in it."""
+
+TemplateRow = tuple[int, str, bytes]
+"""Number, namespace, spec as JSON."""
+
+Told = Callable[[Callable[[], None]], object]
+"""Runs a callable on the loop of the store's owner (`loop.call_soon_threadsafe`)."""
+
+
+class Saved(Protocol):
+    """What an earlier dispatcher has left."""
+
+    def templates(self) -> Iterable[TemplateRow]:
+        """Every template, in order."""
+        ...
+
+    def unfinished(self) -> Iterable[task_rows.TaskRow]:
+        """Every run that has not ended, in order of submission."""
+        ...
+
+    def families(self) -> Iterable[FamilySize]:
+        """Children by state, for every parent that is unfinished or has an unfinished child."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What a dispatcher needs to know before it starts. `saved`: None when nothing can be there.
+    `longest_lease_s`: as workers of earlier dispatchers may hold one."""
+
+    next_task_row: int = 1
+    next_worker_row: int = 1
+    next_template_row: int = 1
+    saved: Saved | None = None
+    longest_lease_s: float = 0.0
+
+
+class Lookup(Protocol):
+    """Looks things up, on the owner's thread, in microseconds. Sees what is kept, nothing else."""
+
+    def task_row(self, task: ids.TaskId, *, run: int | None = None) -> task_rows.TaskRow | None:
+        """The newest run of a task, or the one asked for."""
+        ...
+
+    def view(self, row: task_rows.TaskRow, *, seq: int = 0) -> model.TaskView:
+        """The view of a row, with its children counted."""
+        ...
+
+    def declared(self) -> Iterator[task_rows.TaskRow]:
+        """The newest run of every declared task whose object was not gone yet."""
+        ...
+
+    def child(self, parent: ids.TaskId, run: int, child_key: str) -> inputs.Found | None:
+        """The newest child of that key."""
+        ...
+
+    def known(self, asked: inputs.Lookups) -> dict[int, inputs.Known]:
+        """By number of the call, those that are there already."""
+        ...
+
+    def values(
+        self, namespace: str | None, tasks: Iterable[ids.TaskId]
+    ) -> dict[ids.TaskId, calls.Value]:
+        """How tasks of that namespace (None: any) ended; those that have not are left out."""
+        ...
+
+
+class Aging(Protocol):
+    """Says what need not be kept any more."""
+
+    def aged(self, *, before: float, above: int, limit: int) -> list[tuple[int, ids.TaskId, bool]]:
+        """(row, task, may be forgotten) of runs created before a moment, in order of age."""
+        ...
+
+    def referenced(self, digests: Sequence[bytes]) -> set[bytes]:
+        """Which of these blobs some task refers to, in whatever namespace."""
+        ...
+
+
+class Reader(Lookup, Aging, Protocol):
+    """What is read of a store."""
+
+
+class Store(Protocol):
+    """Keeps batches. `epoch`: of this leadership."""
+
+    epoch: int
+
+    @property
+    def trouble(self) -> str | None:
+        """Why nothing is kept at the moment, None when all is well."""
+        ...
+
+    @property
+    def reader(self) -> Reader:
+        """What is kept; from `open` on."""
+        ...
+
+    def open(self, *, lease_s: float = 0.0) -> Opened:
+        """Take it over, to grant leases of that length.
+
+        Raises `JournalLocked` or `JournalUnreadable`.
+        """
+        ...
+
+    def start(self, tell: Told, *, on_failure: Callable[[BaseException], None]) -> None:
+        """Begin to keep; `on_failure` is told when that cannot go on."""
+        ...
+
+    def write(self, batch: instructions.Batch, done: Callable[[], None]) -> None:
+        """Keep a batch as it is now, and tell `done`: later through `tell`, or at once."""
+        ...
+
+    def close(self) -> None:
+        """Keep what was handed over, then let go of everything; repeatable."""
+        ...

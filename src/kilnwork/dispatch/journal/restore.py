@@ -1,0 +1,218 @@
+"""After a start: from rows of the journal to memory. Pure.
+
+Used by the hub. What was queued waits again; what ran is held by workers that are not connected
+yet, whose leases get one full term. Nothing of that counts against a task's budgets.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+
+import msgspec
+
+from kilnwork.api import calls, reasons
+from kilnwork.api import task as api_task
+from kilnwork.dispatch import model
+from kilnwork.dispatch.journal import port, task_rows
+from kilnwork.dispatch.machine import (
+    children,
+    completion,
+    dependencies,
+    inputs,
+    lifecycle,
+    memory,
+    records,
+    retries,
+    transitions,
+    workers,
+)
+from kilnwork.kit import ids
+
+log = logging.getLogger(__name__)
+
+_S = api_task.State
+_R = reasons.Reason
+_INTENTS: dict[str, records.Intent] = {
+    _R.TIMED_OUT: records.Intent.TIMEOUT,
+    _R.TOTAL_TIMED_OUT: records.Intent.TOTAL_TIMEOUT,
+    _R.DEADLOCK: records.Intent.DEADLOCK,
+    _R.CLUSTER_DELETED: records.Intent.CLUSTER,
+}
+
+Values = Callable[[str | None, Iterable[ids.TaskId]], Mapping[ids.TaskId, calls.Value]]
+"""`port.Reader.values`."""
+
+
+def restore(mem: memory.Memory, saved: port.Saved, values: Values, now: inputs.Moment) -> None:
+    """Fill an empty memory."""
+    sizes = _families(saved)
+    templates = _templates(mem, saved)
+    loaded: list[tuple[records.Task, task_rows.TaskRow]] = []
+    broken: list[records.Task] = []
+    for row in saved.unfinished():
+        template = templates.get(row.template or 0)
+        spec = _spec(row) if template is None else template.spec
+        task = _task(mem, row, spec, template)
+        own = sizes.get((task.id, task.run))
+        if own is not None:
+            task.family = own
+        parent_ref = row.parent_ref
+        if parent_ref is not None and row.child_key is not None:
+            siblings = sizes[parent_ref.task, parent_ref.run]
+            children.adopt(siblings, task, parent_ref, child_key=row.child_key)
+        mem.index_key(task)
+        if spec is None and not task.held:
+            broken.append(task)
+        else:
+            loaded.append((task, row))
+    dependencies.restore(mem, values(None, dependencies.missing(mem)))
+    for task in broken:
+        _give_up(mem, task, now)
+    for task, row in loaded:
+        _resume(mem, task, row, now)
+
+
+def _families(saved: port.Saved) -> dict[tuple[ids.TaskId, int], records.Family]:
+    sizes: dict[tuple[ids.TaskId, int], records.Family] = {}
+    for parent, run, declared, state, number in saved.families():
+        family = sizes.setdefault((parent, run), records.Family(parent, run, declared=declared))
+        _count(family, state, number)
+    return sizes
+
+
+def _templates(mem: memory.Memory, saved: port.Saved) -> dict[int, records.Template]:
+    """Those that can be read; tasks of the others cannot be either."""
+    found = {}
+    for row, namespace, encoded in saved.templates():
+        try:
+            spec = task_rows.decode_spec(encoded)
+        except msgspec.MsgspecError as error:
+            extra = {"template": row, "error": str(error)}
+            log.warning("a template of the journal cannot be read", extra=extra)
+            continue
+        found[row] = mem.restore_template(row, namespace, spec)
+    return found
+
+
+def _give_up(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:
+    """Nobody can tell any more what it was to run."""
+    message = "the journal has its spec in a form that this kilnwork cannot read"
+    if task.state is _S.KILLING:
+        completion.finish(mem, task, now, state=_S.KILLED, reason=_R.KILLED, message=message)
+    else:
+        completion.finish(mem, task, now, state=_S.FAILED, reason=_R.INVALID_SPEC, message=message)
+
+
+def _count(family: records.Family, state: str, number: int) -> None:
+    family.total += number
+    if state == _S.SUCCESS.value:
+        family.succeeded += number
+    elif api_task.State(state).final:
+        family.failed += number
+
+
+def _task(
+    mem: memory.Memory,
+    row: task_rows.TaskRow,
+    spec: api_task.TaskSpec | None,
+    template: records.Template | None,
+) -> records.Task:
+    submission = model.Submission(
+        task=row.task,
+        namespace=row.namespace,
+        name=row.shown_name if template is None else row.name or "",
+        spec=spec or api_task.TaskSpec(cluster_name=row.cluster, run=row.run),
+        inputs=row.inputs,
+        declared=bool(row.declared),
+    )
+    task = records.of_submission(row.row, submission, mem.cluster(row.namespace, row.cluster))
+    task.stored = True
+    task.run = row.run  # that of a template is 1
+    task.state = api_task.State(row.state)
+    task.reason, task.message = row.reason, row.message
+    task.attempt = row.attempt
+    if row.attempt_state is not None:
+        task.attempt_state = transitions.AttemptState(row.attempt_state)
+    task.failures, task.losses, task.excused = row.failures, row.losses, row.excused
+    task.created, task.reserved, task.started = row.created, row.reserved, row.started
+    task.attempt_started, task.exit_code = row.attempt_started, row.exit_code
+    task.stopped = None if row.stopped is None else bool(row.stopped)
+    task.digest = row.digest
+    task.suspended = bool(row.suspended)
+    task.pending_since = row.created if row.pending_since is None else row.pending_since
+    task.source = row.source or b""
+    if template is None:
+        mem.prepare(task)
+    else:
+        _make_call(task, row, template)
+    mem.tasks[task.id] = task
+    if task.declared:
+        task.cluster.declared.add(task)
+    return task
+
+
+def _make_call(task: records.Task, row: task_rows.TaskRow, template: records.Template) -> None:
+    task.template = template
+    task.arguments = row.argument_payload
+    task.needs = row.needed
+    task.child_key = row.child_key
+    task.delegate = row.delegate
+
+
+def _spec(row: task_rows.TaskRow) -> api_task.TaskSpec | None:
+    try:
+        return row.decoded_spec()
+    except msgspec.MsgspecError as error:
+        log.warning(
+            "a task of the journal cannot be read",
+            extra={"task": ids.task_text(row.task), "error": str(error)},
+        )
+        return None
+
+
+def _resume(
+    mem: memory.Memory, task: records.Task, row: task_rows.TaskRow, now: inputs.Moment
+) -> None:
+    lifecycle.watch_deadlines(mem, task, now)
+    if task.held:
+        _hold(mem, task, row, now)
+    elif task.delegate is not None:
+        return  # waits for the task whose outcome becomes its own
+    elif row.due > now.wall:
+        task.due = row.due
+        longest = retries.longest_delay_s(task.spec.retry)  # more: the clock was set back
+        delay = min(row.due - now.wall, longest)
+        mem.alarm(now.mono + delay, memory.Alarm.RETRY, task, attempt=task.attempt)
+    else:
+        dependencies.ready(mem, (task,), now)
+
+
+def _hold(
+    mem: memory.Memory, task: records.Task, row: task_rows.TaskRow, now: inputs.Moment
+) -> None:
+    """Its worker has it, and is expected to come back within one lease, as an earlier one granted
+    it."""
+    session = row.session or b""
+    worker = mem.workers.get(session)
+    if worker is None:
+        worker = records.Worker(
+            mem.cluster(row.namespace, row.cluster),
+            session,
+            row=row.worker or 0,
+            name=row.worker_name or "",
+            pod_uid=row.pod_uid or "",
+            node=row.node or "",
+        )
+        worker.from_before = True
+        worker.lease_until = now.mono + mem.longest_lease_s
+        mem.workers[session] = worker
+        worker.cluster.workers[session] = worker
+        mem.alarm(worker.lease_until, memory.Alarm.LEASE, worker)
+    task.worker = worker
+    workers.expect(worker, task)
+    lifecycle.watch_running(mem, task, now)
+    if task.state is _S.KILLING:
+        task.intent = records.Intent.KILL
+    else:
+        task.intent = _INTENTS.get(task.reason, records.Intent.NONE)
+    if task.intent is not records.Intent.NONE:
+        completion.send_stop(mem, task, now)

@@ -1,0 +1,157 @@
+"""Commits in groups: a thread that writes to SQLite, one transaction at a time.
+
+Used by the journal and by the catalog of file jobs. The owner is told on its loop when a
+transaction is on disk; what gathers meanwhile is the next one. Knows no table.
+
+The write-ahead log has to be copied into the file now and then, which takes tens of milliseconds.
+Another thread does it while commits go on; only what came meanwhile is copied between two of them,
+and then the log can begin anew (sqlite.org/wal.html, "Avoiding Excessively Large WAL Files").
+"""
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from concurrent import futures
+from dataclasses import dataclass
+from pathlib import Path
+
+import apsw
+
+from kilnwork.dispatch.journal.sqlite import preallocation
+
+log = logging.getLogger(__name__)
+
+LOG_PAGES = 4000
+"""Of 4 KiB in the log before it is copied."""
+
+PATIENCE = 16
+"""With so many times more in it, commits wait until it is copied: the disk keeps up no longer."""
+
+Told = Callable[[Callable[[], None]], object]
+"""Runs a callable on the owner's loop."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    commit: Callable[[], None]
+    done: Callable[[], None]
+
+
+class Committer:
+    """The thread of one `connection` that writes to the file `path`.
+
+    `retry_s`: between tries of a commit that the disk refused, full or failing. `log_pages`: as
+    `LOG_PAGES`. `refused`: why the disk refuses the commit at hand, None while it does not.
+    """
+
+    def __init__(
+        self,
+        connection: apsw.Connection,
+        path: Path,
+        *,
+        retry_s: float,
+        log_pages: int = LOG_PAGES,
+    ) -> None:
+        self.refused: str | None = None
+        self._log_pages = log_pages
+        self._connection, self._path, self._retry_s = connection, path, retry_s
+        self._work: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
+        self._closing = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._copier = futures.ThreadPoolExecutor(1, thread_name_prefix=f"{path.stem}-log")
+        self._copying: futures.Future[None] | None = None
+        self._pages = 0
+        self._ahead = preallocation.Ahead(path)
+        connection.wal_autocheckpoint(0)
+        connection.set_wal_hook(self._logged)
+
+    @property
+    def trouble(self) -> str | None:
+        """Why nothing is written at the moment, or soon will not be; None when all is well."""
+        return self.refused or preallocation.lacking(self._path)
+
+    def start(self, tell: Told, *, on_failure: Callable[[BaseException], None]) -> None:
+        """Start the thread. `on_failure` is told, by `tell`, what no repetition mends."""
+        self._tell, self._on_failure = tell, on_failure
+        self._thread = threading.Thread(target=self._write_all, name=self._path.stem, daemon=True)
+        self._thread.start()
+
+    @property
+    def started(self) -> bool:
+        """Whether there is a thread."""
+        return self._thread is not None
+
+    def put(self, commit: Callable[[], None], done: Callable[[], None]) -> None:
+        """Call `commit`, which is one transaction, in the thread; `done` is told when it is on
+        disk. Hand over one at a time."""
+        self._work.put(_Work(commit, done))
+
+    def close(self) -> None:
+        """Finish what was handed over; the connection can be closed then. Repeatable."""
+        self._closing.set()
+        if self._thread is not None:
+            self._work.put(None)
+            self._thread.join()
+            self._thread = None
+        self._copier.shutdown()
+
+    def _write_all(self) -> None:
+        try:
+            while (work := self._work.get()) is not None:
+                if not self._commit_stubbornly(work.commit):
+                    return
+                self._tell(work.done)
+                self._shorten_log()
+        except RuntimeError:
+            log.warning("the loop ended before its writer", extra={"file": self._path.name})
+        except Exception as error:  # noqa: BLE001 - handed to the owner, who ends its service
+            failure = error
+            self._tell(lambda: self._on_failure(failure))
+
+    def _commit_stubbornly(self, commit: Callable[[], None]) -> bool:
+        """Commit; while the disk refuses, try again. False when closing before it could."""
+        while True:
+            try:
+                commit()
+            except (apsw.FullError, apsw.IOError) as error:
+                self.refused = str(error)
+                facts = {"file": self._path.name, "error": str(error)}
+                log.warning("cannot be written", extra=facts)
+                if self._closing.wait(self._retry_s):
+                    return False
+                continue
+            self.refused = None
+            return True
+
+    def _logged(self, _: apsw.Connection, __: str, pages: int) -> int:
+        """SQLite tells after each commit how long the log is."""
+        self._pages = pages
+        self._ahead.keep(pages)
+        return apsw.SQLITE_OK
+
+    def _shorten_log(self) -> None:
+        copying = self._copying
+        if copying is None:
+            if self._pages >= self._log_pages:
+                self._copying = self._copier.submit(self._copy_beside)
+        elif copying.done():
+            self._copying = None
+            self._copy(self._connection)
+        elif self._pages >= PATIENCE * self._log_pages:
+            futures.wait([copying])
+
+    def _copy_beside(self) -> None:
+        connection = apsw.Connection(str(self._path))
+        try:
+            self._copy(connection)
+        finally:
+            connection.close()
+
+    def _copy(self, connection: apsw.Connection) -> None:
+        """As far as readers allow. What fails stays in the log, which is as durable."""
+        try:
+            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        except apsw.Error as error:
+            facts = {"file": self._path.name, "error": str(error)}
+            log.warning("the log was not copied, which is tried again", extra=facts)

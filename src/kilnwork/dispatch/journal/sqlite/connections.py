@@ -1,0 +1,137 @@
+"""SQLite underneath the journal: connections, transactions, migrations, and what its errors mean.
+
+Used by `journal` and `queries`. Knows no table but through `statements`.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import apsw
+
+from kilnwork.dispatch import errors
+from kilnwork.dispatch.journal import rows
+from kilnwork.dispatch.journal.sqlite import statements
+from kilnwork.kit import emptied
+
+PARTS = (256, 128, 64, 32, 16, 8, 4, 2, 1)
+"""Rows that one step of a repeated statement writes. Between two steps the loop's thread gets the
+interpreter and keeps it as long as it likes, so a thousand rows must not take a thousand steps. No
+more than 256: statements of 16 KiB and above are not kept prepared by apsw."""
+
+
+_REMEDY = (
+    "nothing was deleted. Put a backup in its place, or move {}* elsewhere and start again: Task "
+    "objects that are not finished run again, spawned tasks are lost"
+)
+
+
+def writing(path: Path) -> apsw.Connection:
+    """The connection that writes, to tables of the newest version. Raises `JournalUnreadable`."""
+    try:
+        emptied.check(path)
+    except emptied.Emptied as error:
+        raise errors.JournalUnreadable(f"{error}; {_REMEDY.format(path.name)}") from error
+    _make_private(path)
+    with readable(path):
+        connection = apsw.Connection(str(path))
+        try:
+            connection.set_busy_timeout(5000)
+            connection.pragma("journal_mode", "wal")
+            connection.pragma("synchronous", "full")
+            connection.pragma("wal_autocheckpoint", 4000)
+            _migrate(connection, path)
+            emptied.mark(path)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+def reading(path: Path) -> apsw.Connection:
+    """A connection that cannot write."""
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    connection.set_busy_timeout(5000)
+    return connection
+
+
+@contextmanager
+def transaction(connection: apsw.Connection) -> Iterator[apsw.Cursor]:
+    """All or nothing."""
+    cursor = connection.cursor()
+    cursor.execute("BEGIN IMMEDIATE")
+    try:
+        yield cursor
+        cursor.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            cursor.execute("ROLLBACK")
+        raise
+
+
+class Repeated:
+    """A statement with one row of values, for any number of rows in few steps.
+
+    `flat`: the values of all rows, one row after the other.
+    """
+
+    def __init__(self, statement: str) -> None:
+        self._width, text = statements.compact(statement)
+        self._texts = [(many, text.format(statements.marks(self._width, many))) for many in PARTS]
+
+    def run(self, cursor: apsw.Cursor, flat: Sequence[rows.Value]) -> None:
+        """Write all rows."""
+        at, end = 0, len(flat)
+        for many, text in self._texts:
+            step = many * self._width
+            while end - at >= step:
+                cursor.execute(text, flat[at : at + step])
+                at += step
+
+
+def readable_error(path: Path, error: apsw.Error) -> errors.JournalUnreadable | None:
+    """What SQLite finds wrong with the file itself, None when it is something else."""
+    if isinstance(error, apsw.NotADBError):
+        return errors.JournalUnreadable(
+            f"{path} is no journal of kilnwork; {_REMEDY.format(path.name)}"
+        )
+    if isinstance(error, apsw.CorruptError):
+        return errors.JournalUnreadable(f"{path} is damaged ({error}); {_REMEDY.format(path.name)}")
+    return None
+
+
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """Whatever SQLite finds wrong with the file at `path` becomes `JournalUnreadable`."""
+    try:
+        yield
+    except apsw.Error as error:
+        found = readable_error(path, error)
+        if found is None:
+            raise
+        raise found from error
+
+
+def _make_private(path: Path) -> None:
+    """The journal holds arguments and results: for its owner only, whatever the umask.
+
+    SQLite gives the files beside it the same mode.
+    """
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    for file in path.parent.glob(f"{path.name}*"):
+        file.chmod(0o600)
+
+
+def _migrate(connection: apsw.Connection, path: Path) -> None:
+    """Bring the tables to the newest version; each step is one transaction."""
+    version = int(connection.pragma("user_version"))
+    if version > len(statements.MIGRATIONS):
+        raise errors.JournalUnreadable(
+            f"{path} has version {version}, this kilnwork knows {len(statements.MIGRATIONS)}: "
+            "use the newer kilnwork, or another folder"
+        )
+    for number, script in enumerate(statements.MIGRATIONS[version:], start=version + 1):
+        with transaction(connection) as cursor:
+            cursor.execute(script)
+            cursor.execute(f"PRAGMA user_version = {number}")

@@ -1,0 +1,170 @@
+"""The journal: SQLite, one writing connection, which commits in groups on a thread of its own.
+
+Used by the hub: it hands over the rows of one batch at a time and is told on its own loop when they
+are on disk; what gathers meanwhile is the next batch. Each opening raises the epoch; the epoch is
+checked inside every transaction, so that a dispatcher that lost the journal can write nothing. An
+OS lock on a file next to it keeps a second process out in the first place. Not for reading: that is
+`queries`, over connections that cannot write.
+"""
+
+import functools
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import apsw
+
+from kilnwork.dispatch import errors
+from kilnwork.dispatch.journal import port, rows
+from kilnwork.dispatch.journal.sqlite import committer, connections, queries, statements
+from kilnwork.dispatch.machine import instructions
+from kilnwork.kit import ids, locks
+
+_SQL = statements.QUERIES
+_INSERT_CALLS = connections.Repeated(_SQL["insert_calls"])
+_RESERVE_CALLS = connections.Repeated(_SQL["reserve_calls"])
+_FINISH_CALLS = connections.Repeated(_SQL["finish_calls"])
+
+
+class Identity(NamedTuple):
+    """Which journal it is: a UUID that its copies share; and how often it was taken over."""
+
+    uid: str
+    epoch: int
+
+
+class Journal:
+    """One journal file and its lock: a `port.Store`.
+
+    `retry_s`: between tries of a commit that the disk refused, full or failing. `sync_delay_s`
+    makes every commit slower, as a cloud disk would; for measuring only.
+    """
+
+    reader: queries.Queries
+
+    def __init__(self, path: Path, *, retry_s: float = 1.0, sync_delay_s: float = 0.0) -> None:
+        self.path = path
+        self.epoch = 0
+        self._lock = locks.OwnerLock(path.with_suffix(".lock"))
+        self._connection: apsw.Connection | None = None
+        self._committer: committer.Committer | None = None
+        self._closing = threading.Event()
+        self._retry_s = retry_s
+        self._sync_delay_s = sync_delay_s
+
+    @property
+    def trouble(self) -> str | None:
+        """Why nothing is kept at the moment, None when all is well."""
+        return None if self._committer is None else self._committer.trouble
+
+    def identify(self) -> Identity:
+        """Which journal this is, without taking it over; made if it is not there.
+
+        Raises `JournalLocked` or `JournalUnreadable`.
+        """
+        self._take_lock()
+        try:
+            with connections.readable(self.path):
+                connection = connections.writing(self.path)
+                try:
+                    with connections.transaction(connection) as cursor:
+                        made = ids.new_uid()
+                        return Identity(*cursor.execute(_SQL["identify"], (made,)).get)
+                finally:
+                    connection.close()
+        finally:
+            self._lock.release()
+
+    def open(self, *, lease_s: float = 0.0) -> port.Opened:
+        """Lock, migrate, raise the epoch. Raises `JournalLocked` or `JournalUnreadable`."""
+        self._take_lock()
+        try:
+            self._connection = connection = connections.writing(self.path)
+            self._committer = committer.Committer(connection, self.path, retry_s=self._retry_s)
+            with connections.readable(self.path), connections.transaction(connection) as cursor:
+                cursor.execute(_SQL["raise_epoch"])
+                cursor.execute(_SQL["forget_templates"])
+                cursor.execute(_SQL["forget_template_blobs"])
+                self.epoch = int(cursor.execute(_SQL["read_epoch"]).get)
+                longest_lease_s = float(cursor.execute(_SQL["raise_lease"], (lease_s,)).get)
+                task_row, worker_row, template_row = cursor.execute(_SQL["next_rows"]).get
+            self.reader = queries.Queries(self.path)
+        except BaseException:
+            self.close()
+            raise
+        return port.Opened(
+            task_row, worker_row, template_row, self.reader, longest_lease_s=longest_lease_s
+        )
+
+    def start(self, tell: port.Told, *, on_failure: Callable[[BaseException], None]) -> None:
+        """Start the writer thread."""
+        self._opened.start(tell, on_failure=on_failure)
+
+    def write(self, batch: instructions.Batch, done: Callable[[], None]) -> None:
+        """Write one transaction; `done` is told when it is on disk. Hand over one at a time."""
+        self._opened.put(functools.partial(self._commit, rows.of_batch(batch)), done)
+
+    def close(self) -> None:
+        """Finish what was handed over, then let go of file and lock; repeatable."""
+        self._closing.set()
+        if self._committer is not None:
+            self._committer.close()
+        if hasattr(self, "reader"):
+            self.reader.close()  # first: the last connection tidies up, and must be able to write
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = self._committer = None
+        self._lock.release()
+
+    def _take_lock(self) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        if not self._lock.take():
+            holder = locks.holder(self._lock.path) or "unknown"
+            raise errors.JournalLocked(
+                f"{self.path} is in use by process {holder}; end that one, or use another folder"
+            )
+
+    @property
+    def _opened(self) -> committer.Committer:
+        if self._committer is None:
+            raise errors.HubStopped("the journal is closed")
+        return self._committer
+
+    def _commit(self, batch: rows.Rows) -> None:
+        if self._connection is None:
+            raise errors.HubStopped("the journal is closed")
+        with connections.transaction(self._connection) as cursor:
+            epoch = cursor.execute(_SQL["read_epoch"]).get
+            if epoch != self.epoch:
+                raise errors.StaleEpoch(
+                    f"the journal is at epoch {epoch}, this dispatcher is of epoch {self.epoch}"
+                )
+            _write(cursor, batch)
+            if self._sync_delay_s:
+                self._closing.wait(self._sync_delay_s)
+
+
+def _write(cursor: apsw.Cursor, batch: rows.Rows) -> None:
+    """All that a batch changes; what is new goes before what refers to it."""
+    single: tuple[tuple[str, Sequence[tuple[rows.Value, ...]]], ...] = (
+        ("insert_worker", batch.workers),
+        ("insert_template", batch.templates),
+        ("insert_task", batch.inserts),
+        ("update_task", batch.updates),
+        ("use_blobs", batch.blobs),
+        ("insert_past_attempt", batch.past),
+        ("release_task", batch.released),
+        ("forget_attempts", batch.forgotten),
+        ("forget_blobs", batch.forgotten),
+        ("forget_task", batch.forgotten),
+    )
+    if batch.calls:
+        _INSERT_CALLS.run(cursor, batch.calls)
+    for name, values in single:
+        if values:
+            cursor.executemany(_SQL[name], values)
+    if batch.reserved:
+        _RESERVE_CALLS.run(cursor, batch.reserved)
+    if batch.finished:
+        _FINISH_CALLS.run(cursor, batch.finished)

@@ -1,0 +1,310 @@
+"""Where: tasks get seats, slots are opened, short calls are sent ahead or taken back. Pure.
+
+Used by `machine`, once for each batch. A seat goes to the first of the queue: a command takes one
+of the worker with most free ones, a call an idle slot there. Where seats are free and slots are
+not, slots are opened. Where no seat is free, calls of which it is known that they are short queue
+in the slots themselves (sent ahead), so that a slot never waits for us.
+"""
+
+import heapq
+from collections.abc import Iterable, Sequence
+
+from kilnwork.api import reasons
+from kilnwork.api import task as api_task
+from kilnwork.dispatch.machine import (
+    inputs,
+    instructions,
+    lifecycle,
+    memory,
+    records,
+    reservations,
+    transitions,
+)
+
+_S = api_task.State
+_A = transitions.AttemptState
+_R = reasons.Reason
+
+SHORT_S = 0.010
+"""Calls that run less than this on average are sent ahead."""
+
+AHEAD_S = 0.050
+"""How much work a slot may have waiting: as long as nobody minds that it cannot be re-ordered."""
+
+FEWEST_AHEAD = 2
+MOST_AHEAD = 512
+
+WORTH_S = 0.005
+"""Work below this is not worth being moved to another slot."""
+
+PROCESSES_A_SEAT = 8
+"""Slots that a worker may have for each seat; the others hold attempts that wait."""
+
+SPARE_AFTER_S = 1.0
+"""How long idle slots that are more than the seats may stay: they may be needed again soon."""
+
+
+def place(mem: memory.Memory, now: inputs.Moment) -> None:
+    """Give waiting tasks to workers and slots, in every cluster where something changed."""
+    if not mem.closing:
+        for cluster in list(mem.hungry):
+            workers = [worker for worker in cluster.workers.values() if worker.ready]
+            if workers:
+                _feed(mem, cluster, workers, now)
+    mem.hungry.clear()
+
+
+def _feed(
+    mem: memory.Memory,
+    cluster: records.Cluster,
+    workers: Sequence[records.Worker],
+    now: inputs.Moment,
+) -> None:
+    queue = cluster.queue
+    while (task := queue.pop()) is not None:
+        if not _seat(mem, task, workers, now):
+            queue.push_front(task, priority=task.spec.priority)
+            _open_slots(mem, cluster, workers, now)
+            _reserve_for_commands(mem, cluster, workers, now)
+            _send_ahead(mem, cluster, workers, now)
+            break
+    for worker in workers:
+        if len(worker.idle) > worker.slots and not worker.sparing:
+            worker.sparing = True
+            mem.alarm(now.mono + SPARE_AFTER_S, memory.Alarm.SPARE, worker)
+    if not len(queue):
+        _take_back(mem, workers, now)
+
+
+def _seat(
+    mem: memory.Memory,
+    task: records.Task,
+    workers: Iterable[records.Worker],
+    now: inputs.Moment,
+) -> bool:
+    """Give it to the worker with most free seats, a call only where a slot is idle."""
+    best, most = None, 0
+    command = task.template is None
+    for worker in workers:
+        if command or worker.idle:
+            free = worker.slots - worker.busy
+            if free > most:
+                best, most = worker, free
+    if best is None:
+        return False
+    if command:
+        _reserve_command(mem, task, best, now)
+    else:
+        reserve(mem, task, next(iter(best.idle.values())), now)
+    return True
+
+
+def _reserve_for_commands(
+    mem: memory.Memory,
+    cluster: records.Cluster,
+    workers: Sequence[records.Worker],
+    now: inputs.Moment,
+) -> None:
+    """Commands do not wait behind calls for which there is no slot: they get the seats that are
+    left. A call gets the next seat that is free, if a slot may be opened for it then."""
+    queue = cluster.queue
+    while queue.commands and any(worker.slots > worker.busy for worker in workers):
+        command = queue.pop_command()
+        if command is None:
+            return
+        if not _seat(mem, command, workers, now):
+            queue.push_front(command, priority=command.spec.priority)
+            return
+
+
+def _reserve_command(
+    mem: memory.Memory, task: records.Task, worker: records.Worker, now: inputs.Moment
+) -> None:
+    mem.move(task, _S.STAGING)
+    _begin(task, worker, now)
+    worker.held[task.id] = task
+    mem.touch(worker.cluster)
+    mem.send(instructions.RunAttempt(worker.link, task.ref, task))
+
+
+def reserve(mem: memory.Memory, task: records.Task, slot: records.Slot, now: inputs.Moment) -> None:
+    """Give a call to a slot."""
+    if task.state is not _S.PENDING:
+        raise mem.illegal(task, _S.STAGING)
+    task.state = _S.STAGING
+    _begin(task, slot.worker, now)
+    task.slot = slot
+    slot.held[task.id] = task
+    if not slot.taken:
+        reservations.weigh(mem, slot)
+    batch = mem.batch
+    batch.dirty[task] = None
+    runs = batch.runs.get(slot.link)
+    if runs is None:
+        batch.runs[slot.link] = [(task, task.attempt)]
+    else:
+        runs.append((task, task.attempt))
+    if task.spec.timeouts.running_seconds is not None:
+        lifecycle.watch_running(mem, task, now)
+
+
+def _begin(task: records.Task, worker: records.Worker, now: inputs.Moment) -> None:
+    task.reason, task.message = _R.STARTING, ""
+    task.attempt += 1
+    task.attempt_state = _A.RESERVED
+    task.worker = worker
+    task.reserved = now.wall
+    if task.attempt > 1:
+        task.attempt_started = None
+        task.exit_code = None
+        task.stopped = None
+        task.progress = None
+
+
+def short(template: records.Template) -> bool:
+    """Calls of this template may be sent ahead: they are short, and need not start by a time."""
+    seconds = template.seconds
+    return (
+        seconds is not None and seconds < SHORT_S and template.spec.timeouts.pending_seconds is None
+    )
+
+
+def credit(seconds: float) -> int:
+    """How many calls of that mean length a slot may have."""
+    return max(FEWEST_AHEAD, min(MOST_AHEAD, int(AHEAD_S / max(seconds, 1e-6))))
+
+
+def _send_ahead(
+    mem: memory.Memory,
+    cluster: records.Cluster,
+    workers: Iterable[records.Worker],
+    now: inputs.Moment,
+) -> None:
+    """Short calls queue in slots that run short ones; slots that open will take one each."""
+    queue = cluster.queue
+    slots = [
+        (len(slot.held), number, slot)
+        for number, slot in enumerate(s for w in workers for s in w.processes.values())
+        if _is_brisk(slot)
+    ]
+    if not slots:
+        return
+    heapq.heapify(slots)
+    template, room = None, 0
+    while len(queue) > cluster.openings:
+        task = queue.pop()
+        if task is None:
+            return
+        if task.template is not template:
+            template = task.template
+            room = 0
+            if template is not None and template.seconds is not None and short(template):
+                room = credit(template.seconds)
+        held, number, slot = slots[0]
+        if held >= room:
+            queue.push_front(task, priority=task.spec.priority)
+            return
+        reserve(mem, task, slot, now)
+        heapq.heapreplace(slots, (held + 1, number, slot))
+
+
+def _is_brisk(slot: records.Slot) -> bool:
+    """What it runs is over soon: nothing waits there, and its first call is of the short ones."""
+    if not slot.held or slot.stack or not slot.link or slot.leaving:
+        return False
+    first = next(iter(slot.held.values()))
+    return (
+        first.attempt_state is _A.RESERVED
+        and first.intent is records.Intent.NONE
+        and first.template is not None
+        and short(first.template)
+    )
+
+
+def _open_slots(
+    mem: memory.Memory,
+    cluster: records.Cluster,
+    workers: Sequence[records.Worker],
+    now: inputs.Moment,
+) -> None:
+    """Ask for slots where seats are free: one for each seat, and for each that waits."""
+    while cluster.openings < len(cluster.queue) - cluster.queue.commands:
+        best, most = None, 0
+        for worker in workers:
+            free = worker.slots - worker.busy
+            if free > most and _may_open(worker, workers, now):
+                best, most = worker, free
+        if best is None:
+            return
+        name = mem.entropy.randbytes(16)
+        slot = reservations.add(mem, best, name)
+        mem.send(instructions.OpenSlot(best.link, name))
+        mem.alarm(now.mono + mem.lease_s, memory.Alarm.RETURN, slot, attempt=slot.terms)
+
+
+def _may_open(
+    worker: records.Worker,
+    workers: Iterable[records.Worker],
+    now: inputs.Moment,
+) -> bool:
+    if worker.opens_at > now.mono:
+        return False
+    if len(worker.processes) < PROCESSES_A_SEAT * worker.slots:
+        return True
+    return all(other.busy == 0 for other in workers)  # everybody waits, perhaps for what is queued
+
+
+def _take_back(mem: memory.Memory, workers: Sequence[records.Worker], now: inputs.Moment) -> None:
+    """A slot that has nothing to do gets half of what waits in the slot that has most.
+
+    What waits behind a call that turned out to be long is worth a new slot.
+    """
+    free = [worker for worker in workers if worker.busy < worker.slots]
+    idle = any(worker.idle for worker in free)
+    if not idle and not any(_may_open(worker, workers, now) for worker in free):
+        return
+    longest, most = None, 0
+    for worker in workers:
+        for slot in worker.processes.values():
+            queued = len(slot.held) - len(slot.stack) - 1
+            if queued <= most or not slot.link or slot.asked_back:
+                continue
+            if _is_stuck(slot) or (idle and _is_worth(slot, queued)):
+                longest, most = slot, queued
+    if longest is not None:
+        longest.asked_back = True
+        mem.send(instructions.TakeBack(longest.link, (most + 1) // 2))
+
+
+def _is_stuck(slot: records.Slot) -> bool:
+    """Calls wait behind one that runs for long already or is to end, and does not wait itself."""
+    first = next(iter(slot.held.values()))
+    slow = first.attempt_state is _A.STARTED or first.intent is not records.Intent.NONE
+    return slow and not slot.stack
+
+
+def _is_worth(slot: records.Slot, queued: int) -> bool:
+    """Its calls would wait long enough to be worth moving."""
+    first = next(iter(slot.held.values()))
+    seconds = None if first.template is None else first.template.seconds
+    return seconds is None or seconds * queued > WORTH_S
+
+
+def end_spares(mem: memory.Memory, worker: records.Worker) -> None:
+    """End idle slots that are more than its seats."""
+    worker.sparing = False
+    for slot in list(worker.idle.values())[worker.slots :]:
+        kill(mem, slot)
+
+
+def kill(mem: memory.Memory, slot: records.Slot) -> None:
+    """Ask the agent for the end of a slot, which proves itself by `SlotGone`."""
+    leave_alone(mem, slot)
+    if slot.worker.link:
+        mem.send(instructions.KillSlot(slot.worker.link, slot.id))
+
+
+def leave_alone(mem: memory.Memory, slot: records.Slot) -> None:
+    """Give it nothing more."""
+    slot.leaving = True
+    reservations.weigh(mem, slot)

@@ -1,0 +1,139 @@
+"""What slots report of their calls: ended, given back, yielded. Pure.
+
+Used by `machine`. Only the newest attempt may report, and only the slot that has it; whatever comes
+late is acknowledged and changes nothing.
+"""
+
+from kilnwork.api import attempts, calls, reasons
+from kilnwork.api import task as api_task
+from kilnwork.dispatch.machine import (
+    completion,
+    dependencies,
+    inputs,
+    instructions,
+    lifecycle,
+    memory,
+    records,
+    reservations,
+    transitions,
+    workers,
+)
+
+_S = api_task.State
+_A = transitions.AttemptState
+_I = records.Intent
+_R = reasons.Reason
+_SUCCEEDED = attempts.Ending.SUCCEEDED
+
+WEIGHT = 0.2
+"""Of the newest call in the running mean of a template: the last dozen or so count."""
+
+
+def ended(mem: memory.Memory, item: inputs.CallsEnded, now: inputs.Moment) -> None:
+    """Attempts are over."""
+    mem.batch.acknowledged[item.link] = item.serial
+    slot = mem.slot_links.get(item.link)
+    if slot is None:
+        return
+    held = slot.held
+    for end in item.ends:
+        ref = end.ref
+        task = held.get(ref.task)
+        if task is None or task.attempt != ref.attempt or task.run != ref.run:
+            workers.prove(mem, slot.worker, ref)
+        elif end.ending is _SUCCEEDED and task.intent is _I.NONE and end.delegate is None:
+            _learn(task, end)
+            if task.waiting or task.in_place or task.family is not None:
+                completion.conclude(mem, task, _outcome(end), now)
+            else:
+                del held[ref.task]
+                _succeed(mem, task, end, now)
+        else:
+            _learn(task, end)
+            completion.conclude(mem, task, _outcome(end), now)
+            if end.delegate is not None and task in mem.delegating:
+                known = dependencies.outcome(mem, task, end.delegate)
+                mem.delegating[task] = known or item.values.get(end.delegate)
+    if len(held) <= len(slot.stack):
+        reservations.weigh(mem, slot)
+    mem.touch(slot.worker.cluster)
+
+
+def _learn(task: records.Task, end: calls.CallEnd) -> None:
+    """How long calls of this template take."""
+    template, seconds = task.template, end.seconds
+    if template is not None and seconds >= 0:
+        mean = template.seconds
+        template.seconds = seconds if mean is None else mean + WEIGHT * (seconds - mean)
+
+
+def _succeed(
+    mem: memory.Memory, task: records.Task, end: calls.CallEnd, now: inputs.Moment
+) -> None:
+    """As `completion.conclude`, in one go: it did nothing but run and return."""
+    if task.state is not _S.STAGING and task.state is not _S.RUNNING:
+        raise mem.illegal(task, _S.SUCCESS)
+    wall, reserved = now.wall, task.reserved
+    if task.attempt_state is _A.RESERVED:
+        started = min(wall, end.started)
+        if reserved is not None and started < reserved:
+            started = reserved
+        task.attempt_started = started
+        if task.started is None:
+            task.started = started
+    task.attempt_state = _A.SUCCEEDED
+    task.state = _S.SUCCESS
+    task.reason = end.reason
+    task.message = end.message
+    task.result = end.payload
+    task.stopped = True
+    task.slot = None
+    began = task.started
+    task.finished = wall if began is None or began < wall else began
+    batch = mem.batch
+    batch.dirty[task] = None
+    batch.finals.append(task)
+    if task.declared:
+        task.cluster.declared.discard(task)
+    completion.announce(mem, task)
+
+
+def _outcome(end: calls.CallEnd) -> attempts.Outcome:
+    return attempts.Outcome(
+        end.ending,
+        end.reason,
+        end.message,
+        result=end.payload,
+        started=end.started,
+        finished=end.started + end.seconds,
+        may_retry=end.may_retry,
+        delegate=end.delegate,
+    )
+
+
+def returned(mem: memory.Memory, item: inputs.CallsReturned, now: inputs.Moment) -> None:
+    """A slot gives back what it has not started: it waits again, before all others.
+
+    Nothing given back changes nothing, so that nobody is asked again just for that.
+    """
+    slot = mem.slot_links.get(item.link)
+    if slot is None:
+        return
+    slot.asked_back = False
+    for ref in reversed(item.refs):
+        task = slot.held.get(ref.task)
+        if task is not None and task.ref == ref and task.attempt_state is _A.RESERVED:
+            completion.take_back(mem, task, now)
+
+
+def yielded(mem: memory.Memory, item: inputs.Yielded, now: inputs.Moment) -> None:
+    """A generator has yielded: passed on to whoever waits for it."""
+    slot = mem.slot_links.get(item.link)
+    task = None if slot is None else slot.held.get(item.ref.task)
+    if task is None or task.ref != item.ref:
+        return
+    lifecycle.start(mem, task, now, at=now.wall)
+    whom = [] if task.submitter is None else [(task.submitter, task.number)]
+    for submitter, number in (*whom, *(task.watchers or ())):
+        if submitter.link:
+            mem.send(instructions.Stream(submitter.link, number, item.index, item.payload))

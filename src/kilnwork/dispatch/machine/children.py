@@ -1,0 +1,128 @@
+"""Children: asked for by a running attempt, found again by the next one. Pure.
+
+Used by `machine`. A child is known by the parent's run and its key, so that a parent that runs
+again finds the children of the attempt before.
+"""
+
+from kilnwork.api import attempts, reasons
+from kilnwork.api import task as api_task
+from kilnwork.dispatch import model
+from kilnwork.dispatch.machine import completion, inputs, instructions, lifecycle, memory, records
+
+_R = reasons.Reason
+
+
+def spawn(mem: memory.Memory, item: inputs.Spawn, now: inputs.Moment) -> None:
+    """Make the child or find it, and answer; a repeated request changes nothing."""
+    parent = mem.tasks.get(item.parent.task)
+    refusal = _refusal(mem, item, parent)
+    if refusal or parent is None:
+        _answer(mem, item, 409, message=refusal)
+        return
+    family = family_of(parent)
+    known = family.members.get(item.child_key)
+    found = _found(known) if known is not None else item.found
+    if found is None:
+        _answer_made(mem, item, _make(mem, parent, family, item, now))
+        return
+    if found.digest == item.digest:
+        if known is not None and known.parent != item.parent:
+            known.parent = item.parent
+            mem.mark(known)
+        mem.send(instructions.Answer(item.link, item.serial, 200, found.task))
+        return
+    if found.asked_by == item.parent.attempt:
+        _answer(mem, item, 409, message=_used_twice(item))
+        return
+    replace(mem, parent, known, item.child_key, now)
+    _answer_made(mem, item, _make(mem, parent, family, item, now))
+
+
+def _refusal(mem: memory.Memory, item: inputs.Spawn, parent: records.Task | None) -> str:
+    if parent is None or parent.state.final or parent.ref != item.parent:
+        return f"attempt {item.parent} is over, or is not the newest of its task"
+    if parent.worker is None or mem.links.get(item.link) is not parent.worker:
+        return f"attempt {item.parent} does not run on this worker"
+    if parent.intent is not records.Intent.NONE:
+        return f"attempt {item.parent} is being stopped ({parent.reason})"
+    if parent.state is not api_task.State.RUNNING:
+        return f"attempt {item.parent} has not been reported as started"
+    return ""
+
+
+def _used_twice(item: inputs.Spawn) -> str:
+    return (
+        f"key {item.child_key.removeprefix('=')!r} already names another child of this attempt; "
+        "give each child a key of its own"
+    )
+
+
+def _found(known: records.Task) -> inputs.Found:
+    asked_by = known.parent.attempt if known.parent else 0
+    return inputs.Found(known.id, known.digest or b"", asked_by)
+
+
+def family_of(parent: records.Task) -> records.Family:
+    """The children of this run of `parent`."""
+    if parent.family is None:
+        parent.family = records.Family(parent.id, parent.run, declared=parent.declared)
+    return parent.family
+
+
+def _make(
+    mem: memory.Memory,
+    parent: records.Task,
+    family: records.Family,
+    item: inputs.Spawn,
+    now: inputs.Moment,
+) -> records.Task:
+    submission = model.Submission(
+        task=item.task,
+        namespace=parent.namespace,
+        name=item.name,
+        spec=item.spec,
+        inputs=item.inputs,
+        declared=False,
+    )
+    cluster = mem.cluster(parent.namespace, item.spec.cluster_name)
+    child = records.of_submission(next(mem.task_rows), submission, cluster)
+    child.digest = item.digest
+    adopt(family, child, item.parent, child_key=item.child_key)
+    family.total += 1
+    completion.publish_parent(mem, family)
+    lifecycle.admit(mem, child, now)
+    return child
+
+
+def adopt(
+    family: records.Family, child: records.Task, parent: attempts.AttemptRef, *, child_key: str
+) -> None:
+    """Make `child` a member of `family`."""
+    child.child_key = child_key
+    child.parent = parent
+    child.siblings = family
+    family.members[child_key] = child
+
+
+def replace(
+    mem: memory.Memory,
+    parent: records.Task,
+    known: records.Task | None,
+    child_key: str,
+    now: inputs.Moment,
+) -> None:
+    """The parent asks for something else than its attempt before: end that, and say so."""
+    if known is not None:
+        message = f"attempt {parent.attempt} of its parent asked for another child instead"
+        completion.kill(mem, known, now, reason=_R.REPLACED, message=message)
+    parent.reason = _R.NON_DETERMINISTIC_RETRY
+    parent.message = f"child {child_key} differs from the one that an earlier attempt asked for"
+    mem.mark(parent)
+
+
+def _answer_made(mem: memory.Memory, item: inputs.Spawn, child: records.Task) -> None:
+    mem.send(instructions.Answer(item.link, item.serial, 201, child.id))
+
+
+def _answer(mem: memory.Memory, item: inputs.Spawn, status: int, *, message: str) -> None:
+    mem.send(instructions.Answer(item.link, item.serial, status, None, message))

@@ -1,0 +1,451 @@
+"""How a task ends: stopped, over, lost, tried again, killed with its children. Pure.
+
+Used by `machine`, `workers` and `children`. Every function takes the shared memory first, and
+`now`. An attempt that ends is concluded once; what follows depends on why it was being stopped (the
+*intent*), on how it ended, and on the budgets of `retries`.
+"""
+
+import msgspec
+
+from kilnwork.api import attempts, calls, reasons
+from kilnwork.api import task as api_task
+from kilnwork.dispatch.machine import (
+    inputs,
+    instructions,
+    lifecycle,
+    memory,
+    records,
+    reservations,
+    retries,
+    transitions,
+)
+from kilnwork.kit import ids
+
+_S = api_task.State
+_A = transitions.AttemptState
+_R = reasons.Reason
+_I = records.Intent
+
+_INTENT_REASONS: dict[records.Intent, str] = {
+    _I.TIMEOUT: _R.TIMED_OUT,
+    _I.TOTAL_TIMEOUT: _R.TOTAL_TIMED_OUT,
+    _I.DEADLOCK: _R.DEADLOCK,
+    _I.CLUSTER: _R.CLUSTER_DELETED,
+}
+_ENDINGS = {
+    attempts.Ending.SUCCEEDED: _A.SUCCEEDED,
+    attempts.Ending.FAILED: _A.FAILED,
+    attempts.Ending.LOST: _A.LOST,
+    attempts.Ending.STOPPED: _A.STOPPED,
+}
+
+
+def stop(
+    mem: memory.Memory,
+    task: records.Task,
+    now: inputs.Moment,
+    *,
+    intent: records.Intent,
+    reason: str,
+    message: str,
+) -> None:
+    """End a task for `intent`: at once if nothing runs, else by stopping the attempt."""
+    if task.state.final or task.intent >= intent:
+        return
+    task.intent = intent
+    if not task.held:
+        proven = task.stopped is not False
+        _conclude_stopped(mem, task, now, reason=reason, message=message, proof=proven)
+        return
+    task.reason, task.message = reason, message
+    if intent is _I.KILL:
+        mem.move(task, _S.KILLING)
+    mem.mark(task)
+    send_stop(mem, task, now)
+
+
+def send_stop(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:
+    """Ask the worker for proof, and set the deadline after which there will be none.
+
+    A call is asked to end by itself first; its slot is ended after the grace.
+    """
+    grace, reason = task.spec.timeouts.kill_grace_seconds, task.reason or _R.KILLED
+    if task.slot is not None:
+        if task.slot.link:
+            mem.send(instructions.StopCall(task.slot.link, task.ref, reason))
+        mem.alarm(now.mono + grace, memory.Alarm.GRACE, task, attempt=task.attempt)
+        mem.touch(task.cluster)  # what is queued behind it had better run elsewhere
+    elif task.template is None and task.worker is not None and task.worker.link:
+        mem.send(instructions.StopAttempt(task.worker.link, task.ref, grace, reason))
+    due = now.mono + grace + mem.lease_s
+    mem.alarm(due, memory.Alarm.CONFIRM, task, attempt=task.attempt)
+
+
+def conclude(
+    mem: memory.Memory,
+    task: records.Task,
+    outcome: attempts.Outcome,
+    now: inputs.Moment,
+    *,
+    reported: bool = False,
+    excused: bool = False,
+) -> None:
+    """The newest attempt is over: finish the task, or let it wait for the next attempt.
+
+    `reported`: its worker says so. One that says WorkerLost ended the attempt because it could not
+    renew a lease that has not ended here: it was us who did not answer. `excused`: a loss does not
+    count.
+    """
+    if reported and outcome.reason == _R.WORKER_LOST:
+        excused = True
+        outcome = msgspec.structs.replace(outcome, reason=_R.DISPATCHER_AWAY.value)
+    before_start = task.attempt_state is _A.RESERVED
+    if before_start and (outcome.ending is attempts.Ending.SUCCEEDED or outcome.started):
+        lifecycle.start(mem, task, now, at=outcome.started or now.wall)
+        before_start = False
+    mem.move_attempt(task, _ENDINGS[outcome.ending])
+    release(mem, task, proof=outcome.proof)
+    task.exit_code = outcome.exit_code
+    task.stopped = outcome.proof
+    if outcome.ending is attempts.Ending.SUCCEEDED:
+        _succeed(mem, task, outcome, now)
+        return
+    _remember(mem, task, outcome, now)
+    if task.intent is not _I.NONE:
+        _conclude_intent(mem, task, outcome, now)
+    elif outcome.ending is attempts.Ending.FAILED:
+        _fail(mem, task, outcome, now)
+    else:
+        excused = excused or before_start or mem.closing or _by_us(task.worker, outcome)
+        _lose(mem, task, outcome, now, excused=excused)
+
+
+def _by_us(worker: records.Worker | None, outcome: attempts.Outcome) -> bool:
+    """The dispatcher was away, or the worker was chosen to go: neither is the task's bad luck."""
+    if worker is None:
+        return False
+    return worker.from_before or (worker.draining and outcome.reason in _WITH_THE_WORKER)
+
+
+_WITH_THE_WORKER = (_R.WORKER_LOST, _R.WORKER_STOPPING)
+
+
+def _succeed(
+    mem: memory.Memory, task: records.Task, outcome: attempts.Outcome, now: inputs.Moment
+) -> None:
+    if outcome.delegate is None:
+        task.result = outcome.result
+        message = outcome.message
+        finish(mem, task, now, state=_S.SUCCESS, reason=outcome.reason, message=message)
+    elif task.intent in _GO_ON:
+        task.intent = _I.NONE
+        task.delegate = outcome.delegate
+        task.reason = _R.DELEGATED
+        task.message = f"its outcome is that of {ids.task_text(outcome.delegate)}"
+        mem.delegating[task] = None
+        if task.family is not None:
+            _drop_unasked(mem, task, task.family, now)
+    else:
+        _conclude_intent(mem, task, outcome, now)
+
+
+_GO_ON = (_I.NONE, _I.TIMEOUT)
+
+
+def take_back(
+    mem: memory.Memory, task: records.Task, now: inputs.Moment, *, message: str = ""
+) -> None:
+    """Its slot has not started it and never will: it waits again, and that counts as nothing."""
+    mem.move_attempt(task, _A.LOST)
+    release(mem, task, proof=True)
+    if task.intent is not _I.NONE:
+        stopped = attempts.Outcome(attempts.Ending.STOPPED, task.reason, task.message)
+        _conclude_intent(mem, task, stopped, now)
+    else:
+        _wait_again(mem, task, now, message=message)
+
+
+def _wait_again(
+    mem: memory.Memory, task: records.Task, now: inputs.Moment, *, message: str
+) -> None:
+    mem.move(task, _S.PENDING)
+    task.reason, task.message = _R.TAKEN_BACK, message
+    if _waited_too_long(task, now):
+        stop_pending(mem, task, now)
+    else:
+        lifecycle.enqueue(mem, task, front=True)
+
+
+def release(mem: memory.Memory, task: records.Task, *, proof: bool) -> None:
+    """Free the seat; without proof it stays taken for as long as the worker lives."""
+    worker = task.worker
+    if task.slot is not None:
+        reservations.leave(mem, task, task.slot, proof=proof)
+    elif worker is not None:
+        if worker.held.get(task.id) is task:
+            del worker.held[task.id]
+            if not proof:
+                worker.zombies[task.ref] = task
+        worker.unclaimed.pop(task.id, None)
+        mem.touch(worker.cluster)
+
+
+def _remember(
+    mem: memory.Memory, task: records.Task, outcome: attempts.Outcome, now: inputs.Moment
+) -> None:
+    mem.batch.past.append(
+        records.PastAttempt(
+            task_row=task.row,
+            attempt=task.attempt,
+            worker_row=task.worker.row if task.worker else None,
+            reserved=task.reserved or now.wall,
+            started=task.attempt_started,
+            finished=now.wall,
+            ending=outcome.ending.value,
+            reason=outcome.reason,
+            message=outcome.message,
+            exit_code=outcome.exit_code,
+        )
+    )
+
+
+def _conclude_intent(
+    mem: memory.Memory, task: records.Task, outcome: attempts.Outcome, now: inputs.Moment
+) -> None:
+    """An attempt that was being stopped is over."""
+    if task.intent is _I.TIMEOUT:
+        task.intent = _I.NONE
+        # A lost worker kills what it has before its lease ends, so a retry may follow.
+        proof = outcome.proof or outcome.ending is attempts.Ending.LOST
+        failure = attempts.Ending.FAILED
+        code = outcome.exit_code
+        timed_out = attempts.Outcome(failure, _R.TIMED_OUT, task.message, code, proof=proof)
+        _fail(mem, task, timed_out, now)
+        return
+    failed_itself = outcome.ending is attempts.Ending.FAILED
+    if task.intent is _I.KILL and failed_itself and not _would_retry(task, outcome):
+        task.failures += 1
+        _finish_failed(mem, task, outcome, now)
+        return
+    reason = _INTENT_REASONS.get(task.intent, task.reason)
+    message = task.message
+    _conclude_stopped(mem, task, now, reason=reason, message=message, proof=outcome.proof)
+
+
+def _conclude_stopped(
+    mem: memory.Memory,
+    task: records.Task,
+    now: inputs.Moment,
+    *,
+    reason: str,
+    message: str,
+    proof: bool,
+) -> None:
+    """Nothing of it runs, or nobody can tell: Killed if it was killed, else Failed."""
+    task.stopped = proof
+    if task.intent is not _I.KILL:
+        finish(mem, task, now, state=_S.FAILED, reason=reason, message=message)
+        return
+    if task.state is not _S.KILLING:
+        mem.move(task, _S.KILLING)
+    if not proof:
+        reason = _R.UNCONFIRMED
+        message = message or "no worker has proved that nothing of it is left"
+    finish(mem, task, now, state=_S.KILLED, reason=reason, message=message)
+
+
+def _would_retry(task: records.Task, outcome: attempts.Outcome) -> bool:
+    return outcome.may_retry and retries.retries_failure(
+        task.spec.retry,
+        failures=task.failures + 1,
+        reason=outcome.reason,
+        exit_code=outcome.exit_code,
+        requested=outcome.requested_retry,
+    )
+
+
+def _fail(
+    mem: memory.Memory, task: records.Task, outcome: attempts.Outcome, now: inputs.Moment
+) -> None:
+    again = outcome.proof and _would_retry(task, outcome)
+    task.failures += 1
+    if not again:
+        _finish_failed(mem, task, outcome, now)
+        return
+    delay = retries.failure_delay_s(task.spec.retry, task.failures, mem.entropy)
+    back_off(mem, task, now, delay_s=delay, why=_why(outcome))
+
+
+def _finish_failed(
+    mem: memory.Memory, task: records.Task, outcome: attempts.Outcome, now: inputs.Moment
+) -> None:
+    """Failed, for good; what a call has instead of a result is its error."""
+    if task.template is not None:
+        task.result = outcome.result
+    reason, message = outcome.reason, outcome.message
+    finish(mem, task, now, state=_S.FAILED, reason=reason, message=message)
+
+
+def _lose(
+    mem: memory.Memory,
+    task: records.Task,
+    outcome: attempts.Outcome,
+    now: inputs.Moment,
+    *,
+    excused: bool,
+) -> None:
+    """A loss that is not the task's fault, counted unless it never ran or we were away."""
+    if excused and task.excused < retries.MAX_EXCUSED:
+        task.excused += 1
+        _wait_again(mem, task, now, message=outcome.message)
+        return
+    task.losses += 1
+    retry = task.spec.retry
+    if not retries.retries_loss(retry, losses=task.losses):
+        message = (
+            f"lost {task.losses} times, maxLosses is {retry.max_losses}; last: {_why(outcome)}"
+        )
+        finish(mem, task, now, state=_S.FAILED, reason=_R.LOST_TOO_OFTEN, message=message)
+        return
+    delay = retries.loss_delay_s(retry, task.losses, mem.entropy)
+    back_off(mem, task, now, delay_s=delay, why=_why(outcome))
+
+
+def _why(outcome: attempts.Outcome) -> str:
+    return f"{outcome.reason}: {outcome.message}" if outcome.message else outcome.reason
+
+
+def back_off(
+    mem: memory.Memory, task: records.Task, now: inputs.Moment, *, delay_s: float, why: str
+) -> None:
+    """Wait `delay_s` for the next attempt."""
+    mem.move(task, _S.PENDING)
+    task.reason = _R.RETRY_BACKOFF
+    task.message = f"attempt {task.attempt} ended with {why}"
+    if delay_s <= 0:
+        lifecycle.enqueue(mem, task)
+        return
+    task.due = now.wall + delay_s
+    mem.alarm(now.mono + delay_s, memory.Alarm.RETRY, task, attempt=task.attempt)
+
+
+def _waited_too_long(task: records.Task, now: inputs.Moment) -> bool:
+    limit = task.spec.timeouts.pending_seconds
+    if limit is None or task.started is not None or task.suspended:
+        return False
+    return now.wall >= task.pending_since + limit
+
+
+def stop_pending(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:
+    """It waited longer than it was ready to."""
+    message = f"not started within {task.spec.timeouts.pending_seconds:g} s"
+    if task.stopped is None:
+        task.stopped = True
+    finish(mem, task, now, state=_S.FAILED, reason=_R.PENDING_TIMED_OUT, message=message)
+
+
+def finish(
+    mem: memory.Memory,
+    task: records.Task,
+    now: inputs.Moment,
+    *,
+    state: api_task.State,
+    reason: str,
+    message: str,
+) -> None:
+    """The run is over, for good."""
+    mem.move(task, state)
+    task.reason, task.message = reason, message
+    task.finished = max(now.wall, task.started or task.created)
+    task.due = 0.0
+    if task.place is not None:
+        task.cluster.queue.remove(task)
+        mem.batch.clusters.add(task.cluster)
+    if task.declared:
+        task.cluster.declared.discard(task)
+    mem.batch.finals.append(task)
+    announce(mem, task)
+    if state is _S.SUCCESS and task.family is not None:
+        _drop_unasked(mem, task, task.family, now)
+
+
+def announce(mem: memory.Memory, task: records.Task) -> None:
+    """Tell everybody whom its end concerns: its parent, who asked for it, who depends on it."""
+    siblings = task.siblings
+    if siblings is not None:
+        if task.state is _S.SUCCESS:
+            siblings.succeeded += 1
+        else:
+            siblings.failed += 1
+        publish_parent(mem, siblings)
+    if task.dependents is not None:
+        mem.ended.append(task)
+    if mem.wanted:
+        reservations.arrived(mem, task)
+    submitter = task.submitter
+    if submitter is not None and submitter.link:
+        report(mem, task, submitter, task.number)
+    for watcher, number in task.watchers or ():
+        if watcher.link:
+            report(mem, task, watcher, number)
+
+
+def report(
+    mem: memory.Memory, task: records.Task, submitter: records.Submitter, number: int
+) -> None:
+    """Its end goes to a submitter, once it is on disk."""
+    result = calls.CallResult(number, task.state, task.reason, task.message, task.result)
+    results = mem.batch.results.get(submitter.link)
+    if results is None:
+        mem.batch.results[submitter.link] = [result]
+    else:
+        results.append(result)
+
+
+def publish_parent(mem: memory.Memory, family: records.Family) -> None:
+    """Its counts changed; a declared parent shows them."""
+    if family.declared:
+        mem.batch.published.add(family.parent)
+
+
+def _drop_unasked(
+    mem: memory.Memory, parent: records.Task, family: records.Family, now: inputs.Moment
+) -> None:
+    """End the children that the successful attempt did not ask for."""
+    if parent.attempt == 1:
+        return
+    for child in list(family.members.values()):
+        if child.id == parent.delegate:
+            continue
+        if child.parent is not None and child.parent.attempt < parent.attempt:
+            message = f"attempt {parent.attempt} of its parent did not ask for it"
+            kill(mem, child, now, reason=_R.REPLACED, message=message)
+
+
+def kill(
+    mem: memory.Memory, task: records.Task, now: inputs.Moment, *, reason: str, message: str = ""
+) -> None:
+    """End a task and, recursively, the unfinished children of this run."""
+    front = [(task, reason, message)]
+    while front:
+        victim, why, words = front.pop()
+        if victim.state.final or victim.intent is _I.KILL:
+            continue
+        stop(mem, victim, now, intent=_I.KILL, reason=why, message=words)
+        if victim.family is not None:
+            words = f"parent {ids.task_text(victim.id)}"
+            front += [(c, _R.PARENT_KILLED, words) for c in victim.family.members.values()]
+
+
+def forget(mem: memory.Memory, task: records.Task) -> None:
+    """Its end is on disk: memory lets go of it."""
+    if mem.tasks.get(task.id) is task:
+        del mem.tasks[task.id]
+    key = task.child_key
+    if key is not None:
+        siblings = task.siblings
+        if siblings is None:
+            if mem.keys.get((task.namespace, key)) is task:
+                del mem.keys[task.namespace, key]
+        elif siblings.members.get(key) is task:
+            del siblings.members[key]

@@ -1,0 +1,241 @@
+"""Tasks that depend on others: they take their results, or have delegated to them. Pure.
+
+Used by `machine`, `call_reports`, `admission` and `restore`. Nothing happens in the middle of
+another decision: ends are noted in memory and passed on by `settle`, so that a chain of a million
+dependents that fail is a loop and not a recursion.
+"""
+
+import contextlib
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from kilnwork.api import attempts, calls, reasons
+from kilnwork.api import task as api_task
+from kilnwork.dispatch.machine import completion, cycles, inputs, lifecycle, memory, records, waits
+from kilnwork.kit import ids
+
+_S = api_task.State
+_R = reasons.Reason
+
+MAX_VALUES_BYTES = 256 * 1024
+"""Results that go along with a call, together; the slot asks for the others."""
+
+_decode_error = msgspec.msgpack.Decoder(attempts.ErrorInfo).decode
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def attach(
+    mem: memory.Memory, task: records.Task, values: Mapping[ids.TaskId, calls.Value]
+) -> None:
+    """A call takes the results of `task.needs`: those in memory, or else of `values`."""
+    for name in dict.fromkeys(task.needs):
+        needed = mem.tasks.get(name)
+        if needed is None or needed is task or needed.namespace != task.namespace:
+            _take(task, values.get(name) or _missing(name))
+        elif needed.state.final:
+            _take(task, value(needed))
+        else:
+            task.unmet += 1
+            _depend(needed, task)
+
+
+def _depend(needed: records.Task, task: records.Task) -> None:
+    if needed.dependents is None:
+        needed.dependents = [task]
+    else:
+        needed.dependents.append(task)
+
+
+def value(task: records.Task) -> calls.Value:
+    """How a final task ended."""
+    return calls.Value(task.id, task.state, task.reason, task.message, task.result)
+
+
+def outcome(mem: memory.Memory, task: records.Task, name: ids.TaskId) -> calls.Value | None:
+    """How a task that `task` has just delegated to has ended, if it is final and in memory.
+
+    It may be forgotten before `settle` looks for it.
+    """
+    target = mem.tasks.get(name)
+    if target is None or not target.state.final or target.namespace != task.namespace:
+        return None
+    return value(target)
+
+
+def _missing(task: ids.TaskId) -> calls.Value:
+    message = "there is no such task in this namespace, or it was forgotten"
+    return calls.Value(task, _S.PENDING, "", message)
+
+
+def _take(task: records.Task, needed: calls.Value) -> None:
+    """Keep it for the attempts of `task`, unless it is too large to go along.
+
+    The first one that failed decides what becomes of the task.
+    """
+    if needed.state is not _S.SUCCESS and task.failed_input is None:
+        task.failed_input = needed
+    if task.values is None:
+        task.values = {}
+    size = 0 if needed.payload is None else len(needed.payload.data)
+    if task.values_bytes + size <= MAX_VALUES_BYTES:
+        task.values[needed.task] = needed
+        task.values_bytes += size
+
+
+def failed_input(task: records.Task) -> calls.Value | None:
+    """What keeps a call from running: an input that failed, unless it takes failures too."""
+    if task.failed_input is None or task.template is None or task.template.accept_failures:
+        return None
+    return task.failed_input
+
+
+def fail(mem: memory.Memory, task: records.Task, needed: calls.Value, now: inputs.Moment) -> None:
+    """It cannot run: its error has that of its input as cause."""
+    word = "is not known" if needed.state is _S.PENDING else f"ended {needed.state.value}"
+    message = f"input {ids.task_text(needed.task)} {word}"
+    detail = f"{needed.reason}: {needed.message}".strip(": ")
+    if needed.reason == _R.INPUT_FAILED:
+        detail = needed.reason
+    if detail:
+        message = f"{message} ({detail})"
+    info = attempts.ErrorInfo("kilnwork.InputFailed", message, "", cause=_cause(needed))
+    task.result = attempts.Payload(attempts.ERROR, _encode(info))
+    completion.finish(mem, task, now, state=_S.FAILED, reason=_R.INPUT_FAILED, message=message)
+
+
+def _cause(needed: calls.Value) -> attempts.ErrorInfo | None:
+    """The error of an input that failed: its own, else one that says how it ended.
+
+    Of a chain of inputs that failed for one another only the first one counts.
+    """
+    payload = needed.payload
+    if payload is not None and payload.media_type == attempts.ERROR and payload.digest is None:
+        with contextlib.suppress(msgspec.MsgspecError, RecursionError):
+            info = _decode_error(payload.data)
+            return info.cause if needed.reason == _R.INPUT_FAILED and info.cause else info
+    if needed.state is _S.PENDING:
+        return None
+    kind = "kilnwork.Cancelled"
+    if needed.state is not _S.KILLED:
+        kind = _KINDS.get(needed.reason, "kilnwork.TaskFailed")
+    return attempts.ErrorInfo(kind, needed.message or needed.reason, "")
+
+
+_KINDS = {
+    _R.TIMED_OUT.value: "kilnwork.TaskTimedOut",
+    _R.PENDING_TIMED_OUT.value: "kilnwork.TaskTimedOut",
+    _R.TOTAL_TIMED_OUT.value: "kilnwork.TaskTimedOut",
+    _R.LOST_TOO_OFTEN.value: "kilnwork.TaskLost",
+    _R.INPUT_FAILED.value: "kilnwork.InputFailed",
+}
+"""Errors of the SDK, by the reason of a task that has no error of its own."""
+
+
+def settle(mem: memory.Memory, now: inputs.Moment) -> None:
+    """Pass on what has ended to all that depend on it, and so on."""
+    while mem.ended or mem.delegating:
+        delegating, mem.delegating = mem.delegating, {}
+        for task, known in delegating.items():
+            _link(mem, task, known, now)
+        ended, mem.ended = mem.ended, []
+        for needed in ended:
+            dependents, needed.dependents = needed.dependents or (), None
+            outcome = value(needed)
+            for task in dependents:
+                _pass_on(mem, task, outcome, now)
+
+
+def _link(
+    mem: memory.Memory, task: records.Task, known: calls.Value | None, now: inputs.Moment
+) -> None:
+    """A task has returned a future: follow that task, or take its outcome at once."""
+    name = task.delegate
+    if name is None or task.state.final:
+        return
+    target = mem.tasks.get(name)
+    if target is not None and target.namespace != task.namespace:
+        target = known = None
+    if target is None:
+        _adopt(mem, task, known or _missing(name), now)
+    elif cycles.closing(mem, task, (name,)) is not None:
+        message = "it returned a future that depends on its own outcome"
+        completion.finish(mem, task, now, state=_S.FAILED, reason=_R.INPUT_FAILED, message=message)
+    elif target.state.final:
+        _adopt(mem, task, value(target), now)
+    else:
+        _depend(target, task)
+        waits.follow(mem, task, name)
+
+
+def _pass_on(
+    mem: memory.Memory,
+    task: records.Task,
+    outcome: calls.Value,
+    now: inputs.Moment,
+) -> None:
+    if task.state.final:
+        return
+    if task.delegate == outcome.task:
+        _adopt(mem, task, outcome, now)
+        return
+    task.unmet -= 1
+    _take(task, outcome)
+    if task.unmet == 0:
+        _start(mem, task, now)
+
+
+def _start(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:
+    """All its inputs are there: it waits for a slot, or fails with one of them."""
+    needed = failed_input(task)
+    if needed is not None:
+        fail(mem, task, needed, now)
+    else:
+        mem.mark(task)
+        lifecycle.enqueue(mem, task)
+
+
+def _adopt(
+    mem: memory.Memory,
+    task: records.Task,
+    outcome: calls.Value,
+    now: inputs.Moment,
+) -> None:
+    """The task that it delegated to is over: so is it, in the same way."""
+    state, reason, message = outcome.state, outcome.reason, outcome.message
+    task.result = outcome.payload
+    if state is _S.PENDING:
+        state, reason = _S.FAILED, _R.INPUT_FAILED
+        message = f"it returned the future of {ids.task_text(outcome.task)}: {message}"
+    elif state is _S.KILLED:
+        mem.move(task, _S.KILLING)
+        task.stopped = reason != _R.UNCONFIRMED
+    completion.finish(mem, task, now, state=state, reason=reason, message=message)
+
+
+def missing(mem: memory.Memory) -> set[ids.TaskId]:
+    """After a start: tasks that others depend on and memory has not; the journal has their ends."""
+    names = set[ids.TaskId]()
+    for task in mem.tasks.values():
+        names.update(task.needs)
+        if task.delegate is not None:
+            names.add(task.delegate)
+    return names.difference(mem.tasks)
+
+
+def restore(mem: memory.Memory, values: Mapping[ids.TaskId, calls.Value]) -> None:
+    """After a start, when all tasks are in memory: who depends on whom."""
+    for task in list(mem.tasks.values()):
+        if task.needs:
+            attach(mem, task, values)
+        if task.delegate is not None and not task.held:
+            mem.delegating[task] = values.get(task.delegate)
+
+
+def ready(mem: memory.Memory, tasks: Iterable[records.Task], now: inputs.Moment) -> None:
+    """New calls enter: those whose inputs are all over start or fail, the others wait."""
+    for task in tasks:
+        if task.unmet:
+            lifecycle.enqueue(mem, task)
+        else:
+            _start(mem, task, now)

@@ -1,0 +1,193 @@
+"""What the machine wants done: sends that wait for the disk, and the rows that go there first.
+
+Carried out by the hub (sends) and the journal (rows). A `Batch` is one transaction; none of its
+sends leaves before its rows are on disk.
+"""
+
+from dataclasses import dataclass, field
+
+import msgspec
+
+from kilnwork.api import attempts, calls
+from kilnwork.dispatch.machine import records
+from kilnwork.kit import ids
+
+
+class RunAttempt(msgspec.Struct, frozen=True):
+    """Give a reserved attempt to its worker."""
+
+    link: int
+    ref: attempts.AttemptRef
+    task: records.Task
+
+
+class StopAttempt(msgspec.Struct, frozen=True):
+    """Tell a worker to end an attempt and prove it."""
+
+    link: int
+    ref: attempts.AttemptRef
+    grace_s: float
+    reason: str
+
+
+class Acknowledge(msgspec.Struct, frozen=True, gc=False):
+    """Reports up to this serial are on disk, or were refused for good."""
+
+    link: int
+    serial: int
+
+
+class Welcome(msgspec.Struct, frozen=True):
+    """A worker is in. `keep`: attempts it goes on with; `unknown`: attempts it must end."""
+
+    link: int
+    keep: tuple[attempts.AttemptRef, ...]
+    unknown: tuple[attempts.AttemptRef, ...]
+
+
+class CloseLink(msgspec.Struct, frozen=True):
+    """End a connection that a newer one has replaced."""
+
+    link: int
+    reason: str
+    message: str
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """Answer a Spawn: 201 made, 200 found, or a refusal with `message`."""
+
+    link: int
+    serial: int
+    status: int
+    task: ids.TaskId | None
+    message: str = ""
+
+
+class AttachPeer(msgspec.Struct, frozen=True):
+    """A driver or slot is in. `unknown`: attempts that a slot must drop."""
+
+    link: int
+    namespace: str
+    cluster: str
+    unknown: tuple[attempts.AttemptRef, ...] = ()
+
+
+class OpenSlot(msgspec.Struct, frozen=True):
+    """Tell an agent to fork a slot."""
+
+    link: int
+    slot: bytes
+
+
+class KillSlot(msgspec.Struct, frozen=True):
+    """Tell an agent to end a slot at once."""
+
+    link: int
+    slot: bytes
+
+
+class TakeBack(msgspec.Struct, frozen=True):
+    """Ask a slot for attempts that it has not started."""
+
+    link: int
+    count: int
+
+
+class StopCall(msgspec.Struct, frozen=True):
+    """Ask a slot to return or interrupt an attempt."""
+
+    link: int
+    ref: attempts.AttemptRef
+    reason: str
+
+
+class Found(msgspec.Struct, frozen=True):
+    """Tell a submitter that its call is a task which exists already."""
+
+    link: int
+    number: int
+    task: ids.TaskId
+
+
+class Stream(msgspec.Struct, frozen=True):
+    """Pass a yielded value on to a submitter."""
+
+    link: int
+    number: int
+    index: int
+    payload: attempts.Payload
+
+
+Send = (
+    RunAttempt
+    | StopAttempt
+    | Acknowledge
+    | Welcome
+    | CloseLink
+    | Answer
+    | AttachPeer
+    | OpenSlot
+    | KillSlot
+    | TakeBack
+    | StopCall
+    | Found
+    | Stream
+)
+
+
+@dataclass(slots=True)
+class Batch:
+    """One transaction and what follows it.
+
+    `dirty`: tasks whose row is to be written, in order of first change; `past`: attempts that are
+    over; `workers`: new sessions; `released`, `forgotten`: tasks whose object is gone, and tasks
+    whose rows are to be deleted. `published`: tasks whose view changed without a row (progress,
+    children). `finals`: tasks that became final; memory lets go of them after the commit.
+
+    For calls, by link, so that each link gets one frame: `runs` in order (after the templates that
+    the link has not seen), each with the number of its attempt; `results`; `accepted` and
+    `acknowledged` numbers, and the links where somebody waits for the former (`awaited`).
+    `templates`: new ones.
+    """
+
+    dirty: dict[records.Task, None] = field(default_factory=dict)
+    past: list[records.PastAttempt] = field(default_factory=list)
+    workers: list[records.Worker] = field(default_factory=list)
+    released: list[ids.TaskId] = field(default_factory=list)
+    forgotten: list[ids.TaskId] = field(default_factory=list)
+    sends: list[Send] = field(default_factory=list)
+    published: set[ids.TaskId] = field(default_factory=set)
+    finals: list[records.Task] = field(default_factory=list)
+    templates: list[records.Template] = field(default_factory=list)
+    runs: dict[int, list[tuple[records.Task, int]]] = field(default_factory=dict)
+    results: dict[int, list[calls.CallResult]] = field(default_factory=dict)
+    accepted: dict[int, int] = field(default_factory=dict)
+    acknowledged: dict[int, int] = field(default_factory=dict)
+    awaited: set[int] = field(default_factory=set)
+    clusters: set[records.Cluster] = field(default_factory=set)
+
+    @property
+    def durable(self) -> bool:
+        """True when there is something to write."""
+        return bool(
+            self.dirty
+            or self.past
+            or self.workers
+            or self.released
+            or self.forgotten
+            or self.templates
+        )
+
+    @property
+    def empty(self) -> bool:
+        """True when there is nothing to do at all."""
+        return not (
+            self.durable
+            or self.sends
+            or self.published
+            or self.clusters
+            or self.runs
+            or self.results
+            or self.accepted
+            or self.acknowledged
+        )

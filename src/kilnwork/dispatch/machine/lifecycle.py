@@ -1,0 +1,131 @@
+"""How a task gets going: admitted, queued, started. Pure; `completion` is the other half.
+
+Used by `machine` and its parts; `assignment` reserves. Every function takes the shared memory
+first.
+"""
+
+from kilnwork.api import reasons
+from kilnwork.api import task as api_task
+from kilnwork.dispatch.machine import inputs, memory, records, transitions
+
+_S = api_task.State
+_A = transitions.AttemptState
+_R = reasons.Reason
+
+
+def admit(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:
+    """A new run enters: it is written, its deadlines are set, and it waits for a slot."""
+    task.created = now.wall
+    task.pending_since = min(task.pending_since or now.wall, now.wall)
+    mem.tasks[task.id] = task
+    mem.prepare(task)
+    if task.declared:
+        task.cluster.declared.add(task)
+    mem.mark(task)
+    watch_deadlines(mem, task, now)
+    enqueue(mem, task)
+
+
+def watch_deadlines(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:
+    """Set the alarms that count from when the run became pending."""
+    timeouts = task.spec.timeouts
+    age, again = max(0.0, now.wall - task.pending_since), task.releases
+    if timeouts.pending_seconds is not None and task.started is None:
+        mem.alarm(
+            now.mono + timeouts.pending_seconds - age, memory.Alarm.PENDING, task, attempt=again
+        )
+    if timeouts.total_seconds is not None:
+        mem.alarm(now.mono + timeouts.total_seconds - age, memory.Alarm.TOTAL, task, attempt=again)
+
+
+def enqueue(mem: memory.Memory, task: records.Task, *, front: bool = False) -> None:
+    """Wait for a slot; the task is Pending. One that is suspended waits to be let go instead."""
+    if task.suspended:
+        task.due = 0.0
+        _hold(mem, task)
+        return
+    if task.unmet:
+        task.reason = _R.WAITING_FOR_INPUT
+        task.message = "a task whose result it takes is not over yet"
+        return
+    queue, priority = task.cluster.queue, task.spec.priority
+    if front:
+        queue.push_front(task, priority=priority)
+    else:
+        queue.push(task, priority=priority)
+    if not front:
+        task.reason, task.message = _R.NO_FREE_SLOT, ""
+    task.due = 0.0
+    mem.touch(task.cluster)
+    if task.id in mem.wanted:
+        _beckon(mem, task)
+
+
+def _beckon(mem: memory.Memory, task: records.Task) -> None:
+    """Slots whose attempts wait for it may run it in place."""
+    for wait in mem.wanted[task.id]:
+        wait.ready[task.id] = task
+        if wait.task.slot is not None:
+            mem.idlers[wait.task.slot] = None
+
+
+def suspend(mem: memory.Memory, task: records.Task) -> None:
+    """Start no attempt of it until it is let go; one that runs goes on."""
+    task.suspended = True
+    mem.mark(task)
+    if task.state is _S.PENDING:
+        task.cluster.queue.remove(task)
+        mem.batch.clusters.add(task.cluster)
+        _hold(mem, task)
+
+
+def let_go(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:
+    """It may start again. What it was held back counts for no timeout: they begin anew."""
+    task.suspended = False
+    mem.mark(task)
+    if task.state is not _S.PENDING:
+        return
+    task.pending_since = now.wall
+    task.releases += 1
+    watch_deadlines(mem, task, now)
+    if task.due > now.wall:
+        task.reason = _R.RETRY_BACKOFF
+        task.message = f"attempt {task.attempt} is over; the next one waits its delay"
+    else:
+        enqueue(mem, task)
+
+
+def _hold(mem: memory.Memory, task: records.Task) -> None:
+    task.reason, task.message = _R.SUSPENDED, "spec.suspend is true"
+    mem.mark(task)
+
+
+def start(mem: memory.Memory, task: records.Task, now: inputs.Moment, *, at: float) -> None:
+    """The command of the newest attempt was executed at `at`, by the worker's wall clock."""
+    if task.attempt_state is not _A.RESERVED:
+        return
+    mem.move_attempt(task, _A.STARTED)
+    moment = max(task.reserved or now.wall, min(at, now.wall))
+    task.attempt_started = moment
+    if task.started is None:
+        task.started = moment
+    if task.state is _S.STAGING:
+        mem.move(task, _S.RUNNING)
+        if task.intent is records.Intent.NONE:
+            task.reason, task.message = _R.STARTED, ""
+    watch_running(mem, task, now)
+
+
+def watch_running(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:
+    """Set the alarm of the running timeout, counted from the start of the attempt.
+
+    One whose start is not known is looked after by then: `slots.silent`.
+    """
+    limit = task.spec.timeouts.running_seconds
+    if limit is None:
+        return
+    if task.attempt_started is None:
+        mem.alarm(now.mono + limit, memory.Alarm.SILENT, task, attempt=task.attempt)
+        return
+    ran_s = max(0.0, now.wall - task.attempt_started)  # below 0: somebody set the clock back
+    mem.alarm(now.mono + limit - ran_s, memory.Alarm.RUNNING, task, attempt=task.attempt)

@@ -1,0 +1,313 @@
+"""The task state machine: inputs in, instructions out. Pure: no clock, no disk, no socket.
+
+Used by the hub, which tells it what happened (`handle`) and carries out what it wants (`take`).
+Decisions live in `lifecycle` and `completion` (one task), `workers` and `slots` (who runs),
+`assignment` (where), `children` and `submissions` (who asks), `call_reports` and `waits` (what
+slots report) and `dependencies`; moves are in the table of `transitions`. Only unfinished tasks are
+in memory.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from kilnwork.api import attempts, reasons
+from kilnwork.api import task as api_task
+from kilnwork.dispatch import errors
+from kilnwork.dispatch.machine import (
+    assignment,
+    call_reports,
+    children,
+    completion,
+    dependencies,
+    history,
+    inputs,
+    instructions,
+    lifecycle,
+    memory,
+    records,
+    reruns,
+    slots,
+    submissions,
+    waits,
+    workers,
+)
+from kilnwork.kit import ids
+
+_S = api_task.State
+_R = reasons.Reason
+_I = records.Intent
+_OF_THE_RUN = frozenset({memory.Alarm.PENDING, memory.Alarm.TOTAL})
+
+
+class Machine:
+    """All decisions of the dispatcher. One thread; nothing here waits."""
+
+    def __init__(self, mem: memory.Memory) -> None:
+        self.memory = mem
+        self._handlers: dict[type, Callable[[Any, inputs.Moment], None]] = {
+            inputs.Submit: self._submit,
+            inputs.Rerun: lambda item, now: reruns.rerun(mem, item, now),
+            inputs.Kill: self._kill,
+            inputs.Suspend: self._suspend,
+            inputs.Release: lambda item, _: self._release(item),
+            inputs.Forget: lambda item, _: self._forget(item),
+            inputs.Close: lambda *_: mem.close(),
+            inputs.CloseCluster: self._close_cluster,
+            inputs.Drain: lambda item, _: workers.drain(mem, item),
+            inputs.Join: lambda item, now: workers.join(mem, item, now),
+            inputs.LinkClosed: self._link_closed,
+            inputs.WorkerGone: lambda item, now: workers.worker_gone(mem, item, now),
+            inputs.Renew: lambda item, now: workers.renew(mem, item, now),
+            inputs.Started: self._started,
+            inputs.Finished: self._finished,
+            inputs.Spawn: lambda item, now: children.spawn(mem, item, now),
+            inputs.Progress: self._progress,
+            inputs.Attach: lambda item, _: submissions.attach(mem, item),
+            inputs.Define: lambda item, _: submissions.define(mem, item),
+            inputs.Undefine: lambda item, _: submissions.undefine(mem, item),
+            inputs.SubmitCalls: lambda item, now: submissions.submit(mem, item, now),
+            inputs.WatchTasks: lambda item, _: submissions.watch(mem, item),
+            inputs.CancelTasks: lambda item, now: submissions.cancel(mem, item, now),
+            inputs.SlotOpening: lambda item, _: None,
+            inputs.SlotJoined: lambda item, now: slots.joined(mem, item, now),
+            inputs.SlotGone: lambda item, now: slots.gone(mem, item, now),
+            inputs.CallsEnded: lambda item, now: call_reports.ended(mem, item, now),
+            inputs.CallsReturned: lambda item, now: call_reports.returned(mem, item, now),
+            inputs.Waiting: lambda item, now: waits.begin(mem, item, now),
+            inputs.Resumed: lambda item, _: waits.end(mem, item),
+            inputs.Yielded: lambda item, now: call_reports.yielded(mem, item, now),
+            inputs.Tick: lambda _, now: self._tick(now),
+            inputs.Stalled: lambda _, now: workers.stalled(mem, now),
+        }
+
+    def handle(self, item: inputs.Input, now: inputs.Moment) -> None:
+        """Take in what happened. Raises `RunRefused` for a Submit that may not be."""
+        self.memory.story.append(history.entry(item, now))
+        self._handlers[type(item)](item, now)
+
+    def take(self, now: inputs.Moment) -> instructions.Batch:
+        """Give waiting tasks to free slots, and hand out all that is to be done."""
+        mem = self.memory
+        if mem.ended or mem.delegating:
+            dependencies.settle(mem, now)
+        if mem.idlers:
+            waits.serve(mem, now)
+        if mem.hungry:
+            assignment.place(mem, now)
+        if mem.withheld:
+            submissions.confirm(mem)
+        batch = mem.batch
+        mem.batch = instructions.Batch()
+        return batch
+
+    def lookups(
+        self,
+        item: inputs.SubmitCalls | inputs.WatchTasks | inputs.CallsEnded,
+        *,
+        again: bool = False,
+    ) -> inputs.Lookups | None:
+        """What to ask the journal before this is told; None when memory knows all.
+
+        `again`: the calls were sent before, and may have been taken in.
+        """
+        return submissions.lookups(self.memory, item, again=again)
+
+    def forget(self, finals: Iterable[records.Task]) -> None:
+        """The ends of these tasks are on disk."""
+        for task in finals:
+            completion.forget(self.memory, task)
+
+    def task(self, task: ids.TaskId) -> records.Task | None:
+        """What memory has of a task: None when it is final and on disk, or unknown."""
+        return self.memory.tasks.get(task)
+
+    def next_deadline(self) -> float | None:
+        """When a `Tick` is due at the latest, monotonic seconds."""
+        return self.memory.next_alarm()
+
+    def held_by(self, link: int, ref: attempts.AttemptRef) -> records.Task | None:
+        """The task whose newest attempt is `ref`, held by the worker behind `link` or its slot."""
+        task = self.memory.tasks.get(ref.task)
+        if task is None or not task.held or task.attempt != ref.attempt or task.run != ref.run:
+            return None
+        slot, worker = task.slot, task.worker
+        if slot is not None and slot.link == link:
+            return task
+        return task if worker is not None and worker.link == link else None
+
+    def knows(self, link: int) -> bool:
+        """True while the worker behind `link` holds a lease; a fenced one must not be renewed."""
+        return link in self.memory.links
+
+    def may_have_child(self, parent: attempts.AttemptRef, child_key: str) -> bool:
+        """True when the journal may have a child of that key which memory has not."""
+        task = self.memory.tasks.get(parent.task)
+        if task is None or task.family is None or child_key in task.family.members:
+            return False
+        ordinal = child_key.removeprefix("#")
+        return ordinal == child_key or int(ordinal) <= task.family.total
+
+    def _submit(self, item: inputs.Submit, now: inputs.Moment) -> None:
+        submission = item.submission
+        run = submission.spec.run
+        current = self.memory.tasks.get(submission.task)
+        past = item.past if current is None else inputs.Past(current.run, current.state)
+        if past is not None:
+            if run <= past.run:
+                return
+            if current is not None and not current.state.final:
+                message = f"run {run} takes its place"
+                completion.kill(self.memory, current, now, reason=_R.REPLACED, message=message)
+                return
+            if past.state is _S.SUCCESS and not item.force:
+                raise errors.RunRefused(
+                    f"run {past.run} of {submission.namespace}/{submission.name} succeeded; "
+                    "running it again needs force"
+                )
+        cluster = self.memory.cluster(submission.namespace, submission.spec.cluster_name)
+        task = records.of_submission(next(self.memory.task_rows), submission, cluster)
+        lifecycle.admit(self.memory, task, now)
+
+    def _kill(self, item: inputs.Kill, now: inputs.Moment) -> None:
+        task = self.memory.tasks.get(item.task)
+        if task is not None:
+            completion.kill(self.memory, task, now, reason=item.reason, message=item.message)
+
+    def _suspend(self, item: inputs.Suspend, now: inputs.Moment) -> None:
+        task = self.memory.tasks.get(item.task)
+        if task is None or task.state.final or task.suspended == item.suspended:
+            return
+        if item.suspended:
+            lifecycle.suspend(self.memory, task)
+        else:
+            lifecycle.let_go(self.memory, task, now)
+
+    def _release(self, item: inputs.Release) -> None:
+        over = [task for task in item.tasks if task not in self.memory.tasks]
+        self.memory.batch.released += over
+
+    def _forget(self, item: inputs.Forget) -> None:
+        over = [task for task in item.tasks if task not in self.memory.tasks]
+        self.memory.batch.forgotten += over
+
+    def _close_cluster(self, item: inputs.CloseCluster, now: inputs.Moment) -> None:
+        cluster = self.memory.clusters.get((item.namespace, item.cluster))
+        message = f"there is no TaskCluster {item.cluster}"
+        if not item.running:
+            message = f"TaskCluster {item.cluster} is being deleted"
+        for task in [t for t in self.memory.tasks.values() if t.cluster is cluster]:
+            if not item.running and (task.held or task.delegate is not None):
+                continue
+            completion.stop(
+                self.memory, task, now,
+                intent=_I.CLUSTER, reason=_R.CLUSTER_DELETED, message=message,
+            )  # fmt: skip
+
+    def _link_closed(self, item: inputs.LinkClosed, now: inputs.Moment) -> None:
+        slot = self.memory.slot_links.get(item.link)
+        if slot is not None:
+            slots.closed(self.memory, slot, now)
+        elif item.link in self.memory.submitters:
+            submissions.detach(self.memory, item.link)
+        else:
+            workers.link_closed(self.memory, item)
+
+    def _started(self, item: inputs.Started, now: inputs.Moment) -> None:
+        task = self.held_by(item.link, item.ref)
+        if task is not None:
+            lifecycle.start(self.memory, task, now, at=item.at)
+        if item.link in self.memory.slot_links:
+            self.memory.batch.acknowledged[item.link] = item.serial
+            if task is not None:
+                self.memory.touch(task.cluster)  # what is queued behind it had better run elsewhere
+        else:
+            self.memory.send(instructions.Acknowledge(item.link, item.serial))
+
+    def _finished(self, item: inputs.Finished, now: inputs.Moment) -> None:
+        worker = self.memory.links.get(item.link)
+        task = self.held_by(item.link, item.ref)
+        if worker is not None and item.outcome.reason == _R.WORKER_STOPPING:
+            worker.leaving = True
+        if task is not None:
+            completion.conclude(self.memory, task, item.outcome, now, reported=True)
+        elif worker is not None and item.outcome.proof:
+            workers.prove(self.memory, worker, item.ref)
+        self.memory.send(instructions.Acknowledge(item.link, item.serial))
+
+    def _progress(self, item: inputs.Progress, now: inputs.Moment) -> None:
+        task = self.held_by(item.link, item.ref)
+        if task is not None:
+            task.progress = item.progress
+            if task.declared:
+                self.memory.batch.published.add(task.id)
+
+    def _tick(self, now: inputs.Moment) -> None:
+        while (alarm := self.memory.due_alarm(now.mono)) is not None:
+            kind, target, attempt = alarm
+            if isinstance(target, records.Worker):
+                self._worker_alarm(kind, target, now)
+            elif isinstance(target, records.Slot):
+                slots.overdue(self.memory, target, attempt)
+            elif not target.state.final:
+                self._task_alarm(kind, target, attempt, now)
+
+    def _worker_alarm(self, kind: memory.Alarm, worker: records.Worker, now: inputs.Moment) -> None:
+        if kind is memory.Alarm.LEASE:
+            workers.lease_alarm(self.memory, worker, now)
+        elif kind is memory.Alarm.CLAIM:
+            workers.claim_alarm(self.memory, worker, now)
+        elif kind is memory.Alarm.SPARE:
+            assignment.end_spares(self.memory, worker)
+        else:
+            self.memory.touch(worker.cluster)
+
+    def _task_alarm(
+        self, kind: memory.Alarm, task: records.Task, attempt: int, now: inputs.Moment
+    ) -> None:
+        limits = task.spec.timeouts
+        if kind in _OF_THE_RUN:
+            if attempt == task.releases:
+                self._deadline_of_run(kind, task, now)
+        elif attempt != task.attempt:
+            return
+        elif kind is memory.Alarm.RETRY:
+            if task.state is _S.PENDING and task.place is None:
+                self._retry(task)
+        elif kind is memory.Alarm.SILENT:
+            slots.silent(self.memory, task, now)
+        elif kind is memory.Alarm.RUNNING:
+            message = f"attempt {attempt} ran longer than {limits.running_seconds:g} s"
+            if task.held:
+                self._stop(task, now, _I.TIMEOUT, _R.TIMED_OUT, message)
+        elif kind is memory.Alarm.GRACE:
+            if task.held and task.slot is not None and task.intent is not _I.NONE:
+                assignment.kill(self.memory, task.slot)
+        elif kind is memory.Alarm.CONFIRM and task.held and task.intent is not _I.NONE:
+            message = "its worker has not proved within the grace period that nothing is left"
+            unproven = attempts.Outcome(attempts.Ending.STOPPED, task.reason, message, proof=False)
+            completion.conclude(self.memory, task, unproven, now)
+
+    def _deadline_of_run(self, kind: memory.Alarm, task: records.Task, now: inputs.Moment) -> None:
+        held_back = task.suspended and task.state is _S.PENDING
+        if held_back:
+            return
+        if kind is memory.Alarm.TOTAL:
+            message = f"the run took longer than {task.spec.timeouts.total_seconds:g} s"
+            self._stop(task, now, _I.TOTAL_TIMEOUT, _R.TOTAL_TIMED_OUT, message)
+        elif task.state is _S.PENDING and task.started is None:
+            completion.stop_pending(self.memory, task, now)
+
+    def _retry(self, task: records.Task) -> None:
+        lifecycle.enqueue(self.memory, task)
+        if task.declared:
+            self.memory.batch.published.add(task.id)
+
+    def _stop(
+        self,
+        task: records.Task,
+        now: inputs.Moment,
+        intent: records.Intent,
+        reason: str,
+        message: str,
+    ) -> None:
+        completion.stop(self.memory, task, now, intent=intent, reason=reason, message=message)

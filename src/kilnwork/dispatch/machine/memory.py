@@ -1,0 +1,231 @@
+"""Everything the machine knows and has not handed out yet: one object that its parts share.
+
+Used by `machine` and its parts. Holds no rules of its own beyond keeping its indexes together.
+Pure.
+"""
+
+import heapq
+import weakref
+from collections import deque
+from enum import IntEnum
+from itertools import count
+
+import msgspec
+
+from kilnwork.api import attempts, calls
+from kilnwork.api import task as api_task
+from kilnwork.dispatch import errors
+from kilnwork.dispatch.machine import history, instructions, records, transitions
+from kilnwork.kit import ids
+
+CROWD = 1_000_000
+"""Queued tasks of a cluster above which submits are not confirmed, so that drivers wait."""
+
+RECENT_TEMPLATES = 4096
+"""Templates that are known although nobody uses them at the moment: the next driver will."""
+
+FEW_ALARMS = 10_000
+"""Deadlines below which it does not matter how many of them are of no use any more."""
+
+_encode = msgspec.json.Encoder(order="sorted").encode
+
+
+class Alarm(IntEnum):
+    """What a deadline is for."""
+
+    RETRY = 1
+    PENDING = 2
+    TOTAL = 3
+    RUNNING = 4
+    CONFIRM = 5
+    LEASE = 6
+    GRACE = 7
+    CLAIM = 8
+    RETURN = 9
+    OPEN = 10
+    SPARE = 11
+    SILENT = 12
+
+
+Target = records.Task | records.Worker | records.Slot
+
+
+class Memory:
+    """Tasks, workers and clusters by key, deadlines, and the batch being gathered.
+
+    `links` are those of workers, `slot_links` and `submitters` those of slots and of all who submit
+    (slots too). `wanted`: waits by a task that they would run in place; `idlers`: slots in which a
+    wait may have one that is ready. `ended`: final tasks that others depend on and have not been
+    told of; `delegating`: tasks that have just returned a future, with what the journal knows of
+    its task; `withheld`: submitters whose calls are not confirmed yet, since that queue is long.
+    `longest_lease_s`: that a worker may hold from an earlier dispatcher.
+    """
+
+    def __init__(
+        self,
+        *,
+        lease_s: float,
+        entropy: ids.Entropy,
+        task_row: int = 1,
+        worker_row: int = 1,
+        template_row: int = 1,
+        crowd: int = CROWD,
+    ) -> None:
+        self.lease_s = lease_s
+        self.longest_lease_s = lease_s
+        self.entropy = entropy
+        self.crowd = crowd
+        self.tasks: dict[ids.TaskId, records.Task] = {}
+        self.keys: dict[tuple[str, str], records.Task] = {}
+        self.workers: dict[bytes, records.Worker] = {}
+        self.links: dict[int, records.Worker] = {}
+        self.slots: dict[bytes, records.Slot] = {}
+        self.slot_links: dict[int, records.Slot] = {}
+        self.submitters: dict[int, records.Submitter] = {}
+        self.templates: weakref.WeakValueDictionary[tuple[str, bytes], records.Template] = (
+            weakref.WeakValueDictionary()
+        )
+        self._recent_templates: deque[records.Template] = deque(maxlen=RECENT_TEMPLATES)
+        self.clusters: dict[records.ClusterKey, records.Cluster] = {}
+        self.hungry: dict[records.Cluster, None] = {}
+        self.wanted: dict[ids.TaskId, list[records.Wait]] = {}
+        self.idlers: dict[records.Slot, None] = {}
+        self.ended: list[records.Task] = []
+        self.delegating: dict[records.Task, calls.Value | None] = {}
+        self.withheld: dict[records.Submitter, records.Cluster] = {}
+        self.closing = False
+        self.batch = instructions.Batch()
+        self.task_rows = count(task_row)
+        self.worker_rows = count(worker_row)
+        self.template_rows = count(template_row)
+        self.story: deque[history.Entry] = deque(maxlen=history.LENGTH)
+        self._alarms: list[tuple[float, int, Alarm, Target, int]] = []
+        self._alarm_numbers = count()
+        self._many_alarms = FEW_ALARMS
+
+    def close(self) -> None:
+        """The server stops: no more seats are given, and losses are our doing."""
+        self.closing = True
+
+    def cluster(self, namespace: str, name: str) -> records.Cluster:
+        """The cluster of that name, made when it is new."""
+        key = (namespace, name)
+        cluster = self.clusters.get(key)
+        if cluster is None:
+            cluster = self.clusters[key] = records.Cluster(key)
+        return cluster
+
+    def template(self, namespace: str, spec: api_task.TaskSpec) -> records.Template:
+        """The template of that spec, made when it is new."""
+        key = (namespace, _encode(spec))
+        template = self.templates.get(key)
+        if template is None:
+            cluster = self.cluster(namespace, spec.cluster_name)
+            template = records.Template(next(self.template_rows), cluster, spec)
+            self.templates[key] = template
+            self._recent_templates.append(template)
+            self.batch.templates.append(template)
+        return template
+
+    def restore_template(
+        self, row: int, namespace: str, spec: api_task.TaskSpec
+    ) -> records.Template:
+        """The template that the journal has under that number."""
+        key = (namespace, _encode(spec))
+        template = self.templates.get(key)
+        if template is None:
+            cluster = self.cluster(namespace, spec.cluster_name)
+            template = self.templates[key] = records.Template(row, cluster, spec)
+        return template
+
+    def prepare(self, task: records.Task) -> None:
+        """A call that has a spec of its own gets a template and arguments; others stay as is."""
+        call = task.spec.call
+        if call is None:
+            return
+        shared = msgspec.structs.replace(
+            task.spec,
+            call=msgspec.structs.replace(call, args=(), kwargs={}),
+            run=1, kill_timestamp=None, suspend=False, ttl_seconds_after_finished=None,
+            input_object=None, inputs=(), output_object=None,
+        )  # fmt: skip
+        task.template = self.template(task.namespace, shared)
+        task.arguments = attempts.Payload(attempts.JSON, _arguments(call, task.inputs))
+
+    def index_key(self, task: records.Task) -> None:
+        """Find it by the key that its driver gave it."""
+        if task.child_key is not None and task.siblings is None:
+            self.keys[task.namespace, task.child_key] = task
+
+    def mark(self, task: records.Task) -> None:
+        """Its row is to be written."""
+        self.batch.dirty[task] = None
+
+    def send(self, instruction: instructions.Send) -> None:
+        """To be carried out after the commit."""
+        self.batch.sends.append(instruction)
+
+    def touch(self, cluster: records.Cluster) -> None:
+        """Its view changed, and tasks may fit now."""
+        self.batch.clusters.add(cluster)
+        self.hungry[cluster] = None
+
+    def move(self, task: records.Task, state: api_task.State) -> None:
+        """The only way in which a task changes its state."""
+        if (task.state, state) not in transitions.TASK_MOVES:
+            raise self.illegal(task, state)
+        task.state = state
+        self.batch.dirty[task] = None
+
+    def illegal(self, task: records.Task, state: api_task.State) -> errors.IllegalTransition:
+        """What to raise when `task` cannot move to `state`."""
+        return errors.IllegalTransition(
+            f"task {ids.task_text(task.id)}/{task.run}: {task.state} → {state}\n{self.tell()}"
+        )
+
+    def move_attempt(self, task: records.Task, state: transitions.AttemptState) -> None:
+        """The only way in which an attempt changes its state, apart from its reservation."""
+        before = task.attempt_state
+        if before is None or (before, state) not in transitions.ATTEMPT_MOVES:
+            raise errors.IllegalTransition(f"attempt {task.ref}: {before} → {state}\n{self.tell()}")
+        task.attempt_state = state
+        self.batch.dirty[task] = None
+
+    def tell(self) -> str:
+        """The recent story, oldest first, without payloads."""
+        return history.told(self.story)
+
+    def alarm(self, due: float, kind: Alarm, target: Target, *, attempt: int = 0) -> None:
+        """Look at `target` again at `due` (monotonic seconds)."""
+        heapq.heappush(self._alarms, (due, next(self._alarm_numbers), kind, target, attempt))
+        if len(self._alarms) > self._many_alarms:
+            self._drop_useless_alarms()
+
+    def _drop_useless_alarms(self) -> None:
+        """Deadlines of tasks that are over would keep them in memory until they are due."""
+        self._alarms = [
+            alarm
+            for alarm in self._alarms
+            if not (isinstance(alarm[3], records.Task) and alarm[3].state.final)
+        ]
+        heapq.heapify(self._alarms)
+        self._many_alarms = max(FEW_ALARMS, 2 * len(self._alarms))
+
+    def next_alarm(self) -> float | None:
+        """When the next deadline is, monotonic seconds."""
+        return self._alarms[0][0] if self._alarms else None
+
+    def due_alarm(self, mono: float) -> tuple[Alarm, Target, int] | None:
+        """The next deadline that has passed; it is handed out once."""
+        if not self._alarms or self._alarms[0][0] > mono:
+            return None
+        _, _, kind, target, attempt = heapq.heappop(self._alarms)
+        return kind, target, attempt
+
+
+def _arguments(call: api_task.Call, given: bytes | None) -> bytes:
+    """`[args, kwargs]`; inputs become keyword arguments."""
+    kwargs = dict(call.kwargs)
+    if given:
+        kwargs |= msgspec.json.decode(given, type=dict[str, msgspec.Raw])
+    return msgspec.json.encode([call.args, kwargs])

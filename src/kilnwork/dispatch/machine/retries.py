@@ -1,0 +1,64 @@
+"""Whether another attempt follows, and when. Pure.
+
+Used by `completion` and `restore`. Two budgets: failures of user code against `retry.maxAttempts`,
+losses that are not its fault against `retry.maxLosses`; being taken back unstarted, or lost while
+the dispatcher was away, counts as neither, up to `MAX_EXCUSED`.
+"""
+
+from kilnwork.api import reasons
+from kilnwork.api import task as api_task
+from kilnwork.kit import backoff, ids
+
+MAX_EXCUSED = 20
+"""Attempts that count as neither failure nor loss. More means that something is wrong with the
+task or its workers, and from then on each counts as a loss, so that it cannot go on for ever."""
+
+
+def retries_failure(
+    retry: api_task.Retry,
+    *,
+    failures: int,
+    reason: str,
+    exit_code: int | None,
+    requested: bool,
+) -> bool:
+    """True when another attempt follows the failure that made `failures`.
+
+    `requested`: it exited 75, which no `on` list rules out (EX_TEMPFAIL, sysexits.h).
+    """
+    if failures >= retry.max_attempts:
+        return False
+    if requested or not retry.on:
+        return True
+    if reason == reasons.Reason.TIMED_OUT:
+        return "timeout" in retry.on
+    return exit_code is not None and f"exit:{exit_code}" in retry.on
+
+
+def retries_loss(retry: api_task.Retry, *, losses: int) -> bool:
+    """True when another attempt follows the loss that made `losses`."""
+    return losses <= retry.max_losses
+
+
+def failure_delay_s(retry: api_task.Retry, failures: int, entropy: ids.Entropy) -> float:
+    """`delaySeconds * factor ** (failures - 1)`, capped and spread by ± jitter."""
+    return _backoff(retry).delay_s(failures, entropy=entropy)
+
+
+def loss_delay_s(retry: api_task.Retry, losses: int, entropy: ids.Entropy) -> float:
+    """At once after the first loss, then as after failures: a loss is nobody's fault once."""
+    return _backoff(retry).delay_s(losses - 1, entropy=entropy)
+
+
+def longest_delay_s(retry: api_task.Retry) -> float:
+    """No delay of this policy is longer."""
+    return retry.max_delay_seconds * (1 + retry.jitter)
+
+
+def _backoff(retry: api_task.Retry) -> backoff.Backoff:
+    return backoff.Backoff(
+        base_s=retry.delay_seconds,
+        max_s=retry.max_delay_seconds,
+        factor=retry.factor,
+        jitter=retry.jitter,
+    )

@@ -1,0 +1,265 @@
+"""Slots come and go: opened, joined, cut off, over; what they held is settled. Pure.
+
+Used by `machine`. A slot is settled when its agent says that its process is over and
+its link has been read to the end: only then is it known what it has reported.
+"""
+
+from kilnwork.api import attempts, reasons
+from kilnwork.dispatch.machine import (
+    assignment,
+    completion,
+    inputs,
+    instructions,
+    lifecycle,
+    memory,
+    records,
+    reservations,
+    transitions,
+    workers,
+)
+
+_A = transitions.AttemptState
+_I = records.Intent
+_R = reasons.Reason
+_SIGKILLED = 128 + 9
+
+FIRST_PAUSE_S = 0.1
+LONGEST_PAUSE_S = 5.0
+"""Pauses between slots that cannot be opened: each is twice the one before."""
+
+
+def joined(mem: memory.Memory, item: inputs.SlotJoined, now: inputs.Moment) -> None:
+    """A slot is here, for the first time or again."""
+    slot = mem.slots.get(item.slot)
+    if slot is None:
+        message = "nobody has asked for this slot"
+        mem.send(instructions.CloseLink(item.link, "unknown", message))
+        return
+    if slot.link:
+        message = "the same slot has connected again"
+        mem.send(instructions.CloseLink(slot.link, "replaced", message))
+        workers.cut_off(mem, slot)
+    worker = slot.worker
+    slot.link = item.link
+    slot.terms += 1
+    slot.asked_back = False
+    worker.misses, worker.opens_at = 0, 0.0
+    mem.slot_links[item.link] = slot
+    namespace, cluster = worker.cluster.key
+    submitter = records.Submitter(slot.id, namespace, item.link)
+    submitter.slot = slot
+    mem.submitters[item.link] = submitter
+    for wait in slot.stack:
+        wait.task.waiting = False
+        reservations.stop_wanting(mem, wait)
+    slot.stack.clear()
+    unknown = tuple(ref for ref in item.running if not _claims(mem, slot, ref, now))
+    mem.send(instructions.AttachPeer(item.link, namespace, cluster, unknown))
+    _give_again(mem, slot, frozenset(item.running), now)
+    reservations.opened(mem, slot)
+    reservations.weigh(mem, slot)
+    mem.touch(worker.cluster)
+    _settle_rest(mem, worker, now)
+
+
+def _claims(
+    mem: memory.Memory, slot: records.Slot, ref: attempts.AttemptRef, now: inputs.Moment
+) -> bool:
+    """True when the newest attempt of a task is `ref`, and this slot has it."""
+    task = mem.tasks.get(ref.task)
+    if task is None or task.ref != ref or not task.held:
+        return False
+    if slot.worker.unclaimed.pop(ref.task, None) is task:
+        task.slot = slot
+        slot.held[task.id] = task
+    if task.slot is not slot:
+        return False
+    if task.intent is not _I.NONE:
+        completion.send_stop(mem, task, now)
+    return True
+
+
+def _give_again(
+    mem: memory.Memory,
+    slot: records.Slot,
+    theirs: frozenset[attempts.AttemptRef],
+    now: inputs.Moment,
+) -> None:
+    """What it should have and does not know of never reached it: it gets it now."""
+    for task in list(slot.held.values()):
+        if task.ref in theirs:
+            continue
+        if task.attempt_state is not _A.RESERVED:
+            lost = attempts.Outcome(
+                attempts.Ending.LOST, _R.WORKER_LOST, "its slot came back without it"
+            )
+            completion.conclude(mem, task, lost, now)
+        elif task.intent is not _I.NONE or slot.leaving:
+            completion.take_back(mem, task, now)
+        else:
+            task.in_place = False
+            mem.batch.runs.setdefault(slot.link, []).append((task, task.attempt))
+
+
+def expect(mem: memory.Memory, slot: records.Slot, now: inputs.Moment) -> None:
+    """It is to connect within a lease."""
+    slot.terms += 1
+    mem.alarm(now.mono + mem.lease_s, memory.Alarm.RETURN, slot, attempt=slot.terms)
+
+
+def overdue(mem: memory.Memory, slot: records.Slot, terms: int) -> None:
+    """It did not connect in time: it is of no use."""
+    if slot.terms == terms and not slot.link and mem.slots.get(slot.id) is slot:
+        assignment.kill(mem, slot)
+
+
+def closed(mem: memory.Memory, slot: records.Slot, now: inputs.Moment) -> None:
+    """Its link has been read to the end."""
+    workers.cut_off(mem, slot)
+    if slot.gone is not None:
+        _settle(mem, slot, slot.gone, now)
+    else:
+        expect(mem, slot, now)
+
+
+def gone(mem: memory.Memory, item: inputs.SlotGone, now: inputs.Moment) -> None:
+    """Its agent says that its process is over, or never began."""
+    mem.send(instructions.Acknowledge(item.link, item.serial))
+    worker = mem.links.get(item.link)
+    if worker is None:
+        return
+    slot = worker.processes.get(item.slot)
+    if slot is None:
+        _settle_unclaimed(mem, worker, item, now)
+    elif slot.link:
+        slot.gone = item
+        assignment.leave_alone(mem, slot)
+    else:
+        if slot.opening:
+            _settle_unclaimed(mem, worker, item, now)
+            _pause(mem, worker, now)
+        _settle(mem, slot, item, now)
+    _settle_rest(mem, worker, now)
+
+
+def _settle_rest(mem: memory.Memory, worker: records.Worker, now: inputs.Moment) -> None:
+    """When every slot of an earlier dispatcher's time is here or over, nobody has the rest."""
+    if worker.unclaimed and not any(slot.opening for slot in worker.processes.values()):
+        workers.claim_alarm(mem, worker, now)
+
+
+def _pause(mem: memory.Memory, worker: records.Worker, now: inputs.Moment) -> None:
+    """A slot could not be opened: the next one waits a little."""
+    pause = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2**worker.misses)
+    worker.misses = min(worker.misses + 1, 10)
+    worker.opens_at = now.mono + pause
+    mem.alarm(worker.opens_at, memory.Alarm.OPEN, worker)
+
+
+def _settle_unclaimed(
+    mem: memory.Memory, worker: records.Worker, item: inputs.SlotGone, now: inputs.Moment
+) -> None:
+    """A slot of an earlier dispatcher's time is over: of what it had only `running` is known."""
+    ref = item.running
+    task = None if ref is None else worker.unclaimed.get(ref.task)
+    if task is not None and task.ref == ref:
+        _end_running(mem, task, item, now)
+
+
+def silent(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:
+    """A call has said nothing for as long as it may run. If its slot is at it, it has begun: what
+    stopped its process, or keeps Python's interpreter to itself, keeps it from saying so."""
+    if task.attempt_state is not _A.RESERVED:
+        return
+    slot = task.slot
+    waits = set() if slot is None else {wait.task for wait in slot.stack}
+    held = () if slot is None else slot.held.values()
+    if next((other for other in held if other not in waits), None) is task:
+        lifecycle.start(mem, task, now, at=now.wall)
+    else:
+        lifecycle.watch_running(mem, task, now)
+
+
+def _settle(
+    mem: memory.Memory, slot: records.Slot, item: inputs.SlotGone, now: inputs.Moment
+) -> None:
+    """Everything that it held ends or waits again; the first of the queue goes back first."""
+    waits = {wait.task for wait in slot.stack}
+    running = mem.tasks.get(item.running.task) if item.running is not None else None
+    if running is not None and (running.ref != item.running or running.slot is not slot):
+        running = None
+    held = list(slot.held.values())
+    begun = _begun(held, running, waits)
+    reservations.opened(mem, slot)
+    for task in reversed(held):
+        if task.intent is not _I.NONE:
+            _end_stopped(mem, task, item, now)
+        elif task is running:
+            _end_running(mem, task, item, now)
+        elif task in begun:
+            task.alone = task.alone or task in waits
+            lifecycle.start(mem, task, now, at=now.wall)
+            _end_innocent(mem, task, item, now)
+        else:
+            completion.take_back(mem, task, now, message="its slot ended before it started")
+    if item.proof:
+        for ref in [ref for ref, task in slot.worker.zombies.items() if task.slot is slot]:
+            workers.prove(mem, slot.worker, ref)
+    reservations.drop(mem, slot)
+
+
+def _begun(
+    held: list[records.Task], running: records.Task | None, waits: set[records.Task]
+) -> set[records.Task]:
+    """Those that have run, at least in part: in order, up to the one that was running."""
+    begun = {task for task in held if task.attempt_state is _A.STARTED or task.in_place} | waits
+    if running is not None:
+        begun |= set(held[: held.index(running) + 1])
+    return begun
+
+
+def _end_stopped(
+    mem: memory.Memory, task: records.Task, item: inputs.SlotGone, now: inputs.Moment
+) -> None:
+    """It was to end, and did with its process."""
+    code = item.code
+    stopped = attempts.Outcome(
+        attempts.Ending.STOPPED, task.reason, task.message, code, proof=item.proof
+    )
+    completion.conclude(mem, task, stopped, now)
+
+
+def _end_running(
+    mem: memory.Memory, task: records.Task, item: inputs.SlotGone, now: inputs.Moment
+) -> None:
+    """It ran when its process ended: lost if somebody else killed it, else its own doing.
+
+    WorkerLost as the reason: the agent could not renew its lease, so it was us who were away.
+    """
+    if task.intent is not _I.NONE:
+        _end_stopped(mem, task, item, now)
+        return
+    lifecycle.start(mem, task, now, at=now.wall)
+    if item.asked or item.reason == _R.WORKER_LOST:
+        _end_innocent(mem, task, item, now)
+        return
+    if item.reason == _R.OUT_OF_MEMORY:
+        kind, reason = attempts.Ending.FAILED, _R.OUT_OF_MEMORY.value
+    elif item.reason or item.code == _SIGKILLED or item.code is None:
+        kind, reason = attempts.Ending.LOST, item.reason or _R.PROCESS_KILLED.value
+    else:
+        kind, reason = attempts.Ending.FAILED, _R.SLOT_DIED.value
+    outcome = attempts.Outcome(kind, reason, item.message, item.code, proof=item.proof)
+    completion.conclude(mem, task, outcome, now)
+
+
+def _end_innocent(
+    mem: memory.Memory, task: records.Task, item: inputs.SlotGone, now: inputs.Moment
+) -> None:
+    """It had begun in a process that ended for another's sake: it runs again, uncounted."""
+    reason, message = _R.WORKER_LOST, "its slot ended under another task"
+    if item.reason == _R.WORKER_LOST:
+        reason = _R.DISPATCHER_AWAY
+        message = "its worker could not renew its lease, so it ended its tasks"
+    lost = attempts.Outcome(attempts.Ending.LOST, reason, message, item.code, proof=item.proof)
+    completion.conclude(mem, task, lost, now, excused=True)

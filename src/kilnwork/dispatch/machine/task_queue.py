@@ -1,0 +1,205 @@
+"""Who is next: the queue of one cluster. Pure.
+
+Used by the machine; `assignment` chooses where. Highest priority first; within one priority,
+sources (drivers' sessions, each with the children of its tasks) take turns, so that a long list of
+one does not hold up the others; within one source, first come, first served.
+"""
+
+from bisect import insort
+from collections import deque
+from typing import Generic, Protocol, TypeVar
+
+
+class Placeable(Protocol):
+    """Something that can wait in a `Queue`, which alone sets `place`.
+
+    `template`: None of a command, which needs no slot.
+    """
+
+    place: int | None
+    source: bytes
+
+    @property
+    def template(self) -> object: ...
+
+
+P = TypeVar("P", bound=Placeable)
+
+
+class _Line(Generic[P]):
+    """All of one source, by rising ticket; `low` is the ticket of the first entry.
+
+    An item whose `place` is not the ticket of its entry has left the queue since. `commands`: those
+    among them, with their tickets, so that they are found behind any number of calls.
+    """
+
+    __slots__ = ("commands", "low", "source", "waiting")
+
+    def __init__(self, source: bytes) -> None:
+        self.source = source
+        self.waiting: deque[P] = deque()
+        self.commands: deque[tuple[int, P]] = deque()
+        self.low = 0
+
+    def command(self) -> P | None:
+        """The first command; it stays."""
+        commands = self.commands
+        while commands:
+            ticket, item = commands[0]
+            if item.place == ticket:
+                return item
+            commands.popleft()
+        return None
+
+
+class _Level(Generic[P]):
+    """All of one priority: lines by source, and whose turn it is."""
+
+    __slots__ = ("lines", "turns")
+
+    def __init__(self) -> None:
+        self.lines: dict[bytes, _Line[P]] = {}
+        self.turns: deque[_Line[P]] = deque()
+
+    def line(self, source: bytes) -> _Line[P]:
+        """The line of that source, made at the end of the turns when it is new."""
+        line = self.lines.get(source)
+        if line is None:
+            line = self.lines[source] = _Line(source)
+            self.turns.append(line)
+        return line
+
+    def pop(self) -> P | None:
+        """The next one; its source goes behind the others."""
+        turns = self.turns
+        while turns:
+            line = turns[0]
+            waiting = line.waiting
+            while waiting:
+                item = waiting.popleft()
+                ticket = line.low
+                line.low = ticket + 1
+                if item.place == ticket:
+                    if line.commands and line.commands[0][1] is item:
+                        line.commands.popleft()
+                    if len(turns) > 1:
+                        turns.rotate(-1)
+                    return item
+            turns.popleft()
+            del self.lines[line.source]
+        return None
+
+    def command(self) -> P | None:
+        """The first command in the order of turns; it stays, and its source goes to the end."""
+        for line in list(self.turns):
+            item = line.command()
+            if item is not None:
+                self.turns.remove(line)
+                self.turns.append(line)
+                return item
+        return None
+
+
+class Queue(Generic[P]):
+    """Waiting tasks of one cluster. Each waits under a ticket, `place`; leaving clears that."""
+
+    __slots__ = ("_levels", "_order", "_size", "commands")
+
+    def __init__(self) -> None:
+        self.commands = 0
+        """How many of those that wait are commands."""
+        self._levels: dict[int, _Level[P]] = {}
+        self._order: list[int] = []
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def push(self, item: P, *, priority: int) -> None:
+        """Wait behind all of the same priority and source."""
+        level = self._levels.get(-priority)
+        if level is None:
+            level = self._level(priority)
+        line = level.lines.get(item.source)
+        if line is None:
+            line = level.line(item.source)
+        waiting = line.waiting
+        item.place = line.low + len(waiting)
+        waiting.append(item)
+        self._size += 1
+        if item.template is None:
+            line.commands.append((item.place, item))
+            self.commands += 1
+
+    def push_front(self, item: P, *, priority: int) -> None:
+        """Wait before all of the same priority: it had its turn and was taken back."""
+        level = self._level(priority)
+        line = level.line(item.source)
+        line.low -= 1
+        item.place = line.low
+        line.waiting.appendleft(item)
+        if level.turns[0] is not line:
+            level.turns.remove(line)
+            level.turns.appendleft(line)
+        self._size += 1
+        if item.template is None:
+            line.commands.appendleft((item.place, item))
+            self.commands += 1
+
+    def remove(self, item: P) -> None:
+        """Leave the queue; a no-op for an item that is not in it."""
+        if item.place is not None:
+            self._leave(item)
+
+    def pop_command(self) -> P | None:
+        """The next command, also from behind calls; None when none waits."""
+        for order in self._order if self.commands else ():
+            item = self._levels[order].command()
+            if item is not None:
+                self._leave(item)
+                return item
+        return None
+
+    def pop(self) -> P | None:
+        """The next one, None when nobody waits."""
+        order = self._order
+        while order:
+            item = self._levels[order[0]].pop()
+            if item is not None:
+                self._leave(item)
+                return item
+            del self._levels[order.pop(0)]
+        return None
+
+    def _leave(self, item: P) -> None:
+        item.place = None
+        self._size -= 1
+        if item.template is None:
+            self.commands -= 1
+
+    def ahead(self, item: P, *, priority: int) -> int:
+        """How many go before `item`; too many by those that have left the queue early."""
+        if item.place is None:
+            return 0
+        before = sum(
+            len(line.waiting)
+            for higher in self._order
+            if higher < -priority
+            for line in self._levels[higher].turns
+        )
+        level = self._levels[-priority]
+        own = item.place - level.lines[item.source].low
+        seen_own = False
+        for line in level.turns:
+            if line.source == item.source:
+                seen_own = True
+            else:
+                before += min(len(line.waiting), own if seen_own else own + 1)
+        return min(before + own, self._size - 1)
+
+    def _level(self, priority: int) -> _Level[P]:
+        level = self._levels.get(-priority)
+        if level is None:
+            level = self._levels[-priority] = _Level()
+            insort(self._order, -priority)
+        return level

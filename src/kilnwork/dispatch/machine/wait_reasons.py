@@ -1,0 +1,63 @@
+"""Why a task waits, in words: for a slot, for its inputs, for tasks that it has spawned. Pure.
+
+Used when a view is made: facts of the moment, never written to the journal.
+"""
+
+from collections.abc import Iterator
+
+from kilnwork.api import reasons
+from kilnwork.dispatch.machine import records
+from kilnwork.kit import ids
+
+_R = reasons.Reason
+NAMED_HOLDERS = 3
+"""Tasks that a message names; more would not fit a line."""
+
+
+def shown(task: records.Task) -> tuple[str, str] | None:
+    """Reason and message of a task that waits at this moment, None where its row says it."""
+    if task.place is not None:
+        return explain(task)
+    if task.waiting:
+        return _R.WAITING_FOR_CHILD, "it waits for other tasks, and its slot is free for others"
+    if task.unmet and not task.suspended and not task.state.final:
+        all_of_them = len(set(task.needs))
+        return _R.WAITING_FOR_INPUT, f"{task.unmet} of its {all_of_them} inputs are not over yet"
+    return None
+
+
+def explain(task: records.Task) -> tuple[str, str]:
+    """Reason and message of a task that waits in the queue of its cluster."""
+    cluster = task.cluster
+    name = cluster.key[1]
+    ready = [worker for worker in cluster.workers.values() if worker.ready]
+    ahead = cluster.queue.ahead(task, priority=task.spec.priority)
+    line = f"; {ahead} wait before it" if ahead else ""
+    again = f" ({task.message})" if task.reason == _R.TAKEN_BACK and task.message else ""
+    if not ready and any(worker.connected for worker in cluster.workers.values()):
+        text = f"the workers of TaskCluster {name} are to go, and get nothing new"
+        return _R.NO_WORKER, f"{text}{line}{again}"
+    if not ready:
+        return _R.NO_WORKER, f"no worker of TaskCluster {name} is connected{line}{again}"
+    slots = sum(worker.slots for worker in ready)
+    if task.template is not None and all(worker.misses for worker in ready):
+        return _R.NO_FREE_SLOT, f"no slot of TaskCluster {name} could be opened{line}{again}"
+    holders = [holder for worker in ready for holder in _holders(worker)]
+    named = ", ".join(_label(holder) for holder in holders[:NAMED_HOLDERS])
+    more = ", …" if len(holders) > NAMED_HOLDERS else ""
+    by = f" by {named}{more}" if named else ""
+    taken = f"all {slots} slots of TaskCluster {name} are taken{by}"
+    return _R.NO_FREE_SLOT, f"{taken}{line}{again}"
+
+
+def _holders(worker: records.Worker) -> Iterator[records.Task]:
+    """What takes its seats: commands, and the call that each taken slot is at."""
+    yield from worker.held.values()
+    for slot in worker.processes.values():
+        if slot.taken:
+            waiting = {wait.task for wait in slot.stack}
+            yield from [task for task in slot.held.values() if task not in waiting][:1]
+
+
+def _label(task: records.Task) -> str:
+    return task.name or ids.task_text(task.id)

@@ -1,0 +1,154 @@
+"""Attempts that wait for other tasks: they let go of their seats, and may serve what they wait for.
+
+Used by `machine`. A wait *in place* runs what it waits for on top of itself, in the same slot, one
+at a time: so a chain of waits needs no other process. It takes whatever of its tasks (or of those
+that they need) is queued in the same cluster, before the queue does. Pure.
+"""
+
+from collections.abc import Iterable
+
+from kilnwork.api import reasons
+from kilnwork.dispatch.machine import (
+    assignment,
+    completion,
+    cycles,
+    inputs,
+    lifecycle,
+    memory,
+    records,
+    reservations,
+)
+from kilnwork.kit import ids
+
+_R = reasons.Reason
+
+UNKNOWN = 1 << 40
+"""How many must end before a wait is over, if nobody can tell."""
+
+
+def begin(mem: memory.Memory, item: inputs.Waiting, now: inputs.Moment) -> None:
+    """An attempt waits: others may have its seat."""
+    slot = mem.slot_links.get(item.link)
+    task = None if slot is None else slot.held.get(item.ref.task)
+    if slot is None or task is None or task.ref != item.ref:
+        return
+    lifecycle.start(mem, task, now, at=now.wall)
+    wait = _wait_of(mem, slot, task)
+    whole = item.in_place and not item.more and (not item.first or len(item.tasks) == 1)
+    wait.all_of = item.tasks if whole else ()
+    if item.in_place and not task.alone:
+        names = dict.fromkeys(item.tasks)
+        _want(mem, wait, names)
+        awaited = [name for name in names if name in wait.wants]
+        wait.wants.update(dict.fromkeys(awaited, True))
+        over = len(names) - len(awaited)
+        wait.left = UNKNOWN if item.more else (1 if item.first else len(names)) - over
+    reservations.weigh(mem, slot)
+    _refuse_circle(mem, task, wait, now)
+
+
+def _refuse_circle(
+    mem: memory.Memory, task: records.Task, wait: records.Wait, now: inputs.Moment
+) -> None:
+    """End the task if what it waits for waits for it."""
+    name = cycles.closing(mem, task, wait.all_of)
+    if name is None:
+        return
+    message = f"it waits for {ids.task_text(name)}, which waits for its outcome"
+    if name == task.id:
+        message = "it waits for itself"
+    completion.stop(
+        mem, task, now, intent=records.Intent.DEADLOCK, reason=_R.DEADLOCK, message=message
+    )
+
+
+def _wait_of(mem: memory.Memory, slot: records.Slot, task: records.Task) -> records.Wait:
+    """Its wait: a new one on top of the stack, or the one that it had, for other tasks now."""
+    if task.waiting:
+        for wait in reversed(slot.stack):
+            if wait.task is task:
+                reservations.stop_wanting(mem, wait)
+                return wait
+    task.waiting = True
+    wait = records.Wait(task)
+    slot.stack.append(wait)
+    return wait
+
+
+def end(mem: memory.Memory, item: inputs.Resumed) -> None:
+    """An attempt goes on: it takes its seat again, even if that is one too many for a while."""
+    slot = mem.slot_links.get(item.link)
+    task = None if slot is None else slot.held.get(item.ref.task)
+    if slot is None or task is None or task.ref != item.ref or not task.waiting:
+        return
+    task.waiting = False
+    reservations.unstack(mem, slot, task)
+    reservations.weigh(mem, slot)
+
+
+def _want(mem: memory.Memory, wait: records.Wait, tasks: Iterable[ids.TaskId]) -> None:
+    """It would run these in place, or what they need, or what they have delegated to."""
+    front = list(tasks)
+    for name in front:  # grows while we walk
+        task = mem.tasks.get(name)
+        if name in wait.wants or task is None or task.state.final:
+            continue
+        wait.wants[name] = False
+        mem.wanted.setdefault(name, []).append(wait)
+        if task.place is not None:
+            wait.ready[name] = task
+        elif task.unmet:
+            front += task.needs
+        elif task.delegate is not None:
+            front.append(task.delegate)
+
+
+def follow(mem: memory.Memory, task: records.Task, target: ids.TaskId) -> None:
+    """`task` has delegated to `target`: who would run the one in place would run the other."""
+    for wait in list(mem.wanted.get(task.id, ())):
+        _want(mem, wait, (target,))
+        if wait.ready and wait.task.slot is not None:
+            mem.idlers[wait.task.slot] = None
+
+
+def serve(mem: memory.Memory, now: inputs.Moment) -> None:
+    """Slots that wait in place, and have nothing on top, get what they wait for."""
+    for slot in list(mem.idlers):
+        if mem.closing or not _serve(mem, slot, now):
+            del mem.idlers[slot]
+
+
+def _serve(mem: memory.Memory, slot: records.Slot, now: inputs.Moment) -> bool:
+    """True when it has something to run, and no seat to run it on yet."""
+    worker = slot.worker
+    if slot.taken or slot.leaving or not slot.link or not slot.stack or not worker.connected:
+        return False
+    wait = slot.stack[-1]
+    while wait.ready:
+        name = next(iter(wait.ready))
+        task = wait.ready[name]
+        if task.place is not None and _fits(wait.task, task):
+            break
+        del wait.ready[name]
+    else:
+        return False
+    if worker.busy >= worker.slots:
+        return True
+    del wait.ready[name]
+    task.cluster.queue.remove(task)
+    task.in_place = True
+    assignment.reserve(mem, task, slot, now)
+    return False
+
+
+def _fits(below: records.Task, above: records.Task) -> bool:
+    """They may share a process: the same cluster, files and environment."""
+    under, over = below.template, above.template
+    if under is None or over is None or under.cluster is not over.cluster:
+        return False
+    if under is over:
+        return True
+    one, other = under.spec, over.spec
+    if one.call is None or other.call is None:
+        return False
+    return one.call.environment == other.call.environment and one.env == other.env

@@ -1,0 +1,302 @@
+"""Workers: they join, renew, lose their link, come back, are lost. Pure.
+
+Used by `machine`. Four proofs that a worker's processes are gone: a new session of the same Pod
+(the container runtime ended the old one first), the container has ended and was not started again,
+the Pod is gone, the worker says so itself. A lease
+that ends is none, but fences: attempts of that worker are refused from then on.
+"""
+
+from kilnwork.api import attempts, reasons
+from kilnwork.dispatch.machine import (
+    assignment,
+    completion,
+    inputs,
+    instructions,
+    memory,
+    records,
+    reservations,
+    transitions,
+)
+from kilnwork.kit import ids
+
+_R = reasons.Reason
+
+
+def join(mem: memory.Memory, item: inputs.Join, now: inputs.Moment) -> None:
+    """A worker is here: new, or back with the same session."""
+    _settle_older_sessions(mem, item, now)
+    worker = mem.workers.get(item.session)
+    if worker is None:
+        worker = _enrol(mem, item)
+    elif worker.link:
+        _unlink(mem, worker)
+    worker.link = item.link
+    worker.slots = item.slots
+    worker.from_before = False
+    worker.lease_until = now.mono + mem.lease_s
+    worker.cluster.workers[worker.session] = worker
+    mem.links[item.link] = worker
+    mem.alarm(worker.lease_until, memory.Alarm.LEASE, worker)
+    _resume(mem, worker, item, now)
+    _resume_slots(mem, worker, item, now)
+    _publish_waiting(mem, worker.cluster)
+    mem.touch(worker.cluster)
+
+
+def _settle_older_sessions(mem: memory.Memory, item: inputs.Join, now: inputs.Moment) -> None:
+    for other in list(mem.workers.values()):
+        if other.pod_uid == item.pod_uid and other.session != item.session:
+            if other.link:
+                gone = instructions.CloseLink(
+                    other.link, "replaced", "a newer session of this Pod is connected"
+                )
+                mem.send(gone)
+            lose(mem, other, now, proof=True, message=f"worker {other.name} was restarted")
+
+
+def _unlink(mem: memory.Memory, worker: records.Worker) -> None:
+    mem.links.pop(worker.link, None)
+    message = "the same session has connected again"
+    mem.send(instructions.CloseLink(worker.link, "replaced", message))
+    worker.link = 0
+
+
+def _enrol(mem: memory.Memory, item: inputs.Join) -> records.Worker:
+    worker = records.Worker(
+        mem.cluster(item.namespace, item.cluster),
+        item.session,
+        row=next(mem.worker_rows),
+        name=item.name,
+        pod_uid=item.pod_uid,
+        node=item.node,
+    )
+    mem.workers[item.session] = worker
+    mem.batch.workers.append(worker)
+    return worker
+
+
+def _resume(
+    mem: memory.Memory, worker: records.Worker, item: inputs.Join, now: inputs.Moment
+) -> None:
+    """Keep, stop or unknown for each attempt that either side knows of; then what is missing."""
+    theirs = set(item.running)
+    theirs |= {r for r, t in worker.zombies.items() if t.slot and t.slot.id in item.processes}
+    ours = {task.ref: task for task in worker.held.values()}
+    keep = tuple(ref for ref in item.running if ref in ours or ref in worker.zombies)
+    unknown = tuple(ref for ref in item.running if ref not in ours and ref not in worker.zombies)
+    mem.send(instructions.Welcome(item.link, keep, unknown))
+    for ref in [ref for ref in worker.zombies if ref not in theirs]:
+        prove(mem, worker, ref)
+    for ref, zombie in worker.zombies.items():
+        if zombie.slot is not None:
+            continue
+        grace = zombie.spec.timeouts.kill_grace_seconds
+        mem.send(instructions.StopAttempt(item.link, ref, grace, _R.KILLED))
+    for ref, task in ours.items():
+        if ref in theirs:
+            if task.intent is not records.Intent.NONE:
+                completion.send_stop(mem, task, now)
+        elif task.attempt_state is transitions.AttemptState.RESERVED:
+            _send_again(mem, task, item.link, now)
+        else:
+            message = f"worker {worker.name} came back without it"
+            completion.conclude(mem, task, lost(message, proof=True), now)
+
+
+def _send_again(mem: memory.Memory, task: records.Task, link: int, now: inputs.Moment) -> None:
+    """The worker never read this attempt: give it again, or end it if it is not wanted any more."""
+    if task.intent is records.Intent.NONE:
+        mem.send(instructions.RunAttempt(link, task.ref, task))
+        return
+    stopped = attempts.Outcome(attempts.Ending.STOPPED, task.reason, task.message)
+    completion.conclude(mem, task, stopped, now)
+
+
+def _resume_slots(
+    mem: memory.Memory, worker: records.Worker, item: inputs.Join, now: inputs.Moment
+) -> None:
+    """Slots that live are expected; those that were asked for and never heard of are forgotten.
+
+    Of a slot that has joined and is over now the worker will say so: that is a report.
+    """
+    living = frozenset(item.processes)
+    for slot in list(worker.processes.values()):
+        if slot.leaving and slot.id in living:
+            assignment.kill(mem, slot)
+        elif slot.opening and slot.id not in living:
+            reservations.drop(mem, slot)
+    for name in item.processes:
+        if name not in worker.processes:
+            slot = reservations.add(mem, worker, name)
+            mem.alarm(now.mono + mem.lease_s, memory.Alarm.RETURN, slot, attempt=slot.terms)
+    if worker.unclaimed:
+        mem.alarm(now.mono + mem.lease_s, memory.Alarm.CLAIM, worker)
+
+
+def expect(worker: records.Worker, task: records.Task) -> None:
+    """After a start: this worker, or one of its slots, has the newest attempt of a task."""
+    task.worker = worker
+    if task.template is None:
+        worker.held[task.id] = task
+    else:
+        worker.unclaimed[task.id] = task
+
+
+def claim_alarm(mem: memory.Memory, worker: records.Worker, now: inputs.Moment) -> None:
+    """None of its slots has these, and it is back for a whole lease: they run again, uncounted."""
+    if not worker.link:
+        return
+    message = f"no slot of worker {worker.name} had it after the dispatcher was away"
+    gone = attempts.Outcome(attempts.Ending.LOST, _R.DISPATCHER_AWAY, message)
+    for task in list(worker.unclaimed.values()):
+        completion.conclude(mem, task, gone, now, excused=True)
+
+
+def lost(message: str, *, proof: bool) -> attempts.Outcome:
+    """How an attempt ends whose worker is lost."""
+    return attempts.Outcome(attempts.Ending.LOST, _R.WORKER_LOST, message, proof=proof)
+
+
+def link_closed(mem: memory.Memory, item: inputs.LinkClosed) -> None:
+    """Attempts go on; the worker may come back until its lease ends."""
+    worker = mem.links.pop(item.link, None)
+    if worker is None:
+        return
+    worker.link = 0
+    _publish_waiting(mem, worker.cluster)
+    mem.touch(worker.cluster)
+
+
+def renew(mem: memory.Memory, item: inputs.Renew, now: inputs.Moment) -> None:
+    """Another full term. The alarm stays where it is and looks again when it goes off."""
+    worker = mem.links.get(item.link)
+    if worker is not None:
+        worker.lease_until = now.mono + mem.lease_s
+
+
+def lease_alarm(mem: memory.Memory, worker: records.Worker, now: inputs.Moment) -> None:
+    """Its lease has ended, unless it was renewed since the alarm was set."""
+    if (
+        mem.workers.get(worker.session) is not worker
+        or worker.session not in worker.cluster.workers
+    ):
+        return
+    if worker.lease_until > now.mono:
+        mem.alarm(worker.lease_until, memory.Alarm.LEASE, worker)
+        return
+    if worker.link:
+        mem.send(instructions.CloseLink(worker.link, "lease", "its lease has ended; connect again"))
+        mem.links.pop(worker.link, None)
+        worker.link = 0
+    message = f"worker {worker.name} did not renew its lease of {mem.lease_s:g} s"
+    if worker.from_before:
+        length = f"{mem.longest_lease_s:g} s"
+        message = (
+            f"worker {worker.name} did not come back within {length} of the dispatcher's start"
+        )
+    lose(mem, worker, now, proof=False, message=message)
+
+
+def stalled(mem: memory.Memory, now: inputs.Moment) -> None:
+    """We were away: nobody could renew, so everybody gets a full term."""
+    for worker in mem.workers.values():
+        worker.lease_until = max(worker.lease_until, now.mono + mem.lease_s)
+
+
+def drain(mem: memory.Memory, item: inputs.Drain) -> None:
+    """What these workers have goes on; a worker that is not named any more gets tasks again."""
+    cluster = mem.cluster(item.namespace, item.cluster)
+    if cluster.draining != item.pods:
+        cluster.draining = item.pods
+        _publish_waiting(mem, cluster)
+        mem.touch(cluster)
+
+
+def worker_gone(mem: memory.Memory, item: inputs.WorkerGone, now: inputs.Moment) -> None:
+    """The Pod is gone, or its container has ended: proof for everything that ran in it."""
+    for worker in list(mem.workers.values()):
+        if worker.pod_uid == item.pod_uid and _is_over(worker, item.ended):
+            if worker.link:
+                mem.send(instructions.CloseLink(worker.link, "gone", "its Pod was deleted"))
+            what = "Pod" if item.ended is None else "container"
+            has = "is gone" if item.ended is None else "has ended"
+            message = f"the {what} of worker {worker.name} {has}"
+            message += f": {item.why}" if item.why else ""
+            lose(mem, worker, now, proof=True, message=message)
+
+
+def _is_over(worker: records.Worker, ended: float | None) -> bool:
+    """Whether it can be the one that ended. What the API server tells of a container may be old
+    news: a worker that began later is another one, whether its link stands or not."""
+    if ended is None:
+        return True
+    began = ids.session_began(worker.session)
+    return not worker.link and began is not None and began < ended
+
+
+def lose(
+    mem: memory.Memory,
+    worker: records.Worker,
+    now: inputs.Moment,
+    *,
+    proof: bool,
+    message: str,
+) -> None:
+    """All that it held is lost. Without proof it is remembered while a proof could still come."""
+    if worker.link:
+        mem.links.pop(worker.link, None)
+        worker.link = 0
+    worker.cluster.workers.pop(worker.session, None)
+    for slot in list(worker.processes.values()):
+        _lose_slot(mem, slot, now, proof=proof, message=message)
+    for task in [*worker.held.values(), *worker.unclaimed.values()]:
+        completion.conclude(mem, task, lost(message, proof=proof), now)
+    if proof:
+        for ref in list(worker.zombies):
+            prove(mem, worker, ref)
+    worker.zombies = {r: t for r, t in worker.zombies.items() if t.state.final and t.ref == r}
+    if not worker.zombies:
+        mem.workers.pop(worker.session, None)
+    _publish_waiting(mem, worker.cluster)
+    mem.touch(worker.cluster)
+
+
+def _lose_slot(
+    mem: memory.Memory, slot: records.Slot, now: inputs.Moment, *, proof: bool, message: str
+) -> None:
+    """Its worker is lost, and it with it."""
+    if slot.link:
+        mem.send(instructions.CloseLink(slot.link, "lost", "its worker is lost"))
+        cut_off(mem, slot)
+    reservations.opened(mem, slot)
+    for task in reversed(list(slot.held.values())):
+        completion.conclude(mem, task, lost(message, proof=proof), now)
+    reservations.drop(mem, slot)
+
+
+def cut_off(mem: memory.Memory, slot: records.Slot) -> None:
+    """Nothing goes over the link of this slot any more."""
+    mem.slot_links.pop(slot.link, None)
+    submitter = mem.submitters.pop(slot.link, None)
+    if submitter is not None:
+        submitter.link = 0
+    slot.link = 0
+    reservations.weigh(mem, slot)
+
+
+def prove(mem: memory.Memory, worker: records.Worker, ref: attempts.AttemptRef) -> None:
+    """Nothing is left of an attempt that had been given up without proof."""
+    task = worker.zombies.pop(ref, None)
+    if task is None:
+        return
+    if task.state.final and task.ref == ref and task.stopped is False:
+        task.stopped = True
+        mem.mark(task)
+    mem.touch(worker.cluster)
+
+
+def _publish_waiting(mem: memory.Memory, cluster: records.Cluster) -> None:
+    """Why the tasks of this cluster wait may have changed."""
+    for task in cluster.declared:
+        if task.place is not None:
+            mem.batch.published.add(task.id)
