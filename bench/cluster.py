@@ -29,7 +29,7 @@ sys.path.insert(0, str(HERE.parent))
 import cluster_home as homes  # noqa: E402
 from hack.kube import cluster  # noqa: E402
 
-from kilnwork.api import crd, meta, resource  # noqa: E402
+from kilnwork.api import crd, kinds, meta, resource  # noqa: E402
 from kilnwork.kube import client, config, errors, tls, transport  # noqa: E402
 
 _JSON = {"Content-Type": "application/json"}
@@ -124,7 +124,7 @@ def creates(running: cluster.Cluster, count: int, repeat: int) -> Iterator[Figur
 
 def caches(running: cluster.Cluster, count: int) -> Iterator[Figure]:
     """A process that follows Tasks as the manager does: when it is in step, and what it holds."""
-    asyncio.run(create_all(running.kubeconfig, resource.TASKS, [task(n) for n in range(count)]))
+    asyncio.run(create_all(running.kubeconfig, kinds.TASKS, [task(n) for n in range(count)]))
     argv = [sys.executable, str(HERE / "follower.py"), str(running.kubeconfig), str(count)]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
@@ -137,7 +137,7 @@ def caches(running: cluster.Cluster, count: int) -> Iterator[Figure]:
         seconds = time.perf_counter() - began
         pss = machine.memory_mib([child.pid])[1]
         child.stdin.close()
-    asyncio.run(delete_all(running.kubeconfig, resource.TASKS))
+    asyncio.run(delete_all(running.kubeconfig, kinds.TASKS))
     what = f"cache of {count:,} Tasks"
     yield Figure(f"{what}: in step after", seconds * 1e3, "ms")
     yield Figure(f"{what}: CPU until then", (after["cpu"] - before["cpu"]) * 1e3, "ms")
@@ -149,9 +149,9 @@ def caches(running: cluster.Cluster, count: int) -> Iterator[Figure]:
 async def run_one(kube: client.Client, name: str, scratch: Path) -> tuple[float, float]:
     """Seconds from sending a Task until its code runs, and until a watch says so."""
     note = scratch / name
-    listed = await kube.list(resource.TASKS, homes.NAMESPACE, type=meta.Partial)
+    listed = await kube.list(kinds.TASKS, homes.NAMESPACE, type=meta.Partial)
     changes = kube.watch(
-        resource.TASKS,
+        kinds.TASKS,
         homes.NAMESPACE,
         resource_version=listed.resource_version,
         type=dict,
@@ -174,7 +174,7 @@ async def run_one(kube: client.Client, name: str, scratch: Path) -> tuple[float,
     following = asyncio.create_task(follow())
     command = ("sh", "-c", f"date +%s.%N > {note}; sleep 0.1")
     began = time.time()
-    await kube.create(resource.TASKS, homes.task(name, *command), homes.NAMESPACE)
+    await kube.create(kinds.TASKS, homes.task(name, *command), homes.NAMESPACE)
     await asyncio.wait_for(running.wait(), 30)
     seen = time.time() - began
     await asyncio.wait_for(ended.wait(), 30)
@@ -186,7 +186,7 @@ async def ended(kube: client.Client, prefix: str, count: int) -> None:
     """Wait until so many Tasks of this prefix are a Success."""
 
     async def all_of_them() -> bool:
-        listed = await kube.list(resource.TASKS, homes.NAMESPACE, type=dict)
+        listed = await kube.list(kinds.TASKS, homes.NAMESPACE, type=dict)
         states = [
             t.get("status", {}).get("state")
             for t in listed.items
@@ -227,7 +227,7 @@ def writes(home: homes.Home, count: int) -> Iterator[Figure]:
     }
     for name, made in bodies.items():
         before = home.writes()
-        asyncio.run(create_all(home.kubeconfig, resource.TASKS, made))
+        asyncio.run(create_all(home.kubeconfig, kinds.TASKS, made))
         asyncio.run(_ended(home, name, len(made)))
         used = home.writes() - before
         used["tasks"] -= len(made)  # those were ours
@@ -248,7 +248,7 @@ def crowd(home: homes.Home, count: int) -> Iterator[Figure]:
     """A manager with so many Tasks in its caches, suspended so that nothing is to be done."""
     before, ticks = machine.memory_mib([home.manager_pid])[1], _cpu_s(home.manager_pid)
     bodies = [homes.task(f"crowd-{n}", "true", FILLER, suspend=True) for n in range(count)]
-    seconds, _ = asyncio.run(create_all(home.kubeconfig, resource.TASKS, bodies))
+    seconds, _ = asyncio.run(create_all(home.kubeconfig, kinds.TASKS, bodies))
     asyncio.run(_suspended(home, count))
     used = _cpu_s(home.manager_pid) - ticks
     after = machine.memory_mib([home.manager_pid])[1]
@@ -273,7 +273,7 @@ async def _suspended(home: homes.Home, count: int) -> None:
     async with client.Client(config.load(home.kubeconfig)) as kube:
 
         async def all_of_them() -> bool:
-            listed = await kube.list(resource.TASKS, homes.NAMESPACE, type=dict)
+            listed = await kube.list(kinds.TASKS, homes.NAMESPACE, type=dict)
             reasons = [t.get("status", {}).get("reason") for t in listed.items]
             return reasons.count("Suspended") >= count
 

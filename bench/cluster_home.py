@@ -19,7 +19,7 @@ from typing import Any, Self
 
 from hack.kube import cluster
 
-from kilnwork.api import manager, meta, resource
+from kilnwork.api import kinds, manager, meta
 from kilnwork.kube import client, config, errors
 
 BIN = Path(sys.executable).parent
@@ -82,10 +82,10 @@ class Home:
         spec = {"replicas": 1, "slotsPerWorker": self._slots}
         made = {"metadata": {"name": CLUSTER}, "spec": spec}
         async with client.Client(config.load(self.kubeconfig)) as kube:
-            await kube.create(resource.TASK_CLUSTERS, made, NAMESPACE)
+            await kube.create(kinds.TASK_CLUSTERS, made, NAMESPACE)
 
             async def ready() -> bool:
-                found = await kube.get(resource.TASK_CLUSTERS, CLUSTER, NAMESPACE)
+                found = await kube.get(kinds.TASK_CLUSTERS, CLUSTER, NAMESPACE)
                 return bool(found.get("status", {}).get("readyReplicas"))
 
             await until(ready, what="a worker is connected", timeout_s=60)

@@ -22,7 +22,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
-from kilnwork.api import resource  # noqa: E402 -- the path comes first
+from kilnwork.api import kinds  # noqa: E402 -- the path comes first
 from kilnwork.kube import client as kube_client  # noqa: E402
 from kilnwork.kube import config as kube_config  # noqa: E402
 from support import up as up_support  # noqa: E402
@@ -116,12 +116,12 @@ async def succeeded(server: up_support.Up, name: str) -> None:
     """Wait by watch until the Task has succeeded."""
     config = kube_config.load(server.data / "kubeconfig")
     async with kube_client.Client(config) as client:
-        listed = await client.list(resource.TASKS, "default", type=dict)
+        listed = await client.list(kinds.TASKS, "default", type=dict)
         done = {o["metadata"]["name"]: o.get("status", {}).get("state") for o in listed.items}
         if done.get(name) == "Success":
             return
         async for change in client.watch(
-            resource.TASKS, "default", resource_version=listed.resource_version, type=dict
+            kinds.TASKS, "default", resource_version=listed.resource_version, type=dict
         ):
             seen = change.object or {"metadata": {"name": ""}}
             if (
@@ -136,14 +136,14 @@ async def object_to_running(server: up_support.Up, tasks: int) -> list[float]:
     config = kube_config.load(server.data / "kubeconfig")
     delays = []
     async with kube_client.Client(config) as client:
-        await client.list(resource.TASKS, "default", type=dict)  # no task waits for a connection
+        await client.list(kinds.TASKS, "default", type=dict)  # no task waits for a connection
         for number in range(tasks):
             name = f"latency-{number}"
             created = time.time()
             await client.create(
-                resource.TASKS,
+                kinds.TASKS,
                 {
-                    "apiVersion": resource.TASKS.api_version,
+                    "apiVersion": kinds.TASKS.api_version,
                     "kind": "Task",
                     "metadata": {"name": name},
                     "spec": {"command": ["sh", "-c", 'date +%s.%N > "$KILN_OUTPUT"']},
@@ -152,7 +152,7 @@ async def object_to_running(server: up_support.Up, tasks: int) -> list[float]:
             )
             deadline = time.monotonic() + 10
             while time.monotonic() < deadline:
-                task = await client.get(resource.TASKS, name, "default")
+                task = await client.get(kinds.TASKS, name, "default")
                 if task.get("status", {}).get("state") == "Success":
                     break
                 await asyncio.sleep(0.005)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import machine
 
-from kilnwork.api import resource, task
+from kilnwork.api import kinds, task
 from kilnwork.kube import cache, client, config, reflector
 
 
@@ -30,7 +30,7 @@ async def main(kubeconfig: Path, count: int) -> None:
     async with client.Client(config.load(kubeconfig)) as kube:
         print(used(), flush=True)
         sys.stdin.readline()
-        follower = reflector.Reflector(kube, resource.TASKS, task.Task, known)
+        follower = reflector.Reflector(kube, kinds.TASKS, task.Task, known)
         running = asyncio.create_task(follower.run())
         await follower.synced.wait()
         while len(known) < count:

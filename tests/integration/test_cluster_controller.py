@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kilnwork import controllers
-from kilnwork.api import resource
+from kilnwork.api import kinds, resource
 from kilnwork.controllers import unserved
 from kilnwork.kit import clock
 from kilnwork.kube import errors
@@ -109,11 +109,11 @@ async def test_status_tells_workers_slots_and_queue(world: controlled.World) -> 
     world.hub.tell_cluster((controlled.NS, "default"), controlled.worker(pod, busy=1), queued=3)
 
     async def told() -> bool:
-        status = await world.status("default", resource.TASK_CLUSTERS)
+        status = await world.status("default", kinds.TASK_CLUSTERS)
         return status.get("readyReplicas") == 1 and status["slots"] == {"total": 2, "busy": 1}
 
     await waiting.wait_until_async(told, what="status")
-    status = await world.status("default", resource.TASK_CLUSTERS)
+    status = await world.status("default", kinds.TASK_CLUSTERS)
     assert status["queued"] == 3
     assert {c["type"]: c["status"] for c in status["conditions"]} == {
         "Available": "True",
@@ -129,7 +129,7 @@ async def test_name_that_is_taken_is_told(world: controlled.World) -> None:
     await world.cluster()
 
     async def told() -> bool:
-        status = await world.status("default", resource.TASK_CLUSTERS)
+        status = await world.status("default", kinds.TASK_CLUSTERS)
         return any(c["reason"] == "PodNameTaken" for c in status.get("conditions", ()))
 
     await waiting.wait_until_async(told, what="PodNameTaken")
@@ -146,7 +146,7 @@ async def test_new_slots_replace_idle_pods(world: controlled.World) -> None:
     await world.cluster(replicas=1)
     await world.has_pods("default-0")
     patch = {"spec": {"slotsPerWorker": 5}}
-    await world.kube.merge_patch(resource.TASK_CLUSTERS, "default", patch, controlled.NS)
+    await world.kube.merge_patch(kinds.TASK_CLUSTERS, "default", patch, controlled.NS)
 
     async def renewed() -> bool:
         found = (await world.pods()).get("default-0")
@@ -178,7 +178,7 @@ async def test_deleted_secret_is_made_anew_and_only_the_new_token_counts(
 
 async def test_deleted_cluster_is_closed_also_after_a_restart(world: controlled.World) -> None:
     await world.cluster("gone")
-    await world.kube.delete(resource.TASK_CLUSTERS, "gone", controlled.NS)
+    await world.kube.delete(kinds.TASK_CLUSTERS, "gone", controlled.NS)
     await waiting.wait_until_async(
         lambda: (controlled.NS, "gone") in world.hub.closed, what="closed"
     )
@@ -198,17 +198,17 @@ async def test_a_deleted_cluster_stays_until_what_runs_has_ended(world: controll
     world.hub.tell_cluster(key, controlled.worker(pod, busy=1), queued=1)
 
     async def held() -> bool:
-        found = await world.kube.get(resource.TASK_CLUSTERS, "busy", controlled.NS)
+        found = await world.kube.get(kinds.TASK_CLUSTERS, "busy", controlled.NS)
         return bool(found["metadata"].get("finalizers") == ["kilnwork.dev/drain"])
 
     await waiting.wait_until_async(held, what="the finalizer")
-    await world.kube.delete(resource.TASK_CLUSTERS, "busy", controlled.NS)
+    await world.kube.delete(kinds.TASK_CLUSTERS, "busy", controlled.NS)
     await waiting.wait_until_async(lambda: key in world.hub.closing, what="the queue is closed")
     assert key not in world.hub.closed
     assert world.hub.clusters[key].draining == {pod["metadata"]["uid"]}
 
     async def told() -> bool:
-        status = await world.status("busy", resource.TASK_CLUSTERS)
+        status = await world.status("busy", kinds.TASK_CLUSTERS)
         return any(c["reason"] == "Draining" for c in status["conditions"])
 
     await waiting.wait_until_async(told, what="it says so")
@@ -225,9 +225,9 @@ async def test_a_cluster_without_work_goes_without_a_manager(world: controlled.W
     await world.cluster("idle")
     await world.has_pods("idle-0")
     await world.controllers.stop()
-    await world.kube.delete(resource.TASK_CLUSTERS, "idle", controlled.NS)
+    await world.kube.delete(kinds.TASK_CLUSTERS, "idle", controlled.NS)
     with pytest.raises(errors.NotFound):
-        await world.kube.get(resource.TASK_CLUSTERS, "idle", controlled.NS)
+        await world.kube.get(kinds.TASK_CLUSTERS, "idle", controlled.NS)
 
 
 async def test_a_namespace_that_is_served_no_more_says_so_and_its_workers_go(
@@ -238,14 +238,14 @@ async def test_a_namespace_that_is_served_no_more_says_so_and_its_workers_go(
     world.hub.tell_cluster((controlled.NS, "left"), controlled.worker(pod, busy=1))
 
     async def held() -> bool:
-        found = await world.kube.get(resource.TASK_CLUSTERS, "left", controlled.NS)
+        found = await world.kube.get(kinds.TASK_CLUSTERS, "left", controlled.NS)
         return bool(found["metadata"].get("finalizers"))
 
     await waiting.wait_until_async(held, what="the finalizer")
     await world.controllers.stop()
     for _ in range(2):
         await unserved.leave(world.kube, controlled.NS, time=clock.SystemClock())
-    status = await world.status("left", resource.TASK_CLUSTERS)
+    status = await world.status("left", kinds.TASK_CLUSTERS)
     assert {(c["status"], c["reason"]) for c in status["conditions"]} == {("False", "NotServed")}
     assert not await held()
     await world.has_no_pods()
@@ -254,12 +254,12 @@ async def test_a_namespace_that_is_served_no_more_says_so_and_its_workers_go(
 async def test_default_cluster_is_made_once(world: controlled.World) -> None:
     assert await controllers.ensure_default(world.kube, slots=2)
     assert not await controllers.ensure_default(world.kube, slots=2)
-    await world.kube.delete(resource.TASK_CLUSTERS, "default", controlled.NS)
+    await world.kube.delete(kinds.TASK_CLUSTERS, "default", controlled.NS)
     assert not await controllers.ensure_default(world.kube, slots=2)
 
 
 async def test_default_cluster_that_exists_is_left_as_it_is(world: controlled.World) -> None:
     await world.cluster("default", replicas=2)
     assert not await controllers.ensure_default(world.kube, slots=7)
-    found = await world.kube.get(resource.TASK_CLUSTERS, "default", controlled.NS)
+    found = await world.kube.get(kinds.TASK_CLUSTERS, "default", controlled.NS)
     assert found["spec"]["replicas"] == 2

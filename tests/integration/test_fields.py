@@ -14,7 +14,7 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from kilnwork.api import field_effects, pod_fields, resource, task_fields
+from kilnwork.api import field_effects, kinds, pod_fields, resource, task_fields
 from kilnwork.api.field_effects import Effect, Side
 from kilnwork.controlplane import cluster
 from kilnwork.controlplane.node import statuses
@@ -140,7 +140,7 @@ async def test_every_field_of_a_pod_does_what_the_table_states(world: World) -> 
     assert wrong == {}
 
 
-@pytest.mark.parametrize("kind", resource.OURS, ids=lambda kind: str(kind.kind))
+@pytest.mark.parametrize("kind", kinds.OURS, ids=lambda kind: str(kind.kind))
 async def test_every_field_of_our_kinds_does_what_the_table_states(
     world: World, kind: resource.Resource
 ) -> None:
@@ -175,7 +175,7 @@ async def test_what_a_taskcluster_replaces_in_its_template_is_warned_of(world: W
         },
     }
     obj = {"metadata": {"name": "c"}, "spec": {"template": template}}
-    assert await world.write(resource.TASK_CLUSTERS, obj) == ""
+    assert await world.write(kinds.TASK_CLUSTERS, obj) == ""
     assert sorted(text.partition(": ")[0] for text in world.warnings) == [
         "spec.template.metadata.name",
         "spec.template.spec.containers[1].args",

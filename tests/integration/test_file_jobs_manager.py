@@ -8,7 +8,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from kilnwork.api import resource
+from kilnwork.api import kinds, resource
 from kilnwork.cli import manager_wiring, wiring
 from kilnwork.cli.installing import rights
 from kilnwork.controlplane import cluster
@@ -58,7 +58,7 @@ async def manager(
     try:
         await made.start(say=quiet)
         spec = {"metadata": {"name": "default", "namespace": NS}, "spec": {"replicas": 1}}
-        await kube.create(resource.TASK_CLUSTERS, spec)
+        await kube.create(kinds.TASK_CLUSTERS, spec)
         yield made
     finally:
         await made.stop(say=quiet)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kilnwork.api import meta, resource, task
+from kilnwork.api import kinds, meta, resource, task
 from kilnwork.controlplane import cluster
 from kilnwork.kube import cache, client, config, errors, events, objects, reflector
 from support import certificates, waiting
@@ -66,23 +66,23 @@ def _map(name: str, **data: str) -> meta.JsonObject:
 
 async def test_an_object_through_all_verbs(kube: client.Client) -> None:
     made = await kube.create(
-        resource.TASKS, {"metadata": {"generateName": "t-"}, "spec": {"command": ["true"]}}
+        kinds.TASKS, {"metadata": {"generateName": "t-"}, "spec": {"command": ["true"]}}
     )
     name, uid = made["metadata"]["name"], made["metadata"]["uid"]
     assert name.startswith("t-")
     patched = await kube.merge_patch(
-        resource.TASKS, name, {"status": {"state": "Running"}}, subresource="status"
+        kinds.TASKS, name, {"status": {"state": "Running"}}, subresource="status"
     )
     assert patched["metadata"]["generation"] == 1
-    read = await kube.get(resource.TASKS, name, type=task.Task)
+    read = await kube.get(kinds.TASKS, name, type=task.Task)
     assert (read.spec.command, read.status.state) == (("true",), "Running")
     with pytest.raises(errors.Conflict):
-        await kube.replace(resource.TASKS, made)
+        await kube.replace(kinds.TASKS, made)
     with pytest.raises(errors.Conflict):
-        await kube.delete(resource.TASKS, name, uid="another")
-    await kube.delete(resource.TASKS, name, uid=uid)
+        await kube.delete(kinds.TASKS, name, uid="another")
+    await kube.delete(kinds.TASKS, name, uid=uid)
     with pytest.raises(errors.NotFound, match=f'tasks.kilnwork.dev "{name}" not found'):
-        await kube.get(resource.TASKS, name)
+        await kube.get(kinds.TASKS, name)
 
 
 async def test_each_refusal_has_its_error(kube: client.Client) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import aiohttp
 import pytest
 
+from kilnwork.api import kinds, resource
 from kilnwork.api import manager as names
-from kilnwork.api import resource
 from kilnwork.channel import lease
 from kilnwork.cli import journal_claim, manager_wiring, wiring
 from kilnwork.controlplane import cluster
@@ -108,12 +108,12 @@ async def test_a_task_runs_and_is_found_by_its_users(
 ) -> None:
     await plane.start_node()
     spec = {"metadata": {"name": "default", "namespace": NS}, "spec": {"replicas": 1}}
-    await kube.create(resource.TASK_CLUSTERS, spec)
+    await kube.create(kinds.TASK_CLUSTERS, spec)
     task = {"metadata": {"name": "hello", "namespace": NS}, "spec": {"command": ["echo", "hello"]}}
-    await kube.create(resource.TASKS, task)
+    await kube.create(kinds.TASKS, task)
 
     async def done() -> bool:
-        found = await kube.get(resource.TASKS, "hello", NS)
+        found = await kube.get(kinds.TASKS, "hello", NS)
         return bool(found.get("status", {}).get("state") == "Success")
 
     await waiting.wait_until_async(done, what="the task succeeds")
@@ -129,13 +129,13 @@ async def test_a_manager_of_one_namespace_looks_at_no_other(
     await kube.create(resource.NAMESPACES, {"metadata": {"name": "other"}})
     for space in (NS, "other"):
         task = {"metadata": {"name": "waits", "namespace": space}, "spec": {"command": ["true"]}}
-        await kube.create(resource.TASKS, task)
+        await kube.create(kinds.TASKS, task)
     made = server(plane, tmp_path / "manager", only_in=(NS,))
     try:
         await made.start(say=quiet)
 
         async def told(space: str) -> bool:
-            found = await kube.get(resource.TASKS, "waits", space)
+            found = await kube.get(kinds.TASKS, "waits", space)
             return "status" in found
 
         await waiting.wait_until_async(lambda: told(NS), what="it says what the task waits for")
@@ -266,7 +266,7 @@ async def test_a_manager_that_was_away_too_long_says_what_it_restarted(
     """The least absence is granted, and with it the reserve; it was away for longer than both."""
     await plane.start_node()
     spec = {"metadata": {"name": "default", "namespace": NS}, "spec": {"replicas": 1}}
-    await kube.create(resource.TASK_CLUSTERS, spec)
+    await kube.create(kinds.TASK_CLUSTERS, spec)
     script = 'test "$KILN_ATTEMPT" -gt 1 || touch "$0"; exec sleep 600'
     task = {
         "metadata": {"name": "long", "namespace": NS},
@@ -275,7 +275,7 @@ async def test_a_manager_that_was_away_too_long_says_what_it_restarted(
             "retry": {"maxLosses": 0},
         },
     }
-    await kube.create(resource.TASKS, task)
+    await kube.create(kinds.TASKS, task)
     first = server(plane, tmp_path / "manager", absence_s=0.3)
     await first.start(say=quiet)
     await waiting.wait_until_async((tmp_path / "begun").exists, what="it runs")
@@ -304,7 +304,7 @@ async def running(kube: client.Client, *, attempt: int) -> dict[str, Any]:
     """The status of the Task, once that attempt runs."""
 
     async def runs() -> dict[str, Any] | None:
-        status = (await kube.get(resource.TASKS, "long", NS)).get("status", {})
+        status = (await kube.get(kinds.TASKS, "long", NS)).get("status", {})
         right = (status.get("state"), status.get("attempts")) == ("Running", attempt)
         return dict(status) if right else None
 

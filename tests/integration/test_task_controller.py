@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kilnwork import controllers
-from kilnwork.api import attempts, resource
+from kilnwork.api import attempts, kinds, resource
 from kilnwork.controllers.task import plan
 from kilnwork.dispatch import model
 from kilnwork.dispatch.hub import hub as hubs
@@ -199,7 +199,7 @@ async def test_deleted_object_kills_its_task(world: controlled.World) -> None:
     await world.cluster()
     await world.task("a")
     await world.submitted("a")
-    await world.kube.delete(resource.TASKS, "a", controlled.NS)
+    await world.kube.delete(kinds.TASKS, "a", controlled.NS)
     await waiting.wait_until_async(lambda: world.hub.killed == [("a", "Deleted")], what="kill")
     uid = next(iter(world.hub.views))
     await waiting.wait_until_async(lambda: world.hub.released == [uid], what="it is let go")
@@ -214,7 +214,7 @@ async def test_object_deleted_while_the_manager_was_away_kills_its_task(
     await world.submitted("b")
     await world.submitted("a")
     await world.controllers.stop()
-    await world.kube.delete(resource.TASKS, "a", controlled.NS)
+    await world.kube.delete(kinds.TASKS, "a", controlled.NS)
     await world.task("c")
     await world.restart()
     await waiting.wait_until_async(lambda: world.hub.killed == [("a", "Deleted")], what="kill")
@@ -225,7 +225,7 @@ async def test_object_made_anew_is_another_task(world: controlled.World) -> None
     await world.cluster()
     first = await world.task("a")
     await world.submitted("a")
-    await world.kube.delete(resource.TASKS, "a", controlled.NS)
+    await world.kube.delete(kinds.TASKS, "a", controlled.NS)
     second = await world.task("a")
     await world.submitted("a", times=2)
     assert first != second
@@ -267,7 +267,7 @@ async def test_success_runs_anew_only_by_force(world: controlled.World) -> None:
     await world.spec("a", run=2)
     await waiting.wait_until_async(lambda: world.kube_events("RunRefused"), what="kube event")
     patch = {"metadata": {"annotations": {plan.FORCE_ANNOTATION: "2"}}}
-    await world.kube.merge_patch(resource.TASKS, "a", patch, controlled.NS)
+    await world.kube.merge_patch(kinds.TASKS, "a", patch, controlled.NS)
     await waiting.wait_until_async(
         lambda: any(v.run == 2 for v in world.hub.views.values()), what="second run"
     )
@@ -280,7 +280,7 @@ async def test_result_is_written_to_the_output_object(world: controlled.World) -
     world.hub.succeed("a", result=attempts.Payload("application/json", b'{"n":1}'))
     status = await world.says("a", "Success", "Succeeded")
     assert status["outputObject"] == "out"
-    made = await world.kube.get(resource.TASK_OBJECTS, "out", controlled.NS)
+    made = await world.kube.get(kinds.TASK_OBJECTS, "out", controlled.NS)
     assert made["data"] == {"n": 1}
 
 
@@ -292,7 +292,7 @@ async def test_output_object_of_somebody_else_is_left_alone(world: controlled.Wo
     world.hub.succeed("a", result=attempts.Payload("application/json", b"1"))
     status = await world.says("a", "Success", "Succeeded")
     assert "outputObject" not in status
-    assert (await world.kube.get(resource.TASK_OBJECTS, "out", controlled.NS))["data"] == "mine"
+    assert (await world.kube.get(kinds.TASK_OBJECTS, "out", controlled.NS))["data"] == "mine"
     await waiting.wait_until_async(
         lambda: world.kube_events("OutputObjectNotMade"), what="kube event"
     )
@@ -333,13 +333,13 @@ async def test_journal_and_objects_agree_after_a_restart(tmp_path: Path) -> None
             status = await world.says("goes", "Pending", "NoWorker")
             assert status["message"] == "TaskCluster default: spec.replicas is 0"
             await world.says("stays", "Pending", "NoWorker")
-        await kube.delete(resource.TASKS, "goes", controlled.NS)
+        await kube.delete(kinds.TASKS, "goes", controlled.NS)
         async with _dispatcher(kube, tmp_path) as hub:
             await waiting.wait_until_async(
                 lambda: {str(v.state) for v in hub.declared("goes")} == {"Killed"}, what="killed"
             )
             assert [str(v.state) for v in hub.declared("stays")] == ["Pending"]
-            await kube.delete(resource.TASK_CLUSTERS, "default", controlled.NS)
+            await kube.delete(kinds.TASK_CLUSTERS, "default", controlled.NS)
             await world.says("stays", "Failed", "ClusterDeleted")
 
 

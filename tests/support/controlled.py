@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kilnwork import controllers
-from kilnwork.api import meta, resource
+from kilnwork.api import kinds, meta, resource
 from kilnwork.dispatch import model
 from kilnwork.kit import clock, coroutines
 from kilnwork.kube import client
@@ -65,8 +65,8 @@ class World:
         self.kube = kube
         self.hub = told_hub.ToldHub(wall=clock.SystemClock().wall())
         self.controllers = self._new()
-        self.tasks = Writes(kube, resource.TASKS)
-        self.clusters = Writes(kube, resource.TASK_CLUSTERS)
+        self.tasks = Writes(kube, kinds.TASKS)
+        self.clusters = Writes(kube, kinds.TASK_CLUSTERS)
         self._watching = coroutines.Crew("test")
 
     async def start(self) -> None:
@@ -91,31 +91,31 @@ class World:
 
     async def task(self, name: str, **spec: Any) -> str:
         """Declare a Task; gives its uid."""
-        declared = body(resource.TASKS, name, spec={"command": ["true"], **spec})
-        made = await self.kube.create(resource.TASKS, declared, NS)
+        declared = body(kinds.TASKS, name, spec={"command": ["true"], **spec})
+        made = await self.kube.create(kinds.TASKS, declared, NS)
         uid: str = made["metadata"]["uid"]
         return uid
 
     async def cluster(self, name: str = "default", **spec: Any) -> None:
         """Declare a TaskCluster."""
-        declared = body(resource.TASK_CLUSTERS, name, spec=spec)
-        await self.kube.create(resource.TASK_CLUSTERS, declared, NS)
+        declared = body(kinds.TASK_CLUSTERS, name, spec=spec)
+        await self.kube.create(kinds.TASK_CLUSTERS, declared, NS)
 
     async def scale(self, name: str, replicas: int) -> None:
         """Ask for so many workers."""
         change = {"spec": {"replicas": replicas}}
-        await self.kube.merge_patch(resource.TASK_CLUSTERS, name, change, NS)
+        await self.kube.merge_patch(kinds.TASK_CLUSTERS, name, change, NS)
 
     async def data(self, name: str, data: Any) -> None:
         """Make a TaskObject."""
-        declared = {**body(resource.TASK_OBJECTS, name), "data": data}
-        await self.kube.create(resource.TASK_OBJECTS, declared, NS)
+        declared = {**body(kinds.TASK_OBJECTS, name), "data": data}
+        await self.kube.create(kinds.TASK_OBJECTS, declared, NS)
 
     async def spec(self, name: str, **spec: Any) -> None:
         """Change the spec of a Task."""
-        await self.kube.merge_patch(resource.TASKS, name, {"spec": spec}, NS)
+        await self.kube.merge_patch(kinds.TASKS, name, {"spec": spec}, NS)
 
-    async def status(self, name: str, kind: resource.Resource = resource.TASKS) -> dict[str, Any]:
+    async def status(self, name: str, kind: resource.Resource = kinds.TASKS) -> dict[str, Any]:
         """Status of an object."""
         found = await self.kube.get(kind, name, NS)
         status: dict[str, Any] = found.get("status") or {}

@@ -25,7 +25,7 @@ from typing import Any, Literal, Self, TypeVar
 import uvloop
 from hack.kube import access
 
-from kilnwork.api import crd, resource
+from kilnwork.api import crd, kinds
 from kilnwork.controlplane import cluster
 from kilnwork.kube import config
 from support import waiting
@@ -469,7 +469,7 @@ def real(folder: Path) -> Server:
         for definition in crd.crds().values():
             answer = admin.post(CRDS, definition)
             assert answer.status in (201, 409), answer.body
-        for kind in resource.OURS:
+        for kind in kinds.OURS:
             path = f"/apis/{kind.api_version}/{kind.plural}"
             waiting.wait_until(partial(_answers, admin, path), what=f"{kind.plural} are served")
     return server

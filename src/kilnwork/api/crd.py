@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from kilnwork.api import meta, resource, schema, task, task_cluster, task_object
+from kilnwork.api import kinds, meta, resource, schema, task, task_cluster, task_object
 
 DIRECTORY = Path(__file__).parent / "crds"
 MAX_BYTES = 100_000
@@ -142,9 +142,9 @@ _TASK_CLUSTER = _Kind(
 )
 
 _KINDS = {
-    resource.TASKS.kind: _TASK,
-    resource.TASK_OBJECTS.kind: _TASK_OBJECT,
-    resource.TASK_CLUSTERS.kind: _TASK_CLUSTER,
+    kinds.TASKS.kind: _TASK,
+    kinds.TASK_OBJECTS.kind: _TASK_OBJECT,
+    kinds.TASK_CLUSTERS.kind: _TASK_CLUSTER,
 }
 
 _API_VERSION = (
@@ -156,7 +156,7 @@ _KIND = "Name of the REST resource that this object represents, in CamelCase; it
 
 def crds() -> dict[str, meta.JsonObject]:
     """The CustomResourceDefinition of each of our kinds, by plural."""
-    return {kind.plural: definition(kind) for kind in resource.OURS}
+    return {kind.plural: definition(kind) for kind in kinds.OURS}
 
 
 @functools.cache

@@ -6,7 +6,7 @@ Used by `make docs` and by the test that the page is current.
 import sys
 from collections.abc import Iterable, Iterator
 
-from kilnwork.api import pod_fields, resource, task_fields
+from kilnwork.api import kinds, pod_fields, task_fields
 from kilnwork.api.field_effects import Row
 
 _INTRODUCTION = """\
@@ -50,9 +50,9 @@ def page() -> str:
 def _lines() -> Iterator[str]:
     yield _INTRODUCTION
     for kind, rows in (
-        (resource.TASKS.kind, task_fields.TASK),
-        (resource.TASK_CLUSTERS.kind, task_fields.TASK_CLUSTER),
-        (resource.TASK_OBJECTS.kind, task_fields.TASK_OBJECT),
+        (kinds.TASKS.kind, task_fields.TASK),
+        (kinds.TASK_CLUSTERS.kind, task_fields.TASK_CLUSTER),
+        (kinds.TASK_OBJECTS.kind, task_fields.TASK_OBJECT),
     ):
         yield f"## {kind}\n"
         yield from _table(rows, "in a cluster")

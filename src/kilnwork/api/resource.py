@@ -1,9 +1,9 @@
-"""What a served resource is called: group, version, kind, plural. Used to build every URL."""
+"""What a resource of a Kubernetes API server is called: group, version, kind, plural.
+
+Used to build every URL. Kubernetes' own resources are here, those of kilnwork in `kinds`.
+"""
 
 import msgspec
-
-GROUP = "kilnwork.dev"
-VERSION = "v1alpha1"
 
 
 class Resource(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,18 +73,6 @@ def _review(group: str, kind: str) -> Resource:
     )
 
 
-def _ours(kind: str, plural: str, short: str) -> Resource:
-    return Resource(
-        group=GROUP,
-        version=VERSION,
-        kind=kind,
-        plural=plural,
-        singular=kind.lower(),
-        short_names=(short,),
-        categories=("kiln",),
-    )
-
-
 NAMESPACES = _core("Namespace", "namespaces", "ns", namespaced=False)
 NODES = _core("Node", "nodes", "no", namespaced=False)
 PODS = _core("Pod", "pods", "po", all_=True)
@@ -111,12 +99,8 @@ CUSTOM_RESOURCE_DEFINITIONS = Resource(
     short_names=("crd", "crds"),
     categories=("api-extensions",),
 )
-TASKS = _ours("Task", "tasks", "ktask")
-TASK_OBJECTS = _ours("TaskObject", "taskobjects", "ktobj")
-TASK_CLUSTERS = _ours("TaskCluster", "taskclusters", "ktc")
 
-OURS = (TASKS, TASK_OBJECTS, TASK_CLUSTERS)
-ALL = (
+BUILT_IN = (
     NAMESPACES,
     NODES,
     PODS,
@@ -130,5 +114,4 @@ ALL = (
     CLUSTER_ROLES,
     CLUSTER_ROLE_BINDINGS,
     CUSTOM_RESOURCE_DEFINITIONS,
-    *OURS,
 )

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.api import field_effects, meta, pod_fields, resource
+from kilnwork.api import field_effects, kinds, meta, pod_fields
 from kilnwork.api.field_effects import Effect, Finding, Row, Side
 
 FIELDS_IGNORED = "FieldsIgnored"
@@ -74,9 +74,9 @@ TASK_CLUSTER: Sequence[Row] = (
 )  # fmt: skip
 
 TABLES = {
-    resource.TASKS.kind: field_effects.table(TASK),
-    resource.TASK_OBJECTS.kind: field_effects.table(TASK_OBJECT),
-    resource.TASK_CLUSTERS.kind: field_effects.table(TASK_CLUSTER),
+    kinds.TASKS.kind: field_effects.table(TASK),
+    kinds.TASK_OBJECTS.kind: field_effects.table(TASK_OBJECT),
+    kinds.TASK_CLUSTERS.kind: field_effects.table(TASK_CLUSTER),
 }
 
 
@@ -86,7 +86,7 @@ def findings(kind: str, obj: Any, side: Side) -> Iterator[Finding]:
     if kind not in TABLES or not isinstance(spec, dict):
         return
     template = spec.get("template")
-    if kind != resource.TASK_CLUSTERS.kind or not isinstance(template, dict):
+    if kind != kinds.TASK_CLUSTERS.kind or not isinstance(template, dict):
         yield from field_effects.findings(TABLES[kind], spec, side, at="spec")
         return
     yield from _in_template(template)
@@ -135,7 +135,7 @@ def ignored(kind: str, spec: msgspec.Struct, *, generation: int) -> meta.Conditi
 
 def _in_template(template: dict[str, Any]) -> Iterator[Finding]:
     """What of a template becomes the TaskCluster's own, whatever the template says."""
-    rows = TABLES[resource.TASK_CLUSTERS.kind]
+    rows = TABLES[kinds.TASK_CLUSTERS.kind]
     metadata, spec = template.get("metadata"), template.get("spec")
     for name, value in metadata.items() if isinstance(metadata, dict) else ():
         if name not in ("labels", "annotations") and value:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
-from kilnwork.api import manager, meta, reasons, resource
+from kilnwork.api import kinds, manager, meta, reasons, resource
 from kilnwork.channel import errors as channel_errors
 from kilnwork.controllers import caches as known_caches
 from kilnwork.controlplane import cluster
@@ -43,7 +43,7 @@ class RbacRights:
         """The same, at once."""
         attributes = authz.Attributes(
             verb=question.verb,
-            api_group=resource.GROUP,
+            api_group=kinds.GROUP,
             resource=question.resource,
             subresource=question.subresource,
             namespace=question.namespace,
@@ -105,7 +105,7 @@ class KnownClusters:
 
     def clusters(self, namespace: str) -> list[ports.Cluster]:
         """The TaskClusters of a namespace, sorted by name."""
-        found = self._plane.writer.lookup.list(resource.TASK_CLUSTERS, namespace)
+        found = self._plane.writer.lookup.list(kinds.TASK_CLUSTERS, namespace)
         return [shown(self._hub, namespace, name) for name in sorted(map(_name, found))]
 
 

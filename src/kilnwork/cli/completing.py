@@ -12,6 +12,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
+from kilnwork.api import kinds as api_kinds
 from kilnwork.api import resource
 from kilnwork.cli import journal, kinds, session
 from kilnwork.kit import errors
@@ -47,7 +48,7 @@ def tasks(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[Compl
             found = [item async for item in journal.listed(s, wanted={}, limit=_NEWEST)]
         return [item["name"] if item["declared"] else _called(item) for item in found]
 
-    names = [*_names(ctx, resource.TASKS), *_asked(ctx, ask)]
+    names = [*_names(ctx, api_kinds.TASKS), *_asked(ctx, ask)]
     return _items(list(dict.fromkeys(names)), incomplete)
 
 
@@ -87,7 +88,7 @@ def objects(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[Com
         )
     if words:
         return _items([name for one in _meant(words[0]) for name in _names(ctx, one)], incomplete)
-    return _items(["all", *(r.plural for r in resource.ALL), kinds.FILE_JOBS[1]], incomplete)
+    return _items(["all", *(r.plural for r in api_kinds.ALL), kinds.FILE_JOBS[1]], incomplete)
 
 
 def subjects(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -98,7 +99,7 @@ def subjects(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[Co
 
 
 def _meant(word: str) -> tuple[resource.Resource, ...]:
-    found = kinds.named(word, resource.ALL)
+    found = kinds.named(word, api_kinds.ALL)
     return found if len(found) == 1 else ()
 
 

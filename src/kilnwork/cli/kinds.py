@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from kilnwork.api import kinds as api_kinds
 from kilnwork.api import resource
 from kilnwork.cli import errors
 
@@ -60,10 +61,10 @@ def task_name(word: str) -> str:
     A spawned task's name may hold a slash. Raises `errors.Unusable` for another kind.
     """
     kind, slash, name = word.partition("/")
-    meant = named(kind, resource.ALL) if slash else ()
+    meant = named(kind, api_kinds.ALL) if slash else ()
     if not meant:
         return word
-    if meant != (resource.TASKS,):
+    if meant != (api_kinds.TASKS,):
         raise errors.Unusable(f"{word} is no task" + _HINTS.get(meant[0].kind, ""))
     return name
 
@@ -76,7 +77,7 @@ class Kinds:
 
     def __init__(self, asker: Asker) -> None:
         self._asker = asker
-        self._known: tuple[resource.Resource, ...] = resource.ALL
+        self._known: tuple[resource.Resource, ...] = api_kinds.ALL
         self._discovered = False
 
     async def find(self, word: str) -> tuple[resource.Resource, ...]:

@@ -17,6 +17,7 @@ import click
 import msgspec
 
 from kilnwork import version
+from kilnwork.api import kinds as api_kinds
 from kilnwork.api import meta, resource
 from kilnwork.cli import errors, kinds, options, reaching
 from kilnwork.kit import clock
@@ -36,7 +37,7 @@ PAGE = 500
 """Objects asked for at once, as kubectl does."""
 
 
-_OUR_KINDS = f"/apis/{resource.GROUP}/"
+_OUR_KINDS = f"/apis/{api_kinds.GROUP}/"
 """Below a group that it does not serve, an API server says 404 in plain text, without a Status."""
 
 _MANAGERS = ("/v1/", "/jobs", "/files", "/blobs/")
@@ -125,7 +126,7 @@ class Session:
         except kube_errors.NotFound as error:
             if path.startswith(_OUR_KINDS) and not error.reason:
                 raise errors.Unreachable(
-                    f"{self.server} does not serve the kinds of {resource.GROUP}: choose another"
+                    f"{self.server} does not serve the kinds of {api_kinds.GROUP}: choose another"
                     " server by KUBECONFIG or --context, or add them there:"
                     " `kiln install | kubectl apply -f -`"
                 ) from error

@@ -8,7 +8,7 @@ import contextlib
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 
-from kilnwork.api import meta, resource, task
+from kilnwork.api import kinds, meta, resource, task
 from kilnwork.cli import errors, progress, session
 from kilnwork.kube import errors as kube_errors
 
@@ -122,8 +122,8 @@ async def for_final(s: session.Session, name: str, *, timeout_s: float | None, r
 
     `run`: this one or a later one must be over.
     """
-    subject = Subject(resource.TASKS, name, s.one_namespace())
-    path = s.path(resource.TASKS, name, namespace=subject.namespace)
+    subject = Subject(kinds.TASKS, name, s.one_namespace())
+    path = s.path(kinds.TASKS, name, namespace=subject.namespace)
     text = f"waiting for task {name} to stop"
 
     def over(found: meta.JsonObject | None) -> bool:

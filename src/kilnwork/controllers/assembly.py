@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kilnwork.api import meta, pod, resource, task, task_cluster, task_object
+from kilnwork.api import kinds, meta, pod, resource, task, task_cluster, task_object
 from kilnwork.controllers import caches, ports, tokens, tools, worker_pods
 from kilnwork.controllers.task import reconciler as task_reconciler
 from kilnwork.controllers.task_cluster import reconciler as task_cluster_reconciler
@@ -55,7 +55,7 @@ class Controllers:
         self._follow = coroutines.Crew("controllers", on_failure=on_failure)
         self._manager = manager.Manager("controllers", on_failure=on_failure)
         reflectors = self._all_reflectors(kube, namespaces)
-        asked = (resource.TASK_CLUSTERS, resource.SECRETS)
+        asked = (kinds.TASK_CLUSTERS, resource.SECRETS)
         self.verifier = tokens.SecretVerifier(
             self.caches, synced=[r.synced for r in reflectors if r.resource in asked]
         )
@@ -108,18 +108,18 @@ class Controllers:
         known, here = self.caches, reflector.Scope(namespace=namespace)
         ours = reflector.Scope(namespace=namespace, label_selector=_OURS)
         clusters = reflector.Reflector(
-            kube, resource.TASK_CLUSTERS, task_cluster.TaskCluster, known.clusters, scope=here
+            kube, kinds.TASK_CLUSTERS, task_cluster.TaskCluster, known.clusters, scope=here
         )
         clusters.subscribe(self._clusters.cluster_changed)
         clusters.subscribe(self._tasks.cluster_changed)
         part = self._clusters.part_changed
         return [
             reflector.Reflector(
-                kube, resource.TASKS, task.Task, known.tasks, self._tasks.task_changed, scope=here
+                kube, kinds.TASKS, task.Task, known.tasks, self._tasks.task_changed, scope=here
             ),
             reflector.Reflector(
                 kube,
-                resource.TASK_OBJECTS,
+                kinds.TASK_OBJECTS,
                 task_object.TaskObject,
                 known.objects,
                 self._tasks.object_changed,

@@ -3,7 +3,7 @@
 Used by the wiring of `kiln up`. Made once: whoever deletes or changes it has the last word.
 """
 
-from kilnwork.api import resource
+from kilnwork.api import kinds, resource
 from kilnwork.kube import client, errors
 
 NAMESPACE = "default"
@@ -18,14 +18,14 @@ async def ensure_default(kube: client.Client, *, slots: int) -> bool:
     if ANNOTATION in (home["metadata"].get("annotations") or {}):
         return False
     cluster = {
-        "apiVersion": resource.TASK_CLUSTERS.api_version,
-        "kind": resource.TASK_CLUSTERS.kind,
+        "apiVersion": kinds.TASK_CLUSTERS.api_version,
+        "kind": kinds.TASK_CLUSTERS.kind,
         "metadata": {"name": NAME, "namespace": NAMESPACE},
         "spec": {"replicas": 1, "slotsPerWorker": slots},
     }
     made = True
     try:
-        await kube.create(resource.TASK_CLUSTERS, cluster, NAMESPACE)
+        await kube.create(kinds.TASK_CLUSTERS, cluster, NAMESPACE)
     except errors.AlreadyExists:
         made = False
     patch = {"metadata": {"annotations": {ANNOTATION: "made"}}}

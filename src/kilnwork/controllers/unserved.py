@@ -6,7 +6,7 @@ repeated. It needs the rights that the manager had there, which `kubectl apply` 
 
 import logging
 
-from kilnwork.api import meta, reasons, resource, task_cluster
+from kilnwork.api import kinds, meta, reasons, resource, task_cluster
 from kilnwork.controllers import status_writer, worker_pods
 from kilnwork.controllers.task_cluster import closing
 from kilnwork.kit import clock
@@ -22,18 +22,14 @@ async def leave(kube: client.Client, namespace: str, *, time: clock.Clock) -> No
 
     Raises Forbidden where the rights are gone, and other KubeErrors.
     """
-    writer = status_writer.StatusWriter(
-        kube, resource.TASK_CLUSTERS, task_cluster.TaskClusterStatus
-    )
-    clusters = await kube.list(resource.TASK_CLUSTERS, namespace, type=task_cluster.TaskCluster)
+    writer = status_writer.StatusWriter(kube, kinds.TASK_CLUSTERS, task_cluster.TaskClusterStatus)
+    clusters = await kube.list(kinds.TASK_CLUSTERS, namespace, type=task_cluster.TaskCluster)
     for found in clusters.items:
         wanted = _not_served(found, now=clock.rfc3339(time.wall()))
         if wanted != found.status:
             await writer.write(found, wanted)
         if closing.held(found):
-            await finalizers.remove(
-                kube, resource.TASK_CLUSTERS, found, finalizer=closing.FINALIZER
-            )
+            await finalizers.remove(kube, kinds.TASK_CLUSTERS, found, finalizer=closing.FINALIZER)
     pods = await kube.list(resource.PODS, namespace, type=meta.Partial, label_selector=_OURS)
     for pod in pods.items:
         log.info("deleting worker Pod", extra={"pod": pod.metadata.name, "namespace": namespace})

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.api import meta, names, pod, resource, task_cluster, validation
+from kilnwork.api import kinds, meta, names, pod, task_cluster, validation
 
 CLUSTER_LABEL = "kilnwork.dev/cluster"
 """On Secret and Pods: the cluster, in its short form. The annotation of this name has the whole."""
@@ -158,8 +158,8 @@ def selector(cluster: str) -> str:
 def owner(cluster: task_cluster.TaskCluster) -> meta.JsonObject:
     """The owner reference that lets the garbage collector remove what belongs to a cluster."""
     return {
-        "apiVersion": resource.TASK_CLUSTERS.api_version,
-        "kind": resource.TASK_CLUSTERS.kind,
+        "apiVersion": kinds.TASK_CLUSTERS.api_version,
+        "kind": kinds.TASK_CLUSTERS.kind,
         "name": cluster.metadata.name,
         "uid": cluster.metadata.uid,
         "controller": True,

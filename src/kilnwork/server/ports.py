@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from kilnwork.api import resource as resources
+from kilnwork.api import kinds
 from kilnwork.dispatch import model
 from kilnwork.kit import ids
 
@@ -21,7 +21,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str
     name: str = ""
     subresource: str = ""
-    resource: str = resources.TASKS.plural
+    resource: str = kinds.TASKS.plural
 
 
 class Rights(Protocol):

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from kilnwork.api import manager, resource
+from kilnwork.api import kinds, manager
 from kilnwork.kit import clock
 from kilnwork.kube import client, errors
 from kilnwork.kube import reviews as kube_reviews
@@ -75,8 +75,8 @@ def _our_lack() -> Iterator[None]:
 
 def _attributes(question: ports.Question) -> dict[str, str]:
     return {
-        "group": resource.GROUP,
-        "version": resource.VERSION,
+        "group": kinds.GROUP,
+        "version": kinds.VERSION,
         "resource": question.resource,
         "subresource": question.subresource,
         "verb": question.verb,
@@ -88,12 +88,12 @@ def _attributes(question: ports.Question) -> dict[str, str]:
 def refusal_text(user: str, question: ports.Question) -> str:
     """The message of a 403, as k8s.io/apiserver words it (handlers/responsewriters/errors.go)."""
     plural = question.resource
-    qualified = f"{plural}.{resource.GROUP}"
+    qualified = f"{plural}.{kinds.GROUP}"
     what = f'{qualified} "{question.name}"' if question.name else qualified
     whole = f"{plural}/{question.subresource}" if question.subresource else plural
     namespace = question.namespace
     where = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
     return (
         f'{what} is forbidden: User "{user}" cannot {question.verb} resource "{whole}" '
-        f'in API group "{resource.GROUP}" {where}'
+        f'in API group "{kinds.GROUP}" {where}'
     )

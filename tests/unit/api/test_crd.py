@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from kilnwork.api import crd, resource, schema
+from kilnwork.api import crd, kinds, schema
 
 
 def nodes(node: Any) -> Iterator[dict[str, Any]]:
@@ -72,16 +72,16 @@ def test_every_property_is_described(plural: str) -> None:
 
 
 def test_names_and_status_of_each_kind() -> None:
-    for kind in resource.OURS:
+    for kind in kinds.OURS:
         spec = crd.definition(kind)["spec"]
         assert spec["names"]["shortNames"] == list(kind.short_names)
         assert spec["names"]["categories"] == ["kiln"]
         version = spec["versions"][0]
-        assert ("status" in version.get("subresources", {})) == (kind != resource.TASK_OBJECTS)
+        assert ("status" in version.get("subresources", {})) == (kind != kinds.TASK_OBJECTS)
 
 
 def test_columns_end_with_age_and_hide_the_reason() -> None:
-    columns = crd.definition(resource.TASKS)["spec"]["versions"][0]["additionalPrinterColumns"]
+    columns = crd.definition(kinds.TASKS)["spec"]["versions"][0]["additionalPrinterColumns"]
     shown = [c["name"] for c in columns if not c.get("priority")]
     assert shown == ["State", "Attempts", "Age"]
     assert next(c for c in columns if c["name"] == "Reason")["priority"] == 1

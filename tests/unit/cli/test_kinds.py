@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from kilnwork.api import kinds as api_kinds
 from kilnwork.api import resource
 from kilnwork.cli import errors, kinds
 
@@ -29,13 +30,13 @@ class Discovery:
 )
 async def test_every_name_of_a_kind_means_it(word: str) -> None:
     discovery = Discovery()
-    assert await kinds.Kinds(discovery).find(word) == (resource.TASKS,)
+    assert await kinds.Kinds(discovery).find(word) == (api_kinds.TASKS,)
     assert discovery.asked == []
 
 
 @pytest.mark.parametrize("word", ["all", "kiln"])
 async def test_a_category_means_all_our_kinds(word: str) -> None:
-    assert await kinds.Kinds(Discovery()).find(word) == resource.OURS
+    assert await kinds.Kinds(Discovery()).find(word) == api_kinds.OURS
 
 
 async def test_unknown_words_are_discovered_once() -> None:
@@ -56,15 +57,15 @@ async def test_the_wrong_version_is_told_the_right_one() -> None:
 async def test_references() -> None:
     found = kinds.Kinds(Discovery())
     assert await found.refs(["task", "a", "b"]) == [
-        kinds.Ref(resource.TASKS, "a"),
-        kinds.Ref(resource.TASKS, "b"),
+        kinds.Ref(api_kinds.TASKS, "a"),
+        kinds.Ref(api_kinds.TASKS, "b"),
     ]
     assert await found.refs(["tasks,ktc"]) == [
-        kinds.Ref(resource.TASKS, None),
-        kinds.Ref(resource.TASK_CLUSTERS, None),
+        kinds.Ref(api_kinds.TASKS, None),
+        kinds.Ref(api_kinds.TASK_CLUSTERS, None),
     ]
     assert await found.refs(["task/a", "pod/b"]) == [
-        kinds.Ref(resource.TASKS, "a"),
+        kinds.Ref(api_kinds.TASKS, "a"),
         kinds.Ref(resource.PODS, "b"),
     ]
     with pytest.raises(errors.Unusable, match="KIND/NAME"):

@@ -1,6 +1,6 @@
 """Text for people and machines."""
 
-from kilnwork.api import resource, task
+from kilnwork.api import kinds, resource, task
 from kilnwork.cli import render
 
 
@@ -28,5 +28,5 @@ def test_json_is_sorted_and_indented() -> None:
 
 
 def test_names() -> None:
-    assert render.full_name(resource.TASKS, "x") == "task.kilnwork.dev/x"
+    assert render.full_name(kinds.TASKS, "x") == "task.kilnwork.dev/x"
     assert render.full_name(resource.PODS, "x") == "pod/x"

@@ -1,6 +1,6 @@
 """docs/reference/fields.md is what the tables of fields say."""
 
-from kilnwork.api import field_effects, field_page, pod_fields, resource, task_fields
+from kilnwork.api import field_effects, field_page, kinds, pod_fields, task_fields
 from support import field_samples, pages
 
 PAGE = (pages.DOCS / "reference" / "fields.md").read_text()
@@ -25,7 +25,7 @@ def test_every_field_has_a_row() -> None:
         for path in field_samples.pod_fields()
         if field_effects.row_for(pod_fields.TABLE, path) is None
     ]
-    for kind in resource.OURS:
+    for kind in kinds.OURS:
         rows = task_fields.TABLES[kind.kind]
         paths = field_samples.fields_of(kind)
         missing += [path for path in paths if field_effects.row_for(rows, path) is None]

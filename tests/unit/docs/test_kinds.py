@@ -7,7 +7,7 @@ import msgspec
 import pytest
 import yaml
 
-from kilnwork.api import crd, resource, task, task_cluster
+from kilnwork.api import crd, kinds, resource, task, task_cluster
 from support import pages
 
 PAGE = (pages.DOCS / "reference" / "kinds.md").read_text()
@@ -37,7 +37,7 @@ def part(kind: str, name: str) -> list[pages.Row]:
 
 
 def version(kind: str) -> dict[str, Any]:
-    known = next(k for k in resource.OURS if k.kind == kind)
+    known = next(k for k in kinds.OURS if k.kind == kind)
     found: dict[str, Any] = crd.definition(known)["spec"]["versions"][0]
     return found
 
@@ -129,7 +129,7 @@ def test_a_task_object_has_only_data() -> None:
     assert properties.keys() - {"apiVersion", "kind", "metadata"} == {"data"}
 
 
-@pytest.mark.parametrize("kind", [kind.kind for kind in resource.OURS])
+@pytest.mark.parametrize("kind", [kind.kind for kind in kinds.OURS])
 def test_every_column_is_there_and_says_when_it_shows(kind: str) -> None:
     rows = [row.cells for row in part(kind, "Columns")]
     columns = version(kind)["additionalPrinterColumns"]
@@ -137,7 +137,7 @@ def test_every_column_is_there_and_says_when_it_shows(kind: str) -> None:
     assert rows == [(c["name"], c["jsonPath"], shown[c.get("priority", 0)]) for c in columns]
 
 
-@pytest.mark.parametrize("kind", resource.OURS, ids=lambda kind: str(kind.kind))
+@pytest.mark.parametrize("kind", kinds.OURS, ids=lambda kind: str(kind.kind))
 def test_every_kind_has_its_names(kind: resource.Resource) -> None:
     rows = pages.table(PAGE.partition("\n## ")[0])
     assert (f"[{kind.kind}](#{kind.singular})", kind.plural, kind.short_names[0]) in [
@@ -154,6 +154,6 @@ def test_every_state_and_selectable_field_is_named() -> None:
 
 @pytest.mark.parametrize("manifest", MANIFESTS)
 def test_manifests_in_the_pages_can_be_applied(manifest: dict[str, Any]) -> None:
-    assert manifest["apiVersion"] == resource.TASKS.api_version
+    assert manifest["apiVersion"] == kinds.TASKS.api_version
     if manifest["kind"] in STRUCTS:
         msgspec.convert(manifest["spec"], STRUCTS[manifest["kind"]][0])

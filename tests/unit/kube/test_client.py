@@ -10,7 +10,7 @@ import aiohttp.web
 import msgspec
 import pytest
 
-from kilnwork.api import meta, resource, task
+from kilnwork.api import kinds, meta, resource, task
 from kilnwork.kit import clock
 from kilnwork.kube import client, config, errors, transport
 from support import scripted
@@ -33,9 +33,9 @@ async def test_requests_without_namespace_use_the_configured(
     kube: client.Client, stand: scripted.Stand
 ) -> None:
     stand.answer({"metadata": {}})
-    await kube.get(resource.TASKS, "a")
+    await kube.get(kinds.TASKS, "a")
     await kube.get(resource.NODES, "n")
-    await kube.create(resource.TASKS, {"metadata": {"name": "b", "namespace": "y"}})
+    await kube.create(kinds.TASKS, {"metadata": {"name": "b", "namespace": "y"}})
     assert [path for _, path, _, _ in stand.asked] == [
         "/apis/kilnwork.dev/v1alpha1/namespaces/default/tasks/a",
         "/api/v1/nodes/n",
@@ -211,7 +211,7 @@ async def test_one_unreadable_object_does_not_hide_the_others(
         {"metadata": {"resourceVersion": "9"}, "items": [bad, {"metadata": {"name": "b"}}]}
     )
     with caplog.at_level(logging.ERROR):
-        listed = await kube.list(resource.TASKS, type=task.Task)
+        listed = await kube.list(kinds.TASKS, type=task.Task)
     assert [t.metadata.name for t in listed.items] == ["b"]
     assert [getattr(r, "object", None) for r in caplog.records] == ["bad"]
 

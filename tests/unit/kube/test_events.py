@@ -6,12 +6,12 @@ from typing import Any
 import aiohttp.web
 import pytest
 
-from kilnwork.api import resource
+from kilnwork.api import kinds
 from kilnwork.kit import backoff, clock
 from kilnwork.kube import client, events
 from support import scripted
 
-TASK = events.reference(resource.TASKS, {"metadata": {"name": "t", "namespace": "x", "uid": "u-1"}})
+TASK = events.reference(kinds.TASKS, {"metadata": {"name": "t", "namespace": "x", "uid": "u-1"}})
 
 
 def _note(

@@ -5,7 +5,7 @@ from typing import Any
 import aiohttp.web
 import pytest
 
-from kilnwork.api import resource
+from kilnwork.api import kinds, resource
 from kilnwork.kube import cache, client, controller, errors, manager, objects, queue, reflector
 from support import scripted, scripted_objects
 
@@ -88,7 +88,7 @@ async def test_caches_that_do_not_fill_are_named(
     all_parts = manager.Manager()
     known: cache.Cache[dict[str, Any]] = cache.Cache()
     all_parts.add_service(Service("hub", diary))
-    all_parts.add_reflector(reflector.Reflector(kube, resource.TASKS, dict, known))
+    all_parts.add_reflector(reflector.Reflector(kube, kinds.TASKS, dict, known))
     all_parts.add_controller(Loop("one", diary, known))
     with pytest.raises(errors.NotSynced, match=r"tasks\.kilnwork\.dev: no such kind"):
         await all_parts.start(sync_timeout_s=1.0)  # the server has to have answered

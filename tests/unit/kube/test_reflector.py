@@ -8,7 +8,7 @@ from typing import Any
 import aiohttp.web
 import pytest
 
-from kilnwork.api import resource, task
+from kilnwork.api import kinds, resource, task
 from kilnwork.kit import backoff
 from kilnwork.kube import cache, client, objects, reflector
 from support import scripted, scripted_objects, waiting
@@ -257,7 +257,7 @@ async def test_an_unreadable_change_keeps_what_was_known(
     server = scripted_objects.Objects(stand)
     server.put("a", spec={"priority": 1})
     known: cache.Cache[task.Task] = cache.Cache()
-    follower = reflector.Reflector(kube, resource.TASKS, task.Task, known)
+    follower = reflector.Reflector(kube, kinds.TASKS, task.Task, known)
     running = asyncio.create_task(follower.run())
     await waiting.wait_until_async(lambda: server.watching, what="a watch")
     server.put("a", spec={"priority": []})

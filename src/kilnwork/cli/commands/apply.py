@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import click
 
 from kilnwork.api import field_effects, meta, resource, task_fields
+from kilnwork.api import kinds as api_kinds
 from kilnwork.cli import completing, errors, manifests, merging, options, progress, render, session
 from kilnwork.kube import errors as kube_errors
 from kilnwork.kube import transport
@@ -82,7 +83,7 @@ async def _one(
     collection = s.path(served, namespace=namespace)
     path = s.path(served, str(name), namespace=namespace)
     verb, result = await _create_or_patch(s, path, collection, body=body, query=query)
-    if verb != "unchanged" and served in resource.OURS:  # servers of other clusters cannot warn
+    if verb != "unchanged" and served in api_kinds.OURS:  # servers of other clusters cannot warn
         for found in task_fields.findings(served.kind, body, field_effects.Side.CLUSTER):
             s.warn(field_effects.sentence(found))
     line = render.full_name(served, str(name))

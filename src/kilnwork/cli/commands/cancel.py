@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import click
 
-from kilnwork.api import resource
+from kilnwork.api import kinds as api_kinds
 from kilnwork.cli import (
     completing,
     file_jobs,
@@ -76,7 +76,7 @@ async def _all(
 
 async def _cancel(s: session.Session, name: str) -> str:
     namespace = s.one_namespace()
-    path = s.path(resource.TASKS, name, namespace=namespace)
+    path = s.path(api_kinds.TASKS, name, namespace=namespace)
     try:
         live = await s.ask("GET", path)
     except kube_errors.NotFound:

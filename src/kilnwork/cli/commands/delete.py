@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import click
 
+from kilnwork.api import kinds as api_kinds
 from kilnwork.api import resource
 from kilnwork.cli import (
     completing,
@@ -181,7 +182,7 @@ async def _victims(s: session.Session, choice: _Choice, *, lenient: bool) -> lis
 
 async def _check_kind(s: session.Session, word: str) -> None:
     """Raises `errors.Missing` if a word alone is no kind, but the name of a file job."""
-    known = kinds.named(word, resource.ALL)
+    known = kinds.named(word, api_kinds.ALL)
     if not known and await file_names.perhaps(s, word) is not None:
         raise errors.Missing(f"{word} is a file job: write `kiln delete file/{word}`")
 

@@ -8,7 +8,8 @@ import sys
 
 import click
 
-from kilnwork.api import meta, resource
+from kilnwork.api import kinds as api_kinds
+from kilnwork.api import meta
 from kilnwork.cli import completing, errors, file_jobs, file_names, kinds, options, session, waiting
 from kilnwork.kube import errors as kube_errors
 
@@ -74,7 +75,7 @@ async def _logs(s: session.Session, name: str, query: dict[str, str]) -> None:
 
 async def _may_come(s: session.Session, name: str, *, follow: bool) -> bool:
     """True once a Task object that the journal does not know yet has been started."""
-    subject = waiting.Subject(resource.TASKS, name, s.one_namespace())
+    subject = waiting.Subject(api_kinds.TASKS, name, s.one_namespace())
     try:
         found = await s.ask("GET", s.path(subject.resource, name, namespace=subject.namespace))
     except kube_errors.NotFound:

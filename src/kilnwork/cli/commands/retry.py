@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from kilnwork.api import resource
+from kilnwork.api import kinds as api_kinds
 from kilnwork.cli import completing, errors, file_names, kinds, options, session, waiting
 from kilnwork.kube import errors as kube_errors
 from kilnwork.kube import transport
@@ -65,7 +65,7 @@ async def _all(
 async def _retry(s: session.Session, name: str, *, force: bool) -> int:
     """The number of the new run."""
     namespace = s.one_namespace()
-    path = s.path(resource.TASKS, name, namespace=namespace)
+    path = s.path(api_kinds.TASKS, name, namespace=namespace)
     try:
         live = await s.ask("GET", path)
     except kube_errors.NotFound:

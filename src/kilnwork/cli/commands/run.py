@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from kilnwork.api import meta, resource
+from kilnwork.api import kinds, meta
 from kilnwork.cli import completing, errors, exits, manifests, options, render, session, waiting
 from kilnwork.cli.commands import logs
 from kilnwork.kit import coroutines, ids
@@ -39,7 +39,7 @@ class _Input:
 @click.option(
     "--cluster",
     help="TaskCluster to run on; default `default`.",
-    shell_complete=completing.of_kind(resource.TASK_CLUSTERS),
+    shell_complete=completing.of_kind(kinds.TASK_CLUSTERS),
 )
 @click.option("--env", "env", multiple=True, metavar="NAME=VALUE", help="May be repeated.")
 @click.option(
@@ -104,8 +104,8 @@ def _body(words: Sequence[str], given: _Input | None, rest: dict[str, Any]) -> m
         spec["timeouts"] = {"runningSeconds": rest["timeout"]}
     metadata = {"name": rest["name"]} if rest["name"] else {"generateName": "run-"}
     return {
-        "apiVersion": resource.TASKS.api_version,
-        "kind": resource.TASKS.kind,
+        "apiVersion": kinds.TASKS.api_version,
+        "kind": kinds.TASKS.kind,
         "metadata": metadata,
         "spec": spec,
     }
@@ -129,7 +129,7 @@ async def _run(
     namespace = s.one_namespace()
     if watch:
         await s.find_manager()  # before the task begins: who may not read its output is told so
-    path = s.path(resource.TASKS, namespace=namespace)
+    path = s.path(kinds.TASKS, namespace=namespace)
     try:
         made = await s.ask("POST", path, query={"fieldValidation": "Strict"}, body=body)
     except kube_errors.AlreadyExists as error:
@@ -146,7 +146,7 @@ async def _run(
 
 
 def _announce(made: meta.JsonObject, *, form: str | None, watch: bool) -> None:
-    text = render.full_name(resource.TASKS, made["metadata"]["name"])
+    text = render.full_name(kinds.TASKS, made["metadata"]["name"])
     if form in ("json", "yaml"):
         text = render.document(made, form).rstrip("\n")
     elif form is None:
@@ -158,14 +158,14 @@ async def _make_input(s: session.Session, made: meta.JsonObject, given: _Input) 
     """The TaskObject, owned by the Task: they go together. Without it the Task is taken back."""
     metadata = made["metadata"]
     body = {
-        "apiVersion": resource.TASK_OBJECTS.api_version,
-        "kind": resource.TASK_OBJECTS.kind,
+        "apiVersion": kinds.TASK_OBJECTS.api_version,
+        "kind": kinds.TASK_OBJECTS.kind,
         "metadata": {
             "name": given.name,
             "ownerReferences": [
                 {
-                    "apiVersion": resource.TASKS.api_version,
-                    "kind": resource.TASKS.kind,
+                    "apiVersion": kinds.TASKS.api_version,
+                    "kind": kinds.TASKS.kind,
                     "name": metadata["name"],
                     "uid": metadata["uid"],
                 }
@@ -173,12 +173,12 @@ async def _make_input(s: session.Session, made: meta.JsonObject, given: _Input) 
         },
         "data": given.data,
     }
-    path = s.path(resource.TASK_OBJECTS, namespace=metadata["namespace"])
+    path = s.path(kinds.TASK_OBJECTS, namespace=metadata["namespace"])
     try:
         await s.ask("POST", path, body=body)
     except kube_errors.KubeError:
         with contextlib.suppress(kube_errors.KubeError):
-            task = s.path(resource.TASKS, metadata["name"], namespace=metadata["namespace"])
+            task = s.path(kinds.TASKS, metadata["name"], namespace=metadata["namespace"])
             await s.ask("DELETE", task)
         raise
 
@@ -204,7 +204,7 @@ class _Follower:
     async def follow(self) -> int:
         """Until the task is over: its exit code."""
         crew = coroutines.Crew("run")
-        subject = waiting.Subject(resource.TASKS, self._name, self._namespace)
+        subject = waiting.Subject(kinds.TASKS, self._name, self._namespace)
         versions = waiting.versions(self._session, subject)
         try:
             async with contextlib.aclosing(versions):

@@ -2,12 +2,13 @@
 
 import click
 
-from kilnwork.api import meta, resource
+from kilnwork.api import kinds as api_kinds
+from kilnwork.api import meta
 from kilnwork.cli import completing, errors, kinds, options, session, waiting
 from kilnwork.kube import errors as kube_errors
 from kilnwork.kube import transport
 
-_CLUSTERS = resource.TASK_CLUSTERS
+_CLUSTERS = api_kinds.TASK_CLUSTERS
 MAX_NAMED = 10
 """TaskClusters that an error names; more would not fit a line."""
 

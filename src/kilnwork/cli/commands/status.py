@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from kilnwork.api import filejobs, meta, resource, task
+from kilnwork.api import filejobs, kinds, meta, resource, task
 from kilnwork.cli import errors, file_jobs, options, progress, reaching, render, session
 from kilnwork.kit import clock
 from kilnwork.kube import errors as kube_errors
@@ -99,8 +99,8 @@ async def _facts(s: session.Session) -> dict[str, Any]:
     waits_for = await _readiness(s)
     missing: dict[str, str] = {}
     narrowed: set[str] = set()
-    clusters = await _seen(missing, "clusters", _all(s, resource.TASK_CLUSTERS, narrowed)) or []
-    tasks = await _seen(missing, "tasks", _all(s, resource.TASKS, narrowed)) or []
+    clusters = await _seen(missing, "clusters", _all(s, kinds.TASK_CLUSTERS, narrowed)) or []
+    tasks = await _seen(missing, "tasks", _all(s, kinds.TASKS, narrowed)) or []
     nodes = await _seen(missing, "nodes", s.items(resource.NODES.base())) or []
     files = await _seen(missing, "files", _file_jobs(s))
     states = Counter((t.get("status") or {}).get("state") or "New" for t in tasks)

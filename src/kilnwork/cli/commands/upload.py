@@ -6,7 +6,7 @@ from typing import Any
 import click
 import msgspec
 
-from kilnwork.api import filejobs, resource
+from kilnwork.api import filejobs, kinds
 from kilnwork.api import task as api_task
 from kilnwork.cli import (
     completing,
@@ -109,7 +109,7 @@ _PROGRAM = "kilnwork.program"
     default="default",
     show_default=True,
     help="TaskCluster to run on.",
-    shell_complete=completing.of_kind(resource.TASK_CLUSTERS),
+    shell_complete=completing.of_kind(kinds.TASK_CLUSTERS),
 )
 @click.option("--name", default="", help="A name to find it by; need not be unique.")
 @click.option("--priority", type=click.IntRange(-1_000_000, 1_000_000), default=0,

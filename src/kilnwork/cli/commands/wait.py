@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import click
 
+from kilnwork.api import kinds as api_kinds
 from kilnwork.api import meta, resource, task
 from kilnwork.cli import (
     completing,
@@ -92,7 +93,7 @@ async def _job_or_task(s: session.Session, word: str) -> tuple[str | None, str |
         return None, None
     else:
         try:
-            await s.ask("GET", s.path(resource.TASKS, word, namespace=s.one_namespace()))
+            await s.ask("GET", s.path(api_kinds.TASKS, word, namespace=s.one_namespace()))
         except kube_errors.NotFound:
             with contextlib.suppress(kube_errors.NotFound):
                 task = await s.get_json(s.tasks_path(word))
@@ -134,7 +135,7 @@ async def _until_over(
 
 async def _subject(s: session.Session, word: str) -> waiting.Subject:
     if "/" not in word:
-        return waiting.Subject(resource.TASKS, word, s.one_namespace())
+        return waiting.Subject(api_kinds.TASKS, word, s.one_namespace())
     ref = (await s.kinds.refs([word]))[0]
     return waiting.Subject(ref.resource, ref.name or "", s.one_namespace())
 
@@ -148,7 +149,7 @@ def check_end(found: meta.JsonObject | None, name: str) -> None:
 
 def check_kind(wanted: str, served: resource.Resource) -> None:
     """Only tasks have states and an end. Raises `errors.Unusable` instead of waiting for ever."""
-    if served != resource.TASKS and wanted.partition("=")[0] not in ("condition", "delete"):
+    if served != api_kinds.TASKS and wanted.partition("=")[0] not in ("condition", "delete"):
         raise errors.Unusable(
             f"only tasks have states and an end: for a {served.kind} write --for=condition=TYPE "
             "or --for=delete"

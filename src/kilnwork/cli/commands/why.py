@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from kilnwork.api import kinds as api_kinds
 from kilnwork.api import resource, task
 from kilnwork.cli import (
     completing,
@@ -55,12 +56,12 @@ async def _of_job(job: file_jobs.Job) -> dict[str, Any]:
 
 async def _of_object(s: session.Session, word: str) -> dict[str, Any]:
     ref = (await s.kinds.refs([word]))[0] if "/" in word else None
-    if ref is not None and ref.resource != resource.TASKS:
+    if ref is not None and ref.resource != api_kinds.TASKS:
         found = await s.ask("GET", s.path(ref.resource, ref.name, namespace=s.one_namespace()))
         return {"why": sentence(ref.resource, found), "status": found.get("status", {})}
     name = ref.name if ref is not None and ref.name is not None else word
     try:
-        found = await s.ask("GET", s.path(resource.TASKS, name, namespace=s.one_namespace()))
+        found = await s.ask("GET", s.path(api_kinds.TASKS, name, namespace=s.one_namespace()))
     except kube_errors.NotFound as error:
         try:
             return await s.get_json(s.tasks_path(name, "why"))

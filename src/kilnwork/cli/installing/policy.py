@@ -5,20 +5,20 @@ rules of a CustomResourceDefinition cannot see fields without a schema. The embe
 the rule built in. Not the only line: a Task remembers the digest of its inputs.
 """
 
-from kilnwork.api import meta, resource
+from kilnwork.api import kinds, meta
 from kilnwork.cli.installing import rights
 
-NAME = f"immutable.{resource.TASK_OBJECTS.qualified}"
+NAME = f"immutable.{kinds.TASK_OBJECTS.qualified}"
 _VERSION = "admissionregistration.k8s.io/v1"
 
 
 def objects() -> tuple[meta.JsonObject, meta.JsonObject]:
     """The policy, and the binding that puts it into force everywhere."""
     rule = {
-        "apiGroups": [resource.GROUP],
+        "apiGroups": [kinds.GROUP],
         "apiVersions": ["*"],
         "operations": ["UPDATE"],
-        "resources": [resource.TASK_OBJECTS.plural],
+        "resources": [kinds.TASK_OBJECTS.plural],
         "scope": "*",
     }
     policy = {

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from kilnwork.api import manager, meta, resource
+from kilnwork.api import kinds, manager, meta
 
 RBAC = "rbac.authorization.k8s.io"
 MANAGER = "kilnwork-manager"
@@ -21,7 +21,7 @@ DRIVER = manager.DRIVER_ACCOUNT
 READER = manager.READER_ACCOUNT
 PROXY = "kilnwork-proxy"
 _AGGREGATE = "rbac.authorization.k8s.io/aggregate-to-"
-_OURS = resource.GROUP
+_OURS = kinds.GROUP
 
 
 class Right(msgspec.Struct, frozen=True, kw_only=True):

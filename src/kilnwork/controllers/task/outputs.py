@@ -7,7 +7,7 @@ by an earlier run of the same task is replaced, anybody else's is left alone.
 import contextlib
 from typing import Any
 
-from kilnwork.api import meta, resource, task
+from kilnwork.api import kinds, meta, task
 from kilnwork.kube import client, errors
 
 TASK_ANNOTATION = "kilnwork.dev/task"
@@ -24,7 +24,7 @@ async def make(
     body = _body(seen, run, name=name, data=data)
     for _ in range(2):
         try:
-            await kube.create(resource.TASK_OBJECTS, body, seen.metadata.namespace)
+            await kube.create(kinds.TASK_OBJECTS, body, seen.metadata.namespace)
         except errors.AlreadyExists:
             obstacle = await _resolve(kube, body)
             if obstacle is None:
@@ -41,7 +41,7 @@ async def _resolve(kube: client.Client, body: meta.JsonObject) -> str | None:
     wanted = body["metadata"]
     name, namespace = wanted["name"], wanted["namespace"]
     try:
-        found = await kube.get(resource.TASK_OBJECTS, name, namespace)
+        found = await kube.get(kinds.TASK_OBJECTS, name, namespace)
     except errors.NotFound:
         return None
     if found.get("data") == body["data"]:
@@ -50,14 +50,14 @@ async def _resolve(kube: client.Client, body: meta.JsonObject) -> str | None:
     if marks.get(TASK_ANNOTATION) != wanted["annotations"][TASK_ANNOTATION]:
         return f"TaskObject {name} exists already and holds something else"
     with contextlib.suppress(errors.NotFound):
-        await kube.delete(resource.TASK_OBJECTS, name, namespace, uid=found["metadata"]["uid"])
+        await kube.delete(kinds.TASK_OBJECTS, name, namespace, uid=found["metadata"]["uid"])
     return None
 
 
 def _body(seen: task.Task, run: int, *, name: str, data: Any) -> meta.JsonObject:
     return {
-        "apiVersion": resource.TASK_OBJECTS.api_version,
-        "kind": resource.TASK_OBJECTS.kind,
+        "apiVersion": kinds.TASK_OBJECTS.api_version,
+        "kind": kinds.TASK_OBJECTS.kind,
         "metadata": {
             "name": name,
             "namespace": seen.metadata.namespace,

@@ -6,7 +6,7 @@ sees it first; statuses follow when they are due, so that a short task costs one
 
 import msgspec
 
-from kilnwork.api import inputs, resource, task, task_cluster, task_object
+from kilnwork.api import inputs, kinds, task, task_cluster, task_object
 from kilnwork.controllers import ports, status_writer, tools, views, wakes
 from kilnwork.controllers.task import memory, outputs, plan, status
 from kilnwork.dispatch import errors as dispatch_errors
@@ -29,7 +29,7 @@ class Reconciler:
         self._hub: ports.TaskHub | None = None
         self._views = views.Views()
         self._wakes = wakes.Wakes()
-        self._writer = status_writer.StatusWriter(given.kube, resource.TASKS, task.TaskStatus)
+        self._writer = status_writer.StatusWriter(given.kube, kinds.TASKS, task.TaskStatus)
         self._memories: dict[Key, memory.Memory] = {}
 
     # What happens around us: each only names the keys that must be looked at.
@@ -223,7 +223,7 @@ class Reconciler:
         metadata = seen.metadata
         try:
             await self._client.delete(
-                resource.TASKS,
+                kinds.TASKS,
                 metadata.name,
                 metadata.namespace,
                 uid=metadata.uid,
@@ -254,7 +254,7 @@ class Reconciler:
         return [later_s]
 
     def _say(self, seen: task.Task, type_: str, reason: str, message: str) -> None:
-        self._emit(events.reference(resource.TASKS, seen), type_, str(reason), message)
+        self._emit(events.reference(kinds.TASKS, seen), type_, str(reason), message)
 
     def _dispatcher(self) -> ports.TaskHub:
         if self._hub is None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.api import attempts, meta, reasons, resource, task, task_fields
+from kilnwork.api import attempts, kinds, meta, reasons, task, task_fields
 from kilnwork.dispatch import model
 from kilnwork.kit import clock
 
@@ -132,7 +132,7 @@ def _with_conditions(
         why = Why(wanted.reason, "") if proved else _unconfirmed()
         new.append(_condition(seen, "Stopped", "True" if proved else "Unknown", why))
     generation = seen.metadata.generation
-    ignored = task_fields.ignored(resource.TASKS.kind, seen.spec, generation=generation)
+    ignored = task_fields.ignored(kinds.TASKS.kind, seen.spec, generation=generation)
     if ignored is not None:
         new.append(ignored)
     known = {c.type for c in new}

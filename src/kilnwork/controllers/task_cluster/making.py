@@ -6,7 +6,7 @@ waited for; one that is taken by somebody else is an obstacle that people must c
 
 from typing import NamedTuple
 
-from kilnwork.api import meta, reasons, resource, task_cluster
+from kilnwork.api import kinds, meta, reasons, resource, task_cluster
 from kilnwork.controllers.task_cluster import status
 from kilnwork.kube import client, errors
 
@@ -69,7 +69,7 @@ async def _taken(
     if owner is not None and owner.uid == cluster.metadata.uid:
         return Made(again_s=SOON_S)  # ours: the cache has not heard of it yet
     ours_before = owner is not None and (owner.kind, owner.name) == (
-        resource.TASK_CLUSTERS.kind,
+        kinds.TASK_CLUSTERS.kind,
         cluster.metadata.name,
     )
     if ours_before or found.metadata.deletion_timestamp is not None:

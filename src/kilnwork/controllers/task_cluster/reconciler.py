@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.api import meta, pod, reasons, resource, task_cluster
+from kilnwork.api import kinds, meta, pod, reasons, resource, task_cluster
 from kilnwork.controllers import ports, status_writer, tokens, tools, wakes, worker_pods
 from kilnwork.controllers.task_cluster import closing, expected, making, plan, status
 from kilnwork.dispatch import model
@@ -44,7 +44,7 @@ class Reconciler:
         self._hub: ports.ClusterHub | None = None
         self._wakes = wakes.Wakes()
         self._writer = status_writer.StatusWriter(
-            given.kube, resource.TASK_CLUSTERS, task_cluster.TaskClusterStatus
+            given.kube, kinds.TASK_CLUSTERS, task_cluster.TaskClusterStatus
         )
         self._refusals: dict[Key, status.Refusal] = {}
         self._written: dict[Key, float] = {}
@@ -176,7 +176,7 @@ class Reconciler:
             return False
         change = finalizers.add if wanted else finalizers.remove
         try:
-            await change(self._client, resource.TASK_CLUSTERS, cluster, finalizer=closing.FINALIZER)
+            await change(self._client, kinds.TASK_CLUSTERS, cluster, finalizer=closing.FINALIZER)
         except (errors.Invalid, errors.NotFound):  # it is being deleted, or gone
             return False
         except errors.Forbidden as error:  # installed by an older version's manifests
@@ -235,7 +235,7 @@ class Reconciler:
         self._say(cluster, str(refusal.reason), refusal.message)
 
     def _say(self, cluster: task_cluster.TaskCluster, reason: str, message: str) -> None:
-        about = events.reference(resource.TASK_CLUSTERS, cluster)
+        about = events.reference(kinds.TASK_CLUSTERS, cluster)
         self._emit(about, "Warning", reason, message)
 
     async def _tell(

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from kilnwork.api import meta, pod, reasons, resource, task_cluster, task_fields
+from kilnwork.api import kinds, meta, pod, reasons, task_cluster, task_fields
 from kilnwork.controllers import worker_pods
 from kilnwork.dispatch import model
 from kilnwork.kit import clock
@@ -76,7 +76,7 @@ def make(
 
 def _ignored(cluster: task_cluster.TaskCluster) -> Iterator[meta.Condition]:
     generation = cluster.metadata.generation
-    kind = resource.TASK_CLUSTERS.kind
+    kind = kinds.TASK_CLUSTERS.kind
     if (found := task_fields.ignored(kind, cluster.spec, generation=generation)) is not None:
         yield found
 

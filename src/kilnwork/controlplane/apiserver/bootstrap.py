@@ -5,7 +5,7 @@ their namespaces and may change them. What every authenticated user and every no
 here but in `authz`, so that nobody can take it away by mistake.
 """
 
-from kilnwork.api import meta, resource
+from kilnwork.api import kinds, meta, resource
 from kilnwork.controlplane.apiserver import authn, crud, statuses
 
 _RBAC = resource.CLUSTER_ROLES.group
@@ -26,7 +26,7 @@ _OUR_KINDS = (
 _VIEW = [
     _rule("", _NAMESPACED_READ, _READ),
     _rule("coordination.k8s.io", "leases", _READ),
-    _rule(resource.GROUP, _OUR_KINDS, _READ),
+    _rule(kinds.GROUP, _OUR_KINDS, _READ),
 ]
 _EDIT = [
     *_VIEW,
@@ -36,7 +36,7 @@ _EDIT = [
     _rule("", "pods/eviction serviceaccounts/token", ["create"]),
     _rule("", "serviceaccounts", ["impersonate"]),
     _rule("coordination.k8s.io", "leases", _WRITE),
-    _rule(resource.GROUP, "tasks taskobjects taskclusters taskclusters/scale jobs", _WRITE),
+    _rule(kinds.GROUP, "tasks taskobjects taskclusters taskclusters/scale jobs", _WRITE),
 ]
 _ADMIN = [*_EDIT, _rule(_RBAC, "roles rolebindings", [*_READ, *_WRITE])]
 _EVERYTHING = [

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.api import crd, resource
+from kilnwork.api import crd, kinds, resource
 from kilnwork.api import schema as schemas
 
 VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
@@ -285,7 +285,7 @@ def custom(
             selector=scale.get("labelSelectorPath", ""),
         ),
         storage_version=storage_version,
-        rules=kind not in resource.OURS and any(schemas.rules_in(schema)),
+        rules=kind not in kinds.OURS and any(schemas.rules_in(schema)),
     )
 
 
@@ -293,7 +293,7 @@ def _ours(kind: resource.Resource) -> Served:
     return custom(kind, crd.definition(kind)["spec"]["versions"][0])
 
 
-SERVED: tuple[Served, ...] = (*BUILT_IN, *(_ours(kind) for kind in resource.OURS))
+SERVED: tuple[Served, ...] = (*BUILT_IN, *(_ours(kind) for kind in kinds.OURS))
 _BY_NAME = {served.resource.qualified: served for served in SERVED}
 
 

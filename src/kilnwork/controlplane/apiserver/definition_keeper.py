@@ -7,7 +7,7 @@ built in; their definitions are kept in the store so that tools find them.
 
 from collections.abc import Callable, Sequence
 
-from kilnwork.api import crd, meta, resource
+from kilnwork.api import crd, kinds, meta, resource
 from kilnwork.controlplane import objects, work
 from kilnwork.controlplane.apiserver import (
     builtin,
@@ -18,7 +18,7 @@ from kilnwork.controlplane.apiserver import (
 )
 
 _DEFINITIONS = resource.CUSTOM_RESOURCE_DEFINITIONS
-_OURS = {kind.qualified for kind in resource.OURS}
+_OURS = {kind.qualified for kind in kinds.OURS}
 _NOT_TO_BE_HAD = {served.resource.qualified for served in builtin.SERVED} - _OURS
 """Built-in kinds: a definition of such a name is kept and nothing more, nor does it take their
 objects with it when it goes."""
@@ -44,7 +44,7 @@ class DefinitionKeeper:
                 self._serve(definition)
             self._work.add(stored.key.name)
         self._unfollow = self._store.follow(self._on_changes)
-        for kind in resource.OURS:
+        for kind in kinds.OURS:
             await self._keep(crd.definition(kind))
         self._work.start()
 

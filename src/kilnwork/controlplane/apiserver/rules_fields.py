@@ -6,7 +6,7 @@ real API server has no such warnings; there nodes and controllers say the same i
 
 from collections.abc import Iterator
 
-from kilnwork.api import field_effects, meta, pod_fields, resource, task_fields
+from kilnwork.api import field_effects, kinds, meta, pod_fields, resource, task_fields
 from kilnwork.api.field_effects import Side
 
 
@@ -22,5 +22,5 @@ def _sentences(kind: resource.Resource, obj: meta.JsonObject) -> Iterator[str]:
     if kind == resource.PODS:
         found = pod_fields.findings(obj.get("spec"), Side.EMBEDDED)
     else:
-        found = task_fields.findings(kind.kind if kind in resource.OURS else "", obj, Side.EMBEDDED)
+        found = task_fields.findings(kind.kind if kind in kinds.OURS else "", obj, Side.EMBEDDED)
     yield from map(field_effects.sentence, found)

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.api import meta, resource, task, task_cluster, validation
+from kilnwork.api import kinds, meta, resource, task, task_cluster, validation
 from kilnwork.controlplane.apiserver import builtin, causes, fieldtypes, reading, structural
 
 RUN_UNCHANGED = (
@@ -34,7 +34,7 @@ def validate(
         return
     for field, why in _problems(kind, obj):
         yield causes.invalid(field, _value_at(obj, field), why)
-    if kind == resource.TASK_CLUSTERS:
+    if kind == kinds.TASK_CLUSTERS:
         yield from _unreadable_template(obj)
 
 
@@ -62,9 +62,9 @@ def validate_update(
     kind: resource.Resource, old: meta.JsonObject, new: meta.JsonObject
 ) -> Iterator[causes.Cause]:
     """What may not change."""
-    if kind == resource.TASK_OBJECTS and old.get("data") != new.get("data"):
+    if kind == kinds.TASK_OBJECTS and old.get("data") != new.get("data"):
         yield causes.invalid("data", new.get("data"), causes.IMMUTABLE)
-    if kind == resource.TASKS:
+    if kind == kinds.TASKS:
         before, after = _read(old, task.Task), _read(new, task.Task)
         if before is not None and after is not None:
             for field, why in validation.validate_task_update(before, after):
@@ -73,7 +73,7 @@ def validate_update(
 
 def warnings(kind: resource.Resource, old: meta.JsonObject, new: meta.JsonObject) -> Iterator[str]:
     """What is allowed but will surprise."""
-    if kind != resource.TASKS:
+    if kind != kinds.TASKS:
         return
     before, after = old.get("spec") or {}, new.get("spec") or {}
     if before.get("run") == after.get("run") and _work(before) != _work(after):
@@ -81,10 +81,10 @@ def warnings(kind: resource.Resource, old: meta.JsonObject, new: meta.JsonObject
 
 
 def _problems(kind: resource.Resource, obj: meta.JsonObject) -> list[validation.Problem]:
-    if kind == resource.TASKS:
+    if kind == kinds.TASKS:
         declared = _read(obj, task.Task)
         return [] if declared is None else validation.validate_task(declared)
-    if kind == resource.TASK_CLUSTERS:
+    if kind == kinds.TASK_CLUSTERS:
         cluster = _read(obj, task_cluster.TaskCluster)
         return [] if cluster is None else validation.validate_task_cluster(cluster)
     return []

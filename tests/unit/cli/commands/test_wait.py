@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kilnwork.api import resource
+from kilnwork.api import kinds
 from kilnwork.cli import errors
 from kilnwork.cli.commands import wait
 
@@ -57,11 +57,11 @@ def test_nonsense_is_refused(wanted: str) -> None:
 
 @pytest.mark.parametrize("wanted", ["final", "state=Running", "Success"])
 def test_only_tasks_have_an_end(wanted: str) -> None:
-    wait.check_kind(wanted, resource.TASKS)
+    wait.check_kind(wanted, kinds.TASKS)
     with pytest.raises(errors.Unusable, match="for a TaskCluster write --for=condition=TYPE"):
-        wait.check_kind(wanted, resource.TASK_CLUSTERS)
+        wait.check_kind(wanted, kinds.TASK_CLUSTERS)
 
 
 @pytest.mark.parametrize("wanted", ["delete", "condition=Ready", "condition=Ready=False"])
 def test_whatever_has_conditions_can_be_waited_for(wanted: str) -> None:
-    wait.check_kind(wanted, resource.TASK_CLUSTERS)
+    wait.check_kind(wanted, kinds.TASK_CLUSTERS)

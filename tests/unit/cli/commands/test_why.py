@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kilnwork.api import resource
+from kilnwork.api import kinds, resource
 from kilnwork.cli.commands import why
 
 
@@ -63,7 +63,7 @@ def test_what_several_conditions_have_in_common_is_said_once() -> None:
     facts = {"reason": "ImageNotPulled", "message": "Pod c-0: ErrImagePull: no such host"}
     away = [condition("Available", "False", **facts), condition("Ready", "False", **facts)]
     found = {"metadata": {"name": "c"}, "status": {"conditions": away}}
-    assert why.sentence(resource.TASK_CLUSTERS, found) == (
+    assert why.sentence(kinds.TASK_CLUSTERS, found) == (
         "TaskCluster c: Available and Ready are False (ImageNotPulled): "
         "Pod c-0: ErrImagePull: no such host."
     )

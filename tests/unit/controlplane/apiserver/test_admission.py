@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kilnwork.api import resource
+from kilnwork.api import kinds, resource
 from kilnwork.controlplane.apiserver import admission, authn, rules_ours, statuses
 from support import lookups
 
@@ -70,7 +70,7 @@ class TestOurKinds:
         self, stored: lookups.MemoryLookup
     ) -> None:
         given = {"metadata": metadata(foo=1), "spec": {"command": ["a"], "bar": 2}}
-        admitted = await create(stored, resource.TASKS, given)
+        admitted = await create(stored, kinds.TASKS, given)
         assert admitted.obj["spec"] == {
             "command": ["a"],
             "clusterName": "default",
@@ -86,18 +86,16 @@ class TestOurKinds:
     async def test_strict_refuses_unknown_fields(self, stored: lookups.MemoryLookup) -> None:
         given = {"metadata": metadata(), "spec": {"foo": 1}}
         with pytest.raises(statuses.StatusError, match=r'strict decoding error: .*"spec\.foo"'):
-            await create(stored, resource.TASKS, given, field_validation="Strict")
+            await create(stored, kinds.TASKS, given, field_validation="Strict")
 
     async def test_schema_and_rules_give_one_answer(self, stored: lookups.MemoryLookup) -> None:
-        error = await refusal(
-            stored, resource.TASKS, {"metadata": metadata("A"), "spec": {"run": 0}}
-        )
+        error = await refusal(stored, kinds.TASKS, {"metadata": metadata("A"), "spec": {"run": 0}})
         assert error.code == 422
         assert [c["field"] for c in error.details["causes"]] == ["metadata.name", "spec.run"]
 
     async def test_rules_beyond_the_schema(self, stored: lookups.MemoryLookup) -> None:
         spec = {"inputs": [{"name": "a", "path": "$["}]}
-        error = await refusal(stored, resource.TASKS, {"metadata": metadata(), "spec": spec})
+        error = await refusal(stored, kinds.TASKS, {"metadata": metadata(), "spec": spec})
         fields = [c["field"] for c in error.details["causes"]]
         assert fields == ["spec.inputs[0]", "spec.inputs[0].path"]
 
@@ -114,18 +112,18 @@ class TestOurKinds:
         self, stored: lookups.MemoryLookup, template: Json
     ) -> None:
         given = {"metadata": metadata(), "spec": {"template": template}}
-        error = await refusal(stored, resource.TASK_CLUSTERS, given)
+        error = await refusal(stored, kinds.TASK_CLUSTERS, given)
         assert error.message.count("spec.template: Invalid value") == 1
 
     async def test_status_is_dropped_on_create(self, stored: lookups.MemoryLookup) -> None:
         given = {"metadata": metadata(), "spec": {}, "status": {"state": "Success"}}
-        assert "status" not in (await create(stored, resource.TASKS, given)).obj
+        assert "status" not in (await create(stored, kinds.TASKS, given)).obj
 
     async def test_task_object_is_immutable(self, stored: lookups.MemoryLookup) -> None:
         old = {"metadata": metadata(), "data": {"count": "0"}}
         new = {"metadata": metadata(), "data": {"count": "1"}}
         with pytest.raises(statuses.StatusError) as caught:
-            await update(stored, resource.TASK_OBJECTS, old, new)
+            await update(stored, kinds.TASK_OBJECTS, old, new)
         assert caught.value.message == (
             'TaskObject.kilnwork.dev "x" is invalid: '
             'data: Invalid value: {"count":"1"}: field is immutable'
@@ -134,43 +132,43 @@ class TestOurKinds:
     async def test_labels_of_a_task_object_may_change(self, stored: lookups.MemoryLookup) -> None:
         old = {"metadata": metadata(), "data": [1]}
         new = {"metadata": metadata(labels={"a": "b"}), "data": [1]}
-        assert (await update(stored, resource.TASK_OBJECTS, old, new)).obj == new
+        assert (await update(stored, kinds.TASK_OBJECTS, old, new)).obj == new
 
     async def test_run_may_only_rise(self, stored: lookups.MemoryLookup) -> None:
         old = {"metadata": metadata(), "spec": {"run": 2}}
         new = {"metadata": metadata(), "spec": {"run": 1}}
         with pytest.raises(statuses.StatusError, match="run may only rise"):
-            await update(stored, resource.TASKS, old, new)
-        await update(stored, resource.TASKS, new, old)
+            await update(stored, kinds.TASKS, old, new)
+        await update(stored, kinds.TASKS, new, old)
 
     async def test_changed_work_without_a_new_run_is_warned_of(
         self, stored: lookups.MemoryLookup
     ) -> None:
-        old = (await create(stored, resource.TASKS, {"metadata": metadata(), "spec": {}})).obj
+        old = (await create(stored, kinds.TASKS, {"metadata": metadata(), "spec": {}})).obj
         changed = {**old, "spec": {**old["spec"], "command": ["b"]}}
         again = {**old, "spec": {**old["spec"], "command": ["b"], "run": 2}}
         killed = {**old, "spec": {**old["spec"], "killTimestamp": "2026-01-01T00:00:00Z"}}
-        assert (await update(stored, resource.TASKS, old, changed)).warnings == (
+        assert (await update(stored, kinds.TASKS, old, changed)).warnings == (
             rules_ours.RUN_UNCHANGED,
         )
-        assert (await update(stored, resource.TASKS, old, again)).warnings == ()
-        assert (await update(stored, resource.TASKS, old, killed)).warnings == ()
+        assert (await update(stored, kinds.TASKS, old, again)).warnings == ()
+        assert (await update(stored, kinds.TASKS, old, killed)).warnings == ()
 
     async def test_status_is_judged_by_its_schema(self, stored: lookups.MemoryLookup) -> None:
         old = {"metadata": metadata(), "spec": {"run": 1}}
         good = {**old, "status": {"state": "Success", "attempts": 1}}
         bad = {**old, "status": {"attempts": "one"}}
-        found = await update(stored, resource.TASKS, old, good, subresource="status")
+        found = await update(stored, kinds.TASKS, old, good, subresource="status")
         assert found.obj["status"] == good["status"]
         with pytest.raises(statuses.StatusError, match=r"status\.attempts"):
-            await update(stored, resource.TASKS, old, bad, subresource="status")
+            await update(stored, kinds.TASKS, old, bad, subresource="status")
 
     async def test_status_may_be_written_when_the_schema_has_become_stricter(
         self, stored: lookups.MemoryLookup
     ) -> None:
         old = {"metadata": metadata(), "spec": {"run": 0}}
         new = {**old, "status": {"attempts": 1}}
-        found = await update(stored, resource.TASKS, old, new, subresource="status")
+        found = await update(stored, kinds.TASKS, old, new, subresource="status")
         assert found.obj["status"] == {"attempts": 1}
 
 
@@ -225,7 +223,7 @@ class TestMetadata:
 
     async def test_wrong_type_is_a_bad_request(self, stored: lookups.MemoryLookup) -> None:
         error = await refusal(
-            stored, resource.TASKS, {"metadata": metadata(labels={"a": 1}), "spec": {}}
+            stored, kinds.TASKS, {"metadata": metadata(labels={"a": 1}), "spec": {}}
         )
         assert error.code == 400
         assert 'Task in version "v1alpha1" cannot be handled as a Task' in error.message

@@ -1,28 +1,28 @@
 """The table of what is served: complete, and found by path."""
 
-from kilnwork.api import resource
+from kilnwork.api import kinds, resource
 from kilnwork.controlplane.apiserver import builtin
 
 
 def test_every_resource_is_served_once() -> None:
     assert sorted(s.resource.qualified for s in builtin.SERVED) == sorted(
-        r.qualified for r in resource.ALL
+        r.qualified for r in kinds.ALL
     )
 
 
 def test_found_by_group_version_and_plural() -> None:
     found = builtin.find("kilnwork.dev", "v1alpha1", "tasks")
-    assert found is builtin.of(resource.TASKS)
+    assert found is builtin.of(kinds.TASKS)
     assert builtin.find("kilnwork.dev", "v1", "tasks") is None
     assert builtin.find("", "v1", "tasks") is None
 
 
 def test_our_kinds_are_custom_and_have_status_as_their_crds_say() -> None:
-    for kind in resource.OURS:
+    for kind in kinds.OURS:
         served = builtin.of(kind)
         assert served.custom
-        assert served.status_subresource == (kind != resource.TASK_OBJECTS)
-    assert builtin.of(resource.TASKS).selectable == ("spec.clusterName", "status.state")
+        assert served.status_subresource == (kind != kinds.TASK_OBJECTS)
+    assert builtin.of(kinds.TASKS).selectable == ("spec.clusterName", "status.state")
 
 
 def test_subresources_by_name() -> None:

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from kilnwork.api import meta, resource
+from kilnwork.api import kinds, meta, resource
 from kilnwork.controlplane.apiserver import crud, deletion, requests, statuses
 from kilnwork.kit import clock
 
 NOW = 1_700_000_000.0
 POD = crud.where(resource.PODS, "default", "p")
-TASK = crud.where(resource.TASKS, "default", "t")
+TASK = crud.where(kinds.TASKS, "default", "t")
 
 
 def pod(*, phase: str = "Running", node: str = "n", **metadata: Any) -> meta.JsonObject:

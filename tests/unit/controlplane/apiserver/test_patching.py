@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kilnwork.api import resource
+from kilnwork.api import kinds, resource
 from kilnwork.controlplane.apiserver import builtin, patching, statuses
 
 
@@ -34,7 +34,7 @@ def test_the_examples_of_the_rfc(target: Any, patch: Any, expected: Any) -> None
 
 
 def test_strategic_merge_is_for_built_in_kinds_only() -> None:
-    maps, tasks = builtin.of(resource.CONFIG_MAPS), builtin.of(resource.TASKS)
+    maps, tasks = builtin.of(resource.CONFIG_MAPS), builtin.of(kinds.TASKS)
     patch = patching.decode(b'{"data":{"a":null}}', patching.STRATEGIC, maps)
     assert patch.change({"data": {"a": "1", "b": "2"}}) == {"data": {"b": "2"}}
     with pytest.raises(statuses.StatusError) as caught:

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from kilnwork.api import resource
+from kilnwork.api import kinds, resource
 from kilnwork.controlplane.apiserver import builtin, reading
 
-PODS, TASKS = builtin.of(resource.PODS), builtin.of(resource.TASKS)
+PODS, TASKS = builtin.of(resource.PODS), builtin.of(kinds.TASKS)
 POD: dict[str, Any] = {
     "apiVersion": "v1",
     "kind": "Pod",

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kilnwork.api import resource
+from kilnwork.api import kinds, resource
 from kilnwork.controlplane.apiserver import builtin, rules_cel
 
 KIND = resource.Resource(
@@ -177,4 +177,4 @@ def test_deep_rules_do_no_harm(deep: str) -> None:
 
 
 def test_our_own_rules_are_held_in_python() -> None:
-    assert not any(builtin.of(kind).rules for kind in resource.OURS)
+    assert not any(builtin.of(kind).rules for kind in kinds.OURS)

@@ -4,14 +4,14 @@ import json
 
 import pytest
 
-from kilnwork.api import resource
+from kilnwork.api import kinds, resource
 from kilnwork.controlplane.apiserver import statuses
 
 
 def test_one_cause_reads_as_a_sentence_and_many_as_a_list() -> None:
     missing = statuses.Cause("spec.a", "FieldValueRequired", "Required value")
     wrong = statuses.Cause("spec.b", "FieldValueInvalid", 'Invalid value: "x": no')
-    one = statuses.invalid(resource.TASKS, "t", [missing])
+    one = statuses.invalid(kinds.TASKS, "t", [missing])
     assert one.message == 'Task.kilnwork.dev "t" is invalid: spec.a: Required value'
     two = statuses.invalid(resource.PODS, "p", [missing, wrong])
     assert two.message == (

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from kilnwork.api import crd, resource
+from kilnwork.api import crd, kinds
 from kilnwork.controlplane.apiserver import statuses, structural
 
-SCHEMA = crd.definition(resource.TASKS)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-OBJECT = crd.definition(resource.TASK_OBJECTS)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+SCHEMA = crd.definition(kinds.TASKS)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+OBJECT = crd.definition(kinds.TASK_OBJECTS)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
 
 
 def said(spec: dict[str, Any]) -> list[str]:

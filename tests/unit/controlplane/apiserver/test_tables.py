@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kilnwork.api import resource
+from kilnwork.api import kinds, resource
 from kilnwork.controlplane.apiserver import builtin, durations, tables
 from kilnwork.kit import clock
 
@@ -33,7 +33,7 @@ def test_task_shows_state_and_hides_reason() -> None:
         "spec": {"clusterName": "counter"},
         "status": {"state": "Running", "attempts": 2, "reason": "Started", "podName": "w-0"},
     }
-    assert cells(resource.TASKS, obj) == {
+    assert cells(kinds.TASKS, obj) == {
         "Name": "x",
         "State": "Running",
         "Attempts": 2,
@@ -42,12 +42,12 @@ def test_task_shows_state_and_hides_reason() -> None:
         "Worker": "w-0",
         "Age": "90s",
     }
-    hidden = [c.name for c in builtin.of(resource.TASKS).columns if c.priority]
+    hidden = [c.name for c in builtin.of(kinds.TASKS).columns if c.priority]
     assert hidden == ["Reason", "Cluster", "Worker"]
 
 
 def test_new_task_has_empty_cells() -> None:
-    found = cells(resource.TASKS, {"metadata": metadata(), "spec": {}})
+    found = cells(kinds.TASKS, {"metadata": metadata(), "spec": {}})
     assert found["State"] is None
     assert found["Attempts"] is None
 
@@ -62,7 +62,7 @@ def test_cluster_shows_the_reason_of_its_condition() -> None:
         "spec": {"replicas": 3},
         "status": {"readyReplicas": 1, "slots": {"total": 2, "busy": 0}, "conditions": conditions},
     }
-    found = cells(resource.TASK_CLUSTERS, obj)
+    found = cells(kinds.TASK_CLUSTERS, obj)
     assert (found["Replicas"], found["Ready"], found["Slots"], found["Busy"]) == (3, 1, 2, 0)
     assert found["Reason"] == "ServiceAccountMissing"
 

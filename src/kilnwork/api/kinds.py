@@ -1,0 +1,30 @@
+"""The resources of kilnwork: Task, TaskObject and TaskCluster of group `kilnwork.dev`.
+
+Used wherever their URLs and definitions are made. Kubernetes' own resources are in `resource`.
+"""
+
+from kilnwork.api import resource
+
+GROUP = "kilnwork.dev"
+VERSION = "v1alpha1"
+
+
+def _kind(kind: str, plural: str, short_name: str) -> resource.Resource:
+    return resource.Resource(
+        group=GROUP,
+        version=VERSION,
+        kind=kind,
+        plural=plural,
+        singular=kind.lower(),
+        short_names=(short_name,),
+        categories=("kiln",),
+    )
+
+
+TASKS = _kind("Task", "tasks", "ktask")
+TASK_OBJECTS = _kind("TaskObject", "taskobjects", "ktobj")
+TASK_CLUSTERS = _kind("TaskCluster", "taskclusters", "ktc")
+
+OURS = (TASKS, TASK_OBJECTS, TASK_CLUSTERS)
+ALL = (*resource.BUILT_IN, *OURS)
+"""Every resource that `kiln up` serves before a user defines more."""
