@@ -124,14 +124,18 @@ def _task(
         inputs=row.inputs,
         declared=bool(row.declared),
     )
-    task = records.of_submission(row.row, submission, mem.cluster(row.namespace, row.cluster))
+    attempt_state = row.attempt_state
+    task = records.of_submission(
+        row.row,
+        submission,
+        mem.cluster(row.namespace, row.cluster),
+        state=api_task.State(row.state),
+        attempt_state=None if attempt_state is None else transitions.AttemptState(attempt_state),
+    )
     task.stored = True
     task.run = row.run  # that of a template is 1
-    task.state = api_task.State(row.state)
     task.reason, task.message = row.reason, row.message
     task.attempt = row.attempt
-    if row.attempt_state is not None:
-        task.attempt_state = transitions.AttemptState(row.attempt_state)
     task.failures, task.losses, task.excused = row.failures, row.losses, row.excused
     task.created, task.reserved, task.started = row.created, row.reserved, row.started
     task.attempt_started, task.exit_code = row.attempt_started, row.exit_code

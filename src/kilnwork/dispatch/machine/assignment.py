@@ -120,8 +120,7 @@ def _reserve_for_commands(
 def _reserve_command(
     mem: memory.Memory, task: records.Task, worker: records.Worker, now: inputs.Moment
 ) -> None:
-    mem.move(task, _S.STAGING)
-    _begin(task, worker, now)
+    _begin(mem, task, worker, now)
     worker.held[task.id] = task
     mem.touch(worker.cluster)
     mem.send(instructions.RunAttempt(worker.link, task.ref, task))
@@ -129,29 +128,26 @@ def _reserve_command(
 
 def reserve(mem: memory.Memory, task: records.Task, slot: records.Slot, now: inputs.Moment) -> None:
     """Give a call to a slot."""
-    if task.state is not _S.PENDING:
-        raise mem.illegal(task, _S.STAGING)
-    task.state = _S.STAGING
-    _begin(task, slot.worker, now)
+    _begin(mem, task, slot.worker, now)
     task.slot = slot
     slot.held[task.id] = task
     if not slot.taken:
         reservations.weigh(mem, slot)
-    batch = mem.batch
-    batch.dirty[task] = None
-    runs = batch.runs.get(slot.link)
+    runs = mem.batch.runs.get(slot.link)
     if runs is None:
-        batch.runs[slot.link] = [(task, task.attempt)]
+        mem.batch.runs[slot.link] = [(task, task.attempt)]
     else:
         runs.append((task, task.attempt))
     if task.spec.timeouts.running_seconds is not None:
         lifecycle.watch_running(mem, task, now)
 
 
-def _begin(task: records.Task, worker: records.Worker, now: inputs.Moment) -> None:
+def _begin(
+    mem: memory.Memory, task: records.Task, worker: records.Worker, now: inputs.Moment
+) -> None:
+    mem.move_attempt(task, _A.RESERVED, state=_S.STAGING)
     task.reason, task.message = _R.STARTING, ""
     task.attempt += 1
-    task.attempt_state = _A.RESERVED
     task.worker = worker
     task.reserved = now.wall
     if task.attempt > 1:

@@ -71,18 +71,16 @@ def _succeed(
     mem: memory.Memory, task: records.Task, end: calls.CallEnd, now: inputs.Moment
 ) -> None:
     """As `completion.conclude`, in one go: it did nothing but run and return."""
-    if task.state is not _S.STAGING and task.state is not _S.RUNNING:
-        raise mem.illegal(task, _S.SUCCESS)
+    unreported = task.attempt_state is _A.RESERVED
+    mem.move_attempt(task, _A.SUCCEEDED, state=_S.SUCCESS)
     wall, reserved = now.wall, task.reserved
-    if task.attempt_state is _A.RESERVED:
+    if unreported:
         started = min(wall, end.started)
         if reserved is not None and started < reserved:
             started = reserved
         task.attempt_started = started
         if task.started is None:
             task.started = started
-    task.attempt_state = _A.SUCCEEDED
-    task.state = _S.SUCCESS
     task.reason = end.reason
     task.message = end.message
     task.result = end.payload
@@ -90,9 +88,7 @@ def _succeed(
     task.slot = None
     began = task.started
     task.finished = wall if began is None or began < wall else began
-    batch = mem.batch
-    batch.dirty[task] = None
-    batch.finals.append(task)
+    mem.batch.finals.append(task)
     if task.declared:
         task.cluster.declared.discard(task)
     completion.announce(mem, task)

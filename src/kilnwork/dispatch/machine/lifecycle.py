@@ -104,15 +104,14 @@ def start(mem: memory.Memory, task: records.Task, now: inputs.Moment, *, at: flo
     """The command of the newest attempt was executed at `at`, by the worker's wall clock."""
     if task.attempt_state is not _A.RESERVED:
         return
-    mem.move_attempt(task, _A.STARTED)
+    staging = task.state is _S.STAGING
+    mem.move_attempt(task, _A.STARTED, state=_S.RUNNING if staging else None)
     moment = max(task.reserved or now.wall, min(at, now.wall))
     task.attempt_started = moment
     if task.started is None:
         task.started = moment
-    if task.state is _S.STAGING:
-        mem.move(task, _S.RUNNING)
-        if task.intent is records.Intent.NONE:
-            task.reason, task.message = _R.STARTED, ""
+    if staging and task.intent is records.Intent.NONE:
+        task.reason, task.message = _R.STARTED, ""
     watch_running(mem, task, now)
 
 

@@ -171,25 +171,35 @@ class Memory:
         self.hungry[cluster] = None
 
     def move(self, task: records.Task, state: api_task.State) -> None:
-        """The only way in which a task changes its state."""
-        if (task.state, state) not in transitions.TASK_MOVES:
-            raise self.illegal(task, state)
+        """Change the state of a task whose attempt stays as it is, or raise IllegalTransition."""
+        if state not in transitions.TASK_MOVES[task.state]:
+            raise self._illegal(task, task.state, state)
         task.state = state
         self.batch.dirty[task] = None
 
-    def illegal(self, task: records.Task, state: api_task.State) -> errors.IllegalTransition:
-        """What to raise when `task` cannot move to `state`."""
-        return errors.IllegalTransition(
-            f"task {ids.task_text(task.id)}/{task.run}: {task.state} → {state}\n{self.tell()}"
-        )
-
-    def move_attempt(self, task: records.Task, state: transitions.AttemptState) -> None:
-        """The only way in which an attempt changes its state, apart from its reservation."""
-        before = task.attempt_state
-        if before is None or (before, state) not in transitions.ATTEMPT_MOVES:
-            raise errors.IllegalTransition(f"attempt {task.ref}: {before} → {state}\n{self.tell()}")
-        task.attempt_state = state
+    def move_attempt(
+        self,
+        task: records.Task,
+        attempt_state: transitions.AttemptState,
+        *,
+        state: api_task.State | None = None,
+    ) -> None:
+        """Change the state of a task's newest attempt, and with it that of the task to `state`
+        (None: it stays), or raise IllegalTransition and change neither."""
+        if attempt_state not in transitions.ATTEMPT_MOVES[task.attempt_state]:
+            raise self._illegal(task, task.attempt_state, attempt_state)
+        if state is not None:
+            if state not in transitions.TASK_MOVES[task.state]:
+                raise self._illegal(task, task.state, state)
+            task.state = state
+        task.attempt_state = attempt_state
         self.batch.dirty[task] = None
+
+    def _illegal(
+        self, task: records.Task, before: str | None, after: str
+    ) -> errors.IllegalTransition:
+        what = f"task {ids.task_text(task.id)}/{task.run}/{task.attempt}"
+        return errors.IllegalTransition(f"{what}: {before} → {after}\n{self.tell()}")
 
     def tell(self) -> str:
         """The recent story, oldest first, without payloads."""

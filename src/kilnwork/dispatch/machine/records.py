@@ -355,8 +355,15 @@ _RESERVED = transitions.AttemptState.RESERVED
 _STARTED = transitions.AttemptState.STARTED
 
 
-def of_submission(row: int, submission: model.Submission, cluster: Cluster) -> Task:
-    """A new run, as submitted."""
+def of_submission(
+    row: int,
+    submission: model.Submission,
+    cluster: Cluster,
+    *,
+    state: api_task.State = api_task.State.PENDING,
+    attempt_state: transitions.AttemptState | None = None,
+) -> Task:
+    """Return the record of a run as submitted; after a restart, in the states of its row."""
     return Task(
         row,
         submission.task,
@@ -367,6 +374,8 @@ def of_submission(row: int, submission: model.Submission, cluster: Cluster) -> T
         submission.declared,
         submission.spec,
         inputs=submission.inputs,
+        state=state,
+        attempt_state=attempt_state,
         pending_since=submission.pending_since or 0.0,
         source=submission.source,
     )

@@ -1,8 +1,10 @@
-"""The one table of moves, for tasks and for attempts (docs/reference has it as a picture).
+"""The one table of moves: which state may follow which, for tasks and for attempts.
 
-Used by the machine for every change of state; a move that is not here raises. Pure.
+Looked up by `memory.Memory.move` and `move_attempt`, which change every state; a move that is not
+here raises. `docs/explanation/semantics.md` shows the same table. Pure.
 """
 
+from collections.abc import Mapping
 from enum import StrEnum
 
 from kilnwork.api import task as api_task
@@ -23,34 +25,57 @@ class AttemptState(StrEnum):
 
 _A = AttemptState
 
-TASK_MOVES: frozenset[tuple[api_task.State, api_task.State]] = frozenset(
-    {
-        (_S.PENDING, _S.STAGING),  # an attempt is reserved
-        (_S.STAGING, _S.RUNNING),  # its command was executed
-        (_S.RUNNING, _S.SUCCESS),
-        (_S.RUNNING, _S.FAILED),
-        (_S.PENDING, _S.FAILED),  # pending timeout, total timeout, cluster deleted
-        (_S.STAGING, _S.FAILED),  # could not be started
-        (_S.STAGING, _S.PENDING),  # taken back, lost before start
-        (_S.RUNNING, _S.PENDING),  # the next attempt
-        (_S.PENDING, _S.KILLING),
-        (_S.STAGING, _S.KILLING),
-        (_S.RUNNING, _S.KILLING),
-        (_S.KILLING, _S.KILLED),
-        (_S.KILLING, _S.SUCCESS),  # the outcome was sent before the kill was read
-        (_S.KILLING, _S.FAILED),  # "
-    }
-)
+TASK_MOVES: Mapping[api_task.State, frozenset[api_task.State]] = {
+    _S.PENDING: frozenset(
+        {
+            _S.STAGING,  # an attempt is reserved
+            _S.FAILED,  # pending timeout, total timeout, an input failed, cluster deleted
+            _S.KILLING,
+        }
+    ),
+    _S.STAGING: frozenset(
+        {
+            _S.RUNNING,  # the attempt was reported as started
+            _S.SUCCESS,  # a call that was over before its start was reported
+            _S.FAILED,  # could not be started
+            _S.PENDING,  # taken back, lost before start
+            _S.KILLING,
+        }
+    ),
+    _S.RUNNING: frozenset(
+        {
+            _S.SUCCESS,
+            _S.FAILED,
+            _S.PENDING,  # waits for the next attempt
+            _S.KILLING,
+        }
+    ),
+    _S.KILLING: frozenset(
+        {
+            _S.KILLED,
+            _S.SUCCESS,  # the outcome was sent before the kill was read
+            _S.FAILED,  # the same
+        }
+    ),
+    _S.SUCCESS: frozenset(),
+    _S.FAILED: frozenset(),
+    _S.KILLED: frozenset(),
+}
 
-ATTEMPT_MOVES: frozenset[tuple[AttemptState, AttemptState]] = frozenset(
-    {
-        (_A.RESERVED, _A.STARTED),
-        (_A.RESERVED, _A.FAILED),  # could not be started
-        (_A.RESERVED, _A.LOST),
-        (_A.RESERVED, _A.STOPPED),
-        (_A.STARTED, _A.SUCCEEDED),
-        (_A.STARTED, _A.FAILED),
-        (_A.STARTED, _A.LOST),
-        (_A.STARTED, _A.STOPPED),
-    }
-)
+ATTEMPT_MOVES: Mapping[AttemptState | None, frozenset[AttemptState]] = {
+    None: frozenset({_A.RESERVED}),  # the first attempt of a run
+    _A.RESERVED: frozenset(
+        {
+            _A.STARTED,
+            _A.SUCCEEDED,  # a call that was over before its start was reported
+            _A.FAILED,  # could not be started
+            _A.LOST,  # also: taken back
+            _A.STOPPED,
+        }
+    ),
+    _A.STARTED: frozenset({_A.SUCCEEDED, _A.FAILED, _A.LOST, _A.STOPPED}),
+    _A.SUCCEEDED: frozenset(),
+    _A.FAILED: frozenset({_A.RESERVED}),  # the next attempt
+    _A.LOST: frozenset({_A.RESERVED}),
+    _A.STOPPED: frozenset({_A.RESERVED}),
+}
