@@ -14,7 +14,7 @@ BIN := $(VENV)/bin
 export PYTHONDONTWRITEBYTECODE :=
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: help demo setup test check test-faults test-openapi kube test-cluster cluster bench bench-cluster bench-peers crds docs clean
+.PHONY: help demo setup test check test-faults test-openapi kube test-cluster cluster bench bench-cluster bench-proxy bench-peers crds docs clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -99,6 +99,11 @@ bench: $(VENV)/.dev ## Measure what docs/reference/performance.md states; fails 
 
 bench-cluster: $(VENV)/.dev ## Measure on the real Kubernetes that hack/kube builds
 	$(BIN)/python bench/cluster.py
+
+bench-proxy: $(VENV)/.dev ## Calls through the API server's proxy, beside the same ones without it (root, Go)
+	$(BIN)/python -m hack.kube prepare
+	$(BIN)/python -m hack.kube run --node --image "$$($(BIN)/python -m hack.image)" \
+		$(addprefix --crd ,$(wildcard src/kilnwork/api/crds/*.yaml)) -- $(BIN)/python bench/proxy.py
 
 bench-peers: $(VENV)/.dev ## Put kilnwork beside Ray, Dask and others, installed into a scratch folder
 	$(BIN)/python bench/peers.py
