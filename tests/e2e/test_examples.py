@@ -1,6 +1,7 @@
 """The examples in both homes: each checks itself, so what is asserted here is that it says ok."""
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -85,3 +86,18 @@ def test_an_example_of_files_runs_on_kiln_up(
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.endswith("ok\n")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_test_of_an_operator_runs_as_that_of_any_project(tmp_path: Path) -> None:
+    there = shutil.copytree(EXAMPLES / "40-operator", tmp_path / "project")
+    alone = ["-p", "no:asyncio", "-p", "no:cacheprovider", "-W", "error"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *alone, "--rootdir", str(there), str(there)],
+        capture_output=True,
+        text=True,
+        cwd=there,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 passed" in done.stdout

@@ -1,6 +1,18 @@
-"""Embedded Kubernetes: a store, an API server over it, garbage collection, binding, a local node.
+"""Embedded Kubernetes: a store, an API server over it, controllers, and a node, in one process.
 
-`cluster.ControlPlane` ties the parts together and is what the command line starts. Speaks enough
-Kubernetes REST for kubectl, k9s and client libraries; no etcd, no other process but the node's
-containers. Controllers of our own kinds live elsewhere and reach this room over HTTP only.
+For `kiln up` and for tests of operators (`kilnwork.testing.kubernetes`): enough of Kubernetes REST
+for kubectl, k9s and client libraries, on 127.0.0.1, with one SQLite file for everything. Not for
+production clusters: one process, no replication, no network between Pods.
+
+- `cluster.ControlPlane` puts the parts together; the order of their start stands there.
+- `store` and `database` keep objects: in memory for reads, durable before anybody sees a change.
+- `apiserver` is Kubernetes REST over the store. `app` takes a request through `requests`,
+  `authn` and `authz` to `resources`, and from there it goes to `lists` (GET), `crud` with
+  `admission` (writes), `deletion` or `watching`.
+- `gc`, `binder` and `taint_eviction` are the controllers that every cluster has; namespaces,
+  definitions and aggregated roles have theirs in `apiserver`.
+- `node` runs Pods as processes and reaches the API server over HTTP, as a kubelet does.
+
+Controllers of our own kinds are elsewhere and reach it over HTTP too. The way of a request, module
+by module: docs/explanation/embedded-kubernetes.md.
 """

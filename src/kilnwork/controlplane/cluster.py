@@ -55,13 +55,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Where the data is, how to listen, and what the node is called.
 
     `port` 0: a free pair, the one of last time if it still is. `workdir`: where containers run that
-    name no folder.
+    name no directory. `controllers`: collect garbage, bind Pods and evict them by taints.
     """
 
     data_dir: Path
     port: int = DEFAULT_PORT
     workdir: Path = msgspec.field(default_factory=Path.cwd)
     node_name: str = msgspec.field(default_factory=lambda: names.dns_label(socket.gethostname()))
+    controllers: bool = True
 
 
 class Tools(msgspec.Struct, frozen=True, kw_only=True):
@@ -295,6 +296,10 @@ class ControlPlane:
         roles = role_keeper.RoleKeeper(self.writer)
         roles.start()
         self._stops.append(("cluster roles", roles.stop))
+        if self._settings.controllers:
+            self._start_controllers()
+
+    def _start_controllers(self) -> None:
         collector = gc.Collector(self.writer, self._deleter)
         collector.start()
         self._stops.append(("garbage collector", collector.stop))
