@@ -11,22 +11,9 @@ import pytest
 
 import kilnwork as kiln
 from kilnwork.dispatch.journal.sqlite import journal
-from kilnwork.kit import errors, ids, paths, processes
+from kilnwork.kit import errors, paths, processes
 from kilnwork.sdk import durable, home
 from support import homes, waiting
-
-
-@pytest.fixture
-def mark(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """In the environment of all that this test starts; nothing of it may be left."""
-    value = ids.new_uid()
-    monkeypatch.setenv("KILN_TEST_MARK", value)
-    found = f"KILN_TEST_MARK={value}"
-    yield found
-    try:
-        waiting.wait_until(lambda: not processes.marked(found), what="nothing is left")
-    finally:
-        processes.kill_belonging(None, marker=found)
 
 
 @pytest.fixture

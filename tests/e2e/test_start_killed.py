@@ -4,13 +4,12 @@ import operator
 import os
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import kilnwork as kiln
-from kilnwork.kit import ids, paths, processes
+from kilnwork.kit import emptied, paths, processes
 from support import homes, waiting
 
 PROGRAM = """
@@ -51,19 +50,6 @@ PROGRAM = """
 
 SOON_S = 20.0
 """A dispatcher that nobody finds stays for 60 s; a busy machine needs some seconds to start one."""
-
-
-@pytest.fixture
-def mark(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """In the environment of all that this test starts; nothing of it may be left."""
-    value = ids.new_uid()
-    monkeypatch.setenv("KILN_TEST_MARK", value)
-    found = f"KILN_TEST_MARK={value}"
-    yield found
-    try:
-        waiting.wait_until(lambda: not processes.marked(found), what="nothing is left")
-    finally:
-        processes.kill_belonging(None, marker=found)
 
 
 add = kiln.task(operator.add)
@@ -135,8 +121,8 @@ def test_the_next_driver_takes_over_once_those_left_have_started(
     """They are found by what they are, not by how far they have come."""
     folder = tmp_path / "home"
     killed_driver(tmp_path, folder, *step.split())
-    waiting.wait_until((folder / "journal.lock").exists, what="the dispatcher has the journal")
-    time.sleep(0.3)
+    made = emptied.marker(folder / "journal.db")
+    waiting.wait_until(made.exists, what="the dispatcher has the journal")
     take_over(folder, mark)
 
 
