@@ -348,7 +348,7 @@ async def test_large_results_come_in_frames_that_a_receiver_can_begin_with(
 async def test_a_driver_that_does_not_read_loses_its_link_and_nothing_else(
     dispatcher: hub.Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(links, "MOST_UNREAD_BYTES", 100_000)
+    monkeypatch.setattr(links, "MAX_UNREAD_BYTES", 100_000)
     async with a_worker(tmp_path) as worker, a_driver(tmp_path) as driver:
         slot, run = await a_slot_at_work(tmp_path, worker, driver)
         slot.succeed(run, seconds=1e-6)
@@ -368,7 +368,7 @@ async def test_a_driver_that_does_not_read_loses_its_link_and_nothing_else(
 
 
 async def test_no_more_is_accepted_while_too_much_waits(tmp_path: Path) -> None:
-    options = hub.Options(crowd=5)
+    options = hub.Options(max_backlog=5)
     async with (
         running(tmp_path, volatile.Volatile(), options=options),
         a_driver(tmp_path) as driver,

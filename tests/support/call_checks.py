@@ -32,7 +32,7 @@ def seats_are_counted_right(mem: memory.Memory) -> None:
     for worker in mem.workers.values():
         for slot in worker.processes.values():
             _slot_is_right(worker, slot)
-        assert worker.taken == sum(slot.taken for slot in worker.processes.values())
+        assert worker.occupied == sum(slot.occupied for slot in worker.processes.values())
         assert worker.busy >= 0
         assert worker.idle.keys() <= worker.processes.keys()
     slots = [slot for worker in mem.workers.values() for slot in worker.processes.values()]
@@ -45,8 +45,8 @@ def seats_are_counted_right(mem: memory.Memory) -> None:
 def _slot_is_right(worker: records.Worker, slot: records.Slot) -> None:
     assert slot.worker is worker
     over = bool(slot.stack) and slot.stack[-1].left <= 0
-    assert slot.taken == (slot.opening or len(slot.held) > len(slot.stack) or over)
-    idle = not (slot.taken or slot.stack or slot.leaving or not slot.link)
+    assert slot.occupied == (slot.opening or len(slot.held) > len(slot.stack) or over)
+    idle = not (slot.occupied or slot.stack or slot.leaving or not slot.link)
     assert (slot.id in worker.idle) == idle
     for wait in slot.stack:
         assert wait.task.slot is slot
@@ -72,7 +72,7 @@ def slots_open_where_calls_wait(mem: memory.Memory) -> None:
 
 def who_is_served_in_place_waits_there(mem: memory.Memory) -> None:
     """The index of wanted tasks has waits that stand, and nothing else."""
-    for task, waits in mem.wanted.items():
+    for task, waits in mem.waits_by_task.items():
         assert waits
         for wait in waits:
             assert task in wait.wants

@@ -277,7 +277,7 @@ def busy_of(worker: records.Worker) -> int:
     taken = sum(
         slot.opening or len(slot.held) > len(slot.stack) for slot in worker.processes.values()
     )
-    return len(worker.held) + len(worker.zombies) + taken
+    return len(worker.held) + len(worker.unproven) + taken
 
 
 def test_seats_are_counted_right_after_everything() -> None:
@@ -294,7 +294,7 @@ def test_seats_are_counted_right_after_everything() -> None:
 
 
 def test_submits_are_confirmed_only_while_the_queue_is_not_too_long() -> None:
-    world = world_of(crowd=3)
+    world = world_of(max_backlog=3)
     tasks = world.submit(4)
     assert world.accepted == {told_calls.DRIVER: 4}
     world.submit(2)

@@ -151,7 +151,7 @@ def test_a_parent_that_dies_while_it_waits_is_what_ran() -> None:
     world.die(world.holder(parent), running=parent, code=1)
     assert said(world.task(parent)) == ("Failed", "SlotDied")
     assert world.holds(child), "children outlive their parent"
-    assert not world.memory.wanted
+    assert not world.memory.waits_by_task
 
 
 def test_a_lost_worker_loses_what_its_slots_ran() -> None:

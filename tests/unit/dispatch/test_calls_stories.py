@@ -243,7 +243,7 @@ class CallStories(RuleBasedStateMachine):
                 break
             self.step_to_the_end()
         assert not world.memory.tasks, [str(task.ref) for task in world.memory.tasks.values()]
-        assert not world.memory.wanted
+        assert not world.memory.waits_by_task
         assert not world.memory.keys
         assert {task for task in world.asked.values() if task in world.accepted} <= set(
             world.results

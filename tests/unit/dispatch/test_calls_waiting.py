@@ -103,7 +103,7 @@ def test_a_thousand_levels_deep_in_one_slot() -> None:
             break
         world.resume(stack[-1])
     assert not world.memory.tasks
-    assert not world.memory.wanted
+    assert not world.memory.waits_by_task
 
 
 def test_children_run_in_place_one_after_the_other() -> None:
@@ -310,6 +310,6 @@ def test_a_waiting_attempt_may_end_without_going_on_first() -> None:
     world.wait(parent, child)
     world.end(parent, attempts.Ending.FAILED)
     assert said(world.task(parent)) == ("Failed", "Raised")
-    assert not world.memory.wanted
+    assert not world.memory.waits_by_task
     world.end(child)
     assert world.memory.links[1].busy == 0

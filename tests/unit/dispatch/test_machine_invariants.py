@@ -319,7 +319,7 @@ class Stories(RuleBasedStateMachine):
                     outcome = attempts.Outcome(attempts.Ending.SUCCEEDED, "Succeeded")
                     agent.has.discard(ref)
                     self.tell(inputs.Finished(agent.link, agent.serial, ref, outcome))
-                for ref in list(self.memory.links[agent.link].zombies):
+                for ref in list(self.memory.links[agent.link].unproven):
                     gone = attempts.Outcome(attempts.Ending.STOPPED, "Killed", proof=True)
                     self.tell(inputs.Finished(agent.link, agent.serial, ref, gone))
             self.time_passes(seconds=4.0, renews=True)

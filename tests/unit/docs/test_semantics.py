@@ -51,9 +51,9 @@ def test_every_invariant_has_a_proof() -> None:
         f"keeps {volatile.KEEP_BYTES >> 20} MiB of what is over",
         f"After `kill_grace` ({options.KILL_GRACE_S:g} s)",
         f"short (under {assignment.SHORT_S * 1000:g} ms on average)",
-        f"some {assignment.AHEAD_S * 1000:g} ms of work, at most {assignment.MOST_AHEAD} calls",
+        f"some {assignment.AHEAD_S * 1000:g} ms of work, at most {assignment.MAX_AHEAD} calls",
         f"{session.UNACCEPTED_CALLS:,} calls or {session.UNACCEPTED_BYTES >> 20} MiB of one",
-        f"while {memory.CROWD:,} calls of a cluster",
+        f"while {memory.MAX_BACKLOG:,} calls of a cluster",
         f"Up to {attempts.MAX_INLINE_BYTES >> 10} KiB a value is in the journal",
     ],
 )
@@ -62,7 +62,7 @@ def test_numbers_are_those_of_the_code(told: str) -> None:
 
 
 def test_other_numbers_are_those_of_the_code() -> None:
-    assert assignment.PROCESSES_A_SEAT == 8
+    assert assignment.MAX_PROCESSES_PER_SLOT == 8
     assert "up to eight for each slot" in FLOWING
     assert plain.MAX_INTEGER == 2**53
     kept = failures.MAX_TRACEBACK + failures.MAX_TEXT + failures.MAX_NOTES + failures.MAX_PICKLED

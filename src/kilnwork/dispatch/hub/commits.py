@@ -46,11 +46,12 @@ class Carrier(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the machine is told once. `lease_s`: how long a worker may be silent. `crowd`: calls of
-    one cluster that may wait for a slot before no more are accepted."""
+    """What the machine is given once."""
 
     lease_s: float
-    crowd: int
+    """How long a worker may be silent."""
+    max_backlog: int
+    """Calls of one cluster that may wait for a slot before no more are accepted."""
 
 
 class Core:
@@ -97,7 +98,7 @@ class Core:
             task_row=opened.next_task_row,
             worker_row=opened.next_worker_row,
             template_row=opened.next_template_row,
-            crowd=self._limits.crowd,
+            max_backlog=self._limits.max_backlog,
         )
         mem.longest_lease_s = max(mem.lease_s, opened.longest_lease_s)
         if opened.saved is not None:

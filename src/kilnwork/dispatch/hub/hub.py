@@ -36,7 +36,7 @@ from kilnwork.kit import coroutines, ids
 CLUSTERS_EVERY_S = 0.1
 """Shortest time between two changes of clusters that readers are told of."""
 
-CROWD = 1_000_000
+MAX_BACKLOG = 1_000_000
 """Calls that wait for a slot of one cluster before no more are accepted: half a gigabyte."""
 
 
@@ -46,22 +46,21 @@ LEASE_S, RENEW_S = 10.0, 3.0
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a hub may be told beyond what it needs.
-
-    `lease_s`: how long a worker may be silent; `renew_s`: how often it renews (three tries fit one
-    lease). `keep_s`: how long tasks that are over and have no object are kept, with their output
-    (7 days: over a weekend and some). `crowd`: see `CROWD`. `blobs_dir`: where the folders of blobs
-    are, by namespace. `on_failure` is called when the store cannot go on (another dispatcher took
-    over, the file is broken): the process should end, and the next one start from the journal.
-    """
+    """What a hub may be given beyond what it needs."""
 
     lease_s: float = LEASE_S
+    """How long a worker may be silent."""
     renew_s: float = RENEW_S
+    """How often it renews: three tries fit one lease."""
     keep_s: float = retention.KEEP_S
-    crowd: int = CROWD
+    """How long tasks that are over and have no object are kept, with their output."""
+    max_backlog: int = MAX_BACKLOG
     blobs_dir: Path | None = None
+    """Where the directories of blobs are, by namespace."""
     clock_file: Path | None = None
     on_failure: Callable[[BaseException], None] = lambda error: None
+    """Called when the store cannot go on (another dispatcher took over, the file is broken): the
+    process should end, and the next one start from the journal."""
 
 
 class Hub:
@@ -81,7 +80,7 @@ class Hub:
         options: Options = Options(),
     ) -> None:
         self.logs = attempt_logs.AttemptLogs(logs_dir)
-        limits = commits.Limits(options.lease_s, options.crowd)
+        limits = commits.Limits(options.lease_s, options.max_backlog)
         self._core = commits.Core(kept, self, clock=clock, entropy=entropy, limits=limits)
         self._on_failure = options.on_failure
         self._crew = coroutines.Crew("hub")

@@ -24,7 +24,7 @@ CLOSE_WITHIN_S = 5.0
 UNREAD_BYTES = 8 << 20
 """What may wait for a peer to read it before we stop reading what it sends."""
 
-MOST_UNREAD_BYTES = 128 << 20
+MAX_UNREAD_BYTES = 128 << 20
 """A peer that leaves more unread loses its link: it finds everything again when it comes back."""
 
 
@@ -131,7 +131,7 @@ class Link(asyncio.Protocol):
         transport = self._transport
         if transport is not None:
             transport.write(data)
-            if transport.get_write_buffer_size() > MOST_UNREAD_BYTES:
+            if transport.get_write_buffer_size() > MAX_UNREAD_BYTES:
                 log.warning("link closed: its peer does not read", extra={"link": self.number})
                 transport.abort()
 

@@ -1,9 +1,9 @@
-"""Where: tasks get seats, slots are opened, short calls are sent ahead or taken back. Pure.
+"""Where tasks run: attempts are reserved, slots opened, calls sent ahead or taken back. Pure.
 
-Used by `machine`, once for each batch. A seat goes to the first of the queue: a command takes one
-of the worker with most free ones, a call an idle slot there. Where seats are free and slots are
-not, slots are opened. Where no seat is free, calls of which it is known that they are short queue
-in the slots themselves (sent ahead), so that a slot never waits for us.
+Used by `machine`, once for each batch. A worker has a capacity, its `slots`. The first of the queue
+gets the worker with most of it free: a command at once, a call if a slot process is idle there.
+Where capacity is free and no process is, processes are opened. Where none is free, calls that are
+known to be short queue in the slots themselves (are sent ahead), so that a slot never waits for us.
 """
 
 import heapq
@@ -31,30 +31,30 @@ SHORT_S = 0.010
 AHEAD_S = 0.050
 """How much work a slot may have waiting: as long as nobody minds that it cannot be re-ordered."""
 
-FEWEST_AHEAD = 2
-MOST_AHEAD = 512
+MIN_AHEAD = 2
+MAX_AHEAD = 512
 
 WORTH_S = 0.005
 """Work below this is not worth being moved to another slot."""
 
-PROCESSES_A_SEAT = 8
-"""Slots that a worker may have for each seat; the others hold attempts that wait."""
+MAX_PROCESSES_PER_SLOT = 8
+"""Processes that a worker may have for each of its slots; the others hold attempts that wait."""
 
 SPARE_AFTER_S = 1.0
-"""How long idle slots that are more than the seats may stay: they may be needed again soon."""
+"""How long idle processes beyond the capacity may stay: they may be needed again soon."""
 
 
 def place(mem: memory.Memory, now: inputs.Moment) -> None:
     """Give waiting tasks to workers and slots, in every cluster where something changed."""
     if not mem.closing:
-        for cluster in list(mem.hungry):
+        for cluster in list(mem.starved):
             workers = [worker for worker in cluster.workers.values() if worker.ready]
             if workers:
-                _feed(mem, cluster, workers, now)
-    mem.hungry.clear()
+                _place_in(mem, cluster, workers, now)
+    mem.starved.clear()
 
 
-def _feed(
+def _place_in(
     mem: memory.Memory,
     cluster: records.Cluster,
     workers: Sequence[records.Worker],
@@ -62,7 +62,7 @@ def _feed(
 ) -> None:
     queue = cluster.queue
     while (task := queue.pop()) is not None:
-        if not _seat(mem, task, workers, now):
+        if not _reserve_any(mem, task, workers, now):
             queue.push_front(task, priority=task.spec.priority)
             _open_slots(mem, cluster, workers, now)
             _reserve_for_commands(mem, cluster, workers, now)
@@ -76,13 +76,13 @@ def _feed(
         _take_back(mem, workers, now)
 
 
-def _seat(
+def _reserve_any(
     mem: memory.Memory,
     task: records.Task,
     workers: Iterable[records.Worker],
     now: inputs.Moment,
 ) -> bool:
-    """Give it to the worker with most free seats, a call only where a slot is idle."""
+    """Give it to the worker with most free slots, a call only where a slot is idle."""
     best, most = None, 0
     command = task.template is None
     for worker in workers:
@@ -105,14 +105,14 @@ def _reserve_for_commands(
     workers: Sequence[records.Worker],
     now: inputs.Moment,
 ) -> None:
-    """Commands do not wait behind calls for which there is no slot: they get the seats that are
-    left. A call gets the next seat that is free, if a slot may be opened for it then."""
+    """Commands do not wait behind calls for which there is no slot: they get the capacity that
+    is left. A call gets what is free next, if a slot may be opened for it then."""
     queue = cluster.queue
     while queue.commands and any(worker.slots > worker.busy for worker in workers):
         command = queue.pop_command()
         if command is None:
             return
-        if not _seat(mem, command, workers, now):
+        if not _reserve_any(mem, command, workers, now):
             queue.push_front(command, priority=command.spec.priority)
             return
 
@@ -131,8 +131,8 @@ def reserve(mem: memory.Memory, task: records.Task, slot: records.Slot, now: inp
     _begin(mem, task, slot.worker, now)
     task.slot = slot
     slot.held[task.id] = task
-    if not slot.taken:
-        reservations.weigh(mem, slot)
+    if not slot.occupied:
+        reservations.update(mem, slot)
     runs = mem.batch.runs.get(slot.link)
     if runs is None:
         mem.batch.runs[slot.link] = [(task, task.attempt)]
@@ -167,7 +167,7 @@ def short(template: records.Template) -> bool:
 
 def credit(seconds: float) -> int:
     """How many calls of that mean length a slot may have."""
-    return max(FEWEST_AHEAD, min(MOST_AHEAD, int(AHEAD_S / max(seconds, 1e-6))))
+    return max(MIN_AHEAD, min(MAX_AHEAD, int(AHEAD_S / max(seconds, 1e-6))))
 
 
 def _send_ahead(
@@ -223,7 +223,7 @@ def _open_slots(
     workers: Sequence[records.Worker],
     now: inputs.Moment,
 ) -> None:
-    """Ask for slots where seats are free: one for each seat, and for each that waits."""
+    """Ask for slot processes where capacity is free: one for each call that waits."""
     while cluster.openings < len(cluster.queue) - cluster.queue.commands:
         best, most = None, 0
         for worker in workers:
@@ -245,7 +245,7 @@ def _may_open(
 ) -> bool:
     if worker.opens_at > now.mono:
         return False
-    if len(worker.processes) < PROCESSES_A_SEAT * worker.slots:
+    if len(worker.processes) < MAX_PROCESSES_PER_SLOT * worker.slots:
         return True
     return all(other.busy == 0 for other in workers)  # everybody waits, perhaps for what is queued
 
@@ -287,7 +287,7 @@ def _is_worth(slot: records.Slot, queued: int) -> bool:
 
 
 def end_spares(mem: memory.Memory, worker: records.Worker) -> None:
-    """End idle slots that are more than its seats."""
+    """End idle processes beyond its capacity."""
     worker.sparing = False
     for slot in list(worker.idle.values())[worker.slots :]:
         kill(mem, slot)
@@ -303,4 +303,4 @@ def kill(mem: memory.Memory, slot: records.Slot) -> None:
 def leave_alone(mem: memory.Memory, slot: records.Slot) -> None:
     """Give it nothing more."""
     slot.leaving = True
-    reservations.weigh(mem, slot)
+    reservations.update(mem, slot)

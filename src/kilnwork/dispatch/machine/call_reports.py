@@ -55,7 +55,7 @@ def ended(mem: memory.Memory, item: inputs.CallsEnded, now: inputs.Moment) -> No
                 known = dependencies.outcome(mem, task, end.delegate)
                 mem.delegating[task] = known or item.values.get(end.delegate)
     if len(held) <= len(slot.stack):
-        reservations.weigh(mem, slot)
+        reservations.update(mem, slot)
     mem.touch(slot.worker.cluster)
 
 

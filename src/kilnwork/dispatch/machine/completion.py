@@ -177,7 +177,7 @@ def _wait_again(
 
 
 def release(mem: memory.Memory, task: records.Task, *, proof: bool) -> None:
-    """Free the seat; without proof it stays taken for as long as the worker lives."""
+    """Free its slot; without proof that stays occupied for as long as the worker lives."""
     worker = task.worker
     if task.slot is not None:
         reservations.leave(mem, task, task.slot, proof=proof)
@@ -185,7 +185,7 @@ def release(mem: memory.Memory, task: records.Task, *, proof: bool) -> None:
         if worker.held.get(task.id) is task:
             del worker.held[task.id]
             if not proof:
-                worker.zombies[task.ref] = task
+                worker.unproven[task.ref] = task
         worker.unclaimed.pop(task.id, None)
         mem.touch(worker.cluster)
 
@@ -380,8 +380,8 @@ def announce(mem: memory.Memory, task: records.Task) -> None:
         publish_parent(mem, siblings)
     if task.dependents is not None:
         mem.ended.append(task)
-    if mem.wanted:
-        reservations.arrived(mem, task)
+    if mem.waits_by_task:
+        reservations.task_ended(mem, task)
     submitter = task.submitter
     if submitter is not None and submitter.link:
         report(mem, task, submitter, task.number)

@@ -60,7 +60,7 @@ def entry(item: inputs.Input, now: inputs.Moment) -> Entry:
     return now.mono, kind, item if gist is None else gist(item)
 
 
-def told(entries: Iterable[Entry]) -> str:
+def describe(entries: Iterable[Entry]) -> str:
     """One line for each entry."""
     return "\n".join(f"{at:.3f} {kind.__name__} {_words(kept)}" for at, kind, kept in entries)
 

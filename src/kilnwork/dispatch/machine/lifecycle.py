@@ -57,16 +57,16 @@ def enqueue(mem: memory.Memory, task: records.Task, *, front: bool = False) -> N
         task.reason, task.message = _R.NO_FREE_SLOT, ""
     task.due = 0.0
     mem.touch(task.cluster)
-    if task.id in mem.wanted:
-        _beckon(mem, task)
+    if task.id in mem.waits_by_task:
+        _offer(mem, task)
 
 
-def _beckon(mem: memory.Memory, task: records.Task) -> None:
+def _offer(mem: memory.Memory, task: records.Task) -> None:
     """Slots whose attempts wait for it may run it in place."""
-    for wait in mem.wanted[task.id]:
+    for wait in mem.waits_by_task[task.id]:
         wait.ready[task.id] = task
         if wait.task.slot is not None:
-            mem.idlers[wait.task.slot] = None
+            mem.waiting_slots[wait.task.slot] = None
 
 
 def suspend(mem: memory.Memory, task: records.Task) -> None:
@@ -79,7 +79,7 @@ def suspend(mem: memory.Memory, task: records.Task) -> None:
         _hold(mem, task)
 
 
-def let_go(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:
+def resume(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:
     """It may start again. What it was held back counts for no timeout: they begin anew."""
     task.suspended = False
     mem.mark(task)

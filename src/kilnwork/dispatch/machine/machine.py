@@ -82,7 +82,7 @@ class Machine:
 
     def handle(self, item: inputs.Input, now: inputs.Moment) -> None:
         """Take in what happened. Raises `RunRefused` for a Submit that may not be."""
-        self.memory.story.append(history.entry(item, now))
+        self.memory.history.append(history.entry(item, now))
         self._handlers[type(item)](item, now)
 
     def take(self, now: inputs.Moment) -> instructions.Batch:
@@ -90,11 +90,11 @@ class Machine:
         mem = self.memory
         if mem.ended or mem.delegating:
             dependencies.settle(mem, now)
-        if mem.idlers:
+        if mem.waiting_slots:
             waits.serve(mem, now)
-        if mem.hungry:
+        if mem.starved:
             assignment.place(mem, now)
-        if mem.withheld:
+        if mem.unconfirmed:
             submissions.confirm(mem)
         batch = mem.batch
         mem.batch = instructions.Batch()
@@ -180,7 +180,7 @@ class Machine:
         if item.suspended:
             lifecycle.suspend(self.memory, task)
         else:
-            lifecycle.let_go(self.memory, task, now)
+            lifecycle.resume(self.memory, task, now)
 
     def _release(self, item: inputs.Release) -> None:
         over = [task for task in item.tasks if task not in self.memory.tasks]

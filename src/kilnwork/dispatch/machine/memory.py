@@ -18,7 +18,7 @@ from kilnwork.dispatch import errors
 from kilnwork.dispatch.machine import history, instructions, records, transitions
 from kilnwork.kit import ids
 
-CROWD = 1_000_000
+MAX_BACKLOG = 1_000_000
 """Queued tasks of a cluster above which submits are not confirmed, so that drivers wait."""
 
 RECENT_TEMPLATES = 4096
@@ -51,15 +51,7 @@ Target = records.Task | records.Worker | records.Slot
 
 
 class Memory:
-    """Tasks, workers and clusters by key, deadlines, and the batch being gathered.
-
-    `links` are those of workers, `slot_links` and `submitters` those of slots and of all who submit
-    (slots too). `wanted`: waits by a task that they would run in place; `idlers`: slots in which a
-    wait may have one that is ready. `ended`: final tasks that others depend on and have not been
-    told of; `delegating`: tasks that have just returned a future, with what the journal knows of
-    its task; `withheld`: submitters whose calls are not confirmed yet, since that queue is long.
-    `longest_lease_s`: that a worker may hold from an earlier dispatcher.
-    """
+    """Tasks, workers and clusters by key, deadlines, and the batch being gathered."""
 
     def __init__(
         self,
@@ -69,42 +61,53 @@ class Memory:
         task_row: int = 1,
         worker_row: int = 1,
         template_row: int = 1,
-        crowd: int = CROWD,
+        max_backlog: int = MAX_BACKLOG,
     ) -> None:
         self.lease_s = lease_s
         self.longest_lease_s = lease_s
+        """That a worker may hold from an earlier dispatcher."""
         self.entropy = entropy
-        self.crowd = crowd
+        self.max_backlog = max_backlog
+        """Queued tasks of a cluster above which submits are not confirmed."""
         self.tasks: dict[ids.TaskId, records.Task] = {}
         self.keys: dict[tuple[str, str], records.Task] = {}
         self.workers: dict[bytes, records.Worker] = {}
         self.links: dict[int, records.Worker] = {}
+        """Workers by link."""
         self.slots: dict[bytes, records.Slot] = {}
         self.slot_links: dict[int, records.Slot] = {}
+        """Slots by link."""
         self.submitters: dict[int, records.Submitter] = {}
+        """All who submit (drivers, and slots too) by link."""
         self.templates: weakref.WeakValueDictionary[tuple[str, bytes], records.Template] = (
             weakref.WeakValueDictionary()
         )
         self._recent_templates: deque[records.Template] = deque(maxlen=RECENT_TEMPLATES)
         self.clusters: dict[records.ClusterKey, records.Cluster] = {}
-        self.hungry: dict[records.Cluster, None] = {}
-        self.wanted: dict[ids.TaskId, list[records.Wait]] = {}
-        self.idlers: dict[records.Slot, None] = {}
+        self.starved: dict[records.Cluster, None] = {}
+        """Clusters where something changed, so that queued tasks may fit now."""
+        self.waits_by_task: dict[ids.TaskId, list[records.Wait]] = {}
+        """Waits in place, by each task that they would run."""
+        self.waiting_slots: dict[records.Slot, None] = {}
+        """Slots in which a wait in place may have a task that is ready."""
         self.ended: list[records.Task] = []
+        """Final tasks whose dependents have not been notified yet."""
         self.delegating: dict[records.Task, calls.Value | None] = {}
-        self.withheld: dict[records.Submitter, records.Cluster] = {}
+        """Tasks that have just returned a future, with what the journal knows of its task."""
+        self.unconfirmed: dict[records.Submitter, records.Cluster] = {}
+        """Submitters whose calls are not confirmed, since the queue of that cluster is long."""
         self.closing = False
         self.batch = instructions.Batch()
         self.task_rows = count(task_row)
         self.worker_rows = count(worker_row)
         self.template_rows = count(template_row)
-        self.story: deque[history.Entry] = deque(maxlen=history.LENGTH)
+        self.history: deque[history.Entry] = deque(maxlen=history.LENGTH)
         self._alarms: list[tuple[float, int, Alarm, Target, int]] = []
         self._alarm_numbers = count()
         self._many_alarms = FEW_ALARMS
 
     def close(self) -> None:
-        """The server stops: no more seats are given, and losses are our doing."""
+        """The server stops: nothing more is reserved, and losses are our doing."""
         self.closing = True
 
     def cluster(self, namespace: str, name: str) -> records.Cluster:
@@ -168,7 +171,7 @@ class Memory:
     def touch(self, cluster: records.Cluster) -> None:
         """Its view changed, and tasks may fit now."""
         self.batch.clusters.add(cluster)
-        self.hungry[cluster] = None
+        self.starved[cluster] = None
 
     def move(self, task: records.Task, state: api_task.State) -> None:
         """Change the state of a task whose attempt stays as it is, or raise IllegalTransition."""
@@ -199,11 +202,11 @@ class Memory:
         self, task: records.Task, before: str | None, after: str
     ) -> errors.IllegalTransition:
         what = f"task {ids.task_text(task.id)}/{task.run}/{task.attempt}"
-        return errors.IllegalTransition(f"{what}: {before} → {after}\n{self.tell()}")
+        return errors.IllegalTransition(f"{what}: {before} → {after}\n{self.describe_history()}")
 
-    def tell(self) -> str:
+    def describe_history(self) -> str:
         """The recent story, oldest first, without payloads."""
-        return history.told(self.story)
+        return history.describe(self.history)
 
     def alarm(self, due: float, kind: Alarm, target: Target, *, attempt: int = 0) -> None:
         """Look at `target` again at `due` (monotonic seconds)."""

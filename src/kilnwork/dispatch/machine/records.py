@@ -46,10 +46,7 @@ class PastAttempt(NamedTuple):
 
 
 class Family:
-    """The children that one run of a task asked for.
-
-    `members`: the unfinished ones (and those whose end is not on disk yet) by child key.
-    """
+    """The children that one run of a task has asked for."""
 
     __slots__ = ("declared", "failed", "members", "parent", "run", "succeeded", "total")
 
@@ -61,6 +58,7 @@ class Family:
         self.succeeded = 0
         self.failed = 0
         self.members: dict[str, Task] = {}
+        """Unfinished children, and those whose end is not stored yet, by child key."""
 
     def counts(self) -> api_task.ChildCounts:
         """As shown in the parent's status."""
@@ -73,11 +71,7 @@ class Family:
 
 
 class Template:
-    """What many calls share. `row` is its number in the journal and on links to slots.
-
-    One for each namespace and different spec, whoever named it. `seconds`: running mean of how long
-    its calls ran, None before the first; short ones are sent ahead.
-    """
+    """What many calls share: one for each namespace and different spec, whoever named it."""
 
     __slots__ = (
         "__weakref__", "accept_failures", "cluster", "function", "priority", "row", "seconds",
@@ -87,6 +81,7 @@ class Template:
     def __init__(self, row: int, cluster: "Cluster", spec: api_task.TaskSpec) -> None:
         call, timeouts = spec.call, spec.timeouts
         self.row = row
+        """Its number in the journal and on links to slots."""
         self.cluster = cluster
         self.spec = spec
         self.function = "" if call is None else call.function
@@ -94,13 +89,13 @@ class Template:
         self.priority = spec.priority
         self.timed = timeouts.pending_seconds is not None or timeouts.total_seconds is not None
         self.seconds: float | None = None
+        """Mean seconds that its calls ran lately, None before the first."""
 
 
 class Submitter:
     """A driver's session, or a slot as the place where running tasks submit from.
 
-    `link` is 0 when it is not connected any more: one that comes back is another one. `templates`:
-    by number of its link. `source`: whose turn it is that its calls take (fairness).
+    One that connects again is another one.
     """
 
     __slots__ = ("accepted", "link", "namespace", "session", "slot", "source", "templates")
@@ -109,45 +104,39 @@ class Submitter:
         self.session = session
         self.namespace = namespace
         self.link = link
+        """0 once it is not connected any more."""
         self.accepted = 0
         self.source = session
+        """Whose turn in the queue its calls take (fairness)."""
         self.slot: Slot | None = None
         self.templates: dict[int, Template] = {}
+        """By the number that they have on its link."""
 
 
 class Wait:
-    """An attempt in a slot that waits for other tasks. `all_of`: it waits until all these are over,
-    and for nothing else.
-
-    Of a wait in place only: `ready`: tasks that the slot could run on top of it, as far as they are
-    queued (some may have left the queue since); `wants`: all that it would run if they were, and
-    whether it waits for them itself; `left`: how many of these must end before it goes on. Never
-    too few: what seems to go on gets nothing to run in place, and takes a seat.
-    """
+    """An attempt in a slot that waits for other tasks."""
 
     __slots__ = ("all_of", "left", "ready", "task", "wants")
 
     def __init__(self, task: "Task") -> None:
         self.task = task
         self.all_of: tuple[ids.TaskId, ...] = ()
+        """It waits until all these are over, and for nothing else."""
         self.ready: dict[ids.TaskId, Task] = {}
+        """In place only: tasks that the slot could run on top of it; some may have left the queue
+        since."""
         self.wants: dict[ids.TaskId, bool] = {}
+        """In place only: all that it would run if queued, and whether it waits for them itself."""
         self.left = 1
+        """In place only: how many of these must end before it goes on. Never too few: what seems to
+        go on gets nothing to run in place, and holds a reservation."""
 
 
 class Slot:
-    """One slot process of a worker. `link` is 0 while it is not connected.
-
-    `held`: tasks whose newest attempt it has, in the order in which they were sent; `stack`: the
-    waits of those that have begun and wait for others, bottom first. `opening`: asked for, or said
-    to live, and not joined yet. `taken`: it takes a seat, since it is opening or has something that
-    does not wait, or waits no longer. `leaving`: we have asked for its end. `asked_back`: it has
-    not answered yet which calls it gives back. `terms`: how often it has joined or left. `gone`:
-    its agent has said that it is over; settled once its link has been read to the end.
-    """
+    """One slot process of a worker."""
 
     __slots__ = (
-        "asked_back", "gone", "held", "id", "leaving", "link", "opening", "stack", "taken",
+        "asked_back", "gone", "held", "id", "leaving", "link", "occupied", "opening", "stack",
         "terms", "worker",
     )  # fmt: skip
 
@@ -155,31 +144,33 @@ class Slot:
         self.id = slot
         self.worker = worker
         self.link = 0
+        """0 while it is not connected."""
         self.opening = True
-        self.taken = False
+        """Asked for, or said to live, and not joined yet."""
+        self.occupied = False
+        """It counts against the slots of its worker: it is opening, or has something that does not
+        wait (any longer)."""
         self.leaving = False
+        """Its end has been asked for."""
         self.asked_back = False
+        """It was asked to give calls back, and has not replied yet."""
         self.terms = 0
+        """How often it has joined or left: alarms of earlier terms are void."""
         self.gone: inputs.SlotGone | None = None
+        """Its agent's report that it is over; settled once its link has been read to the end."""
         self.held: dict[ids.TaskId, Task] = {}
+        """Tasks whose newest attempt it has, in the order in which they were sent."""
         self.stack: list[Wait] = []
+        """Waits of attempts that have begun and wait for others, bottom first."""
 
 
 class Worker:
-    """One session of one worker. `link` is 0 while it is not connected.
-
-    `held`: commands whose newest attempt it has; `zombies`: final tasks of which it has not proved
-    that nothing is left. `processes`: its slots; `idle`: those that could run something at once;
-    `taken`: how many of them take a seat. `unclaimed`: calls that one of its slots had before this
-    dispatcher started. `opens_at`: monotonic time before which it is asked for no other slot, since
-    the last `misses` could not be opened. `from_before`: its attempts were reserved before this
-    dispatcher started, and it has not come back yet. `sparing`: an alarm will end idle slots.
-    """
+    """One session of one worker."""
 
     __slots__ = (
         "cluster", "from_before", "held", "idle", "lease_until", "leaving", "link", "misses",
-        "name", "node", "opens_at", "pod_uid", "processes", "row", "session", "slots", "sparing",
-        "taken", "unclaimed", "zombies",
+        "name", "node", "occupied", "opens_at", "pod_uid", "processes", "row", "session", "slots",
+        "sparing", "unclaimed", "unproven",
     )  # fmt: skip
 
     def __init__(
@@ -200,18 +191,30 @@ class Worker:
         self.node = node
         self.slots = 0
         self.link = 0
+        """0 while it is not connected."""
         self.lease_until = 0.0
         self.held: dict[ids.TaskId, Task] = {}
-        self.zombies: dict[attempts.AttemptRef, Task] = {}
+        """Commands whose newest attempt it has."""
+        self.unproven: dict[attempts.AttemptRef, Task] = {}
+        """Final tasks of which it has not proved that nothing is left."""
         self.from_before = False
+        """Its attempts were reserved before this dispatcher started, and it has not come back
+        yet."""
         self.leaving = False
         self.processes: dict[bytes, Slot] = {}
+        """Its slots by id."""
         self.idle: dict[bytes, Slot] = {}
+        """Slots that could run something at once."""
         self.unclaimed: dict[ids.TaskId, Task] = {}
-        self.taken = 0
+        """Calls that one of its slots had before this dispatcher started."""
+        self.occupied = 0
+        """How many of its slots are occupied."""
         self.misses = 0
+        """How many of the last slots in a row could not be opened."""
         self.opens_at = 0.0
+        """Monotonic time before which it is asked for no other slot."""
         self.sparing = False
+        """An alarm that ends idle slots is set."""
 
     @property
     def connected(self) -> bool:
@@ -230,23 +233,19 @@ class Worker:
 
     @property
     def holding(self) -> int:
-        """Attempts that it has: also those that wait without a seat, and those that it has not
+        """Attempts that it has: also those that wait unoccupied, and those that it has not
         claimed since this dispatcher started. Nothing is lost with a worker that holds none."""
         in_slots = sum(len(slot.held) for slot in self.processes.values())
         return len(self.held) + len(self.unclaimed) + in_slots
 
     @property
     def busy(self) -> int:
-        """Taken seats; may be more than `slots` for a while, when calls that waited go on."""
-        return len(self.held) + len(self.zombies) + self.taken
+        """Occupied slots; may be more than `slots` for a while, when calls that waited go on."""
+        return len(self.held) + len(self.unproven) + self.occupied
 
 
 class Cluster:
-    """Workers, waiting tasks and unfinished declared tasks of one TaskCluster.
-
-    `openings`: slots of its workers that are to join. `draining`: uids of the Pods whose workers
-    are to go, connected or not.
-    """
+    """Workers, waiting tasks and unfinished declared tasks of one TaskCluster."""
 
     __slots__ = ("declared", "draining", "key", "openings", "queue", "workers")
 
@@ -256,28 +255,19 @@ class Cluster:
         self.workers: dict[bytes, Worker] = {}
         self.declared: set[Task] = set()
         self.openings = 0
+        """Slots of its workers that are to join."""
         self.draining: frozenset[str] = frozenset()
+        """Uids of the Pods whose workers are to go, connected or not."""
 
 
 class Task(msgspec.Struct, eq=False):
-    """The newest run of a task that is not final, or whose end is not on disk yet.
+    """The newest run of a task that is not final, or whose end is not stored yet.
 
-    `row` is its row in the journal; `stored` says whether that row exists there. `worker`, times
-    and exit code belong to the newest attempt. `due`: wall time before which the next attempt does
-    not start, 0 for none. `place`: its ticket while it is queued, None when it is not.
-    `suspended`: no attempt starts; `releases`: how often it was let go, since deadlines that were
-    set before do not count any more. `pending_since`: wall time from which its timeouts count.
-
-    Of calls only: `template`, `arguments`; `needs`: tasks whose results it takes, `unmet`: how many
-    of them are not final, `values`: of those that are, as far as they go along, of `values_bytes`
-    in all, and the first of them that failed; `dependencies`: calls that need this one.
-    `slot`: where its newest attempt is; `in_place`: on top of one that waits for it; `waits`: it
-    waits for other tasks; `alone`: nothing runs on top of it any more. `submitter` and `number`:
-    who gets the result under which number, and `watchers`: who else. `delegate`: the task whose
-    outcome becomes its own. `source`: whose turn it takes in the queue.
+    Worker, times and exit code belong to the newest attempt. From `template` on: of calls only.
     """
 
     row: int
+    """Its row in the journal."""
     id: ids.TaskId
     run: int
     namespace: str
@@ -287,6 +277,7 @@ class Task(msgspec.Struct, eq=False):
     spec: api_task.TaskSpec
     inputs: bytes | None = None
     stored: bool = False
+    """That row exists."""
     state: api_task.State = api_task.State.PENDING
     reason: str = ""
     message: str = ""
@@ -298,8 +289,11 @@ class Task(msgspec.Struct, eq=False):
     worker: Worker | None = None
     created: float = 0.0
     pending_since: float = 0.0
+    """Wall time from which its timeouts count."""
     suspended: bool = False
+    """No attempt starts."""
     releases: int = 0
+    """How often it was resumed: deadlines that were set before do not count any more."""
     reserved: float | None = None
     attempt_started: float | None = None
     started: float | None = None
@@ -308,8 +302,10 @@ class Task(msgspec.Struct, eq=False):
     result: attempts.Payload | None = None
     stopped: bool | None = None
     due: float = 0.0
+    """Wall time before which the next attempt does not start, 0 for none."""
     intent: Intent = Intent.NONE
     place: int | None = None
+    """Its ticket while it is queued, None when it is not."""
     progress: model.Progress | None = None
     parent: attempts.AttemptRef | None = None
     child_key: str | None = None
@@ -319,20 +315,34 @@ class Task(msgspec.Struct, eq=False):
     template: Template | None = None
     arguments: attempts.Payload | None = None
     needs: tuple[ids.TaskId, ...] = ()
+    """Tasks whose results it takes."""
     unmet: int = 0
+    """How many of `needs` are not final."""
     values: dict[ids.TaskId, calls.Value] | None = None
+    """Of the final ones of `needs`, as far as they go along."""
     values_bytes: int = 0
+    """Size of `values`."""
     failed_input: calls.Value | None = None
+    """The first of `needs` that failed."""
     dependents: "list[Task] | None" = None
+    """Calls that need this one."""
     slot: Slot | None = None
+    """Where its newest attempt is."""
     in_place: bool = False
+    """It runs on top of an attempt that waits for it."""
     waiting: bool = False
+    """It waits for other tasks."""
     alone: bool = False
+    """Nothing runs on top of it any more."""
     submitter: Submitter | None = None
+    """Who gets the result, under `number`."""
     number: int = 0
     watchers: list[tuple[Submitter, int]] | None = None
+    """Who else gets it, under which numbers."""
     delegate: ids.TaskId | None = None
+    """The task whose outcome becomes its own."""
     source: bytes = b""
+    """Whose turn in the queue it takes."""
 
     @property
     def ref(self) -> attempts.AttemptRef:

@@ -24,7 +24,7 @@ _R = reasons.Reason
 _SIGKILLED = 128 + 9
 
 FIRST_PAUSE_S = 0.1
-LONGEST_PAUSE_S = 5.0
+MAX_PAUSE_S = 5.0
 """Pauses between slots that cannot be opened: each is twice the one before."""
 
 
@@ -57,7 +57,7 @@ def joined(mem: memory.Memory, item: inputs.SlotJoined, now: inputs.Moment) -> N
     mem.send(instructions.AttachPeer(item.link, namespace, cluster, unknown))
     _give_again(mem, slot, frozenset(item.running), now)
     reservations.opened(mem, slot)
-    reservations.weigh(mem, slot)
+    reservations.update(mem, slot)
     mem.touch(worker.cluster)
     _settle_rest(mem, worker, now)
 
@@ -150,7 +150,7 @@ def _settle_rest(mem: memory.Memory, worker: records.Worker, now: inputs.Moment)
 
 def _pause(mem: memory.Memory, worker: records.Worker, now: inputs.Moment) -> None:
     """A slot could not be opened: the next one waits a little."""
-    pause = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2**worker.misses)
+    pause = min(MAX_PAUSE_S, FIRST_PAUSE_S * 2**worker.misses)
     worker.misses = min(worker.misses + 1, 10)
     worker.opens_at = now.mono + pause
     mem.alarm(worker.opens_at, memory.Alarm.OPEN, worker)
@@ -203,7 +203,7 @@ def _settle(
         else:
             completion.take_back(mem, task, now, message="its slot ended before it started")
     if item.proof:
-        for ref in [ref for ref, task in slot.worker.zombies.items() if task.slot is slot]:
+        for ref in [ref for ref, task in slot.worker.unproven.items() if task.slot is slot]:
             workers.prove(mem, slot.worker, ref)
     reservations.drop(mem, slot)
 

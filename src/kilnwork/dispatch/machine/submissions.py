@@ -33,7 +33,7 @@ def detach(mem: memory.Memory, link: int) -> None:
     submitter = mem.submitters.pop(link, None)
     if submitter is not None:
         submitter.link = 0
-        mem.withheld.pop(submitter, None)
+        mem.unconfirmed.pop(submitter, None)
 
 
 def define(mem: memory.Memory, item: inputs.Define) -> None:
@@ -159,17 +159,17 @@ def submit(mem: memory.Memory, item: inputs.SubmitCalls, now: inputs.Moment) -> 
 
 def _accept(mem: memory.Memory, submitter: records.Submitter, cluster: records.Cluster) -> None:
     """Confirm what came, unless so much is queued that more had better wait."""
-    if len(cluster.queue) > mem.crowd:
-        mem.withheld[submitter] = cluster
+    if len(cluster.queue) > mem.max_backlog:
+        mem.unconfirmed[submitter] = cluster
     else:
         mem.batch.accepted[submitter.link] = submitter.accepted
 
 
 def confirm(mem: memory.Memory) -> None:
     """Confirm what was withheld, where the queue is shorter now."""
-    for submitter, cluster in list(mem.withheld.items()):
-        if len(cluster.queue) <= mem.crowd:
-            del mem.withheld[submitter]
+    for submitter, cluster in list(mem.unconfirmed.items()):
+        if len(cluster.queue) <= mem.max_backlog:
+            del mem.unconfirmed[submitter]
             if submitter.link:
                 mem.batch.accepted[submitter.link] = submitter.accepted
 

@@ -51,10 +51,10 @@ def explain(task: records.Task) -> tuple[str, str]:
 
 
 def _holders(worker: records.Worker) -> Iterator[records.Task]:
-    """What takes its seats: commands, and the call that each taken slot is at."""
+    """What occupies it: commands, and the call that each occupied slot is at."""
     yield from worker.held.values()
     for slot in worker.processes.values():
-        if slot.taken:
+        if slot.occupied:
             waiting = {wait.task for wait in slot.stack}
             yield from [task for task in slot.held.values() if task not in waiting][:1]
 

@@ -1,4 +1,4 @@
-"""Attempts that wait for other tasks: they let go of their seats, and may serve what they wait for.
+"""Attempts that wait for other tasks: they free their slots, and may serve what they wait for.
 
 Used by `machine`. A wait *in place* runs what it waits for on top of itself, in the same slot, one
 at a time: so a chain of waits needs no other process. It takes whatever of its tasks (or of those
@@ -27,7 +27,7 @@ UNKNOWN = 1 << 40
 
 
 def begin(mem: memory.Memory, item: inputs.Waiting, now: inputs.Moment) -> None:
-    """An attempt waits: others may have its seat."""
+    """An attempt waits: its slot is free for others."""
     slot = mem.slot_links.get(item.link)
     task = None if slot is None else slot.held.get(item.ref.task)
     if slot is None or task is None or task.ref != item.ref:
@@ -43,7 +43,7 @@ def begin(mem: memory.Memory, item: inputs.Waiting, now: inputs.Moment) -> None:
         wait.wants.update(dict.fromkeys(awaited, True))
         over = len(names) - len(awaited)
         wait.left = UNKNOWN if item.more else (1 if item.first else len(names)) - over
-    reservations.weigh(mem, slot)
+    reservations.update(mem, slot)
     _refuse_circle(mem, task, wait, now)
 
 
@@ -76,14 +76,14 @@ def _wait_of(mem: memory.Memory, slot: records.Slot, task: records.Task) -> reco
 
 
 def end(mem: memory.Memory, item: inputs.Resumed) -> None:
-    """An attempt goes on: it takes its seat again, even if that is one too many for a while."""
+    """An attempt goes on: it occupies its slot again, even if that is one too many for a while."""
     slot = mem.slot_links.get(item.link)
     task = None if slot is None else slot.held.get(item.ref.task)
     if slot is None or task is None or task.ref != item.ref or not task.waiting:
         return
     task.waiting = False
     reservations.unstack(mem, slot, task)
-    reservations.weigh(mem, slot)
+    reservations.update(mem, slot)
 
 
 def _want(mem: memory.Memory, wait: records.Wait, tasks: Iterable[ids.TaskId]) -> None:
@@ -94,7 +94,7 @@ def _want(mem: memory.Memory, wait: records.Wait, tasks: Iterable[ids.TaskId]) -
         if name in wait.wants or task is None or task.state.final:
             continue
         wait.wants[name] = False
-        mem.wanted.setdefault(name, []).append(wait)
+        mem.waits_by_task.setdefault(name, []).append(wait)
         if task.place is not None:
             wait.ready[name] = task
         elif task.unmet:
@@ -105,23 +105,23 @@ def _want(mem: memory.Memory, wait: records.Wait, tasks: Iterable[ids.TaskId]) -
 
 def follow(mem: memory.Memory, task: records.Task, target: ids.TaskId) -> None:
     """`task` has delegated to `target`: who would run the one in place would run the other."""
-    for wait in list(mem.wanted.get(task.id, ())):
+    for wait in list(mem.waits_by_task.get(task.id, ())):
         _want(mem, wait, (target,))
         if wait.ready and wait.task.slot is not None:
-            mem.idlers[wait.task.slot] = None
+            mem.waiting_slots[wait.task.slot] = None
 
 
 def serve(mem: memory.Memory, now: inputs.Moment) -> None:
     """Slots that wait in place, and have nothing on top, get what they wait for."""
-    for slot in list(mem.idlers):
+    for slot in list(mem.waiting_slots):
         if mem.closing or not _serve(mem, slot, now):
-            del mem.idlers[slot]
+            del mem.waiting_slots[slot]
 
 
 def _serve(mem: memory.Memory, slot: records.Slot, now: inputs.Moment) -> bool:
-    """True when it has something to run, and no seat to run it on yet."""
+    """True when it has something to run, and no free capacity yet."""
     worker = slot.worker
-    if slot.taken or slot.leaving or not slot.link or not slot.stack or not worker.connected:
+    if slot.occupied or slot.leaving or not slot.link or not slot.stack or not worker.connected:
         return False
     wait = slot.stack[-1]
     while wait.ready:

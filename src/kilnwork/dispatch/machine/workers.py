@@ -80,14 +80,14 @@ def _resume(
 ) -> None:
     """Keep, stop or unknown for each attempt that either side knows of; then what is missing."""
     theirs = set(item.running)
-    theirs |= {r for r, t in worker.zombies.items() if t.slot and t.slot.id in item.processes}
+    theirs |= {r for r, t in worker.unproven.items() if t.slot and t.slot.id in item.processes}
     ours = {task.ref: task for task in worker.held.values()}
-    keep = tuple(ref for ref in item.running if ref in ours or ref in worker.zombies)
-    unknown = tuple(ref for ref in item.running if ref not in ours and ref not in worker.zombies)
+    keep = tuple(ref for ref in item.running if ref in ours or ref in worker.unproven)
+    unknown = tuple(ref for ref in item.running if ref not in ours and ref not in worker.unproven)
     mem.send(instructions.Welcome(item.link, keep, unknown))
-    for ref in [ref for ref in worker.zombies if ref not in theirs]:
+    for ref in [ref for ref in worker.unproven if ref not in theirs]:
         prove(mem, worker, ref)
-    for ref, zombie in worker.zombies.items():
+    for ref, zombie in worker.unproven.items():
         if zombie.slot is not None:
             continue
         grace = zombie.spec.timeouts.kill_grace_seconds
@@ -252,10 +252,10 @@ def lose(
     for task in [*worker.held.values(), *worker.unclaimed.values()]:
         completion.conclude(mem, task, lost(message, proof=proof), now)
     if proof:
-        for ref in list(worker.zombies):
+        for ref in list(worker.unproven):
             prove(mem, worker, ref)
-    worker.zombies = {r: t for r, t in worker.zombies.items() if t.state.final and t.ref == r}
-    if not worker.zombies:
+    worker.unproven = {r: t for r, t in worker.unproven.items() if t.state.final and t.ref == r}
+    if not worker.unproven:
         mem.workers.pop(worker.session, None)
     _publish_waiting(mem, worker.cluster)
     mem.touch(worker.cluster)
@@ -281,12 +281,12 @@ def cut_off(mem: memory.Memory, slot: records.Slot) -> None:
     if submitter is not None:
         submitter.link = 0
     slot.link = 0
-    reservations.weigh(mem, slot)
+    reservations.update(mem, slot)
 
 
 def prove(mem: memory.Memory, worker: records.Worker, ref: attempts.AttemptRef) -> None:
     """Nothing is left of an attempt that had been given up without proof."""
-    task = worker.zombies.pop(ref, None)
+    task = worker.unproven.pop(ref, None)
     if task is None:
         return
     if task.state.final and task.ref == ref and task.stopped is False:
