@@ -10,7 +10,7 @@ import pytest
 from kilnwork.api import attempts, calls
 from kilnwork.api import task as api_task
 from kilnwork.dispatch import model
-from kilnwork.dispatch.journal import port, volatile
+from kilnwork.dispatch.journal import memory_store, port
 from kilnwork.dispatch.journal.sqlite import journal
 from kilnwork.dispatch.machine import inputs, instructions, records, transitions
 from kilnwork.kit import ids
@@ -26,7 +26,7 @@ ADD = api_task.TaskSpec(call=api_task.Call(function="sums:add"))
 def kept(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[port.Store]:
     made: port.Store
     durable = request.param == "journal"
-    made = journal.Journal(tmp_path / "journal.db") if durable else volatile.Volatile()
+    made = journal.Journal(tmp_path / "journal.db") if durable else memory_store.MemoryStore()
     made.open()
 
     def failed(error: BaseException) -> None:
@@ -118,6 +118,17 @@ def test_a_command_is_read_as_it_was(kept: port.Store) -> None:
     write(kept, tasks=[task])
     view = kept.reader.view(kept.reader.task_row(task.id) or row)
     assert (view.state, view.exit_code, view.finished) == (api_task.State.FAILED, 3, 103.0)
+
+
+def test_a_call_with_a_spec_of_its_own_has_no_arguments_beside_it(kept: port.Store) -> None:
+    task = a_command(1)
+    task.spec = api_task.TaskSpec(call=api_task.Call(function="sums:add", args=(1, 2)))
+    task.template = a_template()
+    task.arguments = attempts.Payload(attempts.JSON, b"[[1,2],{}]")
+    write(kept, tasks=[task])
+    row = kept.reader.task_row(task.id)
+    assert row is not None
+    assert (row.template, row.argument_payload, row.decoded_spec()) == (None, None, task.spec)
 
 
 def test_a_call_is_read_at_each_stage(kept: port.Store) -> None:

@@ -12,7 +12,7 @@ from kilnwork.api import attempts, calls
 from kilnwork.api import task as api_task
 from kilnwork.data import blobs
 from kilnwork.dispatch.hub import blob_collection, hub
-from kilnwork.dispatch.journal import volatile
+from kilnwork.dispatch.journal import memory_store
 from kilnwork.dispatch.journal.sqlite import journal
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
@@ -29,7 +29,7 @@ def clock() -> clocks.ManualClock:
 
 def a_hub(folder: Path, clock: clocks.ManualClock, *, durable: bool) -> hub.Hub:
     return hub.Hub(
-        journal.Journal(folder / "journal.db") if durable else volatile.Volatile(),
+        journal.Journal(folder / "journal.db") if durable else memory_store.MemoryStore(),
         clock=clock,
         verifier=verifiers.OneSecret(),
         logs_dir=folder / "logs",

@@ -17,7 +17,7 @@ from kilnwork.api import attempts, calls
 from kilnwork.api import task as api_task
 from kilnwork.channel import errors, frames, messages
 from kilnwork.dispatch.hub import hub
-from kilnwork.dispatch.journal import port, volatile
+from kilnwork.dispatch.journal import memory_store, port
 from kilnwork.dispatch.journal.sqlite import journal
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
@@ -273,7 +273,7 @@ async def settle(peer: Any) -> None:
 def kept(tmp_path: Path, request: pytest.FixtureRequest) -> port.Store:
     if request.param == "journal":
         return journal.Journal(tmp_path / "journal.db")
-    return volatile.Volatile()
+    return memory_store.MemoryStore()
 
 
 @given(seed=st.integers(0, 2**32))
@@ -301,7 +301,7 @@ def _durable(kept: port.Store) -> bool:
 
 
 def _store(folder: Path, *, durable: bool) -> port.Store:
-    return journal.Journal(folder / "journal.db") if durable else volatile.Volatile()
+    return journal.Journal(folder / "journal.db") if durable else memory_store.MemoryStore()
 
 
 async def lie_as_drivers(folder: Path, seed: int, *, durable: bool) -> None:
@@ -338,7 +338,7 @@ async def lie_as_slot(folder: Path, seed: int, *, durable: bool) -> None:
 def test_random_bytes_after_a_hello_harm_nobody(data: bytes, tmp_path_factory: Any) -> None:
     async def send() -> None:
         folder = tmp_path_factory.mktemp("home")
-        dispatcher = Home(folder, volatile.Volatile())
+        dispatcher = Home(folder, memory_store.MemoryStore())
         await dispatcher.hub.start(dispatcher.socket)
         async with raw_calls.RawDriver(dispatcher.socket) as driver:
             driver.send(data)
@@ -351,7 +351,7 @@ def test_random_bytes_after_a_hello_harm_nobody(data: bytes, tmp_path_factory: A
 
 
 async def test_what_is_nearly_right_is_named(tmp_path: Path) -> None:
-    home = Home(tmp_path, volatile.Volatile())
+    home = Home(tmp_path, memory_store.MemoryStore())
     await home.hub.start(home.socket)
     async with raw_calls.RawDriver(home.socket) as driver:
         body = msgspec.msgpack.encode(["submit", [[1, b"short", 1, ["application/json", b""]]]])

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from kilnwork.api import attempts
 from kilnwork.api import task as api_task
 from kilnwork.channel import messages
 from kilnwork.dispatch import errors, model
@@ -103,6 +104,58 @@ async def test_a_journal_of_version_1_is_taken_up(tmp_path: Path) -> None:
         view = dispatcher.view(task)
         assert view is not None
         assert (view.state, view.created, view.suspended) == ("Pending", 5.0, False)
+
+
+VERSION_4 = """
+INSERT INTO template VALUES (1, 'ns', '{"call":{"function":"sums:add"}}');
+INSERT INTO worker VALUES (1, X'73737373737373737373737373737373', 'ns', 'default', 'w', 'u', 'n');
+INSERT INTO task (row, task, run, namespace, cluster, declared, spec, created, state, reason,
+    message, attempt, failures, losses, excused, due, template, arguments_type, arguments, needs,
+    source, suspended, child_key)
+VALUES (1, X'00000000000000000000000000000001', 1, 'ns', 'default', 0, X'', 5.0, 'Pending',
+    'NoFreeSlot', '', 0, 0, 0, 0, 0.0, 1, 'application/json', X'5B5D',
+    X'00000000000000000000000000000002', X'64', 1, '=k');
+INSERT INTO task (row, task, run, namespace, name, cluster, declared, spec, created, pending_since,
+    state, reason, message, attempt, attempt_state, failures, losses, excused, worker, reserved,
+    attempt_started, started, finished, exit_code, media_type, result, stopped, due, parent,
+    parent_run, parent_attempt, digest)
+VALUES (2, X'00000000000000000000000000000002', 3, 'ns', 't', 'default', 1,
+    '{"command":["true"],"run":3}', 5.0, 4.0, 'Running', 'Running', 'm', 2, 'Started', 1, 0, 0, 1,
+    6.0, 7.0, 6.5, NULL, NULL, NULL, NULL, NULL, 0.0,
+    X'00000000000000000000000000000009', 1, 2, X'AA');
+PRAGMA user_version = 4;
+"""
+"""What the version before one declaration of tasks wrote: a call and a declared command."""
+
+
+async def test_a_journal_of_version_4_is_taken_up(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "journal.db") as db:
+        for script in (*statements.MIGRATIONS[:4], VERSION_4):
+            db.executescript(script)
+    db.close()
+    call, command = (ids.TaskId(number.to_bytes(16, "big")) for number in (1, 2))
+    store = journal.Journal(tmp_path / "journal.db")
+    opened = store.open()
+    assert opened.saved is not None
+    first, second = opened.saved.unfinished()
+    assert (first.task, first.needed, first.source, first.child_key) == (
+        call,
+        (command,),
+        b"d",
+        "=k",
+    )
+    assert first.argument_payload == attempts.Payload(attempts.JSON, b"[]")
+    assert (second.run, second.attempt, second.worker_name, second.digest) == (3, 2, "w", b"\xaa")
+    store.close()
+    async with running(tmp_path) as dispatcher:
+        view = dispatcher.view(call)
+        assert view is not None
+        assert (view.state, view.suspended, view.function) == ("Pending", True, "sums:add")
+        view = dispatcher.view(command)
+        assert view is not None
+        assert (view.state, view.run, view.attempt, view.failures) == ("Running", 3, 2, 1)
+        assert (view.started, view.node) == (6.5, "n")
+        assert view.parent == attempts.AttemptRef(ids.TaskId((9).to_bytes(16, "big")), 1, 2)
 
 
 async def test_files_are_for_their_owner_only(tmp_path: Path) -> None:

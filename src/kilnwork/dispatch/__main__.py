@@ -13,7 +13,7 @@ import sys
 import uvloop
 
 from kilnwork.dispatch import errors, home, settings
-from kilnwork.dispatch.journal import port, volatile
+from kilnwork.dispatch.journal import memory_store, port
 from kilnwork.kit import errors as kit_errors
 from kilnwork.kit import logs
 
@@ -38,7 +38,7 @@ def main() -> int:
 def _store(given: settings.Settings) -> port.Store:
     """SQLite is imported only where it is used."""
     if given.folder is None:
-        return volatile.Volatile()
+        return memory_store.MemoryStore()
     journal = importlib.import_module("kilnwork.dispatch.journal.sqlite.journal")
     made: port.Store = journal.Journal(given.folder / "journal.db", sync_delay_s=given.sync_delay_s)
     return made

@@ -37,7 +37,38 @@ class Progress(msgspec.Struct, frozen=True):
     message: str
 
 
-class TaskView(msgspec.Struct, frozen=True, kw_only=True):
+class TaskFacts(msgspec.Struct, kw_only=True):
+    """What the machine's record of a run and the view of it have in common.
+
+    All times are wall clock, seconds. What a field added here needs besides to be stored, restored
+    and shown: a column (`journal.task_rows.TaskRow`) and a migration.
+    """
+
+    reason: str = ""
+    message: str = ""
+    attempt: int = 0
+    """Number of the newest attempt, 0 before the first."""
+    failures: int = 0
+    """What has been taken from the budget `retry.maxAttempts`."""
+    losses: int = 0
+    """Attempts that were lost."""
+    created: float = 0.0
+    started: float | None = None
+    """First start of this run."""
+    finished: float | None = None
+    exit_code: int | None = None
+    """Of the newest attempt."""
+    result: attempts.Payload | None = None
+    """Its result, or its error."""
+    stopped: bool | None = None
+    """True is proof that nothing of it runs any more, False means that such proof is missing, None
+    that something may rightly run."""
+    suspended: bool = False
+    """No attempt starts before it is let go; one that runs goes on."""
+    parent: attempts.AttemptRef | None = None
+
+
+class TaskView(TaskFacts, frozen=True, kw_only=True):  # type: ignore[misc] # msgspec allows it
     """One run of a task as the journal has it.
 
     `attempt`: number of the newest attempt, 0 before the first. `failures`: what has been
@@ -60,23 +91,10 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True):
     declared: bool
     run: int
     state: api_task.State
-    reason: str
-    message: str
-    attempt: int
-    failures: int
-    losses: int
     worker: str
     node: str
-    exit_code: int | None
-    result: attempts.Payload | None
-    created: float
-    started: float | None
-    finished: float | None
-    stopped: bool | None
     children: api_task.ChildCounts
     progress: Progress | None
-    parent: attempts.AttemptRef | None
-    suspended: bool = False
     function: str = ""
     loss: str = ""
     seq: int

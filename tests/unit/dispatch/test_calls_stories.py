@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from kilnwork.api import attempts, calls, reasons
-from kilnwork.dispatch.journal import port, rows, volatile
+from kilnwork.dispatch.journal import memory_store, port, rows
 from kilnwork.dispatch.journal.sqlite import journal
 from kilnwork.dispatch.machine import inputs, instructions
 from support import call_checks, call_world
@@ -32,7 +32,7 @@ class CallStories(RuleBasedStateMachine):
         self.world.agent_comes()
 
     def make_world(self) -> call_world.World:
-        return call_world.World(volatile.Volatile)
+        return call_world.World(memory_store.MemoryStore)
 
     @rule(seed=SEEDS, steps=st.integers(1, 12))
     def work(self, *, seed: int, steps: int) -> None:

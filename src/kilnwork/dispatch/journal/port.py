@@ -1,8 +1,17 @@
-"""Where tasks are kept: the port that the hub's engine writes to and reads from.
+"""Where tasks are stored: the port that the hub writes to and reads from.
 
-Two implementations pass one contract suite: `journal`, a file that outlives every process, and
-`volatile`, the memory of this one. One writer: batches are handed over one at a time, and nothing
-of a batch is told to anybody before it is kept.
+Two implementations pass one contract suite: `sqlite.journal`, a file that outlives every process,
+and `memory_store`, the memory of this one. An implementation guarantees:
+
+- One writer: `open` refuses a store that another process has open, and raises the epoch; a batch of
+  an earlier epoch is refused inside its transaction (`StaleEpoch`).
+- All or nothing: a batch is one transaction, however often the process is killed.
+- Order: batches are written in the order of `write`, and their `done` is called in that order.
+- Durability: `done` is called after the batch is on disk, and only then may anything of it be
+  passed on. The reader sees what is written and nothing else.
+- Finality: a run that has ended keeps its state, whatever a later batch says.
+- An id that is taken already: the second run of that number is not written, and the rest of its
+  batch is.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

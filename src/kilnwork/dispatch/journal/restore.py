@@ -133,33 +133,14 @@ def _task(
         attempt_state=None if attempt_state is None else transitions.AttemptState(attempt_state),
     )
     task.stored = True
-    task.run = row.run  # that of a template is 1
-    task.reason, task.message = row.reason, row.message
-    task.attempt = row.attempt
-    task.failures, task.losses, task.excused = row.failures, row.losses, row.excused
-    task.created, task.reserved, task.started = row.created, row.reserved, row.started
-    task.attempt_started, task.exit_code = row.attempt_started, row.exit_code
-    task.stopped = None if row.stopped is None else bool(row.stopped)
-    task.digest = row.digest
-    task.suspended = bool(row.suspended)
-    task.pending_since = row.created if row.pending_since is None else row.pending_since
-    task.source = row.source or b""
+    task_rows.restore(task, row)
+    task.template = template
     if template is None:
         mem.prepare(task)
-    else:
-        _make_call(task, row, template)
     mem.tasks[task.id] = task
     if task.declared:
         task.cluster.declared.add(task)
     return task
-
-
-def _make_call(task: records.Task, row: task_rows.TaskRow, template: records.Template) -> None:
-    task.template = template
-    task.arguments = row.argument_payload
-    task.needs = row.needed
-    task.child_key = row.child_key
-    task.delegate = row.delegate
 
 
 def _spec(row: task_rows.TaskRow) -> api_task.TaskSpec | None:

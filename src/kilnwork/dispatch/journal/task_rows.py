@@ -1,18 +1,25 @@
-"""What is read of the journal: a run as one row, and the view of it that others get. Pure.
+"""What is stored of a task, declared once: a run as one row, and the view that others get. Pure.
 
-Used by the hub, `queries`, `restore` and `volatile`. The order of columns is that of the view
-`task_facts` (`sql/003_calls.sql`).
+Used by the hub, `rows`, `restore`, both stores and `sqlite.statements`. `TaskRow` is the
+declaration: statements, the row of a record and the record of a row follow from its fields
+(`codec`). A new field of a task is a field of the record (`machine.records.Task`, or
+`model.TaskFacts` if others see it), a field of `TaskRow`, and a migration that adds the column.
 """
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Annotated, NamedTuple
 
 import msgspec
 
 from kilnwork.api import attempts, calls
 from kilnwork.api import task as api_task
 from kilnwork.dispatch import model
+from kilnwork.dispatch.journal import codec
+from kilnwork.dispatch.machine import records
 from kilnwork.kit import ids
+
+Value = str | int | float | bytes | None
+"""What a column holds."""
 
 _decode_spec: msgspec.json.Decoder[api_task.TaskSpec] = msgspec.json.Decoder(api_task.TaskSpec)
 _ID_BYTES = 16
@@ -40,61 +47,169 @@ def _called(spec: bytes) -> str:
     return "" if call is None else call.function
 
 
+_C = codec.Column
+_SPEC = "CASE WHEN t.template IS NULL THEN t.spec ELSE p.spec END"
+
+
+def _worker(field: str) -> codec.Column:
+    return _C(f"None if worker is None else worker.{field}", select=f"w.{field}", stored=False)
+
+
 class TaskRow(NamedTuple):
-    """A run as the journal has it, with the facts of its newest worker and its template's spec."""
+    """A run as the journal has it, with the facts of its newest worker and its template's spec.
+
+    A field of the same name as one of the record, of a type that SQL has, needs no `Column` unless
+    it changes.
+    """
 
     row: int
-    task: ids.TaskId
-    run: int
-    namespace: str
-    name: str | None
-    cluster: str
-    declared: int
-    spec: bytes
-    inputs: bytes | None
-    digest: bytes | None
-    parent: ids.TaskId | None
-    parent_run: int | None
-    parent_attempt: int | None
+    task: Annotated[ids.TaskId, _C("task.id")]
+    run: Annotated[int, _C(restored=True)]
+    namespace: Annotated[str, _C(restored=False)]
+    name: Annotated[str | None, _C("given_name(task) if task.name else None", restored=False)]
+    """None: its name is its id."""
+    cluster: Annotated[str, _C("task.cluster.key[1]")]
+    declared: Annotated[int, _C(read="bool(row.declared)", restored=False, new_call=0)]
+    spec: Annotated[bytes, _C("encode(task.spec)", new_call=b"", select=_SPEC)]
+    inputs: Annotated[bytes | None, _C(restored=False, new_call=None)]
+    digest: Annotated[bytes | None, _C(new_call=None)]
+    parent: Annotated[ids.TaskId | None, _C("None if parent is None else parent.task")]
+    parent_run: Annotated[int | None, _C("None if parent is None else parent.run")]
+    parent_attempt: Annotated[
+        int | None,
+        _C(
+            "None if parent is None else parent.attempt",
+            changes=True,
+            unchanged="(parent is None or parent.attempt == 1)",
+        ),
+    ]
+    """The newest attempt that asked for it."""
     child_key: str | None
     created: float
-    state: str
-    reason: str
-    message: str
-    attempt: int
-    attempt_state: str | None
-    failures: int
-    losses: int
-    excused: int
-    worker: int | None
-    reserved: float | None
-    attempt_started: float | None
-    started: float | None
-    finished: float | None
-    exit_code: int | None
-    media_type: str | None
-    result: bytes | None
-    stopped: int | None
-    due: float
-    suspended: int
-    pending_since: float | None
-    released: int
-    template: int | None
-    arguments_type: str | None
-    arguments: bytes | None
-    arguments_digest: bytes | None
-    arguments_size: int | None
-    arguments_blobs: bytes | None
-    needs: bytes | None
-    source: bytes | None
-    delegate: ids.TaskId | None
-    result_digest: bytes | None
-    result_size: int | None
-    result_blobs: bytes | None
-    session: bytes | None
-    worker_name: str | None
-    pod_uid: str | None
-    node: str | None
+    state: Annotated[str, _C(read="State(row.state)", restored=False, changes=True, unchanged="")]
+    reason: Annotated[str, _C(changes=True, unchanged="")]
+    message: Annotated[str, _C(changes=True, unchanged="")]
+    attempt: Annotated[int, _C(changes=True, unchanged="task.attempt == 1")]
+    attempt_state: Annotated[str | None, _C(restored=False, changes=True, unchanged="")]
+    failures: Annotated[int, _C(changes=True, new_call=0, unchanged="")]
+    losses: Annotated[int, _C(changes=True, new_call=0, unchanged="")]
+    excused: Annotated[int, _C(changes=True, new_call=0, unchanged="")]
+    worker: Annotated[
+        int | None, _C("None if worker is None else worker.row", changes=True, unchanged="")
+    ]
+    reserved: Annotated[float | None, _C(changes=True, unchanged="")]
+    attempt_started: Annotated[float | None, _C(changes=True, new_call=None, unchanged="")]
+    started: Annotated[float | None, _C(changes=True, new_call=None, unchanged="")]
+    finished: Annotated[float | None, _C(restored=False, changes=True, new_call=None, unchanged="")]
+    exit_code: Annotated[int | None, _C(changes=True, new_call=None)]
+    media_type: Annotated[
+        str | None,
+        _C(
+            "None if result is None else result.media_type",
+            changes=True,
+            new_call=None,
+            unchanged="",
+        ),
+    ]
+    result: Annotated[
+        bytes | None,
+        _C("None if result is None else result.data", changes=True, new_call=None, unchanged=""),
+    ]
+    stopped: Annotated[
+        int | None,
+        _C(
+            read="None if row.stopped is None else bool(row.stopped)",
+            changes=True,
+            new_call=None,
+            unchanged="",
+        ),
+    ]
+    due: Annotated[float, _C(restored=False, changes=True, new_call=0.0, unchanged="")]
+    suspended: Annotated[
+        int,
+        _C(
+            read="bool(row.suspended)",
+            changes=True,
+            new_call=None,
+            unchanged="not task.suspended and not task.releases",
+        ),
+    ]
+    pending_since: Annotated[
+        float | None,
+        _C(
+            "None if task.pending_since == task.created else task.pending_since",
+            read="row.created if row.pending_since is None else row.pending_since",
+            restored=True,
+            changes=True,
+            unchanged="",
+        ),
+    ]
+    """None: since it was created. It changes when a task that was suspended is let go."""
+    released: Annotated[int, _C("0", stored=False)]
+    """1: its object is gone."""
+    template: Annotated[int | None, _C("template.row if task.narrow else None", calls_only=True)]
+    """None: it has a spec of its own."""
+    arguments_type: Annotated[
+        str | None, _C("None if arguments is None else arguments.media_type", calls_only=True)
+    ]
+    arguments: Annotated[
+        bytes | None,
+        _C(
+            "None if arguments is None else arguments.data",
+            read="row.argument_payload",
+            restored=True,
+            calls_only=True,
+        ),
+    ]
+    arguments_digest: Annotated[
+        bytes | None, _C("None if arguments is None else arguments.digest", calls_only=True)
+    ]
+    arguments_size: Annotated[
+        int | None, _C("None if arguments is None else arguments.size or None", calls_only=True)
+    ]
+    arguments_blobs: Annotated[
+        bytes | None,
+        _C('None if arguments is None else b"".join(arguments.blobs) or None', calls_only=True),
+    ]
+    needs: Annotated[
+        bytes | None,
+        _C('b"".join(task.needs) or None', read="row.needed", restored=True, calls_only=True),
+    ]
+    source: Annotated[
+        bytes | None, _C("task.source or None", read='row.source or b""', restored=True)
+    ]
+    delegate: Annotated[ids.TaskId | None, _C(changes=True, new_call=None)]
+    result_digest: Annotated[
+        bytes | None,
+        _C(
+            "None if result is None else result.digest",
+            changes=True,
+            new_call=None,
+            unchanged="(result is None or not (result.digest or result.blobs))",
+        ),
+    ]
+    result_size: Annotated[
+        int | None,
+        _C(
+            "None if result is None else result.size or None",
+            changes=True,
+            new_call=None,
+            unchanged="",
+        ),
+    ]
+    result_blobs: Annotated[
+        bytes | None,
+        _C(
+            'None if result is None else b"".join(result.blobs) or None',
+            changes=True,
+            new_call=None,
+            unchanged="",
+        ),
+    ]
+    session: Annotated[bytes | None, _worker("session")]
+    worker_name: Annotated[str | None, _worker("name")]
+    pod_uid: Annotated[str | None, _worker("pod_uid")]
+    node: Annotated[str | None, _worker("node")]
 
     @property
     def shown_name(self) -> str:
@@ -182,31 +297,63 @@ def counts(states: Iterable[tuple[str, int]]) -> api_task.ChildCounts:
 
 def view(row: TaskRow, children: api_task.ChildCounts, *, seq: int = 0) -> model.TaskView:
     """A run as others see it."""
-    return model.TaskView(
-        task=row.task,
-        namespace=row.namespace,
+    view: model.TaskView = _view(
+        row,
         name=row.shown_name,
-        cluster=row.cluster,
-        declared=bool(row.declared),
-        run=row.run,
-        state=api_task.State(row.state),
-        reason=row.reason,
-        message=row.message,
-        attempt=row.attempt,
-        failures=row.failures,
-        losses=row.losses,
         worker=row.worker_name or "",
         node=row.node or "",
-        exit_code=row.exit_code,
         result=row.payload,
-        created=row.created,
-        started=row.started,
-        finished=row.finished,
-        stopped=None if row.stopped is None else bool(row.stopped),
         children=children,
         progress=None,
         parent=row.parent_ref,
-        suspended=bool(row.suspended),
         function=_called(row.spec),
         seq=seq,
     )
+    return view
+
+
+def _given_name(task: records.Task) -> str | None:
+    """None if its name is its id."""
+    return None if not task.declared and task.name == ids.task_text(task.id) else task.name
+
+
+COLUMNS = codec.columns(TaskRow)
+STORED = tuple(column for column in COLUMNS if column.stored)
+OWN_SPEC = tuple(column for column in STORED if not column.calls_only)
+CHANGING = tuple(column for column in STORED if column.changes)
+NEW_CALL = tuple(column for column in STORED if column.new_call is ...)
+CALL_CONSTANTS = tuple(column for column in STORED if column.new_call not in (..., None))
+RESERVED = codec.pick(COLUMNS, "row reason worker reserved")
+"""What the first reservation of a call changes, beside what is the same for all."""
+FINISHED = codec.pick(
+    COLUMNS, "row reason message attempt_started started finished media_type result"
+)
+"""What a call that ends well changes, beside what is the same for all."""
+
+_SCOPE = {
+    "State": api_task.State,
+    "encode": msgspec.json.Encoder().encode,
+    "given_name": _given_name,
+}
+_GIVEN = ("name", "worker", "node", "result", "children", "progress", "parent", "function", "seq")
+
+_Encode = Callable[[records.Task], tuple[Value, ...]]
+values: _Encode = codec.encoder(OWN_SPEC, _SCOPE)
+changed_values: _Encode = codec.encoder((*CHANGING, *codec.pick(COLUMNS, "row")), _SCOPE)
+new_call_values: _Encode = codec.encoder(NEW_CALL, _SCOPE)
+reserved_values: _Encode = codec.encoder(RESERVED, _SCOPE)
+finished_values: _Encode = codec.encoder(FINISHED, _SCOPE)
+unchanged: Callable[[records.Task], bool] = codec.unchanged_check(CHANGING, records.Task, _SCOPE)
+"""Whether the statements for reserved and finished calls write all that can have changed."""
+restore: Callable[[records.Task, TaskRow], None] = codec.restorer(COLUMNS, _SCOPE)
+"""Give a record all that its row knows of it, except for what makes it another task."""
+_row_values: _Encode = codec.encoder(COLUMNS, _SCOPE)
+_view = codec.viewer(COLUMNS, model.TaskView, _GIVEN, _SCOPE)
+
+
+def of_record(task: records.Task) -> TaskRow:
+    """The row of a record, as the journal would read it."""
+    row = TaskRow._make(_row_values(task))
+    if task.arguments is None or task.narrow:
+        return row
+    return row._replace(arguments_type=None)  # its spec has them

@@ -7,8 +7,6 @@ alone; the hub reads them to make views and frames.
 from enum import IntEnum
 from typing import NamedTuple
 
-import msgspec
-
 from kilnwork.api import attempts, calls
 from kilnwork.api import task as api_task
 from kilnwork.dispatch import model
@@ -260,7 +258,7 @@ class Cluster:
         """Uids of the Pods whose workers are to go, connected or not."""
 
 
-class Task(msgspec.Struct, eq=False):
+class Task(model.TaskFacts, eq=False):
     """The newest run of a task that is not final, or whose end is not stored yet.
 
     Worker, times and exit code belong to the newest attempt. From `template` on: of calls only.
@@ -279,35 +277,21 @@ class Task(msgspec.Struct, eq=False):
     stored: bool = False
     """That row exists."""
     state: api_task.State = api_task.State.PENDING
-    reason: str = ""
-    message: str = ""
-    attempt: int = 0
     attempt_state: transitions.AttemptState | None = None
-    failures: int = 0
-    losses: int = 0
     excused: int = 0
     worker: Worker | None = None
-    created: float = 0.0
     pending_since: float = 0.0
     """Wall time from which its timeouts count."""
-    suspended: bool = False
-    """No attempt starts."""
     releases: int = 0
     """How often it was resumed: deadlines that were set before do not count any more."""
     reserved: float | None = None
     attempt_started: float | None = None
-    started: float | None = None
-    finished: float | None = None
-    exit_code: int | None = None
-    result: attempts.Payload | None = None
-    stopped: bool | None = None
     due: float = 0.0
     """Wall time before which the next attempt does not start, 0 for none."""
     intent: Intent = Intent.NONE
     place: int | None = None
     """Its ticket while it is queued, None when it is not."""
     progress: model.Progress | None = None
-    parent: attempts.AttemptRef | None = None
     child_key: str | None = None
     digest: bytes | None = None
     siblings: Family | None = None

@@ -5,11 +5,19 @@ scripts in order.
 """
 
 import re
+from collections.abc import Mapping, Sequence
 from importlib import resources
+
+from kilnwork.dispatch.journal import codec, task_rows
 
 _NAME = re.compile(r"^-- name: ([a-z_]+)$", re.MULTILINE)
 _COMMENT = re.compile(r"--.*")
 _ROW = re.compile(r"\((?:\?,\s*)*\?\)")
+_TASK_ROW = (
+    "(SELECT {} FROM task t LEFT JOIN worker w ON w.worker = t.worker "
+    "LEFT JOIN template p ON p.template = t.template)"
+)
+_BRACES = re.compile(r"\{([a-z_]+)\}")
 _FOLDER = resources.files("kilnwork.dispatch.journal.sqlite") / "sql"
 
 
@@ -39,7 +47,45 @@ def marks(width: int, rows: int) -> str:
     return ",".join([row] * rows)
 
 
-QUERIES = parse((_FOLDER / "queries.sql").read_text("utf-8"))
+def _literal(constant: object) -> str:
+    return f"X'{constant.hex()}'" if isinstance(constant, bytes) else repr(constant)
+
+
+def _pieces() -> dict[str, str]:
+    """What stands in braces: columns of a task, in the order in which `task_rows` makes values."""
+    changing = [column.name for column in task_rows.CHANGING]
+    new_call, constants = task_rows.NEW_CALL, task_rows.CALL_CONSTANTS
+    copied = [f"column{number}" for number, _ in enumerate(new_call, 1)]
+    chosen = ", ".join(f"{column.select} AS {column.name}" for column in task_rows.COLUMNS)
+    return {
+        "task_row": _TASK_ROW.format(chosen),
+        "stored": ", ".join(column.name for column in task_rows.OWN_SPEC),
+        "stored_marks": ", ".join("?" for _ in task_rows.OWN_SPEC),
+        "changes": ", ".join(f"{name} = ?{number}" for number, name in enumerate(changing, 1)),
+        "row": f"?{len(changing) + 1}",
+        "state": f"?{changing.index('state') + 1}",
+        "new_call": ", ".join(column.name for column in (*new_call, *constants)),
+        "new_call_values": ", ".join([*copied, *(_literal(one.new_call) for one in constants)]),
+        "new_call_row": marks(len(new_call), 1),
+        "reserved": _assigned(task_rows.RESERVED),
+        "reserved_row": marks(len(task_rows.RESERVED), 1),
+        "finished": _assigned(task_rows.FINISHED),
+        "finished_row": marks(len(task_rows.FINISHED), 1),
+    }
+
+
+def _assigned(columns: Sequence[codec.Column]) -> str:
+    """All but the first, which says which row it is."""
+    numbered = enumerate(columns[1:], 2)
+    return ", ".join(f"{column.name} = v.column{number}" for number, column in numbered)
+
+
+def read(text: str, pieces: Mapping[str, str]) -> dict[str, str]:
+    """The statements of a file, with these pieces for what it has in braces."""
+    return parse(_BRACES.sub(lambda found: pieces[found.group(1)], text))
+
+
+QUERIES = read((_FOLDER / "queries.sql").read_text("utf-8"), _pieces())
 
 MIGRATIONS = tuple(
     entry.read_text("utf-8")

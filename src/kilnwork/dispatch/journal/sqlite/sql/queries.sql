@@ -1,5 +1,6 @@
 -- Every statement of the journal apart from its tables. `-- name:` gives the name that code uses;
--- the line after says what it is for. Columns named in `rows.py` are in that order.
+-- the line after says what it is for. What is in braces are columns of a task, as `task_rows`
+-- declares them (`statements.py`).
 
 -- name: read_epoch
 -- Who may write; checked inside each transaction.
@@ -35,25 +36,11 @@ VALUES (?, ?, ?, ?, ?, ?, ?);
 -- name: insert_task
 -- A new run of a task, as it is when the batch is written. One whose id is taken by somebody else's
 -- (who chose both ids must have made that so) is not kept, and harms nobody.
-INSERT INTO task (
-    state, reason, message, attempt, attempt_state, failures, losses, excused, worker, reserved,
-    attempt_started, started, finished, exit_code, media_type, result, stopped, due, suspended,
-    pending_since, parent_attempt, delegate, result_digest, result_size, result_blobs,
-    row, task, run, namespace, name, cluster, declared, spec, inputs, digest, parent, parent_run,
-    child_key, created, source
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
-          ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT (task, run) DO NOTHING;
+INSERT INTO task ({stored}) VALUES ({stored_marks}) ON CONFLICT (task, run) DO NOTHING;
 
 -- name: update_task
 -- All that may change of a run. A run that has ended keeps its state: finality is checked here too.
-UPDATE task SET
-    state = ?1, reason = ?2, message = ?3, attempt = ?4, attempt_state = ?5, failures = ?6,
-    losses = ?7, excused = ?8, worker = ?9, reserved = ?10, attempt_started = ?11, started = ?12,
-    finished = ?13, exit_code = ?14, media_type = ?15, result = ?16, stopped = ?17, due = ?18,
-    suspended = ?19, pending_since = ?20, parent_attempt = ?21, delegate = ?22,
-    result_digest = ?23, result_size = ?24, result_blobs = ?25
-WHERE row = ?26 AND (finished IS NULL OR state = ?1);
+UPDATE task SET {changes} WHERE row = {row} AND (finished IS NULL OR state = {state});
 
 -- name: insert_template
 -- What calls share; before the first of them.
@@ -62,34 +49,21 @@ INSERT INTO template (template, namespace, spec) VALUES (?, ?, ?);
 -- name: insert_calls
 -- New calls, pending or reserved for the first time. The row of values is repeated; what no column
 -- is named for is as in the table, or as nothing has happened yet.
-INSERT INTO task (
-    row, task, run, namespace, name, cluster, declared, spec, created, pending_since, state, reason,
-    message, attempt, attempt_state, failures, losses, excused, worker, reserved, due, template,
-    arguments_type, arguments, arguments_digest, arguments_size, arguments_blobs, needs, parent,
-    parent_run, parent_attempt, child_key, source
-)
-SELECT column1, column2, column3, column4, column5, column6, 0, X'', column7, column8, column9,
-    column10, column11, column12, column13, 0, 0, 0, column14, column15, 0.0, column16, column17,
-    column18, column19, column20, column21, column22, column23, column24, column25, column26,
-    column27
-FROM (VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?))
-WHERE true ON CONFLICT (task, run) DO NOTHING;
+INSERT INTO task ({new_call}) SELECT {new_call_values}
+FROM (VALUES {new_call_row}) WHERE true ON CONFLICT (task, run) DO NOTHING;
 
 -- name: reserve_calls
 -- The first reservation of calls that were pending before. The row of values is repeated.
 UPDATE task SET
-    state = 'Staging', attempt_state = 'Reserved', attempt = 1, message = '',
-    reason = v.column2, worker = v.column3, reserved = v.column4
-FROM (VALUES (?, ?, ?, ?)) AS v
+    state = 'Staging', attempt_state = 'Reserved', attempt = 1, message = '', {reserved}
+FROM (VALUES {reserved_row}) AS v
 WHERE task.row = v.column1 AND task.finished IS NULL;
 
 -- name: finish_calls
 -- Calls that ended well, with a result that is kept inline. The row of values is repeated.
 UPDATE task SET
-    state = 'Success', attempt_state = 'Succeeded', stopped = 1,
-    reason = v.column2, message = v.column3, attempt_started = v.column4, started = v.column5,
-    finished = v.column6, media_type = v.column7, result = v.column8
-FROM (VALUES (?, ?, ?, ?, ?, ?, ?, ?)) AS v
+    state = 'Success', attempt_state = 'Succeeded', stopped = 1, {finished}
+FROM (VALUES {finished_row}) AS v
 WHERE task.row = v.column1 AND task.finished IS NULL;
 
 -- name: insert_past_attempt
@@ -147,19 +121,19 @@ SELECT template, namespace, spec FROM template ORDER BY template;
 
 -- name: unfinished
 -- All that memory must have again after a start, in order of submission.
-SELECT * FROM task_facts f WHERE f.finished IS NULL ORDER BY f.row;
+SELECT * FROM {task_row} f WHERE f.finished IS NULL ORDER BY f.row;
 
 -- name: newest_run
 -- The newest run of a task.
-SELECT * FROM task_facts f WHERE f.task = ? ORDER BY f.run DESC LIMIT 1;
+SELECT * FROM {task_row} f WHERE f.task = ? ORDER BY f.run DESC LIMIT 1;
 
 -- name: one_run
 -- One run of a task.
-SELECT * FROM task_facts f WHERE f.task = ? AND f.run = ?;
+SELECT * FROM {task_row} f WHERE f.task = ? AND f.run = ?;
 
 -- name: declared
 -- The newest run of every declared task whose object was not gone yet.
-SELECT * FROM task_facts f
+SELECT * FROM {task_row} f
 WHERE f.declared = 1 AND f.released = 0
     AND f.run = (SELECT max(run) FROM task WHERE task = f.task)
 ORDER BY f.row;
@@ -171,7 +145,7 @@ SELECT min(row) FROM (SELECT row FROM task WHERE row < ?1 ORDER BY row DESC LIMI
 -- name: listed
 -- The newest runs of one namespace, newest first: ?1 namespace, rows below ?2 and from ?3 on, ?4 how
 -- many. Only these, unless null: ?5 state, ?6 declared, ?7 parent, ?8 function.
-SELECT * FROM task_facts f
+SELECT * FROM {task_row} f
 WHERE f.namespace = ?1 AND f.row < ?2 AND f.row >= ?3
     AND (?5 IS NULL OR f.state = ?5)
     AND (?6 IS NULL OR f.declared = ?6)
@@ -186,7 +160,7 @@ ORDER BY f.row DESC LIMIT ?4;
 
 -- name: named
 -- Tasks of that name, declared ones first, then the newest: ?1 namespace, ?2 name.
-SELECT * FROM task_facts f WHERE f.namespace = ?1 AND f.name = ?2
+SELECT * FROM {task_row} f WHERE f.namespace = ?1 AND f.name = ?2
 ORDER BY f.declared DESC, f.row DESC LIMIT 1;
 
 -- name: newest_state
@@ -200,12 +174,12 @@ WHERE parent = ?1 AND parent_run = ?2 AND child_key = ?3 ORDER BY row DESC LIMIT
 
 -- name: known_child
 -- The newest child of that key: ?1 parent, ?2 parent's run, ?3 key.
-SELECT * FROM task_facts f WHERE f.parent = ?1 AND f.parent_run = ?2 AND f.child_key = ?3
+SELECT * FROM {task_row} f WHERE f.parent = ?1 AND f.parent_run = ?2 AND f.child_key = ?3
 ORDER BY f.row DESC LIMIT 1;
 
 -- name: known_key
 -- The newest call that a driver gave that key: ?1 namespace, ?2 key.
-SELECT * FROM task_facts f WHERE f.namespace = ?1 AND f.child_key = ?2 AND f.parent IS NULL
+SELECT * FROM {task_row} f WHERE f.namespace = ?1 AND f.child_key = ?2 AND f.parent IS NULL
 ORDER BY f.row DESC LIMIT 1;
 
 -- name: child_states

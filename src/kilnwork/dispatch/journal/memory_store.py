@@ -6,12 +6,14 @@ views are made when somebody asks. The newest of what is over are kept, up to so
 whatever an unfinished parent may look for. Imports no SQLite.
 """
 
+import operator
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
 from kilnwork.api import attempts, calls
+from kilnwork.api import task as api_task
 from kilnwork.dispatch import model
 from kilnwork.dispatch.journal import port, rows, task_rows
 from kilnwork.dispatch.machine import inputs, instructions, records
@@ -23,22 +25,28 @@ KEEP_BYTES = 256 << 20
 OVERHEAD = 512
 """Bytes that a call which is over takes beside its values, a little more than measured."""
 
-_encode = msgspec.json.Encoder().encode
-
 
 class _Ended(msgspec.Struct, frozen=True, gc=False):
     """What is left of a call that is over, was nobody's child and had no key: neither times nor
     worker."""
 
-    value: calls.Value
+    id: ids.TaskId
+    run: int
     namespace: str
     name: str
     template: records.Template
-    run: int
+    state: api_task.State
+    reason: str
+    message: str
     attempt: int
+    result: attempts.Payload | None
 
 
-class Volatile:
+_KEPT = operator.attrgetter(*_Ended.__struct_fields__)
+"""The fields of a record that are left, in that order."""
+
+
+class MemoryStore:
     """A `port.Store`, and its own `port.Reader`. `keep_bytes`: see `KEEP_BYTES`."""
 
     def __init__(self, *, keep_bytes: int = KEEP_BYTES) -> None:
@@ -87,7 +95,8 @@ class Volatile:
         found = self._tasks.get(task) or self._ended.get(task)
         if found is None or (run is not None and found.run != run):
             return None
-        return _row(found) if isinstance(found, records.Task) else _row(_record(found))
+        record = found if isinstance(found, records.Task) else _record(found)
+        return task_rows.of_record(record)
 
     def view(self, row: task_rows.TaskRow, *, seq: int = 0) -> model.TaskView:
         """The view of a row, with its children counted."""
@@ -97,7 +106,7 @@ class Volatile:
 
     def declared(self) -> Iterator[task_rows.TaskRow]:
         """The newest run of every declared task."""
-        return (_row(task) for task in self._tasks.values() if task.declared)
+        return (task_rows.of_record(task) for task in self._tasks.values() if task.declared)
 
     def child(self, parent: ids.TaskId, run: int, child_key: str) -> inputs.Found | None:
         """The newest child of that key."""
@@ -132,7 +141,7 @@ class Volatile:
             ended = self._ended.get(task)
             if ended is not None:
                 if namespace in (None, ended.namespace):
-                    found[task] = ended.value
+                    found[task] = _value(ended)
                 continue
             record = self._tasks.get(task)
             if record is not None and record.state.final and namespace in (None, record.namespace):
@@ -153,7 +162,7 @@ class Volatile:
             if task.template is not None:
                 templates.add(task.template)
         for ended in list(self._ended.values()):
-            _use(used, ended.value.payload)
+            _use(used, ended.result)
             templates.add(ended.template)
         for template in templates:
             used.update(rows.shipped(template.spec))
@@ -177,9 +186,7 @@ class Volatile:
         size = OVERHEAD if result is None else OVERHEAD + len(result.data)
         if template is not None and task.child_key is None and not task.declared:
             del self._tasks[task.id]
-            self._ended[task.id] = _Ended(
-                _value(task), task.namespace, task.name, template, task.run, task.attempt
-            )
+            self._ended[task.id] = _Ended(*_KEPT(task))
         elif task.arguments is not None:
             size += OVERHEAD + len(task.arguments.data)
         self._order.append((task.id, size))
@@ -222,7 +229,7 @@ def _asked_by(task: records.Task) -> int:
     return 0 if task.parent is None else task.parent.attempt
 
 
-def _value(task: records.Task) -> calls.Value:
+def _value(task: "records.Task | _Ended") -> calls.Value:
     return calls.Value(task.id, task.state, task.reason, task.message, task.result)
 
 
@@ -233,81 +240,12 @@ def _use(used: set[bytes], payload: attempts.Payload | None) -> None:
 
 def _record(ended: _Ended) -> records.Task:
     """As much of a record as is known of a call that is over."""
-    value, template = ended.value, ended.template
+    template = ended.template
     return records.Task(
         row=0,
-        id=value.task,
-        run=ended.run,
-        namespace=ended.namespace,
-        name=ended.name,
         cluster=template.cluster,
         declared=False,
         spec=template.spec,
-        template=template,
-        state=value.state,
-        reason=value.reason,
-        message=value.message,
-        result=value.payload,
-        attempt=ended.attempt,
         stopped=True,
-    )
-
-
-def _row(task: records.Task) -> task_rows.TaskRow:
-    """A record as a journal would show it."""
-    worker, parent = task.worker, task.parent
-    arguments, result = task.arguments, task.result
-    return task_rows.TaskRow(
-        row=task.row,
-        task=task.id,
-        run=task.run,
-        namespace=task.namespace,
-        name=task.name or None,
-        cluster=task.cluster.key[1],
-        declared=int(task.declared),
-        spec=_encode(task.spec),
-        inputs=task.inputs,
-        digest=task.digest,
-        parent=None if parent is None else parent.task,
-        parent_run=None if parent is None else parent.run,
-        parent_attempt=None if parent is None else parent.attempt,
-        child_key=task.child_key,
-        created=task.created,
-        state=task.state.value,
-        reason=task.reason,
-        message=task.message,
-        attempt=task.attempt,
-        attempt_state=task.attempt_state,
-        failures=task.failures,
-        losses=task.losses,
-        excused=task.excused,
-        worker=None if worker is None else worker.row,
-        reserved=task.reserved,
-        attempt_started=task.attempt_started,
-        started=task.started,
-        finished=task.finished,
-        exit_code=task.exit_code,
-        media_type=None if result is None else result.media_type,
-        result=None if result is None else result.data,
-        stopped=None if task.stopped is None else int(task.stopped),
-        due=task.due,
-        suspended=int(task.suspended),
-        pending_since=task.pending_since,
-        released=0,
-        template=None if task.template is None else task.template.row,
-        arguments_type=None if arguments is None else arguments.media_type,
-        arguments=None if arguments is None else arguments.data,
-        arguments_digest=None if arguments is None else arguments.digest,
-        arguments_size=None if arguments is None else arguments.size,
-        arguments_blobs=None if arguments is None else b"".join(arguments.blobs),
-        needs=b"".join(task.needs),
-        source=task.source,
-        delegate=task.delegate,
-        result_digest=None if result is None else result.digest,
-        result_size=None if result is None else result.size,
-        result_blobs=None if result is None else b"".join(result.blobs),
-        session=None if worker is None else worker.session,
-        worker_name=None if worker is None else worker.name,
-        pod_uid=None if worker is None else worker.pod_uid,
-        node=None if worker is None else worker.node,
+        **msgspec.structs.asdict(ended),
     )

@@ -2,13 +2,13 @@
 
 from kilnwork.api import attempts
 from kilnwork.api import task as api_task
-from kilnwork.dispatch.journal import volatile
+from kilnwork.dispatch.journal import memory_store
 from kilnwork.dispatch.machine import inputs, instructions, records
 from kilnwork.kit import ids
 
 CLUSTER = records.Cluster(("ns", "default"))
 TEMPLATE = records.Template(1, CLUSTER, api_task.TaskSpec(call=api_task.Call(function="f")))
-ONE = volatile.OVERHEAD + 1
+ONE = memory_store.OVERHEAD + 1
 
 
 def a_call(number: int, parent: records.Task | None = None) -> records.Task:
@@ -29,7 +29,7 @@ def a_call(number: int, parent: records.Task | None = None) -> records.Task:
     return task
 
 
-def write(kept: volatile.Volatile, *tasks: records.Task) -> None:
+def write(kept: memory_store.MemoryStore, *tasks: records.Task) -> None:
     finals = [task for task in tasks if task.state.final]
     told: list[None] = []
     batch = instructions.Batch(dirty=dict.fromkeys(tasks), finals=finals)
@@ -43,13 +43,13 @@ def ended(task: records.Task) -> records.Task:
     return task
 
 
-def known(kept: volatile.Volatile, tasks: list[records.Task]) -> list[int]:
+def known(kept: memory_store.MemoryStore, tasks: list[records.Task]) -> list[int]:
     found = kept.values("ns", [task.id for task in tasks])
     return [task.row for task in tasks if task.id in found]
 
 
 def test_the_oldest_that_is_over_goes_first() -> None:
-    kept = volatile.Volatile(keep_bytes=3 * ONE)
+    kept = memory_store.MemoryStore(keep_bytes=3 * ONE)
     going = a_call(100)
     tasks = [a_call(number) for number in range(1, 6)]
     write(kept, going, *tasks)
@@ -60,7 +60,7 @@ def test_the_oldest_that_is_over_goes_first() -> None:
 
 
 def test_children_stay_until_their_parent_is_over() -> None:
-    kept = volatile.Volatile(keep_bytes=ONE - 1)
+    kept = memory_store.MemoryStore(keep_bytes=ONE - 1)
     parent = a_call(1)
     children = [a_call(number, parent) for number in range(2, 6)]
     write(kept, parent, *children)
@@ -74,7 +74,7 @@ def test_children_stay_until_their_parent_is_over() -> None:
 
 
 def test_a_key_is_free_again_when_its_call_is_forgotten() -> None:
-    kept = volatile.Volatile(keep_bytes=ONE - 1)
+    kept = memory_store.MemoryStore(keep_bytes=ONE - 1)
     keyed = a_call(1)
     keyed.child_key = "=daily"
     asked = inputs.Lookups("ns", [], [], [(1, "=daily")], set())

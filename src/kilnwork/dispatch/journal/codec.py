@@ -1,0 +1,137 @@
+"""The codec of stored tasks: functions and column lists, made once from a declaration.
+
+Used by `task_rows`, whose `TaskRow` is the declaration: each of its fields is a column, and carries
+a `Column` that says how its value is had from a record and given back to one. What is made here is
+compiled when the module is imported, so that no row is made by reflection. Pure.
+"""
+
+import re
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_LOCALS = re.compile(r"(?<![.\w])(arguments|parent|result|template|worker)\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """How one column of a task is stored.
+
+    Expressions are Python. Those of `task` may use the names of its fields `arguments`, `parent`,
+    `result`, `template` and `worker` by themselves.
+    """
+
+    value: str = ""
+    """The SQL value, from a record `task`; "": the field of the same name."""
+
+    read: str = ""
+    """What others see of it, from a `row`; "": the SQL value."""
+
+    changes: bool = False
+    """Whether a run that is stored may get another value."""
+
+    restored: bool | None = None
+    """Whether the record's field of that name is `read` again after a restart; None: if `value` is
+    that field."""
+
+    new_call: object = ...
+    """What is written of a new call: a constant; None: the default of the table; `...`: `value`."""
+
+    unchanged: str | None = None
+    """When a call in its first attempt has what was written of it at first, from `task`, so that
+    statements that do not name this column may be used; "": always, or all of them write it; None:
+    while it has the default of its field."""
+
+    select: str = ""
+    """The SQL expression that reads it, "": the column of `task t` of that name."""
+
+    stored: bool = True
+    """Whether a statement about tasks writes it."""
+
+    calls_only: bool = False
+    """Whether it is null for a task that has a spec of its own."""
+
+    name: str = ""
+    """Of the field."""
+
+
+def columns(row: type) -> tuple[Column, ...]:
+    """The columns of a `NamedTuple` whose fields may be annotated with a `Column`, in order."""
+    return tuple(
+        _named(name, next(iter(getattr(hint, "__metadata__", ())), Column()))
+        for name, hint in typing.get_type_hints(row, include_extras=True).items()
+    )
+
+
+def _named(name: str, column: Column) -> Column:
+    value = column.value or f"task.{name}"
+    return Column(
+        name=name,
+        value=value,
+        read=column.read or f"row.{name}",
+        changes=column.changes,
+        restored=value == f"task.{name}" if column.restored is None else column.restored,
+        new_call=column.new_call,
+        unchanged=column.unchanged,
+        select=column.select or f"t.{name}",
+        stored=column.stored,
+        calls_only=column.calls_only,
+    )
+
+
+def pick(declared: Iterable[Column], names: str) -> tuple[Column, ...]:
+    """The columns of these names, in the order of the names."""
+    by_name = {column.name: column for column in declared}
+    return tuple(by_name[name] for name in names.split())
+
+
+def encoder(chosen: Iterable[Column], scope: Mapping[str, object]) -> Callable[[Any], Any]:
+    """A function that makes the tuple of SQL values of a record. `scope`: what expressions use."""
+    values = "".join(f"{column.value}, " for column in chosen)
+    return _function("task", f"return ({values})", scope)
+
+
+def restorer(declared: Iterable[Column], scope: Mapping[str, object]) -> Callable[[Any, Any], None]:
+    """A function that gives a record the values of a row that are restored."""
+    lines = [f"task.{column.name} = {column.read}" for column in declared if column.restored]
+    return _function("task, row", "\n    ".join(lines), scope)
+
+
+def viewer(
+    declared: Iterable[Column], view: type, given: Iterable[str], scope: Mapping[str, object]
+) -> Callable[..., Any]:
+    """A function that makes a view of a row: its fields of the names of columns, and those that are
+    `given` as keywords."""
+    names = set(typing.get_type_hints(view)).difference(given)
+    fields = "".join(f"{one.name}={one.read}, " for one in declared if one.name in names)
+    return _function("row, **given", f"return view({fields}**given)", {**scope, "view": view})
+
+
+def unchanged_check(
+    declared: Iterable[Column], record: type, scope: Mapping[str, object]
+) -> Callable[[Any], bool]:
+    """A function that says whether the columns that change are still as written of a new call."""
+    initial = record(**dict.fromkeys(_required(record)))
+    conditions = dict.fromkeys(
+        f"task.{column.name} == {getattr(initial, column.name)!r}"
+        if column.unchanged is None
+        else column.unchanged
+        for column in declared
+        if column.changes and column.unchanged != ""
+    )
+    return _function("task", f"return {' and '.join(conditions)}", scope)
+
+
+def _required(record: Any) -> Iterable[str]:
+    fields: tuple[str, ...] = record.__struct_fields__
+    return fields[: len(fields) - len(record.__struct_defaults__)]
+
+
+def _function(parameters: str, body: str, scope: Mapping[str, object]) -> Any:
+    used = sorted(set(_LOCALS.findall(body))) if parameters == "task" else []
+    lines = [f"{name} = task.{name}" for name in used] + [body]
+    source = f"def made({parameters}):\n    " + "\n    ".join(lines)
+    space: dict[str, Any] = dict(scope)
+    exec(source, space)  # noqa: S102 - of the declaration alone, as dataclasses do
+    return space["made"]
