@@ -101,6 +101,8 @@ class Hub:
             ),
             view=self.view,
         )
+        self.prepare = self._peers.prepare
+        """`commits.Carrier`: makes the frames of a batch, while the store is busy."""
         self.new_link = self._peers.new_link
         """The protocol of one more connection, from wherever it comes."""
         self._tasks: feed.Feed[ids.TaskId] = feed.Feed()
@@ -376,10 +378,6 @@ class Hub:
         """Something runs, or will as soon as a connected worker has a slot for it."""
         mem = self._core.machine.memory
         return bool(mem.tasks) and any(worker.ready for worker in mem.workers.values())
-
-    def prepare(self, batch: instructions.Batch) -> delivery.Outgoing:
-        """`commits.Carrier`: frames, made while the store is busy."""
-        return self._peers.prepare(batch)
 
     def carry_out(self, batch: instructions.Batch, prepared: delivery.Outgoing) -> None:
         """`commits.Carrier`: a batch is kept; tell everybody whom it concerns."""

@@ -46,6 +46,8 @@ class Peers:
         self._links: dict[int, links.Link] = {}
         self._numbers = 0
         self._delivery = delivery.Delivery(self._links, logs, terms)
+        self.prepare = self._delivery.prepare
+        """Makes the frames of a batch, while the store is busy."""
         self._gate = authentication.Gate(verifier, crew, self._believed)
         self._agents = agents.Agents(engine, self._gate, logs, view)
         self._submitters = submitters.Submitters(engine, logs)
@@ -106,10 +108,6 @@ class Peers:
             self._core.tell(inputs.LinkClosed(link.number))
         except errors.HubStopped:
             return
-
-    def prepare(self, batch: instructions.Batch) -> delivery.Outgoing:
-        """Frames, made while the store is busy."""
-        return self._delivery.prepare(batch)
 
     def send(self, batch: instructions.Batch, prepared: delivery.Outgoing) -> None:
         """The batch is kept: send what was prepared, answer who asked, read on."""

@@ -1,6 +1,6 @@
 """The request for a new run, made from the journal's row of the run before. Pure.
 
-Used by the hub (`kiln retry`); the machine takes it in (`machine.reruns`).
+Used by the hub (`kiln retry`); the machine takes it in (`machine.submissions`).
 """
 
 from collections.abc import Mapping

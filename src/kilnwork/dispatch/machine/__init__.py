@@ -1,11 +1,15 @@
 """The state machine of tasks: inputs in, instructions out. No clock, no disk, no socket.
 
-The path of one task: `submissions` (calls of drivers and tasks), `children` (of commands) or
-`machine` (Task objects) take it in; `lifecycle` puts it into the `task_queue` of its cluster;
-`assignment` reserves a slot of a worker for it; `lifecycle` notes its start; `call_reports` or
-`machine` hear how the attempt ended; `completion` decides whether another attempt follows
-(`retries`) or the task is over, and tells parents and dependents (`dependencies`).
+The path of one call of a driver: `machine` hands the input to `submissions`, which makes a record
+(`admission`), or finds the call that was made before (`lookups`); `task_queue` keeps it until
+`machine.take`, in which `assignment` reserves an attempt in a slot. `call_reports` hears how that
+ended: a call that just returned is over there; `completion` decides about all others (`retries`),
+and `dependencies` passes the outcome on to those that wait for it.
 
-All parts share one `memory` of `records`, and change states by its `move` alone, which looks into
-the table of `transitions`.
+A Task object comes in through `machine`, a child that a command spawns through `children`;
+`lifecycle` queues them, and notes starts. `workers` and `slots` follow who is connected, `waits`
+which attempts wait for others, `reservations` which slots are occupied.
+
+All parts share one `memory` of `records`. Its `move` and `move_attempt` alone change states, along
+the table of `transitions`; `history` says what happened before an illegal one.
 """

@@ -12,7 +12,7 @@ import msgspec
 
 from kilnwork.api import attempts, calls, reasons
 from kilnwork.api import task as api_task
-from kilnwork.dispatch.machine import completion, cycles, inputs, lifecycle, memory, records, waits
+from kilnwork.dispatch.machine import completion, inputs, lifecycle, memory, records, waits
 from kilnwork.kit import ids
 
 _S = api_task.State
@@ -158,7 +158,7 @@ def _link(
         target = known = None
     if target is None:
         _adopt(mem, task, known or _missing(name), now)
-    elif cycles.closing(mem, task, (name,)) is not None:
+    elif waits.find_cycle(mem, task, (name,)) is not None:
         message = "it returned a future that depends on its own outcome"
         completion.finish(mem, task, now, state=_S.FAILED, reason=_R.INPUT_FAILED, message=message)
     elif target.state.final:

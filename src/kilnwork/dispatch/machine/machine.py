@@ -25,7 +25,6 @@ from kilnwork.dispatch.machine import (
     lifecycle,
     memory,
     records,
-    reruns,
     slots,
     submissions,
     waits,
@@ -46,7 +45,7 @@ class Machine:
         self.memory = mem
         self._handlers: dict[type, Callable[[Any, inputs.Moment], None]] = {
             inputs.Submit: self._submit,
-            inputs.Rerun: lambda item, now: reruns.rerun(mem, item, now),
+            inputs.Rerun: lambda item, now: submissions.rerun(mem, item, now),
             inputs.Kill: self._kill,
             inputs.Suspend: self._suspend,
             inputs.Release: lambda item, _: self._release(item),

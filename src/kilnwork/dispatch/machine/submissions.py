@@ -4,8 +4,18 @@ Used by `machine`; `lookups` knows which calls exist already.
 """
 
 from kilnwork.api import calls, reasons
-from kilnwork.dispatch.machine import admission, completion, inputs, instructions, memory, records
+from kilnwork.dispatch import errors, model
+from kilnwork.dispatch.machine import (
+    admission,
+    completion,
+    inputs,
+    instructions,
+    lifecycle,
+    memory,
+    records,
+)
 from kilnwork.dispatch.machine import lookups as call_lookups
+from kilnwork.kit import ids
 
 _R = reasons.Reason
 
@@ -206,3 +216,56 @@ def cancel(mem: memory.Memory, item: inputs.CancelTasks, now: inputs.Moment) -> 
                 mem, task, now,
                 intent=records.Intent.KILL, reason=_R.KILLED, message="cancelled",
             )  # fmt: skip
+
+
+def rerun(mem: memory.Memory, item: inputs.Rerun, now: inputs.Moment) -> None:
+    """Admit a new run of a spawned task that is over, or raise `RunRefused` if it runs already.
+
+    It keeps parent and driver's key for show and for who asks again; it is no child of the parent's
+    run any more, whose counts stay unchanged.
+    """
+    current = mem.tasks.get(item.task)
+    if current is not None and not current.state.final:
+        raise errors.RunRefused(f"run {current.run} of it has been started already")
+    is_call = item.arguments is not None and item.spec.call is not None
+    task = _call_again(mem, item) if is_call else _command_again(mem, item)
+    task.run, task.parent = item.run, item.parent
+    if item.key is not None:
+        task.child_key = item.key
+        mem.index_key(task)
+    if is_call:
+        task.created = task.pending_since = now.wall
+        admission.admit(mem, task, item.values, now)
+    else:
+        lifecycle.admit(mem, task, now)
+
+
+def _call_again(mem: memory.Memory, item: inputs.Rerun) -> records.Task:
+    template = mem.template(item.namespace, item.spec)
+    return records.Task(
+        next(mem.task_rows),
+        item.task,
+        item.run,
+        item.namespace,
+        item.name or "",
+        template.cluster,
+        False,
+        template.spec,
+        template=template,
+        arguments=item.arguments,
+        needs=item.needs,
+        source=item.source,
+    )
+
+
+def _command_again(mem: memory.Memory, item: inputs.Rerun) -> records.Task:
+    submission = model.Submission(
+        task=item.task,
+        namespace=item.namespace,
+        name=item.name or ids.task_text(item.task),
+        spec=item.spec,
+        inputs=item.inputs,
+        declared=False,
+    )
+    cluster = mem.cluster(item.namespace, item.spec.cluster_name)
+    return records.of_submission(next(mem.task_rows), submission, cluster)

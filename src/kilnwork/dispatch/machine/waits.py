@@ -11,7 +11,6 @@ from kilnwork.api import reasons
 from kilnwork.dispatch.machine import (
     assignment,
     completion,
-    cycles,
     inputs,
     lifecycle,
     memory,
@@ -51,7 +50,7 @@ def _refuse_circle(
     mem: memory.Memory, task: records.Task, wait: records.Wait, now: inputs.Moment
 ) -> None:
     """End the task if what it waits for waits for it."""
-    name = cycles.closing(mem, task, wait.all_of)
+    name = find_cycle(mem, task, wait.all_of)
     if name is None:
         return
     message = f"it waits for {ids.task_text(name)}, which waits for its outcome"
@@ -152,3 +151,39 @@ def _fits(below: records.Task, above: records.Task) -> bool:
     if one.call is None or other.call is None:
         return False
     return one.call.environment == other.call.environment and one.env == other.env
+
+
+def find_cycle(
+    mem: memory.Memory, task: records.Task, names: Iterable[ids.TaskId]
+) -> ids.TaskId | None:
+    """Return the first of `names` that cannot end before `task` does, or None.
+
+    Followed are inputs, delegations, and waits that end in no other way: of a whole task, without a
+    time limit, for all that it names. What waits in threads or coroutines may go on otherwise.
+    """
+    seen = set[ids.TaskId]()
+    for name in names:
+        front = [name]
+        while front:
+            step = mem.tasks.get(front.pop())
+            if step is task:
+                return name
+            if step is not None and step.id not in seen:
+                seen.add(step.id)
+                front += _awaited(step)
+    return None
+
+
+def _awaited(task: records.Task) -> Iterable[ids.TaskId]:
+    """All of these must end before it does."""
+    if task.state.final or task.intent is not records.Intent.NONE:
+        return ()
+    if task.delegate is not None:
+        return (task.delegate,)
+    if task.unmet:
+        return task.needs
+    if task.waiting and task.slot is not None:
+        for wait in reversed(task.slot.stack):
+            if wait.task is task:
+                return wait.all_of
+    return ()
