@@ -23,6 +23,7 @@ from kilnwork.dispatch.hub import (
     commits,
     delivery,
     feed,
+    links,
     peers,
     retention,
     subscriptions,
@@ -81,7 +82,9 @@ class Hub:
     ) -> None:
         self.logs = attempt_logs.AttemptLogs(logs_dir)
         limits = commits.Limits(options.lease_s, options.max_backlog)
-        self._core = commits.Core(kept, self, clock=clock, entropy=entropy, limits=limits)
+        self._core: commits.Core = commits.Core(
+            kept, self, clock=clock, entropy=entropy, limits=limits
+        )
         self._on_failure = options.on_failure
         self._crew = coroutines.Crew("hub")
         self._retention = retention.Retention(
@@ -91,7 +94,7 @@ class Hub:
             keep_s=options.keep_s,
             clock_file=options.clock_file,
         )
-        self._peers = peers.Peers(
+        self._peers: peers.Peers = peers.Peers(
             self._core,
             logs=self.logs,
             verifier=verifier,
@@ -101,9 +104,9 @@ class Hub:
             ),
             view=self.view,
         )
-        self.prepare = self._peers.prepare
+        self.prepare: Callable[[instructions.Batch], delivery.Outgoing] = self._peers.prepare
         """`commits.Carrier`: makes the frames of a batch, while the store is busy."""
-        self.new_link = self._peers.new_link
+        self.new_link: Callable[[], links.Link] = self._peers.new_link
         """The protocol of one more connection, from wherever it comes."""
         self._tasks: feed.Feed[ids.TaskId] = feed.Feed()
         self._clusters: feed.CalmFeed[records.ClusterKey] = feed.CalmFeed(every_s=CLUSTERS_EVERY_S)

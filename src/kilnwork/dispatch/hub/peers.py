@@ -46,7 +46,7 @@ class Peers:
         self._links: dict[int, links.Link] = {}
         self._numbers = 0
         self._delivery = delivery.Delivery(self._links, logs, terms)
-        self.prepare = self._delivery.prepare
+        self.prepare: Callable[[instructions.Batch], delivery.Outgoing] = self._delivery.prepare
         """Makes the frames of a batch, while the store is busy."""
         self._gate = authentication.Gate(verifier, crew, self._believed)
         self._agents = agents.Agents(engine, self._gate, logs, view)
