@@ -181,7 +181,7 @@ async def pour(
     however it does, nobody uses the sink any more.
     """
     batch = await body.batch()
-    if inline and body.ended and len(batch) <= INLINE_BYTES and kinds.GZIP not in batch:
+    if inline and body.ended and len(batch) <= INLINE_BYTES and not _has_gzip(batch):
         sink.take(batch)
         return
     loop = asyncio.get_running_loop()
@@ -191,7 +191,7 @@ async def pour(
             ready = batch
             if taking is not None:
                 await taking
-            if turns is not None and (sink.slow or kinds.GZIP in ready):
+            if turns is not None and (sink.slow or _has_gzip(ready)):
                 taking = None
                 await in_turn(turns, pool, functools.partial(sink.take, ready))
             else:
@@ -205,6 +205,15 @@ async def pour(
         raise
     finally:
         taking = None  # else what it raised holds this frame, and that the bytes of the upload
+
+
+def _has_gzip(data: bytes) -> bool:
+    """Return whether a gzip member may begin in `data`.
+
+    One byte is searched for first: that is memchr, some thirty times as fast as Python's search for
+    two bytes, and text has none of them.
+    """
+    return kinds.GZIP[:1] in data and kinds.GZIP in data
 
 
 async def run(pool: futures.Executor, work: Callable[[], _T]) -> _T:
