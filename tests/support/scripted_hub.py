@@ -5,6 +5,7 @@ has read; nothing here places, retries or stores.
 """
 
 import asyncio
+import socket
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
@@ -63,6 +64,11 @@ class ScriptedHub:
         for writer in self._writers:
             writer.transport.abort()
         self._writers.clear()
+
+    def shut(self) -> None:
+        """Read and write no more on any link; what was sent can still be read there."""
+        for writer in self._writers:
+            writer.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
 
     def send(self, message: messages.ToWorker) -> None:
         """To the newest link."""

@@ -7,7 +7,9 @@ its `Owner`.
 """
 
 import asyncio
+import contextlib
 import logging
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, cast
@@ -25,6 +27,8 @@ Request = messages.Spawn | messages.Ask
 RECONNECT = backoff.Backoff(base_s=0.05, max_s=1.0, jitter=0.2)
 HANDSHAKE_S = 5.0
 """Wait for Welcome at most so long: a dispatcher that hangs must not keep us from the next one."""
+
+READ_BYTES = 1 << 16
 
 CONGESTED_BYTES = 1 << 20
 """Above this many unsent bytes, messages that may be dropped are."""
@@ -97,7 +101,18 @@ class _Link(asyncio.Protocol):
             self.abort(error)
 
     def connection_lost(self, exc: BaseException | None) -> None:
+        if isinstance(exc, ConnectionError):
+            self._read_rest()
         self._end(exc)
+
+    def _read_rest(self) -> None:
+        """Take in what the other end wrote before it closed: asyncio drops it when a write fails,
+        and the last message may say that no dispatcher will follow."""
+        if self._transport is None:
+            return
+        with contextlib.suppress(OSError):
+            while data := os.read(self._transport.get_extra_info("socket").fileno(), READ_BYTES):
+                self.data_received(data)
 
     def write(self, frame: bytes) -> None:
         """Send with whatever else is written in this turn of the event loop."""

@@ -216,6 +216,16 @@ async def test_a_refusal_for_good_ends_a_standing_link_as_well(ends: Ends) -> No
         await asyncio.wait_for(serving, 30)
 
 
+async def test_the_last_message_is_read_although_a_write_has_failed(ends: Ends) -> None:
+    serving = asyncio.create_task(ends.peer.serve())
+    await waiting.wait_until_async(lambda: ends.owner.welcomes, what="the link stands")
+    ends.hub.send(messages.Refused(messages.LEAVING, "the dispatcher ends", retry=False))
+    ends.hub.shut()
+    ends.peer.send(messages.Log(REF, 0, b"written before anything was read"))
+    with pytest.raises(errors.LinkRefused, match="the dispatcher ends"):
+        await asyncio.wait_for(serving, 10)
+
+
 async def test_without_renewal_the_lease_ends_once_and_the_link_with_it(ends: Ends) -> None:
     ends.hub.lease_s, ends.hub.renew_s, ends.hub.renews = 1.5, 0.3, False
     await ends.join()
