@@ -128,10 +128,11 @@ def _required(record: Any) -> Iterable[str]:
     return fields[: len(fields) - len(record.__struct_defaults__)]
 
 
-def _function(parameters: str, body: str, scope: Mapping[str, object]) -> Any:
+def _function(parameters: str, body: str, scope: Mapping[str, object]) -> Callable[..., Any]:
     used = sorted(set(_LOCALS.findall(body))) if parameters == "task" else []
     lines = [f"{name} = task.{name}" for name in used] + [body]
     source = f"def made({parameters}):\n    " + "\n    ".join(lines)
     space: dict[str, Any] = dict(scope)
     exec(source, space)  # noqa: S102 - of the declaration alone, as dataclasses do
-    return space["made"]
+    made: Callable[..., Any] = space["made"]
+    return made
