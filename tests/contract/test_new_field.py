@@ -90,7 +90,7 @@ def check(store, path):
     ended = a_call(4)
     write(store, ended)
     ended.attempt, ended.attempt_state, ended.state = 1, A.SUCCEEDED, S.SUCCESS
-    ended.finished, ended.stopped, ended.child_key, ended.colour = 3.0, True, "=k", "white"
+    ended.finished, ended.stopped, ended.colour = 3.0, True, "white"
     write(store, ended)
     assert colours(store, ended) == ["white"]
     store.close()

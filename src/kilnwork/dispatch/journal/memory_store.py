@@ -9,6 +9,7 @@ whatever an unfinished parent may look for. Imports no SQLite.
 import operator
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import msgspec
 
@@ -40,10 +41,23 @@ class _Ended(msgspec.Struct, frozen=True, gc=False):
     message: str
     attempt: int
     result: attempts.Payload | None
+    others: tuple[object, ...]
+    """Values of `_OTHERS`."""
 
 
-_KEPT = operator.attrgetter(*_Ended.__struct_fields__)
+_DROPPED = frozenset((
+    "created", "exit_code", "failures", "finished", "losses", "parent", "started", "stopped",
+    "suspended",
+))  # fmt: skip
+"""What is shown of a task and is not left."""
+_KEPT = operator.attrgetter(*_Ended.__struct_fields__[:-1])
 """The fields of a record that are left, in that order."""
+_OTHERS = tuple(
+    name
+    for name in model.TaskFacts.__struct_fields__
+    if name not in _DROPPED and name not in _Ended.__struct_fields__
+)
+"""Whatever else is shown of a task is left too."""
 
 
 class MemoryStore:
@@ -186,7 +200,8 @@ class MemoryStore:
         size = OVERHEAD if result is None else OVERHEAD + len(result.data)
         if template is not None and task.child_key is None and not task.declared:
             del self._tasks[task.id]
-            self._ended[task.id] = _Ended(*_KEPT(task))
+            values: tuple[Any, ...] = (*_KEPT(task), tuple([getattr(task, n) for n in _OTHERS]))
+            self._ended[task.id] = _Ended(*values)
         elif task.arguments is not None:
             size += OVERHEAD + len(task.arguments.data)
         self._order.append((task.id, size))
@@ -241,11 +256,13 @@ def _use(used: set[bytes], payload: attempts.Payload | None) -> None:
 def _record(ended: _Ended) -> records.Task:
     """As much of a record as is known of a call that is over."""
     template = ended.template
+    kept: dict[str, Any] = dict(zip(_OTHERS, ended.others, strict=True))
+    kept |= zip(_Ended.__struct_fields__[:-1], _KEPT(ended), strict=True)
     return records.Task(
         row=0,
         cluster=template.cluster,
         declared=False,
         spec=template.spec,
         stopped=True,
-        **msgspec.structs.asdict(ended),
+        **kept,
     )
