@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 
+from kilnwork.sdk import home
 from support.programs import checks, driver, effects, expect, family, generate, nodes, stuck
 
 DEADLINE_S = float(os.environ.get("KILN_PROGRAM_DEADLINE_S", "120"))
@@ -114,6 +115,7 @@ class _Run:
         self.served = server is not None
         self.epoch = 0
         self.drivers_killed = False
+        self.gone_within_s = GONE_WITHIN_S
         self.disturbed = self.served
         self.paused: dict[int, float] = {}
         self.hit_in_run: list[str] = []
@@ -223,6 +225,8 @@ class _Run:
             self._compare("outcomes-guest.json")
         elif guest.returncode != -signal.SIGKILL or not self.drivers_killed:
             raise Wrong("error", f"the guest ended with {guest.returncode}:\n{self._said()}")
+        else:  # it may have been the last one, after which the dispatcher waits for another
+            self.gone_within_s += home.IDLE_S
 
     def _watch(self, process: subprocess.Popen[bytes], pending: list[_Pending]) -> None:
         assert process.stdout is not None
@@ -316,11 +320,11 @@ class _Run:
         return "\n".join(f"{p.name}: {p.read_text(errors='replace')[-3000:]}" for p in paths)
 
     def _wait_gone(self) -> None:
-        deadline = time.monotonic() + GONE_WITHIN_S
+        deadline = time.monotonic() + self.gone_within_s
         while left := self.family.members():
             if time.monotonic() > deadline:
                 text = stuck.describe(self.family, self.directory, self.effects)
-                raise Wrong("left", f"after {GONE_WITHIN_S} s there are still {left}\n{text}")
+                raise Wrong("left", f"after {self.gone_within_s} s there are still {left}\n{text}")
             time.sleep(0.05)
 
     def _compare(self, name: str) -> None:
