@@ -197,6 +197,11 @@ def test_attach_gives_the_container_its_input_once(
 ) -> None:
     """What `kubectl run -i` does; the end of the input ends the container, and that the attach."""
     pods.make("taker", "cat", stdin=True, stdinOnce=True)
+    # a kubelet under load may publish that the Pod runs before it finds the container
+    waiting.wait_until(
+        lambda: tool.run("exec", "taker", "--", "true").returncode == 0,
+        what="the node finds the container",
+    )
     done = tool.run("attach", "-i", "taker", stdin=b"some words\n")
     assert done.returncode == 0, done.stderr
     assert b"some words\n" in done.stdout
