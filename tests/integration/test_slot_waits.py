@@ -9,6 +9,7 @@ import pytest
 from kilnwork.api import attempts, calls, task
 from kilnwork.channel import messages
 from kilnwork.kit import ids
+from kilnwork.sdk import batches, session
 from support import scripted_slots, waiting
 
 SUCCEEDED, FAILED = attempts.Ending.SUCCEEDED, attempts.Ending.FAILED
@@ -192,6 +193,19 @@ async def test_no_call_is_over_before_its_children_are_known(
             parents.update(item.parent for item in message.items)
         elif isinstance(message, messages.Done):
             assert {end.ref for end in message.ends} <= parents
+
+
+async def test_submit_waits_while_too_many_calls_are_not_accepted(
+    hub: scripted_slots.SlotHub, slot: scripted_slots.Slot
+) -> None:
+    ref = hub.call(slot, f"{F}:submit_some", session.UNACCEPTED_CALLS + 1_000)
+    assert (await waits(slot, ref)).tasks == ()
+    submits = slot.all_of(messages.Submit)
+    items = [item for submit in submits for item in submit.items]
+    most = session.UNACCEPTED_CALLS + batches.CALLS  # what is not sent yet does not count
+    assert session.UNACCEPTED_CALLS <= len(items) < most
+    slot.send(messages.Accepted(items[-1].number))
+    assert (await hub.end(slot, ref)).ending is SUCCEEDED
 
 
 async def test_values_that_were_not_sent_along_are_waited_for(

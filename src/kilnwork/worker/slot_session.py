@@ -79,7 +79,7 @@ class SlotSession(session.Session):
         self._execution = execution.Execution(self, clock=clock)
         self._guard = interrupts.Interrupts(self._held, doors=execution.DOORS)
         self._execution.guard = self._guard
-        self._capture = capture.Capture(pipe, sheet, send=self._send, room=self._has_room)
+        self._capture = capture.Capture(pipe, sheet, send=self._send, room=self._is_read)
         self._ended_bytes = 0
         self._flush_at = 0.0
         self._forked = False
@@ -375,7 +375,7 @@ class SlotSession(session.Session):
             self._guard.ask()
             self.link.wake()
 
-    def _has_room(self) -> bool:
-        """The dispatcher reads what we say."""
+    def _is_read(self) -> bool:
+        """Whether the dispatcher reads what is sent: output waits until it does."""
         outbox = self.link.outbox
         return self.link.socket is not None and outbox.waiting_bytes < FLUSH_BYTES
