@@ -248,23 +248,24 @@ class StandIn:
         watching.register(self._bell, select.POLLIN)
         stuck = link.outbox.stuck
         watching.register(number, select.POLLIN | (select.POLLOUT if stuck else 0))
-        self._awake = False
-        if due := self.is_due:
-            self._awake = True
-        readable = False
+        due = self.is_due
+        if not due:
+            self._awake = False
+            due = self._awake = self.is_due  # what became due before that rang no bell
+        readable = rung = False
         self._beside, self._watching = 0, True
         events = watching.poll(LINGER_MS if due else self._tick_ms())
         self._watching = False
         for fd, event in events:
             if fd == self._bell:
                 os.eventfd_read(self._bell)
-                self._awake = True
+                self._awake = rung = True
             elif event & select.POLLOUT:
                 link.outbox.write()
             readable = readable or (fd != self._bell and bool(event & ~select.POLLOUT))
         if readable:
             self._pump()
-        if due and self.is_due:
+        if due and self.is_due and not rung:  # rung: it became due only now
             link.flush()
 
     def _pump(self) -> None:
