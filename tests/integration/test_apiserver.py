@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from kilnwork.cli import embedded_kinds
 from kilnwork.controlplane import cluster
 from kilnwork.kit import errors
 from support import served, waiting
@@ -489,7 +490,9 @@ async def test_a_restart_keeps_objects_numbers_and_watches(tmp_path: Path) -> No
 
 
 async def test_a_stop_ends_watches(tmp_path: Path) -> None:
-    plane = cluster.ControlPlane(cluster.Settings(data_dir=tmp_path, port=0))
+    plane = cluster.ControlPlane(
+        cluster.Settings(data_dir=tmp_path, port=0, installed=embedded_kinds.EXTENSIONS)
+    )
     await plane.start()
     async with served.http(plane) as http, http.watch(TASKS) as stream:
         async with asyncio.timeout(30):
@@ -674,7 +677,9 @@ async def test_logs_of_a_pod_that_runs_nowhere_are_refused(http: served.Http) ->
 async def test_a_second_server_on_the_directory_is_refused_by_name(
     plane: cluster.ControlPlane,
 ) -> None:
-    second = cluster.ControlPlane(cluster.Settings(data_dir=plane.data_dir, port=0))
+    second = cluster.ControlPlane(
+        cluster.Settings(data_dir=plane.data_dir, port=0, installed=embedded_kinds.EXTENSIONS)
+    )
     with pytest.raises(errors.ConfigurationError, match=f"in use by process {os.getpid()} "):
         await second.start()
 
@@ -683,7 +688,11 @@ async def test_a_port_in_use_is_refused_by_name(
     plane: cluster.ControlPlane, tmp_path: Path
 ) -> None:
     for port in (plane.port, plane.port - 1):
-        second = cluster.ControlPlane(cluster.Settings(data_dir=tmp_path / "b", port=port))
+        second = cluster.ControlPlane(
+            cluster.Settings(
+                data_dir=tmp_path / "b", port=port, installed=embedded_kinds.EXTENSIONS
+            )
+        )
         with pytest.raises(errors.ConfigurationError, match=f"in use by process {os.getpid()} "):
             await second.start()
 

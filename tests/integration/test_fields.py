@@ -16,6 +16,7 @@ import pytest_asyncio
 
 from kilnwork.api import field_effects, kinds, pod_fields, resource, task_fields
 from kilnwork.api.field_effects import Effect, Side
+from kilnwork.cli import embedded_kinds
 from kilnwork.controlplane import cluster
 from kilnwork.controlplane.node import statuses
 from kilnwork.kit import clock
@@ -78,7 +79,13 @@ class World:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def world() -> AsyncIterator[World]:
     made = World()
-    settings = cluster.Settings(data_dir=made.data, port=0, workdir=made.data, node_name="n1")
+    settings = cluster.Settings(
+        data_dir=made.data,
+        port=0,
+        workdir=made.data,
+        node_name="n1",
+        installed=embedded_kinds.EXTENSIONS,
+    )
     plane = cluster.ControlPlane(settings)
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(shutil.rmtree, made.data)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from kilnwork.api import kinds, meta, resource, task
+from kilnwork.cli import embedded_kinds
 from kilnwork.controlplane import cluster
 from kilnwork.kube import cache, client, config, errors, events, objects, reflector
 from support import certificates, waiting
@@ -19,7 +20,9 @@ NS = "default"
 
 
 async def _server(folder: Path, port: int = 0) -> cluster.ControlPlane:
-    server = cluster.ControlPlane(cluster.Settings(data_dir=folder, port=port))
+    server = cluster.ControlPlane(
+        cluster.Settings(data_dir=folder, port=port, installed=embedded_kinds.EXTENSIONS)
+    )
     await server.start()
     return server
 

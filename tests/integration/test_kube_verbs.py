@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from kilnwork.api import meta, resource
+from kilnwork.cli import embedded_kinds
 from kilnwork.controlplane import cluster
 from kilnwork.kube import client, config, election, errors, finalizers
 from support import waiting
@@ -17,7 +18,9 @@ NS = "default"
 
 @pytest.fixture
 async def kube(tmp_path: Path) -> AsyncIterator[client.Client]:
-    server = cluster.ControlPlane(cluster.Settings(data_dir=tmp_path / "data", port=0))
+    server = cluster.ControlPlane(
+        cluster.Settings(data_dir=tmp_path / "data", port=0, installed=embedded_kinds.EXTENSIONS)
+    )
     await server.start()
     async with client.Client(config.load(server.kubeconfig)) as kube:
         yield kube

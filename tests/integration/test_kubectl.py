@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from kilnwork.cli import embedded_kinds
 from kilnwork.controlplane import cluster
 
 _MISSING = "kubectl is not on PATH: put a release from https://dl.k8s.io there to run these tests"
@@ -75,7 +76,11 @@ class Kubectl:
 @pytest.fixture
 async def plane(tmp_path: Path) -> AsyncIterator[cluster.ControlPlane]:
     settings = cluster.Settings(
-        data_dir=tmp_path / "data", port=0, workdir=tmp_path, node_name="local"
+        data_dir=tmp_path / "data",
+        port=0,
+        workdir=tmp_path,
+        node_name="local",
+        installed=embedded_kinds.EXTENSIONS,
     )
     made = cluster.ControlPlane(settings)
     await made.start()

@@ -26,6 +26,7 @@ import uvloop
 from hack.kube import access
 
 from kilnwork.api import crd, kinds
+from kilnwork.cli import embedded_kinds
 from kilnwork.controlplane import cluster
 from kilnwork.kube import config
 from support import waiting
@@ -414,7 +415,13 @@ class Ours(Server):
         self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="control plane")
         self._thread.start()
-        settings = cluster.Settings(data_dir=folder, port=0, workdir=folder, node_name="local")
+        settings = cluster.Settings(
+            data_dir=folder,
+            port=0,
+            workdir=folder,
+            node_name="local",
+            installed=embedded_kinds.EXTENSIONS,
+        )
         self.plane = cluster.ControlPlane(settings)
         self._node = False
         try:

@@ -16,6 +16,7 @@ from typing import Any, Self
 
 import aiohttp
 
+from kilnwork.cli import embedded_kinds
 from kilnwork.controlplane import cluster
 from kilnwork.kube import client
 
@@ -125,7 +126,11 @@ class Stream:
 @contextlib.asynccontextmanager
 async def control_plane(folder: Path, *, port: int = 0) -> AsyncIterator[cluster.ControlPlane]:
     """A started control plane on free ports with its data in `folder`."""
-    plane = cluster.ControlPlane(cluster.Settings(data_dir=folder, port=port, workdir=folder))
+    plane = cluster.ControlPlane(
+        cluster.Settings(
+            data_dir=folder, port=port, workdir=folder, installed=embedded_kinds.EXTENSIONS
+        )
+    )
     await plane.start()
     try:
         yield plane

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kilnwork import controllers, version
-from kilnwork.cli import adapters, dispatcher, steps
+from kilnwork.cli import adapters, dispatcher, embedded_kinds, steps
 from kilnwork.controlplane import cluster
 from kilnwork.dispatch.hub import hub
 from kilnwork.kit import clock
@@ -56,7 +56,10 @@ class Server:
         self._clock = clock.SystemClock()
         self._plane = cluster.ControlPlane(
             cluster.Settings(
-                data_dir=settings.data_dir, port=settings.port, workdir=settings.workdir
+                data_dir=settings.data_dir,
+                port=settings.port,
+                workdir=settings.workdir,
+                installed=embedded_kinds.EXTENSIONS,
             )
         )
         self._dispatcher = dispatcher.Dispatcher(

@@ -11,6 +11,8 @@ production clusters: one process, no replication, no network between Pods.
   `admission` (writes), `deletion` or `watching`.
 - `gc`, `binder` and `taint_eviction` are the controllers that every cluster has; namespaces,
   definitions and aggregated roles have theirs in `apiserver`.
+- `extensions` is what others install: kinds as CustomResourceDefinitions, with rules. No kind of
+  kilnwork is known here.
 - `node` runs Pods as processes and reaches the API server over HTTP, as a kubelet does.
 
 Controllers of our own kinds are elsewhere and reach it over HTTP too. The way of a request, module

@@ -16,12 +16,13 @@ from typing import Any
 import msgspec
 
 from kilnwork.api import names
-from kilnwork.controlplane import binder, errors, gc, lock, store, taint_eviction
+from kilnwork.controlplane import binder, errors, extensions, gc, lock, store, taint_eviction
 from kilnwork.controlplane.apiserver import (
     app,
     authn,
     authz,
     bootstrap,
+    catalog,
     crud,
     definition_keeper,
     deletion,
@@ -56,6 +57,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     `port` 0: a free pair, the one of last time if it still is. `workdir`: where containers run that
     name no directory. `controllers`: collect garbage, bind Pods and evict them by taints.
+    `installed`: kinds that are served from the start, with their rules.
     """
 
     data_dir: Path
@@ -63,6 +65,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     workdir: Path = msgspec.field(default_factory=Path.cwd)
     node_name: str = msgspec.field(default_factory=lambda: names.dns_label(socket.gethostname()))
     controllers: bool = True
+    installed: extensions.Extensions = extensions.Extensions()
 
 
 class Tools(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,7 +110,11 @@ class ControlPlane:
         self.data_dir = settings.data_dir.absolute()
         self.run_dir = paths.runtime_dir(self.data_dir)
         self.kubeconfig = self.data_dir / _KUBECONFIG
-        self.certificates = pki.Pki(self.data_dir / "pki", clock=self._tools.clock)
+        self.certificates = pki.Pki(
+            self.data_dir / "pki",
+            clock=self._tools.clock,
+            server_names=settings.installed.server_names,
+        )
         self.node: local.LocalNode | None = None
         self.port = 0
         self._lock = lock.DirectoryLock(self.data_dir)
@@ -276,9 +283,13 @@ class ControlPlane:
 
     async def _start_keepers(self, held: store.Store) -> None:
         """Followers of the store: watches first, so that they miss nothing."""
-        tools = self._tools
+        tools, extended = self._tools, self._settings.installed
         self.writer = crud.Writer(
-            held, clock=tools.clock, new_uid=tools.new_uid, entropy=tools.entropy
+            held,
+            clock=tools.clock,
+            new_uid=tools.new_uid,
+            entropy=tools.entropy,
+            kinds=catalog.Catalog(extended.kinds),
         )
         self.authorizer = authz.Authorizer(self.writer.lookup)
         self._deleter = deletion.Deleter(self.writer)
@@ -286,12 +297,14 @@ class ControlPlane:
         self._hub.start()
         self._stops.append(("watches", self._hub.stop))
         ca = self.certificates.ca_data().decode()
-        definitions = definition_keeper.DefinitionKeeper(self.writer, self._deleter)
+        definitions = definition_keeper.DefinitionKeeper(
+            self.writer, self._deleter, installed=[kind.definition for kind in extended.kinds]
+        )
         await definitions.start()
         self._stops.append(("definitions", definitions.stop))
         self._keeper = namespaces.Keeper(self.writer, self._deleter, ca=ca)
         await self._keeper.start()
-        await bootstrap.ensure(self.writer)
+        await bootstrap.ensure(self.writer, extended)
         self._stops.append(("namespaces", self._keeper.stop))
         roles = role_keeper.RoleKeeper(self.writer)
         roles.start()

@@ -20,11 +20,10 @@ from kilnwork.controlplane.apiserver import (
     lookup,
     reading,
     rules_cel,
+    rules_custom,
     rules_data,
     rules_definitions,
-    rules_fields,
     rules_meta,
-    rules_ours,
     rules_pods,
     rules_rbac,
     statuses,
@@ -42,7 +41,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     `new` has its name and namespace, and on update what the server owns (uid, creationTimestamp)
     from `old`. `subresource` `status`: only shape and schema are judged. `field_validation`:
     Strict, Warn or Ignore. `known`: `new` has been through `read` already. `served`: of a kind
-    that is not built in.
+    that is not built in. `extended`: `new` is the definition of a kind with registered rules.
     """
 
     operation: Operation
@@ -53,6 +52,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     field_validation: str = "Warn"
     known: bool = False
     served: builtin.Served | None = None
+    extended: bool = False
 
     @property
     def how(self) -> builtin.Served:
@@ -110,10 +110,11 @@ async def admit(asked: Question, *, user: authn.User, reader: lookup.Lookup) -> 
     else:
         old = asked.old or {}
         _admit_update(served, old, obj)
-        warnings += rules_ours.warnings(kind, old, obj)
     if kind == resource.CUSTOM_RESOURCE_DEFINITIONS:
-        warnings += rules_definitions.warnings(obj)
-    warnings += rules_fields.warnings(kind, obj, old=asked.old)
+        warnings += () if asked.extended else rules_definitions.warnings(obj)
+    elif kind == resource.PODS:
+        warnings += rules_pods.warnings(obj, old=asked.old)
+    warnings += rules_custom.warnings(served, obj, old=asked.old)
     _guard(kind, obj, user=user, reader=reader)
     return Admitted(obj, tuple(warnings))
 
@@ -189,7 +190,7 @@ def _default(kind: resource.Resource, obj: meta.JsonObject) -> None:
 def _create_causes(served: builtin.Served, obj: meta.JsonObject) -> Iterator[causes.Cause]:
     kind = served.resource
     if served.custom:
-        yield from _custom_causes(served, obj)
+        yield from rules_custom.validate(served, obj)
     elif kind == resource.PODS:
         yield from rules_pods.validate(obj)
     elif kind == resource.SECRETS:
@@ -214,8 +215,7 @@ def _update_causes(
         yield from rules_pods.validate_update(old, new)
         return
     if served.custom:
-        yield from _custom_causes(served, new, old=old)
-        yield from rules_ours.validate_update(kind, old, new)
+        yield from rules_custom.validate(served, new, old=old)
         return
     if kind == resource.SECRETS:
         yield from rules_data.validate_secret_update(old, new)
@@ -231,15 +231,7 @@ def _update_causes(
 def _status_causes(
     served: builtin.Served, obj: meta.JsonObject, old: meta.JsonObject | None
 ) -> Iterator[causes.Cause]:
-    found = [] if served.schema is None else structural.validate(served.schema, obj, old=old)
-    yield from found or rules_cel.validate(served, obj, old=old)
-
-
-def _custom_causes(
-    served: builtin.Served, obj: meta.JsonObject, *, old: meta.JsonObject | None = None
-) -> Iterator[causes.Cause]:
-    """Rules only when the schema is fulfilled."""
-    found = list(rules_ours.validate(served, obj, old=old))
+    found = rules_custom.validate_schema(served, obj, old=old)
     yield from found or rules_cel.validate(served, obj, old=old)
 
 

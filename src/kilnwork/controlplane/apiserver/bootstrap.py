@@ -5,7 +5,8 @@ their namespaces and may change them. What every authenticated user and every no
 here but in `authz`, so that nobody can take it away by mistake.
 """
 
-from kilnwork.api import kinds, meta, resource
+from kilnwork.api import meta, resource
+from kilnwork.controlplane import extensions
 from kilnwork.controlplane.apiserver import authn, crud, statuses
 
 _RBAC = resource.CLUSTER_ROLES.group
@@ -20,25 +21,19 @@ def _rule(group: str, resources: str, verbs: list[str]) -> meta.JsonObject:
 
 
 _NAMESPACED_READ = "pods pods/log pods/status configmaps serviceaccounts events"
-_OUR_KINDS = (
-    "tasks tasks/status taskobjects taskclusters taskclusters/status taskclusters/scale jobs"
-)
 _VIEW = [
     _rule("", _NAMESPACED_READ, _READ),
     _rule("coordination.k8s.io", "leases", _READ),
-    _rule(kinds.GROUP, _OUR_KINDS, _READ),
 ]
 _EDIT = [
-    *_VIEW,
     _rule("", "secrets", [*_READ, *_WRITE]),
     _rule("", "pods configmaps serviceaccounts events", _WRITE),
     _rule("", "pods/attach pods/exec pods/portforward", [*_READ, *_WRITE]),
     _rule("", "pods/eviction serviceaccounts/token", ["create"]),
     _rule("", "serviceaccounts", ["impersonate"]),
     _rule("coordination.k8s.io", "leases", _WRITE),
-    _rule(kinds.GROUP, "tasks taskobjects taskclusters taskclusters/scale jobs", _WRITE),
 ]
-_ADMIN = [*_EDIT, _rule(_RBAC, "roles rolebindings", [*_READ, *_WRITE])]
+_ADMIN = [_rule(_RBAC, "roles rolebindings", [*_READ, *_WRITE])]
 _EVERYTHING = [
     {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]},
     {"verbs": ["*"], "nonResourceURLs": ["*"]},
@@ -55,12 +50,18 @@ def _role(name: str, rules: list[meta.JsonObject], *, into: str = "") -> meta.Js
     return role
 
 
-ROLES = (
-    _role("view", _VIEW, into="edit"),
-    _role("edit", _EDIT, into="admin"),
-    _role("admin", _ADMIN),
-    _role("cluster-admin", _EVERYTHING),
-)
+def roles(extended: extensions.Extensions) -> list[meta.JsonObject]:
+    """Return the first cluster roles; each of view, edit and admin has all of the one before."""
+    view = [*_VIEW, *extended.view]
+    edit = [*view, *_EDIT, *extended.edit]
+    return [
+        _role("view", view, into="edit"),
+        _role("edit", edit, into="admin"),
+        _role("admin", [*edit, *_ADMIN]),
+        _role("cluster-admin", _EVERYTHING),
+    ]
+
+
 _BINDING: meta.JsonObject = {
     "metadata": {"name": "cluster-admin", "labels": _LABELS},
     "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": "cluster-admin"},
@@ -74,9 +75,9 @@ def is_first(role: meta.JsonObject) -> bool:
     return all(labels.get(key) == value for key, value in _LABELS.items())
 
 
-async def ensure(writer: crud.Writer) -> None:
+async def ensure(writer: crud.Writer, extended: extensions.Extensions) -> None:
     """Make what is missing; what is there stays as it is."""
-    wanted = [(resource.CLUSTER_ROLES, role) for role in ROLES]
+    wanted = [(resource.CLUSTER_ROLES, role) for role in roles(extended)]
     wanted.append((resource.CLUSTER_ROLE_BINDINGS, _BINDING))
     for kind, obj in wanted:
         named = crud.where(kind, "", obj["metadata"]["name"])

@@ -1,15 +1,16 @@
 """The table of everything that is served: resources, subresources, columns, selectable fields.
 
-Used by routing, discovery, OpenAPI, tables and selectors. Our kinds come with the schema and the
-columns of their CRDs, so that a user sees the same on any API server. No handler is here.
+Used by routing, discovery, OpenAPI, tables and selectors. Custom kinds have the schema and
+the columns of their definitions; which there are, `catalog` knows. No handler is here.
 """
 
 from typing import Any
 
 import msgspec
 
-from kilnwork.api import crd, kinds, resource
+from kilnwork.api import resource
 from kilnwork.api import schema as schemas
+from kilnwork.controlplane import extensions
 
 VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 _STATUS_VERBS = ("get", "patch", "update")
@@ -56,7 +57,7 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
     `schema`: structural schema of a custom kind, None for built-in ones. `selectable`: fields that
     a field selector may name besides `metadata.name` and `metadata.namespace`. `storage_version`:
     in which version objects are stored, where a custom kind has several. `rules`: the schema has
-    rules in CEL that nothing else holds, as those of our own kinds.
+    rules in CEL that nothing else holds. `extension`: what is registered for a custom kind.
     """
 
     resource: resource.Resource
@@ -68,6 +69,7 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
     scale: ScalePaths | None = None
     storage_version: str = ""
     rules: bool = False
+    extension: extensions.Kind | None = None
 
     @property
     def stored_as(self) -> str:
@@ -285,24 +287,13 @@ def custom(
             selector=scale.get("labelSelectorPath", ""),
         ),
         storage_version=storage_version,
-        rules=kind not in kinds.OURS and any(schemas.rules_in(schema)),
+        rules=any(schemas.rules_in(schema)),
     )
 
 
-def _ours(kind: resource.Resource) -> Served:
-    return custom(kind, crd.definition(kind)["spec"]["versions"][0])
-
-
-SERVED: tuple[Served, ...] = (*BUILT_IN, *(_ours(kind) for kind in kinds.OURS))
-_BY_NAME = {served.resource.qualified: served for served in SERVED}
+_BY_NAME = {served.resource.qualified: served for served in BUILT_IN}
 
 
 def of(kind: resource.Resource) -> Served:
-    """How `kind` is served; KeyError when it is not."""
+    """How a built-in kind is served; KeyError for others."""
     return _BY_NAME[kind.qualified]
-
-
-def find(group: str, version: str, plural: str) -> Served | None:
-    """What a URL path names, or None."""
-    found = _BY_NAME.get(f"{plural}.{group}" if group else plural)
-    return found if found is not None and found.resource.version == version else None

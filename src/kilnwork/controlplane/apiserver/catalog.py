@@ -1,4 +1,4 @@
-"""What is served at this moment: the built-in kinds, ours, and those that users have defined.
+"""What is served at this moment: the built-in kinds and those that are defined.
 
 One for each control plane, on its event loop. `definition_keeper` puts in and takes out what
 CustomResourceDefinitions say; everything that needs to know a kind asks here. `builtin` is the part
@@ -7,21 +7,30 @@ that never changes.
 
 from collections.abc import Iterable
 
+import msgspec
+
 from kilnwork.api import resource
-from kilnwork.controlplane.apiserver import builtin
+from kilnwork.controlplane import extensions
+from kilnwork.controlplane.apiserver import builtin, definitions
 
 
 class Catalog:
-    """Kinds by their names. `revision` rises with every change: a key for what is made of it."""
+    """Kinds by their names. `revision` rises with every change: a key for what is made of it.
 
-    def __init__(self) -> None:
+    `extended`: kinds that are served from the beginning.
+    """
+
+    def __init__(self, extended: Iterable[extensions.Kind] = ()) -> None:
         self.revision = 0
-        self.served: tuple[builtin.Served, ...] = builtin.SERVED
+        self.served: tuple[builtin.Served, ...] = builtin.BUILT_IN
+        self._extended = {kind.name: kind for kind in extended}
         self._defined: dict[str, tuple[builtin.Served, ...]] = {}
         self._by_path: dict[tuple[str, str, str], builtin.Served] = {}
         self._by_kind: dict[tuple[str, str], builtin.Served] = {}
         self._stored: dict[str, builtin.Served] = {}
         self._index()
+        for name, kind in self._extended.items():
+            self.define(name, definitions.served_by(kind.definition))
 
     def find(self, group: str, version: str, plural: str) -> builtin.Served | None:
         """What a URL path names, or None."""
@@ -43,12 +52,16 @@ class Catalog:
         """One entry for each kind, also where several versions are served."""
         return tuple(self._stored.values())
 
-    def define(self, name: str, versions: Iterable[builtin.Served]) -> None:
-        """Serve what the definition called `name` says, instead of what it said before.
+    def extension(self, name: str) -> extensions.Kind | None:
+        """What is registered for the kind of a definition, or None."""
+        return self._extended.get(name)
 
-        A version of a kind of ours stays as it is built in.
-        """
-        wanted = tuple(versions)
+    def define(self, name: str, versions: Iterable[builtin.Served]) -> None:
+        """Serve what the definition called `name` says, instead of what it said before."""
+        wanted, extension = tuple(versions), self.extension(name)
+        if extension is not None:
+            replace = msgspec.structs.replace
+            wanted = tuple(replace(one, rules=False, extension=extension) for one in wanted)
         if self._defined.get(name) == wanted:
             return
         self._defined[name] = wanted
@@ -62,7 +75,7 @@ class Catalog:
     def _index(self) -> None:
         self.revision += 1
         defined = (served for versions in self._defined.values() for served in versions)
-        self.served = (*builtin.SERVED, *defined)
+        self.served = (*builtin.BUILT_IN, *defined)
         self._by_path, self._by_kind, self._stored = {}, {}, {}
         for served in self.served:
             what = served.resource

@@ -370,6 +370,7 @@ class Writer:
             subresource=subresource,
             known=True,
             served=place.served,
+            extended=self.kinds.extension(str(metadata.of(new).get("name"))) is not None,
         )
         return await admission.admit(asked, user=options.user, reader=self.lookup)
 

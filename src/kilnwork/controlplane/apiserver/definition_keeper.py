@@ -1,13 +1,13 @@
 """Serves what CustomResourceDefinitions say: follows them, names them, empties them when they go.
 
 Used by `cluster`. Does what the controllers of k8s.io/apiextensions-apiserver do: accepted names,
-`Established`, and the clean-up of a kind's objects before its definition goes. Our own kinds are
-built in; their definitions are kept in the store so that tools find them.
+`Established`, and the clean-up of a kind's objects before its definition goes. Definitions
+that come with the control plane are made or renewed at its start.
 """
 
 from collections.abc import Callable, Sequence
 
-from kilnwork.api import crd, kinds, meta, resource
+from kilnwork.api import meta, resource
 from kilnwork.controlplane import objects, work
 from kilnwork.controlplane.apiserver import (
     builtin,
@@ -18,8 +18,7 @@ from kilnwork.controlplane.apiserver import (
 )
 
 _DEFINITIONS = resource.CUSTOM_RESOURCE_DEFINITIONS
-_OURS = {kind.qualified for kind in kinds.OURS}
-_NOT_TO_BE_HAD = {served.resource.qualified for served in builtin.SERVED} - _OURS
+_NOT_TO_BE_HAD = {served.resource.qualified for served in builtin.BUILT_IN}
 """Built-in kinds: a definition of such a name is kept and nothing more, nor does it take their
 objects with it when it goes."""
 
@@ -27,7 +26,14 @@ objects with it when it goes."""
 class DefinitionKeeper:
     """Keeps a catalog equal to the definitions in the store."""
 
-    def __init__(self, writer: crud.Writer, deleter: deletion.Deleter) -> None:
+    def __init__(
+        self,
+        writer: crud.Writer,
+        deleter: deletion.Deleter,
+        *,
+        installed: Sequence[meta.JsonObject] = (),
+    ) -> None:
+        self._installed = installed
         self._writer = writer
         self._deleter = deleter
         self._store = writer.store
@@ -37,15 +43,15 @@ class DefinitionKeeper:
         self._unfollow: Callable[[], None] = lambda: None
 
     async def start(self) -> None:
-        """Serve what is established, keep the definitions of our kinds, then follow."""
+        """Install what comes with the control plane, serve what is established, then follow."""
+        self._unfollow = self._store.follow(self._on_changes)
+        for definition in self._installed:
+            await self._install(definition)
         for stored in tuple(self._store.select(_DEFINITIONS.qualified)):
             definition = stored.decode()
             if definitions.is_established(definition):
                 self._serve(definition)
             self._work.add(stored.key.name)
-        self._unfollow = self._store.follow(self._on_changes)
-        for kind in kinds.OURS:
-            await self._keep(crd.definition(kind))
         self._work.start()
 
     async def stop(self) -> None:
@@ -53,8 +59,8 @@ class DefinitionKeeper:
         self._unfollow()
         await self._work.stop()
 
-    async def _keep(self, wanted: meta.JsonObject) -> None:
-        """Make or renew a definition of ours, so that `kubectl get crd` shows it."""
+    async def _install(self, wanted: meta.JsonObject) -> None:
+        """Make or renew a definition."""
         place = crud.where(_DEFINITIONS, None, wanted["metadata"]["name"])
         try:
             if self._store.head(place.key) is None:
@@ -113,7 +119,7 @@ class DefinitionKeeper:
             if served.resource.group == group
             and (served.resource.qualified != name or name in _NOT_TO_BE_HAD)
         )
-        taken = "" if name in _OURS else definitions.taken_name(definition, others)
+        taken = definitions.taken_name(definition, others)
         status = definitions.status(definition, taken=taken, now=self._writer.now())
         if not taken:
             self._serve(definition)
@@ -124,7 +130,7 @@ class DefinitionKeeper:
 
     def _serve(self, definition: meta.JsonObject) -> None:
         name = definition["metadata"]["name"]
-        if name not in _OURS | _NOT_TO_BE_HAD:
+        if name not in _NOT_TO_BE_HAD:
             self._kinds.define(name, definitions.served_by(definition))
 
     async def _empty(self, name: str, definition: meta.JsonObject) -> None:

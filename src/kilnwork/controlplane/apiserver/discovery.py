@@ -51,7 +51,7 @@ def aggregated_media_type(version: str) -> str:
 
 
 def document(
-    path: str, *, accept: str, address: str = "", kinds: Kinds = builtin.SERVED
+    path: str, *, accept: str, address: str = "", kinds: Kinds = builtin.BUILT_IN
 ) -> tuple[meta.JsonObject, str] | None:
     """The document at `path` and its media type; None when there is nothing.
 

@@ -18,7 +18,6 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509 import oid
 
-from kilnwork.api import manager
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import errors, paths
 
@@ -37,7 +36,6 @@ SERVER_NAMES = (
     "kubernetes.default.svc",
     "127.0.0.1",
     "::1",
-    manager.SERVER_NAME,
 )
 
 
@@ -69,7 +67,10 @@ _CLIENT_AUTH = oid.ExtendedKeyUsageOID.CLIENT_AUTH
 class Pki:
     """The certificates in one folder. Call `prepare` before the paths are used."""
 
-    def __init__(self, directory: Path, *, clock: clocks.Clock) -> None:
+    def __init__(
+        self, directory: Path, *, clock: clocks.Clock, server_names: Sequence[str] = ()
+    ) -> None:
+        self._server_names = (*SERVER_NAMES, *server_names)
         self._directory = directory
         self._clock = clock
         self._ca = self._pair("ca")
@@ -90,7 +91,7 @@ class Pki:
         self.prepare_ca()
         self._prepare_leaf(
             self.server,
-            _Wanted(common_name="kube-apiserver", names=SERVER_NAMES, usages=(_SERVER_AUTH,)),
+            _Wanted(common_name="kube-apiserver", names=self._server_names, usages=(_SERVER_AUTH,)),
         )
         self._prepare_leaf(
             self.kubelet_client,

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from kilnwork.api import kinds, meta, resource
+from kilnwork.api import meta, resource
 from kilnwork.controlplane.apiserver import builtin, fieldtypes, statuses, structural
 from kilnwork.controlplane.apiserver.fieldtypes import Form
 
@@ -87,7 +87,7 @@ def check_kind(served: builtin.Served, obj: meta.JsonObject) -> None:
     """
     kind = served.resource
     _check_texts(obj)
-    if served.custom and not obj.get("kind") and kind not in kinds.OURS:
+    if served.custom and not obj.get("kind") and served.extension is None:
         raise _no_kind(kind, obj)
     version, name = obj.get("apiVersion") or kind.api_version, obj.get("kind") or kind.kind
     if (version, name) == (kind.api_version, kind.kind):

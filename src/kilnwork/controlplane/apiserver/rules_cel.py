@@ -5,7 +5,8 @@ library is loaded at the first rule. Follows pkg/apiserver/schema/cel of
 k8s.io/apiextensions-apiserver: `self` and `oldSelf`, places, messages, and that a rule does not
 judge again what is as it was (KEP-4008). The library knows CEL itself and none of the functions
 that Kubernetes adds: `unheld` tells of rules that are not evaluated for that, and
-`rules_definitions` warns of them. The rules of our own kinds are in `api.validation`.
+`rules_definitions` warns of them. Kinds with registered rules
+(`extensions`) have none here.
 """
 
 import functools

@@ -7,7 +7,7 @@ Neither types nor cost of rules in CEL are judged; what is evaluated of them is 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from kilnwork.api import kinds, meta, names
+from kilnwork.api import meta, names
 from kilnwork.api import schema as schemas
 from kilnwork.controlplane.apiserver import causes, definitions, patterns, rules_cel
 
@@ -78,9 +78,7 @@ def validate_update(old: meta.JsonObject, new: meta.JsonObject) -> Iterator[caus
 
 
 def warnings(definition: meta.JsonObject) -> Iterator[str]:
-    """What is taken and not held: some rules in CEL. Those of our own kinds are built in."""
-    if definition["spec"].get("group") == kinds.GROUP:
-        return
+    """What is taken and not held: some rules in CEL."""
     for version in definition["spec"].get("versions") or ():
         rules = schemas.rules_in(version.get("schema"))
         for why in dict.fromkeys(filter(None, map(rules_cel.unheld, rules))):

@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
+from kilnwork.api import admission as rules
 from kilnwork.api import kinds, resource
-from kilnwork.controlplane.apiserver import admission, authn, rules_ours, statuses
-from support import lookups
+from kilnwork.controlplane.apiserver import admission, authn, statuses
+from support import lookups, our_kinds
 
 Json = dict[str, Any]
 
@@ -40,7 +41,11 @@ async def create(
     field_validation: str = "Warn",
 ) -> admission.Admitted:
     asked = admission.Question(
-        operation="create", kind=kind, new=obj, field_validation=field_validation
+        operation="create",
+        kind=kind,
+        new=obj,
+        field_validation=field_validation,
+        served=our_kinds.of(kind),
     )
     return await admission.admit(asked, user=user, reader=stored)
 
@@ -54,7 +59,12 @@ async def update(
     subresource: str = "",
 ) -> admission.Admitted:
     asked = admission.Question(
-        operation="update", kind=kind, old=old, new=new, subresource=subresource
+        operation="update",
+        kind=kind,
+        old=old,
+        new=new,
+        subresource=subresource,
+        served=our_kinds.of(kind),
     )
     return await admission.admit(asked, user=authn.ADMIN, reader=stored)
 
@@ -148,9 +158,7 @@ class TestOurKinds:
         changed = {**old, "spec": {**old["spec"], "command": ["b"]}}
         again = {**old, "spec": {**old["spec"], "command": ["b"], "run": 2}}
         killed = {**old, "spec": {**old["spec"], "killTimestamp": "2026-01-01T00:00:00Z"}}
-        assert (await update(stored, kinds.TASKS, old, changed)).warnings == (
-            rules_ours.RUN_UNCHANGED,
-        )
+        assert (await update(stored, kinds.TASKS, old, changed)).warnings == (rules.RUN_UNCHANGED,)
         assert (await update(stored, kinds.TASKS, old, again)).warnings == ()
         assert (await update(stored, kinds.TASKS, old, killed)).warnings == ()
 

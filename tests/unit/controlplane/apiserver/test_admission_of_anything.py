@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kilnwork.api import resource
-from kilnwork.controlplane.apiserver import admission, authn, builtin, statuses, tables
-from support import lookups
+from kilnwork.controlplane.apiserver import admission, authn, statuses, tables
+from support import lookups, our_kinds
 
 STORED = lookups.MemoryLookup(
     (resource.NAMESPACES, {"metadata": {"name": "default"}}),
@@ -105,7 +105,7 @@ JSON = st.recursive(
     SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4)
 )
 OBJECTS = st.dictionaries(KEYS, JSON, max_size=6)
-KINDS = st.sampled_from([served.resource for served in builtin.SERVED])
+KINDS = st.sampled_from([served.resource for served in our_kinds.SERVED])
 
 
 def admitted(asked: admission.Question, *, user: authn.User = authn.ADMIN) -> Any:
@@ -127,14 +127,21 @@ def test_anything_is_admitted_or_refused(
     metadata = {"name": "x", "namespace": "default"} if kind.namespaced else {"name": "x"}
     for new in (obj, {**obj, "metadata": metadata}):
         before = msgspec.json.encode(new)
-        made = admitted(admission.Question(operation="create", kind=kind, new=new))
+        made = admitted(
+            admission.Question(operation="create", kind=kind, served=our_kinds.of(kind), new=new)
+        )
         assert msgspec.json.encode(new) == before
         if made is None:
             continue
-        table = tables.render(builtin.of(kind), [made], now=0.0)
+        table = tables.render(our_kinds.of(kind), [made], now=0.0)
         assert len(table["rows"][0]["cells"]) == len(table["columnDefinitions"])
         again = admission.Question(
-            operation="update", kind=kind, new={**made, **obj}, old=made, subresource=subresource
+            operation="update",
+            kind=kind,
+            served=our_kinds.of(kind),
+            new={**made, **obj},
+            old=made,
+            subresource=subresource,
         )
         admitted(again)
 
@@ -146,8 +153,12 @@ def test_admitting_what_was_admitted_changes_nothing(
 ) -> None:
     metadata = {"name": "x", "namespace": "default"} if kind.namespaced else {"name": "x"}
     new = {**obj, "metadata": metadata}
-    made = admitted(admission.Question(operation="create", kind=kind, new=new))
+    made = admitted(
+        admission.Question(operation="create", kind=kind, served=our_kinds.of(kind), new=new)
+    )
     if made is None:
         return
-    same = admission.Question(operation="update", kind=kind, new=made, old=made)
+    same = admission.Question(
+        operation="update", kind=kind, served=our_kinds.of(kind), new=made, old=made
+    )
     assert admitted(same) == made

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from kilnwork.api import resource
+from kilnwork.cli import embedded_kinds
 from kilnwork.controlplane.apiserver import authn, authz, bootstrap
 from support import lookups
 
@@ -120,7 +121,7 @@ def test_names_narrow_a_rule() -> None:
     ("name", "allowed"), [("view", ["get"]), ("edit", ["get", "create"]), ("nobody", [])]
 )
 def test_built_in_cluster_roles(name: str, allowed: list[str]) -> None:
-    roles = [(resource.CLUSTER_ROLES, role) for role in bootstrap.ROLES]
+    roles = [(resource.CLUSTER_ROLES, role) for role in bootstrap.roles(embedded_kinds.EXTENSIONS)]
     held = lookups.MemoryLookup(*roles, binding(name, ACCOUNT, "ClusterRole"))
     found = authz.Authorizer(held)
     for verb in ("get", "create"):

@@ -12,9 +12,9 @@ import pytest
 
 from kilnwork.api import meta, resource, selectors
 from kilnwork.controlplane import objects as stored
-from kilnwork.controlplane.apiserver import builtin, crud, lists, watch_stream, watching
+from kilnwork.controlplane.apiserver import crud, lists, watch_stream, watching
 from kilnwork.kit import clock
-from support import objects
+from support import objects, our_kinds
 
 CM = resource.CONFIG_MAPS
 WRITERS = 3
@@ -40,7 +40,7 @@ async def hub(world: objects.World) -> AsyncIterator[watching.Hub]:
 def wants(start: int, timeout_s: float, *, labels: str = "") -> watch_stream.Asked:
     chosen = lists.Selection("default", selectors.parse_labels(labels), selectors.EVERY_FIELD)
     return watch_stream.Asked(
-        served=builtin.of(CM),
+        served=our_kinds.of(CM),
         chosen=chosen,
         start=start,
         timeout_s=timeout_s,

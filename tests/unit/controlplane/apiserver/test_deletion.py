@@ -7,10 +7,11 @@ import pytest
 from kilnwork.api import kinds, meta, resource
 from kilnwork.controlplane.apiserver import crud, deletion, requests, statuses
 from kilnwork.kit import clock
+from support import our_kinds
 
 NOW = 1_700_000_000.0
 POD = crud.where(resource.PODS, "default", "p")
-TASK = crud.where(kinds.TASKS, "default", "t")
+TASK = crud.Where(our_kinds.of(kinds.TASKS), "default", "t")
 
 
 def pod(*, phase: str = "Running", node: str = "n", **metadata: Any) -> meta.JsonObject:

@@ -7,10 +7,10 @@ import pytest
 
 from kilnwork.api import resource, selectors
 from kilnwork.controlplane import objects as values
-from kilnwork.controlplane.apiserver import builtin, lists, options, requests, statuses
-from support import objects
+from kilnwork.controlplane.apiserver import lists, options, requests, statuses
+from support import objects, our_kinds
 
-CM = builtin.of(resource.CONFIG_MAPS)
+CM = our_kinds.of(resource.CONFIG_MAPS)
 ALL = lists.Selection(None, selectors.EVERYTHING, selectors.EVERY_FIELD)
 
 

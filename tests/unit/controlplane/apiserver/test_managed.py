@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 
 from kilnwork.api import resource
-from kilnwork.controlplane.apiserver import builtin, fieldsets, fieldtypes, managed, typed
+from kilnwork.controlplane.apiserver import fieldsets, fieldtypes, managed, typed
+from support import our_kinds
 
-CM = fieldtypes.of(builtin.of(resource.CONFIG_MAPS))
-POD = fieldtypes.of(builtin.of(resource.PODS))
+CM = fieldtypes.of(our_kinds.of(resource.CONFIG_MAPS))
+POD = fieldtypes.of(our_kinds.of(resource.PODS))
 A: fieldsets.Set = {"f:data": {"f:a": {}}}
 AB: fieldsets.Set = {"f:data": {".": {}, "f:a": {}, "f:b": {}}}
 

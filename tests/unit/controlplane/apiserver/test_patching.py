@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from kilnwork.api import kinds, resource
-from kilnwork.controlplane.apiserver import builtin, patching, statuses
+from kilnwork.controlplane.apiserver import patching, statuses
+from support import our_kinds
 
 
 @pytest.mark.parametrize(
@@ -34,7 +35,7 @@ def test_the_examples_of_the_rfc(target: Any, patch: Any, expected: Any) -> None
 
 
 def test_strategic_merge_is_for_built_in_kinds_only() -> None:
-    maps, tasks = builtin.of(resource.CONFIG_MAPS), builtin.of(kinds.TASKS)
+    maps, tasks = our_kinds.of(resource.CONFIG_MAPS), our_kinds.of(kinds.TASKS)
     patch = patching.decode(b'{"data":{"a":null}}', patching.STRATEGIC, maps)
     assert patch.change({"data": {"a": "1", "b": "2"}}) == {"data": {"b": "2"}}
     with pytest.raises(statuses.StatusError) as caught:
@@ -52,7 +53,7 @@ def test_sameness_is_that_of_json() -> None:
 def test_copies_into_themselves_cannot_nest_without_end(times: int) -> None:
     operations = [{"op": "copy", "from": "/a", "path": "/a/b"}] * times
     patch = patching.decode(
-        json.dumps(operations).encode(), patching.JSON_PATCH, builtin.of(resource.CONFIG_MAPS)
+        json.dumps(operations).encode(), patching.JSON_PATCH, our_kinds.of(resource.CONFIG_MAPS)
     )
     with pytest.raises(statuses.StatusError) as caught:
         patch.change({"a": {}})

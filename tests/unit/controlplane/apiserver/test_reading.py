@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from kilnwork.api import kinds, resource
-from kilnwork.controlplane.apiserver import builtin, reading
+from kilnwork.controlplane.apiserver import reading
+from support import our_kinds
 
-PODS, TASKS = builtin.of(resource.PODS), builtin.of(kinds.TASKS)
+PODS, TASKS = our_kinds.of(resource.PODS), our_kinds.of(kinds.TASKS)
 POD: dict[str, Any] = {
     "apiVersion": "v1",
     "kind": "Pod",

@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 
 from kilnwork.api import resource
-from kilnwork.controlplane.apiserver import authn, builtin, requests, statuses
+from kilnwork.controlplane.apiserver import authn, requests, statuses
+from support import our_kinds
 
 
 def find(group: str, version: str, plural: str) -> resource.Resource | None:
-    served = builtin.find(group, version, plural)
+    served = our_kinds.find(group, version, plural)
     return None if served is None else served.resource
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from kilnwork.api import kinds, resource
 from kilnwork.controlplane.apiserver import builtin, rules_cel
+from support import our_kinds
 
 KIND = resource.Resource(
     group="example.test", version="v1", kind="Thing", plural="things", singular="thing"
@@ -177,4 +178,4 @@ def test_deep_rules_do_no_harm(deep: str) -> None:
 
 
 def test_our_own_rules_are_held_in_python() -> None:
-    assert not any(builtin.of(kind).rules for kind in kinds.OURS)
+    assert not any(our_kinds.of(kind).rules for kind in kinds.OURS)

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from kilnwork.api import kinds, resource
-from kilnwork.controlplane.apiserver import builtin, durations, tables
+from kilnwork.controlplane.apiserver import durations, tables
 from kilnwork.kit import clock
+from support import our_kinds
 
 NOW = 1_700_000_000.0
 Json = dict[str, Any]
@@ -22,7 +23,7 @@ def metadata(name: str = "x", *, age_s: float = 90) -> Json:
 
 def cells(kind: resource.Resource, obj: Json) -> dict[str, Any]:
     """Cells by column, of which there must be as many."""
-    table = tables.render(builtin.of(kind), [obj], now=NOW)
+    table = tables.render(our_kinds.of(kind), [obj], now=NOW)
     names = [c["name"] for c in table["columnDefinitions"]]
     return dict(zip(names, table["rows"][0]["cells"], strict=True))
 
@@ -42,7 +43,7 @@ def test_task_shows_state_and_hides_reason() -> None:
         "Worker": "w-0",
         "Age": "90s",
     }
-    hidden = [c.name for c in builtin.of(kinds.TASKS).columns if c.priority]
+    hidden = [c.name for c in our_kinds.of(kinds.TASKS).columns if c.priority]
     assert hidden == ["Reason", "Cluster", "Worker"]
 
 
@@ -68,7 +69,7 @@ def test_cluster_shows_the_reason_of_its_condition() -> None:
 
 
 def test_every_kind_has_a_cell_for_every_column() -> None:
-    for served in builtin.SERVED:
+    for served in our_kinds.SERVED:
         table = tables.render(served, [{"metadata": metadata()}], now=NOW)
         assert len(table["rows"][0]["cells"]) == len(table["columnDefinitions"])
 
@@ -167,7 +168,7 @@ def test_role_binding_lists_its_subjects() -> None:
 
 def test_rows_carry_as_much_of_the_object_as_is_asked_for() -> None:
     obj = {"metadata": metadata(), "data": {"a": "b"}}
-    served = builtin.of(resource.CONFIG_MAPS)
+    served = our_kinds.of(resource.CONFIG_MAPS)
 
     def row(include: str) -> Json:
         found: Json = tables.render(served, [obj], now=NOW, include=include)["rows"][0]
@@ -180,7 +181,7 @@ def test_rows_carry_as_much_of_the_object_as_is_asked_for() -> None:
 
 
 def test_later_items_of_a_watch_have_no_columns() -> None:
-    table = tables.render(builtin.of(resource.PODS), [], now=NOW, columns=False)
+    table = tables.render(our_kinds.of(resource.PODS), [], now=NOW, columns=False)
     assert table["columnDefinitions"] == []
     assert table["rows"] == []
 

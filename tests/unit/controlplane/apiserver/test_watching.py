@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from kilnwork.api import resource, selectors
-from kilnwork.controlplane.apiserver import builtin, lists, watch_stream, watching
-from support import objects
+from kilnwork.controlplane.apiserver import lists, watch_stream, watching
+from support import objects, our_kinds
 
 CM = resource.CONFIG_MAPS
 EVERYTHING = lists.Selection("default", selectors.EVERYTHING, selectors.EVERY_FIELD)
@@ -32,7 +32,7 @@ async def hub(world: objects.World) -> AsyncIterator[watching.Hub]:
 
 def wants(**more: Any) -> watch_stream.Asked:
     settings: dict[str, Any] = {
-        "served": builtin.of(CM),
+        "served": our_kinds.of(CM),
         "chosen": EVERYTHING,
         "start": None,
         "timeout_s": 3600.0,

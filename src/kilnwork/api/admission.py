@@ -1,0 +1,84 @@
+"""Admission of our kinds on the embedded API server: JSON in, problems and warnings out.
+
+Registered with it by the composition root. A real Kubernetes has the CEL rules of the CRDs instead,
+and the controllers say the rest in the status. Pure: one object, no look-ups.
+"""
+
+from collections.abc import Iterator
+from typing import TypeVar
+
+import msgspec
+
+from kilnwork.api import field_effects, kinds, meta, task, task_cluster, task_fields, validation
+from kilnwork.api.field_effects import Side
+
+T = TypeVar("T")
+
+RUN_UNCHANGED = (
+    "spec has changed but spec.run has not: the current run goes on as it began; "
+    "raise spec.run to run the new spec"
+)
+_NOT_THE_WORK = frozenset(
+    {"run", "suspend", "killTimestamp", "ttlSecondsAfterFinished", "priority"}
+)
+
+
+def validate_task(obj: meta.JsonObject) -> list[validation.Problem]:
+    """Return what is wrong with a Task beyond its schema."""
+    declared = _read(obj, task.Task)
+    return [] if declared is None else validation.validate_task(declared)
+
+
+def validate_task_update(old: meta.JsonObject, new: meta.JsonObject) -> list[validation.Problem]:
+    """Return what may not change in a Task."""
+    before, after = _read(old, task.Task), _read(new, task.Task)
+    if before is None or after is None:
+        return []
+    return validation.validate_task_update(before, after)
+
+
+def validate_task_cluster(obj: meta.JsonObject) -> list[validation.Problem]:
+    """Return what is wrong with a TaskCluster beyond its schema."""
+    cluster = _read(obj, task_cluster.TaskCluster)
+    return [] if cluster is None else validation.validate_task_cluster(cluster)
+
+
+def validate_task_object_update(
+    old: meta.JsonObject, new: meta.JsonObject
+) -> list[validation.Problem]:
+    """Return what may not change in a TaskObject: its data."""
+    return [("data", "field is immutable")] if old.get("data") != new.get("data") else []
+
+
+def warn(kind: str, new: meta.JsonObject, old: meta.JsonObject | None) -> Iterator[str]:
+    """Yield fields that have no effect; of an update those that it changes."""
+    before = set() if old is None else set(_ignored(kind, old))
+    yield from (text for text in _ignored(kind, new) if text not in before)
+
+
+def warn_of_task(new: meta.JsonObject, old: meta.JsonObject | None) -> Iterator[str]:
+    """Yield the same, and that a changed spec does not run before `spec.run` rises."""
+    if old is not None:
+        before, after = old.get("spec") or {}, new.get("spec") or {}
+        if before.get("run") == after.get("run") and _work(before) != _work(after):
+            yield RUN_UNCHANGED
+    yield from warn(kinds.TASKS.kind, new, old)
+
+
+def _ignored(kind: str, obj: meta.JsonObject) -> Iterator[str]:
+    found = task_fields.findings(kind, obj, Side.EMBEDDED)
+    yield from map(field_effects.sentence, found)
+
+
+def _work(spec: meta.JsonObject) -> meta.JsonObject:
+    return {k: v for k, v in spec.items() if k not in _NOT_THE_WORK}
+
+
+def _read(obj: meta.JsonObject, type_: type[T]) -> T | None:
+    """Return the object as a struct; None when it is none, which its schema has already said."""
+    try:
+        return msgspec.convert(
+            {k: v for k, v in obj.items() if k in ("metadata", "spec")}, type_, strict=False
+        )
+    except msgspec.ValidationError:
+        return None

@@ -1,0 +1,84 @@
+"""Rules for custom objects: their schema, rules in CEL, and what is registered for their kind.
+
+Used by admission. What is registered stands in `extensions`; only the refusal is made here.
+"""
+
+import functools
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from kilnwork.api import meta
+from kilnwork.controlplane import extensions
+from kilnwork.controlplane.apiserver import (
+    builtin,
+    causes,
+    fieldtypes,
+    reading,
+    rules_cel,
+    structural,
+)
+
+
+def validate(
+    served: builtin.Served, obj: meta.JsonObject, *, old: meta.JsonObject | None = None
+) -> Iterator[causes.Cause]:
+    """Yield what is wrong with a custom object; rules only when the schema is fulfilled."""
+    found = validate_schema(served, obj, old=old)
+    if not found and served.extension is not None:
+        found = list(_extended(served.extension, obj))
+    yield from found or rules_cel.validate(served, obj, old=old)
+    if old is not None and served.extension is not None:
+        yield from _causes(served.extension.validate_update(old, obj), obj)
+
+
+def validate_schema(
+    served: builtin.Served, obj: meta.JsonObject, *, old: meta.JsonObject | None
+) -> list[causes.Cause]:
+    """Return what its schema says is wrong."""
+    return [] if served.schema is None else list(structural.validate(served.schema, obj, old=old))
+
+
+def warnings(
+    served: builtin.Served, new: meta.JsonObject, *, old: meta.JsonObject | None
+) -> Iterable[str]:
+    """Return what is registered as allowed but surprising."""
+    return () if served.extension is None else served.extension.warnings(new, old)
+
+
+def _extended(kind: extensions.Kind, obj: meta.JsonObject) -> Iterator[causes.Cause]:
+    yield from _causes(kind.validate(obj), obj)
+    if kind.pod_template:
+        template = (obj.get("spec") or {}).get(kind.pod_template) or {}
+        try:
+            reading.read_as(_pod_template(), template)
+        except reading.WrongType as error:
+            field = f"spec.{kind.pod_template}"
+            yield causes.invalid(field, "", f"is no Pod template: {error}")
+
+
+def _causes(problems: Iterable[extensions.Problem], obj: meta.JsonObject) -> Iterator[causes.Cause]:
+    for field, why in problems:
+        yield causes.invalid(field, _value_at(obj, field), why)
+
+
+@functools.cache
+def _pod_template() -> fieldtypes.Type:
+    """core/v1 PodTemplateSpec."""
+    spec = fieldtypes.named("io.k8s.api.core.v1.PodSpec")
+    return fieldtypes.Type(
+        fieldtypes.Form.STRUCT,
+        go="v1.PodTemplateSpec",
+        fields={"metadata": fieldtypes.metadata(), "spec": spec},
+    )
+
+
+def _value_at(obj: meta.JsonObject, path: str) -> Any:
+    """Return the value at `spec.inputs[0].path`; None when there is none."""
+    value: Any = obj
+    for step in re.findall(r"[^.\[\]]+", path):
+        if isinstance(value, list):
+            value = value[int(step)]
+        else:
+            value = value.get(step) if isinstance(value, dict) else None
+    return value

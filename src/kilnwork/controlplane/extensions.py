@@ -1,0 +1,55 @@
+"""What a control plane serves from its start besides Kubernetes' own kinds.
+
+Filled in by whoever makes a `cluster.ControlPlane`: kinds as CustomResourceDefinitions, as any user
+would install them, with rules that a schema cannot state. Nothing here names a kind.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+
+from kilnwork.api import meta
+
+Problem = tuple[str, str]
+"""Dotted path of a field, and what is wrong with it, a sentence without subject."""
+
+
+def _nothing(*_: Any) -> tuple[()]:
+    return ()
+
+
+class Kind(msgspec.Struct, frozen=True, kw_only=True):
+    """A kind that is installed, with its admission. The functions get JSON and change nothing.
+
+    `kind` may be left out of its objects, as of those of built-in kinds.
+    """
+
+    definition: meta.JsonObject
+    """Its CustomResourceDefinition. Rules in CEL in it are not evaluated: `validate` has them."""
+    validate: Callable[[meta.JsonObject], Iterable[Problem]] = _nothing
+    """What is wrong with an object whose schema is fulfilled."""
+    validate_update: Callable[[meta.JsonObject, meta.JsonObject], Iterable[Problem]] = _nothing
+    """What may not change from the old object to the new one."""
+    warnings: Callable[[meta.JsonObject, meta.JsonObject | None], Iterable[str]] = _nothing
+    """What is allowed but may surprise, in the new object; the old one is None on create."""
+    pod_template: str = ""
+    """A field of `spec` that must be a core/v1 PodTemplateSpec, though its schema is open."""
+
+    @property
+    def name(self) -> str:
+        """`tasks.example.com`."""
+        return str(self.definition["metadata"]["name"])
+
+
+class Extensions(msgspec.Struct, frozen=True, kw_only=True):
+    """Kinds, and what belongs to them.
+
+    `view`, `edit`: rules that these ClusterRoles get when they are made. `server_names`: further
+    names in the certificate of the server, for what is mounted beside Kubernetes.
+    """
+
+    kinds: tuple[Kind, ...] = ()
+    view: tuple[meta.JsonObject, ...] = ()
+    edit: tuple[meta.JsonObject, ...] = ()
+    server_names: tuple[str, ...] = ()
