@@ -708,11 +708,12 @@ async def test_files_are_private(plane: cluster.ControlPlane) -> None:
     assert endpoints["channel"] == {"unix": "/x"}
 
 
-async def test_mounted_apps_know_the_user_and_are_on_both_ports(
+async def test_mounted_apps_are_on_both_ports_and_learn_who_comes(
     plane: cluster.ControlPlane,
 ) -> None:
     async def mounted(scope: Any, receive: Any, send: Any) -> None:
-        body = f"{scope['path']} {scope['kiln.user'].name}".encode()
+        user = await plane.authenticate(scope)
+        body = f"{scope['path']} {'nobody' if user is None else user.name}".encode()
         headers = [(b"content-type", b"text/plain")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body})
@@ -723,39 +724,15 @@ async def test_mounted_apps_know_the_user_and_are_on_both_ports(
     for address in (plane.address, plane.http_address):
         async with served.Http(address, ca=ca, token=token) as http:
             assert (await http.get("/v1/tasks")).json == "/v1/tasks kubernetes-admin"
-        async with served.Http(address, ca=ca, token=None) as nobody:
-            assert (await nobody.get("/v1/tasks")).status == 401
+        async with served.Http(address, ca=ca, token=None) as stranger:
+            assert (await stranger.get("/v1/tasks")).json == "/v1/tasks nobody"
+            assert (await stranger.get("/v1beta")).status in (401, 403)
+        async with served.Http(address, ca=ca, token="wrong") as liar:
+            assert (await liar.get("/v1")).json == "/v1 nobody"
+            assert (await liar.get("/v1beta")).status == 401
     async with served.Http(plane.http_address, ca=ca, token=token) as http:
         assert (await http.get(PODS)).status == 404
         assert (await http.get("/healthz")).status == 200
-
-
-async def test_guests_come_as_nobody_where_a_mount_answers_them_itself(
-    plane: cluster.ControlPlane,
-) -> None:
-    async def mounted(scope: Any, receive: Any, send: Any) -> None:
-        user = scope["kiln.user"]
-        body = b"nobody" if user is None else user.name.encode()
-        headers = [(b"content-type", b"text/plain")]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
-
-    plane.mount("/open", mounted, guests=True)
-    plane.mount("/shut", mounted)
-    token = (plane.data_dir / "token").read_text().strip()
-    ca = plane.certificates.ca_certificate
-    async with served.Http(plane.http_address, ca=ca, token=None) as guest:
-        assert (await guest.get("/open")).json == "nobody"
-        assert (await guest.get("/shut")).status == 401
-        assert (await guest.get("/openly")).status == 401
-    async with served.Http(plane.address, ca=ca, token=None) as guest:
-        assert (await guest.get("/open")).json == "nobody"
-        assert (await guest.get("/shut")).status == 401
-    async with served.Http(plane.http_address, ca=ca, token=token) as known:
-        assert (await known.get("/open")).json == "kubernetes-admin"
-    async with served.Http(plane.http_address, ca=ca, token="wrong") as liar:
-        assert (await liar.get("/open")).json == "nobody"
-        assert (await liar.get("/shut")).status == 401
 
 
 # --- kubectl -----------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import pytest
 from kilnwork.api import kinds, resource
 from kilnwork.api import manager as names
 from kilnwork.channel import lease
-from kilnwork.cli import journal_claim, manager_wiring, wiring
+from kilnwork.cli.wiring import embedded, in_cluster, journal_claim
 from kilnwork.controlplane import cluster
 from kilnwork.dispatch.journal.sqlite import connections
 from kilnwork.kit import clock, errors
@@ -36,7 +36,7 @@ async def kube(plane: cluster.ControlPlane) -> AsyncIterator[client.Client]:
         yield made
 
 
-def server(plane: cluster.ControlPlane, folder: Path, **more: Any) -> manager_wiring.Server:
+def server(plane: cluster.ControlPlane, folder: Path, **more: Any) -> in_cluster.Server:
     """A manager that has not started, for workers on this machine."""
     chosen: dict[str, Any] = {
         "data_dir": folder,
@@ -47,11 +47,11 @@ def server(plane: cluster.ControlPlane, folder: Path, **more: Any) -> manager_wi
         "port": 0,
         "advertise": "unix",
         "worker_image": "kilnwork/worker:test",
-        "worker_command": wiring.WORKER_COMMAND,
+        "worker_command": embedded.WORKER_COMMAND,
         "machine": "here",
     }
-    settings = manager_wiring.Settings(**(chosen | more))
-    return manager_wiring.Server(settings, on_failure=print)
+    settings = in_cluster.Settings(**(chosen | more))
+    return in_cluster.Server(settings, on_failure=print)
 
 
 def quiet(_: str) -> None:
@@ -59,9 +59,7 @@ def quiet(_: str) -> None:
 
 
 @pytest.fixture
-async def manager(
-    plane: cluster.ControlPlane, tmp_path: Path
-) -> AsyncIterator[manager_wiring.Server]:
+async def manager(plane: cluster.ControlPlane, tmp_path: Path) -> AsyncIterator[in_cluster.Server]:
     made = server(plane, tmp_path / "manager")
     try:
         await made.start(say=quiet)
@@ -71,7 +69,7 @@ async def manager(
 
 
 async def ask(
-    made: manager_wiring.Server, path: str, *, method: str = "GET", **headers: str
+    made: in_cluster.Server, path: str, *, method: str = "GET", **headers: str
 ) -> tuple[int, Any]:
     """Status and document of the manager's own port, whose certificate only workers check."""
     sent = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -104,7 +102,7 @@ async def account(kube: client.Client, name: str, *roles: str) -> str:
 
 
 async def test_a_task_runs_and_is_found_by_its_users(
-    plane: cluster.ControlPlane, kube: client.Client, manager: manager_wiring.Server
+    plane: cluster.ControlPlane, kube: client.Client, manager: in_cluster.Server
 ) -> None:
     await plane.start_node()
     spec = {"metadata": {"name": "default", "namespace": NS}, "spec": {"replicas": 1}}
@@ -149,7 +147,7 @@ async def test_a_manager_of_one_namespace_looks_at_no_other(
 
 
 async def test_who_asks_must_be_known_and_may_do_only_what_rbac_says(
-    plane: cluster.ControlPlane, kube: client.Client, manager: manager_wiring.Server
+    plane: cluster.ControlPlane, kube: client.Client, manager: in_cluster.Server
 ) -> None:
     path = f"/v1/namespaces/{NS}/tasks"
     assert (await ask(manager, path))[0] == 401
@@ -179,7 +177,7 @@ async def test_who_asks_must_be_known_and_may_do_only_what_rbac_says(
 
 
 async def test_one_leads_the_other_waits_and_takes_over_if_it_is_told_to(
-    plane: cluster.ControlPlane, manager: manager_wiring.Server, tmp_path: Path
+    plane: cluster.ControlPlane, manager: in_cluster.Server, tmp_path: Path
 ) -> None:
     second = server(plane, tmp_path / "second", adopt=True)
     starting = asyncio.ensure_future(second.start(say=quiet))
@@ -222,12 +220,12 @@ async def test_a_manager_with_another_journal_does_not_lead(
             return any(one["reason"] == "AnotherJournal" for one in found.items)
 
         await waiting.wait_until_async(told, what="a kube event says so")
-        await kube.delete(resource.LEASES, manager_wiring.LEASE, NS)
+        await kube.delete(resource.LEASES, in_cluster.LEASE, NS)
         again = server(plane, tmp_path / "manager")
         await again.start(say=quiet)
         await again.stop(say=quiet)
         assert not starting.done()
-        held = await kube.get(resource.LEASES, manager_wiring.LEASE, NS)
+        held = await kube.get(resource.LEASES, in_cluster.LEASE, NS)
         annotations = {journal_claim.ANNOTATION: (await identity(tmp_path / "second"))}
         changed = {**held, "metadata": {**held["metadata"], "annotations": annotations}}
         await kube.replace(resource.LEASES, changed)
@@ -250,9 +248,9 @@ async def test_it_comes_back_to_its_folder_at_once(
     """Also when it could not give up its Lease: then that names it, and it takes it again."""
     first = server(plane, tmp_path / "manager")
     await first.start(say=quiet)
-    lease = await kube.get(resource.LEASES, manager_wiring.LEASE, NS)
+    lease = await kube.get(resource.LEASES, in_cluster.LEASE, NS)
     await first.stop(say=quiet)
-    now = await kube.get(resource.LEASES, manager_wiring.LEASE, NS)
+    now = await kube.get(resource.LEASES, in_cluster.LEASE, NS)
     await kube.replace(resource.LEASES, {**now, "spec": lease["spec"]})
     second = server(plane, tmp_path / "manager")
     async with asyncio.timeout(30):
@@ -325,11 +323,11 @@ async def test_terms_do_not_begin_anew_when_the_lease_is_deleted(
             assert f"kilnwork_term {term}" in text
         finally:
             await made.stop(say=quiet)
-        await kube.delete(resource.LEASES, manager_wiring.LEASE, NS)
+        await kube.delete(resource.LEASES, in_cluster.LEASE, NS)
 
 
 async def test_a_folder_or_port_in_use_is_refused(
-    plane: cluster.ControlPlane, manager: manager_wiring.Server, tmp_path: Path
+    plane: cluster.ControlPlane, manager: in_cluster.Server, tmp_path: Path
 ) -> None:
     again = server(plane, tmp_path / "manager")
     with pytest.raises(errors.ConfigurationError, match="is in use by"):
@@ -342,7 +340,7 @@ async def test_a_folder_or_port_in_use_is_refused(
 
 
 async def test_an_api_server_that_is_away_is_no_verdict(
-    plane: cluster.ControlPlane, kube: client.Client, manager: manager_wiring.Server
+    plane: cluster.ControlPlane, kube: client.Client, manager: in_cluster.Server
 ) -> None:
     token = await account(kube, "reader", "view")
     path = f"/v1/namespaces/{NS}/tasks"
@@ -358,7 +356,7 @@ async def test_answers_are_remembered_for_seconds(kube: client.Client) -> None:
     time = clock.ManualClock()
     people = reviews.Reviews(kube, time=time)
     token = await account(kube, "reader", "view")
-    user = await people.user(token)
+    user = await people.token_user(token)
     assert user is not None
     assert user.name == "system:serviceaccount:default:reader"
     may = ports.Question(verb="list", namespace=NS)
@@ -367,7 +365,7 @@ async def test_answers_are_remembered_for_seconds(kube: client.Client) -> None:
     assert await people.refusal(user, may) is None
     time.advance(reviews.REMEMBER_S)
     assert "cannot list" in str(await people.refusal(user, may))
-    assert await people.user("wrong") is None
+    assert await people.token_user("wrong") is None
 
 
 async def test_a_token_for_the_manager_is_good_for_nothing_else(
@@ -377,7 +375,7 @@ async def test_a_token_for_the_manager_is_good_for_nothing_else(
     asked = {"kind": "TokenRequest", "spec": {"audiences": [names.AUDIENCE]}}
     made = await kube.create_sub(resource.SERVICE_ACCOUNTS, "driver", "token", asked, NS)
     token = str(made["status"]["token"])
-    user = await reviews.Reviews(kube, time=clock.SystemClock()).user(token)
+    user = await reviews.Reviews(kube, time=clock.SystemClock()).token_user(token)
     assert user is not None
     assert user.name == "system:serviceaccount:default:driver"
     async with served.http(plane, token=token) as elsewhere:

@@ -1,4 +1,5 @@
-"""The command line `kiln` (also `kubectl kiln`), and the wiring of `kiln up`.
+"""The command line `kiln` (also `kubectl kiln`), and the wiring of `kiln up` and
+`kiln manager`.
 
 `main` holds one table of commands; a command's module is loaded only when it is called, so that
 `kiln --help` and every client command start in milliseconds. `wiring` is the composition root: the

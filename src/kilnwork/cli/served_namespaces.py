@@ -1,6 +1,6 @@
 """Which namespaces a manager serves, remembered in its folder: which of them has it left?
 
-Used by `manager_wiring`. What was left stays in the list until its TaskClusters have been told.
+Used by `wiring.in_cluster`. What was left stays in the list until its TaskClusters have been told.
 """
 
 from collections.abc import Sequence

@@ -55,6 +55,7 @@ class Controllers:
         self._follow = coroutines.Crew("controllers", on_failure=on_failure)
         self._manager = manager.Manager("controllers", on_failure=on_failure)
         reflectors = self._all_reflectors(kube, namespaces)
+        self._synced = [one.synced for one in reflectors]
         asked = (kinds.TASK_CLUSTERS, resource.SECRETS)
         self.verifier = tokens.SecretVerifier(
             self.caches, synced=[r.synced for r in reflectors if r.resource in asked]
@@ -77,6 +78,15 @@ class Controllers:
         """Stop reconciling, then following."""
         await self._manager.stop()
         await self._follow.stop()
+
+    @property
+    def synced(self) -> bool:
+        """Whether all caches have been complete once."""
+        return all(event.is_set() for event in self._synced)
+
+    async def wait_synced(self) -> None:
+        """Wait until then, but not for long. Raises NotYet."""
+        await tokens.wait_synced(self._synced)
 
     def _loops(self) -> tuple[controller.Controller, ...]:
         return (

@@ -43,7 +43,7 @@ class SecretVerifier:
 
         Raises NotYet when the caches are not full or have not heard of the Secret.
         """
-        await self._wait_synced()
+        await wait_synced(self._synced)
         known = self._caches.clusters.get((namespace, cluster))
         if known is None or known.metadata.deletion_timestamp is not None:
             return False
@@ -57,10 +57,12 @@ class SecretVerifier:
             return False
         return bool(expected) and hmac.compare_digest(expected, credential.encode())
 
-    async def _wait_synced(self) -> None:
-        try:
-            async with asyncio.timeout(PATIENCE_S):
-                for event in self._synced:
-                    await event.wait()
-        except TimeoutError as error:
-            raise errors.NotYet("the caches of the controllers are not full yet") from error
+
+async def wait_synced(synced: Sequence[asyncio.Event]) -> None:
+    """Wait up to `PATIENCE_S` until the caches are full. Raises NotYet."""
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            for event in synced:
+                await event.wait()
+    except TimeoutError as error:
+        raise errors.NotYet("the caches of the controllers are not full yet") from error

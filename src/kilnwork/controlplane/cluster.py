@@ -26,6 +26,7 @@ from kilnwork.controlplane.apiserver import (
     crud,
     definition_keeper,
     deletion,
+    impersonation,
     namespaces,
     parts,
     pki,
@@ -131,11 +132,18 @@ class ControlPlane:
         """URL of all but Kubernetes, over plain http."""
         return f"http://{ports.HOST}:{self.port + 1}"
 
-    def mount(
-        self, prefix: str, mounted: requests.App, *, asks: bool = True, guests: bool = False
-    ) -> None:
-        """Serve an ASGI app under a path prefix on both ports; the rest is as in `app.Mount`."""
-        self._mounts.append(app.Mount(prefix, mounted, asks, guests))
+    def mount(self, prefix: str, mounted: requests.App) -> None:
+        """Serve an ASGI app under a path prefix on both ports; it checks by itself who comes."""
+        self._mounts.append(app.Mount(prefix, mounted))
+
+    async def authenticate(self, scope: requests.Scope) -> authn.User | None:
+        """The user of a request to a mounted app, None without a good credential.
+
+        By certificate or token, and acting as somebody else by the headers for it; raises
+        StatusError when they may not.
+        """
+        acts = impersonation.asked(scope["headers"])
+        return await app.authenticate(self._found, scope, requests.headers(scope) if acts else {})
 
     async def start(self) -> None:
         """Serve Kubernetes: clients may come when this returns; there is no node yet.
@@ -350,6 +358,7 @@ class ControlPlane:
         )
 
     async def _listen(self, pair: ports.Ports, found: parts.Parts) -> None:
+        self._found = found
         secure = serving.Listener(
             app.build(found, self._mounts),
             pair.tls,

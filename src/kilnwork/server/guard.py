@@ -1,22 +1,20 @@
-"""The front of the manager: which app answers a path, and who asks.
+"""The front of the manager: which app serves a path, and for whom.
 
-An ASGI app over others, for a manager that stands by itself; in `kiln up` the API server does the
-same. The token comes in `X-Kiln-Token`, since the API server's service proxy keeps `Authorization`
-for itself, or as a bearer token from those who connect directly. Apps find the user in
-`scope["kiln.user"]`, None for nobody, and refuse by themselves. Each request that would change
-something leaves a line `audit` in the log.
+One ASGI app over the others: by itself behind the listener of `kiln manager`, behind the API server
+in `kiln up`. In a cluster the token comes in `X-Kiln-Token`, since the API server's service proxy
+keeps `Authorization` for itself, or as a bearer token from those who connect directly. Apps find
+the user in `scope["kiln.user"]`, None without a good credential, and refuse by themselves. Each
+request that would change something leaves a line `audit` in the log.
 """
 
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 from urllib import parse
 
 from kilnwork.api import manager
 from kilnwork.kube import errors as kube_errors
-from kilnwork.kube import reviews as kube_reviews
-from kilnwork.server import asgi, errors
+from kilnwork.server import asgi, errors, ports
 
 log = logging.getLogger(__name__)
 
@@ -34,29 +32,22 @@ _CREDENTIAL = "authentication.kubernetes.io/credential-id"
 _MAX_NAME_LENGTH = 256
 
 
-class Authenticator(Protocol):
-    """Who has a token."""
-
-    async def user(self, token: str) -> kube_reviews.User | None:
-        """The user, None when the token is not known. Raises KubeError."""
-        ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mount:
-    """An app and the path it is found under. `asks`: whether it wants to know who asks."""
+    """An app and the path that it serves, with all below."""
 
     prefix: str
     app: asgi.App
     asks: bool = True
+    """Whether requests are authenticated; without, the app checks by itself who comes."""
 
 
 class Guard:
-    """The app. The first mount whose prefix fits answers."""
+    """The app. The first mount whose prefix fits serves a request."""
 
-    def __init__(self, people: Authenticator, mounts: Sequence[Mount]) -> None:
-        self._people = people
-        self._mounts = tuple(mounts)
+    def __init__(self, access: ports.Access, mounts: Sequence[Mount]) -> None:
+        self._access = access
+        self.mounts = tuple(mounts)
 
     async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
         """Serve one request (ASGI)."""
@@ -65,27 +56,30 @@ class Guard:
         found = self._mounted(scope["path"])
         if found is None:
             await asgi.problem(send, errors.NotFound(f"nothing is served at {scope['path']}"))
-            return
+        else:
+            await self.serve(found, scope, receive, send)
+
+    async def serve(
+        self, mount: Mount, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send
+    ) -> None:
+        """Serve one request for a mount, for callers that route by themselves."""
         try:
-            scope["kiln.user"] = user = await self._user(scope) if found.asks else None
-            if found.asks and scope["method"] not in _HARMLESS:
+            user = await self._access.authenticate(scope) if mount.asks else None
+            scope["kiln.user"] = user
+            if mount.asks and scope["method"] not in _HARMLESS and log.isEnabledFor(logging.INFO):
                 send = _audited(scope, user, send)
-            await found.app(scope, receive, send)
+            await mount.app(scope, receive, send)
         except kube_errors.KubeError as error:
             await asgi.problem(send, errors.NotReady(f"the API server does not say: {error}"))
 
     def _mounted(self, path: str) -> Mount | None:
-        for mount in self._mounts:
+        for mount in self.mounts:
             if path == mount.prefix or path.startswith(mount.prefix + "/"):
                 return mount
         return None
 
-    async def _user(self, scope: asgi.Scope) -> kube_reviews.User | None:
-        token = shown_token(scope)
-        return await self._people.user(token) if token else None
 
-
-def _audited(scope: asgi.Scope, user: kube_reviews.User | None, send: asgi.Send) -> asgi.Send:
+def _audited(scope: asgi.Scope, user: ports.User | None, send: asgi.Send) -> asgi.Send:
     """Log one line for the request, once its status is known: who changes what.
 
     `claims`: who says to be behind the token of an account that many use; nobody has checked it.

@@ -1,6 +1,6 @@
 """What the REST API needs of others, declared here and wired by the composition root."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -9,6 +9,9 @@ import msgspec
 from kilnwork.api import kinds
 from kilnwork.dispatch import model
 from kilnwork.kit import ids
+from kilnwork.server import asgi
+
+Extra = Mapping[str, tuple[str, ...]] | tuple[tuple[str, tuple[str, ...]], ...]
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,11 +27,41 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     resource: str = kinds.TASKS.plural
 
 
+class User(Protocol):
+    """Who makes a request, as the API server knows them (authentication.k8s.io/v1 UserInfo)."""
+
+    @property
+    def name(self) -> str:
+        """`username`."""
+        ...
+
+    @property
+    def extra(self) -> Extra:
+        """Facts of the credential, such as the id of a token."""
+        ...
+
+
 class Rights(Protocol):
-    """Who may do what: Kubernetes' own authorization."""
+    """Authorization: what a SubjectAccessReview of the API server says."""
 
     async def refusal(self, user: Any, question: Question) -> str | None:
-        """None when `user` (`scope["kiln.user"]`) may, else the sentence that says why not."""
+        """None when `user` (`scope["kiln.user"]`) may, else the sentence that says why not.
+
+        Raises KubeError when the API server does not say.
+        """
+        ...
+
+
+class Access(Rights, Protocol):
+    """Authentication, as a TokenReview of the API server has it, and authorization."""
+
+    async def authenticate(self, scope: asgi.Scope) -> User | None:
+        """The user of a request, None without a good credential. Raises KubeError."""
+        ...
+
+    async def token_user(self, token: str) -> User | None:
+        """The user of a token for the API server or for the manager alone, None when it is
+        neither. Raises KubeError."""
         ...
 
 

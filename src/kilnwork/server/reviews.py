@@ -1,8 +1,8 @@
-"""Who asks, and what they may do to tasks, as the API server of a Kubernetes cluster says.
+"""Authentication and authorization by the API server of a Kubernetes cluster, over HTTP.
 
-Used by the manager in a cluster, for the REST API, metrics and drivers; the questions themselves,
-and how many may be under way, are in `kube.reviews`. Answers are remembered for seconds, so that a
-page that polls asks rarely; a right that is taken away holds on for so long.
+Used by the manager in a cluster, for the REST API, metrics and drivers; the reviews themselves, and
+how many may be under way, are in `kube.reviews`. Results are remembered for seconds, so that a page
+that polls costs few of them; a right that is taken away holds for so long.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from kilnwork.api import kinds, manager
 from kilnwork.kit import clock
 from kilnwork.kube import client, errors
 from kilnwork.kube import reviews as kube_reviews
-from kilnwork.server import ports
+from kilnwork.server import asgi, guard, ports
 
 REMEMBER_S = 10.0
 """How long a yes holds."""
@@ -26,7 +26,7 @@ UNKNOWN_S = 5.0
 
 
 class Reviews:
-    """`ports.Rights`, and users by their tokens, as the API server of `kube` sees them."""
+    """`ports.Access` by TokenReview and SubjectAccessReview of the API server of `kube`."""
 
     def __init__(self, kube: client.Client, *, time: clock.Clock) -> None:
         self._kube = kube
@@ -34,15 +34,18 @@ class Reviews:
         self._users = kube_reviews.Remembered(time)
         self._rights: kube_reviews.Remembered[bool] = kube_reviews.Remembered(time)
 
-    async def user(self, token: str) -> kube_reviews.User | None:
-        """Whose token it is, None when the API server does not know it. Raises KubeError.
+    async def authenticate(self, scope: asgi.Scope) -> kube_reviews.User | None:
+        """The user of the token that a request shows, None without a good one. Raises KubeError."""
+        token = guard.shown_token(scope)
+        return await self.token_user(token) if token else None
 
-        Tokens for the API server are good, and those that are for us alone.
-        """
+    async def token_user(self, token: str) -> kube_reviews.User | None:
+        """The user of a token for the API server or for the manager alone, None when it is neither.
+        Raises KubeError."""
 
         async def ask() -> tuple[kube_reviews.User | None, float]:
             for audiences in ((), (manager.AUDIENCE,)):
-                with _our_lack():
+                with _own_lack():
                     found = await kube_reviews.user_of(self._kube, token, audiences=audiences)
                 if found is not None:
                     return found, REMEMBER_S
@@ -55,7 +58,7 @@ class Reviews:
         asked: kube_reviews.User = user
 
         async def ask() -> tuple[bool, float]:
-            with _our_lack():
+            with _own_lack():
                 allowed = await kube_reviews.allows(self._kube, asked, _attributes(question))
             return allowed, REMEMBER_S if allowed else REFUSE_S
 
@@ -64,7 +67,7 @@ class Reviews:
 
 
 @contextmanager
-def _our_lack() -> Iterator[None]:
+def _own_lack() -> Iterator[None]:
     """Not the caller's fault: what the manager lacks must not look like what they lack."""
     try:
         yield

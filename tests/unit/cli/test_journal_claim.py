@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from kilnwork.cli import journal_claim
+from kilnwork.cli.wiring import journal_claim
 from kilnwork.dispatch.journal.sqlite import journal
 
 USED, NEW = journal.Identity("used", 4), journal.Identity("new", 0)

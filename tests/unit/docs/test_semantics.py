@@ -5,7 +5,7 @@ import re
 import pytest
 
 from kilnwork.api import attempts, manager
-from kilnwork.cli import dispatcher
+from kilnwork.cli.wiring import dispatcher
 from kilnwork.dispatch import settings
 from kilnwork.dispatch.hub import hub, retention
 from kilnwork.dispatch.journal import memory_store

@@ -7,18 +7,24 @@ import pytest
 
 from kilnwork.api import manager
 from kilnwork.kube import reviews
-from kilnwork.server import asgi, guard
+from kilnwork.server import asgi, guard, ports
 
 DRIVER = "system:serviceaccount:ns:kilnwork-driver"
 CREDENTIAL = "authentication.kubernetes.io/credential-id"
 
 
-class People:
-    """Everybody is the account, with a token that has an id."""
+class Access:
+    """Every good token is of the account, and has an id."""
 
-    async def user(self, token: str) -> reviews.User | None:
+    async def token_user(self, token: str) -> reviews.User | None:
         extra = ((CREDENTIAL, ("JTI=1",)),)
         return reviews.User(DRIVER, extra=extra) if token == "known" else None
+
+    async def authenticate(self, scope: asgi.Scope) -> reviews.User | None:
+        return await self.token_user(guard.shown_token(scope))
+
+    async def refusal(self, user: Any, question: ports.Question) -> str | None:
+        raise AssertionError(f"a right of {user} was asked for: {question}")
 
 
 async def _serve(scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
@@ -27,7 +33,7 @@ async def _serve(scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> N
 
 
 async def ask(method: str, *headers: tuple[str, str]) -> int:
-    app = guard.Guard(People(), (guard.Mount(prefix="/v1", app=_serve),))
+    app = guard.Guard(Access(), (guard.Mount(prefix="/v1", app=_serve),))
     sent: list[Any] = []
 
     async def send(message: asgi.Message) -> None:

@@ -1,7 +1,7 @@
 """`kiln manager`: dispatcher, controllers and REST API for a Kubernetes cluster, in the foreground.
 
 Only options and what is printed; the process around it is in `foreground`, what starts and stops,
-and in which order, in `manager_wiring`.
+and in which order, in `wiring.in_cluster`.
 """
 
 import os
@@ -20,10 +20,10 @@ from kilnwork.cli import (
     foreground,
     limits,
     manager_options,
-    manager_wiring,
     options,
     session,
 )
+from kilnwork.cli.wiring import in_cluster
 from kilnwork.kit import sandbox
 
 _DATA = Path("/var/lib/kilnwork")
@@ -63,7 +63,7 @@ _DATA = Path("/var/lib/kilnwork")
 @click.option(
     "--advertise",
     metavar="HOST:PORT",
-    type=addresses.Advertised(manager_wiring.UNIX),
+    type=addresses.Advertised(in_cluster.UNIX),
     help="Where workers connect; default the Service's name. `unix` for workers on this machine.",
 )
 @click.option(
@@ -104,16 +104,16 @@ def command(**given: Any) -> int:
     """
     settings = _settings(**given)
     return foreground.serve(
-        lambda fail: manager_wiring.Server(settings, on_failure=fail),
+        lambda fail: in_cluster.Server(settings, on_failure=fail),
         ready=lambda server: _say_ready(server, settings),
     )
 
 
-def _settings(**given: Any) -> manager_wiring.Settings:
+def _settings(**given: Any) -> in_cluster.Settings:
     target = options.Target(kubeconfig=given["kubeconfig"], context=given["context"])
     service = f"{manager.SERVICE}.{given['namespace']}.svc:{manager.PORT}"
     host, port = given["listen"]
-    return manager_wiring.Settings(
+    return in_cluster.Settings(
         data_dir=_mounted(given["data"].absolute()),
         kube=session.settings_of(target),
         namespace=given["namespace"],
@@ -136,7 +136,7 @@ def _mounted(data: Path) -> Path:
     return inside if inside.is_dir() else data
 
 
-def _say_ready(server: manager_wiring.Server, settings: manager_wiring.Settings) -> None:
+def _say_ready(server: in_cluster.Server, settings: in_cluster.Settings) -> None:
     click.echo(
         f"kiln manager {version.__version__} leads on {settings.kube.server}, "
         f"term {server.term}, port {server.port} (data: {settings.data_dir})"

@@ -1,7 +1,7 @@
 """`kiln up`: everything on this machine in one process tree, in the foreground.
 
 Only options and what is printed; the process around it is in `foreground`, what starts and stops,
-and in which order, in `wiring`.
+and in which order, in `wiring.embedded`.
 """
 
 import os
@@ -13,7 +13,8 @@ from typing import Any
 import click
 
 from kilnwork import version
-from kilnwork.cli import folders, foreground, limits, wiring
+from kilnwork.cli import folders, foreground, limits
+from kilnwork.cli.wiring import embedded
 from kilnwork.kit import paths
 from kilnwork.server.jobs import source
 
@@ -63,7 +64,7 @@ def command(
     Listens on 127.0.0.1 only. Ctrl-C or `kiln down` ends it and everything it started; a second
     Ctrl-C does not wait. Objects, results, files and logs stay in the data directory.
     """
-    settings = wiring.Settings(
+    settings = embedded.Settings(
         data_dir=(data or paths.data_dir()).absolute(),
         port=port,
         workdir=(workdir or Path.cwd()).absolute(),
@@ -71,12 +72,12 @@ def command(
         files=limits.chosen(limited, source=source.read(os.environ) if source_compat else None),
     )
     return foreground.serve(
-        lambda fail: wiring.Server(settings, on_failure=fail),
+        lambda fail: embedded.Server(settings, on_failure=fail),
         ready=lambda server: _say_ready(server, settings),
     )
 
 
-def _say_ready(server: wiring.Server, settings: wiring.Settings) -> None:
+def _say_ready(server: embedded.Server, settings: embedded.Settings) -> None:
     click.echo(f"kiln {version.__version__} is ready at {server.url} (data: {settings.data_dir})")
     click.echo()
     click.echo(f"  export KUBECONFIG={shlex.quote(str(server.kubeconfig))}")

@@ -1,8 +1,8 @@
 """The ASGI app: who asks, may they, what do they want, and the answer.
 
 `build` makes it from the parts; `serving` listens with it. Requests for mounted paths (the REST
-API of room `server`) pass the same authentication and go on with `scope["kiln.user"]`. This module
-routes; `resources` does.
+API of room `server`) go to their app as they are, which may `authenticate` them as this one does.
+This module routes; `resources` does.
 """
 
 import logging
@@ -39,17 +39,10 @@ OPEN_PATHS = ("/healthz", "/readyz", "/livez", "/version")
 
 
 class Mount(NamedTuple):
-    """An ASGI app under a path prefix; it sees the whole path.
-
-    `asks`: only users with a credential get there, who are in `scope["kiln.user"]`; without, the
-    app checks by itself who comes. `guests`: also those get there whose credential is missing or
-    not known, as None; the app answers them in its own form.
-    """
+    """An ASGI app under a path prefix; it sees the whole path, and checks by itself who comes."""
 
     prefix: str
     app: requests.App
-    asks: bool = True
-    guests: bool = False
 
 
 Mounts = Sequence[Mount]
@@ -59,6 +52,16 @@ Mounts = Sequence[Mount]
 def build(parts: parts_.Parts, mounts: Mounts = (), *, kubernetes: bool = True) -> requests.App:
     """The app. Without `kubernetes` only the mounts and the health paths are served."""
     return _App(parts, mounts, kubernetes=kubernetes)
+
+
+async def authenticate(
+    parts: parts_.Parts, scope: requests.Scope, named: Mapping[str, str]
+) -> authn.User | None:
+    """The user of a request with the headers `named`, also one that acts as another; None without a
+    good credential. Raises StatusError when they may not act as the other."""
+    certificate = scope.get("state", {}).get("peer_certificate")
+    user = await parts.authenticator.authenticate(scope["headers"], certificate)
+    return None if user is None else impersonation.acting(user, named, parts.authorizer)
 
 
 class _App:
@@ -97,13 +100,8 @@ class _App:
         send: requests.Send,
         mounted: Mount | None,
     ) -> None:
-        if _is_open(scope["path"]) or (mounted is not None and not mounted.asks):
-            scope["kiln.user"] = authn.ANONYMOUS
+        if mounted is not None or _is_open(scope["path"]):
             await (mounted.app if mounted is not None else _open_path)(scope, receive, send)
-            return
-        if mounted is not None:
-            scope["kiln.user"] = await self._user(scope, guests=mounted.guests)
-            await mounted.app(scope, receive, send)
             return
         named = requests.headers(scope)
         user = await self._authenticate(scope, named, anonymous=self._kubernetes)
@@ -134,25 +132,15 @@ class _App:
                 return mount
         return None
 
-    async def _user(self, scope: requests.Scope, *, guests: bool) -> authn.User | None:
-        named = requests.headers(scope) if impersonation.asked(scope["headers"]) else {}
-        try:
-            return await self._authenticate(scope, named, anonymous=False)
-        except statuses.StatusError as error:
-            if guests and error.code == 401:
-                return None
-            raise
-
     async def _authenticate(
         self, scope: requests.Scope, named: Mapping[str, str], *, anonymous: bool
     ) -> authn.User:
-        certificate = scope.get("state", {}).get("peer_certificate")
-        user = await self._parts.authenticator.authenticate(scope["headers"], certificate)
-        if user is None and anonymous and authn.bearer_token(scope["headers"]) is None:
-            user = authn.ANONYMOUS
-        if user is None:
-            raise statuses.unauthorized()
-        return impersonation.acting(user, named, self._parts.authorizer)
+        user = await authenticate(self._parts, scope, named)
+        if user is not None:
+            return user
+        if anonymous and authn.bearer_token(scope["headers"]) is None:
+            return impersonation.acting(authn.ANONYMOUS, named, self._parts.authorizer)
+        raise statuses.unauthorized()
 
     def _authorize(self, request: requests.Request) -> None:
         asked = _attributes(request)

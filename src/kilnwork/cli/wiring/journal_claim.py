@@ -1,6 +1,6 @@
 """On which journal a manager leads: its UUID is in the Lease, and no other journal may be led on.
 
-Used by `manager_wiring`. One manager leads at a time by its Lease, but tasks are in a journal: a
+Used by `in_cluster`. One manager leads at a time by its Lease, but tasks are in a journal: a
 second manager with a volume of its own would lead with an empty one, and say of every task that
 there is none. Whoever leads records which journal it has; a candidate with another one waits until
 it is told to lead. A backup of a journal is the same journal.

@@ -1,14 +1,15 @@
-"""Small shapes between rooms that must not know each other: what `server` asks, others answer.
+"""Ports of one room implemented by another, for rooms that must not know each other.
 
-Used by `wiring`, and in part by `dispatcher` and `manager_adapters`.
+Used by `manager`, `dispatcher` and `embedded`.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from kilnwork.api import kinds, manager, meta, reasons, resource
+from kilnwork import controllers
+from kilnwork.api import kinds, manager, reasons
 from kilnwork.channel import errors as channel_errors
 from kilnwork.controllers import caches as known_caches
 from kilnwork.controlplane import cluster
@@ -18,29 +19,31 @@ from kilnwork.dispatch.hub import hub
 from kilnwork.dispatch.journal.sqlite import queries
 from kilnwork.jobs import service
 from kilnwork.kit import ids
-from kilnwork.server import metrics, ports
+from kilnwork.server import asgi, metrics, ports
+from kilnwork.server import errors as server_errors
 
 
-class WorkerVerifier(Protocol):
-    """The half of `channel.ports.TokenVerifier` that `controllers` have."""
+class EmbeddedAccess:
+    """`server.ports.Access` of the API server in this process, asked directly.
 
-    async def verify(self, namespace: str, cluster: str, credential: str) -> bool:
-        """True for a worker's token."""
-        ...
+    What its TokenReview and SubjectAccessReview say, without a request for each and without
+    remembering: a right that is given or taken away counts at once.
+    """
 
+    def __init__(self, plane: cluster.ControlPlane) -> None:
+        self._plane = plane
 
-class RbacRights:
-    """`server.ports.Rights` by the RBAC of the embedded API server."""
+    async def authenticate(self, scope: asgi.Scope) -> authn.User | None:
+        """The user of a request: by token or certificate, also acting as somebody else."""
+        return await self._plane.authenticate(scope)
 
-    def __init__(self, authorizer: authz.Authorizer) -> None:
-        self._authorizer = authorizer
+    async def token_user(self, token: str) -> authn.User | None:
+        """The user of a token for the API server or for the manager alone."""
+        people = self._plane.authenticator
+        return people.token_user(token) or people.token_user(token, audience=manager.AUDIENCE)
 
     async def refusal(self, user: Any, question: ports.Question) -> str | None:
         """None when allowed, else Kubernetes' own text."""
-        return self.refused(user, question)
-
-    def refused(self, user: authn.User, question: ports.Question) -> str | None:
-        """The same, at once."""
         attributes = authz.Attributes(
             verb=question.verb,
             api_group=kinds.GROUP,
@@ -49,84 +52,80 @@ class RbacRights:
             namespace=question.namespace,
             name=question.name,
         )
-        if self._authorizer.allowed(user, attributes).allowed:
+        if self._plane.authorizer.allowed(user, attributes).allowed:
             return None
         return authz.refusal(user, attributes)
 
 
 class ChannelVerifier:
-    """`channel.ports.TokenVerifier`: workers by their cluster's Secret, drivers by RBAC.
+    """`channel.ports.TokenVerifier`: workers by their cluster's Secret, drivers by their rights.
 
     A driver shows a token of the API server; who may create Tasks in a namespace may submit calls.
     """
 
-    def __init__(self, workers: WorkerVerifier, plane: cluster.ControlPlane) -> None:
-        self._workers = workers
-        self._plane = plane
-        self._rights = RbacRights(plane.authorizer)
+    def __init__(self, known: controllers.Controllers, access: ports.Access) -> None:
+        self._controllers = known
+        self._access = access
 
     async def verify(self, namespace: str, cluster: str, credential: str) -> bool:
         """As `controllers` say."""
-        return await self._workers.verify(namespace, cluster, credential)
+        return await self._controllers.verifier.verify(namespace, cluster, credential)
 
     async def verify_driver(self, namespace: str, credential: str) -> bool:
-        """True when the token may submit; raises LinkRefused when it is good for other things."""
-        people = self._plane.authenticator
-        user = people.token_user(credential)
-        if user is None:  # one that was asked for to be shown to us alone
-            user = people.token_user(credential, audience=manager.AUDIENCE)
+        """True when the token may submit.
+
+        Raises LinkRefused when it is good for other things, NotYet while the controllers have not
+        heard of all namespaces: a driver that comes back as the manager starts tries again.
+        """
+        user = await self._access.token_user(credential)
         if user is None:
             return False
         question = ports.Question(verb="create", namespace=namespace)
-        refused = self._rights.refused(user, question)
-        check_driver(namespace, refused=refused, exists=namespace in _namespaces(self._plane))
+        refused = await self._access.refusal(user, question)
+        if refused is not None:
+            raise channel_errors.LinkRefused("Forbidden", refused, retry=False)
+        await self._controllers.wait_synced()
+        if ("", namespace) not in self._controllers.caches.namespaces:
+            text = f'namespace "{namespace}" does not exist'
+            raise channel_errors.LinkRefused("Namespace", text, retry=False)
         return True
 
 
-def check_driver(namespace: str, *, refused: str | None, exists: bool) -> None:
-    """Raises LinkRefused for a driver that may not submit there, or where nobody can."""
-    if refused is not None:
-        raise channel_errors.LinkRefused("Forbidden", refused, retry=False)
-    if not exists:
-        text = f'namespace "{namespace}" does not exist'
-        raise channel_errors.LinkRefused("Namespace", text, retry=False)
-
-
 class KnownClusters:
-    """`server.ports.Clusters`: objects of the API server, numbers of the hub."""
+    """`server.ports.Clusters`: objects of the controllers' caches, numbers of the hub.
 
-    def __init__(self, running: hub.Hub, plane: cluster.ControlPlane) -> None:
+    Raises NotReady while the caches are not full.
+    """
+
+    def __init__(self, running: hub.Hub, known: controllers.Controllers) -> None:
         self._hub = running
-        self._plane = plane
+        self._controllers = known
 
     def namespaces(self) -> list[str]:
         """All namespaces, sorted."""
-        return sorted(_namespaces(self._plane))
+        return sorted(name for _, name in self._caches.namespaces.keys())  # noqa: SIM118  no mapping
 
     def clusters(self, namespace: str) -> list[ports.Cluster]:
         """The TaskClusters of a namespace, sorted by name."""
-        found = self._plane.writer.lookup.list(kinds.TASK_CLUSTERS, namespace)
-        return [shown(self._hub, namespace, name) for name in sorted(map(_name, found))]
+        keys = sorted(self._caches.clusters.keys())
+        return [self._shown(*key) for key in keys if key[0] == namespace]
 
+    @property
+    def _caches(self) -> known_caches.Caches:
+        if not self._controllers.synced:
+            raise server_errors.NotReady
+        return self._controllers.caches
 
-def shown(running: hub.Hub, namespace: str, name: str) -> ports.Cluster:
-    """A TaskCluster with the numbers of the hub, which knows it once a worker or task has come."""
-    view = running.cluster(namespace, name)
-    return ports.Cluster(
-        name=name,
-        workers=0 if view is None else sum(w.ready for w in view.workers),
-        slots=0 if view is None else view.slots,
-        busy=0 if view is None else view.busy,
-        queued=0 if view is None else view.queued,
-    )
-
-
-def _name(found: meta.JsonObject) -> str:
-    return str(found["metadata"]["name"])
-
-
-def _namespaces(plane: cluster.ControlPlane) -> set[str]:
-    return {_name(found) for found in plane.writer.lookup.list(resource.NAMESPACES)}
+    def _shown(self, namespace: str, name: str) -> ports.Cluster:
+        """With the numbers of the hub, which knows a cluster once a worker or task has come."""
+        view = self._hub.cluster(namespace, name)
+        return ports.Cluster(
+            name=name,
+            workers=0 if view is None else sum(w.ready for w in view.workers),
+            slots=0 if view is None else view.slots,
+            busy=0 if view is None else view.busy,
+            queued=0 if view is None else view.queued,
+        )
 
 
 class HubJournal:

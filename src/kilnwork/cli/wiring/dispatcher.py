@@ -1,6 +1,6 @@
 """The dispatcher of a server and the paths by which it is reached, shut while it does not run.
 
-Used by the wirings of `up` and `manager`, which say who may come and mount the paths.
+Used by `manager`, which says who may come and mounts the paths.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,7 +11,7 @@ from typing import Self
 from kilnwork.api import manager
 from kilnwork.channel import lease
 from kilnwork.channel import ports as channel_ports
-from kilnwork.cli import adapters, steps
+from kilnwork.cli.wiring import adapters, steps
 from kilnwork.controllers import caches
 from kilnwork.dispatch.hub import hub
 from kilnwork.dispatch.journal.sqlite import journal

@@ -1,10 +1,6 @@
-"""The composition root of `kiln manager`: dispatcher, controllers and REST API for a real cluster.
+"""The composition root of `kiln manager`: the manager behind a listener of its own, if it leads.
 
-Like `wiring` without an API server and a node of its own. Used by the command `manager`.
-
-Start: data directory → listener (health answers, the rest is not ready) → leadership → dispatcher
-→ controllers → ready. Only the leader is ready, so only the leader is behind the Service. Stop: not
-ready → controllers → dispatcher, whose workers wait for the next one → leadership → listener.
+Used by the command `manager`. What is started, in which order, is said in the package's docstring.
 """
 
 import logging
@@ -12,17 +8,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kilnwork import controllers
 from kilnwork.api import manager, resource
-from kilnwork.cli import dispatcher, journal_claim, manager_adapters, served_namespaces, steps
+from kilnwork.cli import served_namespaces
+from kilnwork.cli.wiring import dispatcher, journal_claim, steps
+from kilnwork.cli.wiring import manager as wired_manager
 from kilnwork.controllers import unserved
 from kilnwork.controlplane import lock
 from kilnwork.controlplane.apiserver import pki
-from kilnwork.dispatch.hub import hub
 from kilnwork.kit import clock, coroutines, errors, paths, serving
 from kilnwork.kube import client, config, election, events
 from kilnwork.kube import errors as kube_errors
-from kilnwork.server import guard, reviews
+from kilnwork.server import reviews
 from kilnwork.server.jobs import settings as jobs_settings
 
 log = logging.getLogger(__name__)
@@ -74,27 +70,30 @@ class Server:
 
     def __init__(self, settings: Settings, *, on_failure: steps.Say) -> None:
         self._settings = settings
-        self._on_failure = on_failure
         self._clock = clock.SystemClock()
         self._lock = lock.DirectoryLock(settings.data_dir)
         self._pki = pki.Pki(settings.data_dir / "pki", clock=self._clock)
-        self._crew = coroutines.Crew("manager", on_failure=self._fail)
-        self._elector: election.Elector | None = None
-        self._dispatcher = dispatcher.Dispatcher(
-            settings.data_dir,
+        self._manager = wired_manager.Manager(
+            wired_manager.Settings(
+                data_dir=settings.data_dir,
+                worker_image=settings.worker_image,
+                worker_command=settings.worker_command,
+                advertise=None if settings.advertise == UNIX else settings.advertise,
+                only_in=settings.only_in,
+                terms=dispatcher.LeaseTerms.for_absence(settings.absence_s),
+                files=settings.files,
+            ),
             time=self._clock,
-            checks=self._checks,
-            known=lambda: self._controllers.caches,
-            fail=self._fail,
-            files=dispatcher.Files(settings=settings.files, shared=settings.advertise == UNIX),
+            on_failure=on_failure,
         )
-        self._hub: hub.Hub
+        self._crew = coroutines.Crew("manager", on_failure=self._manager.fail)
+        self._steps = self._manager.steps
+        self._steps.explain("leadership", self._waits_for_leadership)
+        self._elector: election.Elector | None = None
         self._client: client.Client
-        self._reviews: reviews.Reviews
-        self._controllers: controllers.Controllers
         self.port = settings.port
         """Where it listens, once it does."""
-        self._steps = steps.Steps(
+        self._steps.plan(
             (
                 ("data directory", self._open_directory),
                 ("listener", self._listen),
@@ -115,16 +114,14 @@ class Server:
         """Stop what has started, last first."""
         await self._steps.stop(say=say)
 
-    def _checks(self) -> dict[str, str | None]:
-        """By name of each part, what it waits for; an unwritable journal is not ready."""
-        checks = dict(self._steps.waiting_for)
-        if self._elector is not None and checks["leadership"] is not None:
-            holder, problem = self._elector.holder, self._elector.problem
-            holding = f"{holder or 'nobody'} holds the Lease"
-            objection = self._elector.objection
-            checks["leadership"] = problem or (f"{holding}; {objection}" if objection else holding)
-        checks["dispatcher"] = checks["dispatcher"] or self._dispatcher.trouble
-        return checks
+    def _waits_for_leadership(self) -> str | None:
+        """Who leads instead, and why this manager must not; None once it leads."""
+        elector = self._elector
+        if elector is None or self.term is not None:
+            return None
+        holding = f"{elector.holder or 'nobody'} holds the Lease"
+        text = f"{holding}; {elector.objection}" if elector.objection else holding
+        return elector.problem or text
 
     async def _open_directory(self) -> None:
         data = self._settings.data_dir
@@ -156,10 +153,10 @@ class Server:
         self.port = int(listening.getsockname()[1])
         pair = self._pki.manager(self._names())
         self._client = await self._connect("client")
-        # Strangers' questions must not stand in line before the controllers' requests.
-        self._reviews = reviews.Reviews(await self._connect("client for reviews"), time=self._clock)
+        # Strangers' requests must not stand in line before the controllers'.
+        access = reviews.Reviews(await self._connect("client for reviews"), time=self._clock)
         listener = serving.Listener(
-            guard.Guard(self._reviews, self._dispatcher.mounts),
+            self._manager.guard(access),
             listening,
             tls=serving.tls_context(pair.certificate, pair.key),
         )
@@ -178,16 +175,16 @@ class Server:
         )
 
     async def _connect(self, name: str) -> client.Client:
-        kube = client.Client(self._settings.kube, user_agent="kiln-manager", time=self._clock)
-        await kube.__aenter__()
-        self._steps.then(name, lambda: kube.__aexit__(None, None, None))
-        return kube
+        return await self._manager.connect(
+            name,
+            lambda: client.Client(self._settings.kube, user_agent="kiln-manager", time=self._clock),
+        )
 
     async def _lead(self) -> None:
         """Wait until we are the only one."""
         kube = await self._connect("client for the election")
         claim = journal_claim.JournalClaim(
-            self._dispatcher.journal_identity(),
+            self._manager.dispatcher.journal_identity(),
             place=str(self._settings.data_dir),
             namespace=self._settings.namespace,
             machine=self._settings.machine,
@@ -211,7 +208,7 @@ class Server:
         self._steps.then("leadership", self._elector.stop)
         await self._tell_of_objections(self._elector)
         term = await self._elector.acquire()
-        self._dispatcher.term = term.epoch
+        self._manager.dispatcher.term = term.epoch
         path = self._settings.data_dir / _TERM
         paths.write_private(path, f"{term.epoch}\n".encode(), durable=True)
         self._crew.start("leadership", self._watch(term))
@@ -238,7 +235,7 @@ class Server:
     @property
     def term(self) -> int | None:
         """Which time of leading this is, None before the first."""
-        return self._dispatcher.term
+        return self._manager.dispatcher.term
 
     def _last_term(self) -> int:
         """The latest with this data directory: whoever deletes the Lease lets none begin anew."""
@@ -256,37 +253,14 @@ class Server:
         return made
 
     async def _watch(self, term: election.Term) -> None:
-        self._fail("leadership", errors.KilnError(await term.lost()))
+        self._manager.fail("leadership", errors.KilnError(await term.lost()))
 
     async def _start_dispatcher(self) -> None:
-        here = self._settings.advertise == UNIX
-        where = f"unix:{self._dispatcher.socket}" if here else f"tls://{self._settings.advertise}"
-        self._controllers = controllers.Controllers(
-            self._client,
-            controllers.Settings(
-                channel=where,
-                ca=None if here else self._pki.ca_data(),
-                worker_command=self._settings.worker_command,
-                worker_image=self._settings.worker_image,
-            ),
-            time=self._clock,
-            on_failure=self._fail,
-            namespaces=self._settings.only_in,
-        )
-        known = self._controllers.caches
-        callers = dispatcher.Callers(
-            verifier=manager_adapters.ChannelVerifier(
-                self._controllers.verifier, self._reviews, known
-            ),
-            rights=self._reviews,
-            clusters=lambda running: manager_adapters.KnownClusters(running, known),
-        )
-        terms = dispatcher.LeaseTerms.for_absence(self._settings.absence_s)
-        self._hub = await self._dispatcher.start(callers, self._steps, terms=terms)
+        ca = None if self._settings.advertise == UNIX else self._pki.ca_data()
+        await self._manager.start_dispatcher(self._client, ca=ca)
 
     async def _start_controllers(self) -> None:
-        await self._controllers.start(self._hub)
-        self._steps.then("controllers", self._controllers.stop)
+        await self._manager.start_controllers()
         left = served_namespaces.changed(self._settings.data_dir, self._settings.only_in).left
         if left:
             self._crew.start("namespaces that were left", self._leave(left))
@@ -301,7 +275,3 @@ class Server:
                 log.warning("TaskClusters of a namespace that was left were not told", extra=facts)
             else:
                 served_namespaces.told(self._settings.data_dir, name)
-
-    def _fail(self, name: str, error: BaseException) -> None:
-        self._steps.failed(name, error)
-        self._on_failure(f"{name}: {error}")

@@ -1,0 +1,131 @@
+"""The composition root of `kiln up`: embedded Kubernetes, its node, and the manager.
+
+Used by the command `up`. What is started, in which order, is said in the package's docstring.
+"""
+
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kilnwork import controllers, version
+from kilnwork.cli import embedded_kinds
+from kilnwork.cli.wiring import adapters, manager, steps
+from kilnwork.controlplane import cluster
+from kilnwork.kit import clock
+from kilnwork.kube import client
+from kilnwork.server.jobs import settings as jobs_settings
+
+WORKER_COMMAND = (sys.executable, "-m", "kilnwork.worker")
+WORKER_IMAGE = f"kilnwork/worker:{version.__version__}"
+"""On the local node an image is only a label."""
+
+NODE_GRACE_S = 10.0
+"""Between SIGTERM and SIGKILL for Pods when the server stops: all must be over within 20 s."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What the user chose."""
+
+    data_dir: Path
+    port: int
+    workdir: Path
+    slots: int
+    """Of TaskCluster `default`, at its first start only."""
+    files: jobs_settings.Settings = field(default_factory=jobs_settings.Settings)
+    """Of the Jobs API."""
+
+
+class Server:
+    """Everything of one data directory. Make it, `start` it in a running loop, `stop` it.
+
+    `on_failure(text)` is called when a part ends that never should: then the process should stop.
+    """
+
+    def __init__(self, settings: Settings, *, on_failure: steps.Say) -> None:
+        self._settings = settings
+        self._clock = clock.SystemClock()
+        self._plane = cluster.ControlPlane(
+            cluster.Settings(
+                data_dir=settings.data_dir,
+                port=settings.port,
+                workdir=settings.workdir,
+                installed=embedded_kinds.EXTENSIONS,
+            )
+        )
+        self._manager = manager.Manager(
+            manager.Settings(
+                data_dir=settings.data_dir,
+                worker_image=WORKER_IMAGE,
+                worker_command=WORKER_COMMAND,
+                worker_dir=str(settings.workdir),
+                files=settings.files,
+            ),
+            time=self._clock,
+            on_failure=on_failure,
+        )
+        self._steps = self._manager.steps
+        self._steps.plan(
+            (
+                ("API server", self._start_plane),
+                ("dispatcher", self._start_dispatcher),
+                ("node", self._start_node),
+                ("controllers", self._manager.start_controllers),
+                ("TaskCluster default", self._make_default),
+            )
+        )
+        self._client: client.Client
+        front = self._manager.guard(adapters.EmbeddedAccess(self._plane))
+        for mount in front.mounts:
+            self._plane.mount(mount.prefix, manager.serving(front, mount))
+
+    @property
+    def url(self) -> str:
+        """Where the API is served."""
+        return self._plane.address
+
+    @property
+    def http_url(self) -> str:
+        """Where all but Kubernetes is served over plain http."""
+        return self._plane.http_address
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The file for clients."""
+        return self._plane.kubeconfig
+
+    async def start(self, *, say: steps.Say) -> None:
+        """Be ready when this returns; whatever happens, call `stop` afterwards.
+
+        Raises KilnError that a person can act on: directory or port in use, journal unreadable.
+        """
+        await self._steps.start(say=say)
+        channel = cluster.Channel(unix=str(self._manager.dispatcher.socket))
+        self._plane.publish(epoch=self._manager.hub.epoch, channel=channel)
+
+    async def stop(self, *, say: steps.Say) -> None:
+        """Stop what has started, last first; a part that fails does not keep the others."""
+        await self._steps.stop(say=say)
+
+    async def _start_plane(self) -> None:
+        await self._plane.start()
+        self._steps.then("API server", self._plane.stop)
+
+    async def _start_dispatcher(self) -> None:
+        self._client = await self._manager.connect("client", self._new_client)
+        await self._manager.start_dispatcher(self._client)
+
+    def _new_client(self) -> client.Client:
+        settings = self._plane.admin_config()
+        return client.Client(settings, user_agent="kiln-manager", time=self._clock)
+
+    async def _start_node(self) -> None:
+        self._steps.then("node and its Pods", self._stop_node)
+        await self._plane.start_node()
+
+    async def _stop_node(self) -> None:
+        await self._manager.hub.closing()
+        await self._plane.stop_node(grace_s=NODE_GRACE_S)
+
+    async def _make_default(self) -> None:
+        await controllers.ensure_default(self._client, slots=self._settings.slots)

@@ -1,0 +1,114 @@
+"""The one manager: controllers, dispatcher with its journal, jobs, and the REST API behind a guard.
+
+Used by both composition roots, which say by which API server, who has access, and when each part is
+started. Knows neither an embedded API server nor an election.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kilnwork import controllers
+from kilnwork.cli.wiring import adapters, dispatcher, steps
+from kilnwork.dispatch.hub import hub
+from kilnwork.kit import clock
+from kilnwork.kube import client
+from kilnwork.server import asgi, guard, ports
+from kilnwork.server.jobs import settings as jobs_settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What a composition root chooses."""
+
+    data_dir: Path
+    worker_image: str
+    """Of worker Pods whose TaskCluster names none; only a label on the local node."""
+    worker_command: tuple[str, ...]
+    worker_dir: str | None = None
+    """Where commands run unless a template says so; None leaves it to the node."""
+    advertise: str | None = None
+    """HOST:PORT where workers connect over TLS; None: on this machine, by the Unix socket."""
+    only_in: Sequence[str] = ()
+    """Namespaces to serve; empty: all."""
+    terms: dispatcher.LeaseTerms = dispatcher.LOCAL
+    files: jobs_settings.Settings = field(default_factory=jobs_settings.Settings)
+
+
+class Manager:
+    """Its parts, started one by one as `steps` of a composition root.
+
+    `on_failure(text)` is called when a part ends that never should: then the process should stop.
+    """
+
+    def __init__(
+        self, settings: Settings, *, time: clock.Clock, on_failure: Callable[[str], None]
+    ) -> None:
+        self._settings = settings
+        self._clock = time
+        self._on_failure = on_failure
+        self.steps = steps.Steps()
+        self.dispatcher = dispatcher.Dispatcher(
+            settings.data_dir,
+            time=time,
+            checks=self.steps.checks,
+            known=lambda: self._controllers.caches,
+            fail=self.fail,
+            files=dispatcher.Files(settings=settings.files, shared=settings.advertise is None),
+        )
+        self.steps.explain("dispatcher", lambda: self.dispatcher.trouble)
+        self.hub: hub.Hub
+        self._access: ports.Access
+        self._controllers: controllers.Controllers
+
+    def guard(self, access: ports.Access) -> guard.Guard:
+        """The ASGI app of all that it serves, and who may come from now on, by the channel too."""
+        self._access = access
+        return guard.Guard(access, self.dispatcher.mounts)
+
+    async def connect(self, name: str, make: Callable[[], client.Client]) -> client.Client:
+        """A client of the API server that is closed in its turn."""
+        made = make()
+        await made.__aenter__()
+        self.steps.then(name, functools.partial(made.__aexit__, None, None, None))
+        return made
+
+    async def start_dispatcher(self, kube: client.Client, *, ca: bytes | None = None) -> None:
+        """Take over the journal and serve; `ca` is for workers that connect over TLS."""
+        chosen, advertise = self._settings, self._settings.advertise
+        unix = f"unix:{self.dispatcher.socket}"
+        self._controllers = controllers.Controllers(
+            kube,
+            controllers.Settings(
+                channel=unix if advertise is None else f"tls://{advertise}",
+                ca=ca,
+                worker_command=chosen.worker_command,
+                worker_image=chosen.worker_image,
+                worker_dir=chosen.worker_dir,
+            ),
+            time=self._clock,
+            on_failure=self.fail,
+            namespaces=chosen.only_in,
+        )
+        callers = dispatcher.Callers(
+            verifier=adapters.ChannelVerifier(self._controllers, self._access),
+            rights=self._access,
+            clusters=lambda running: adapters.KnownClusters(running, self._controllers),
+        )
+        self.hub = await self.dispatcher.start(callers, self.steps, terms=chosen.terms)
+
+    async def start_controllers(self) -> None:
+        """Reconcile from now on."""
+        await self._controllers.start(self.hub)
+        self.steps.then("controllers", self._controllers.stop)
+
+    def fail(self, name: str, error: BaseException) -> None:
+        """A part has ended that never should."""
+        self.steps.failed(name, error)
+        self._on_failure(f"{name}: {error}")
+
+
+def serving(front: guard.Guard, mount: guard.Mount) -> asgi.App:
+    """The app of one mount, for a server that routes by itself."""
+    return functools.partial(front.serve, mount)

@@ -1,0 +1,92 @@
+"""Who has access to the manager: the API server asked directly and asked over HTTP say the same."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from kilnwork.api import manager, resource
+from kilnwork.cli.wiring import adapters
+from kilnwork.controlplane import cluster
+from kilnwork.kit import clock
+from kilnwork.kube import client
+from kilnwork.server import ports, reviews
+from support import served
+
+NS = "default"
+
+
+@pytest.fixture
+async def plane(tmp_path: Path) -> AsyncIterator[cluster.ControlPlane]:
+    async with served.control_plane(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+async def kube(plane: cluster.ControlPlane) -> AsyncIterator[client.Client]:
+    async with client.Client(plane.admin_config()) as made:
+        yield made
+
+
+@pytest.fixture(params=["directly", "over HTTP"])
+def access(
+    request: pytest.FixtureRequest, plane: cluster.ControlPlane, kube: client.Client
+) -> ports.Access:
+    if request.param == "directly":
+        return adapters.EmbeddedAccess(plane)
+    return reviews.Reviews(kube, time=clock.SystemClock())
+
+
+async def reader_token(kube: client.Client, *audiences: str) -> str:
+    """Of an account that may look at the namespace."""
+    await kube.create(resource.SERVICE_ACCOUNTS, {"metadata": {"name": "r", "namespace": NS}})
+    binding = {
+        "metadata": {"name": "r", "namespace": NS},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
+        "subjects": [{"kind": "ServiceAccount", "name": "r", "namespace": NS}],
+    }
+    await kube.create(resource.ROLE_BINDINGS, binding)
+    spec = {"audiences": audiences} if audiences else {}
+    asked = {"kind": "TokenRequest", "spec": spec}
+    made = await kube.create_sub(resource.SERVICE_ACCOUNTS, "r", "token", asked, NS)
+    return str(made["status"]["token"])
+
+
+@pytest.mark.parametrize("audiences", [(), (manager.AUDIENCE,)])
+async def test_a_token_for_the_api_server_or_for_us_names_its_account(
+    access: ports.Access, kube: client.Client, audiences: tuple[str, ...]
+) -> None:
+    user = await access.token_user(await reader_token(kube, *audiences))
+    assert user is not None
+    assert user.name == f"system:serviceaccount:{NS}:r"
+
+
+async def test_other_tokens_name_nobody(access: ports.Access, kube: client.Client) -> None:
+    assert await access.token_user("wrong") is None
+    assert await access.token_user(await reader_token(kube, "somebody-else")) is None
+
+
+async def test_a_request_is_of_the_token_that_it_shows(
+    access: ports.Access, plane: cluster.ControlPlane
+) -> None:
+    token = (plane.data_dir / "token").read_text().strip()
+
+    async def name(*headers: tuple[bytes, bytes]) -> str | None:
+        user = await access.authenticate({"type": "http", "headers": list(headers)})
+        return None if user is None else user.name
+
+    assert await name((b"authorization", f"Bearer {token}".encode())) == "kubernetes-admin"
+    assert await name((b"authorization", b"Bearer wrong")) is None
+    assert await name() is None
+
+
+async def test_rights_are_those_of_rbac_in_the_words_of_kubernetes(
+    access: ports.Access, kube: client.Client
+) -> None:
+    user = await access.token_user(await reader_token(kube))
+    assert await access.refusal(user, ports.Question(verb="list", namespace=NS)) is None
+    question = ports.Question(verb="get", namespace="other", name="t", subresource="log")
+    assert await access.refusal(user, question) == (
+        f'tasks.kilnwork.dev "t" is forbidden: User "system:serviceaccount:{NS}:r" cannot get '
+        'resource "tasks/log" in API group "kilnwork.dev" in the namespace "other"'
+    )
