@@ -20,7 +20,7 @@ SPEC: dict[str, Any] = {
 }
 COUNT = 8000
 PLAIN = b"".join(b'{"n":%d}\n' % n for n in range(COUNT))
-"""Four parts, more than is kept in the catalog."""
+"""Four parts, more than is kept in the journal."""
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(120)]
 
@@ -102,11 +102,11 @@ def test_outputs_that_were_altered_are_made_anew(
     assert min(runs[:2]) > 1
 
 
-@pytest.mark.parametrize("lost", ["jobs.db", "journal.db", "workers", "tasks"])
+@pytest.mark.parametrize("lost", ["journal.db", "workers", "tasks"])
 def test_what_a_job_works_with_may_be_lost(
     world: file_faults.FaultFiles, tmp_path: Path, lost: str
 ) -> None:
-    """A catalog, a journal, all processes of the workers with their Pods, tasks of parts."""
+    """A journal with its jobs, all processes of the workers with their Pods, tasks of parts."""
     gate = tmp_path / "gate"
     data = gated(gate, 4001)
     job = world.post(data, {**SPEC, "retry": {"maxAttempts": 3, "delaySeconds": 0.1}})

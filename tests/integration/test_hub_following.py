@@ -36,12 +36,20 @@ def submission(number: int, *, run: int = 1, source: bytes = b"") -> model.Submi
     )
 
 
+async def submitted(
+    dispatcher: hub.Hub, submissions: list[model.Submission], *, new: bool = False
+) -> list[subscriptions.Change]:
+    there = dispatcher.submit_now(submissions, new=new)
+    await dispatcher.write([])
+    return there
+
+
 async def test_followers_hear_of_their_tasks_only_and_of_ends_once_kept(tmp_path: Path) -> None:
     dispatcher = await started(tmp_path)
     heard: list[subscriptions.Change] = []
     mine, other = submission(1), submission(2)
     stop = dispatcher.follow({mine.task}, heard.extend)
-    assert await dispatcher.submit_many([mine, other], new=True) == []
+    assert await submitted(dispatcher, [mine, other], new=True) == []
     async with raw_worker.RawWorker(tmp_path / "run" / "channel.sock", name="w-0", slots=1) as one:
         for _ in range(2):
             run = await one.expect(messages.Run)
@@ -58,15 +66,17 @@ async def test_followers_hear_of_their_tasks_only_and_of_ends_once_kept(tmp_path
 async def test_what_was_there_before_is_given_back(tmp_path: Path) -> None:
     dispatcher = await started(tmp_path)
     first = submission(1)
-    await dispatcher.submit_many([first], new=True)
-    [again] = await dispatcher.submit_many([first, submission(2)])
+    await submitted(dispatcher, [first], new=True)
+    [again] = await submitted(dispatcher, [first, submission(2)])
     assert (again.task, again.run, again.over) == (first.task, 1, False)
-    await dispatcher.kill_many([first.task], reason="Killed", message="not wanted")
-    [killed] = await dispatcher.submit_many([first])
+    dispatcher.kill_now([first.task], reason="Killed", message="not wanted")
+    await dispatcher.write([])
+    [killed] = await submitted(dispatcher, [first])
     assert (killed.state, killed.message) == (api_task.State.KILLED, "not wanted")
-    assert await dispatcher.submit_many([submission(1, run=2)]) == []
+    assert await submitted(dispatcher, [submission(1, run=2)]) == []
     assert [one.run for one in dispatcher.unfinished([first.task])] == [2]
-    await dispatcher.suspend_many([first.task], suspended=True)
+    dispatcher.suspend_now([first.task], suspended=True)
+    await dispatcher.write([])
     assert dispatcher.unfinished([first.task])[0].suspended
     assert dispatcher.knows(first.task)
     assert not dispatcher.knows(submission(3).task)
@@ -78,7 +88,7 @@ async def test_sources_take_turns_also_after_a_restart(tmp_path: Path) -> None:
     dispatcher = await started(tmp_path)
     many = [submission(number, source=b"a") for number in range(1, 9)]
     few = [submission(number, source=b"b") for number in range(11, 13)]
-    await dispatcher.submit_many([*many, *few], new=True)
+    await submitted(dispatcher, [*many, *few], new=True)
     await dispatcher.stop()
     dispatcher = await started(tmp_path)
     order: list[int] = []

@@ -1,14 +1,15 @@
-"""A service of file jobs with a real catalog and store, and a dispatcher that is played by hand.
+"""A service of file jobs with a real journal and store, and a dispatcher that is played by hand.
 
-Used by tests of `jobs`. The dispatcher outlives the service, as a journal does; its tasks run the
-real work here and now. A fuse ends a life of the service at any of its effects: before it, or after
-it and before anybody hears of it.
+Used by tests of `jobs`. The dispatcher's tasks outlive the service, as those of a journal do, and
+run the real work here and now. A fuse ends a life of the service at any of its effects: before it,
+or after it and before anybody hears of it.
 """
 
 import asyncio
+import copy
 import random
 import threading
-from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,8 +21,12 @@ from kilnwork.data import commits
 from kilnwork.data.records import intake
 from kilnwork.data.stores import opening, port
 from kilnwork.dispatch import model as task_model
+from kilnwork.dispatch.hub import commits as hub_commits
 from kilnwork.dispatch.hub import subscriptions
-from kilnwork.jobs import catalog, engine, errors, model, muscle, service
+from kilnwork.dispatch.journal import rows
+from kilnwork.dispatch.journal.sqlite import journal
+from kilnwork.dispatch.machine import instructions
+from kilnwork.jobs import engine, errors, model, service, task_hub
 from kilnwork.jobs.work import part, reduce
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
@@ -109,7 +114,7 @@ class Entry:
         call = self.submission.spec.call
         assert call is not None
         raw = msgspec.json.decode(msgspec.json.encode(call.args[0]))
-        kind: Any = filejobs.PartWork if call.function == muscle.MAP else filejobs.ReduceWork
+        kind: Any = filejobs.PartWork if call.function == task_hub.MAP else filejobs.ReduceWork
         found: filejobs.PartWork | filejobs.ReduceWork = msgspec.convert(raw, kind)
         return found
 
@@ -121,24 +126,134 @@ class Entry:
         )  # fmt: skip
 
 
+class FusedJournal(journal.Journal):
+    """A journal whose commits burn the fuse. `committed`: told in the writer's thread."""
+
+    def __init__(self, path: Path, fuse: Fuse, committed: Callable[[], None]) -> None:
+        super().__init__(path, retry_s=0.005)
+        self._fuse, self._committed = fuse, committed
+
+    def _commit(self, batch: rows.Rows) -> None:
+        self._fuse.burn("before commit")
+        super()._commit(batch)
+        self._committed()
+        self._fuse.burn("after commit")
+
+
 class Dispatcher:
     """Accepts and remembers tasks; runs one when told to. `broken`: tasks that it fails, by part.
-    `slots`: of every cluster."""
+    `slots`: of every cluster. What a participant does to tasks in a batch is undone at the next
+    start if the batch was not committed."""
 
-    def __init__(self) -> None:
-        self.epoch = 1
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "journal.db"
         self.slots = 2
+        self.writing = False
         self.tasks: dict[ids.TaskId, Entry] = {}
         self.fuse = Fuse()
         self.broken: Callable[[filejobs.PartWork | filejobs.ReduceWork], str] = lambda work: ""
         self.ran: list[str] = []
         self._followers: list[tuple[Container[ids.TaskId], subscriptions.Tell]] = []
+        self._participants: list[hub_commits.Participant] = []
+        self._undo: list[tuple[ids.TaskId, Entry | None]] = []
+        self._news: list[Entry] = []
+        self._batch = instructions.Batch()
+        self._waiting: list[asyncio.Future[None]] = []
+        self._scheduled = False
+        self._journal: journal.Journal | None = None
 
-    def restart(self, fuse: Fuse) -> None:
-        """Another life of the process that it shares with the service."""
-        self.epoch += 1
-        self.fuse = fuse
-        self._followers.clear()
+    def start(self) -> None:
+        """Begin a life, in the process that it shares with the service."""
+        for task, entry in reversed(self._undo):
+            if entry is None:
+                self.tasks.pop(task, None)
+            else:
+                self.tasks[task] = entry
+        for parts in (self._undo, self._news, self._followers, self._participants, self._waiting):
+            parts.clear()
+        self._batch = instructions.Batch()
+        self.writing = self._scheduled = False
+        self._journal = FusedJournal(self.path, self.fuse, self._undo.clear)
+        self._journal.open()
+        self._journal.start(asyncio.get_running_loop().call_soon_threadsafe, on_failure=self._fail)
+
+    def stop(self) -> None:
+        """End a life."""
+        if self._journal is not None:
+            self._journal.close()
+
+    @property
+    def kept(self) -> journal.Journal:
+        """Its journal."""
+        assert self._journal is not None
+        return self._journal
+
+    @property
+    def epoch(self) -> int:
+        return self.kept.epoch
+
+    @property
+    def refused(self) -> str | None:
+        return self.kept.refused
+
+    def select(self, name: str, *values: instructions.Value) -> list[tuple[Any, ...]]:
+        return self.kept.reader.select(name, *values)
+
+    def participate(self, participant: hub_commits.Participant) -> Callable[[], None]:
+        self._participants.append(participant)
+        return self._participants.clear
+
+    async def write(self, writes: instructions.Writes) -> None:
+        self._batch.writes += writes
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiter)
+        self.wake()
+        await waiter
+
+    def wake(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._advance)
+
+    @property
+    def busy(self) -> bool:
+        """A batch is being made or written."""
+        return self.writing or self._scheduled
+
+    def _advance(self) -> None:
+        self._scheduled = False
+        if self.writing:
+            return
+        batch, self._batch = self._batch, instructions.Batch()
+        for participant in self._participants:
+            participant.join(batch)
+        waiting = list(self._waiting)
+
+        def committed() -> None:
+            self.writing = False
+            news, self._news = self._news, []
+            self.tell(*news)
+            for participant in self._participants:
+                participant.committed()
+            for waiter in waiting:
+                self._waiting.remove(waiter)
+                waiter.set_result(None)
+            if durable:
+                self.wake()
+
+        durable = bool(batch.writes or self._undo)
+        if durable:
+            self.writing = True
+            self.kept.write(batch, committed)
+        else:
+            committed()
+
+    def _fail(self, error: BaseException) -> None:
+        for participant in self._participants:
+            participant.aborted(error)
+        for waiter in self._waiting:
+            waiter.set_exception(error)
+        self._waiting.clear()
 
     def follow(self, tasks: Container[ids.TaskId], tell: subscriptions.Tell) -> Callable[[], None]:
         self._followers.append((tasks, tell))
@@ -149,13 +264,18 @@ class Dispatcher:
         for tasks, tell in tuple(self._followers):
             tell([one.change() for one in entries if one.submission.task in tasks])
 
-    async def submit_many(
-        self, submissions: Sequence[task_model.Submission], *, new: bool = False
+    def _touch(self, task: ids.TaskId) -> Entry | None:
+        """Return the task; as it is now, if the batch is not committed."""
+        found = self.tasks.get(task)
+        self._undo.append((task, copy.copy(found)))
+        return found
+
+    def submit_now(
+        self, submissions: Iterable[task_model.Submission], *, new: bool = False
     ) -> list[subscriptions.Change]:
-        self.fuse.burn("before submit")
         there = []
         for submission in submissions:
-            known = self.tasks.get(submission.task)
+            known = self._touch(submission.task)
             assert known is None or not new, "somebody said that it was new"
             if known is not None and known.run >= submission.spec.run:
                 there.append(known.change())
@@ -164,27 +284,24 @@ class Dispatcher:
                 there.append(known.change())
             else:
                 self.tasks[submission.task] = Entry(submission)
-        self.fuse.burn("after submit")
         return there
 
-    async def kill_many(self, tasks: Iterable[ids.TaskId], *, reason: str, message: str) -> None:
-        self.fuse.burn("before kill")
+    def kill_now(self, tasks: Iterable[ids.TaskId], *, reason: str, message: str) -> None:
         for task in tasks:
-            found = self.tasks.get(task)
+            found = self._touch(task)
             if found is not None and not found.state.final:
                 self._kill(found)
-        self.fuse.burn("after kill")
 
     def _kill(self, entry: Entry) -> None:
         entry.state = _S.KILLED
-        self.tell(entry)
+        self._news.append(entry)
 
-    async def suspend_many(self, tasks: Iterable[ids.TaskId], *, suspended: bool) -> None:
-        self.fuse.burn("before suspend")
+    def suspend_now(self, tasks: Iterable[ids.TaskId], *, suspended: bool) -> None:
         for task in tasks:
-            self.tasks[task].suspended = suspended
-            self.tell(self.tasks[task])
-        self.fuse.burn("after suspend")
+            found = self._touch(task)
+            assert found is not None
+            found.suspended = suspended
+            self._news.append(found)
 
     def unfinished(self, tasks: Iterable[ids.TaskId]) -> list[subscriptions.Change]:
         found = (self.tasks.get(task) for task in tasks)
@@ -209,7 +326,9 @@ class Dispatcher:
 
     @property
     def queued(self) -> list[Entry]:
-        """What could start now."""
+        """What could start now: it is committed."""
+        if self.writing:
+            return []
         return [one for one in self.tasks.values() if one.state is _S.PENDING and not one.suspended]
 
     def begin(self, entry: Entry) -> None:
@@ -239,7 +358,9 @@ class Dispatcher:
         self.tell(entry)
 
     def step(self) -> bool:
-        """Run what is next, if there is anything."""
+        """Run what is next, if there is anything; what is not committed does not run."""
+        if self.writing:
+            return False
         running = [one for one in self.tasks.values() if one.state is _S.RUNNING]
         queued = self.queued
         if queued and len(running) < self.slots:
@@ -270,7 +391,7 @@ class World:
 
     def __init__(self, folder: Path, *, fuse: Fuse | None = None, **options: Any) -> None:
         self.folder = folder
-        self.dispatcher = Dispatcher()
+        self.dispatcher = Dispatcher(folder)
         self.fuse = fuse or Fuse()
         self.dispatcher.fuse = self.fuse
         self.clock = clocks.ManualClock()
@@ -282,23 +403,13 @@ class World:
     async def start(self) -> "World":
         """Begin a life."""
         fuse = self.fuse
-
-        class Fused(catalog.Catalog):
-            """A catalog whose commits burn the fuse."""
-
-            def _commit(self, batch: catalog.Batch, *, journal: int | None = None) -> None:
-                fuse.burn("before commit")
-                super()._commit(batch, journal=journal)
-                fuse.burn("after commit")
-
-        class Jobs(service.Jobs):
-            catalog_class = Fused
+        self.dispatcher.start()
 
         def opened(url: str) -> port.Store:
             return FusedStore(opening.open_store(url), fuse)
 
         options = engine.Options(opened=opened, retry_s=0.005, **self.options)
-        self.jobs = Jobs(self.folder, self.dispatcher, clock=self.clock, options=options)
+        self.jobs = service.Jobs(self.folder, self.dispatcher, clock=self.clock, options=options)
         self.lives += 1
         await self.jobs.start()
         return self
@@ -306,13 +417,13 @@ class World:
     async def stop(self) -> None:
         """End a life in order."""
         await self.jobs.stop()
+        self.dispatcher.stop()
 
     async def restart(self, fuse: Fuse | None = None) -> None:
         """Whatever has happened: another life."""
         while True:
-            await self.jobs.stop()
-            self.fuse = fuse or Fuse()
-            self.dispatcher.restart(self.fuse)
+            await self.stop()
+            self.dispatcher.fuse = self.fuse = fuse or Fuse()
             try:
                 await self.start()
             except CrashedHere:
@@ -377,7 +488,7 @@ class World:
     def _quiet(self) -> bool:
         """Nothing happens until somebody else does something."""
         inside = self.jobs._engine
-        moving = inside._ready or inside._writing or inside._scheduled or len(inside._crew)
+        moving = inside._ready or self.dispatcher.busy
         return not moving and not any(job.busy for job in inside.live.values())
 
     async def finished(self, job: str) -> model.JobView:

@@ -206,9 +206,8 @@ class UpFiles:
         """
         assert self.server.process is not None
         assert self.server.process.poll() is not None, "stop the server first"
-        for name in ("jobs.db", "journal.db"):
-            with contextlib.closing(sqlite3.connect(self.server.data / name)) as database:
-                assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        with contextlib.closing(sqlite3.connect(self.server.data / "journal.db")) as database:
+            assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         local.LocalStore(self.folder).sweep(before=time.time())
         for job in jobs:
             folder = local.LocalStore(self.folder / job["storageBlobPrefix"])

@@ -1,6 +1,6 @@
 """File jobs: the values that cross rooms when a file is uploaded, split, mapped and reduced.
 
-Used by `data` (records, stores), `jobs` (catalog, work in slots), `server` (REST), `files` and the
+Used by `data` (records, stores), `jobs` (tables, work in slots), `server` (REST), `files` and the
 CLI. Facts about one job, no I/O. The words are those of the seed (`parts`, `completions`), of AWS
 Step Functions' Distributed Map (tolerated failures, redrive, result manifest) and of RFC 9110.
 """

@@ -1,6 +1,6 @@
 """Which new jobs may begin: a few at a time are stored. Used by the engine.
 
-The others stay in the catalog alone, since storing is slower than making them, and are asked again
+The others stay in the journal alone, since storing is slower than making them, and are asked again
 when there is room.
 """
 

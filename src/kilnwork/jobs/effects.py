@@ -16,7 +16,7 @@ import msgspec
 from kilnwork.api import filejobs
 from kilnwork.data import errors as data_errors
 from kilnwork.data.stores import opening, port
-from kilnwork.jobs import catalog, facts, model, muscle, records, steps, storing
+from kilnwork.jobs import facts, model, records, steps, storing, tables, task_hub
 from kilnwork.kit import ids
 
 log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ THREADS = 8
 class Owner(Protocol):
     """The engine. `tasks`: whose task is on which seat."""
 
-    catalog: catalog.Catalog
+    tables: tables.Tables
     tasks: dict[ids.TaskId, tuple[records.Job, int]]
 
     @property
@@ -38,7 +38,7 @@ class Owner(Protocol):
     def now(self) -> float: ...
 
     def inline(self, job: records.Job) -> bytes | None:
-        """Its input, if it may be in the catalog alone."""
+        """Its input, if it may be in the tables alone."""
         ...
 
     def wake(self, job: records.Job) -> None: ...
@@ -55,7 +55,7 @@ class Effects:
         self,
         owner: Owner,
         store: port.Store,
-        hub: muscle.Muscle,
+        hub: task_hub.TaskHub,
         *,
         opened: Callable[[str], port.Store],
         retry_s: float,
@@ -139,7 +139,7 @@ class Effects:
         runs[0] = job.run
         folder = self._folder(job)
         # Tasks first, then records: what is over by now has left its record to be found.
-        named = {muscle.task_id(job.id.uuid, part): part for part in range(job.size + 1)}
+        named = {task_hub.task_id(job.id.uuid, part): part for part in range(job.size + 1)}
         if job.stage is records.Stage.STOPPING:
             left = [task for task in named if self._hub.knows(task)]
         else:
@@ -149,7 +149,7 @@ class Effects:
             changes = [(named[one.task], one) for one in self._hub.states(left)]
             facts.recovered(job, found, changes, now=self._owner.now())
             for part in job.seats:
-                self._owner.tasks[muscle.task_id(job.id.uuid, part)] = (job, part)
+                self._owner.tasks[task_hub.task_id(job.id.uuid, part)] = (job, part)
 
         self._in_thread(job, ("Recover", 0), lambda: storing.recover(folder, runs), then)
 
@@ -167,7 +167,7 @@ class Effects:
 
     def _settle_reducer(self, job: records.Job, step: steps.Settle) -> None:
         folder, now, outcome = self._folder(job), self._owner.now(), step.outcome
-        reduced = None if outcome else self._reduced(muscle.task_id(job.id.uuid, 0))
+        reduced = None if outcome else self._reduced(task_hub.task_id(job.id.uuid, 0))
 
         def work() -> filejobs.Commit | storing.Damage | None:
             if outcome is None:
@@ -198,7 +198,7 @@ class Effects:
         pending = job.dirty_parts.get(part)
         if pending is not None:
             return pending
-        for row in self._owner.catalog.parts(job.row, part, part):
+        for row in self._owner.tables.parts(job.row, part, part):
             return row.commit
         return None
 

@@ -32,9 +32,5 @@ class JobsStopped(JobsError):
     """The service is stopping, or cannot write; ask the next one."""
 
 
-class CatalogLocked(JobsError):
-    """Another process holds the catalog of jobs; the message names the file."""
-
-
-class CatalogUnreadable(JobsError):
-    """The catalog was written by a newer kilnwork or is damaged; the message says what to do."""
+class OldDatabaseUnreadable(JobsError):
+    """The database of jobs of an earlier kilnwork is damaged; the message says what to do."""

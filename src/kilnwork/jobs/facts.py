@@ -133,7 +133,7 @@ def moved(job: records.Job, part: int, change: subscriptions.Change, *, now: flo
 
 
 def _adopt_run(job: records.Job, part: int, run: int) -> None:
-    """The catalog is older than the journal (somebody put a backup in its place)."""
+    """The tables are older than the task (they were filled from the store)."""
     job.run = max(job.run, run)
     if part:
         job.runs[part] = run

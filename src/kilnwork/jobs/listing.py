@@ -1,4 +1,4 @@
-"""Pages of parts: what the catalog has of those that are over, and memory of the others.
+"""Pages of parts: what the tables have of those that are over, and memory of the others.
 
 Used by the service.
 """
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from kilnwork.api import filejobs
-from kilnwork.jobs import catalog, model, muscle, records, rows
+from kilnwork.jobs import model, records, rows, tables, task_hub
 from kilnwork.kit import ids
 
 _S = records.State
@@ -24,8 +24,8 @@ def manifest(encoded: bytes) -> filejobs.Manifest:
 class Parts:
     """The parts of one job. `live`: the job, if it is in memory."""
 
-    def __init__(self, kept: catalog.Catalog, row: rows.JobRow, live: records.Job | None) -> None:
-        self._catalog, self._row, self._live = kept, row, live
+    def __init__(self, kept: tables.Tables, row: rows.JobRow, live: records.Job | None) -> None:
+        self._tables, self._row, self._live = kept, row, live
 
     def parts(
         self, *, after: int, limit: int, state: model.PartState | None
@@ -41,9 +41,9 @@ class Parts:
         if self._live is not None:
             parts = self._live.manifest.parts
         else:
-            parts = manifest(self._catalog.manifest(self._row.row)).parts
+            parts = manifest(self._tables.manifest(self._row.row)).parts
         known = {
-            one.part: one for one in self._catalog.parts(self._row.row, numbers[0], numbers[-1])
+            one.part: one for one in self._tables.parts(self._row.row, numbers[0], numbers[-1])
         }
         return [self._view(parts[number - 1], known.get(number)) for number in numbers]
 
@@ -54,13 +54,13 @@ class Parts:
             return
         closed = {}
         if self._live is None:
-            closed = {part: code for part, _, code in self._catalog.states(self._row.row)}
+            closed = {part: code for part, _, code in self._tables.states(self._row.row)}
         for number in every:
             if self._state(number, closed.get(number, 0)) is state:
                 yield number
 
     def _state(self, number: int, code: int) -> model.PartState:
-        """`code`: of the catalog, for a job that is not in memory."""
+        """`code`: of the tables, for a job that is not in memory."""
         live = self._live
         if live is not None:
             code = live.states[number]
@@ -97,6 +97,6 @@ class Parts:
             message=message,
             started=started,
             finished=None if commit is None else commit.finished,
-            task=ids.task_text(muscle.task_id(self._row.uuid, number)),
+            task=ids.task_text(task_hub.task_id(self._row.uuid, number)),
             commit=commit,
         )

@@ -1,6 +1,6 @@
 """The values that enter and leave the service of file jobs: new jobs, and views of what it knows.
 
-Used by server, sdk and CLI. All frozen; a view shows what the catalog has on disk, apart from which
+Used by server, sdk and CLI. All frozen; a view shows what is on disk, apart from which
 parts run at this moment.
 """
 
@@ -40,7 +40,7 @@ class Key(NamedTuple):
 class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     """A job to be made.
 
-    `inline`: the stored bytes of a small input (64 KiB at most), kept in the catalog and written to
+    `inline`: the stored bytes of a small input (64 KiB at most), kept in the journal and written to
     the store before the first part starts; None: the input is in the store already, at `input` of
     the job's folder or, if `source` is given, at that key of the whole store (an upload of its own,
     which is not the job's to delete). `user`: who made it.

@@ -4,7 +4,7 @@ Used by the engine and `facts`. `next_steps` says what is to be done as things a
 at any time: what is under way is not asked for again, and what is done is not done twice. The
 functions of `facts` take in what has happened. A part is closed by its commit record and by nothing
 else; the job by the record of part 0, which it makes itself when it is to end without a result. So
-after a crash anywhere the same steps follow from catalog, journal and store.
+after a crash anywhere the same steps follow from journal and store.
 """
 
 from typing import NamedTuple
@@ -215,7 +215,7 @@ def _reduce(job: records.Job, found: list[steps.Step]) -> None:
 
 
 def _follow_record(job: records.Job, record: filejobs.Commit, now: float) -> None:
-    """The job has ended, says the store: the catalog has not heard of it yet."""
+    """The job has ended, says the store: the tables have not heard of it yet."""
     if record.outcome is _O.SUCCEEDED and job.counts.succeeded == job.size:
         _end(job, now)
     else:

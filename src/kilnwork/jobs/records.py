@@ -19,7 +19,7 @@ _O = filejobs.Outcome
 
 
 class Stage(IntEnum):
-    """Which rules move a job. The catalog has the numbers."""
+    """Which rules move a job. The tables have the numbers."""
 
     MAPPING = 1
     REDUCING = 2
@@ -102,7 +102,7 @@ class Counts:
 class Job:
     """A job in memory: one that is not over, or that is being changed or deleted.
 
-    `row`: in the catalog. `ttl_s`: if its spec names none. `source`: key of its input in the whole
+    `row`: in the tables. `ttl_s`: if its spec names none. `source`: key of its input in the whole
     store, None: its own. `stored`: its folder has its input and a `job.json` of this run; `fresh`:
     it was made by this service; `recovered`: what an earlier service has left of it is known.
     `run`: of the reducer, never below that of any part; `base_run`: of parts that have none of
@@ -113,7 +113,7 @@ class Job:
     in which they get seats, with some that are not open any more. `seats` by number; how many are
     `active`, which ones are `held`, and of which the task is `over`. `reopened`: how often parts
     were, without their fault. `first_failure`: of a part. `busy`: steps that are under way.
-    `dirty`, `dirty_parts`: what the catalog has not got yet; `trouble`: why the newest step did not
+    `dirty`, `dirty_parts`: what the tables have not got yet; `trouble`: why the newest step did not
     work.
     """
 

@@ -1,6 +1,6 @@
 """What happens to jobs that nobody looks after: deleted when their time is over, found when lost.
 
-A backup of the catalog may be put in place: jobs of the store that it has not got are taken up.
+A backup of the journal may be put in place: jobs of the store that it has not got are taken up.
 
 Used by the service. Uploads that were never made a job are swept by age, and so is what killed
 attempts have left in the folders of jobs. How old all that is says a clock that nobody can set
@@ -20,7 +20,7 @@ from kilnwork.api import filejobs
 from kilnwork.data import blobs, commits, holding
 from kilnwork.data import errors as data_errors
 from kilnwork.data.stores import opening, port
-from kilnwork.jobs import catalog, errors, facts, model, records, rows, storing
+from kilnwork.jobs import errors, facts, model, records, rows, storing, tables
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import retention_clock
 
@@ -65,13 +65,13 @@ class Upkeep:
     def __init__(
         self,
         jobs: Deletes,
-        kept: catalog.Catalog,
+        kept: tables.Tables,
         *,
         blobs: Path,
         clock: clocks.Clock,
         ages: retention_clock.RetentionClock,
     ) -> None:
-        self._jobs, self._catalog, self._clock, self._ages = jobs, kept, clock, ages
+        self._jobs, self._tables, self._clock, self._ages = jobs, kept, clock, ages
         self._blobs = blobs
         self._tidy_from = ages.old_before(ORPHAN_S)
         """Jobs that ended before are as tidy as they will be."""
@@ -106,7 +106,7 @@ class Upkeep:
         while await self._gone() and (found := await self._expired()):
             self._leaving = found
             for uuid in found:
-                row = self._catalog.job("uuid", uuid)
+                row = self._tables.job("uuid", uuid)
                 if row is not None:
                     await self._jobs.delete(row.namespace, row.id)
                     count += 1
@@ -117,7 +117,7 @@ class Upkeep:
         so of more."""
         found: list[bytes] = []
         at, last = self._clock.wall(), None
-        while page := self._catalog.expired(at, last, AT_ONCE):
+        while page := self._tables.expired(at, last, AT_ONCE):
             found += [
                 one.uuid
                 for one in page
@@ -139,7 +139,7 @@ class Upkeep:
     async def _gone(self) -> bool:
         """Whether those deleted last are, after a while at most: the next look comes."""
         for _ in range(_POLLS):
-            self._leaving = [one for one in self._leaving if self._catalog.job("uuid", one)]
+            self._leaving = [one for one in self._leaving if self._tables.job("uuid", one)]
             if not self._leaving:
                 return True
             await asyncio.sleep(LOOK_S / _POLLS)
@@ -147,7 +147,7 @@ class Upkeep:
 
     async def renew(self) -> None:
         """What mappers need stays, also of jobs that wait or may be redriven."""
-        for namespace, digests in self._catalog.blobs():
+        for namespace, digests in self._tables.blobs():
             kept = blobs.Blobs(self._blobs / namespace, durable=False, time=self._clock)
             named = [digests[at : at + _DIGEST] for at in range(0, len(digests), _DIGEST)]
             await asyncio.to_thread(kept.touch_all, named)
@@ -172,7 +172,7 @@ class Upkeep:
     async def _known(self, folders: dict[bytes, str], *, before: float) -> list[str]:
         """Take those of jobs out; returns the ones that are to be tidied."""
         found, row = [], 0
-        while page := self._catalog.ends(row, PAGE):
+        while page := self._tables.ends(row, PAGE):
             for _, uuid, finished in page:
                 prefix = folders.pop(uuid, None)
                 if prefix and finished is not None and self._tidy_from < finished <= before:
@@ -182,7 +182,7 @@ class Upkeep:
         return found
 
     async def _look_at(self, uuid: uuids.UUID, prefix: str, *, before: float) -> bool:
-        """A folder that the catalog does not know. True: it was no job, and is deleted."""
+        """A folder that the journal does not know. True: it was no job, and is deleted."""
         store = self._jobs.store
         try:
             file = await asyncio.to_thread(_job_file, store, prefix)
@@ -191,12 +191,12 @@ class Upkeep:
                 return False
             await asyncio.to_thread(port.clear, store, prefix)
             return True
-        if file is None or self._catalog.job("uuid", uuid.bytes) is not None:
+        if file is None or self._tables.job("uuid", uuid.bytes) is not None:
             return False
         folder, ttl_s = _opened(store, prefix), self._jobs.ttl_s
         job = await asyncio.to_thread(_rebuilt, file, uuid, row=0, folder=folder, ttl_s=ttl_s)
         await self._jobs.adopt(job)
-        log.warning("a job was not in the catalog: taken up", extra={"job": file.id})
+        log.warning("a job was not in the journal: taken up", extra={"job": file.id})
         return False
 
 
@@ -239,14 +239,14 @@ def _opened(store: port.Store, prefix: str) -> port.Store:
     return opening.open_store(opening.inside(store.url, *prefix.strip("/").split("/")))
 
 
-def rebuild(kept: catalog.Catalog, store: port.Store, *, ttl_s: float | None) -> int:
-    """Fill an empty catalog with the jobs that are in the store; returns how many. `ttl_s`: as of
-    `engine.Options`.
+def rebuild(store: port.Store, *, ttl_s: float | None) -> tables.Writes:
+    """Return the rows of all jobs that are in the store, for a journal that has none. `ttl_s`: as
+    of `engine.Options`.
 
     What a job's parts have committed is read when it is taken up (`steps.Recover`); of one that is
     over, here.
     """
-    count, batch = 0, catalog.Batch()
+    count, writes = 0, tables.Writes()
     found = sorted(_folders(store), key=lambda one: one[1].int)
     for prefix, uuid in found:
         try:
@@ -257,18 +257,17 @@ def rebuild(kept: catalog.Catalog, store: port.Store, *, ttl_s: float | None) ->
             continue
         count += 1
         folder = _opened(store, prefix)
-        _add(batch, _rebuilt(file, uuid, row=count, folder=folder, ttl_s=ttl_s))
+        _add(writes, _rebuilt(file, uuid, row=count, folder=folder, ttl_s=ttl_s))
     if count:
-        kept.write_now(batch)
-        log.warning("the catalog of jobs was empty: filled from the store", extra={"jobs": count})
-    return count
+        log.warning("the journal had no jobs: filled from the store", extra={"jobs": count})
+    return writes
 
 
-def _add(batch: catalog.Batch, job: records.Job) -> None:
-    batch.jobs.append(rows.of_new(job, None))
-    batch.inputs.append(rows.of_input(job, None))
+def _add(writes: tables.Writes, job: records.Job) -> None:
+    writes.add("insert_job", *rows.of_new(job, None))
+    writes.add("insert_job_input", *rows.of_input(job, None))
     for part, commit in job.dirty_parts.items():
-        batch.parts.append(rows.of_part(job, part, commit))
+        writes.add("put_job_part", *rows.of_part(job, part, commit))
 
 
 def _rebuilt(

@@ -1,6 +1,6 @@
-"""Rows of the catalog: what a job is as SQL values, and back. Pure.
+"""Rows of the tables of jobs: what a job is as SQL values, and back. Pure.
 
-Used by `catalog`, which writes and reads them, and by the service. The order of values is that of
+Used by `tables`, which writes and reads them, and by the service. The order of values is that of
 `sql/queries.sql`.
 """
 

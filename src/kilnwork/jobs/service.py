@@ -1,8 +1,7 @@
 """File jobs as server, sdk and CLI see them.
 
-One service owns the catalog of a data directory, beside its dispatcher and on its loop. Answers are
-durable: what a coroutine method returns is on disk. Reading methods do not block: they answer from
-memory, or by one indexed read.
+One service per dispatcher, on its loop; its tables are in the dispatcher's journal. What a
+coroutine method returns is on disk. Reading methods do not block: they read memory, or one index.
 """
 
 import asyncio
@@ -17,16 +16,17 @@ from pathlib import Path
 from kilnwork.api import filejobs
 from kilnwork.data.stores import port
 from kilnwork.jobs import (
-    catalog,
     engine,
     errors,
     facts,
     listing,
     model,
-    muscle,
+    old_database,
     records,
     retention,
     rows,
+    tables,
+    task_hub,
     used,
 )
 from kilnwork.kit import clock as clocks
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 Options = engine.Options
 
 MOST_INLINE = 64 * 1024
-"""Bytes of an input that may be kept in the catalog until its job begins."""
+"""Bytes of an input that may be kept in the journal until its job begins."""
 
 REMEMBERED = 4096
 """Views of jobs that are not in memory, which are kept for who asks again."""
@@ -48,24 +48,22 @@ _NEWEST = 1 << 62
 class Jobs:
     """The jobs of a data directory. Make it, `start` it in a running loop, `stop` it.
 
-    The catalog is `data/jobs.db`; files are below `data/files`.
+    Files are below `data/files`.
     """
-
-    catalog_class: type[catalog.Catalog] = catalog.Catalog
 
     def __init__(
         self,
         data: Path,
-        hub: muscle.Muscle,
+        hub: task_hub.TaskHub,
         *,
         clock: clocks.Clock,
         options: Options = engine.DEFAULTS,
     ) -> None:
         self.store: port.Store = options.opened((data / "files").absolute().as_uri())
         """Where files are; a job's are below `where(view)`."""
-        self._catalog = self.catalog_class(data / "jobs.db")
+        self._tables, self._hub = tables.Tables(hub.select), hub
         self._clock, self._data, self.ttl_s = clock, data, options.ttl_s
-        self._engine = engine.Engine(self._catalog, self.store, hub, clock=clock, options=options)
+        self._engine = engine.Engine(self.store, hub, clock=clock, options=options)
         self._engine.forgotten = self._remember
         self._seen: OrderedDict[str, model.JobView] = OrderedDict()
         self._keys: dict[tuple[str, str, str], tuple[bytes, records.Job]] = {}
@@ -76,22 +74,18 @@ class Jobs:
         self._rows = itertools.count(1)
 
     async def start(self) -> None:
-        """Open the catalog and go on with everything unfinished. Raises `CatalogLocked`,
-        `CatalogUnreadable`; `StoreRefused` where files cannot be kept."""
-        empty = self._catalog.open()
-        try:
-            await asyncio.to_thread(port.probe, self.store)
-            if empty:
-                ttl_s = self.ttl_s
-                await asyncio.to_thread(retention.rebuild, self._catalog, self.store, ttl_s=ttl_s)
-            await asyncio.to_thread(self._used.fill, self._catalog.keys())
-            self._engine.start()
-            self._rows = itertools.count(self._engine.next_row)
-        except BaseException:
-            self._catalog.close()
-            raise
+        """Go on with everything unfinished; the dispatcher runs. Raises `OldDatabaseUnreadable`;
+        `StoreRefused` where files cannot be kept."""
+        await asyncio.to_thread(port.probe, self.store)
+        await old_database.take_over(self._data / "jobs.db", self._hub)
+        if self._tables.empty:
+            found = await asyncio.to_thread(retention.rebuild, self.store, ttl_s=self.ttl_s)
+            await self._hub.write(found.statements())
+        self._used.fill(self._tables.keys())
+        self._rows = itertools.count(self._tables.next_row())
+        self._engine.start()
         self.upkeep = retention.Upkeep(
-            self, self._catalog, blobs=self._data / "blobs", clock=self._clock, ages=self.ages
+            self, self._tables, blobs=self._data / "blobs", clock=self._clock, ages=self.ages
         )
         self._crew.start("upkeep", self.upkeep.run())
 
@@ -104,9 +98,9 @@ class Jobs:
 
     @property
     def trouble(self) -> str | None:
-        """Why nothing can be written at the moment, None when all is well."""
-        stopped = self._engine.stopped
-        return self._catalog.trouble if stopped is None else str(stopped)
+        """Why nothing is done any more, None when all is well; the dispatcher says why its journal
+        cannot be written."""
+        return None if self._engine.stopped is None else str(self._engine.stopped)
 
     def new_id(self) -> model.JobId:
         """For a job that will be created; a larger input goes to
@@ -124,7 +118,7 @@ class Jobs:
         if pending is not None:
             fingerprint, job = pending
             found = job.view or rows.view(job)
-        elif name not in self._used or (row := self._catalog.job("key", *name)) is None:
+        elif name not in self._used or (row := self._tables.job("key", *name)) is None:
             return None
         else:
             fingerprint, found = row.fingerprint or b"", self._current(row)
@@ -167,7 +161,7 @@ class Jobs:
             self._keys.pop(name, None)
 
     async def adopt(self, job: records.Job) -> None:
-        """A job of the store, which the catalog has not got: it is older, a backup say."""
+        """A job of the store, which the journal has not got: it is older, a backup say."""
         job.row = next(self._rows)
         self._engine.add(job, None, None)
         await self._engine.settled(job)
@@ -175,9 +169,9 @@ class Jobs:
     def _check(self) -> None:
         """Raises `JobsStopped`, lest people wait until somebody makes room on the disk."""
         self._engine.check()
-        if self._catalog.refused is not None:
+        if self._hub.refused is not None:
             raise errors.JobsStopped(
-                f"nothing can be written to the catalog of jobs: {self._catalog.refused}; ask "
+                f"nothing can be written to the journal: {self._hub.refused}; ask "
                 "again when the server's disk can be written to"
             )
 
@@ -218,12 +212,12 @@ class Jobs:
         end = _NEWEST if below is None else int(below)
         every, space = ("", (namespace,)) if namespace is not None else ("_everywhere", ())
         if wanted.name is not None:
-            found = self._catalog.jobs(f"jobs_of_name{every}", *space, wanted.name, end, limit)
+            found = self._tables.jobs(f"jobs_of_name{every}", *space, wanted.name, end, limit)
         elif wanted.phase is not None:
             asked = (*space, wanted.phase.value, end, limit)
-            found = self._catalog.jobs(f"jobs_in_phase{every}", *asked)
+            found = self._tables.jobs(f"jobs_in_phase{every}", *asked)
         else:
-            found = self._catalog.jobs(f"jobs{every}", *space, end, limit)
+            found = self._tables.jobs(f"jobs{every}", *space, end, limit)
         following = str(found[-1].row) if len(found) == limit else None
         views = [self._current(row) for row in found]
         if wanted.phase is not None:
@@ -232,7 +226,7 @@ class Jobs:
 
     def counts(self) -> list[tuple[str, str, int]]:
         """Namespace, phase, and how many jobs are in it."""
-        return self._catalog.phases()
+        return self._tables.phases()
 
     def manifest(self, namespace: str, job: str) -> filejobs.Manifest:
         """Of its input. Raises `NoSuchJob`."""
@@ -240,11 +234,11 @@ class Jobs:
         live = self._engine.live.get(row.uuid)
         if live is not None:
             return live.manifest
-        return listing.manifest(self._catalog.manifest(row.row))
+        return listing.manifest(self._tables.manifest(row.row))
 
     def small_input(self, namespace: str, job: str) -> bytes | None:
         """Its input, while that is kept here and not in the store. Raises `NoSuchJob`."""
-        return self._catalog.inline(self._there(namespace, job).row)
+        return self._tables.inline(self._there(namespace, job).row)
 
     def parts(
         self,
@@ -267,7 +261,7 @@ class Jobs:
         """Of all parts that have ended, in order of parts: what they name is in the job's folder.
         Raises `NoSuchJob`."""
         row = self._there(namespace, job)
-        found = (one.commit for one in self._catalog.parts(row.row, 1, row.parts))
+        found = (one.commit for one in self._tables.parts(row.row, 1, row.parts))
         return [commit for commit in found if commit is not None]
 
     async def cancel(self, namespace: str, job: str, *, message: str = "") -> model.JobView:
@@ -329,7 +323,7 @@ class Jobs:
         return f"{view.folder}/"
 
     def _current(self, row: rows.JobRow) -> model.JobView:
-        """Memory is newer than the catalog."""
+        """Memory is newer than the journal."""
         live = self._engine.live.get(row.uuid)
         if live is not None and live.view is not None:
             return live.view
@@ -353,14 +347,14 @@ class Jobs:
             self._keep(job.view)
 
     def _row(self, namespace: str, ref: str) -> rows.JobRow | None:
-        found = self._catalog.job("id", ref)
+        found = self._tables.job("id", ref)
         if found is None and len(ref) == _UUID_LENGTH:
             try:
-                found = self._catalog.job("uuid", uuids.UUID(ref).bytes)
+                found = self._tables.job("uuid", uuids.UUID(ref).bytes)
             except ValueError:
                 found = None
         if found is None:
-            found = self._catalog.job("name", namespace, ref)
+            found = self._tables.job("name", namespace, ref)
         return found
 
     def _there(self, namespace: str, ref: str) -> rows.JobRow:
@@ -378,7 +372,7 @@ class Jobs:
 
     def _listing(self, namespace: str, ref: str) -> listing.Parts:
         row = self._there(namespace, ref)
-        return listing.Parts(self._catalog, row, self._engine.live.get(row.uuid))
+        return listing.Parts(self._tables, row, self._engine.live.get(row.uuid))
 
 
 @lru_cache(maxsize=1)

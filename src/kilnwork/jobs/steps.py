@@ -9,7 +9,7 @@ from kilnwork.api import filejobs
 
 
 class Store(NamedTuple):
-    """Write input (if it is in the catalog) and `job.json` to the job's folder."""
+    """Write input (if it is in the journal) and `job.json` to the job's folder."""
 
 
 class Recover(NamedTuple):

@@ -23,7 +23,7 @@ _O = filejobs.Outcome
 
 
 class JobFile(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """`job.json`: what a job is, for when the catalog is lost. `run`: its newest."""
+    """`job.json`: what a job is, for when the journal is lost. `run`: its newest."""
 
     id: str
     uuid: str

@@ -15,7 +15,7 @@ SLOTS = 1 << 23
 
 
 class Used:
-    """The keys of a catalog. Python's hash of text is a keyed one: nobody can choose keys that
+    """The keys of all jobs. Python's hash of text is a keyed one: nobody can choose keys that
     collide."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""A catalog that cannot be written to: those who come then are told, what was begun goes on."""
+"""A journal that cannot be written to: those who come then are told, what was begun goes on."""
 
 import asyncio
 from pathlib import Path
@@ -27,7 +27,7 @@ async def test_who_comes_while_nothing_can_be_written_is_told(tmp_path: Path) ->
         there = await world.create(b"1\n")
         disk.full = True
         begun = asyncio.create_task(world.create(b"2\n"))
-        while world.jobs.trouble is None:
+        while world.dispatcher.refused is None:
             await asyncio.sleep(0.005)
         for late in (world.create(b"3\n"), world.jobs.cancel(NS, there.id)):
             with pytest.raises(errors.JobsStopped, match="disk is full; ask"):

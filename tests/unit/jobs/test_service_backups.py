@@ -1,4 +1,4 @@
-"""An older catalog, or none, beside a newer store: what the store has is found again."""
+"""An older journal, or none, beside a newer store: what the store has is found again."""
 
 from pathlib import Path
 
@@ -9,17 +9,17 @@ def lines(count: int) -> bytes:
     return b"".join(b'{"n":%d}\n' % n for n in range(count))
 
 
-async def test_jobs_that_a_backup_of_the_catalog_has_not_got_are_taken_up(tmp_path: Path) -> None:
+async def test_jobs_that_a_backup_of_the_journal_has_not_got_are_taken_up(tmp_path: Path) -> None:
     world = await World(tmp_path).start()
     before = await world.finished((await world.create(lines(8), itemsPerPart=4)).id)
     await world.stop()
-    backup = (tmp_path / "jobs.db").read_bytes()
+    backup = (tmp_path / "journal.db").read_bytes()
     await world.restart()
     done = await world.finished((await world.create(lines(20), itemsPerPart=4)).id)
     half = await world.create(lines(20), itemsPerPart=4)
     await world.running(half.id, 2)
     await world.stop()
-    (tmp_path / "jobs.db").write_bytes(backup)
+    (tmp_path / "journal.db").write_bytes(backup)
     await world.restart()
     assert world.jobs.job(NS, done.id) is None
     for _ in range(2):
@@ -40,7 +40,7 @@ async def test_what_was_found_again_is_not_kept_for_ever(tmp_path: Path) -> None
     world = await World(tmp_path).start()
     done = await world.finished((await world.create(lines(8), itemsPerPart=4)).id)
     await world.stop()
-    for file in tmp_path.glob("jobs.db*"):
+    for file in tmp_path.glob("journal.db*"):
         file.unlink()
     await world.restart()
     again = world.view(done.id)

@@ -1,8 +1,8 @@
 """The service is killed at each of its effects, and another goes on: nothing lost, nothing twice.
 
-An effect is a commit of the catalog, an object written or deleted, an order to the dispatcher; the
-service dies before it, or after it and before it could take note. Every scenario is first played
-without a crash, which counts its effects, then once for each of them.
+An effect is a commit of the journal, an object written or deleted; the service dies before it, or
+after it and before it could take note. Every scenario is first played without a crash, which counts
+its effects, then once for each of them.
 """
 
 import os

@@ -168,7 +168,7 @@ async def test_jobs_are_deleted_when_their_time_is_over(tmp_path: Path) -> None:
         assert await upkeep.expire() == 1
         await world.until(lambda: not list(world.jobs.store.list()), what="nothing left")
         await world.until(lambda: not world.jobs._engine.live)
-        assert world.jobs._catalog.jobs("unfinished", 0, 10) == []
+        assert world.jobs._tables.jobs("unfinished_jobs", 0, 10) == []
 
 
 async def test_a_clock_that_jumps_ends_no_time_to_live(tmp_path: Path) -> None:
@@ -206,7 +206,7 @@ async def test_uploads_that_were_never_a_job_are_swept_by_age(tmp_path: Path) ->
         assert world.result(world.view(view.id)) == lines(5)
 
 
-async def test_a_lost_catalog_is_filled_from_the_store(tmp_path: Path) -> None:
+async def test_a_journal_without_jobs_is_filled_from_the_store(tmp_path: Path) -> None:
     world = await World(tmp_path).start()
     done = await world.create(lines(20), itemsPerPart=4)
     await world.finished(done.id)
@@ -218,7 +218,7 @@ async def test_a_lost_catalog_is_filled_from_the_store(tmp_path: Path) -> None:
     await world.running(half.id, 2)
     before = [world.view(one.id) for one in (done, failed)]
     await world.stop()
-    for file in tmp_path.glob("jobs.db*"):
+    for file in tmp_path.glob("journal.db*"):
         file.unlink()
     await world.restart()
     for old in before:
@@ -238,9 +238,10 @@ async def test_a_lost_journal_lets_open_parts_go_on_in_another_run(tmp_path: Pat
     view = await world.create(lines(20), itemsPerPart=4)
     await world.running(view.id, 2)
     zombie = next(one for one in world.dispatcher.tasks.values() if not one.state.final)
-    await world.jobs.stop()
+    await world.stop()
     world.dispatcher.tasks.clear()
-    world.dispatcher.epoch = -1
+    for file in tmp_path.glob("journal.db*"):
+        file.unlink()
     await world.restart()
     await world.until(lambda: world.dispatcher.tasks, step=False)
     world.dispatcher.finish(zombie)
@@ -282,7 +283,7 @@ async def test_records_that_do_not_add_up_fail_their_part(tmp_path: Path) -> Non
         assert "4 records, but 3 succeeded" in done.message
 
 
-async def test_more_jobs_than_memory_has_room_for_wait_in_the_catalog(
+async def test_more_jobs_than_memory_has_room_for_wait_in_the_journal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine, "MOST_LIVE", 4)

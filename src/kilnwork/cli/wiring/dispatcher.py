@@ -118,7 +118,7 @@ class Dispatcher:
         if broken:
             return f"cannot write its journal: {broken}"
         stuck = self._running_jobs is not None and self._running_jobs.trouble
-        return f"cannot write its catalog of file jobs: {stuck}" if stuck else None
+        return stuck or None
 
     def journal_identity(self) -> journal.Identity:
         """Of its journal, which is made if there is none. Raises what `start` raises."""

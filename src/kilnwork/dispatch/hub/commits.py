@@ -44,6 +44,23 @@ class Carrier(Protocol):
         ...
 
 
+class Participant(Protocol):
+    """Keeps tables of its own in the store, in step with tasks: `jobs`."""
+
+    def join(self, batch: instructions.Batch) -> None:
+        """A batch is about to be written: add `writes`; what the machine is told now is in it too.
+        Only one batch is on its way at a time."""
+        ...
+
+    def committed(self) -> None:
+        """What was added last is on disk."""
+        ...
+
+    def aborted(self, error: BaseException) -> None:
+        """No batch will be written any more."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What the machine is given once."""
@@ -71,6 +88,7 @@ class Core:
         self._entropy = entropy
         self._limits = limits
         self._carrier = carrier
+        self.participants: list[Participant] = []
         self._waiting: list[asyncio.Future[None]] = []
         self._unsettled: set[asyncio.Future[None]] = set()
         self._writing = False
@@ -165,12 +183,14 @@ class Core:
         if self._writing or self._stopped is not None:
             return
         try:
+            for participant in self.participants:
+                participant.join(self.machine.memory.batch)
             batch = self.machine.take(self.now())
             waiting, self._waiting = self._waiting, []
             self._set_alarm()
             if batch.durable:
                 self._write(batch, waiting)
-            elif waiting or not batch.empty:
+            elif waiting or self.participants or not batch.empty:
                 self._settle(batch, self._carrier.prepare(batch), waiting)
         except Exception as error:  # noqa: BLE001 - half a batch is done: only a restart mends that
             self._fail(error)
@@ -203,6 +223,8 @@ class Core:
     ) -> None:
         self.machine.forget(batch.finals)
         self._carrier.carry_out(batch, prepared)
+        for participant in self.participants:
+            participant.committed()
         for waiter in waiting:
             if not waiter.done():
                 waiter.set_result(None)
@@ -225,6 +247,8 @@ class Core:
     def _fail(self, error: BaseException) -> None:
         log.error("dispatcher failed", exc_info=error)
         self._stop(errors.HubStopped(f"the dispatcher failed: {error}"))
+        for participant in self.participants:
+            participant.aborted(error)
         self._carrier.failed(error)
 
     def _stop(self, why: errors.HubStopped) -> None:

@@ -9,9 +9,10 @@ step. Everything a caller is told is kept: on disk, if the store is a journal.
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from kilnwork.api import attempts
 from kilnwork.api import task as api_task
@@ -124,6 +125,11 @@ class Hub:
         """Why nothing is accepted at the moment (the disk refuses), None when all is well."""
         return self._core.store.trouble
 
+    @property
+    def refused(self) -> str | None:
+        """Why the disk has refused what is being written, None while it has not; cheap to ask."""
+        return self._core.store.refused
+
     async def start(self, where: Path | socket.socket) -> None:
         """Take over the store and listen: on a path, or on a socket that listens already.
 
@@ -183,30 +189,60 @@ class Hub:
             raise errors.HubStopped("the journal lost a task that it had accepted")
         return view
 
-    async def submit_many(
-        self, submissions: Sequence[model.Submission], *, new: bool = False
+    def submit_now(
+        self, submissions: Iterable[model.Submission], *, new: bool = False
     ) -> list[subscriptions.Change]:
-        """Accept runs, also after a success; on disk when this returns, in one go.
+        """Accept runs, also after a success, in the batch that is being made: for participants.
 
         Gives those runs that were there before, as they are: the one asked for, a higher one, or a
-        lower one that is killed first (submit again when it is over). `new`: the caller knows that
-        there is no run of any of them yet. Raises `TaskTooLarge`, `HubStopped`.
+        lower one that is killed first (submit again when it is over); and those that cannot be, as
+        failed. `new`: the caller knows that there is no run of any of them yet.
         """
-        self._core.check()
+        there: list[subscriptions.Change] = []
         for submission in submissions:
+            task = submission.task
             refusal = child_requests.too_large(submission.spec, submission.inputs)
             if refusal:
-                raise errors.TaskTooLarge(refusal)
-        there: list[ids.TaskId] = []
-        for submission in submissions:
-            task, run = submission.task, submission.spec.run
+                there.append(subscriptions.refused(submission, refusal))
+                continue
             known = self._core.machine.task(task)
-            past = None if new or known is not None else self._past(task)
-            if known is not None or (past is not None and past.run >= run):
-                there.append(task)
+            row = None if new or known is not None else self._core.reader.task_row(task)
+            past = None if row is None else inputs.Past(row.run, api_task.State(row.state))
+            if row is not None and row.run >= submission.spec.run:
+                there.append(subscriptions.of_view(self._view(row)))
             self._core.tell(inputs.Submit(submission, past, force=True))
+            if known is not None:
+                there.append(subscriptions.of_record(known))
+        return there
+
+    def kill_now(self, tasks: Iterable[ids.TaskId], *, reason: str, message: str) -> None:
+        """As `kill`, in the batch that is being made: for participants."""
+        for task in tasks:
+            self._core.tell(inputs.Kill(task, reason, message))
+
+    def suspend_now(self, tasks: Iterable[ids.TaskId], *, suspended: bool) -> None:
+        """As `suspend`, in the batch that is being made: for participants."""
+        for task in tasks:
+            self._core.tell(inputs.Suspend(task, suspended))
+
+    def participate(self, participant: commits.Participant) -> Callable[[], None]:
+        """Let it add to every batch from now on; ends when what is returned is called."""
+        self._core.participants.append(participant)
+        return lambda: self._core.participants.remove(participant)
+
+    def wake(self) -> None:
+        """A participant has something to add: make a batch soon."""
+        self._core.schedule()
+
+    async def write(self, writes: instructions.Writes) -> None:
+        """Write rows of tables of a participant in one transaction; on disk when this returns."""
+        self._core.check()
+        self._core.machine.memory.batch.writes += writes
         await self._core.settled()
-        return self.states(there)
+
+    def select(self, name: str, *values: instructions.Value) -> list[tuple[Any, ...]]:
+        """All rows that a statement of a participant finds: what is on disk."""
+        return self._core.reader.select(name, *values)
 
     def follow(self, tasks: Container[ids.TaskId], tell: subscriptions.Tell) -> Callable[[], None]:
         """Tell of every change of `tasks` (which may grow and shrink) that is kept from now on;
@@ -225,18 +261,6 @@ class Hub:
         """The newest runs of those of `tasks` that there are, as they are on disk."""
         views = map(self.view, tasks)
         return [subscriptions.of_view(view) for view in views if view is not None]
-
-    async def kill_many(self, tasks: Iterable[ids.TaskId], *, reason: str, message: str) -> None:
-        """As `kill`, of many in one go."""
-        for task in tasks:
-            self._core.tell(inputs.Kill(task, reason, message))
-        await self._core.settled()
-
-    async def suspend_many(self, tasks: Iterable[ids.TaskId], *, suspended: bool) -> None:
-        """As `suspend`, of many in one go."""
-        for task in tasks:
-            self._core.tell(inputs.Suspend(task, suspended))
-        await self._core.settled()
 
     async def retry(self, task: ids.TaskId, *, force: bool = False) -> None:
         """Start a new run of a spawned task that is over; on disk when this returns.

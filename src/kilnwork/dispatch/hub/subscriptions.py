@@ -2,7 +2,7 @@
 
 Used by the hub, for `jobs`: what happened to tasks that somebody follows is told in batches, after
 the commit that keeps it. Not a feed: whoever follows is on the same loop, and asks again after its
-own start (`Hub.submit_many`).
+own start (`Hub.submit_now`).
 """
 
 from collections.abc import Callable, Container, Iterable
@@ -63,15 +63,20 @@ class Following:
         """A batch is kept."""
         if not self._followers:
             return
-        ended = set(batch.finals)
         for tasks, tell in tuple(self._followers):
-            changes = [
-                of_record(task)
-                for task in batch.dirty
-                if task.id in tasks and (task in ended or not task.state.final)
-            ]
+            changes = of_batch(batch, tasks)
             if changes:
                 tell(changes)
+
+
+def of_batch(batch: instructions.Batch, tasks: Container[ids.TaskId]) -> list[Change]:
+    """What happens in a batch to some tasks."""
+    ended = set(batch.finals)
+    return [
+        of_record(task)
+        for task in batch.dirty
+        if task.id in tasks and (task in ended or not task.state.final)
+    ]
 
 
 def of_record(task: records.Task) -> Change:
@@ -88,6 +93,14 @@ def of_view(view: model.TaskView) -> Change:
     return Change(
         view.task, view.run, view.state, view.reason, view.message, view.attempt, view.failures,
         view.losses, view.worker, view.started, view.suspended,
+    )  # fmt: skip
+
+
+def refused(submission: model.Submission, why: str) -> Change:
+    """A task that cannot be: it has failed."""
+    return Change(
+        submission.task, submission.spec.run, _S.FAILED, "TaskTooLarge", why, 0, 1, 0, "", None,
+        False,
     )  # fmt: skip
 
 

@@ -66,6 +66,7 @@ class MemoryStore:
     def __init__(self, *, keep_bytes: int = KEEP_BYTES) -> None:
         self.epoch = 0
         self.trouble: str | None = None
+        self.refused: str | None = None
         self._left = keep_bytes
         self._tasks: dict[ids.TaskId, records.Task] = {}
         self._ended: dict[ids.TaskId, _Ended] = {}
@@ -181,6 +182,10 @@ class MemoryStore:
         for template in templates:
             used.update(rows.shipped(template.spec))
         return used.intersection(digests)
+
+    def select(self, name: str, *values: instructions.Value) -> list[tuple[Any, ...]]:
+        """Tables of participants need a journal."""
+        raise NotImplementedError(f"{name}: a store in memory has no tables")
 
     def _add(self, task: records.Task) -> None:
         self._tasks[task.id] = task

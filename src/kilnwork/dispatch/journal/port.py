@@ -16,7 +16,7 @@ and `memory_store`, the memory of this one. An implementation guarantees:
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from kilnwork.api import calls
 from kilnwork.dispatch import model
@@ -107,6 +107,10 @@ class Aging(Protocol):
 class Reader(Lookup, Aging, Protocol):
     """What is read of a store."""
 
+    def select(self, name: str, *values: instructions.Value) -> list[tuple[Any, ...]]:
+        """All rows that a statement of a participant finds (`instructions.Batch.writes`)."""
+        ...
+
 
 class Store(Protocol):
     """Keeps batches. `epoch`: of this leadership."""
@@ -116,6 +120,11 @@ class Store(Protocol):
     @property
     def trouble(self) -> str | None:
         """Why nothing is kept at the moment, None when all is well."""
+        ...
+
+    @property
+    def refused(self) -> str | None:
+        """Why the disk has refused what is being written, None while it has not; cheap to ask."""
         ...
 
     @property

@@ -8,7 +8,7 @@ A call whose row is new, that is reserved for the first time or that ends well h
 statement of its own: that is all that happens to nearly every one of them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import msgspec
@@ -44,6 +44,7 @@ class Rows:
     past: list[records.PastAttempt] = field(default_factory=list)
     released: list[tuple[Value, ...]] = field(default_factory=list)
     forgotten: list[tuple[Value, ...]] = field(default_factory=list)
+    writes: list[tuple[str, Iterable[instructions.Row]]] = field(default_factory=list)
 
 
 def of_batch(batch: instructions.Batch) -> Rows:
@@ -53,6 +54,7 @@ def of_batch(batch: instructions.Batch) -> Rows:
         past=batch.past,
         released=[(task,) for task in batch.released],
         forgotten=[(task,) for task in batch.forgotten],
+        writes=batch.writes,
     )
     for template in batch.templates:
         _add_template(rows, template)

@@ -4,6 +4,7 @@ Carried out by the hub (sends) and the journal (rows). A `Batch` is one transact
 sends leaves before its rows are on disk.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import msgspec
@@ -11,6 +12,12 @@ import msgspec
 from kilnwork.api import attempts, calls
 from kilnwork.dispatch.machine import records
 from kilnwork.kit import ids
+
+Value = str | int | float | bytes | None
+Row = tuple[Value, ...]
+"""Values of a statement of the store."""
+Writes = Iterable[tuple[str, Iterable[Row]]]
+"""Names of statements of the store, and rows for each."""
 
 
 class RunAttempt(msgspec.Struct, frozen=True):
@@ -148,6 +155,9 @@ class Batch:
     the link has not seen), each with the number of its attempt; `results`; `accepted` and
     `acknowledged` numbers, and the links where somebody waits for the former (`awaited`).
     `templates`: new ones.
+
+    `writes`: rows of tables that are a participant's (`hub.commits.Participant`), in order: the
+    name of a statement of the store, and its rows, which may be read again after a failed commit.
     """
 
     dirty: dict[records.Task, None] = field(default_factory=dict)
@@ -165,6 +175,7 @@ class Batch:
     acknowledged: dict[int, int] = field(default_factory=dict)
     awaited: set[int] = field(default_factory=set)
     clusters: set[records.Cluster] = field(default_factory=set)
+    writes: list[tuple[str, Iterable[Row]]] = field(default_factory=list)
 
     @property
     def durable(self) -> bool:
@@ -176,6 +187,7 @@ class Batch:
             or self.released
             or self.forgotten
             or self.templates
+            or self.writes
         )
 
     @property

@@ -23,7 +23,7 @@ class Room:
     """Whether a body whose length is known will fit, before its first byte is asked for.
 
     Only a folder can tell. What comes without a length, or beside others, is stopped by the store
-    itself, which leaves the journal its room; what is small goes to the catalog.
+    itself, which leaves the journal its room; what is small goes into the journal's rows.
     """
 
     def __init__(self, store: port.Store) -> None:

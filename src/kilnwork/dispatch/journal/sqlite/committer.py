@@ -1,6 +1,6 @@
 """Commits in groups: a thread that writes to SQLite, one transaction at a time.
 
-Used by the journal and by the catalog of file jobs. The owner is told on its loop when a
+Used by the journal. The owner is told on its loop when a
 transaction is on disk; what gathers meanwhile is the next one. Knows no table.
 
 The write-ahead log has to be copied into the file now and then, which takes tens of milliseconds.

@@ -8,6 +8,7 @@ OS lock on a file next to it keeps a second process out in the first place. Not 
 """
 
 import functools
+import itertools
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -25,6 +26,15 @@ _SQL = statements.QUERIES
 _INSERT_CALLS = connections.Repeated(_SQL["insert_calls"])
 _RESERVE_CALLS = connections.Repeated(_SQL["reserve_calls"])
 _FINISH_CALLS = connections.Repeated(_SQL["finish_calls"])
+
+ROWS_AT_ONCE = 1024
+"""Of a participant, in memory as SQL values: an old database that is taken over may have many."""
+
+
+@functools.cache
+def _repeated(name: str) -> connections.Repeated | None:
+    """A participant's statement for many rows in one step, None if it has no row to repeat."""
+    return connections.Repeated(_SQL[name]) if "VALUES (" in _SQL[name] else None
 
 
 class Identity(NamedTuple):
@@ -57,6 +67,12 @@ class Journal:
     def trouble(self) -> str | None:
         """Why nothing is kept at the moment, None when all is well."""
         return None if self._committer is None else self._committer.trouble
+
+    @property
+    def refused(self) -> str | None:
+        """Why the disk has refused what is being written, None while it has not; without a look at
+        the disk."""
+        return None if self._committer is None else self._committer.refused
 
     def identify(self) -> Identity:
         """Which journal this is, without taking it over; made if it is not there.
@@ -168,3 +184,11 @@ def _write(cursor: apsw.Cursor, batch: rows.Rows) -> None:
         _RESERVE_CALLS.run(cursor, batch.reserved)
     if batch.finished:
         _FINISH_CALLS.run(cursor, batch.finished)
+    for name, written in batch.writes:
+        repeated = _repeated(name)
+        if repeated is None:
+            cursor.executemany(_SQL[name], written)
+            continue
+        left = iter(written)
+        while some := list(itertools.islice(left, ROWS_AT_ONCE)):
+            repeated.run(cursor, list(itertools.chain.from_iterable(some)))

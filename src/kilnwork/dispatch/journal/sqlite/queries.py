@@ -19,7 +19,7 @@ from kilnwork.api import task as api_task
 from kilnwork.dispatch import model
 from kilnwork.dispatch.journal import port, task_rows
 from kilnwork.dispatch.journal.sqlite import connections, statements
-from kilnwork.dispatch.machine import inputs, transitions
+from kilnwork.dispatch.machine import inputs, instructions, transitions
 from kilnwork.kit import ids
 
 log = logging.getLogger(__name__)
@@ -179,6 +179,10 @@ class Queries:
         """(row, task, may be forgotten) of runs created before a moment, in order of age."""
         found = self._all("aged", (before, above, limit))
         return [(row, task, bool(forgettable)) for row, task, forgettable in found]
+
+    def select(self, name: str, *values: instructions.Value) -> list[tuple[Any, ...]]:
+        """All rows that a statement of a participant finds."""
+        return list(self._all(name, values))
 
     def _all(self, name: str, arguments: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
         """All rows at once, so that no reading transaction stays open."""

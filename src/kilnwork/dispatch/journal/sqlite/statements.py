@@ -85,7 +85,10 @@ def read(text: str, pieces: Mapping[str, str]) -> dict[str, str]:
     return parse(_BRACES.sub(lambda found: pieces[found.group(1)], text))
 
 
-QUERIES = read((_FOLDER / "queries.sql").read_text("utf-8"), _pieces())
+QUERIES = {
+    **read((_FOLDER / "queries.sql").read_text("utf-8"), _pieces()),
+    **parse((_FOLDER / "jobs.sql").read_text("utf-8")),
+}
 
 MIGRATIONS = tuple(
     entry.read_text("utf-8")

@@ -6,14 +6,15 @@ changes nothing; its run is that of the part.
 """
 
 import hashlib
-from collections.abc import Callable, Container, Iterable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Container, Iterable
+from typing import Any, Protocol
 
 from kilnwork.api import filejobs
 from kilnwork.api import task as api_task
 from kilnwork.data.stores import opening
 from kilnwork.dispatch import model as task_model
-from kilnwork.dispatch.hub import subscriptions
+from kilnwork.dispatch.hub import commits, subscriptions
+from kilnwork.dispatch.machine import instructions
 from kilnwork.jobs import model, records
 from kilnwork.kit import ids
 
@@ -21,25 +22,34 @@ MAP = "kilnwork.jobs.work.part:run"
 REDUCE = "kilnwork.jobs.work.reduce:run"
 
 
-class Muscle(Protocol):
-    """What of the hub (`dispatch.hub.hub.Hub`) is needed; see there."""
+class TaskHub(Protocol):
+    """What jobs need of the dispatcher (`dispatch.hub.hub.Hub`); see there."""
 
     @property
     def epoch(self) -> int: ...
+
+    @property
+    def refused(self) -> str | None: ...
 
     def follow(
         self, tasks: Container[ids.TaskId], tell: subscriptions.Tell
     ) -> Callable[[], None]: ...
 
-    async def submit_many(
-        self, submissions: Sequence[task_model.Submission], *, new: bool = False
+    def participate(self, participant: commits.Participant) -> Callable[[], None]: ...
+
+    def wake(self) -> None: ...
+
+    async def write(self, writes: instructions.Writes) -> None: ...
+
+    def select(self, name: str, *values: instructions.Value) -> list[tuple[Any, ...]]: ...
+
+    def submit_now(
+        self, submissions: Iterable[task_model.Submission], *, new: bool = False
     ) -> list[subscriptions.Change]: ...
 
-    async def kill_many(
-        self, tasks: Iterable[ids.TaskId], *, reason: str, message: str
-    ) -> None: ...
+    def kill_now(self, tasks: Iterable[ids.TaskId], *, reason: str, message: str) -> None: ...
 
-    async def suspend_many(self, tasks: Iterable[ids.TaskId], *, suspended: bool) -> None: ...
+    def suspend_now(self, tasks: Iterable[ids.TaskId], *, suspended: bool) -> None: ...
 
     def unfinished(self, tasks: Iterable[ids.TaskId]) -> list[subscriptions.Change]: ...
 

@@ -1,20 +1,13 @@
--- Every statement of the catalog apart from its tables. `-- name:` gives the name that code uses; the
--- line after says what it is for. Columns are in the order of `rows.py`.
+-- Statements of the tables of jobs. `-- name:` gives the name that code uses; the line after says
+-- what it is for. Columns are in the order of `kilnwork.jobs.rows`. The row of values of a statement
+-- with VALUES is repeated for many rows.
 
--- name: read_companion
--- The journal that was used last.
-SELECT journal FROM companion;
-
--- name: set_companion
--- The journal that is used now.
-UPDATE companion SET journal = ?;
-
--- name: next_row
+-- name: next_job_row
 -- Of the next job.
 SELECT coalesce(max(row), 0) + 1 FROM job;
 
 -- name: insert_job
--- New jobs. The row of values is repeated.
+-- New jobs.
 INSERT INTO job (
     row, uuid, id, namespace, name, user, created, key_user, key, fingerprint, lines, bytes, sha256,
     parts, source, blobs,
@@ -24,12 +17,12 @@ INSERT INTO job (
 ) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
           ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
--- name: insert_input
--- What new jobs read. The row of values is repeated.
-INSERT INTO input (job, manifest, inline) VALUES (?, ?, ?);
+-- name: insert_job_input
+-- What new jobs read.
+INSERT INTO job_input (job, manifest, inline) VALUES (?, ?, ?);
 
 -- name: update_job
--- All that may change of a job. The row of values is repeated.
+-- All that may change of a job.
 UPDATE job SET
     spec = v.column1, phase = v.column2, stage = v.column3, stored = v.column4, verdict =
     v.column5, reason = v.column6, message = v.column7, run = v.column8, base_run = v.column9,
@@ -40,29 +33,40 @@ UPDATE job SET
 FROM (VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)) AS v
 WHERE job.row = v.column26;
 
--- name: forget_key
+-- name: forget_job_key
 -- The job is gone for everybody: its idempotency key is free.
 UPDATE job SET key = NULL WHERE row = ?;
 
--- name: forget_inline
+-- name: forget_job_inline
 -- The input is in the store.
-UPDATE input SET inline = NULL WHERE job = ? AND inline IS NOT NULL;
+UPDATE job_input SET inline = NULL WHERE job = ? AND inline IS NOT NULL;
 
--- name: open_parts
+-- name: open_job_parts
 -- At a redrive: what has not succeeded is open again, in the run of the job.
-DELETE FROM part WHERE job = ? AND state <> 2;
+DELETE FROM job_part WHERE job = ? AND state <> 2;
 
--- name: put_part
--- Parts that are over, or open in a run of their own. The row of values is repeated.
-INSERT OR REPLACE INTO part (job, part, run, state, record) VALUES (?, ?, ?, ?, ?);
+-- name: put_job_part
+-- Parts that are over, or open in a run of their own.
+INSERT OR REPLACE INTO job_part (job, part, run, state, record) VALUES (?, ?, ?, ?, ?);
 
--- name: delete_parts
+-- name: renumber_open_jobs
+-- Of an old database whose journal is lost: its numbers of attempts will be used again, therefore
+-- what is open goes on in another run.
+UPDATE job SET run = run + 1, base_run = run + 1, stored = 0, version = version + 1
+WHERE finished IS NULL;
+
+-- name: renumber_open_job_parts
+-- With `renumber_open_jobs`: parts without a row are in the run of the job.
+DELETE FROM job_part
+WHERE state = 0 AND job IN (SELECT row FROM job WHERE finished IS NULL);
+
+-- name: delete_job_parts
 -- With `delete_job`.
-DELETE FROM part WHERE job = ?;
+DELETE FROM job_part WHERE job = ?;
 
--- name: delete_input
+-- name: delete_job_input
 -- With `delete_job`.
-DELETE FROM input WHERE job = ?;
+DELETE FROM job_input WHERE job = ?;
 
 -- name: delete_job
 -- Nothing of it is left.
@@ -80,7 +84,7 @@ SELECT * FROM job WHERE id = ?;
 -- The newest job of that name.
 SELECT * FROM job WHERE namespace = ? AND name = ? AND deleting = 0 ORDER BY row DESC LIMIT 1;
 
--- name: keys
+-- name: job_keys
 -- The idempotency keys that have made a job, from their index alone.
 SELECT namespace, key_user, key FROM job WHERE key IS NOT NULL;
 
@@ -120,41 +124,41 @@ SELECT * FROM job WHERE row IN (
     WHERE name IS NOT NULL AND name = ? AND deleting = 0 AND row < ? ORDER BY row DESC LIMIT ?
 ) ORDER BY row DESC;
 
--- name: phases
+-- name: job_phases
 -- How many jobs there are of each namespace and phase.
 SELECT namespace, phase, count(*) FROM job WHERE deleting = 0 GROUP BY namespace, phase;
 
--- name: unfinished
+-- name: unfinished_jobs
 -- What is to be gone on with, oldest first: above which row, number.
 SELECT * FROM job WHERE (finished IS NULL OR deleting = 1) AND row > ? ORDER BY row LIMIT ?;
 
--- name: ends
+-- name: job_ends
 -- When jobs have ended, by page: above which row, number.
 SELECT row, uuid, finished FROM job WHERE row > ? ORDER BY row LIMIT ?;
 
--- name: expired
+-- name: expired_jobs
 -- Jobs whose time to live is over by the wall clock: when, after which one, number.
 SELECT row, uuid, finished, expires FROM job
 WHERE expires IS NOT NULL AND expires <= ?1 AND (expires, row) > (?2, ?3) AND deleting = 0
 ORDER BY expires, row LIMIT ?4;
 
--- name: blobs
+-- name: job_blobs
 -- What mappers of jobs need that may still be run: namespace, digests.
 SELECT DISTINCT namespace, blobs FROM job INDEXED BY job_blobs
 WHERE blobs IS NOT NULL AND deleting = 0 AND phase <> 'Succeeded';
 
--- name: manifest
+-- name: job_manifest
 -- Of a job.
-SELECT manifest FROM input WHERE job = ?;
+SELECT manifest FROM job_input WHERE job = ?;
 
--- name: inline
+-- name: job_inline
 -- Of a job, null when it is in the store.
-SELECT inline FROM input WHERE job = ?;
+SELECT inline FROM job_input WHERE job = ?;
 
--- name: parts
+-- name: job_parts
 -- Rows of a job: from, to.
-SELECT part, run, state, record FROM part WHERE job = ? AND part BETWEEN ? AND ? ORDER BY part;
+SELECT part, run, state, record FROM job_part WHERE job = ? AND part BETWEEN ? AND ? ORDER BY part;
 
--- name: states
+-- name: job_states
 -- Of all parts of a job that have a row.
-SELECT part, run, state FROM part WHERE job = ? ORDER BY part;
+SELECT part, run, state FROM job_part WHERE job = ? ORDER BY part;

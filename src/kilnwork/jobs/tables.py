@@ -1,0 +1,171 @@
+"""The tables of jobs in the journal: what is read of them, and what is gathered to be written.
+
+Used by the service and the engine. Statements have names; their text is the journal's
+(`dispatch/journal/sqlite/sql/jobs.sql`), which also commits what is gathered, in the transaction of
+the tasks that changed. Reads are points and short ranges, and see what is on disk.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple, Protocol
+
+from kilnwork.dispatch.machine import instructions
+from kilnwork.jobs import model, records, rows
+
+
+class Select(Protocol):
+    """`dispatch.hub.hub.Hub.select`."""
+
+    def __call__(self, name: str, *values: instructions.Value) -> list[tuple[Any, ...]]: ...
+
+
+_ORDER = (
+    "insert_job",
+    "insert_job_input",
+    "open_job_parts",
+    "update_job",
+    "put_job_part",
+    "forget_job_inline",
+    "forget_job_key",
+    "delete_job_parts",
+    "delete_job_input",
+    "delete_job",
+)
+"""What is new goes before what refers to it."""
+
+
+class Writes:
+    """Rows of one batch, by statement."""
+
+    def __init__(self) -> None:
+        self._rows: defaultdict[str, list[instructions.Row]] = defaultdict(list)
+
+    def add(self, name: str, *values: instructions.Value) -> None:
+        """One row of a statement."""
+        self._rows[name].append(values)
+
+    def delete(self, row: int) -> None:
+        """Nothing of this job is left."""
+        for name in ("delete_job_parts", "delete_job_input", "delete_job"):
+            self.add(name, row)
+
+    def statements(self) -> Iterator[tuple[str, Iterable[instructions.Row]]]:
+        """In the order in which they are to be written."""
+        return ((name, self._rows[name]) for name in _ORDER if name in self._rows)
+
+
+class PendingWrites:
+    """What the tables have not got yet of jobs in memory."""
+
+    def __init__(self) -> None:
+        self._new: dict[records.Job, tuple[model.Key | None, bytes | None]] = {}
+        self._redriven: set[records.Job] = set()
+        self.inlined: set[int] = set()
+        """Rows of jobs whose input may be in the tables alone."""
+
+    def add(self, job: records.Job, key: model.Key | None, inline: bytes | None) -> None:
+        """The job is new."""
+        self._new[job] = (key, inline)
+        if inline is not None:
+            self.inlined.add(job.row)
+
+    def redriven(self, job: records.Job) -> None:
+        """The parts of the job that have not succeeded are open again."""
+        self._redriven.add(job)
+
+    def gather(self, writes: Writes, job: records.Job) -> None:
+        """Add what is to be written of the job."""
+        new = self._new.pop(job, None)
+        if new is not None:
+            key, inline = new
+            writes.add("insert_job", *rows.of_new(job, key))
+            writes.add("insert_job_input", *rows.of_input(job, inline))
+        elif job.dirty or job.dirty_parts:
+            writes.add("update_job", *rows.of_job(job), job.row)
+        if job in self._redriven:
+            self._redriven.remove(job)
+            writes.add("open_job_parts", job.row)
+        for part, commit in job.dirty_parts.items():
+            writes.add("put_job_part", *rows.of_part(job, part, commit))
+        if job.stored and job.row in self.inlined:
+            self.inlined.discard(job.row)
+            writes.add("forget_job_inline", job.row)
+        if job.deleting:
+            writes.add("forget_job_key", job.row)
+        job.dirty_parts.clear()
+        job.dirty = False
+
+
+class Expired(NamedTuple):
+    """A job whose time to live is over by the wall clock, in which its times are."""
+
+    row: int
+    uuid: bytes
+    finished: float
+    expires: float
+
+
+class Tables:
+    """Reads what is on disk."""
+
+    def __init__(self, select: Select) -> None:
+        self._select = select
+
+    @property
+    def empty(self) -> bool:
+        """There is no job."""
+        return self.next_row() == 1
+
+    def next_row(self) -> int:
+        """Return the number of the next job's row."""
+        return int(self._select("next_job_row")[0][0])
+
+    def job(self, how: str, *values: instructions.Value) -> rows.JobRow | None:
+        """Return one job; `how`: `uuid`, `id`, `name` (namespace, name) or `key`."""
+        for found in self._select(f"job_by_{how}", *values):
+            return rows.JobRow._make(found)
+        return None
+
+    def keys(self) -> list[tuple[str, str, str]]:
+        """Namespace, user and text of all idempotency keys that have made a job."""
+        return self._select("job_keys")
+
+    def jobs(self, how: str, *values: instructions.Value) -> list[rows.JobRow]:
+        """Return some jobs; `how`: `jobs`, `jobs_in_phase`, `jobs_of_name`, each with `_everywhere`
+        behind it for all namespaces; `unfinished_jobs`."""
+        return [rows.JobRow._make(found) for found in self._select(how, *values)]
+
+    def phases(self) -> list[tuple[str, str, int]]:
+        """Namespace, phase, and how many jobs are in it."""
+        return self._select("job_phases")
+
+    def ends(self, above: int, limit: int) -> list[tuple[int, bytes, float | None]]:
+        """Row, UUID and end of jobs, oldest first."""
+        return self._select("job_ends", above, limit)
+
+    def expired(self, at: float, after: Expired | None, limit: int) -> list[Expired]:
+        """Jobs whose time to live is over at a time of the wall clock, in that order."""
+        place = (0.0, 0) if after is None else (after.expires, after.row)
+        return [Expired(*found) for found in self._select("expired_jobs", at, *place, limit)]
+
+    def blobs(self) -> list[tuple[str, bytes]]:
+        """Namespace, and digests of what mappers need of a job that may still be run."""
+        return self._select("job_blobs")
+
+    def manifest(self, row: int) -> bytes:
+        """The manifest of a job, encoded."""
+        return bytes(self._select("job_manifest", row)[0][0])
+
+    def inline(self, row: int) -> bytes | None:
+        """A small input that may not be in the store yet."""
+        for (found,) in self._select("job_inline", row):
+            return None if found is None else bytes(found)
+        return None
+
+    def parts(self, row: int, first: int, last: int) -> list[rows.PartRow]:
+        """Parts that have a row."""
+        return [rows.PartRow._make(found) for found in self._select("job_parts", row, first, last)]
+
+    def states(self, row: int) -> list[tuple[int, int, int]]:
+        """Number, run, state of all parts that have a row."""
+        return self._select("job_states", row)

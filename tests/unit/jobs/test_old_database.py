@@ -1,0 +1,191 @@
+"""Jobs of an earlier kilnwork, which had a database of their own, are found in the journal."""
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import apsw
+import pytest
+
+from kilnwork.jobs import errors
+from support.job_world import NS, CrashedHere, Fuse, World
+
+_OLD = (Path(__file__).parents[2] / "support" / "old_jobs.sql").read_text()
+_NAMES = {"job": "job", "input": "job_input", "part": "job_part"}
+
+
+def lines(count: int) -> bytes:
+    return b"".join(b'{"n":%d}\n' % n for n in range(count))
+
+
+def rows_of(path: Path, table: str) -> list[tuple[object, ...]]:
+    with contextlib.closing(apsw.Connection(str(path))) as connection:
+        return connection.execute(f"SELECT * FROM {table} ORDER BY 1, 2").fetchall()  # noqa: S608
+
+
+def age(folder: Path, *, epoch: int) -> Path:
+    """Move the jobs of a journal to a database of their own; it was left by a kill."""
+    path, journal = folder / "jobs.db", folder / "journal.db"
+    made = apsw.Connection(str(folder / "made.db"))
+    made.pragma("journal_mode", "wal")
+    made.wal_autocheckpoint(0)
+    made.execute(_OLD)
+    made.pragma("user_version", 1)
+    for old, new in _NAMES.items():
+        for values in rows_of(journal, new):
+            marks = ",".join("?" * len(values))
+            made.execute(f"INSERT INTO {old} VALUES ({marks})", values)  # noqa: S608
+    made.execute("UPDATE companion SET journal = ?", (epoch,))
+    for suffix in ("", "-wal"):
+        shutil.copy(folder / f"made.db{suffix}", f"{path}{suffix}")
+    made.close()
+    path.with_name("jobs.db.made").write_text("it was made\n")
+    path.with_suffix(".lock").touch()
+    with contextlib.closing(apsw.Connection(str(journal))) as emptied:
+        for new in _NAMES.values():
+            emptied.execute(f"DELETE FROM {new}")  # noqa: S608
+    return path
+
+
+async def begun(folder: Path, *, epoch: int = 1) -> tuple[World, str, str, dict[str, object]]:
+    """A world that is stopped with an old database: one job has ended, one has not."""
+    world = await World(folder).start()
+    done = (await world.finished((await world.create(lines(8), key="k", itemsPerPart=4)).id)).id
+    half = (await world.create(lines(20), itemsPerPart=4)).id
+    await world.running(half, 2)
+    await world.until(world._quiet, step=False)
+    await world.stop()
+    before: dict[str, object] = {
+        new: rows_of(folder / "journal.db", new) for new in _NAMES.values()
+    }
+    age(folder, epoch=epoch)
+    return world, done, half, before
+
+
+def imported(folder: Path) -> dict[str, object]:
+    return {new: rows_of(folder / "journal.db", new) for new in _NAMES.values()}
+
+
+async def test_an_old_database_is_imported_once_and_set_aside(tmp_path: Path) -> None:
+    world, done, half, _ = await begun(tmp_path)
+    await world.restart()
+    assert world.view(done).phase == "Succeeded"
+    assert (await world.create(lines(8), key="k", itemsPerPart=4)).id == done
+    finished = await world.finished(half)
+    assert (finished.run, world.result(finished)) == (1, lines(20))
+    await world.stop()
+    left = {path.name for path in tmp_path.glob("jobs.*")} - {"jobs.clock"}
+    assert left == {"jobs.db.imported", "jobs.db.imported-wal", "jobs.db.imported.made"}
+    assert len(rows_of(tmp_path / "jobs.db.imported", "job")) == 2
+    await world.restart()
+    assert world.result(world.view(half)) == lines(20)
+    assert len(world.jobs.jobs(NS)[0]) == 2
+    await world.stop()
+
+
+class AtCommit(Fuse):
+    """Blows at the first commit; `when`: before or after it."""
+
+    def __init__(self, when: str) -> None:
+        super().__init__()
+        self._when = when
+
+    def burn(self, what: str) -> None:
+        if what == f"{self._when} commit":
+            self.left = 0
+        super().burn(what)
+
+
+class _Stop(Exception):
+    """The process was killed."""
+
+
+def kills(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Another place to be killed at each time: before and after each rename."""
+    rename = Path.rename
+    for number in range(6):
+        left = number
+
+        def counted(path: Path, target: Path) -> Path:
+            nonlocal left
+            if left == 0:
+                raise _Stop
+            left -= 1
+            made = rename(path, target)
+            if left == 0:
+                raise _Stop
+            left -= 1
+            return made
+
+        monkeypatch.setattr(Path, "rename", counted)
+        yield
+        monkeypatch.setattr(Path, "rename", rename)
+
+
+async def test_killed_anywhere_the_import_gives_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before and after the commit, and before and after each of its renames."""
+    world, done, half, before = await begun(tmp_path / "first")
+    for when in ("before", "after"):
+        folder = shutil.copytree(tmp_path / "first", tmp_path / when)
+        again = World(folder, fuse=AtCommit(when))
+        again.dispatcher.tasks = dict(world.dispatcher.tasks)
+        with pytest.raises(CrashedHere, match=when):
+            await again.start()
+        await again.stop()
+        assert (imported(folder) == before) == (when == "after")
+        assert (folder / "jobs.db").exists()
+        await again.restart()
+        assert again.view(done).phase == "Succeeded"
+        assert again.result(await again.finished(half)) == lines(20)
+        await again.stop()
+        assert not (folder / "jobs.db").exists()
+    for number, _ in enumerate(kills(monkeypatch)):
+        folder = shutil.copytree(tmp_path / "first", tmp_path / f"rename-{number}")
+        again = World(folder)
+        with pytest.raises(_Stop):
+            await again.start()
+        again.dispatcher.stop()
+        assert imported(folder) == before
+        monkeypatch.undo()
+        again = World(folder)
+        await again.start()
+        assert len(again.jobs.jobs(NS)[0]) == 2
+        assert again.view(done).phase == "Succeeded"
+        await again.stop()
+        assert not list(folder.glob("jobs.db")) + list(folder.glob("jobs.db-wal"))
+
+
+async def test_with_another_journal_open_parts_go_on_in_another_run(tmp_path: Path) -> None:
+    """Its numbers of attempts are used again."""
+    world, _, half, _ = await begun(tmp_path, epoch=1000)
+    world.dispatcher.tasks.clear()
+    await world.restart()
+    done = await world.finished(half)
+    assert (done.run, world.result(done)) == (2, lines(20))
+    await world.stop()
+
+
+@pytest.mark.parametrize("size", [0, 1, 100, 4096, -4096])
+async def test_an_old_database_that_lost_its_content_is_refused(tmp_path: Path, size: int) -> None:
+    """Emptied or cut off, it is no first start: jobs that had not started are nowhere else."""
+    world, done, _, _ = await begun(tmp_path)
+    path = tmp_path / "jobs.db"
+    with contextlib.closing(apsw.Connection(str(path))) as connection:
+        assert connection.execute("SELECT count(*) FROM job").get == 2
+        connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    os.truncate(path, size if size >= 0 else path.stat().st_size + size)
+    before = path.read_bytes()
+    for _ in range(2):
+        with pytest.raises(errors.OldDatabaseUnreadable, match=r"move jobs\.db\* elsewhere"):
+            await world.restart()
+        await world.stop()
+    assert path.read_bytes() == before
+    for file in tmp_path.glob("jobs.db*"):
+        file.unlink()
+    await world.restart()
+    assert world.view(done).phase == "Succeeded", "found by its files"
+    await world.stop()
