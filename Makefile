@@ -113,7 +113,7 @@ crds: $(VENV)/.dev ## Write the CRDs anew from the structs
 
 docs: $(VENV)/.runtime ## Write the generated pages of docs/reference anew
 	$(BIN)/python -m kilnwork.api.reasons > docs/reference/reasons.md
-	$(BIN)/python -m kilnwork.api.field_page > docs/reference/fields.md
+	$(BIN)/python -m kilnwork.cli.field_page > docs/reference/fields.md
 	$(BIN)/python -m kilnwork.cli.installing.rights > docs/reference/rights.md
 	$(BIN)/python -m kilnwork.server.jobs.reference docs/reference/jobs-api.md
 

@@ -14,11 +14,11 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from kilnwork.api import field_effects, kinds, pod_fields, resource, task_fields
+from kilnwork.api import field_effects, kinds, resource, task_fields
 from kilnwork.api.field_effects import Effect, Side
 from kilnwork.cli import embedded_kinds
 from kilnwork.controlplane import cluster
-from kilnwork.controlplane.node import statuses
+from kilnwork.controlplane.node import pod_fields, statuses
 from kilnwork.kit import clock
 from kilnwork.kube import client, errors, transport
 from support import field_samples, short, waiting

@@ -1,5 +1,6 @@
 """`kilnwork.testing.kubernetes`: servers for tests of others, and that nothing is left of them."""
 
+import json
 import signal
 import socket
 import subprocess
@@ -12,8 +13,9 @@ from urllib import parse
 
 import pytest
 
+from kilnwork.kit import clock
 from kilnwork.kit import errors as kit_errors
-from kilnwork.kube import client, config, errors
+from kilnwork.kube import client, config, errors, transport
 from kilnwork.testing import kubernetes
 from support import waiting
 
@@ -169,6 +171,40 @@ def test_nothing_is_left_however_the_block_ends(error: type[BaseException]) -> N
     assert refuses(kube.url)
     with pytest.raises(kit_errors.ConfigurationError, match="has stopped"):
         kube.request("GET", "/version")
+
+
+async def test_only_a_server_with_a_node_warns_of_what_nodes_do_not_do() -> None:
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p"},
+        "spec": {"containers": [{"name": "c", "image": "i"}], "hostAliases": [{"ip": "10.0.0.1"}]},
+    }
+    for node in (False, True):
+        warnings: list[str] = []
+        with kubernetes.server(node=node) as kube:
+            async with transport.Transport(
+                config.load(kube.kubeconfig),
+                user_agent="test",
+                time=clock.SystemClock(),
+                on_warning=warnings.append,
+            ) as http:
+                body = json.dumps(pod).encode()
+                request = transport.Request(
+                    method="POST", path=PODS, query={"dryRun": "All"}, body=body, timeout_s=60
+                )
+                await http.send(request)
+        assert ["hostAliases" in text for text in warnings] == [True] * node
+
+
+def test_the_sdk_is_not_loaded() -> None:
+    program = (
+        "import sys\n"
+        "from kilnwork.testing import kubernetes\n"
+        "print([name for name in sys.modules if name.startswith('kilnwork.sdk')])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert done.stdout.strip() == b"[]"
 
 
 def test_a_start_that_fails_says_why_and_leaves_nothing(

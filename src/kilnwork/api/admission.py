@@ -5,12 +5,12 @@ and the controllers say the rest in the status. Pure: one object, no look-ups.
 """
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TypeVar
 
 import msgspec
 
 from kilnwork.api import field_effects, kinds, meta, task, task_cluster, task_fields, validation
-from kilnwork.api.field_effects import Side
 
 T = TypeVar("T")
 
@@ -52,8 +52,7 @@ def validate_task_object_update(
 
 def warn(kind: str, new: meta.JsonObject, old: meta.JsonObject | None) -> Iterator[str]:
     """Yield fields that have no effect; of an update those that it changes."""
-    before = set() if old is None else set(_ignored(kind, old))
-    yield from (text for text in _ignored(kind, new) if text not in before)
+    yield from field_effects.added(partial(task_fields.findings, kind), new, old)
 
 
 def warn_of_task(new: meta.JsonObject, old: meta.JsonObject | None) -> Iterator[str]:
@@ -63,11 +62,6 @@ def warn_of_task(new: meta.JsonObject, old: meta.JsonObject | None) -> Iterator[
         if before.get("run") == after.get("run") and _work(before) != _work(after):
             yield RUN_UNCHANGED
     yield from warn(kinds.TASKS.kind, new, old)
-
-
-def _ignored(kind: str, obj: meta.JsonObject) -> Iterator[str]:
-    found = task_fields.findings(kind, obj, Side.EMBEDDED)
-    yield from map(field_effects.sentence, found)
 
 
 def _work(spec: meta.JsonObject) -> meta.JsonObject:

@@ -1,15 +1,18 @@
-"""What a field does on each side: honoured, without effect, refused. The shape of the one table.
+"""What a field does on each side: honoured, without effect, refused. The shape of the tables.
 
-`pod_fields` and `task_fields` hold the rows. The API server warns from them (`Warning: 299`), our
-nodes write conditions and refuse Pods from them, `hack.fields` makes docs/reference/fields.md, and
-a test writes every field once and checks what its row states. Pure: facts about one object.
+`task_fields` holds the rows of our kinds, the local node those of Pods. The API server warns from
+them (`Warning: 299`), nodes write conditions and refuse Pods from them, `cli.field_page` makes
+docs/reference/fields.md, and a test writes every field once and checks what its row states. Pure:
+facts about one object.
 """
 
 import enum
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
+
+from kilnwork.api import meta
 
 
 class Effect(enum.StrEnum):
@@ -121,6 +124,16 @@ def _findings(rows: Table, value: Any, side: Side, at: tuple[str, str]) -> Itera
     elif isinstance(value, (list, tuple)):
         for position, child in enumerate(value):
             yield from _findings(rows, child, side, (f"{shown}[{position}]", f"{path}[]"))
+
+
+def added(
+    find: Callable[[meta.JsonObject], Iterator[Finding]],
+    new: meta.JsonObject,
+    old: meta.JsonObject | None,
+) -> Iterator[str]:
+    """Yield the sentences about a new object; of an update those that the old one did not have."""
+    before = set() if old is None else set(map(sentence, find(old)))
+    yield from (text for text in map(sentence, find(new)) if text not in before)
 
 
 def sentence(found: Finding) -> str:

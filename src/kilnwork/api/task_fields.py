@@ -1,7 +1,7 @@
 """What every field of Task, TaskCluster and TaskObject does; see `field_effects`.
 
 A test walks the schemas and fails for a field that has no row. The template of a TaskCluster is a
-Pod's: `pod_fields` has what nodes do with it, here stands what becomes the TaskCluster's own.
+Pod's: nodes know what they do with it, here stands what becomes the TaskCluster's own.
 """
 
 from collections.abc import Iterator, Sequence
@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.api import field_effects, kinds, meta, pod_fields
+from kilnwork.api import field_effects, kinds, meta
 from kilnwork.api.field_effects import Effect, Finding, Row, Side
 
 FIELDS_IGNORED = "FieldsIgnored"
@@ -80,48 +80,30 @@ TABLES = {
 }
 
 
-def findings(kind: str, obj: Any, side: Side) -> Iterator[Finding]:
-    """Fields of an object of ours that have no effect; of other kinds nothing is known."""
+def findings(kind: str, obj: Any) -> Iterator[Finding]:
+    """Yield fields of an object of ours that have no effect, wherever it is; none of other kinds.
+
+    What depends on the node that a Pod of a template goes to, that node says.
+    """
     spec = obj.get("spec")
     if kind not in TABLES or not isinstance(spec, dict):
         return
     template = spec.get("template")
     if kind != kinds.TASK_CLUSTERS.kind or not isinstance(template, dict):
-        yield from field_effects.findings(TABLES[kind], spec, side, at="spec")
+        yield from field_effects.findings(TABLES[kind], spec, Side.CLUSTER, at="spec")
         return
     yield from _in_template(template)
-    if side == Side.EMBEDDED:  # elsewhere it is up to the node that the Pods go to
-        pod = _with_limit(template.get("spec"))
-        yield from pod_fields.findings(pod, side, at=f"{_TEMPLATE}.spec")
 
 
-def _with_limit(spec: Any) -> Any:
-    """A template's PodSpec whose worker is told its memory limit, as those of its Pods are."""
-    containers = spec.get("containers") if isinstance(spec, dict) else None
-    if not isinstance(containers, list) or not all(isinstance(c, dict) for c in containers):
-        return spec
-    position = _worker_position(containers)
-    told = {"name": pod_fields.MEMORY_LIMIT}
-    return {
-        **spec,
-        "containers": [
-            {**c, "env": [*(c.get("env") or ()), told]} if at == position else c
-            for at, c in enumerate(containers)
-        ],
-    }
-
-
-def _worker_position(containers: Sequence[dict[str, Any]]) -> int:
+def worker_position(containers: Sequence[dict[str, Any]]) -> int:
+    """Return which container of a template is the worker's."""
     names = [container.get("name") for container in containers]
     return names.index(_WORKER) if _WORKER in names else 0
 
 
 def ignored(kind: str, spec: msgspec.Struct, *, generation: int) -> meta.Condition | None:
-    """The condition that names fields of a spec without effect; None when there are none.
-
-    Wherever the object is: what depends on the node that a Pod goes to, that node says.
-    """
-    found = list(findings(kind, {"spec": msgspec.to_builtins(spec)}, Side.CLUSTER))
+    """Return the condition that names fields of a spec without effect; None without any."""
+    found = list(findings(kind, {"spec": msgspec.to_builtins(spec)}))
     if not found:
         return None
     return meta.Condition(
@@ -147,7 +129,7 @@ def _in_template(template: dict[str, Any]) -> Iterator[Finding]:
     pod = {name: value for name, value in spec.items() if name != "containers"}
     yield from field_effects.findings(rows, pod, Side.CLUSTER, at=at)
     containers = [c for c in spec.get("containers") or () if isinstance(c, dict)]
-    position = _worker_position(containers)
+    position = worker_position(containers)
     for container in containers[position : position + 1]:
         for found in field_effects.findings(rows, container, Side.CLUSTER, at=f"{at}.containers[]"):
             path = found.path.replace("containers[]", f"containers[{position}]", 1)

@@ -3,10 +3,13 @@
 Used by `wiring`. A real Kubernetes gets the same definitions from `installing`.
 """
 
+from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
-from kilnwork.api import admission, crd, kinds, manager, meta
+from kilnwork.api import admission, crd, field_effects, kinds, manager, meta, task_fields
 from kilnwork.controlplane import extensions
+from kilnwork.controlplane.node import pod_fields
 
 _READ = ["get", "list", "watch"]
 _WRITE = ["create", "update", "patch", "delete", "deletecollection"]
@@ -16,6 +19,36 @@ _CHANGED = "tasks taskobjects taskclusters taskclusters/scale jobs"
 
 def _rule(resources: str, verbs: list[str]) -> meta.JsonObject:
     return {"verbs": verbs, "apiGroups": [kinds.GROUP], "resources": resources.split()}
+
+
+def _warn_of_task_cluster(new: meta.JsonObject, old: meta.JsonObject | None) -> Iterator[str]:
+    """Yield fields without effect, also those of the template on the local node."""
+    yield from admission.warn(kinds.TASK_CLUSTERS.kind, new, old)
+    yield from field_effects.added(_in_template, new, old)
+
+
+def _in_template(cluster: meta.JsonObject) -> Iterator[field_effects.Finding]:
+    template = (cluster.get("spec") or {}).get("template")
+    if isinstance(template, dict):
+        pod = _with_memory_limit(template.get("spec"))
+        side = field_effects.Side.EMBEDDED
+        yield from pod_fields.findings(pod, side, at="spec.template.spec")
+
+
+def _with_memory_limit(spec: Any) -> Any:
+    """Return a template's PodSpec with the variable that its worker gets for its memory limit."""
+    containers = spec.get("containers") if isinstance(spec, dict) else None
+    if not isinstance(containers, list) or not all(isinstance(c, dict) for c in containers):
+        return spec
+    position = task_fields.worker_position(containers)
+    variable = {"name": pod_fields.MEMORY_LIMIT}
+    return {
+        **spec,
+        "containers": [
+            {**c, "env": [*(c.get("env") or ()), variable]} if at == position else c
+            for at, c in enumerate(containers)
+        ],
+    }
 
 
 EXTENSIONS = extensions.Extensions(
@@ -34,7 +67,7 @@ EXTENSIONS = extensions.Extensions(
         extensions.Kind(
             definition=crd.definition(kinds.TASK_CLUSTERS),
             validate=admission.validate_task_cluster,
-            warnings=partial(admission.warn, kinds.TASK_CLUSTERS.kind),
+            warnings=_warn_of_task_cluster,
             pod_template="template",
         ),
     ),

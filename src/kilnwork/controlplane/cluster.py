@@ -38,7 +38,7 @@ from kilnwork.controlplane.apiserver import (
     tokens,
     watching,
 )
-from kilnwork.controlplane.node import kubelet, local
+from kilnwork.controlplane.node import kubelet, local, pod_fields
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import errors as kit_errors
 from kilnwork.kit import ids, paths, serving
@@ -185,7 +185,10 @@ class ControlPlane:
         log.info("control plane serves", extra={"address": self.address})
 
     async def start_node(self) -> None:
-        """Add the local node, which reaches the API server as every other client does."""
+        """Add the local node, which reaches the API server as every other client does.
+
+        From then on writers of Pods are warned of fields that it does not honour.
+        """
         pair = self.certificates.node(self._settings.node_name)
         settings = config.Config(
             server=self.address,
@@ -210,6 +213,7 @@ class ControlPlane:
             time=self._tools.clock,
         )
         await self.node.start()
+        self.writer.kinds.pod_warnings = pod_fields.warnings
 
     async def stop_node(self, *, grace_s: float = 10.0) -> None:
         """End every container; the API server must still run for their last statuses."""

@@ -15,7 +15,16 @@ Problem = tuple[str, str]
 """Dotted path of a field, and what is wrong with it, a sentence without subject."""
 
 
-def _nothing(*_: Any) -> tuple[()]:
+Warn = Callable[[meta.JsonObject, meta.JsonObject | None], Iterable[str]]
+"""What is allowed but may surprise, in the new object; the old one is None on create."""
+
+
+def no_warnings(*_: Any) -> tuple[()]:
+    """Return none."""
+    return ()
+
+
+def _no_problems(*_: Any) -> tuple[()]:
     return ()
 
 
@@ -27,12 +36,11 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
 
     definition: meta.JsonObject
     """Its CustomResourceDefinition. Rules in CEL in it are not evaluated: `validate` has them."""
-    validate: Callable[[meta.JsonObject], Iterable[Problem]] = _nothing
+    validate: Callable[[meta.JsonObject], Iterable[Problem]] = _no_problems
     """What is wrong with an object whose schema is fulfilled."""
-    validate_update: Callable[[meta.JsonObject, meta.JsonObject], Iterable[Problem]] = _nothing
+    validate_update: Callable[[meta.JsonObject, meta.JsonObject], Iterable[Problem]] = _no_problems
     """What may not change from the old object to the new one."""
-    warnings: Callable[[meta.JsonObject, meta.JsonObject | None], Iterable[str]] = _nothing
-    """What is allowed but may surprise, in the new object; the old one is None on create."""
+    warnings: Warn = no_warnings
     pod_template: str = ""
     """A field of `spec` that must be a core/v1 PodTemplateSpec, though its schema is open."""
 
@@ -45,7 +53,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
 class Extensions(msgspec.Struct, frozen=True, kw_only=True):
     """Kinds, and what belongs to them.
 
-    `view`, `edit`: rules that these ClusterRoles get when they are made. `server_names`: further
+    `view`, `edit`: rules that these ClusterRoles get at each start. `server_names`: further
     names in the certificate of the server, for what is mounted beside Kubernetes.
     """
 

@@ -7,8 +7,21 @@ virtual: retry delays, timeouts and sleeping tasks take none. For a fixture see 
 Not a runtime: one task at a time, and nothing outlives the `with`.
 """
 
-from kilnwork.testing.clock import VirtualClock
-from kilnwork.testing.sessions import InlineSession, inline
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kilnwork.testing.clock import VirtualClock
+    from kilnwork.testing.sessions import InlineSession, inline
 
 __all__ = ["InlineSession", "VirtualClock", "inline"]
 """Public; also as `kilnwork.testing.NAME`."""
+
+_MODULES = {"InlineSession": "sessions", "VirtualClock": "clock", "inline": "sessions"}
+"""Loaded on first use (PEP 562): `testing.kubernetes` needs none of them, nor the sdk."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

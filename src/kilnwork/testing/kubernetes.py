@@ -1,4 +1,4 @@
-"""A real Kubernetes API server for tests of operators, in about half a second and without Docker.
+"""A real Kubernetes API server for tests of operators, in about a second and without Docker.
 
 `with kubernetes.server() as kube:` in any test, or the pytest fixture `kiln_kubernetes` after
 `pytest_plugins = ["kilnwork.testing.kubernetes"]`. Serves the embedded control plane of `kiln up`

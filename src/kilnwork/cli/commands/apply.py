@@ -84,7 +84,7 @@ async def _one(
     path = s.path(served, str(name), namespace=namespace)
     verb, result = await _create_or_patch(s, path, collection, body=body, query=query)
     if verb != "unchanged" and served in api_kinds.OURS:  # servers of other clusters cannot warn
-        for found in task_fields.findings(served.kind, body, field_effects.Side.CLUSTER):
+        for found in task_fields.findings(served.kind, body):
             s.warn(field_effects.sentence(found))
     line = render.full_name(served, str(name))
     if form is None:

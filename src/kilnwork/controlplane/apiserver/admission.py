@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 
 from kilnwork.api import meta, resource
+from kilnwork.controlplane import extensions
 from kilnwork.controlplane.apiserver import (
     authn,
     authz,
@@ -42,6 +43,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     from `old`. `subresource` `status`: only shape and schema are judged. `field_validation`:
     Strict, Warn or Ignore. `known`: `new` has been through `read` already. `served`: of a kind
     that is not built in. `extended`: `new` is the definition of a kind with registered rules.
+    `pod_warnings`: what the nodes of this server say of a Pod.
     """
 
     operation: Operation
@@ -53,6 +55,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     known: bool = False
     served: builtin.Served | None = None
     extended: bool = False
+    pod_warnings: extensions.Warn = extensions.no_warnings
 
     @property
     def how(self) -> builtin.Served:
@@ -113,7 +116,7 @@ async def admit(asked: Question, *, user: authn.User, reader: lookup.Lookup) -> 
     if kind == resource.CUSTOM_RESOURCE_DEFINITIONS:
         warnings += () if asked.extended else rules_definitions.warnings(obj)
     elif kind == resource.PODS:
-        warnings += rules_pods.warnings(obj, old=asked.old)
+        warnings += asked.pod_warnings(obj, asked.old)
     warnings += rules_custom.warnings(served, obj, old=asked.old)
     _guard(kind, obj, user=user, reader=reader)
     return Admitted(obj, tuple(warnings))

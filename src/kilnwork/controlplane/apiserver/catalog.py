@@ -17,11 +17,13 @@ from kilnwork.controlplane.apiserver import builtin, definitions
 class Catalog:
     """Kinds by their names. `revision` rises with every change: a key for what is made of it.
 
-    `extended`: kinds that are served from the beginning.
+    `extended`: kinds that are served from the beginning. `pod_warnings`: of Pods, set by whoever
+    has a node that knows what it does with their fields.
     """
 
     def __init__(self, extended: Iterable[extensions.Kind] = ()) -> None:
         self.revision = 0
+        self.pod_warnings: extensions.Warn = extensions.no_warnings
         self.served: tuple[builtin.Served, ...] = builtin.BUILT_IN
         self._extended = {kind.name: kind for kind in extended}
         self._defined: dict[str, tuple[builtin.Served, ...]] = {}

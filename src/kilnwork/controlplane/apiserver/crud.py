@@ -371,6 +371,7 @@ class Writer:
             known=True,
             served=place.served,
             extended=self.kinds.extension(str(metadata.of(new).get("name"))) is not None,
+            pod_warnings=self.kinds.pod_warnings,
         )
         return await admission.admit(asked, user=options.user, reader=self.lookup)
 

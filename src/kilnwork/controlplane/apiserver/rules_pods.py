@@ -7,8 +7,7 @@ purpose: fields that no node here reads are kept as they are and not judged.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kilnwork.api import field_effects, meta, names, pod_fields, resource
-from kilnwork.api.field_effects import Side
+from kilnwork.api import meta, names, resource
 from kilnwork.controlplane.apiserver import causes, lookup, statuses
 
 _RESTART_POLICIES = ("Always", "OnFailure", "Never")
@@ -37,21 +36,6 @@ _UPDATE_TEXT = (
     "`spec.tolerations` (only additions to existing tolerations),"
     "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
 )
-
-
-def warnings(new: meta.JsonObject, *, old: meta.JsonObject | None) -> Iterator[str]:
-    """Yield fields without effect on nodes of ours; of an update those that it changes.
-
-    Nothing is refused for it: a Pod may be meant for another node. The real API server has no such
-    warnings; there nodes say the same in conditions.
-    """
-    before = set() if old is None else set(_ignored(old))
-    yield from (text for text in _ignored(new) if text not in before)
-
-
-def _ignored(pod: meta.JsonObject) -> Iterator[str]:
-    found = pod_fields.findings(pod.get("spec"), Side.EMBEDDED)
-    yield from map(field_effects.sentence, found)
 
 
 def default(pod: meta.JsonObject) -> None:

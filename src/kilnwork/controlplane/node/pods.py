@@ -2,7 +2,7 @@
 
 Used by every module here. Never written back: the node patches the status and nothing else. Values
 of unusual fields stay decoded JSON, so that a Pod we cannot run is still understood well enough to
-say why; fields that have no effect here (`api.pod_fields`) are read to be named.
+say why; fields that have no effect here (`pod_fields`) are read to be named.
 """
 
 from typing import Any

@@ -13,13 +13,14 @@ from typing import NamedTuple
 
 import msgspec
 
-from kilnwork.api import field_effects, pod_fields
+from kilnwork.api import field_effects
 from kilnwork.api.field_effects import Effect, Side
 from kilnwork.controlplane.node import (
     errors,
     expansion,
     fields,
     inputs,
+    pod_fields,
     pods,
     privileges,
     sources,

@@ -1,4 +1,4 @@
-"""docs/reference/fields.md, written from the tables of fields: `python -m kilnwork.api.field_page`.
+"""docs/reference/fields.md, written from the tables of fields: `python -m kilnwork.cli.field_page`.
 
 Used by `make docs` and by the test that the page is current.
 """
@@ -6,13 +6,14 @@ Used by `make docs` and by the test that the page is current.
 import sys
 from collections.abc import Iterable, Iterator
 
-from kilnwork.api import kinds, pod_fields, task_fields
+from kilnwork.api import kinds, task_fields
 from kilnwork.api.field_effects import Row
+from kilnwork.controlplane.node import pod_fields
 
 _INTRODUCTION = """\
 # What every field does
 
-<!-- Written by `make docs` from kilnwork.api.pod_fields and kilnwork.api.task_fields. -->
+<!-- Written by `make docs` from the rows in `task_fields` and `pod_fields` of the source. -->
 
 A field that is accepted is honoured, or somebody says that it is not. A row holds for all that is
 below its field, unless another row names that. In the columns:

@@ -1,13 +1,14 @@
-"""What every field of a Pod does on nodes of ours; see `field_effects`.
+"""What every field of a Pod does on nodes of ours; see `api.field_effects`.
 
-A test walks the type of core/v1 PodSpec and fails for a field that has no row. What a kubelet does
-with a field is Kubernetes' own documentation.
+Used by `recipe`, which refuses Pods and names ignored fields, and by `cluster`, which has the API
+server warn of them where it has such a node. A test walks the type of core/v1 PodSpec and fails for
+a field that has no row. What a kubelet does with a field is Kubernetes' own documentation.
 """
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from kilnwork.api import field_effects
+from kilnwork.api import field_effects, meta
 from kilnwork.api.field_effects import Effect, Finding, Row, Side
 from kilnwork.kit import sandbox
 
@@ -297,8 +298,17 @@ MEMORY_LIMIT = "KILN_MEMORY_LIMIT"
 """Variable of a worker, which keeps to the limit of its container by itself."""
 
 
+def warnings(new: meta.JsonObject, old: meta.JsonObject | None) -> Iterator[str]:
+    """Yield fields of a Pod without effect on nodes of ours; of an update those that it changes.
+
+    Nothing is refused for it: a Pod may be meant for another node. The real API server has no such
+    warnings; there nodes say the same in conditions.
+    """
+    yield from field_effects.added(lambda pod: findings(pod.get("spec"), Side.EMBEDDED), new, old)
+
+
 def findings(spec: Any, side: Side, *, at: str = "spec") -> Iterator[Finding]:
-    """Fields of a PodSpec that are ignored or refused. `at`: where it stands in its object.
+    """Yield fields of a PodSpec that are ignored or refused. `at`: where it stands in its object.
 
     Of a type that is none nothing is found: what is wrong then is said elsewhere.
     """
@@ -320,7 +330,7 @@ def findings(spec: Any, side: Side, *, at: str = "spec") -> Iterator[Finding]:
 
 
 def _holder(spec: dict[str, Any], path: str) -> dict[str, Any]:
-    """The object that the field `path` (`spec.containers[0].volumeMounts[1].readOnly`) is in."""
+    """Return the object with the field `path` (`spec.containers[0].volumeMounts[1].readOnly`)."""
     value: Any = spec
     for step in path.split(".")[1:-1]:
         name, _, position = step.rstrip("]").partition("[")
