@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kilnwork.cli import embedded_kinds
-from kilnwork.controlplane import cluster
+from kilnwork.controlplane import cluster, extensions
 from kilnwork.kit import errors
 from support import served, waiting
 
@@ -24,6 +24,8 @@ TASKS = "/apis/kilnwork.dev/v1alpha1/namespaces/default/tasks"
 TASK_OBJECTS = "/apis/kilnwork.dev/v1alpha1/namespaces/default/taskobjects"
 RBAC = "/apis/rbac.authorization.k8s.io/v1/namespaces/default"
 TABLE = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"}
+ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
+FIRST_ROLES = ("view", "edit", "admin")
 ROOT_CA = "kube-root-ca.crt"
 
 
@@ -487,6 +489,39 @@ async def test_a_restart_keeps_objects_numbers_and_watches(tmp_path: Path) -> No
             newer = (await http.post(TASKS, task("c"))).json
             assert await stream.names(1) == [("ADDED", "c")]
         assert int(newer["metadata"]["resourceVersion"]) > int(version) + 3
+
+
+async def test_a_restart_adds_rules_of_new_kinds_to_the_first_roles(tmp_path: Path) -> None:
+    mine = {"apiGroups": ["example.com"], "resources": ["boats"], "verbs": ["get"]}
+
+    async def start(extended: extensions.Extensions, *, change: bool = False) -> list[Any]:
+        """The roles `view`, `edit` and `admin` after a start; before the next one two changed."""
+        plane = cluster.ControlPlane(
+            cluster.Settings(data_dir=tmp_path, port=0, installed=extended)
+        )
+        await plane.start()
+        try:
+            async with served.http(plane) as http:
+                roles = [(await http.get(f"{ROLES}/{name}")).json for name in FIRST_ROLES]
+                if change:
+                    changed = {"rules": [*roles[0]["rules"], mine]}
+                    assert (await http.patch(f"{ROLES}/view", changed)).status == 200
+                    held = {"rbac.authorization.kubernetes.io/autoupdate": "false"}
+                    kept = {"metadata": {"annotations": held}}
+                    assert (await http.patch(f"{ROLES}/edit", kept)).status == 200
+        finally:
+            await plane.stop()
+        return roles
+
+    def has_tasks(role: dict[str, Any]) -> bool:
+        return any("kilnwork.dev" in rule["apiGroups"] for rule in role["rules"])
+
+    before = await start(extensions.Extensions(), change=True)
+    assert not any(map(has_tasks, before))
+    after = await start(embedded_kinds.EXTENSIONS)
+    assert [has_tasks(role) for role in after] == [True, False, True]
+    assert mine in after[0]["rules"]
+    assert await start(embedded_kinds.EXTENSIONS) == after
 
 
 async def test_a_stop_ends_watches(tmp_path: Path) -> None:

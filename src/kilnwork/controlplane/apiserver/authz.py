@@ -6,7 +6,7 @@ may discover. All else comes from stored (cluster) roles and bindings; aggregate
 put together when they are used.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -104,21 +104,8 @@ class Authorizer:
         return DENIED
 
     def missing(self, user: authn.User, namespace: str, rules: Iterable[Rule]) -> list[Rule]:
-        """The rights in `rules` that `user` does not hold: what may not be granted to others.
-
-        One rule for each resource, as the real server tells them.
-        """
-        if user.is_admin:
-            return []
-        held = [rule for _, rule in self._rules(user, namespace)]
-        found: dict[tuple[str, ...], Rule] = {}
-        for rule in rules:
-            for asked in _single(rule, namespace):
-                if not any(_covers(h, asked) for h in held):
-                    merged = found.setdefault(_subject_of(asked), _bare(asked))
-                    if asked.verb not in merged["verbs"]:
-                        merged["verbs"].append(asked.verb)
-        return list(found.values())
+        """Return the rights in `rules` that `user` does not hold, and may not grant to others."""
+        return [] if user.is_admin else lacking(self.held(user, namespace), rules, namespace)
 
     def held(self, user: authn.User, namespace: str) -> list[Rule]:
         """All rules that hold for `user` in a namespace."""
@@ -175,6 +162,19 @@ class Authorizer:
             f"to {_named(subject, namespace)}"
         )
         yield from ((source, rule) for rule in self.role_rules(namespace, reference) or ())
+
+
+def lacking(held: Sequence[Rule], wanted: Iterable[Rule], namespace: str = "") -> list[Rule]:
+    """Return the rights in `wanted` that `held` does not give: one rule for each resource, as
+    Covers of k8s.io/component-helpers/auth/rbac/validation."""
+    found: dict[tuple[str, ...], Rule] = {}
+    for rule in wanted:
+        for asked in _single(rule, namespace):
+            if not any(_covers(one, asked) for one in held):
+                merged = found.setdefault(_subject_of(asked), _bare(asked))
+                if asked.verb not in merged["verbs"]:
+                    merged["verbs"].append(asked.verb)
+    return list(found.values())
 
 
 def refusal(user: authn.User, attributes: Attributes, *, reason: str = "") -> str:

@@ -1,18 +1,21 @@
 """Cluster roles that are there from the beginning, as in every Kubernetes.
 
-Made by `cluster` at each start where they are missing; people bind `view`, `edit` and `admin` in
-their namespaces and may change them. What every authenticated user and every node may do is not
-here but in `authz`, so that nobody can take it away by mistake.
+Made by `cluster` at each start where they are missing, and given the rules that they lack; people
+bind `view`, `edit` and `admin` in their namespaces and may add to them. As in Kubernetes
+(k8s.io/component-helpers/auth/rbac/reconciliation) one with the annotation `autoupdate: "false"`
+stays as it is. What every authenticated user and every node may do is not here but in `authz`, so
+that nobody can take it away by mistake.
 """
 
 from kilnwork.api import meta, resource
 from kilnwork.controlplane import extensions
-from kilnwork.controlplane.apiserver import authn, crud, statuses
+from kilnwork.controlplane.apiserver import authn, authz, crud, statuses
 
 _RBAC = resource.CLUSTER_ROLES.group
 _READ = ["get", "list", "watch"]
 _WRITE = ["create", "update", "patch", "delete", "deletecollection"]
 _LABELS = {"kubernetes.io/bootstrapping": "rbac-defaults"}
+_AUTOUPDATE = "rbac.authorization.kubernetes.io/autoupdate"
 _AGGREGATE = f"{_RBAC}/aggregate-to-"
 
 
@@ -43,7 +46,8 @@ _EVERYTHING = [
 def _role(name: str, rules: list[meta.JsonObject], *, into: str = "") -> meta.JsonObject:
     """`into`: to which role rules of others are added, and this one's by their label."""
     labels = {**_LABELS, f"{_AGGREGATE}{into}": "true"} if into else _LABELS
-    role: meta.JsonObject = {"metadata": {"name": name, "labels": labels}, "rules": rules}
+    metadata = {"name": name, "labels": labels, "annotations": {_AUTOUPDATE: "true"}}
+    role: meta.JsonObject = {"metadata": metadata, "rules": rules}
     if name in ("view", "edit", "admin"):
         selector = {"matchLabels": {f"{_AGGREGATE}{name}": "true"}}
         role["aggregationRule"] = {"clusterRoleSelectors": [selector]}
@@ -76,15 +80,30 @@ def is_first(role: meta.JsonObject) -> bool:
 
 
 async def ensure(writer: crud.Writer, extended: extensions.Extensions) -> None:
-    """Make what is missing; what is there stays as it is."""
+    """Make the roles that are missing, and add the rules that those lack that are there."""
     wanted = [(resource.CLUSTER_ROLES, role) for role in roles(extended)]
     wanted.append((resource.CLUSTER_ROLE_BINDINGS, _BINDING))
     for kind, obj in wanted:
         named = crud.where(kind, "", obj["metadata"]["name"])
-        if writer.store.head(named.key) is not None:
-            continue
+        stored = writer.store.get(named.key)
         try:
-            await writer.create(crud.where(kind, "", ""), obj, crud.Options())
+            if stored is None:
+                await writer.create(crud.where(kind, "", ""), obj, crud.Options())
+            elif kind is resource.CLUSTER_ROLES:
+                await _add_rules(writer, named, stored.decode(), obj["rules"])
         except statuses.StatusError as error:
             if error.code != 409:  # another was faster
                 raise
+
+
+async def _add_rules(
+    writer: crud.Writer, place: crud.Where, role: meta.JsonObject, wanted: list[meta.JsonObject]
+) -> None:
+    """Add the rules that a role lacks, for instance those of kinds that are installed since."""
+    annotations = role["metadata"].get("annotations") or {}
+    missing = authz.lacking(role.get("rules") or [], wanted)
+    if not missing or not is_first(role) or annotations.get(_AUTOUPDATE) == "false":
+        return
+    await writer.change(
+        place, lambda obj: obj | {"rules": [*(obj.get("rules") or []), *missing]}, crud.Options()
+    )
