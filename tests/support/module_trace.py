@@ -15,7 +15,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
@@ -84,7 +84,7 @@ def _holds(value: object, depth: int) -> bool:
     elif isinstance(value, list | tuple | set | frozenset):
         parts = list(value)[:_MAX_PARTS]
     else:
-        names = getattr(value, "__struct_fields__", None)
+        names: Iterable[str] = getattr(value, "__struct_fields__", ())
         names = names or getattr(value, "__dataclass_fields__", ())
         parts = [getattr(value, name, None) for name in names]
     return any(_holds(part, depth - 1) for part in parts)

@@ -60,8 +60,9 @@ class Agents:
             messages.Hello: _second_hello,
         }
 
-    def join(self, link: links.Link, hello: messages.Hello) -> None:
-        """An agent was believed; the machine decides what it keeps."""
+    def join(self, link: links.Link, hello: messages.Hello) -> links.Receive:
+        """An authenticated agent joins; the machine decides what it keeps. Its messages go to what
+        is returned."""
         self._core.tell(
             inputs.Join(
                 link=link.number,
@@ -78,6 +79,7 @@ class Agents:
         )
         for opening in hello.processes:
             self._announce(link, opening)
+        return self.received
 
     def received(self, link: links.Link, message: messages.FromWorker) -> None:
         """A message of an agent that has joined."""

@@ -28,15 +28,11 @@ CROWDED = 20_000
 """Tasks waiting to be written above which links are not read, until the next commit."""
 
 
-class Carrier(Protocol):
-    """Who carries out batches: the hub."""
+class Observer(Protocol):
+    """Follows what is stored: the hub."""
 
-    def prepare(self, batch: instructions.Batch) -> delivery.Outgoing:
-        """Make what is to be sent, as of now."""
-        ...
-
-    def carry_out(self, batch: instructions.Batch, prepared: delivery.Outgoing) -> None:
-        """The batch is kept: send it, tell whom it concerns."""
+    def committed(self, batch: instructions.Batch) -> None:
+        """The batch is stored, and its frames are sent."""
         ...
 
     def failed(self, error: BaseException) -> None:
@@ -76,18 +72,20 @@ class Core:
 
     def __init__(
         self,
-        kept: port.Store,
-        carrier: Carrier,
+        store: port.Store,
+        frames: delivery.Delivery,
+        observer: Observer,
         *,
         clock: clocks.Clock,
         entropy: ids.Entropy,
         limits: Limits,
     ) -> None:
-        self.store = kept
+        self.store = store
         self.clock = clock
         self._entropy = entropy
         self._limits = limits
-        self._carrier = carrier
+        self._delivery = frames
+        self._observer = observer
         self.participants: list[Participant] = []
         self._waiting: list[asyncio.Future[None]] = []
         self._unsettled: set[asyncio.Future[None]] = set()
@@ -191,7 +189,7 @@ class Core:
             if batch.durable:
                 self._write(batch, waiting)
             elif waiting or self.participants or not batch.empty:
-                self._settle(batch, self._carrier.prepare(batch), waiting)
+                self._settle(batch, self._delivery.prepare(batch), waiting)
         except Exception as error:  # noqa: BLE001 - half a batch is done: only a restart mends that
             self._fail(error)
 
@@ -204,7 +202,7 @@ class Core:
             if self._stopped is not None:
                 return
             try:
-                ready = prepared[0] if prepared else self._carrier.prepare(batch)
+                ready = prepared[0] if prepared else self._delivery.prepare(batch)
                 self._settle(batch, ready, waiting)
             except Exception as error:  # noqa: BLE001 - as above
                 self._fail(error)
@@ -213,7 +211,7 @@ class Core:
         self._writing = True
         self.store.write(batch, committed)
         if self._writing:
-            prepared.append(self._carrier.prepare(batch))
+            prepared.append(self._delivery.prepare(batch))
 
     def _settle(
         self,
@@ -222,7 +220,8 @@ class Core:
         waiting: list[asyncio.Future[None]],
     ) -> None:
         self.machine.forget(batch.finals)
-        self._carrier.carry_out(batch, prepared)
+        self._delivery.release(prepared)
+        self._observer.committed(batch)
         for participant in self.participants:
             participant.committed()
         for waiter in waiting:
@@ -249,7 +248,7 @@ class Core:
         self._stop(errors.HubStopped(f"the dispatcher failed: {error}"))
         for participant in self.participants:
             participant.aborted(error)
-        self._carrier.failed(error)
+        self._observer.failed(error)
 
     def _stop(self, why: errors.HubStopped) -> None:
         if self._stopped is not None:

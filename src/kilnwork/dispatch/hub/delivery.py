@@ -7,7 +7,7 @@ for something to go with, so that a peer is woken once for a call and not twice.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -51,10 +51,11 @@ class Delivery:
     """Knows the links, and what a Welcome must say."""
 
     def __init__(
-        self, by_number: Mapping[int, links.Link], logs: attempt_logs.AttemptLogs, terms: Terms
+        self, by_number: dict[int, links.Link], logs: attempt_logs.AttemptLogs, terms: Terms
     ) -> None:
         self.epoch = 0
-        self._links = by_number
+        self.links = by_number
+        """All connections by number; `peers` adds and removes them."""
         self._logs = logs
         self._terms = terms
         self._accepted: dict[int, int] = {}
@@ -110,16 +111,16 @@ class Delivery:
         self._accepted.update(out.accepted)
         self._acknowledged.update(out.acknowledged)
         for number, written in out.frames.items():
-            link = self._links.get(number)
+            link = self.links.get(number)
             if link is not None:
                 written.extend(self._confirmations(number))
                 link.write(written[0] if len(written) == 1 else b"".join(written))
         for gone in out.closing:
-            link = self._links.get(gone.link)
+            link = self.links.get(gone.link)
             if link is not None:
                 link.refuse(gone.reason, gone.message, retry=True)
         for number in out.opened:
-            link = self._links.get(number)
+            link = self.links.get(number)
             if link is not None:
                 link.open()
         if self._timer is None and (self._accepted or self._acknowledged):
@@ -138,7 +139,7 @@ class Delivery:
         """Write what has lingered since the last look, and look again while there is more."""
         for number in self._aged:
             written = self._confirmations(number)
-            link = self._links.get(number)
+            link = self.links.get(number)
             if link is not None and written:
                 link.write(b"".join(written))
         self._timer = None
@@ -160,12 +161,12 @@ class Delivery:
         return words
 
     def _say(self, out: Outgoing, send: instructions.Send) -> None:
-        if send.link in self._links:
+        if send.link in self.links:
             self._add(out, send.link, map(frames.encode, (self._words[type(send)](send),)))
 
     def _add(self, out: Outgoing, number: int, made: Iterable[bytes]) -> None:
         """Queue frames for a link; one that cannot be made costs that link, nobody else."""
-        if number not in self._links:
+        if number not in self.links:
             return
         try:
             out.frames.setdefault(number, []).extend(made)
@@ -175,7 +176,7 @@ class Delivery:
 
     def _add_runs(self, out: Outgoing, number: int, runs: list[tuple[records.Task, int]]) -> None:
         """Calls for a slot, after the templates that it has not been told of."""
-        link = self._links.get(number)
+        link = self.links.get(number)
         if link is None:
             return
         told = link.templates

@@ -73,7 +73,7 @@ class Hub:
 
     def __init__(
         self,
-        kept: port.Store,
+        store: port.Store,
         *,
         clock: clocks.Clock,
         verifier: ports.TokenVerifier,
@@ -83,8 +83,12 @@ class Hub:
     ) -> None:
         self.logs = attempt_logs.AttemptLogs(logs_dir)
         limits = commits.Limits(options.lease_s, options.max_backlog)
+        terms = delivery.Terms(
+            lease_s=options.lease_s, renew_s=options.renew_s, blobs=options.blobs_dir
+        )
+        frames = delivery.Delivery({}, self.logs, terms)
         self._core: commits.Core = commits.Core(
-            kept, self, clock=clock, entropy=entropy, limits=limits
+            store, frames, self, clock=clock, entropy=entropy, limits=limits
         )
         self._on_failure = options.on_failure
         self._crew = coroutines.Crew("hub")
@@ -97,16 +101,12 @@ class Hub:
         )
         self._peers: peers.Peers = peers.Peers(
             self._core,
+            frames,
             logs=self.logs,
             verifier=verifier,
             crew=self._crew,
-            terms=delivery.Terms(
-                lease_s=options.lease_s, renew_s=options.renew_s, blobs=options.blobs_dir
-            ),
             view=self.view,
         )
-        self.prepare: Callable[[instructions.Batch], delivery.Outgoing] = self._peers.prepare
-        """`commits.Carrier`: makes the frames of a batch, while the store is busy."""
         self.new_link: Callable[[], links.Link] = self._peers.new_link
         """The protocol of one more connection, from wherever it comes."""
         self._tasks: feed.Feed[ids.TaskId] = feed.Feed()
@@ -406,9 +406,9 @@ class Hub:
         mem = self._core.machine.memory
         return bool(mem.tasks) and any(worker.ready for worker in mem.workers.values())
 
-    def carry_out(self, batch: instructions.Batch, prepared: delivery.Outgoing) -> None:
-        """`commits.Carrier`: a batch is kept; tell everybody whom it concerns."""
-        self._peers.send(batch, prepared)
+    def committed(self, batch: instructions.Batch) -> None:
+        """`commits.Observer`: a batch is stored; publish what changed."""
+        self._peers.committed(batch)
         changed = [task.id for task in batch.dirty if task.declared]
         self._tasks.publish(changed)
         self._tasks.publish(batch.published.difference(changed))
@@ -416,7 +416,7 @@ class Hub:
         self._clusters.publish(cluster.key for cluster in batch.clusters)
 
     def failed(self, error: BaseException) -> None:
-        """`commits.Carrier`: the store cannot go on."""
+        """`commits.Observer`: the store cannot go on."""
         self._disconnect(errors.HubStopped(f"the dispatcher failed: {error}"))
         self._on_failure(error)
 

@@ -1,6 +1,7 @@
-"""The dispatcher's end of one connection: bytes to messages, and who it is before it is believed.
+"""The dispatcher's end of one connection: bytes to messages, and its peer before it has joined.
 
-Used by the hub, one `Link` for each connection. Whatever a peer sends, only its own link suffers:
+Used by the hub, one `Link` for each connection. Messages go straight to who takes in those of that
+kind of peer (`receive`). Whatever a peer sends, only its own link suffers:
 a frame that cannot be read closes it with a `Refused` that says why. A peer that does not read is
 not read from, so that nothing piles up.
 """
@@ -8,9 +9,11 @@ not read from, so that nothing piles up.
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
-from kilnwork.channel import errors, frames, messages
+from kilnwork.channel import errors as channel_errors
+from kilnwork.channel import frames, messages
+from kilnwork.dispatch import errors
 
 log = logging.getLogger(__name__)
 
@@ -28,15 +31,15 @@ MAX_UNREAD_BYTES = 128 << 20
 """A peer that leaves more unread loses its link: it finds everything again when it comes back."""
 
 
+Receive = Callable[["Link", Any], None]
+"""Takes in one message of an open link, one of those that its kind of peer may send."""
+
+
 class Owner(Protocol):
-    """Who takes in what links deliver: the hub."""
+    """Follows all links: `peers`."""
 
     def hello(self, link: "Link", message: messages.AnyHello) -> None:
-        """The first message. Nothing else is delivered before the owner calls `open`."""
-        ...
-
-    def received(self, link: "Link", message: messages.FromPeer) -> None:
-        """A message of an open link, one of those that its kind of peer may send."""
+        """The first message. No other is delivered before `receive` is set and `open` called."""
         ...
 
     def batch_ended(self, link: "Link") -> None:
@@ -64,6 +67,8 @@ class Link(asyncio.Protocol):
         self.templates: set[int] = set()
         """Templates that the peer has been told of."""
         self.is_open = False
+        self.receive: Receive
+        """Set before it is opened."""
         self._owner = owner
         self._decode: Callable[[bytes], messages.FromPeer] = frames.decode_from_worker
         self._cutter = frames.Cutter()
@@ -84,7 +89,7 @@ class Link(asyncio.Protocol):
         try:
             bodies = self._cutter.feed(data)
             self._deliver(bodies)
-        except errors.MalformedFrame as error:
+        except channel_errors.MalformedFrame as error:
             self.refuse("Malformed", str(error), retry=False)
         self._owner.batch_ended(self)
 
@@ -108,7 +113,7 @@ class Link(asyncio.Protocol):
         bodies, self._backlog = self._backlog, []
         try:
             self._deliver(bodies)
-        except errors.MalformedFrame as error:
+        except channel_errors.MalformedFrame as error:
             self.refuse("Malformed", str(error), retry=False)
         self.let_go("hello")
         self._owner.batch_ended(self)
@@ -169,16 +174,22 @@ class Link(asyncio.Protocol):
             self._patience.cancel()
 
     def _deliver(self, bodies: list[bytes]) -> None:
-        for at, body in enumerate(bodies):
-            if self._transport is None:
-                return
-            if not self.is_open and self.hello is not None:
-                self._backlog += bodies[at:]
-                return
-            if self.is_open:
-                self._owner.received(self, self._decode(body))
-            else:
-                self._greet(frames.decode_hello(body))
+        try:
+            for at, body in enumerate(bodies):
+                if self._transport is None:
+                    return
+                if self.is_open:
+                    self.receive(self, self._decode(body))
+                elif self.hello is None:
+                    self._greet(frames.decode_hello(body))
+                else:
+                    self._backlog += bodies[at:]
+                    return
+        except errors.IllegalTransition as error:
+            log.exception("the machine refused a move", extra={"link": self.number})
+            self.refuse("Internal", str(error).split("\n", 1)[0], retry=True)
+        except errors.HubStopped:
+            self.close()
 
     def _greet(self, message: messages.AnyHello) -> None:
         """Its first frame says what it is; from then on only that kind's messages are read."""

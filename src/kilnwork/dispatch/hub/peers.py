@@ -1,11 +1,9 @@
-"""Everybody that is connected: who is let in, who hears what they say, what is sent to them.
+"""Connections of peers: each is a `links.Link`, is authenticated, and joins as what its Hello says.
 
-Used by the hub, which carries out batches through it. A connection is a `links.Link`; behind the
-gate it is an agent's, a driver's or a slot's, and each kind has its taker. Tells the machine, and
-decides nothing.
+Used by the hub. An authenticated link hands its messages to `submitters` (drivers and slots) or to
+`agents` (workers) by itself.
 """
 
-import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -23,40 +21,31 @@ from kilnwork.dispatch.hub import (
 from kilnwork.dispatch.machine import inputs, instructions
 from kilnwork.kit import coroutines
 
-log = logging.getLogger(__name__)
-
-Takers = dict[type, Callable[[links.Link, Any], None]]
+Join = Callable[[links.Link, Any], links.Receive]
 
 
 class Peers:
-    """`links.Owner`. `greeted`: drivers that were let in since the start. `view`: as the hub's."""
+    """`links.Owner`. `greeted`: drivers that have joined since the start. `view`: as the hub's."""
 
     def __init__(
         self,
-        engine: commits.Core,
+        core: commits.Core,
+        frames: delivery.Delivery,
         *,
         logs: attempt_logs.AttemptLogs,
         verifier: ports.TokenVerifier,
         crew: coroutines.Crew,
-        terms: delivery.Terms,
         view: agents.View,
     ) -> None:
         self.greeted = 0
-        self._core = engine
-        self._links: dict[int, links.Link] = {}
+        self._core = core
+        self._delivery = frames
+        self._links = frames.links
         self._numbers = 0
-        self._delivery = delivery.Delivery(self._links, logs, terms)
-        self.prepare: Callable[[instructions.Batch], delivery.Outgoing] = self._delivery.prepare
-        """Makes the frames of a batch, while the store is busy."""
-        self._gate = authentication.Gate(verifier, crew, self._believed)
-        self._agents = agents.Agents(engine, self._gate, logs, view)
-        self._submitters = submitters.Submitters(engine, logs)
-        self._takers: Takers = {
-            messages.Hello: self._agents.received,
-            messages.DriverHello: self._submitters.from_driver,
-            messages.SlotHello: self._submitters.from_slot,
-        }
-        self._joins: Takers = {
+        self._gate = authentication.Gate(verifier, crew, self._authenticated)
+        self._agents = agents.Agents(core, self._gate, logs, view)
+        self._submitters = submitters.Submitters(core, logs)
+        self._joins: dict[type, Join] = {
             messages.Hello: self._agents.join,
             messages.DriverHello: self._submitters.attach,
             messages.SlotHello: self._submitters.join,
@@ -83,16 +72,6 @@ class Peers:
         """Check who it is, then let the machine decide what it keeps."""
         self._gate.check(link, message)
 
-    def received(self, link: links.Link, message: messages.FromPeer) -> None:
-        """A message of a peer that was let in."""
-        try:
-            self._takers[type(link.hello)](link, message)
-        except errors.IllegalTransition as error:
-            log.exception("the machine refused a move", extra={"link": link.number})
-            link.refuse("Internal", str(error).split("\n", 1)[0], retry=True)
-        except errors.HubStopped:
-            link.close()
-
     def batch_ended(self, link: links.Link) -> None:
         """Confirm output, and read no more while too much waits for the disk."""
         self._agents.batch_ended(link)
@@ -109,9 +88,8 @@ class Peers:
         except errors.HubStopped:
             return
 
-    def send(self, batch: instructions.Batch, prepared: delivery.Outgoing) -> None:
-        """The batch is kept: send what was prepared, answer who asked, read on."""
-        self._delivery.release(prepared)
+    def committed(self, batch: instructions.Batch) -> None:
+        """The batch is stored: respond to those who wait for ends of tasks, and read on."""
         if self._agents.asked:
             for task in batch.finals:
                 self._agents.ended(task.id)
@@ -133,7 +111,7 @@ class Peers:
         for link in list(self._links.values()):
             link.close()
 
-    def _believed(self, link: links.Link, message: messages.AnyHello) -> None:
+    def _authenticated(self, link: links.Link, message: messages.AnyHello) -> None:
         if link.number in self._links:
             self.greeted += isinstance(message, messages.DriverHello)
-            self._joins[type(message)](link, message)
+            link.receive = self._joins[type(message)](link, message)

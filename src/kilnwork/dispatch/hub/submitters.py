@@ -48,13 +48,16 @@ class Submitters:
             messages.Progress: self._progress,
         }
 
-    def attach(self, link: links.Link, hello: messages.DriverHello) -> None:
-        """A driver was believed."""
+    def attach(self, link: links.Link, hello: messages.DriverHello) -> links.Receive:
+        """An authenticated driver joins; its messages go to what is returned."""
         self._core.tell(inputs.Attach(link.number, hello.session, hello.namespace))
+        return self.from_driver
 
-    def join(self, link: links.Link, hello: messages.SlotHello) -> None:
-        """A slot was believed; the machine decides what it keeps."""
+    def join(self, link: links.Link, hello: messages.SlotHello) -> links.Receive:
+        """An authenticated slot joins; the machine decides what it keeps. Its messages go to what
+        is returned."""
         self._core.tell(inputs.SlotJoined(link.number, hello.slot, hello.running))
+        return self.from_slot
 
     def from_driver(self, link: links.Link, message: messages.FromDriver) -> None:
         """A message of a driver."""
