@@ -110,7 +110,9 @@ def test_a_client_certificate_takes_the_driver_account(
     }
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(json.dumps(document))
-    with pytest.raises(errors.ConfigurationError, match="has no ServiceAccount kilnwork-driver"):
+    with pytest.raises(
+        errors.ConfigurationError, match="there is no ServiceAccount kilnwork-driver"
+    ):
         kiln.connect(kubeconfig)
     server.kiln("apply", "-f", "-", stdin=DRIVER)
     with kiln.connect(kubeconfig):

@@ -17,7 +17,8 @@ PROGRAM = """
     from pathlib import Path
     import kilnwork as kiln
     from kilnwork.kit import locks, paths
-    from kilnwork.sdk import children, driver, durable, endpoints, home
+    from kilnwork.endpoints import directory
+    from kilnwork.sdk import children, driver, durable, home
 
     STEPS = {
         "lock": (locks.OwnerLock, "take"),
@@ -25,7 +26,7 @@ PROGRAM = """
         "token": (home, "write_token"),
         "socket": (home.Home, "_listen"),
         "spawn": (children, "start"),
-        "write": (endpoints, "write"),
+        "write": (directory, "write"),
         "link": (driver.Driver, "open"),
     }
 

@@ -81,6 +81,8 @@ class Answers(server.BaseHTTPRequestHandler):
     def _manager(self, path: str) -> None:
         if path.endswith("/logs"):
             self._send(200, b"printed\n")
+        elif path == manager.ENDPOINTS_PATH:
+            self._send(200, {"channel": {"unix": ""}})
         else:
             self._send(200, {"items": []})
 

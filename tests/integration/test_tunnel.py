@@ -171,7 +171,8 @@ async def test_a_cut_network_ends_it(world: World) -> None:
 async def test_another_answer_is_told(world: World) -> None:
     with pytest.raises(tunnel.NotSwitched) as caught:
         await away(lambda: tunnel.switch(world.connect(), "/other", HEADERS))
-    assert (caught.value.status, caught.value.body) == (403, b"no")
+    response = caught.value.response
+    assert (response.status, response.body) == (403, b"no")
     assert isinstance(caught.value, errors.ChannelError)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import kilnwork as kiln
-from kilnwork.sdk import places
+from kilnwork.endpoints import resolve
 
 LARGE = 2_000_000
 """Bytes; far above what travels inside a frame."""
@@ -17,7 +17,7 @@ LARGE = 2_000_000
 def hide_the_server(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     """`folder` becomes the driver's own data folder; nothing is found near it."""
     monkeypatch.setenv("XDG_DATA_HOME", str(folder))
-    monkeypatch.setattr(places, "near", lambda settings, endpoints: None)
+    monkeypatch.setattr(resolve, "local_socket", lambda server, document: None)
 
 
 @kiln.task

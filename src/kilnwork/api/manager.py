@@ -1,9 +1,7 @@
 """How the manager is found in a Kubernetes cluster: names that its manifests and clients share.
 
-Used by `kiln install` and `kiln manager`, which make them so, and by the command line and the sdk,
-which reach the manager through the API server's service proxy with nothing but a kubeconfig. Those
-two are ways of their own, since one waits on an event loop and the other in a thread; what they ask
-and say is here.
+Used by `kiln install` and `kiln manager`, which make them so, and by `endpoints`, which finds the
+manager through the API server's service proxy with nothing but a kubeconfig.
 """
 
 from collections.abc import Mapping

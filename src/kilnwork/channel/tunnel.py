@@ -1,4 +1,4 @@
-"""A link through HTTP: the Upgrade of a connection that stands, and a socket to use it by.
+"""A link through HTTP: the Upgrade of a connection, and a socket to use it by.
 
 Used by drivers whose dispatcher is elsewhere. `channel.client` reads and writes a socket itself,
 which a TLS connection is not: hence a pair of sockets, of which a thread keeps one and moves bytes
@@ -13,10 +13,12 @@ import ssl
 import threading
 import weakref
 from collections.abc import Mapping
+from typing import Protocol
 
 from kilnwork.api import manager
 from kilnwork.channel import errors
-from kilnwork.kit import http1
+from kilnwork.kit import errors as kit_errors
+from kilnwork.kit import http, http1
 
 READ_BYTES = 1 << 16
 
@@ -28,12 +30,50 @@ _DRAIN_S = 2.0
 
 
 class NotSwitched(errors.ChannelError):
-    """The server answered something else than 101. `status`: what; `body`: its words."""
+    """The server's `response` was something else than 101."""
 
-    def __init__(self, status: int, reason: str, body: bytes) -> None:
-        super().__init__(f"{status} {reason} instead of a channel")
-        self.status = status
-        self.body = body
+    def __init__(self, response: http.Response) -> None:
+        super().__init__(f"{response.status} {response.reason} instead of a channel")
+        self.response = response
+
+
+class Manager(Protocol):
+    """Where to connect, and who we are there (`endpoints.connector`)."""
+
+    @property
+    def server(self) -> str: ...
+    def connect(self) -> socket.socket: ...
+    def path(self, path: str) -> str: ...
+    def headers(self) -> Mapping[str, str]: ...
+    def refused(self) -> None: ...
+
+
+def open_channel(to: Manager) -> socket.socket:
+    """Return a fresh link to a manager. Raises OSError and ChannelError for what may be better the
+    next time, ConfigurationError for what will not."""
+    renewed = False
+    while True:
+        try:
+            return _open(to)
+        except NotSwitched as error:
+            status = error.response.status
+            if status == 401 and not renewed:
+                renewed = True
+                to.refused()
+            elif status in (401, 403):
+                raise kit_errors.ConfigurationError(
+                    f"{to.server} refuses the channel: {error.response.message()}"
+                ) from error
+            else:
+                raise
+
+
+def _open(to: Manager) -> socket.socket:
+    headers = to.headers()  # before there is a connection that would have to be closed
+    try:
+        return switch(to.connect(), to.path(manager.CHANNEL_PATH), headers)
+    except http1.BadAnswer as error:
+        raise errors.LinkClosed(f"{to.server}: {error}") from error
 
 
 def switch(connected: socket.socket, path: str, headers: Mapping[str, str]) -> socket.socket:
@@ -47,7 +87,8 @@ def switch(connected: socket.socket, path: str, headers: Mapping[str, str]) -> s
         connection.send("GET", path, asked)
         answer = connection.answer()
         if answer.status != 101:
-            raise NotSwitched(answer.status, answer.reason, connection.read(most=1 << 16))
+            body = connection.read(most=1 << 16)
+            raise NotSwitched(http.Response(answer.status, answer.reason, body))
         if not isinstance(connected, ssl.SSLSocket) and not connection.early:
             connected.settimeout(None)
             return connected

@@ -6,7 +6,7 @@ with objects as the server sends them (tables, any kind), not with our structs.
 
 import asyncio
 import contextlib
-import math
+import os
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -18,8 +18,10 @@ import msgspec
 
 from kilnwork import version
 from kilnwork.api import kinds as api_kinds
-from kilnwork.api import meta, resource
-from kilnwork.cli import errors, kinds, options, reaching
+from kilnwork.api import manager, meta, resource
+from kilnwork.cli import errors, kinds, options
+from kilnwork.endpoints import discovery
+from kilnwork.endpoints import errors as endpoint_errors
 from kilnwork.kit import clock
 from kilnwork.kit import errors as kit_errors
 from kilnwork.kube import config, transport, watching
@@ -43,6 +45,15 @@ _OUR_KINDS = f"/apis/{api_kinds.GROUP}/"
 _MANAGERS = ("/v1/", "/jobs", "/files", "/blobs/")
 """Paths that begin so are the manager's, wherever it is."""
 
+
+_ACCOUNTS = (manager.DRIVER_ACCOUNT, manager.READER_ACCOUNT)
+"""Whose tokens are requested: first of the account that may do most, then of who may only look."""
+
+_ENDPOINT_ERRORS: Mapping[type[endpoint_errors.EndpointError], type[errors.CommandError]] = {
+    endpoint_errors.EndpointError: errors.CommandError,
+    endpoint_errors.AccessDenied: errors.Refused,
+    endpoint_errors.ManagerNotReady: errors.Unreachable,
+}
 
 BYTES = "application/octet-stream"
 
@@ -75,6 +86,14 @@ class Warnings:
             click.echo(f"Warning: {text}", err=True)
 
 
+class _Route(NamedTuple):
+    """What comes before a path of the manager, and the headers that go with it, until when."""
+
+    prefix: str = ""
+    headers: Mapping[str, str] = {}
+    until: float = float("inf")
+
+
 class Session:
     """Requests to one server, with a namespace when a command names none."""
 
@@ -89,8 +108,7 @@ class Session:
         self.kinds = kinds.Kinds(self)
         self.clock = clock.SystemClock()
         self.warn = Warnings().say
-        self._way: reaching.Way | None = None
-        self._way_until = 0.0
+        self._route: _Route | None = None
 
     async def get_json(self, path: str) -> dict[str, Any]:
         """The JSON document at `path`."""
@@ -111,15 +129,15 @@ class Session:
         Some paths are the manager's, wherever it is.
         """
         encoded = None if body is None else msgspec.json.encode(body)
-        way = await self._way_of(path)
+        route = await self._route_of(path)
         asked = transport.Request(
             method=method,
-            path=way.prefix + path,
+            path=route.prefix + path,
             query=query,
             body=encoded,
             content_type=content_type,
             accept=accept,
-            headers=way.headers,
+            headers=route.headers,
         )
         try:
             answer = await self.http.send(asked)
@@ -147,17 +165,17 @@ class Session:
         timeout_s: float | None = 60.0,
     ) -> Reply:
         """Send bytes as they are, and give the answer with its headers; raises a KubeError."""
-        way = await self._way_of(path)
+        route = await self._route_of(path)
         said = dict(headers or {})
         asked = transport.Request(
             method=method,
-            path=way.prefix + path,
+            path=route.prefix + path,
             query=query,
             body=body,
             content_type=said.pop("Content-Type", BYTES),
             accept=said.pop("Accept", "*/*"),
             timeout_s=timeout_s,
-            headers={**(way.headers or {}), **said},
+            headers={**route.headers, **said},
         )
         async with self.http.open(asked) as response:
             with self.http.failures():
@@ -218,14 +236,14 @@ class Session:
         `head` is told status and headers first. Leave it early only by `contextlib.aclosing`: a
         connection hangs on it.
         """
-        way = await self._way_of(path)
+        route = await self._route_of(path)
         asked = transport.Request(
             method="GET",
-            path=way.prefix + path,
+            path=route.prefix + path,
             query=query,
             accept=accept,
             timeout_s=None,
-            headers={**(way.headers or {}), **(headers or {})},
+            headers={**route.headers, **(headers or {})},
         )
         async with self.http.open(asked) as response:
             watching.keep_alive(response)
@@ -238,19 +256,51 @@ class Session:
                 _hang_up(response)
 
     async def find_manager(self) -> None:
-        """Find the way to the manager now. Raises `errors.Refused` when it is shut for good; one
-        that is not ready yet is asked again later."""
+        """Find the manager now. Raises `errors.Refused` when it is shut for good; one that is not
+        ready yet is asked again later."""
         with contextlib.suppress(errors.Unreachable):
-            await self._way_of(_MANAGERS[0])
+            await self._route_of(_MANAGERS[0])
 
-    async def _way_of(self, path: str) -> reaching.Way:
+    async def carry_out(self, steps: discovery.Steps[T]) -> T:
+        """Send the requests of these steps and return what they find out. Raises CommandError with
+        what is missing, or a KubeError when there is no response."""
+        try:
+            asked = next(steps)
+            while True:
+                request = transport.Request(
+                    method=asked.method,
+                    path=asked.path,
+                    body=asked.content(),
+                    headers=asked.headers,
+                )
+                asked = steps.send(await self.http.exchange(request))
+        except StopIteration as done:
+            found: T = done.value
+            return found
+        except endpoint_errors.EndpointError as error:
+            raise _ENDPOINT_ERRORS[type(error)](str(error)) from error
+
+    async def _route_of(self, path: str) -> _Route:
         if not path.startswith(_MANAGERS):
-            return reaching.Way()
-        now = self.clock.monotonic()
-        if self._way is None or now >= self._way_until:
-            self._way = await reaching.find(self.http, self._settings, namespace=self.namespace)
-            self._way_until = now + (self._way.lasts_s or math.inf)
-        return self._way
+            return _Route()
+        if self._route is None or self.clock.monotonic() >= self._route.until:
+            self._route = await self._find_route()
+        return self._route
+
+    async def _find_route(self) -> _Route:
+        if await self.carry_out(discovery.ask_server(self.server)) is not None:
+            return _Route()
+        if self._settings.impersonate is not None:
+            raise errors.Refused(manager.ACTS)
+        home, until = manager.home(os.environ), float("inf")
+        own = (await self.http.credential()).token
+        headers: Mapping[str, str] = {manager.TOKEN_HEADER: own or ""}
+        if not own:
+            wanted = discovery.request_token(self.server, self.namespace, _ACCOUNTS)
+            made = await self.carry_out(wanted)
+            headers, until = made.headers, self.clock.monotonic() + made.lasts_s
+        await self.carry_out(discovery.ask_behind(home, headers))
+        return _Route(manager.proxy_path(home), headers, until)
 
     async def changes(
         self, path: str, *, query: Mapping[str, str], accept: str = transport.JSON

@@ -22,7 +22,7 @@ import msgspec
 import multidict
 import yarl
 
-from kilnwork.kit import clock, ids
+from kilnwork.kit import clock, http, ids
 from kilnwork.kit import errors as kit_errors
 from kilnwork.kube import config, credentials, errors, tls
 
@@ -161,6 +161,18 @@ class Transport:
             with self.failures():
                 body = await response.read()
         return Answer(response.status, response.content_type, body)
+
+    async def exchange(self, request: Request) -> http.Response:
+        """Send and read the whole response, whatever its status; raises a `KubeError` when none
+        came."""
+        async with self._gate:
+            response = await self._begin(request)
+            try:
+                with self.failures():
+                    body = await response.read()
+            finally:
+                _end(response)
+        return http.Response(response.status, response.reason or "", body)
 
     @contextlib.asynccontextmanager
     async def open(self, request: Request) -> AsyncIterator[aiohttp.ClientResponse]:

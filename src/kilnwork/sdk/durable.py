@@ -14,9 +14,10 @@ import socket
 import time
 from pathlib import Path
 
+from kilnwork.endpoints import directory
 from kilnwork.kit import errors as kit_errors
 from kilnwork.kit import locks, paths, processes
-from kilnwork.sdk import children, endpoints, errors, home, keeping, sweeping
+from kilnwork.sdk import children, errors, home, keeping, sweeping
 from kilnwork.version import __version__
 
 TAKE_OVER_S = 1.0
@@ -42,7 +43,7 @@ class Durable(home.Home):
             wanted,
             run_dir=paths.runtime_dir(self._folder),
             logs=self._folder,
-            token_file=self._folder / endpoints.TOKEN,
+            token_file=self._folder / directory.TOKEN,
         )
 
     def start(self, *, patience_s: float) -> None:
@@ -63,15 +64,15 @@ class Durable(home.Home):
         self._thread.start()
 
     def _is_served(self) -> bool:
-        found = endpoints.read(self._folder)
+        found = directory.read(self._folder)
         return found is not None and found.dispatcher is not None and found.dispatcher.alive()
 
     def _own(self) -> None:
         """Mind the processes of this folder; those that live go on."""
         (self._folder / "blobs").mkdir(mode=0o700, exist_ok=True)
-        if not endpoints.token(self._folder):
+        if not directory.token(self._folder):
             home.write_token(self._token_file)
-        found = endpoints.read(self._folder)
+        found = directory.read(self._folder)
         if found is not None and found.home:
             self._id = found.home
             self._dispatcher = self._adopted(found.dispatcher, "dispatcher")
@@ -79,8 +80,8 @@ class Durable(home.Home):
             if self._worker is None:
                 self._kill_leftovers()
         else:
-            made = endpoints.Endpoints(version=__version__, pid=os.getpid(), home=self._id)
-            endpoints.write(self._folder, made)
+            made = directory.Endpoints(version=__version__, pid=os.getpid(), home=self._id)
+            directory.write(self._folder, made)
         if self._dispatcher is None:
             self._dispatcher = self._orphan()
         if self._dispatcher is None:
@@ -108,12 +109,12 @@ class Durable(home.Home):
         for pid in processes.all_pids():
             identity = processes.identify(pid)
             if identity is not None and _dispatches(pid, self._folder) and not _has_driver(pid):
-                adopted = self._adopted(endpoints.Process(*identity), "dispatcher")
+                adopted = self._adopted(directory.Process(*identity), "dispatcher")
                 if adopted is not None:
                     return adopted
         return None
 
-    def _adopted(self, known: endpoints.Process | None, name: str) -> keeping.Kept | None:
+    def _adopted(self, known: directory.Process | None, name: str) -> keeping.Kept | None:
         if known is None:
             return None
         child = children.Child(known.identity, log=self._logs / f"{name}.log")
@@ -122,15 +123,15 @@ class Durable(home.Home):
     def _started(self) -> None:
         if self._dispatcher is None or self._worker is None:
             return
-        found = endpoints.Endpoints(
+        found = directory.Endpoints(
             version=__version__,
             pid=self._dispatcher.child.identity.pid,
-            channel=endpoints.Channel(unix=str(self._socket)),
-            dispatcher=endpoints.Process(*self._dispatcher.child.identity),
-            worker=endpoints.Process(*self._worker.child.identity),
+            channel=directory.Channel(unix=str(self._socket)),
+            dispatcher=directory.Process(*self._dispatcher.child.identity),
+            worker=directory.Process(*self._worker.child.identity),
             home=self._id,
         )
-        endpoints.write(self._folder, found)
+        directory.write(self._folder, found)
 
     def _dispatcher_launch(self, listener: socket.socket) -> children.Launch:
         arguments = ["--listen-fd", str(listener.fileno()), "--folder", str(self._folder)]
@@ -226,7 +227,7 @@ def _opened(folder: Path) -> Path:
         raise kit_errors.ConfigurationError(
             f"{folder} cannot be used: {error.strerror}; choose a folder that you may write"
         ) from error
-    found = endpoints.read(folder)
+    found = directory.read(folder)
     if (found is not None and found.is_server) or (folder / _SERVER_FILE).exists():
         raise kit_errors.ConfigurationError(
             f"{folder} is the data directory of `kiln up`: use kiln.connect({str(folder)!r}), "

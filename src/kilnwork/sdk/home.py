@@ -21,8 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kilnwork.channel import client
+from kilnwork.endpoints import directory
 from kilnwork.kit import clock, paths, processes
-from kilnwork.sdk import children, endpoints, errors, keeping
+from kilnwork.sdk import children, errors, keeping
 
 NAMESPACE = CLUSTER = "default"
 WORKER = "local-0"
@@ -96,7 +97,7 @@ class Home:
 
     @property
     def _socket(self) -> Path:
-        return self._run_dir / endpoints.SOCKET
+        return self._run_dir / directory.SOCKET
 
     def _dispatcher_launch(self, listener: socket.socket) -> children.Launch:
         raise NotImplementedError

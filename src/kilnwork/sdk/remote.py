@@ -1,8 +1,8 @@
 """`kiln.connect()`: a session with a dispatcher that runs already.
 
 Public as `kilnwork.connect`. The link is the dispatcher's Unix socket where that is to be seen,
-else one through the manager's port or the API server's proxy (`ways`), with blobs over HTTP. What
-is not there is answered with what is.
+else one through the manager's port or the API server's proxy (`endpoints`), with blobs over HTTP.
+What is not there is answered with what is.
 """
 
 import os
@@ -12,11 +12,12 @@ from pathlib import Path
 from types import ModuleType
 from urllib import parse
 
-from kilnwork.channel import client
+from kilnwork.channel import client, tunnel
 from kilnwork.data import blobs, cached, holding
 from kilnwork.data import remote as remote_blobs
+from kilnwork.endpoints import connector, directory, resolve
 from kilnwork.kit import errors, scratch
-from kilnwork.sdk import driver, home, packing, places, ways
+from kilnwork.sdk import driver, home, packing
 
 OPEN_S = 30.0
 """How long a dispatcher may take to answer: one that has just been started reads its journal."""
@@ -48,12 +49,13 @@ def connect(  # noqa: PLR0913  a public door: options are named
     for a folder or module that cannot be sent.
     """
     timeouts = driver.Timeouts.checked(reconnect_timeout, close_timeout)
-    place = places.find(where)
-    wanted = namespace or place.namespace
-    if isinstance(place, places.Server):
-        opened = _to_server(place, wanted, cluster, timeouts)
+    endpoint = resolve.resolve(where)
+    wanted = namespace or endpoint.namespace
+    if endpoint.directory is not None:
+        opened = _to_home(endpoint.directory, wanted, cluster, timeouts)
     else:
-        opened = _to_home(place, wanted, cluster, timeouts)
+        to = connector.ManagerConnector(endpoint.load, namespace=wanted)
+        opened = _to_server(to, wanted, cluster, timeouts)
     try:
         opened.open(timeout_s=OPEN_S)
         _ship(opened, working_dir, modules)
@@ -79,23 +81,23 @@ def _ship(
 
 
 def _to_home(
-    place: places.Home, namespace: str, cluster: str, timeouts: driver.Timeouts
+    folder: Path, namespace: str, cluster: str, timeouts: driver.Timeouts
 ) -> driver.Driver:
     if (namespace, cluster) != (home.NAMESPACE, home.CLUSTER):
         raise errors.ConfigurationError(
-            f"{place.folder} is of a kiln.start(): it has namespace {home.NAMESPACE} with cluster "
+            f"{folder} is of a kiln.start(): it has namespace {home.NAMESPACE} with cluster "
             f"{home.CLUSTER} and no other"
         )
-    path = place.socket()
+    path = directory.socket(folder)
     try:
         client.unix(path).close()
     except OSError as error:
         raise errors.ConfigurationError(
-            f"nobody serves {place.folder} any more: kiln.start({str(place.folder)!r}) does"
+            f"nobody serves {folder} any more: kiln.start({str(folder)!r}) does"
         ) from error
     opened = driver.Driver(
         connect=lambda: client.unix(path),
-        credential=place.credential,
+        credential=lambda: directory.token(folder),
         namespace=namespace,
         cluster=cluster,
         patience_s=timeouts.reconnect_s,
@@ -106,43 +108,42 @@ def _to_home(
 
 
 def _to_server(
-    place: places.Server, namespace: str, cluster: str, timeouts: driver.Timeouts
+    to: connector.ManagerConnector, namespace: str, cluster: str, timeouts: driver.Timeouts
 ) -> driver.Driver:
     """Over its Unix socket if that is here, else over the network."""
-    way = ways.Way(place.load, namespace=namespace)
-    found = way.find()
-    _check_cluster(way, namespace, cluster)
-    path = places.near(place.settings, found)
+    found = to.find()
+    _check_cluster(to, namespace, cluster)
+    path = resolve.local_socket(to.server, found)
     if path is not None:
         opened = driver.Driver(
             connect=lambda: client.unix(path),
-            credential=way.token,
+            credential=to.token,
             namespace=namespace,
             cluster=cluster,
             patience_s=timeouts.reconnect_s,
             close_timeout=timeouts.close_s,
         )
     else:
-        opened = _over_network(way, namespace, cluster, timeouts)
+        opened = _over_network(to, namespace, cluster, timeouts)
     opened.shares_files = opened.imports_ours = False
     return opened
 
 
 def _over_network(
-    way: ways.Way, namespace: str, cluster: str, timeouts: driver.Timeouts
+    to: connector.ManagerConnector, namespace: str, cluster: str, timeouts: driver.Timeouts
 ) -> driver.Driver:
     """What it reads of blobs is kept until it is closed."""
     folder = scratch.Scratch("kiln-d-")
 
     def keep(of: str) -> blobs.Blobs:
-        path = way.path(f"/blobs/{parse.quote(of, safe='')}")
+        path = to.path(f"/blobs/{parse.quote(of, safe='')}")
         return cached.CachedBlobs(
-            folder.path / of, remote_blobs.Store(way.connect, path=path, caller=way)
+            folder.path / of, remote_blobs.Store(to.connect, path=path, caller=to)
         )
 
     return driver.Driver(
-        connect=way.channel,
-        credential=way.token,
+        connect=lambda: tunnel.open_channel(to),
+        credential=to.token,
         namespace=namespace,
         cluster=cluster,
         patience_s=timeouts.reconnect_s,
@@ -152,14 +153,12 @@ def _over_network(
     )
 
 
-def _check_cluster(way: ways.Way, namespace: str, cluster: str) -> None:
+def _check_cluster(to: connector.ManagerConnector, namespace: str, cluster: str) -> None:
     """Be certain that we may submit there, and that the cluster exists."""
-    quoted = parse.quote(namespace, safe="")
-    answer, document = way.ask("GET", f"/v1/namespaces/{quoted}/clusters")
-    if answer.status != 200:
-        said = document.get("detail") or document.get("message")
-        raise errors.ConfigurationError(str(said or f"{answer.status} {answer.reason}"))
-    names = [str(item["name"]) for item in document["items"]]
+    response = to.get(f"/v1/namespaces/{parse.quote(namespace, safe='')}/clusters")
+    if not response.ok:
+        raise errors.ConfigurationError(response.message())
+    names = [str(item["name"]) for item in response.document()["items"]]
     if cluster not in names:
         known = f"those that exist: {', '.join(names)}" if names else "it has none"
         raise errors.ConfigurationError(

@@ -14,7 +14,7 @@ import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from kilnwork.sdk import endpoints
+from kilnwork.endpoints import directory
 
 OLD_S = 60.0
 """A folder that is younger may be of a home that is just starting."""
@@ -75,7 +75,7 @@ def _in_use(path: Path) -> bool:
     Only a dispatcher does not mind a connection that says nothing; the shim of a `kiln up`, which
     may have its socket in the same folder, would take it for the node of a new server.
     """
-    if path.name != endpoints.SOCKET or not stat.S_ISSOCK(path.lstat().st_mode):
+    if path.name != directory.SOCKET or not stat.S_ISSOCK(path.lstat().st_mode):
         return True
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as trying:
         trying.setblocking(False)

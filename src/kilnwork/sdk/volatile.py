@@ -12,8 +12,9 @@ import socket
 import tempfile
 from pathlib import Path
 
+from kilnwork.endpoints import directory
 from kilnwork.kit import paths
-from kilnwork.sdk import children, endpoints, errors, home, keeping, sweeping
+from kilnwork.sdk import children, errors, home, keeping, sweeping
 
 END_WITHIN_S = 0.6
 """How long dispatcher and worker may take to end before they are killed."""
@@ -24,7 +25,7 @@ class Volatile(home.Home):
 
     def __init__(self, wanted: home.Wanted) -> None:
         folder = _temporary()
-        super().__init__(wanted, run_dir=folder, logs=folder, token_file=folder / endpoints.TOKEN)
+        super().__init__(wanted, run_dir=folder, logs=folder, token_file=folder / directory.TOKEN)
         self._lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         fcntl.flock(self._lock, fcntl.LOCK_EX)  # says to `sweeping` that it is in use
         self._owner_read, self._owner_write = keeping.pipe()

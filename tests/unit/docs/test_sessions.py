@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from kilnwork.sdk import endpoints, home, local, remote
+from kilnwork.endpoints import directory
+from kilnwork.sdk import home, local, remote
 from support import pages
 
 PAGE = (pages.DOCS / "reference" / "sessions.md").read_text()
@@ -37,4 +38,4 @@ def test_times_and_files() -> None:
     assert f"the dispatcher leaves after {home.IDLE_S:g} s" in FLOWING
     files = pages.table(pages.sections(PAGE, 3)["The folder"])
     named = {name for row in files for name in row.key.replace("`", "").split(", ")}
-    assert {endpoints.FILE, endpoints.TOKEN, "journal.db", "owner.lock", "blobs"} <= named
+    assert {directory.FILE, directory.TOKEN, "journal.db", "owner.lock", "blobs"} <= named

@@ -1,14 +1,16 @@
 """`kiln status`: is the server there, are nodes and workers ready, where are the tasks?"""
 
 import asyncio
+import os
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import click
 
-from kilnwork.api import filejobs, kinds, meta, resource, task
-from kilnwork.cli import errors, file_jobs, options, progress, reaching, render, session
+from kilnwork.api import filejobs, kinds, manager, meta, resource, task
+from kilnwork.cli import errors, file_jobs, options, progress, render, session
+from kilnwork.endpoints import discovery
 from kilnwork.kit import clock
 from kilnwork.kube import errors as kube_errors
 from kilnwork.kube import transport
@@ -175,8 +177,9 @@ async def _manager(s: session.Session, git_version: str) -> dict[str, Any] | Non
     """How the manager of a cluster is; None for a `kiln up`, which is all in one."""
     if "kilnwork" in git_version:
         return None
-    waits_for = await reaching.readiness(s.http)
-    return {"namespace": reaching.home(), "ready": not waits_for, "message": waits_for}
+    home = manager.home(os.environ)
+    waits_for = await s.carry_out(discovery.ask_readiness(home))
+    return {"namespace": home, "ready": not waits_for, "message": waits_for}
 
 
 async def _all(

@@ -1,8 +1,8 @@
 """DIR/endpoints.json: who serves a folder, and where to reach it.
 
 `kiln up` writes one into its data directory (`controlplane.cluster`), `kiln.start(DIR)` writes one
-with more members into its own. Read by `durable` and `places`. It holds no secret: the token is a
-file of its own.
+with more members into its own. Read by `sdk.durable` and `resolve`. It holds no secret: the token
+is a file of its own.
 """
 
 from pathlib import Path
@@ -81,3 +81,10 @@ def token(folder: Path) -> str:
         return (folder / TOKEN).read_text().strip()
     except OSError:
         return ""
+
+
+def socket(folder: Path) -> str:
+    """The Unix socket of whoever serves the folder: the same for all who do so one after the
+    other; "" when nobody ever did."""
+    found = read(folder)
+    return (found and found.channel.unix) or ""

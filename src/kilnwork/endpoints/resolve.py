@@ -1,7 +1,7 @@
-"""Where a dispatcher runs to which a driver can connect: found by folder, kubeconfig or URL.
+"""Which manager a user means: nothing said, a kubeconfig, a directory or a URL, as one `Endpoint`.
 
-Used by `remote`. The folder of a `kiln.start(FOLDER)` is read; how a server (`kiln up`, or a
-manager behind an API server) is reached is in `ways`.
+Used by the sdk; the command line, which takes kubeconfigs only, goes straight to `kube.config`,
+whose order of precedence holds here too. Reads files and the environment, and asks no server.
 """
 
 import os
@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 from urllib import parse
 
+from kilnwork.endpoints import directory
 from kilnwork.kit import errors, paths
 from kilnwork.kube import config
-from kilnwork.sdk import endpoints
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 TOKEN, TOKEN_FILE, CA_FILE = "KILN_TOKEN", "KILN_TOKEN_FILE", "KILN_CA_FILE"
@@ -23,45 +23,34 @@ TOKEN, TOKEN_FILE, CA_FILE = "KILN_TOKEN", "KILN_TOKEN_FILE", "KILN_CA_FILE"
 _START = "start one with `kiln up`, or do without: kiln.start() needs none"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Home:
-    """The folder of a `kiln.start(FOLDER)`."""
+def _no_server() -> config.Config:
+    raise errors.ConfigurationError("a kiln.start() has no server, only a socket")
 
-    folder: Path
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """Where a dispatcher is, and how to show it who asks.
+
+    Either a server (a `kiln up`, or an API server with a manager behind it), whose URL, TLS and
+    credential `load` reads anew each time, since tokens are renewed; or the `directory` of a
+    `kiln.start(DIRECTORY)`, which has a Unix socket only.
+    """
+
     namespace: str = "default"
+    """What a session without a namespace means."""
 
-    def credential(self) -> str:
-        """The token that the folder holds."""
-        return endpoints.token(self.folder)
-
-    def socket(self) -> str:
-        """The same for all who serve this folder one after the other."""
-        found = endpoints.read(self.folder)
-        return (found and found.channel.unix) or ""
+    load: Callable[[], config.Config] = _no_server
+    directory: Path | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Server:
-    """A `kiln up`, or the manager of a cluster, by what a kubeconfig says. `load` reads that
-    again: tokens are renewed."""
-
-    settings: config.Config
-    load: Callable[[], config.Config]
-
-    @property
-    def namespace(self) -> str:
-        """What a session without one means."""
-        return self.settings.namespace
-
-
-def near(settings: config.Config, endpoints: Mapping[str, Any]) -> str | None:
-    """The dispatcher's Unix socket by what `/v1/endpoints` says; None when it is elsewhere.
+def local_socket(server: str, document: Mapping[str, Any]) -> str | None:
+    """Return the dispatcher's Unix socket by what `/v1/endpoints` says; None when it is elsewhere.
 
     A server on loopback may be a cluster's, whose paths mean nothing here: a socket that somebody
     else has put there must not get our token.
     """
-    path = str(endpoints.get("channel", {}).get("unix") or "")
-    if not path or parse.urlsplit(settings.server).hostname not in _LOOPBACK:
+    path = str(document.get("channel", {}).get("unix") or "")
+    if not path or parse.urlsplit(server).hostname not in _LOOPBACK:
         return None
     try:
         found = os.lstat(path)
@@ -70,8 +59,8 @@ def near(settings: config.Config, endpoints: Mapping[str, Any]) -> str | None:
         return None
 
 
-def find(where: str | os.PathLike[str] | None) -> Home | Server:
-    """The place that a user means; None: that of the environment. Raises ConfigurationError."""
+def resolve(where: str | os.PathLike[str] | None) -> Endpoint:
+    """Return what a user means; None: what the environment says. Raises ConfigurationError."""
     if where is None:
         return _by_environment()
     text = os.fspath(where)
@@ -79,72 +68,72 @@ def find(where: str | os.PathLike[str] | None) -> Home | Server:
         return _by_url(text)
     path = Path(text).expanduser().absolute()
     if path.is_dir():
-        return _in_folder(path)
+        return _in_directory(path)
     if path.exists():
-        return _by_kubeconfig(lambda: config.load(path))
+        return _by_config(lambda: config.load(path))
     raise errors.ConfigurationError(
         f"there is no {path}: name a data directory of `kiln up`, a folder of kiln.start(), a "
         "kubeconfig or a URL"
     )
 
 
-def _by_environment() -> Home | Server:
+def _by_environment() -> Endpoint:
     if os.environ.get("KUBECONFIG") or os.environ.get("KUBERNETES_SERVICE_HOST"):
-        return _by_kubeconfig(config.load)
+        return _by_config(config.load)
     default = paths.data_dir()
-    if endpoints.read(default) is None:
+    if directory.read(default) is None:
         raise errors.ConfigurationError(
             f"no server is known: KUBECONFIG is not set, nobody has served {default}; {_START}"
         )
-    return _in_folder(default)
+    return _in_directory(default)
 
 
-def _by_kubeconfig(load: Callable[[], config.Config]) -> Server:
-    return Server(settings=load(), load=load)
+def _by_config(load: Callable[[], config.Config]) -> Endpoint:
+    return Endpoint(namespace=load().namespace, load=load)
 
 
-def _in_folder(folder: Path) -> Home | Server:
-    found = endpoints.read(folder)
+def _in_directory(folder: Path) -> Endpoint:
+    found = directory.read(folder)
     if found is None:
         raise errors.ConfigurationError(
             f"nobody has served {folder}: `kiln up --data {folder}` does, or "
             f"kiln.start({str(folder)!r})"
         )
     if not found.is_server:
-        return Home(folder=folder)
+        return Endpoint(directory=folder)
 
     def load() -> config.Config:
         """Over plain http, which takes less than TLS, with the administrator's token."""
-        now, token = endpoints.read(folder) or found, endpoints.token(folder)
+        now, token = directory.read(folder) or found, directory.token(folder)
         if not token:
             raise errors.ConfigurationError(
-                f"you may not read {folder / endpoints.TOKEN}: name a kubeconfig that has a token "
+                f"you may not read {folder / directory.TOKEN}: name a kubeconfig that has a token "
                 "of your own, as `kiln token ACCOUNT` makes them"
             )
         return config.Config(server=now.http, token=token)
 
-    return Server(settings=load(), load=load)
+    return _by_config(load)
 
 
-def _by_url(url: str) -> Server:
+def _by_url(url: str) -> Endpoint:
     """A URL says where, not who: that is said by KILN_TOKEN or KILN_TOKEN_FILE (and KILN_CA_FILE),
     or by the kubeconfig of the environment if it is of the same server."""
     if os.environ.get(TOKEN) or os.environ.get(TOKEN_FILE):
-        return Server(settings=_of_url(url), load=lambda: _of_url(url))
+        return _by_config(lambda: _of_url(url))
     remedy = f"Name its kubeconfig or data directory, or set {TOKEN_FILE} and {CA_FILE}"
     try:
-        place = _by_environment()
+        endpoint = _by_environment()
     except errors.ConfigurationError as error:
         raise errors.ConfigurationError(
             f"{url}: no token is known for it ({error}). {remedy}"
         ) from error
-    if not isinstance(place, Server) or not _same(url, place.settings.server):
+    if endpoint.directory is not None or not _same(url, endpoint.load().server):
         raise errors.ConfigurationError(
             f"{url} is not the server of KUBECONFIG or of the default data directory: name its "
             f"kubeconfig or data directory, which have the token for it, or set {TOKEN_FILE} "
             f"and {CA_FILE}"
         )
-    return place
+    return endpoint
 
 
 def _of_url(url: str) -> config.Config:

@@ -1,4 +1,4 @@
-"""The way to a manager through an API server: tokens, renewed in time, and what stands in it.
+"""Connections to a manager through an API server: tokens, renewed in time, and what can be wrong.
 
 The API server here is a few lines that do what the real one does (tests/cluster/test_drivers.py):
 it keeps `Authorization` for itself and passes on what its proxy path is asked for.
@@ -13,10 +13,12 @@ from typing import Any, TypeVar
 import pytest
 
 from kilnwork.api import manager as names
+from kilnwork.channel import tunnel
 from kilnwork.data import cached, remote
+from kilnwork.endpoints import connector
 from kilnwork.kit import clock, errors, serving
 from kilnwork.kube import config
-from kilnwork.sdk import driver, ways
+from kilnwork.sdk import driver
 from kilnwork.server import asgi
 from support import certificates, far_manager, wires
 
@@ -68,10 +70,12 @@ class Cluster:
         else:
             await asgi.text(send, 404, "404 page not found")
 
-    def way(self, *, time: clock.Clock | None = None, **more: Any) -> ways.Way:
+    def to_manager(
+        self, *, time: clock.Clock | None = None, **more: Any
+    ) -> connector.ManagerConnector:
         """To the manager, not found yet."""
         settings = config.Config(server=self.settings.server, ca_data=self.settings.ca_data, **more)
-        return ways.Way(lambda: settings, namespace="ns", clock=time)
+        return connector.ManagerConnector(lambda: settings, namespace="ns", clock=time)
 
 
 @pytest.fixture
@@ -84,14 +88,16 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
 
 
 async def test_a_token_of_the_driver_account_is_asked_for_once(cluster: Cluster) -> None:
-    way = cluster.way()
+    to = cluster.to_manager()
 
     def story() -> None:
-        way.find()
-        opened = driver.Driver(connect=way.channel, credential=way.token, namespace="ns")
+        to.find()
+        opened = driver.Driver(
+            connect=lambda: tunnel.open_channel(to), credential=to.token, namespace="ns"
+        )
         opened.open(timeout_s=10)
         opened.close()
-        store = remote.Store(way.connect, path=way.path("/blobs/ns"), caller=way)
+        store = remote.Store(to.connect, path=to.path("/blobs/ns"), caller=to)
         kept = cached.CachedBlobs(cluster.far.folder / "cache", store)
         kept.put([b"value"])
         store.close()
@@ -106,42 +112,44 @@ async def test_a_token_of_the_driver_account_is_asked_for_once(cluster: Cluster)
 
 async def test_the_token_is_renewed_before_it_expires(cluster: Cluster) -> None:
     time = clock.ManualClock()
-    way = cluster.way(time=time)
-    await away(way.find)
-    assert await away(way.token) == far_manager.SECRET
+    to = cluster.to_manager(time=time)
+    await away(to.find)
+    assert await away(to.token) == far_manager.SECRET
     time.advance(0.7 * 600)
-    await away(way.token)
+    await away(to.token)
     assert len(cluster.minted) == 1
     time.advance(0.2 * 600)
-    await away(way.token)
+    await away(to.token)
     assert len(cluster.minted) == 2
 
 
 async def test_what_is_refused_is_asked_for_anew(cluster: Cluster) -> None:
-    way = cluster.way()
-    await away(way.find)
+    to = cluster.to_manager()
+    await away(to.find)
     cluster.far.answer_instead = 401
     with pytest.raises(errors.ConfigurationError, match="refuses the channel: a test says so"):
-        await away(way.channel)
+        await away(lambda: tunnel.open_channel(to))
     assert len(cluster.minted) == 2
     cluster.far.answer_instead = None
-    (await away(way.channel)).close()
+    (await away(lambda: tunnel.open_channel(to))).close()
 
 
 async def test_a_token_of_our_own_is_shown_to_both(cluster: Cluster) -> None:
-    way = cluster.way(token=far_manager.SECRET)
-    await away(way.find)
-    shown = way.headers()
+    to = cluster.to_manager(token=far_manager.SECRET)
+    await away(to.find)
+    shown = to.headers()
     assert shown["Authorization"] == f"Bearer {far_manager.SECRET}"
     assert shown[names.TOKEN_HEADER] == far_manager.SECRET
     assert cluster.minted == []
 
 
 async def test_a_manager_that_is_not_ready_is_tried_again(cluster: Cluster) -> None:
-    way = cluster.way()
-    await away(way.find)
+    to = cluster.to_manager()
+    await away(to.find)
     cluster.far.answer_instead = 503
-    opened = driver.Driver(connect=way.channel, credential=way.token, namespace="ns")
+    opened = driver.Driver(
+        connect=lambda: tunnel.open_channel(to), credential=to.token, namespace="ns"
+    )
     opening = asyncio.get_running_loop().run_in_executor(
         _clients, lambda: opened.open(timeout_s=20)
     )
@@ -166,7 +174,7 @@ STATUS = {"kind": "Status", "message": "said so"}
         ("/api/v1/namespaces/ns/s", 404, STATUS, "no ServiceAccount kilnwork-driver"),
         ("/api/v1/namespaces/ns/s", 403, STATUS, "you may not ask for one .*: said so"),
         ("/v1/endpoints", 401, STATUS, "does not accept the token"),
-        ("/v1/endpoints", 500, STATUS, "no kiln server: it has no /v1"),
+        ("/v1/endpoints", 500, STATUS, "is not ready: said so"),
         ("/version", 404, {}, "no kiln server: it has no /v1"),
         ("/v1/endpoints", 200, {"other": 1}, "no kiln server"),
     ],
@@ -176,38 +184,42 @@ async def test_what_stands_in_the_way_is_said(
 ) -> None:
     cluster.answers[path] = status, document
     with pytest.raises(errors.ConfigurationError, match=words):
-        await away(cluster.way().find)
+        await away(cluster.to_manager().find)
 
 
 async def test_acting_as_somebody_else_is_refused(cluster: Cluster) -> None:
-    way = cluster.way(token="mine", impersonate=config.Impersonation(user="else"))
+    to = cluster.to_manager(token="mine", impersonate=config.Impersonation(user="else"))
     with pytest.raises(errors.ConfigurationError, match="acts as somebody else"):
-        await away(way.find)
+        await away(to.find)
 
 
 async def test_a_kubeconfig_that_changes_is_read_again(cluster: Cluster) -> None:
     settings = [cluster.settings]
-    way = ways.Way(lambda: settings[-1], namespace="ns")
-    await away(way.find)
+    to = connector.ManagerConnector(lambda: settings[-1], namespace="ns")
+    await away(to.find)
     settings.append(
         config.Config(server=cluster.settings.server, ca_data=cluster.settings.ca_data, token="new")
     )
-    way.refused()
-    assert way.token() == "new"
+    to.refused()
+    assert to.token() == "new"
 
 
 def test_a_server_that_is_not_there_is_named() -> None:
-    way = ways.Way(lambda: config.Config(server="https://127.0.0.1:1", token="x"), namespace="ns")
+    to = connector.ManagerConnector(
+        lambda: config.Config(server="https://127.0.0.1:1", token="x"), namespace="ns"
+    )
     with pytest.raises(errors.ConfigurationError, match=r"https://127\.0\.0\.1:1 does not answer"):
-        way.find()
+        to.find()
 
 
 async def test_through_a_proxy_of_the_kubeconfig(cluster: Cluster) -> None:
     async with wires.Proxy() as proxy:
-        way = cluster.way(token=far_manager.SECRET, proxy_url=f"http://127.0.0.1:{proxy.port}")
-        await away(way.find)
-        (await away(way.channel)).close()
-        assert set(proxy.asked) == {way.settings.server.removeprefix("https://")}
+        to = cluster.to_manager(
+            token=far_manager.SECRET, proxy_url=f"http://127.0.0.1:{proxy.port}"
+        )
+        await away(to.find)
+        (await away(lambda: tunnel.open_channel(to))).close()
+        assert set(proxy.asked) == {to.settings.server.removeprefix("https://")}
         proxy.status = 403
         with pytest.raises(errors.ConfigurationError, match="answers 403"):
-            await away(way.find)
+            await away(to.find)

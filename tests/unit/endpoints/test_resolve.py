@@ -1,4 +1,4 @@
-"""Which place a user means, without any server: files and words. `tests/e2e/test_connect.py` has
+"""Which manager a user means, without any server: files and words. `tests/e2e/test_connect.py` has
 the rest."""
 
 import json
@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
+from kilnwork.endpoints import directory, resolve
 from kilnwork.kit import errors
-from kilnwork.kube import config
-from kilnwork.sdk import places
 from support import short
 
 
@@ -35,16 +34,18 @@ UP = {"kubernetes": "https://127.0.0.1:7443", "http": "http://127.0.0.1:7444"}
 
 
 def test_a_folder_of_start(tmp_path: Path) -> None:
-    place = places.find(served(tmp_path / "home"))
-    assert isinstance(place, places.Home)
-    assert (place.socket(), place.credential()) == ("/run/x.sock", "secret")
-    assert place.namespace == "default"
+    folder = served(tmp_path / "home")
+    endpoint = resolve.resolve(folder)
+    assert (endpoint.directory, endpoint.namespace) == (folder, "default")
+    assert (directory.socket(folder), directory.token(folder)) == ("/run/x.sock", "secret")
+    with pytest.raises(errors.ConfigurationError, match="has no server"):
+        endpoint.load()
 
 
 def test_a_data_directory(tmp_path: Path) -> None:
-    place = places.find(str(served(tmp_path / "data", **UP)))
-    assert isinstance(place, places.Server)
-    assert (place.settings.server, place.load().token) == ("http://127.0.0.1:7444", "secret")
+    endpoint = resolve.resolve(str(served(tmp_path / "data", **UP)))
+    assert endpoint.directory is None
+    assert (endpoint.load().server, endpoint.load().token) == ("http://127.0.0.1:7444", "secret")
 
 
 @pytest.mark.parametrize(
@@ -58,7 +59,7 @@ def test_a_data_directory(tmp_path: Path) -> None:
 )
 def test_a_url_of_the_default_data_directory(tmp_path: Path, url: str) -> None:
     served(tmp_path / "share" / "kilnwork", **UP)
-    assert isinstance(places.find(url), places.Server)
+    assert resolve.resolve(url).load().token == "secret"
 
 
 @pytest.mark.parametrize(
@@ -67,7 +68,7 @@ def test_a_url_of_the_default_data_directory(tmp_path: Path, url: str) -> None:
 def test_a_url_of_another_server_is_not_taken_for_it(tmp_path: Path, url: str) -> None:
     served(tmp_path / "share" / "kilnwork", **UP)
     with pytest.raises(errors.ConfigurationError, match="is not the server of KUBECONFIG"):
-        places.find(url)
+        resolve.resolve(url)
 
 
 def test_a_kubeconfig_without_a_token(tmp_path: Path) -> None:
@@ -79,38 +80,37 @@ def test_a_kubeconfig_without_a_token(tmp_path: Path) -> None:
     }
     path = tmp_path / "config"
     path.write_text(json.dumps(document))
-    place = places.find(path)
-    assert isinstance(place, places.Server)
-    assert (place.namespace, place.load().token) == ("ns", None)
+    endpoint = resolve.resolve(path)
+    assert (endpoint.namespace, endpoint.load().token) == ("ns", None)
     document["users"] = [{"name": "u", "user": {"token": "new"}}]
     path.write_text(json.dumps(document))
-    assert place.load().token == "new", "tokens are renewed"
+    assert endpoint.load().token == "new", "tokens are renewed"
 
 
 @pytest.mark.parametrize("where", [None, "https://127.0.0.1:7443"])
 def test_nothing_known_is_answered_with_what_to_do(where: str | None) -> None:
     with pytest.raises(errors.ConfigurationError, match=r"`kiln up`.* kiln\.start\(\)"):
-        places.find(where)
+        resolve.resolve(where)
 
 
 def test_an_empty_folder(tmp_path: Path) -> None:
     with pytest.raises(errors.ConfigurationError, match="nobody has served"):
-        places.find(tmp_path)
+        resolve.resolve(tmp_path)
 
 
 def test_a_socket_of_somebody_else_gets_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
     """A cluster on loopback names a path of its own, where anybody may have put a socket here."""
-    settings = config.Config(server="https://127.0.0.1:6443")
+    server = "https://127.0.0.1:6443"
     folder = short.folder()
     path = folder / "channel.sock"
     said = {"channel": {"unix": str(path)}}
-    assert places.near(settings, said) is None
+    assert resolve.local_socket(server, said) is None
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(path))
-        assert places.near(settings, said) == str(path)
-        assert places.near(config.Config(server="https://there:6443"), said) is None
+        assert resolve.local_socket(server, said) == str(path)
+        assert resolve.local_socket("https://there:6443", said) is None
         me = os.getuid()
         monkeypatch.setattr(os, "getuid", lambda: me + 1)
-        assert places.near(settings, said) is None
+        assert resolve.local_socket(server, said) is None
     path.unlink()
     folder.rmdir()

@@ -1,0 +1,227 @@
+"""Connections to one manager, with TLS, the credential and the token for it; blocking, any thread.
+
+Used by the sdk. `find` carries out `discovery`; afterwards this is what the blocking HTTP client
+and the channel need: a fresh connection, the path of the manager, and headers that say who we are.
+"""
+
+import os
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+from urllib import parse
+
+from kilnwork.api import manager
+from kilnwork.endpoints import discovery
+from kilnwork.kit import clock as clocks
+from kilnwork.kit import errors, http, http1, keepalive
+from kilnwork.kube import config, credentials, tls
+
+TIMEOUT_S = 10.0
+"""For a connection with TLS, and for a response."""
+
+RELOAD_S = 5.0
+"""A kubeconfig is read anew after so long, or when what it said was refused."""
+
+T = TypeVar("T")
+
+
+class ManagerConnector:
+    """Connects to one manager, for what is done in one namespace. `find` it before it is used.
+
+    `load`: what the kubeconfig says now; it is called again, since tokens are renewed there.
+    """
+
+    def __init__(
+        self,
+        load: Callable[[], config.Config],
+        *,
+        namespace: str,
+        clock: clocks.Clock | None = None,
+    ) -> None:
+        self._load = load
+        self._namespace = namespace
+        self._clock = clock or clocks.SystemClock()
+        self._lock = threading.Lock()
+        self._known: tuple[config.Config, credentials.Credentials] | None = None
+        self._contexts: dict[tuple[str | None, str | None], ssl.SSLContext] = {}
+        self._account: tuple[discovery.AccountToken, float] | None = None
+        self._reload_at = 0.0
+        self.settings = load()
+        self.prefix = ""
+        """Path at the server under which the manager's own paths are."""
+
+    @property
+    def server(self) -> str:
+        """URL of the server, for messages."""
+        return self.settings.server
+
+    def find(self) -> dict[str, Any]:
+        """Find the manager and return what it says of itself (`/v1/endpoints`). Raises
+        ConfigurationError with what is missing."""
+        document = self._carry_out(discovery.ask_server(self.server))
+        if document is not None:
+            return document
+        if self.settings.impersonate is not None:
+            raise errors.ConfigurationError(manager.ACTS)
+        home = manager.home(os.environ)
+        self.prefix = manager.proxy_path(home)
+        return self._carry_out(discovery.ask_behind(home, self._token_headers()))
+
+    def get(self, path: str) -> http.Response:
+        """GET a path of the manager. Raises ConfigurationError when there is no response."""
+        headers = self._token_headers() if self.prefix else {}
+        return self._exchange(discovery.Request("GET", self.prefix + path, headers))
+
+    def connect(self) -> socket.socket:
+        """Return a fresh connection to the server, with TLS unless it is plain http. Raises
+        OSError, and ConfigurationError when the server is not who it should be."""
+        settings = self.settings
+        parts = parse.urlsplit(settings.server)
+        host = parts.hostname or ""
+        connected = _dial(settings, host, parts.port or (443 if parts.scheme == "https" else 80))
+        try:
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            keepalive.watch(connected)
+            if parts.scheme == "http":
+                return connected
+            name = settings.tls_server_name or host
+            return self._context().wrap_socket(connected, server_hostname=name)
+        except ssl.SSLCertVerificationError as error:
+            connected.close()
+            raise errors.ConfigurationError(
+                f"{settings.server} is not the server of the kubeconfig: its certificate "
+                f"({error.verify_message})"
+            ) from error
+        except BaseException:
+            connected.close()
+            raise
+
+    def path(self, path: str) -> str:
+        """Return where a path of the manager is at the server."""
+        return self._base() + self.prefix + path
+
+    def headers(self) -> Mapping[str, str]:
+        """Return who we are, to whoever is on the way."""
+        shown = self._own_headers()
+        if self.prefix or "Authorization" not in shown:
+            shown |= self._token_headers()
+        return shown
+
+    def refused(self) -> None:
+        """What was shown is not accepted (401): show something else, if there is something."""
+        self._reload_at = 0.0
+        held = self._held()
+        held.renew(held.get())
+        self._account = None
+
+    def token(self) -> str:
+        """Return what the manager knows a driver by. Raises ConfigurationError when there is
+        none."""
+        return self._token_headers()[manager.TOKEN_HEADER]
+
+    # private
+
+    def _token_headers(self) -> Mapping[str, str]:
+        """Who we are, to the manager: by our own token, else by one of the driver account."""
+        own = self._held().get().token
+        if own:
+            return {manager.TOKEN_HEADER: own}
+        with self._lock:
+            now = self._clock.monotonic()
+            if self._account is None or now >= self._account[1]:
+                made = self._carry_out(
+                    discovery.request_token(self.server, self._namespace, (manager.DRIVER_ACCOUNT,))
+                )
+                self._account = made, now + made.lasts_s
+            return self._account[0].headers
+
+    def _held(self) -> credentials.Credentials:
+        """The credentials of the kubeconfig as it is, or was a moment ago."""
+        now_s = self._clock.monotonic()
+        if self._known is None or now_s >= self._reload_at:
+            self._reload_at = now_s + RELOAD_S
+            now = self._load()
+            if self._known is None or self._known[0] != now:
+                self._known = now, credentials.Credentials(now)
+                self.settings = now
+                self._contexts.clear()
+        return self._known[1]
+
+    def _own_headers(self) -> dict[str, str]:
+        shown = dict(credentials.headers(self.settings, self._held().get()))
+        return {"Host": parse.urlsplit(self.settings.server).netloc, **shown}
+
+    def _context(self) -> ssl.SSLContext:
+        now = self._held().get()
+        key = now.cert, now.key
+        if key not in self._contexts:
+            self._contexts.clear()
+            self._contexts[key] = tls.context(self.settings, now)
+        return self._contexts[key]
+
+    def _base(self) -> str:
+        return parse.urlsplit(self.settings.server).path.rstrip("/")
+
+    def _carry_out(self, steps: discovery.Steps[T]) -> T:
+        try:
+            request = next(steps)
+            while True:
+                request = steps.send(self._exchange(request))
+        except StopIteration as done:
+            found: T = done.value
+            return found
+
+    def _exchange(self, request: discovery.Request) -> http.Response:
+        """Send a request by our own credential, and again with another one when it is refused."""
+        try:
+            response = self._send(request)
+            if response.status == 401:
+                self.refused()
+                if manager.TOKEN_HEADER in request.headers:
+                    request = request._replace(headers=self._token_headers())
+                response = self._send(request)
+            return response
+        except (OSError, http1.BadAnswer) as error:
+            raise errors.ConfigurationError(errors.unanswered(self.server, error)) from error
+
+    def _send(self, request: discovery.Request) -> http.Response:
+        headers = {**self._own_headers(), **request.headers}
+        body = request.content()
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        connection = http1.Connection(self.connect())
+        try:
+            connection.socket.settimeout(TIMEOUT_S)
+            path, length = self._base() + request.path, None if body is None else len(body)
+            connection.send(request.method, path, headers, body=(body or b"",), length=length)
+            answer = connection.answer(to=request.method)
+            return http.Response(answer.status, answer.reason, connection.read(most=16 << 20))
+        finally:
+            connection.close()
+
+
+def _dial(settings: config.Config, host: str, port: int) -> socket.socket:
+    """A TCP connection, through the kubeconfig's proxy if it names one. Raises OSError."""
+    if settings.proxy_url is None:
+        return socket.create_connection((host, port), timeout=TIMEOUT_S)
+    proxy = parse.urlsplit(settings.proxy_url)
+    if proxy.scheme != "http" or proxy.username:
+        raise errors.ConfigurationError(
+            f"proxy-url of the kubeconfig for {settings.server}: drivers take http://HOST:PORT "
+            "without a password"
+        )
+    connected = socket.create_connection((proxy.hostname, proxy.port or 80), timeout=TIMEOUT_S)
+    connection = http1.Connection(connected)
+    try:
+        target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        connection.send("CONNECT", target, {"Host": target})
+        answer = connection.answer(to="CONNECT")
+    except http1.BadAnswer as error:
+        connected.close()
+        raise ConnectionError(f"the proxy {proxy.netloc}: {error}") from error
+    if answer.status != 200:
+        connected.close()
+        raise ConnectionError(f"the proxy {proxy.netloc} answers {answer.status} {answer.reason}")
+    return connected

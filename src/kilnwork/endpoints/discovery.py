@@ -1,0 +1,154 @@
+"""How a manager is found: which requests to send, and what the responses mean; pure.
+
+In a cluster a manager is reached through the API server's proxy of its Service (`api.manager`), so
+that a kubeconfig is all that is needed. The proxy keeps the caller's own credential for itself: the
+manager is shown a token in a header of its own, that of the kubeconfig, or one of a ServiceAccount
+of the namespace. Each function is a generator of requests, which is sent the responses; whoever
+runs it adds the credential of the kubeconfig to each request.
+"""
+
+from collections.abc import Generator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+from urllib import parse
+
+import msgspec
+
+from kilnwork.api import manager, resource
+from kilnwork.endpoints import errors
+from kilnwork.kit import http
+
+T = TypeVar("T")
+
+RENEW_AT = 0.8
+"""Fraction of a token's life after which a new one is requested, as the kubelet does."""
+
+_SELF_REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+
+
+class Request(NamedTuple):
+    """`body` is sent as JSON; None: none is sent."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str] = {}
+    body: Mapping[str, Any] | None = None
+
+    def content(self) -> bytes | None:
+        """The bytes of the body."""
+        return None if self.body is None else msgspec.json.encode(self.body)
+
+
+Steps = Generator[Request, http.Response, T]
+
+
+class AccountToken(NamedTuple):
+    """A token of a ServiceAccount, the headers that show it, and how long to use it."""
+
+    token: str
+    headers: Mapping[str, str]
+    lasts_s: float
+
+
+def ask_server(server: str) -> Steps[dict[str, Any] | None]:
+    """Return what a `kiln up` at this URL says of itself (`/v1/endpoints`), None for an API server.
+
+    Raises EndpointError when it is neither.
+    """
+    # by our own credential alone: the API server of a cluster must not see a token for the manager,
+    # nor be asked for one before it is needed
+    response = yield Request("GET", manager.ENDPOINTS_PATH)
+    document = response.document()
+    if response.ok and "channel" in document:
+        return document
+    if response.status == 401:
+        raise errors.AccessDenied(
+            f"{server} does not accept the token: take the kubeconfig that `kiln up` prints, or "
+            "its data directory; for another cluster log in again"
+        )
+    if response.status in (403, 404):
+        if response.is_kubernetes_status():
+            return None
+        version = yield Request("GET", "/version")  # every API server lets everybody read it
+        if version.ok and "gitVersion" in version.document():
+            return None
+    elif response.status >= 500:
+        raise errors.ManagerNotReady(f"{server} is not ready: {response.message()}")
+    raise errors.EndpointError(
+        f"{server} is no kiln server: it has no /v1 ({response.status} {response.reason})"
+    )
+
+
+def ask_behind(home: str, headers: Mapping[str, str]) -> Steps[dict[str, Any]]:
+    """Return what the manager in namespace `home` of a cluster says of itself.
+
+    `headers`: with the token for it. Raises EndpointError with what stands in the way.
+    """
+    path = manager.proxy_path(home) + manager.ENDPOINTS_PATH
+    response = yield Request("GET", path, headers)
+    document = response.document()
+    if response.ok and "channel" in document:
+        return document
+    by_manager = response.status in (403, 404) and not response.is_kubernetes_status()
+    said = manager.obstacle(
+        0 if by_manager else response.status, response.message().rstrip("."), home=home
+    )
+    if response.status in (401, 403):
+        raise errors.AccessDenied(said)
+    if response.status == 404 or response.status >= 500:
+        raise errors.ManagerNotReady(said)
+    raise errors.EndpointError(said)
+
+
+def ask_readiness(home: str) -> Steps[str]:
+    """Return what the manager in namespace `home` waits for, or why it cannot be asked; "" when it
+    is ready."""
+    response = yield Request("GET", f"{manager.proxy_path(home)}/readyz")
+    if response.ok:
+        return ""
+    if response.status == 404:
+        return "it is not installed; `kiln install | kubectl apply -f -` does that"
+    lines = response.text().splitlines()
+    checks = [line.removeprefix("[-]") for line in lines if line.startswith("[-]")]
+    return "; ".join(checks) or response.message()
+
+
+def request_token(server: str, namespace: str, accounts: Sequence[str]) -> Steps[AccountToken]:
+    """Return a token of the first of these ServiceAccounts whose tokens the caller may request
+    (authentication.k8s.io/v1 TokenRequest). Raises AccessDenied when there is none."""
+    base = resource.SERVICE_ACCOUNTS.base(parse.quote(namespace, safe=""))
+    refusals, missing = [], False
+    for account in accounts:
+        body = manager.token_request()
+        response = yield Request("POST", f"{base}/{account}/token", body=body)
+        if response.ok:
+            return (yield from _shown(response))
+        if response.status >= 500:
+            raise errors.ManagerNotReady(f"{server} is not ready: {response.message()}")
+        if response.status == 404:
+            missing = True
+            refusals.append(f"there is no ServiceAccount {account}")
+        else:
+            refusals.append(f"you may not ask for one of {account}: {response.message()}")
+    hint = "`kiln token ACCOUNT` makes a token of another account"
+    if missing:
+        hint = (
+            f"`kiln install --only drivers --drivers-in {namespace}` makes these accounts, {hint}"
+        )
+    raise errors.AccessDenied(
+        f"the kubeconfig for {server} has no token to show to the manager, and in namespace "
+        f"{namespace} you get none of ServiceAccount {' or '.join(accounts)}: "
+        f"{'; '.join(refusals)}. {hint}"
+    )
+
+
+def _shown(response: http.Response) -> Steps[AccountToken]:
+    made = response.document()
+    token = str(made["status"]["token"])
+    lasts_s = RENEW_AT * float(made["spec"].get("expirationSeconds") or manager.TOKEN_S)
+    headers = {manager.TOKEN_HEADER: token}
+    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+    answered = yield Request("POST", _SELF_REVIEWS, body=review)
+    if answered.ok:  # Kubernetes before 1.28 does not say
+        name = str(answered.document()["status"]["userInfo"].get("username") or "")
+        headers |= {manager.USER_HEADER: parse.quote(name, safe=":@/ ")} if name else {}
+    return AccountToken(token, headers, lasts_s)

@@ -1,0 +1,15 @@
+"""What is wrong between a user and a manager: one class per reaction."""
+
+from kilnwork.kit import errors
+
+
+class EndpointError(errors.ConfigurationError):
+    """The manager cannot be used from here."""
+
+
+class AccessDenied(EndpointError):
+    """The manager, or the API server in front of it, refuses the user."""
+
+
+class ManagerNotReady(EndpointError):
+    """There is no manager, or it does not serve yet: ask again later."""

@@ -1,0 +1,113 @@
+"""Finding a manager, as requests and responses: no network."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import pytest
+
+from kilnwork.api import manager
+from kilnwork.endpoints import discovery, errors
+from kilnwork.kit import http
+
+T = TypeVar("T")
+SERVER = "https://there:6443"
+STATUS = {"kind": "Status", "message": "said so"}
+ACCOUNTS = (manager.DRIVER_ACCOUNT, manager.READER_ACCOUNT)
+TOKENS = "/api/v1/namespaces/ns/serviceaccounts/{}/token"
+MINTED = {"spec": {"expirationSeconds": 600}, "status": {"token": "secret"}}
+
+Script = Mapping[str, tuple[int, Any]]
+
+
+def play(steps: discovery.Steps[T], script: Script) -> tuple[T, list[discovery.Request]]:
+    """Answer the requests by path; gives what was found, and the requests."""
+    sent: list[discovery.Request] = []
+    try:
+        request = next(steps)
+        while True:
+            sent.append(request)
+            status, document = script.get(request.path, (404, "404 page not found"))
+            body = document if isinstance(document, str) else json.dumps(document)
+            request = steps.send(http.Response(status, "Reason", body.encode()))
+    except StopIteration as done:
+        return done.value, sent
+
+
+def test_a_server_that_is_the_manager() -> None:
+    said = {"channel": {"unix": "/run/x"}}
+    found, sent = play(discovery.ask_server(SERVER), {"/v1/endpoints": (200, said)})
+    assert found == said
+    assert [(request.path, request.headers) for request in sent] == [("/v1/endpoints", {})]
+
+
+@pytest.mark.parametrize(
+    ("script", "requests"),
+    [
+        ({"/v1/endpoints": (403, STATUS)}, 1),
+        ({"/v1/endpoints": (404, STATUS)}, 1),
+        ({"/version": (200, {"gitVersion": "v1.33.0"})}, 2),
+    ],
+)
+def test_an_api_server_is_known_by_a_status_or_its_version(script: Script, requests: int) -> None:
+    found, sent = play(discovery.ask_server(SERVER), script)
+    assert (found, len(sent)) == (None, requests)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [(401, errors.AccessDenied), (503, errors.ManagerNotReady), (302, errors.EndpointError)],
+)
+def test_another_server_is_refused_by_what_can_be_done(
+    status: int, kind: type[errors.EndpointError]
+) -> None:
+    with pytest.raises(errors.EndpointError) as caught:
+        play(discovery.ask_server(SERVER), {"/v1/endpoints": (status, STATUS)})
+    assert type(caught.value) is kind
+
+
+def test_the_account_that_may_do_most_is_taken_with_the_name_of_the_user() -> None:
+    review = {"status": {"userInfo": {"username": "alice ü"}}}
+    script = {
+        TOKENS.format(manager.DRIVER_ACCOUNT): (403, STATUS),
+        TOKENS.format(manager.READER_ACCOUNT): (201, MINTED),
+        "/apis/authentication.k8s.io/v1/selfsubjectreviews": (201, review),
+    }
+    found, sent = play(discovery.request_token(SERVER, "ns", ACCOUNTS), script)
+    assert (found.token, found.lasts_s) == ("secret", 480)
+    assert found.headers == {
+        manager.TOKEN_HEADER: "secret",
+        manager.USER_HEADER: "alice %C3%BC",
+    }
+    assert [request.method for request in sent] == ["POST"] * 3
+
+
+def test_an_api_server_that_does_not_say_who_we_are() -> None:
+    script = {TOKENS.format(manager.DRIVER_ACCOUNT): (201, MINTED)}
+    found, _ = play(discovery.request_token(SERVER, "ns", ACCOUNTS), script)
+    assert found.headers == {manager.TOKEN_HEADER: "secret"}
+
+
+def test_no_account_is_an_answer_with_all_reasons_and_the_remedy() -> None:
+    script = {TOKENS.format(manager.READER_ACCOUNT): (403, STATUS)}
+    with pytest.raises(errors.AccessDenied) as caught:
+        play(discovery.request_token(SERVER, "ns", ACCOUNTS), script)
+    said = str(caught.value)
+    assert f"there is no ServiceAccount {manager.DRIVER_ACCOUNT}" in said
+    assert f"you may not ask for one of {manager.READER_ACCOUNT}: said so" in said
+    assert "kiln install --only drivers --drivers-in ns" in said
+
+
+@pytest.mark.parametrize(
+    ("status", "document", "words"),
+    [
+        (200, "", ""),
+        (404, STATUS, "it is not installed; `kiln install | kubectl apply -f -` does that"),
+        (503, "[+]ping ok\n[-]journal opens\n[-]caches fill\n", "journal opens; caches fill"),
+        (503, STATUS, "said so"),
+    ],
+)
+def test_what_a_manager_waits_for(status: int, document: Any, words: str) -> None:
+    path = f"{manager.proxy_path('there')}/readyz"
+    found, _ = play(discovery.ask_readiness("there"), {path: (status, document)})
+    assert found == words
