@@ -17,10 +17,10 @@ from kilnwork.kube import client as kube_client
 from kilnwork.kube import config as kube_config
 from support import module_trace, short, up, waiting
 
-FROM_LINK_TO_SLOT = 17
+FROM_LINK_TO_SLOT = 12
 """From the link of a driver to that of a slot."""
 
-FROM_HUB_TO_ROW = 15
+FROM_HUB_TO_ROW = 13
 """From `Hub.submit`, which controllers call, to the transaction."""
 
 DRIVER = """

@@ -11,7 +11,7 @@ import pytest
 from kilnwork.api import attempts, calls
 from kilnwork.api import task as api_task
 from kilnwork.dispatch import errors, model
-from kilnwork.dispatch.journal import port, reruns
+from kilnwork.dispatch.journal import port, restore
 from kilnwork.dispatch.journal.sqlite import journal
 from kilnwork.dispatch.machine import inputs, instructions, machine, memory, records
 from kilnwork.kit import ids
@@ -76,7 +76,7 @@ def again(kept: port.Store, world: machine.Machine, task: ids.TaskId) -> records
     row = kept.reader.task_row(task)
     assert row is not None
     values = kept.reader.values("ns", row.needed)
-    world.handle(reruns.of_row(row, values), NOW)
+    world.handle(restore.rerun(row, values), NOW)
     return world.memory.tasks[task]
 
 
@@ -173,10 +173,10 @@ def test_who_may_run_again(
     else:
         end(one, api_task.State(state))
     keep(kept, one)
-    refusal = reruns.refusal(kept.reader.task_row(one.id), force=force)
+    refusal = restore.rerun_refusal(kept.reader.task_row(one.id), force=force)
     assert bool(refusal) == bool(words)
     assert words in refusal
 
 
 def test_an_unknown_task_does_not_run_again() -> None:
-    assert "does not know" in reruns.refusal(None, force=True)
+    assert "does not know" in restore.rerun_refusal(None, force=True)

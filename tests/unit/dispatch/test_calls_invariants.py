@@ -4,7 +4,7 @@ from typing import Any
 
 from kilnwork.api import attempts, calls
 from kilnwork.api import task as api_task
-from kilnwork.dispatch.machine import inputs, instructions, wait_reasons
+from kilnwork.dispatch.machine import inputs, instructions, views
 from support import told_calls
 from support.told_calls import World, said, spec
 
@@ -117,9 +117,9 @@ def test_invariant_9_everything_that_waits_says_why() -> None:
     world.tell(inputs.Suspend(queued, True))
     assert said(world.task(queued)) == ("Pending", "Suspended")
     world.tell(inputs.Suspend(queued, False))
-    shown = wait_reasons.shown(world.task(queued))
+    shown = views.shown_reason(world.task(queued))
     assert shown is not None
     assert str(shown[0]) == "NoFreeSlot"
-    shown = wait_reasons.shown(world.task(needing))
+    shown = views.shown_reason(world.task(needing))
     assert shown is not None
     assert str(shown[0]) == "WaitingForInput"

@@ -7,7 +7,7 @@ import pytest
 
 from kilnwork.api import attempts, calls, reasons
 from kilnwork.api import task as api_task
-from kilnwork.dispatch.machine import dependencies, inputs, wait_reasons
+from kilnwork.dispatch.machine import dependencies, inputs, views
 from kilnwork.kit import ids
 from support import told_calls
 from support.told_calls import World, error_of, said, spec, task_id
@@ -41,7 +41,7 @@ def test_a_call_waits_for_what_it_needs_and_says_so() -> None:
     first, second = world.submit(2)
     (task,) = world.submit(needs=(first, second))
     assert said(world.task(task)) == ("Pending", "WaitingForInput")
-    shown = wait_reasons.shown(world.task(task))
+    shown = views.shown_reason(world.task(task))
     assert shown == (reasons.Reason.WAITING_FOR_INPUT, "2 of its 2 inputs are not over yet")
     world.end(first)
     assert said(world.task(task)) == ("Pending", "WaitingForInput")

@@ -3,7 +3,7 @@
 from typing import Any
 
 from kilnwork.api import attempts, reasons
-from kilnwork.dispatch.machine import inputs, instructions, wait_reasons
+from kilnwork.dispatch.machine import inputs, instructions, views
 from kilnwork.kit import ids
 from support import told_calls
 from support.told_calls import World, said, spec
@@ -54,7 +54,7 @@ def test_a_waiting_parent_says_so_without_a_row() -> None:
     player, ref = world.holder(parent), world.task(parent).ref
     world.written.clear()
     world.tell(inputs.Waiting(player.link, ref, (child,), in_place=False))
-    shown = wait_reasons.shown(world.memory.tasks[parent])
+    shown = views.shown_reason(world.memory.tasks[parent])
     assert shown is not None
     assert shown[0] == reasons.Reason.WAITING_FOR_CHILD
     assert parent not in world.written

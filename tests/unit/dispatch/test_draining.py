@@ -6,8 +6,7 @@ import pytest
 
 from kilnwork.api import reasons
 from kilnwork.dispatch import model
-from kilnwork.dispatch.hub import views
-from kilnwork.dispatch.machine import inputs, wait_reasons
+from kilnwork.dispatch.machine import inputs, views
 from kilnwork.kit import ids
 from support.told_calls import World, said, spec
 
@@ -24,7 +23,7 @@ def drain(world: World, *pods: str) -> None:
 
 
 def view(world: World) -> model.ClusterView:
-    return views.cluster(world.memory.clusters["ns", "default"])
+    return views.of_cluster(world.memory.clusters["ns", "default"])
 
 
 def spawn(world: World, parent: ids.TaskId) -> ids.TaskId:
@@ -39,7 +38,7 @@ def test_a_drained_worker_gets_nothing_new_until_it_is_wanted_again() -> None:
     drain(world, "pod1")
     (task,) = world.submit()
     assert not world.holds(task)
-    reason, message = wait_reasons.explain(world.memory.tasks[task])
+    reason, message = views.explain(world.memory.tasks[task])
     assert (reason, "are to go" in message) == (reasons.Reason.NO_WORKER, True)
     drain(world)
     assert world.holds(task)

@@ -4,7 +4,9 @@ Used by the hub. An agent holds the lease of its worker, runs commands, owns the
 passes on what commands ask on their sockets: children (`Spawn`) and how tasks fare (`Ask`).
 """
 
+import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -18,8 +20,6 @@ from kilnwork.dispatch.hub import (
     child_requests,
     commits,
     links,
-    responses,
-    task_waiters,
 )
 from kilnwork.dispatch.machine import inputs
 from kilnwork.kit import ids
@@ -27,7 +27,74 @@ from kilnwork.kit import ids
 MAX_MESSAGE_LENGTH = 4096
 """Characters of a peer's message that are kept."""
 
+MAX_WAIT_S = 3600.0
+"""Longest wait of one request; a command that waits longer sends another."""
+
 View = Callable[[ids.TaskId], model.TaskView | None]
+
+
+@dataclass(slots=True, eq=False)
+class _StatusRequest:
+    """A command waits for the end of `task`, until `timer` fires."""
+
+    link: int
+    serial: int
+    task: ids.TaskId
+    timer: asyncio.TimerHandle | None = None
+
+
+class _StatusRequests:
+    """Open requests by task. `respond(request)` is called once for each.
+
+    After a restart of either end the worker sends its requests again.
+    """
+
+    def __init__(self, respond: Callable[[_StatusRequest], None]) -> None:
+        self._respond = respond
+        self._open: dict[ids.TaskId, set[_StatusRequest]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._open)
+
+    def wait(self, request: _StatusRequest, wait_s: float) -> None:
+        """Respond at the end of the task, or after `wait_s`."""
+        loop = asyncio.get_running_loop()
+        delay = min(max(wait_s, 0.0), MAX_WAIT_S)
+        request.timer = loop.call_later(delay, self._settle, request)
+        self._open.setdefault(request.task, set()).add(request)
+
+    def ended(self, task: ids.TaskId) -> None:
+        """The task is final, on disk."""
+        for request in list(self._open.get(task, ())):
+            self._settle(request)
+
+    def drop_link(self, link: int) -> None:
+        """The link of these requests is closed."""
+        for request in [
+            q for open_requests in self._open.values() for q in open_requests if q.link == link
+        ]:
+            self._forget(request)
+
+    def clear(self) -> None:
+        """Respond to no request any more."""
+        for request in self._all():
+            self._forget(request)
+
+    def _all(self) -> list[_StatusRequest]:
+        return [one for of_task in self._open.values() for one in of_task]
+
+    def _settle(self, request: _StatusRequest) -> None:
+        self._forget(request)
+        self._respond(request)
+
+    def _forget(self, request: _StatusRequest) -> None:
+        if request.timer is not None:
+            request.timer.cancel()
+        open_requests = self._open.get(request.task)
+        if open_requests is not None:
+            open_requests.discard(request)
+            if not open_requests:
+                del self._open[request.task]
 
 
 class Agents:
@@ -44,7 +111,7 @@ class Agents:
         self._gate = door
         self._logs = logs
         self._view = view
-        self._questions = task_waiters.Questions(self._answer)
+        self._status_requests = _StatusRequests(self._respond)
         self._confirmations: dict[attempts.AttemptRef, int] = {}
         self._asking: dict[int, links.Link] = {}
         self._takers: dict[type, Callable[[links.Link, Any], None]] = {
@@ -93,21 +160,21 @@ class Agents:
 
     def ended(self, task: ids.TaskId) -> None:
         """A task is final, and that is kept."""
-        self._questions.ended(task)
+        self._status_requests.ended(task)
 
     @property
     def asked(self) -> bool:
         """Somebody waits for the end of some task."""
-        return bool(self._questions)
+        return bool(self._status_requests)
 
     def gone(self, link: links.Link) -> None:
         """Its connection is gone."""
         self._asking.pop(link.number, None)
-        self._questions.drop_link(link.number)
+        self._status_requests.drop_link(link.number)
 
     def clear(self) -> None:
         """Nobody will be answered any more."""
-        self._questions.clear()
+        self._status_requests.clear()
 
     def _renew(self, link: links.Link, message: messages.Renew) -> None:
         self._core.tell(inputs.Renew(link.number))
@@ -165,7 +232,7 @@ class Agents:
     def _spawn(self, link: links.Link, message: messages.Spawn) -> None:
         refusal = child_requests.refusal(message)
         if refusal:
-            link.answer(message.serial, 422, responses.refused(refusal))
+            link.answer(message.serial, 422, child_requests.error_response(refusal))
             return
         parent, key = message.parent, child_requests.child_key(message)
         found = None
@@ -178,24 +245,28 @@ class Agents:
         asker = self._core.machine.held_by(link.number, message.parent)
         if asker is None:
             refusal = f"attempt {message.parent} is over"
-            link.answer(message.serial, 409, responses.refused(refusal))
+            link.answer(message.serial, 409, child_requests.error_response(refusal))
             return
         view = self._view(message.task)
         if view is None or view.namespace != asker.namespace:
             refusal = f"there is no task {ids.task_text(message.task)} in this namespace"
-            link.answer(message.serial, 404, responses.refused(refusal))
+            link.answer(message.serial, 404, child_requests.error_response(refusal))
             return
         self._asking[link.number] = link
-        question = task_waiters.Question(link.number, message.serial, message.task)
+        request = _StatusRequest(link.number, message.serial, message.task)
         if view.state.final or message.wait_s <= 0:
-            self._answer(question)
+            self._respond(request)
         else:
-            self._questions.wait(question, message.wait_s)
+            self._status_requests.wait(request, message.wait_s)
 
-    def _answer(self, question: task_waiters.Question) -> None:
-        link, view = self._asking.get(question.link), self._view(question.task)
+    def _respond(self, request: _StatusRequest) -> None:
+        link, view = self._asking.get(request.link), self._view(request.task)
         if link is not None and view is not None:
-            link.answer(question.serial, 200 if view.state.final else 202, responses.status(view))
+            link.answer(
+                request.serial,
+                200 if view.state.final else 202,
+                child_requests.status_response(view),
+            )
 
 
 def _second_hello(link: links.Link, _: messages.Hello) -> None:

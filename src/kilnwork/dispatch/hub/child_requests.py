@@ -1,16 +1,19 @@
-"""A task's wish for a child, checked and put in the machine's terms. Pure.
+"""Requests of running commands: what a child may be, and the bodies of responses. Pure.
 
-Used by the hub. Says no to what a spawned task cannot have: whatever only a Task object can wait
-for or be told later.
+Used by the hub. Refuses what a spawned task cannot have: whatever only a Task object can wait for
+or be told later. Bodies are JSON, passed on by the worker as they are: what a task written in any
+language sees on its socket, so that fields are only added.
 """
 
+import base64
 import hashlib
 
 import msgspec
 
-from kilnwork.api import names
+from kilnwork.api import attempts, names
 from kilnwork.api import task as api_task
 from kilnwork.channel import messages
+from kilnwork.dispatch import model
 from kilnwork.dispatch.machine import inputs
 from kilnwork.kit import ids
 
@@ -21,6 +24,7 @@ MAX_KEY_LENGTH = 253
 MAX_NAME_LENGTH = 253
 
 _encode = msgspec.json.Encoder(order="sorted").encode
+_encode_response = msgspec.json.Encoder().encode
 _ONLY_DECLARED = (
     ("input_object", "inputObject"),
     ("inputs", "inputs"),
@@ -106,3 +110,35 @@ def spawn(
         digest=digest(message.spec, message.inputs),
         found=found,
     )
+
+
+def created_response(task: ids.TaskId) -> bytes:
+    """Return the body for a child that was made or found."""
+    return _encode_response({"id": ids.task_text(task)})
+
+
+def error_response(message: str) -> bytes:
+    """Return the body for a request that was refused."""
+    return _encode_response({"message": message})
+
+
+def status_response(view: model.TaskView) -> bytes:
+    """Return the body that says where a task is, with its result once it has succeeded."""
+    return _encode_response(
+        {
+            "id": ids.task_text(view.task),
+            "name": view.name,
+            "state": view.state,
+            "reason": view.reason,
+            "message": view.message,
+            "run": view.run,
+            "result": None if view.result is None else _result(view.result),
+        }
+    )
+
+
+def _result(result: attempts.Payload) -> object:
+    """A attempts.JSON result is itself; anything else says what it is and comes as base64."""
+    if result.media_type == attempts.JSON:
+        return msgspec.Raw(result.data) if result.data else None
+    return {"mediaType": result.media_type, "base64": base64.b64encode(result.data).decode()}

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kilnwork.channel import errors, frames, messages
-from kilnwork.dispatch.hub import attempt_logs, links, responses
+from kilnwork.dispatch.hub import attempt_logs, child_requests, links
 from kilnwork.dispatch.machine import instructions, records
 
 log = logging.getLogger(__name__)
@@ -225,5 +225,8 @@ def _run(send: instructions.RunAttempt) -> messages.Run:
 
 
 def _answer(send: instructions.Answer) -> messages.Answer:
-    body = responses.refused(send.message) if send.task is None else responses.made(send.task)
+    if send.task is None:
+        body = child_requests.error_response(send.message)
+    else:
+        body = child_requests.created_response(send.task)
     return messages.Answer(send.serial, send.status, body)

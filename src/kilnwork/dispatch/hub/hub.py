@@ -29,9 +29,8 @@ from kilnwork.dispatch.hub import (
     retention,
     subscriptions,
 )
-from kilnwork.dispatch.hub import views as task_views
-from kilnwork.dispatch.journal import port, reruns, task_rows
-from kilnwork.dispatch.machine import inputs, instructions, records
+from kilnwork.dispatch.journal import port, restore, task_rows
+from kilnwork.dispatch.machine import inputs, instructions, records, views
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import coroutines, ids
 
@@ -269,11 +268,11 @@ class Hub:
         """
         self._core.check()
         row = self._core.reader.task_row(task)
-        refusal = reruns.refusal(row, force=force)
+        refusal = restore.rerun_refusal(row, force=force)
         if row is None or refusal:
             raise errors.RunRefused(refusal)
         values = self._core.reader.values(row.namespace, row.needed)
-        self._core.tell(reruns.of_row(row, values))
+        self._core.tell(restore.rerun(row, values))
         await self._core.settled()
 
     async def kill(self, task: ids.TaskId, *, reason: str, message: str = "") -> None:
@@ -374,12 +373,12 @@ class Hub:
 
     def current(self, view: model.TaskView) -> model.TaskView:
         """A view from disk with the facts of the moment: why the task waits, and its progress."""
-        return task_views.task(view, self._core.machine.task(view.task))
+        return views.with_current_facts(view, self._core.machine.task(view.task))
 
     def cluster(self, namespace: str, name: str) -> model.ClusterView | None:
         """A TaskCluster as the dispatcher sees it; None when nothing of it was ever seen."""
         seen = self._core.machine.memory.clusters.get((namespace, name))
-        return None if seen is None else task_views.cluster(seen)
+        return None if seen is None else views.of_cluster(seen)
 
     def log_file(self, task: ids.TaskId, *, run: int, attempt: int) -> Path:
         """Where the output of an attempt is kept (older part: `.1` appended); need not exist."""

@@ -1,7 +1,7 @@
-"""After a start: from rows of the journal to memory. Pure.
+"""From rows of the journal back to memory: after a start, and for a new run of a task. Pure.
 
-Used by the hub. What was queued waits again; what ran is held by workers that are not connected
-yet, whose leases get one full term. Nothing of that counts against a task's budgets.
+Used by the hub. After a start, what was queued waits again; what ran is held by workers that are
+not connected yet, whose leases get one full term. Nothing of that counts against a task's budgets.
 """
 
 import logging
@@ -11,7 +11,7 @@ import msgspec
 
 from kilnwork.api import calls, reasons
 from kilnwork.api import task as api_task
-from kilnwork.dispatch import model
+from kilnwork.dispatch import errors, model
 from kilnwork.dispatch.journal import port, task_rows
 from kilnwork.dispatch.machine import (
     children,
@@ -201,3 +201,42 @@ def _hold(
         task.intent = _INTENTS.get(task.reason, records.Intent.NONE)
     if task.intent is not records.Intent.NONE:
         completion.send_stop(mem, task, now)
+
+
+def rerun_refusal(row: task_rows.TaskRow | None, *, force: bool) -> str:
+    """Return why the newest run of a task cannot be followed by another; "" when it can."""
+    if row is None:
+        return "the journal does not know this task: it was never accepted, or is forgotten"
+    if row.finished is None:
+        return f"task {row.shown_name} is {row.state}, not over: cancel it first"
+    if row.state == api_task.State.SUCCESS and not force:
+        return f"task {row.shown_name} has succeeded: `kiln retry --force` runs it again"
+    return ""
+
+
+def rerun(row: task_rows.TaskRow, values: Mapping[ids.TaskId, calls.Value]) -> inputs.Rerun:
+    """Return the request for the run after that of `row`. `values`: how those ended whose results
+    it takes.
+
+    Raises `RunRefused` when its spec cannot be read.
+    """
+    try:
+        spec = row.decoded_spec()
+    except msgspec.MsgspecError as error:
+        raise errors.RunRefused(
+            f"task {row.shown_name} was written by another version of kilnwork: {error}"
+        ) from error
+    return inputs.Rerun(
+        task=row.task,
+        run=row.run + 1,
+        namespace=row.namespace,
+        name=row.name,
+        spec=spec,
+        inputs=row.inputs,
+        arguments=row.argument_payload,
+        needs=row.needed,
+        values=values,
+        parent=row.parent_ref,
+        key=row.child_key if row.parent is None else None,
+        source=row.source or b"",
+    )

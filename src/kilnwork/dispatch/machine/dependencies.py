@@ -1,6 +1,6 @@
 """Tasks that depend on others: they take their results, or have delegated to them. Pure.
 
-Used by `machine`, `call_reports`, `admission` and `restore`. Nothing happens in the middle of
+Used by `machine`, `call_reports`, `submissions` and `restore`. Nothing happens in the middle of
 another decision: ends are noted in memory and passed on by `settle`, so that a chain of a million
 dependents that fail is a loop and not a recursion.
 """

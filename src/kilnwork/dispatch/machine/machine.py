@@ -19,7 +19,6 @@ from kilnwork.dispatch.machine import (
     children,
     completion,
     dependencies,
-    history,
     inputs,
     instructions,
     lifecycle,
@@ -27,6 +26,7 @@ from kilnwork.dispatch.machine import (
     records,
     slots,
     submissions,
+    submitters,
     waits,
     workers,
 )
@@ -61,12 +61,12 @@ class Machine:
             inputs.Finished: self._finished,
             inputs.Spawn: lambda item, now: children.spawn(mem, item, now),
             inputs.Progress: self._progress,
-            inputs.Attach: lambda item, _: submissions.attach(mem, item),
-            inputs.Define: lambda item, _: submissions.define(mem, item),
-            inputs.Undefine: lambda item, _: submissions.undefine(mem, item),
+            inputs.Attach: lambda item, _: submitters.attach(mem, item),
+            inputs.Define: lambda item, _: submitters.define(mem, item),
+            inputs.Undefine: lambda item, _: submitters.undefine(mem, item),
             inputs.SubmitCalls: lambda item, now: submissions.submit(mem, item, now),
-            inputs.WatchTasks: lambda item, _: submissions.watch(mem, item),
-            inputs.CancelTasks: lambda item, now: submissions.cancel(mem, item, now),
+            inputs.WatchTasks: lambda item, _: submitters.watch(mem, item),
+            inputs.CancelTasks: lambda item, now: submitters.cancel(mem, item, now),
             inputs.SlotOpening: lambda item, _: None,
             inputs.SlotJoined: lambda item, now: slots.joined(mem, item, now),
             inputs.SlotGone: lambda item, now: slots.gone(mem, item, now),
@@ -81,7 +81,7 @@ class Machine:
 
     def handle(self, item: inputs.Input, now: inputs.Moment) -> None:
         """Take in what happened. Raises `RunRefused` for a Submit that may not be."""
-        self.memory.history.append(history.entry(item, now))
+        self.memory.remember(item, now)
         self._handlers[type(item)](item, now)
 
     def take(self, now: inputs.Moment) -> instructions.Batch:
@@ -207,7 +207,7 @@ class Machine:
         if slot is not None:
             slots.closed(self.memory, slot, now)
         elif item.link in self.memory.submitters:
-            submissions.detach(self.memory, item.link)
+            submitters.detach(self.memory, item.link)
         else:
             workers.link_closed(self.memory, item)
 

@@ -7,15 +7,17 @@ Pure.
 import heapq
 import weakref
 from collections import deque
+from collections.abc import Callable
 from enum import IntEnum
 from itertools import count
+from typing import Any
 
 import msgspec
 
 from kilnwork.api import attempts, calls
 from kilnwork.api import task as api_task
 from kilnwork.dispatch import errors
-from kilnwork.dispatch.machine import history, instructions, records, transitions
+from kilnwork.dispatch.machine import inputs, instructions, records, transitions
 from kilnwork.kit import ids
 
 MAX_BACKLOG = 1_000_000
@@ -26,6 +28,48 @@ RECENT_TEMPLATES = 4096
 
 FEW_ALARMS = 10_000
 """Deadlines below which it does not matter how many of them are of no use any more."""
+
+HISTORY_LENGTH = 100
+"""Inputs that the message of an `IllegalTransition` shows."""
+
+HistoryEntry = tuple[float, type, Any]
+"""When (monotonic seconds), what kind of input, and the input itself or the summary of it."""
+
+Summary = tuple[Any, ...]
+
+_NAMES = (
+    "link", "serial", "ref", "parent", "session", "pod_uid", "reason", "child_key", "task", "slot",
+    "code", "asked",
+)  # fmt: skip
+"""Fields that say what an input is about, and nothing that a user may want kept secret."""
+
+
+def _first(link: int, items: tuple[calls.CallItem, ...] | tuple[calls.Watched, ...]) -> Summary:
+    return (link, len(items), items[0].task if items else b"")
+
+
+def _ends(ends: tuple[calls.CallEnd, ...]) -> Summary:
+    return (ends[0].ref, ends[0].ending) if ends else ()
+
+
+_SUMMARIES: dict[type, Callable[[Any], Summary]] = {
+    inputs.Submit: lambda item: (item.submission.task, item.submission.spec.run),
+    inputs.Rerun: lambda item: (item.task, item.run),
+    inputs.Spawn: lambda item: (item.link, item.serial, item.parent, item.child_key, item.task),
+    inputs.Finished: lambda item: (
+        item.link, item.serial, item.ref, item.outcome.ending, item.outcome.proof,
+    ),
+    inputs.Define: lambda item: (item.link, item.number),
+    inputs.Undefine: lambda item: (item.link, len(item.numbers)),
+    inputs.SubmitCalls: lambda item: _first(item.link, item.items),
+    inputs.WatchTasks: lambda item: _first(item.link, item.items),
+    inputs.CancelTasks: lambda item: (item.link, len(item.tasks), *item.tasks[:3]),
+    inputs.CallsEnded: lambda item: (item.link, item.serial, len(item.ends), *_ends(item.ends)),
+    inputs.CallsReturned: lambda item: (item.link, len(item.refs), *item.refs[:3]),
+    inputs.Waiting: lambda item: (item.link, item.ref, len(item.tasks), item.in_place),
+    inputs.Yielded: lambda item: (item.link, item.ref, item.index),
+}  # fmt: skip
+"""Of inputs that may hold much: what is kept of them."""
 
 _encode = msgspec.json.Encoder(order="sorted").encode
 
@@ -101,7 +145,7 @@ class Memory:
         self.task_rows = count(task_row)
         self.worker_rows = count(worker_row)
         self.template_rows = count(template_row)
-        self.history: deque[history.Entry] = deque(maxlen=history.LENGTH)
+        self.history: deque[HistoryEntry] = deque(maxlen=HISTORY_LENGTH)
         self._alarms: list[tuple[float, int, Alarm, Target, int]] = []
         self._alarm_numbers = count()
         self._many_alarms = FEW_ALARMS
@@ -204,9 +248,17 @@ class Memory:
         what = f"task {ids.task_text(task.id)}/{task.run}/{task.attempt}"
         return errors.IllegalTransition(f"{what}: {before} → {after}\n{self.describe_history()}")
 
+    def remember(self, item: inputs.Input, now: inputs.Moment) -> None:
+        """Keep what an input is about, without its payloads."""
+        kind = type(item)
+        summary = _SUMMARIES.get(kind)
+        self.history.append((now.mono, kind, item if summary is None else summary(item)))
+
     def describe_history(self) -> str:
-        """The recent story, oldest first, without payloads."""
-        return history.describe(self.history)
+        """Return one line for each of the last inputs, oldest first."""
+        return "\n".join(
+            f"{at:.3f} {kind.__name__} {_words(kept)}" for at, kind, kept in self.history
+        )
 
     def alarm(self, due: float, kind: Alarm, target: Target, *, attempt: int = 0) -> None:
         """Look at `target` again at `due` (monotonic seconds)."""
@@ -242,3 +294,14 @@ def _arguments(call: api_task.Call, given: bytes | None) -> bytes:
     if given:
         kwargs |= msgspec.json.decode(given, type=dict[str, msgspec.Raw])
     return msgspec.json.encode([call.args, kwargs])
+
+
+def _words(kept: Any) -> str:
+    if isinstance(kept, tuple):
+        return " ".join(map(_word, kept))
+    named = ((name, getattr(kept, name, None)) for name in _NAMES)
+    return " ".join(f"{name}={_word(value)}" for name, value in named if value is not None)
+
+
+def _word(value: object) -> str:
+    return value.hex() if isinstance(value, bytes) else str(value)

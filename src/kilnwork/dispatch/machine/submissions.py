@@ -1,73 +1,33 @@
-"""Drivers and slots attach, name templates, submit calls by the batch, watch and cancel. Pure.
+"""Calls enter by the batch, and runs of spawned tasks again. Pure.
 
-Used by `machine`; `lookups` knows which calls exist already.
+Used by `machine`. Whatever is known is found and not made again: by id, by a key, or by its
+parent's run and key. JSON arguments are compared, pickled ones cannot be, since equal values may
+pickle differently.
 """
 
-from kilnwork.api import calls, reasons
+from collections.abc import Mapping
+
+import msgspec
+
+from kilnwork.api import attempts, calls, reasons
+from kilnwork.api import task as api_task
 from kilnwork.dispatch import errors, model
 from kilnwork.dispatch.machine import (
-    admission,
+    children,
     completion,
+    dependencies,
     inputs,
     instructions,
     lifecycle,
     memory,
     records,
+    submitters,
 )
-from kilnwork.dispatch.machine import lookups as call_lookups
 from kilnwork.kit import ids
 
+_S = api_task.State
 _R = reasons.Reason
-
-DEFAULT_CLUSTER = "default"
-"""Where tasks of a driver run unless they say otherwise."""
-
-
-MAX_TEMPLATES = 65_536
-"""Of one link: several times what a driver needs whose unconfirmed calls have one each."""
-
-
-def attach(mem: memory.Memory, item: inputs.Attach) -> None:
-    """A driver is here; an older link of the same session is over."""
-    for link, other in list(mem.submitters.items()):
-        if other.session == item.session and other.slot is None:
-            message = "the same session has connected again"
-            mem.send(instructions.CloseLink(link, "replaced", message))
-            detach(mem, link)
-    mem.submitters[item.link] = records.Submitter(item.session, item.namespace, item.link)
-    mem.send(instructions.AttachPeer(item.link, item.namespace, DEFAULT_CLUSTER))
-
-
-def detach(mem: memory.Memory, link: int) -> None:
-    """A driver's link is closed: what it has submitted goes on."""
-    submitter = mem.submitters.pop(link, None)
-    if submitter is not None:
-        submitter.link = 0
-        mem.unconfirmed.pop(submitter, None)
-
-
-def define(mem: memory.Memory, item: inputs.Define) -> None:
-    """A template gets a number of this link."""
-    submitter = mem.submitters.get(item.link)
-    if submitter is None:
-        return
-    if item.spec.call is None:
-        message = f"template {item.number} has no call"
-        mem.send(instructions.CloseLink(item.link, "template", message))
-        return
-    if len(submitter.templates) >= MAX_TEMPLATES:
-        message = f"more than {MAX_TEMPLATES} templates: forget those that are not used"
-        mem.send(instructions.CloseLink(item.link, "template", message))
-        return
-    submitter.templates[item.number] = mem.template(submitter.namespace, item.spec)
-
-
-def undefine(mem: memory.Memory, item: inputs.Undefine) -> None:
-    """Numbers of this link that mean nothing any more; tasks keep their templates."""
-    submitter = mem.submitters.get(item.link)
-    if submitter is not None:
-        for number in item.numbers:
-            submitter.templates.pop(number, None)
+_encode = msgspec.json.Encoder(order="sorted").encode
 
 
 def lookups(
@@ -130,7 +90,7 @@ def _look_up(
     template = submitter.templates.get(call.template)
     if template is None:
         return
-    key, parent = call_lookups.key_of(call, template), call.parent
+    key, parent = _key_of(call, template), call.parent
     if parent is not None and key is not None:
         task = mem.tasks.get(parent.task)
         family = None if task is None else task.family
@@ -153,13 +113,11 @@ def submit(mem: memory.Memory, item: inputs.SubmitCalls, now: inputs.Moment) -> 
             mem.send(instructions.CloseLink(item.link, "template", message))
             return
         if call.task in mem.tasks:
-            admission.subscribe(mem, mem.tasks[call.task], submitter, call.number)
+            submitters.subscribe(mem, mem.tasks[call.task], submitter, call.number)
         elif call.parent is None and call.key is None and not item.known:
-            admission.admit(
-                mem, admission.new(mem, submitter, template, call, now), item.values, now
-            )
+            _admit(mem, _new(mem, submitter, template, call, now), item.values, now)
         else:
-            call_lookups.find_or_make(mem, submitter, template, call, item, now)
+            _find_or_make(mem, submitter, template, call, item, now)
             if call.key is not None or (call.parent is not None and call.parent.attempt > 1):
                 mem.batch.awaited.add(submitter.link)  # its id is known only when it is accepted
         submitter.accepted = call.number
@@ -184,38 +142,191 @@ def confirm(mem: memory.Memory) -> None:
                 mem.batch.accepted[submitter.link] = submitter.accepted
 
 
-def watch(mem: memory.Memory, item: inputs.WatchTasks) -> None:
-    """A submitter wants results."""
-    submitter = mem.submitters.get(item.link)
-    if submitter is None:
-        return
-    for watched in item.items:
-        task = mem.tasks.get(watched.task)
-        known = item.values.get(watched.task)
-        if task is not None:
-            admission.subscribe(mem, task, submitter, watched.number)
-        elif known is not None:
-            admission.report_known(mem, submitter, watched.number, known)
-        else:
-            admission.report_unknown(mem, submitter, watched.number)
+def _new(
+    mem: memory.Memory,
+    submitter: records.Submitter,
+    template: records.Template,
+    call: calls.CallItem,
+    now: inputs.Moment,
+) -> records.Task:
+    """The task of a call; nothing knows it yet."""
+    wall = now.wall
+    return records.Task(
+        next(mem.task_rows),
+        call.task,
+        1,
+        submitter.namespace,
+        call.name or "",
+        template.cluster,
+        False,
+        template.spec,
+        created=wall,
+        pending_since=wall,
+        template=template,
+        arguments=call.arguments,
+        needs=call.needs,
+        submitter=submitter,
+        number=call.number,
+        source=submitter.source,
+    )
 
 
-def cancel(mem: memory.Memory, item: inputs.CancelTasks, now: inputs.Moment) -> None:
-    """A submitter wants tasks of its namespace killed."""
-    submitter = mem.submitters.get(item.link)
-    if submitter is None:
+def _admit(
+    mem: memory.Memory,
+    task: records.Task,
+    values: Mapping[ids.TaskId, calls.Value],
+    now: inputs.Moment,
+) -> None:
+    """It is there: it waits for its turn, or for what it needs. `values`: how those have ended."""
+    mem.tasks[task.id] = task
+    mem.batch.dirty[task] = None
+    template = task.template
+    if template is not None and template.timed:
+        lifecycle.watch_deadlines(mem, task, now)
+    if task.needs:
+        dependencies.attach(mem, task, values)
+        dependencies.ready(mem, (task,), now)
+    else:
+        lifecycle.enqueue(mem, task)
+
+
+def _find_or_make(
+    mem: memory.Memory,
+    submitter: records.Submitter,
+    template: records.Template,
+    call: calls.CallItem,
+    item: inputs.SubmitCalls,
+    now: inputs.Moment,
+) -> None:
+    """A child, a call with a key, or one that was sent before."""
+    known = item.known.get(call.number)
+    if known is not None and known.value.task == call.task:
+        submitters.report_known(mem, submitter, call.number, known.value)
         return
-    for name in item.tasks:
-        task = mem.tasks.get(name)
-        if task is None or task.namespace != submitter.namespace:
-            continue
-        if item.recursive:
-            completion.kill(mem, task, now, reason=_R.KILLED, message="cancelled")
-        else:
-            completion.stop(
-                mem, task, now,
-                intent=records.Intent.KILL, reason=_R.KILLED, message="cancelled",
-            )  # fmt: skip
+    if call.parent is not None:
+        _submit_child(mem, submitter, template, call, item, now)
+        return
+    key = _key_of(call, template)
+    if key is None:
+        _admit(mem, _new(mem, submitter, template, call, now), item.values, now)
+        return
+    task = mem.keys.get((submitter.namespace, key))
+    known = _known_of(task) if task is not None else known
+    if known is None:
+        task = _new(mem, submitter, template, call, now)
+        task.child_key = key
+        mem.keys[submitter.namespace, key] = task
+        _admit(mem, task, item.values, now)
+    elif _same(known, template, call):
+        _found(mem, submitter, call, task, known.value)
+    else:
+        _refuse_key(mem, submitter, call)
+
+
+def _key_of(call: calls.CallItem, template: records.Template) -> str | None:
+    """By what a child or a keyed call is found again."""
+    if call.key is not None:
+        return f"={call.key}"
+    if call.parent is None:
+        return None
+    return f"{template.function}#{call.ordinal}"
+
+
+def _known_of(task: records.Task) -> inputs.Known:
+    asked_by = 0 if task.parent is None else task.parent.attempt
+    return inputs.Known(dependencies.value(task), task.arguments, task.spec, asked_by)
+
+
+def _same(known: inputs.Known, template: records.Template, call: calls.CallItem) -> bool:
+    """The same function, and the same arguments as far as they can be compared."""
+    other = known.spec.call
+    if other is None or other.function != template.function or known.arguments is None:
+        return False
+    ours, theirs = call.arguments, known.arguments
+    if ours.media_type != attempts.JSON or theirs.media_type != attempts.JSON:
+        return True
+    if ours.digest is not None or theirs.digest is not None:
+        return ours.digest == theirs.digest
+    return ours.data == theirs.data or _canonical(ours.data) == _canonical(theirs.data)
+
+
+def _canonical(data: bytes) -> bytes:
+    try:
+        return _encode(msgspec.json.decode(data))
+    except msgspec.MsgspecError:
+        return data
+
+
+def _found(
+    mem: memory.Memory,
+    submitter: records.Submitter,
+    call: calls.CallItem,
+    task: records.Task | None,
+    known: calls.Value,
+) -> None:
+    mem.send(instructions.Found(submitter.link, call.number, known.task))
+    if task is not None:
+        submitters.subscribe(mem, task, submitter, call.number)
+    else:
+        submitters.report_known(mem, submitter, call.number, known)
+
+
+def _refuse_key(mem: memory.Memory, submitter: records.Submitter, call: calls.CallItem) -> None:
+    message = f"key {call.key!r} already names a call of another function or other arguments"
+    refusal = calls.CallResult(call.number, _S.FAILED, _R.KEY_TAKEN, message)
+    submitters.report(mem, submitter, refusal)
+
+
+def _submit_child(
+    mem: memory.Memory,
+    submitter: records.Submitter,
+    template: records.Template,
+    call: calls.CallItem,
+    item: inputs.SubmitCalls,
+    now: inputs.Moment,
+) -> None:
+    """A child is found by its parent's run and its key, or made."""
+    parent = _parent(mem, submitter, call)
+    key = _key_of(call, template)
+    if parent is None or key is None or call.parent is None:
+        message = f"attempt {call.parent} is over, or is being stopped"
+        refusal = calls.CallResult(call.number, _S.KILLED, _R.PARENT_KILLED, message)
+        submitters.report(mem, submitter, refusal)
+        return
+    lifecycle.start(mem, parent, now, at=now.wall)
+    family = children.family_of(parent)
+    task = family.members.get(key)
+    known = _known_of(task) if task is not None else item.known.get(call.number)
+    if known is not None and _same(known, template, call):
+        if task is not None and task.parent != call.parent:
+            task.parent = call.parent
+            mem.mark(task)
+        _found(mem, submitter, call, task, known.value)
+        return
+    if known is not None and known.asked_by == parent.attempt:
+        _refuse_key(mem, submitter, call)
+        return
+    if known is not None:
+        children.replace(mem, parent, task, key, now)
+    child = _new(mem, submitter, template, call, now)
+    child.source = parent.source
+    children.adopt(family, child, call.parent, child_key=key)
+    family.total += 1
+    completion.publish_parent(mem, family)
+    _admit(mem, child, item.values, now)
+
+
+def _parent(
+    mem: memory.Memory, submitter: records.Submitter, call: calls.CallItem
+) -> records.Task | None:
+    """The task whose newest attempt runs in this slot and asks for a child."""
+    ref = call.parent
+    task = None if ref is None else mem.tasks.get(ref.task)
+    if task is None or ref is None or submitter.slot is None:
+        return None
+    if task.slot is not submitter.slot or task.attempt != ref.attempt or task.run != ref.run:
+        return None
+    return task if task.intent is records.Intent.NONE else None
 
 
 def rerun(mem: memory.Memory, item: inputs.Rerun, now: inputs.Moment) -> None:
@@ -235,7 +346,7 @@ def rerun(mem: memory.Memory, item: inputs.Rerun, now: inputs.Moment) -> None:
         mem.index_key(task)
     if is_call:
         task.created = task.pending_since = now.wall
-        admission.admit(mem, task, item.values, now)
+        _admit(mem, task, item.values, now)
     else:
         lifecycle.admit(mem, task, now)
 

@@ -4,22 +4,15 @@ Used by `journal` and `queries`. Knows no table but through `statements`.
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import apsw
 
 from kilnwork.dispatch import errors
-from kilnwork.dispatch.journal import rows
 from kilnwork.dispatch.journal.sqlite import statements
 from kilnwork.kit import emptied
-
-PARTS = (256, 128, 64, 32, 16, 8, 4, 2, 1)
-"""Rows that one step of a repeated statement writes. Between two steps the loop's thread gets the
-interpreter and keeps it as long as it likes, so a thousand rows must not take a thousand steps. No
-more than 256: statements of 16 KiB and above are not kept prepared by apsw."""
-
 
 _REMEDY = (
     "nothing was deleted. Put a backup in its place, or move {}* elsewhere and start again: Task "
@@ -68,26 +61,6 @@ def transaction(connection: apsw.Connection) -> Iterator[apsw.Cursor]:
         if connection.in_transaction:
             cursor.execute("ROLLBACK")
         raise
-
-
-class Repeated:
-    """A statement with one row of values, for any number of rows in few steps.
-
-    `flat`: the values of all rows, one row after the other.
-    """
-
-    def __init__(self, statement: str) -> None:
-        self._width, text = statements.compact(statement)
-        self._texts = [(many, text.format(statements.marks(self._width, many))) for many in PARTS]
-
-    def run(self, cursor: apsw.Cursor, flat: Sequence[rows.Value]) -> None:
-        """Write all rows."""
-        at, end = 0, len(flat)
-        for many, text in self._texts:
-            step = many * self._width
-            while end - at >= step:
-                cursor.execute(text, flat[at : at + step])
-                at += step
 
 
 def readable_error(path: Path, error: apsw.Error) -> errors.JournalUnreadable | None:

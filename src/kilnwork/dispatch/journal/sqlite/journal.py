@@ -23,18 +23,44 @@ from kilnwork.dispatch.machine import instructions
 from kilnwork.kit import ids, locks
 
 _SQL = statements.QUERIES
-_INSERT_CALLS = connections.Repeated(_SQL["insert_calls"])
-_RESERVE_CALLS = connections.Repeated(_SQL["reserve_calls"])
-_FINISH_CALLS = connections.Repeated(_SQL["finish_calls"])
+PARTS = (256, 128, 64, 32, 16, 8, 4, 2, 1)
+"""Rows that one step of a repeated statement writes. Between two steps the loop's thread gets the
+interpreter and keeps it as long as it likes, so a thousand rows must not take a thousand steps. No
+more than 256: statements of 16 KiB and above are not kept prepared by apsw."""
 
 ROWS_AT_ONCE = 1024
 """Of a participant, in memory as SQL values: an old database that is taken over may have many."""
 
 
+class _MultiRow:
+    """A statement with one row of values, for any number of rows in few steps.
+
+    `flat`: the values of all rows, one row after the other.
+    """
+
+    def __init__(self, statement: str) -> None:
+        self._width, text = statements.compact(statement)
+        self._texts = [(many, text.format(statements.marks(self._width, many))) for many in PARTS]
+
+    def run(self, cursor: apsw.Cursor, flat: Sequence[rows.Value]) -> None:
+        """Write all rows."""
+        at, end = 0, len(flat)
+        for many, text in self._texts:
+            step = many * self._width
+            while end - at >= step:
+                cursor.execute(text, flat[at : at + step])
+                at += step
+
+
+_INSERT_CALLS = _MultiRow(_SQL["insert_calls"])
+_RESERVE_CALLS = _MultiRow(_SQL["reserve_calls"])
+_FINISH_CALLS = _MultiRow(_SQL["finish_calls"])
+
+
 @functools.cache
-def _repeated(name: str) -> connections.Repeated | None:
+def _repeated(name: str) -> _MultiRow | None:
     """A participant's statement for many rows in one step, None if it has no row to repeat."""
-    return connections.Repeated(_SQL[name]) if "VALUES (" in _SQL[name] else None
+    return _MultiRow(_SQL[name]) if "VALUES (" in _SQL[name] else None
 
 
 class Identity(NamedTuple):

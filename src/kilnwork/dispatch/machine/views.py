@@ -1,11 +1,14 @@
-"""Why a task waits, in words: for a slot, for its inputs, for tasks that it has spawned. Pure.
+"""Views of what memory knows at this moment: why a task waits, clusters with their workers. Pure.
 
-Used when a view is made: facts of the moment, never written to the journal.
+Used by the hub. What is stored comes from the store's reader, and is completed here.
 """
 
 from collections.abc import Iterator
 
+import msgspec
+
 from kilnwork.api import reasons
+from kilnwork.dispatch import model
 from kilnwork.dispatch.machine import records
 from kilnwork.kit import ids
 
@@ -14,7 +17,7 @@ NAMED_HOLDERS = 3
 """Tasks that a message names; more would not fit a line."""
 
 
-def shown(task: records.Task) -> tuple[str, str] | None:
+def shown_reason(task: records.Task) -> tuple[str, str] | None:
     """Reason and message of a task that waits at this moment, None where its row says it."""
     if task.place is not None:
         return explain(task)
@@ -61,3 +64,39 @@ def _holders(worker: records.Worker) -> Iterator[records.Task]:
 
 def _label(task: records.Task) -> str:
     return task.name or ids.task_text(task.id)
+
+
+def with_current_facts(view: model.TaskView, record: records.Task | None) -> model.TaskView:
+    """Return a stored view with the facts of the moment, if memory has the same state."""
+    if record is None or record.run != view.run or record.state is not view.state:
+        return view
+    reason, message = view.reason, view.message
+    shown = shown_reason(record)
+    if shown is not None:
+        reason, message = shown
+    return msgspec.structs.replace(view, reason=reason, message=message, progress=record.progress)
+
+
+def of_cluster(seen: records.Cluster) -> model.ClusterView:
+    """Return a TaskCluster as the dispatcher sees it."""
+    workers = tuple(
+        model.WorkerView(
+            name=worker.name,
+            pod_uid=worker.pod_uid,
+            node=worker.node,
+            slots=worker.slots,
+            busy=worker.busy,
+            ready=worker.ready,
+            holding=worker.holding,
+            draining=worker.draining,
+        )
+        for worker in seen.workers.values()
+    )
+    namespace, name = seen.key
+    return model.ClusterView(
+        namespace=namespace,
+        cluster=name,
+        workers=workers,
+        queued=len(seen.queue),
+        draining=seen.draining,
+    )

@@ -1,0 +1,128 @@
+"""Drivers and slots as submitters: they attach, name templates, watch tasks and cancel them. Pure.
+
+Used by `machine`, and by `submissions`, which takes in what they submit.
+"""
+
+from kilnwork.api import calls, reasons
+from kilnwork.api import task as api_task
+from kilnwork.dispatch.machine import completion, inputs, instructions, memory, records
+
+_S = api_task.State
+_R = reasons.Reason
+
+DEFAULT_CLUSTER = "default"
+"""Where tasks of a driver run unless they say otherwise."""
+
+MAX_TEMPLATES = 65_536
+"""Of one link: several times what a driver needs whose unconfirmed calls have one each."""
+
+
+def attach(mem: memory.Memory, item: inputs.Attach) -> None:
+    """A driver is here; an older link of the same session is over."""
+    for link, other in list(mem.submitters.items()):
+        if other.session == item.session and other.slot is None:
+            message = "the same session has connected again"
+            mem.send(instructions.CloseLink(link, "replaced", message))
+            detach(mem, link)
+    mem.submitters[item.link] = records.Submitter(item.session, item.namespace, item.link)
+    mem.send(instructions.AttachPeer(item.link, item.namespace, DEFAULT_CLUSTER))
+
+
+def detach(mem: memory.Memory, link: int) -> None:
+    """A driver's link is closed: what it has submitted goes on."""
+    submitter = mem.submitters.pop(link, None)
+    if submitter is not None:
+        submitter.link = 0
+        mem.unconfirmed.pop(submitter, None)
+
+
+def define(mem: memory.Memory, item: inputs.Define) -> None:
+    """A template gets a number of this link."""
+    submitter = mem.submitters.get(item.link)
+    if submitter is None:
+        return
+    if item.spec.call is None:
+        message = f"template {item.number} has no call"
+        mem.send(instructions.CloseLink(item.link, "template", message))
+        return
+    if len(submitter.templates) >= MAX_TEMPLATES:
+        message = f"more than {MAX_TEMPLATES} templates: forget those that are not used"
+        mem.send(instructions.CloseLink(item.link, "template", message))
+        return
+    submitter.templates[item.number] = mem.template(submitter.namespace, item.spec)
+
+
+def undefine(mem: memory.Memory, item: inputs.Undefine) -> None:
+    """Numbers of this link that mean nothing any more; tasks keep their templates."""
+    submitter = mem.submitters.get(item.link)
+    if submitter is not None:
+        for number in item.numbers:
+            submitter.templates.pop(number, None)
+
+
+def watch(mem: memory.Memory, item: inputs.WatchTasks) -> None:
+    """A submitter wants results."""
+    submitter = mem.submitters.get(item.link)
+    if submitter is None:
+        return
+    for watched in item.items:
+        task = mem.tasks.get(watched.task)
+        known = item.values.get(watched.task)
+        if task is not None:
+            subscribe(mem, task, submitter, watched.number)
+        elif known is not None:
+            report_known(mem, submitter, watched.number, known)
+        else:
+            report_unknown(mem, submitter, watched.number)
+
+
+def cancel(mem: memory.Memory, item: inputs.CancelTasks, now: inputs.Moment) -> None:
+    """A submitter wants tasks of its namespace killed."""
+    submitter = mem.submitters.get(item.link)
+    if submitter is None:
+        return
+    for name in item.tasks:
+        task = mem.tasks.get(name)
+        if task is None or task.namespace != submitter.namespace:
+            continue
+        if item.recursive:
+            completion.kill(mem, task, now, reason=_R.KILLED, message="cancelled")
+        else:
+            completion.stop(
+                mem, task, now,
+                intent=records.Intent.KILL, reason=_R.KILLED, message="cancelled",
+            )  # fmt: skip
+
+
+def subscribe(
+    mem: memory.Memory, task: records.Task, submitter: records.Submitter, number: int
+) -> None:
+    """This submitter gets the result of `task` under `number`, at once if it is over."""
+    if task.namespace != submitter.namespace:
+        report_unknown(mem, submitter, number)
+    elif task.state.final:
+        completion.report(mem, task, submitter, number)
+    elif task.submitter is None or not task.submitter.link:
+        task.submitter, task.number = submitter, number
+    elif task.watchers is None:
+        task.watchers = [(submitter, number)]
+    else:
+        task.watchers.append((submitter, number))
+
+
+def report(mem: memory.Memory, submitter: records.Submitter, result: calls.CallResult) -> None:
+    """Push a result, once what it says is kept."""
+    mem.batch.results.setdefault(submitter.link, []).append(result)
+
+
+def report_unknown(mem: memory.Memory, submitter: records.Submitter, number: int) -> None:
+    """Not final and no reason: so a submitter knows that there is no such task."""
+    report(mem, submitter, calls.CallResult(number, _S.PENDING, "", "there is no such task"))
+
+
+def report_known(
+    mem: memory.Memory, submitter: records.Submitter, number: int, known: calls.Value
+) -> None:
+    """Say how a task has ended that memory has let go of."""
+    result = calls.CallResult(number, known.state, known.reason, known.message, known.payload)
+    report(mem, submitter, result)
