@@ -1,4 +1,4 @@
-"""Lists of the journal: filters, pages, and a bound on what one page looks at."""
+"""Lists of both stores: filters, pages, and a bound on what one page looks at."""
 
 import threading
 from collections.abc import Iterator
@@ -10,6 +10,7 @@ import pytest
 from kilnwork.api import attempts
 from kilnwork.api import task as api_task
 from kilnwork.dispatch import model
+from kilnwork.dispatch.journal import memory_store, port
 from kilnwork.dispatch.journal.sqlite import journal, queries
 from kilnwork.dispatch.machine import instructions, records
 from kilnwork.kit import ids
@@ -46,8 +47,8 @@ def declared(number: int, **spec: Any) -> records.Task:
     return task
 
 
-@pytest.fixture
-def reader(tmp_path: Path) -> Iterator[queries.Queries]:
+@pytest.fixture(params=["journal", "volatile"])
+def reader(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[port.Reader]:
     """Rows 1 to 6: see the first lines."""
     add, sub, far = template(1, "m:add"), template(2, "m:sub"), template(3, "m:add", OTHER)
     parent = attempts.AttemptRef(PARENT, 1, 1)
@@ -59,16 +60,17 @@ def reader(tmp_path: Path) -> Iterator[queries.Queries]:
         declared(5, call=api_task.Call(function="m:add")),
         call(6, add, state=S.FAILED, finished=2.0),
     ]
-    kept = journal.Journal(tmp_path / "journal.db")
+    kept: port.Store = memory_store.MemoryStore()
+    if request.param == "journal":
+        kept = journal.Journal(tmp_path / "journal.db")
     kept.open()
     kept.start(lambda call: call(), on_failure=lambda error: None)
     ended = threading.Event()
-    batch = instructions.Batch(dirty=dict.fromkeys(tasks), templates=[add, sub, far])
+    finals = [task for task in tasks if task.state.final]
+    batch = instructions.Batch(dirty=dict.fromkeys(tasks), templates=[add, sub, far], finals=finals)
     kept.write(batch, ended.set)
     assert ended.wait(30)
-    made = queries.Queries(tmp_path / "journal.db")
-    yield made
-    made.close()
+    yield kept.reader
     kept.close()
 
 
@@ -89,13 +91,13 @@ def numbers(views: list[model.TaskView]) -> list[int]:
         ({"function": "m:nothing"}, []),
     ],
 )
-def test_filters(reader: queries.Queries, wanted: dict[str, Any], found: list[int]) -> None:
+def test_filters(reader: port.Reader, wanted: dict[str, Any], found: list[int]) -> None:
     views, more = reader.tasks("ns", wanted=model.Wanted(**wanted))
     assert (numbers(views), more) == (found, None)
     assert all(view.function == wanted.get("function", view.function) for view in views)
 
 
-def test_pages_end_where_the_rows_end(reader: queries.Queries) -> None:
+def test_pages_end_where_the_rows_end(reader: port.Reader) -> None:
     first, more = reader.tasks("ns", limit=2)
     assert (numbers(first), more) == ([6, 5], 5)
     rest, more = reader.tasks("ns", limit=3, below=more)
@@ -103,8 +105,9 @@ def test_pages_end_where_the_rows_end(reader: queries.Queries) -> None:
     assert reader.tasks("ns", below=1) == ([], None)
 
 
+@pytest.mark.parametrize("reader", ["journal"], indirect=True)
 def test_a_page_looks_at_so_many_rows_and_no_more(
-    reader: queries.Queries, monkeypatch: pytest.MonkeyPatch
+    reader: port.Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(queries, "PAGE_ROWS", 2)
     wanted, pages, below = model.Wanted(parent=PARENT), [], None

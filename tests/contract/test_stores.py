@@ -247,6 +247,35 @@ def test_the_newest_child_of_a_key_counts(kept: port.Store) -> None:
     assert kept.reader.child(an_id(7), 2, "=k") is None
 
 
+def test_a_task_whose_object_is_gone_is_declared_no_more(kept: port.Store) -> None:
+    task, other = a_command(1), a_command(2)
+    write(kept, tasks=[task, other])
+    write(kept, released=[task.id])
+    assert [row.task for row in kept.reader.declared()] == [other.id]
+    assert kept.reader.task(task.id) is not None
+
+
+def test_attempts_that_are_over_are_listed_and_losses_are_counted(kept: port.Store) -> None:
+    task = a_command(1)
+    lost = records.PastAttempt(1, 1, 1, 90.0, 91.0, 92.0, "Lost", "WorkerLost", "gone", 137)
+    unstarted = records.PastAttempt(1, 2, 1, 93.0, None, 94.0, "Lost", "TakenBack", "", None)
+    reserve(task)
+    task.attempt, task.losses, task.excused = 3, 1, 1
+    write(kept, tasks=[task], workers=[WORKER], past=[lost, unstarted])
+    first, second, third = kept.reader.attempts(task.id)
+    assert (first.ending, first.exit_code, first.worker) == (attempts.Ending.LOST, 137, "w")
+    assert (second.ref.attempt, second.started, second.finished) == (2, None, 94.0)
+    assert (third.ref.attempt, third.ending, third.node) == (3, None, "n")
+    view = kept.reader.find("ns", "t-1")
+    assert view == kept.reader.task(task.id)
+    assert view is not None
+    assert (view.losses, view.loss) == (1, "WorkerLost: gone")
+    assert kept.reader.tasks("ns") == ([view], None)
+    assert kept.reader.attempts(an_id(2)) == []
+    write(kept, forgotten=[task.id])
+    assert kept.reader.attempts(task.id) == []
+
+
 def test_an_id_that_is_taken_spoils_no_batch(kept: port.Store) -> None:
     template = a_template()
     first = a_call(1, template)

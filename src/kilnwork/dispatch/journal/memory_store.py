@@ -6,6 +6,7 @@ views are made when somebody asks. The newest of what is over are kept, up to so
 whatever an unfinished parent may look for. Imports no SQLite.
 """
 
+import heapq
 import operator
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,7 +17,7 @@ import msgspec
 from kilnwork.api import attempts, calls
 from kilnwork.api import task as api_task
 from kilnwork.dispatch import model
-from kilnwork.dispatch.journal import port, rows, task_rows
+from kilnwork.dispatch.journal import port, reading, rows, task_rows
 from kilnwork.dispatch.machine import inputs, instructions, records
 from kilnwork.kit import ids
 
@@ -31,6 +32,7 @@ class _Ended(msgspec.Struct, frozen=True, gc=False):
     """What is left of a call that is over, was nobody's child and had no key: neither times nor
     worker."""
 
+    row: int
     id: ids.TaskId
     run: int
     namespace: str
@@ -60,7 +62,7 @@ _OTHERS = tuple(
 """Whatever else is shown of a task is left too."""
 
 
-class MemoryStore:
+class MemoryStore(reading.RowReader):
     """A `port.Store`, and its own `port.Reader`. `keep_bytes`: see `KEEP_BYTES`."""
 
     def __init__(self, *, keep_bytes: int = KEEP_BYTES) -> None:
@@ -74,6 +76,10 @@ class MemoryStore:
         self._wanted: dict[ids.TaskId, list[tuple[ids.TaskId, int]]] = {}
         self._keys: dict[tuple[str, str], records.Task] = {}
         self._children: dict[tuple[ids.TaskId, int], dict[str, records.Task]] = {}
+        self._past: dict[int, list[records.PastAttempt]] = {}
+        """Attempts that did not succeed, by row of their task."""
+        self._workers: dict[int, records.Worker] = {}
+        self._released: set[ids.TaskId] = set()
 
     @property
     def reader(self) -> port.Reader:
@@ -90,12 +96,17 @@ class MemoryStore:
 
     def write(self, batch: instructions.Batch, done: Callable[[], None]) -> None:
         """Keep the records of a batch, and let go of the oldest that are over."""
+        for worker in batch.workers:
+            self._workers[worker.row] = worker
+        for past in batch.past:
+            self._past.setdefault(past.task_row, []).append(past)
         for task in batch.dirty:
             if not task.stored:
                 task.stored = True
                 self._add(task)
         for task in batch.finals:
             self._end(task)
+        self._released.update(batch.released)
         for forgotten in batch.forgotten:
             self._drop(forgotten)
         while self._left < 0 and self._order:
@@ -106,32 +117,52 @@ class MemoryStore:
         """Nothing is left open."""
 
     def task_row(self, task: ids.TaskId, *, run: int | None = None) -> task_rows.TaskRow | None:
-        """The newest run of a task; older ones are not kept."""
+        """See `reading`, as for all that follow; runs before the newest one are not kept."""
         found = self._tasks.get(task) or self._ended.get(task)
         if found is None or (run is not None and found.run != run):
             return None
-        record = found if isinstance(found, records.Task) else _record(found)
-        return task_rows.of_record(record)
+        return _row(found)
 
-    def view(self, row: task_rows.TaskRow, *, seq: int = 0) -> model.TaskView:
-        """The view of a row, with its children counted."""
-        family = self._children.get((row.task, row.run), {})
-        counted = task_rows.counts((child.state.value, 1) for child in family.values())
-        return task_rows.view(row, counted, seq=seq)
+    def named_row(self, namespace: str, name: str) -> task_rows.TaskRow | None:
+        named = [one for one in self._all() if (one.namespace, one.name) == (namespace, name)]
+        newest = max(named, key=lambda one: (_declared(one), one.row), default=None)
+        return None if newest is None else _row(newest)
+
+    def keyed_row(self, namespace: str, key: str) -> task_rows.TaskRow | None:
+        found = self._keys.get((namespace, key))
+        return None if found is None else _row(found)
+
+    def child_row(self, parent: ids.TaskId, run: int, child_key: str) -> task_rows.TaskRow | None:
+        found = self._children.get((parent, run), {}).get(child_key)
+        return None if found is None else _row(found)
+
+    def child_states(self, parent: ids.TaskId, run: int) -> Iterator[tuple[str, int]]:
+        family = self._children.get((parent, run), {})
+        return ((child.state.value, 1) for child in family.values())
+
+    def past_attempts(self, row: task_rows.TaskRow) -> list[model.AttemptView]:
+        return [self._attempt(row, past) for past in self._past.get(row.row, ())]
 
     def declared(self) -> Iterator[task_rows.TaskRow]:
-        """The newest run of every declared task."""
-        return (task_rows.of_record(task) for task in self._tasks.values() if task.declared)
+        followed = (task for task in self._tasks.values() if task.declared)
+        return (_row(task) for task in followed if task.id not in self._released)
 
-    def child(self, parent: ids.TaskId, run: int, child_key: str) -> inputs.Found | None:
-        """The newest child of that key."""
-        task = self._children.get((parent, run), {}).get(child_key)
-        if task is None:
-            return None
-        return inputs.Found(task.id, task.digest or b"", _asked_by(task))
+    def page(
+        self, namespace: str, wanted: model.Wanted, *, limit: int, below: int | None
+    ) -> tuple[list[task_rows.TaskRow], int | None]:
+        found = [
+            one
+            for one in self._all()
+            if one.namespace == namespace
+            and (below is None or one.row < below)
+            and _is_wanted(one, wanted)
+        ]
+        shown = heapq.nlargest(limit, found, key=lambda one: one.row)
+        more = shown[-1].row if len(found) > len(shown) else None
+        return [_row(one) for one in shown], more
 
     def known(self, asked: inputs.Lookups) -> dict[int, inputs.Known]:
-        """By number of the call, those that are over and kept."""
+        """Without making rows, as calls are submitted meanwhile."""
         found: dict[int, records.Task | None] = {}
         for number, key in asked.keys:
             found[number] = self._keys.get((asked.namespace, key))
@@ -150,7 +181,7 @@ class MemoryStore:
     def values(
         self, namespace: str | None, tasks: Iterable[ids.TaskId]
     ) -> dict[ids.TaskId, calls.Value]:
-        """How tasks of that namespace (None: any) ended; those that have not are left out."""
+        """As `known`."""
         found = {}
         for task in tasks:
             ended = self._ended.get(task)
@@ -184,8 +215,25 @@ class MemoryStore:
         return used.intersection(digests)
 
     def select(self, name: str, *values: instructions.Value) -> list[tuple[Any, ...]]:
-        """Tables of participants need a journal."""
         raise NotImplementedError(f"{name}: a store in memory has no tables")
+
+    def _all(self) -> "list[records.Task | _Ended]":
+        return [*self._tasks.values(), *self._ended.values()]
+
+    def _attempt(self, row: task_rows.TaskRow, past: records.PastAttempt) -> model.AttemptView:
+        worker = self._workers.get(past.worker_row or 0)
+        return model.AttemptView(
+            ref=attempts.AttemptRef(row.task, row.run, past.attempt),
+            worker="" if worker is None else worker.name,
+            node="" if worker is None else worker.node,
+            ending=attempts.Ending(past.ending),
+            reason=past.reason,
+            message=past.message,
+            exit_code=past.exit_code,
+            reserved=past.reserved,
+            started=past.started,
+            finished=past.finished,
+        )
 
     def _add(self, task: records.Task) -> None:
         self._tasks[task.id] = task
@@ -228,10 +276,14 @@ class MemoryStore:
             self._drop(task)
 
     def _drop(self, task: ids.TaskId) -> None:
-        self._ended.pop(task, None)
+        ended = self._ended.pop(task, None)
+        if ended is not None and self._past:
+            self._past.pop(ended.row, None)
         dropped = self._tasks.pop(task, None)
         if dropped is None:
             return
+        self._past.pop(dropped.row, None)
+        self._released.discard(task)
         self._children.pop((task, dropped.run), None)
         key = dropped.child_key
         if key is None:
@@ -243,6 +295,25 @@ class MemoryStore:
         family = self._children.get((dropped.parent.task, dropped.parent.run))
         if family is not None and family.get(key) is dropped:
             del family[key]
+
+
+def _declared(task: "records.Task | _Ended") -> bool:
+    return isinstance(task, records.Task) and task.declared
+
+
+def _is_wanted(task: "records.Task | _Ended", wanted: model.Wanted) -> bool:
+    spec = task.spec if isinstance(task, records.Task) else task.template.spec
+    called, parent = spec.call, task.parent if isinstance(task, records.Task) else None
+    return (
+        wanted.state in (None, task.state)
+        and wanted.declared in (None, _declared(task))
+        and wanted.parent in (None, None if parent is None else parent.task)
+        and wanted.function in (None, None if called is None else called.function)
+    )
+
+
+def _row(found: "records.Task | _Ended") -> task_rows.TaskRow:
+    return task_rows.of_record(found if isinstance(found, records.Task) else _record(found))
 
 
 def _asked_by(task: records.Task) -> int:
@@ -264,7 +335,6 @@ def _record(ended: _Ended) -> records.Task:
     kept: dict[str, Any] = dict(zip(_OTHERS, ended.others, strict=True))
     kept |= zip(_Ended.__struct_fields__[:-1], _KEPT(ended), strict=True)
     return records.Task(
-        row=0,
         cluster=template.cluster,
         declared=False,
         spec=template.spec,

@@ -62,8 +62,8 @@ class Opened:
     longest_lease_s: float = 0.0
 
 
-class Lookup(Protocol):
-    """Looks things up, on the owner's thread, in microseconds. Sees what is kept, nothing else."""
+class TaskReader(Protocol):
+    """Looks tasks up on the owner's thread, in microseconds. Sees what is stored, nothing else."""
 
     def task_row(self, task: ids.TaskId, *, run: int | None = None) -> task_rows.TaskRow | None:
         """The newest run of a task, or the one asked for."""
@@ -92,7 +92,34 @@ class Lookup(Protocol):
         ...
 
 
-class Aging(Protocol):
+class ListReader(Protocol):
+    """Lists tasks for the server and the command line."""
+
+    def task(self, task: ids.TaskId, *, run: int | None = None) -> model.TaskView | None:
+        """The newest run of a task, or the one asked for."""
+        ...
+
+    def find(self, namespace: str, name: str) -> model.TaskView | None:
+        """The task of that name, the declared one first, else the newest; its newest run."""
+        ...
+
+    def tasks(
+        self,
+        namespace: str,
+        *,
+        wanted: model.Wanted = ...,
+        limit: int = ...,
+        below: int | None = ...,
+    ) -> tuple[list[model.TaskView], int | None]:
+        """Newest runs, newest first, and what to give as `below` for the next page."""
+        ...
+
+    def attempts(self, task: ids.TaskId, *, run: int | None = None) -> list[model.AttemptView]:
+        """All attempts of a run, in order."""
+        ...
+
+
+class RetentionReader(Protocol):
     """Says what need not be kept any more."""
 
     def aged(self, *, before: float, above: int, limit: int) -> list[tuple[int, ids.TaskId, bool]]:
@@ -104,8 +131,8 @@ class Aging(Protocol):
         ...
 
 
-class Reader(Lookup, Aging, Protocol):
-    """What is read of a store."""
+class Reader(TaskReader, ListReader, RetentionReader, Protocol):
+    """What is read of a store; `reading.RowReader` makes all of it from rows."""
 
     def select(self, name: str, *values: instructions.Value) -> list[tuple[Any, ...]]:
         """All rows that a statement of a participant finds (`instructions.Batch.writes`)."""

@@ -163,21 +163,12 @@ ORDER BY f.row DESC LIMIT ?4;
 SELECT * FROM {task_row} f WHERE f.namespace = ?1 AND f.name = ?2
 ORDER BY f.declared DESC, f.row DESC LIMIT 1;
 
--- name: newest_state
--- Run number and state of the newest run.
-SELECT run, state FROM task WHERE task = ? ORDER BY run DESC LIMIT 1;
-
 -- name: child
--- The newest child of that key: ?1 parent, ?2 parent's run, ?3 key.
-SELECT task, digest, parent_attempt FROM task
-WHERE parent = ?1 AND parent_run = ?2 AND child_key = ?3 ORDER BY row DESC LIMIT 1;
-
--- name: known_child
 -- The newest child of that key: ?1 parent, ?2 parent's run, ?3 key.
 SELECT * FROM {task_row} f WHERE f.parent = ?1 AND f.parent_run = ?2 AND f.child_key = ?3
 ORDER BY f.row DESC LIMIT 1;
 
--- name: known_key
+-- name: keyed
 -- The newest call that a driver gave that key: ?1 namespace, ?2 key.
 SELECT * FROM {task_row} f WHERE f.namespace = ?1 AND f.child_key = ?2 AND f.parent IS NULL
 ORDER BY f.row DESC LIMIT 1;
@@ -196,11 +187,6 @@ WHERE (c.parent, c.parent_run) IN (
     SELECT parent, parent_run FROM task WHERE finished IS NULL AND parent IS NOT NULL
     UNION SELECT task, run FROM task WHERE finished IS NULL
 ) AND c.child_key IS NOT NULL GROUP BY 1, 2, 3, 4;
-
--- name: losses
--- How many attempts of one run were lost after they had begun, and the newest of them.
-SELECT count(*), max(p.attempt), p.reason, p.message FROM past_attempt p
-WHERE p.task_row = ? AND p.ending = 'Lost' AND p.started IS NOT NULL;
 
 -- name: past_attempts
 -- Attempts of one run that are over and did not succeed.

@@ -1,0 +1,192 @@
+"""The read side that all stores share: what callers ask for, made of a few kinds of rows. Pure.
+
+Used by `sqlite.queries` and `memory_store`, which implement the abstract methods, as another
+database would: each finds rows of one kind. The hub and the server see a `port.Reader`.
+"""
+
+import abc
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from kilnwork.api import attempts, calls
+from kilnwork.dispatch import model
+from kilnwork.dispatch.journal import task_rows
+from kilnwork.dispatch.machine import inputs, instructions, transitions
+from kilnwork.kit import ids
+
+log = logging.getLogger(__name__)
+
+ANYTHING = model.Wanted()
+DEFAULT_LIMIT = 500
+"""Tasks in one page of a list."""
+
+
+class RowReader(abc.ABC):
+    """A `port.Reader`. All methods see what is stored, nothing else."""
+
+    @abc.abstractmethod
+    def task_row(self, task: ids.TaskId, *, run: int | None = None) -> task_rows.TaskRow | None:
+        """The row of the newest run, or of the one asked for."""
+
+    @abc.abstractmethod
+    def named_row(self, namespace: str, name: str) -> task_rows.TaskRow | None:
+        """The task of that name, the declared one first, else the newest; its newest run."""
+
+    @abc.abstractmethod
+    def keyed_row(self, namespace: str, key: str) -> task_rows.TaskRow | None:
+        """The newest call that a driver gave that key."""
+
+    @abc.abstractmethod
+    def child_row(self, parent: ids.TaskId, run: int, child_key: str) -> task_rows.TaskRow | None:
+        """The newest child of one run of a parent that has that key."""
+
+    @abc.abstractmethod
+    def child_states(self, parent: ids.TaskId, run: int) -> Iterable[tuple[str, int]]:
+        """How many children of one run are in each state."""
+
+    @abc.abstractmethod
+    def past_attempts(self, row: task_rows.TaskRow) -> list[model.AttemptView]:
+        """Attempts of one run that are over and did not succeed, in order."""
+
+    @abc.abstractmethod
+    def declared(self) -> Iterator[task_rows.TaskRow]:
+        """The newest run of every declared task whose object was not gone yet."""
+
+    @abc.abstractmethod
+    def page(
+        self, namespace: str, wanted: model.Wanted, *, limit: int, below: int | None
+    ) -> tuple[list[task_rows.TaskRow], int | None]:
+        """Newest runs, newest first, and what to give as `below` for the next page."""
+
+    @abc.abstractmethod
+    def aged(self, *, before: float, above: int, limit: int) -> list[tuple[int, ids.TaskId, bool]]:
+        """(row, task, may be forgotten) of runs created before a moment, in order of age."""
+
+    @abc.abstractmethod
+    def referenced(self, digests: Sequence[bytes]) -> set[bytes]:
+        """Which of these blobs some task refers to, in whatever namespace. Called in a thread."""
+
+    @abc.abstractmethod
+    def select(self, name: str, *values: instructions.Value) -> list[tuple[Any, ...]]:
+        """All rows that a statement of a participant finds."""
+
+    def task(self, task: ids.TaskId, *, run: int | None = None) -> model.TaskView | None:
+        """Return the newest run of a task, or the one asked for."""
+        row = self.task_row(task, run=run)
+        return None if row is None else self.view(row)
+
+    def find(self, namespace: str, name: str) -> model.TaskView | None:
+        """Return the task of that name, the declared one first, else the newest."""
+        row = self.named_row(namespace, name)
+        return None if row is None else self.view(row)
+
+    def tasks(
+        self,
+        namespace: str,
+        *,
+        wanted: model.Wanted = ANYTHING,
+        limit: int = DEFAULT_LIMIT,
+        below: int | None = None,
+    ) -> tuple[list[model.TaskView], int | None]:
+        """Return newest runs, newest first, and what to give as `below` for the next page.
+
+        A page never takes long: it may hold fewer tasks than `limit`, even none, and still be
+        followed by another.
+        """
+        rows, more = self.page(namespace, wanted, limit=limit, below=below)
+        return [self.view(row) for row in rows], more
+
+    def attempts(self, task: ids.TaskId, *, run: int | None = None) -> list[model.AttemptView]:
+        """Return all attempts of a run, in order."""
+        row = self.task_row(task, run=run)
+        if row is None:
+            return []
+        found = self.past_attempts(row)
+        if row.attempt and row.attempt not in {view.ref.attempt for view in found}:
+            found.append(_newest_attempt(row))
+        return found
+
+    def view(self, row: task_rows.TaskRow, *, seq: int = 0) -> model.TaskView:
+        """Return the view of a row, with its children counted."""
+        children = task_rows.counts(self.child_states(row.task, row.run))
+        view = task_rows.view(row, children, seq=seq)
+        if not (row.losses or row.excused):
+            return view
+        lost = [one for one in self.past_attempts(row) if _was_lost(one)]
+        if not lost:
+            return view
+        newest = lost[-1]
+        loss = f"{newest.reason}: {newest.message}" if newest.message else newest.reason
+        return msgspec.structs.replace(view, losses=len(lost), loss=loss)
+
+    def child(self, parent: ids.TaskId, run: int, child_key: str) -> inputs.Found | None:
+        """Return the newest child of that key."""
+        row = self.child_row(parent, run, child_key)
+        if row is None:
+            return None
+        return inputs.Found(row.task, row.digest or b"", row.parent_attempt or 0)
+
+    def known(self, asked: inputs.Lookups) -> dict[int, inputs.Known]:
+        """Return the calls that are stored, by the number of the call in the request."""
+        namespace, found = asked.namespace, dict[int, inputs.Known]()
+        rows = [(number, self.keyed_row(namespace, key)) for number, key in asked.keys]
+        rows += [
+            (number, self.child_row(parent, run, key))
+            for number, parent, run, key in asked.children
+        ]
+        rows += [(number, self.task_row(task)) for number, task in asked.calls]
+        for number, row in rows:
+            if (
+                row is not None
+                and row.namespace == namespace
+                and (known := _known(row)) is not None
+            ):
+                found[number] = known
+        return found
+
+    def values(
+        self, namespace: str | None, tasks: Iterable[ids.TaskId]
+    ) -> dict[ids.TaskId, calls.Value]:
+        """Return how tasks of that namespace (None: any) ended, without those that have not."""
+        found = {}
+        for task in tasks:
+            row = self.task_row(task)
+            if row is None or row.finished is None:
+                continue
+            if namespace is None or row.namespace == namespace:
+                found[task] = row.value
+        return found
+
+
+def _known(row: task_rows.TaskRow) -> inputs.Known | None:
+    """Return None for a spec that cannot be read, which is then as good as no call."""
+    try:
+        spec = row.decoded_spec()
+    except msgspec.MsgspecError as error:
+        text = ids.task_text(row.task)
+        log.warning("a task of the journal cannot be read", extra={"task": text, "why": str(error)})
+        return None
+    return inputs.Known(row.value, row.argument_payload, spec, row.parent_attempt or 0)
+
+
+def _was_lost(attempt: model.AttemptView) -> bool:
+    return attempt.ending is attempts.Ending.LOST and attempt.started is not None
+
+
+def _newest_attempt(row: task_rows.TaskRow) -> model.AttemptView:
+    succeeded = row.attempt_state == transitions.AttemptState.SUCCEEDED
+    return model.AttemptView(
+        ref=attempts.AttemptRef(row.task, row.run, row.attempt),
+        worker=row.worker_name or "",
+        node=row.node or "",
+        ending=attempts.Ending.SUCCEEDED if succeeded else None,
+        reason=row.reason,
+        message=row.message,
+        exit_code=row.exit_code,
+        reserved=row.reserved or row.created,
+        started=row.attempt_started,
+        finished=row.finished,
+    )
