@@ -46,6 +46,10 @@ class Caller:
 
     def __init__(self, *tokens: str) -> None:
         self._tokens = list(tokens) or ["d"]
+        self.port = 0
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port))
 
     def headers(self) -> Mapping[str, str]:
         return {"Host": "x", manager.TOKEN_HEADER: self._tokens[0]}
@@ -92,12 +96,9 @@ class World:
         port: int | None = None,
         most_bytes: int = cached.CACHE_BYTES,
     ) -> cached.CachedBlobs:
-        store = remote.Store(
-            lambda: socket.create_connection(("127.0.0.1", port or self.port)),
-            path="/blobs/ns",
-            caller=caller or Caller(),
-            patience_s=3.0,
-        )
+        caller = caller or Caller()
+        caller.port = port or self.port
+        store = remote.Store(caller, path="/blobs/ns", patience_s=3.0)
         return cached.CachedBlobs(self.folder / name / "ns", store, most_bytes=most_bytes)
 
     def ask(

@@ -97,7 +97,7 @@ async def test_a_token_of_the_driver_account_is_asked_for_once(cluster: Cluster)
         )
         opened.open(timeout_s=10)
         opened.close()
-        store = remote.Store(to.connect, path=to.path("/blobs/ns"), caller=to)
+        store = remote.Store(to, path=to.path("/blobs/ns"))
         kept = cached.CachedBlobs(cluster.far.folder / "cache", store)
         kept.put([b"value"])
         store.close()
@@ -219,7 +219,7 @@ async def test_through_a_proxy_of_the_kubeconfig(cluster: Cluster) -> None:
         )
         await away(to.find)
         (await away(lambda: tunnel.open_channel(to))).close()
-        assert set(proxy.asked) == {to.settings.server.removeprefix("https://")}
+        assert set(proxy.asked) == {to.server.removeprefix("https://")}
         proxy.status = 403
         with pytest.raises(errors.ConfigurationError, match="answers 403"):
             await away(to.find)

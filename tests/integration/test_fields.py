@@ -19,7 +19,7 @@ from kilnwork.api.field_effects import Effect, Side
 from kilnwork.cli import embedded_kinds
 from kilnwork.controlplane import cluster
 from kilnwork.controlplane.node import pod_fields, statuses
-from kilnwork.kit import clock
+from kilnwork.kit import clock, http_types
 from kilnwork.kube import client, errors, transport
 from support import field_samples, short, waiting
 
@@ -43,7 +43,7 @@ class World:
         """Create it; why it was refused, empty if it was not. Fills `warnings`."""
         self.warnings.clear()
         body = {"apiVersion": kind.api_version, "kind": kind.kind, **obj}
-        request = transport.Request(
+        request = http_types.Request(
             method="POST",
             path=kind.base(NS),
             query={"dryRun": "All"} if dry_run else {},

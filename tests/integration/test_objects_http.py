@@ -33,7 +33,9 @@ def served(kept: local.LocalStore) -> Iterator[object_stores.Served]:
 @pytest.fixture
 def job(served: object_stores.Served, tmp_path: Path) -> Iterator[remote.RemoteStore]:
     """A worker's view of job `j` in namespace `ns`."""
-    made = remote.RemoteStore("kiln:ns/j", served.route(), spool=tmp_path / "spool", patience_s=5)
+    made = remote.RemoteStore(
+        "kiln:ns/j", served.connector(), spool=tmp_path / "spool", patience_s=5
+    )
     yield made
     made.manager.close()
 
@@ -41,7 +43,7 @@ def job(served: object_stores.Served, tmp_path: Path) -> Iterator[remote.RemoteS
 def answer_to(
     served: object_stores.Served, method: str, path: str, body: bytes | None, **headers: str
 ) -> tuple[int, dict[str, str], bytes]:
-    connection = http1.Connection(served.route().connect())
+    connection = http1.Connection(served.connector().connect())
     told = {**object_stores.Worker().headers(), **headers}
     length = None if body is None else len(body)
     connection.send(method, path, told, body=(body or b"",), length=length)
@@ -121,7 +123,7 @@ def test_others_may_nothing(
     kept: local.LocalStore, served: object_stores.Served, caller: object_stores.Worker, says: str
 ) -> None:
     kept.put("ns/j/input", b"1")
-    store = remote.RemoteStore("kiln:ns/j", served.route(caller))
+    store = remote.RemoteStore("kiln:ns/j", served.connector(caller))
     for story in (
         lambda: store.head("input"),
         lambda: store.read("input"),
@@ -254,7 +256,7 @@ def test_a_create_that_somebody_else_won_is_not(
 
 def test_a_swap_that_was_not_heard_of_is_ours(kept: local.LocalStore) -> None:
     with object_stores.Served(kept, rule=lambda asked: True) as served:
-        store = remote.RemoteStore("kiln:ns", served.route())
+        store = remote.RemoteStore("kiln:ns", served.connector())
         trouble = Trouble(served)
         first = store.put("job.json", b"1")
         trouble.unheard = 1
@@ -313,7 +315,7 @@ def test_a_manager_that_is_away_is_waited_for(
     assert write(job, "out/1", b"x").bytes == 1
 
     def away() -> None:
-        store = remote.RemoteStore("kiln:ns/j", served.route(), patience_s=0.2)
+        store = remote.RemoteStore("kiln:ns/j", served.connector(), patience_s=0.2)
         with pytest.raises(errors.StoreUnreachable, match="is it running"):
             store.head("input")
         with pytest.raises(errors.StoreUnreachable, match="is it running"):
@@ -325,7 +327,7 @@ def test_a_manager_that_is_away_is_waited_for(
 def test_a_put_that_is_cut_off_leaves_nothing(
     kept: local.LocalStore, served: object_stores.Served
 ) -> None:
-    connection = http1.Connection(served.route().connect())
+    connection = http1.Connection(served.connector().connect())
     told = {**object_stores.Worker().headers(), "If-None-Match": "*"}
     told["Content-Length"] = str(LARGE)
     connection.send("PUT", "/objects/ns/j/out/1", told, body=(bytes(LARGE - 1),))
@@ -386,7 +388,7 @@ def test_no_room_for_what_waits_to_be_sent(
     served: object_stores.Served, kept: local.LocalStore, small_disk: Path
 ) -> None:
     spool = small_disk / "spool"
-    job = remote.RemoteStore("kiln:ns/j", served.route(), spool=spool, patience_s=5)
+    job = remote.RemoteStore("kiln:ns/j", served.connector(), spool=spool, patience_s=5)
     with (
         pytest.raises(errors.StoreFull, match=rf"out/1-1 .*{spool}.*No space left.*TMPDIR"),
         job.writer("out/1-1", create=True) as new,
@@ -406,7 +408,7 @@ def read_back(job: remote.RemoteStore, *, small: bytes) -> bool:
 def test_nowhere_for_what_waits_to_be_sent(served: object_stores.Served, tmp_path: Path) -> None:
     (tmp_path / "gone").write_text("a file, where the worker had its folder")
     spool = tmp_path / "gone" / "spool"
-    job = remote.RemoteStore("kiln:ns/j", served.route(), spool=spool, patience_s=5)
+    job = remote.RemoteStore("kiln:ns/j", served.connector(), spool=spool, patience_s=5)
     with pytest.raises(errors.StoreRefused, match=rf"out/1-1 .*{spool}.*Not a directory.*TMPDIR"):
         job.writer("out/1-1", create=True)
 
@@ -425,11 +427,10 @@ def test_without_any_folder_for_temporary_files(served: object_stores.Served) ->
     """Not even the message of that may need one."""
     program = (
         "import os, tempfile\n"
-        "from kilnwork.data import asking, errors\n"
+        "from kilnwork.data import errors\n"
         "from kilnwork.data.stores import remote\n"
         "tempfile._candidate_tempdir_list = lambda: ['/proc']\n"
-        "route = asking.Route(lambda: None, None)\n"
-        "try: remote.RemoteStore('kiln:ns/j', route).writer('out/1-1')\n"
+        "try: remote.RemoteStore('kiln:ns/j', None).writer('out/1-1')\n"
         "except errors.StoreRefused as error: print(error)\n"
     )
     said = subprocess.run(

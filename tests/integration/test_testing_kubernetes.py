@@ -13,7 +13,7 @@ from urllib import parse
 
 import pytest
 
-from kilnwork.kit import clock
+from kilnwork.kit import clock, http_types
 from kilnwork.kit import errors as kit_errors
 from kilnwork.kube import client, config, errors, transport
 from kilnwork.testing import kubernetes
@@ -190,7 +190,7 @@ async def test_only_a_server_with_a_node_warns_of_what_nodes_do_not_do() -> None
                 on_warning=warnings.append,
             ) as http:
                 body = json.dumps(pod).encode()
-                request = transport.Request(
+                request = http_types.Request(
                     method="POST", path=PODS, query={"dryRun": "All"}, body=body, timeout_s=60
                 )
                 await http.send(request)

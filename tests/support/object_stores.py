@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Self
 
 from kilnwork.api import manager
-from kilnwork.data import asking
-from kilnwork.data.stores import local, opening, port, remote, ways
+from kilnwork.data.stores import local, opening, port, remote
+from kilnwork.endpoints import client
 from kilnwork.kit import serving
 from kilnwork.server import asgi, objects
 from support import verifiers
@@ -20,11 +20,15 @@ SECRET = "opensesame"
 
 
 class Worker:
-    """Shows the token of cluster `of`."""
+    """Connects to `port`, and shows the token of cluster `of`."""
 
-    def __init__(self, of: str = "ns/default", *, token: str = SECRET) -> None:
+    def __init__(self, of: str = "ns/default", *, token: str = SECRET, port: int = 0) -> None:
         self.of = of
         self.token = token
+        self.port = port
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port))
 
     def headers(self) -> Mapping[str, str]:
         return {
@@ -60,11 +64,11 @@ class Served:
         self._thread.join()
         self._loop.close()
 
-    def route(self, caller: asking.Caller | None = None) -> asking.Route:
-        """How to ask it."""
-        return asking.Route(
-            lambda: socket.create_connection(("127.0.0.1", self.port)), caller or Worker()
-        )
+    def connector(self, worker: Worker | None = None) -> Worker:
+        """A worker, of our own unless given, that asks it."""
+        made = worker or Worker()
+        made.port = self.port
+        return made
 
     def restart(self, pause: Callable[[], None]) -> None:
         """Away while `pause` runs, and back on the same port."""
@@ -102,10 +106,10 @@ def opened(kind: str, folder: Path) -> Iterator[port.Store]:
         yield kept
         return
     with Served(kept, rule=lambda asked: True) as served:
-        store = remote.RemoteStore("kiln:ns", served.route(), spool=folder / "spool")
-        ways.manager = ways.Way(served.route(), folder / "spool")
+        store = remote.RemoteStore("kiln:ns", served.connector(), spool=folder / "spool")
+        client.slot_manager = client.SlotManager(served.connector(), folder / "spool")
         yield store
-        ways.manager = None
+        client.slot_manager = None
         store.manager.close()
 
 

@@ -17,8 +17,9 @@ from typing import Protocol
 
 from kilnwork.api import manager
 from kilnwork.channel import errors
+from kilnwork.endpoints import client
 from kilnwork.kit import errors as kit_errors
-from kilnwork.kit import http, http1
+from kilnwork.kit import http1, http_types
 
 READ_BYTES = 1 << 16
 
@@ -32,20 +33,17 @@ _DRAIN_S = 2.0
 class NotSwitched(errors.ChannelError):
     """The server's `response` was something else than 101."""
 
-    def __init__(self, response: http.Response) -> None:
+    def __init__(self, response: http_types.Response) -> None:
         super().__init__(f"{response.status} {response.reason} instead of a channel")
         self.response = response
 
 
-class Manager(Protocol):
+class Manager(client.Connector, Protocol):
     """Where to connect, and who we are there (`endpoints.connector`)."""
 
     @property
     def server(self) -> str: ...
-    def connect(self) -> socket.socket: ...
     def path(self, path: str) -> str: ...
-    def headers(self) -> Mapping[str, str]: ...
-    def refused(self) -> None: ...
 
 
 def open_channel(to: Manager) -> socket.socket:
@@ -88,7 +86,7 @@ def switch(connected: socket.socket, path: str, headers: Mapping[str, str]) -> s
         answer = connection.answer()
         if answer.status != 101:
             body = connection.read(most=1 << 16)
-            raise NotSwitched(http.Response(answer.status, answer.reason, body))
+            raise NotSwitched(http_types.Response(answer.status, answer.reason, body))
         if not isinstance(connected, ssl.SSLSocket) and not connection.early:
             connected.settimeout(None)
             return connected

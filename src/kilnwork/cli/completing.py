@@ -67,7 +67,7 @@ def _file_jobs(ctx: click.Context) -> list[str]:
             page = await s.exchange(
                 "GET", "/jobs", query={"namespace": s.one_namespace(), "limit": str(_NEWEST)}
             )
-        found = page.document()
+        found = session.decoded(page)
         names = dict.fromkeys(str(item["name"]) for item in found if item.get("name"))
         return [*names, *(str(item["id"]) for item in found)]
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from kilnwork.cli import errors, file_jobs, meter, progress, session
+from kilnwork.kit import http_types
 from kilnwork.kube import errors as kube_errors
 
 STDOUT = "-"
@@ -145,7 +146,7 @@ class _Download:
         if self._meter.total is not None and self._got < self._meter.total:
             raise kube_errors.Unavailable(0, "CutShort", f"{self._path} was cut short")
 
-    def _begin(self, reply: session.Reply) -> None:
+    def _begin(self, reply: http_types.Response) -> None:
         if self._got and reply.status != 206:
             raise errors.CommandError(
                 f"{self._path} has changed while it was read: start again to read what it is now"

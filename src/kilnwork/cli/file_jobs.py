@@ -14,7 +14,7 @@ import msgspec
 
 from kilnwork.api import filejobs
 from kilnwork.cli import errors, kinds, render, session
-from kilnwork.kit import clock
+from kilnwork.kit import clock, http_types
 from kilnwork.kube import errors as kube_errors
 
 Job = dict[str, Any]
@@ -88,7 +88,7 @@ async def listed(
     while query is not None and (left is None or left > 0):
         query["limit"] = str(session.PAGE if left is None else min(left, session.PAGE))
         page = await s.exchange("GET", where, query=query)
-        found = page.document()
+        found = session.decoded(page)
         for item in found:
             yield item
         left = None if left is None else left - len(found)
@@ -152,7 +152,9 @@ async def versions(s: session.Session, job: str) -> AsyncGenerator[Job, None]:
 
 
 async def patiently(
-    s: session.Session, say: Callable[[str], None], ask: Callable[[], Awaitable[session.Reply]]
+    s: session.Session,
+    say: Callable[[str], None],
+    ask: Callable[[], Awaitable[http_types.Response]],
 ) -> Job:
     """The document that a request gives which may be repeated, and is while the server is away.
 
@@ -172,7 +174,7 @@ async def patiently(
                 raise
             await asyncio.sleep(error.retry_after_s)  # the one before is under way
         else:
-            found: Job = reply.document()
+            found: Job = session.decoded(reply)
             return found
 
 

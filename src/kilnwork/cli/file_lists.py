@@ -124,7 +124,7 @@ def _next(job: file_jobs.Job, counts: filejobs.Records) -> Iterator[str]:
 async def uploads(s: session.Session, form: str | None, *, headers: bool) -> None:
     """What was uploaded and belongs to no job, newest first: to go on with, or to delete."""
     reply = await s.exchange("GET", "/files", query=file_jobs.scope(s))
-    found = sorted(reply.document(), key=lambda each: str(each["creationTime"]), reverse=True)
+    found = sorted(session.decoded(reply), key=lambda each: str(each["creationTime"]), reverse=True)
     if form in ("json", "yaml"):
         click.echo(render.document({"items": found}, form), nl=False)
     elif form == "name":

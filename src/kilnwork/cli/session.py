@@ -22,7 +22,7 @@ from kilnwork.api import manager, meta, resource
 from kilnwork.cli import errors, kinds, options
 from kilnwork.endpoints import discovery
 from kilnwork.endpoints import errors as endpoint_errors
-from kilnwork.kit import clock
+from kilnwork.kit import clock, http_types
 from kilnwork.kit import errors as kit_errors
 from kilnwork.kube import config, transport, watching
 from kilnwork.kube import errors as kube_errors
@@ -54,23 +54,6 @@ _ENDPOINT_ERRORS: Mapping[type[endpoint_errors.EndpointError], type[errors.Comma
     endpoint_errors.AccessDenied: errors.Refused,
     endpoint_errors.ManagerNotReady: errors.Unreachable,
 }
-
-BYTES = "application/octet-stream"
-
-
-class Reply(NamedTuple):
-    """A whole answer that was no error, with its headers (their names in any case)."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-
-    def document(self) -> Any:
-        """The JSON value in it."""
-        try:
-            return msgspec.json.decode(self.body)
-        except msgspec.MsgspecError as error:
-            raise errors.CommandError("the server did not answer with JSON") from error
 
 
 class Warnings:
@@ -121,8 +104,8 @@ class Session:
         *,
         query: Mapping[str, str] | None = None,
         body: object = None,
-        content_type: str = transport.JSON,
-        accept: str = transport.JSON,
+        content_type: str = http_types.JSON,
+        accept: str = http_types.JSON,
     ) -> dict[str, Any]:
         """Send a request and decode the JSON object in the answer.
 
@@ -130,7 +113,7 @@ class Session:
         """
         encoded = None if body is None else msgspec.json.encode(body)
         route = await self._route_of(path)
-        asked = transport.Request(
+        asked = http_types.Request(
             method=method,
             path=route.prefix + path,
             query=query,
@@ -163,23 +146,26 @@ class Session:
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
         timeout_s: float | None = 60.0,
-    ) -> Reply:
+    ) -> http_types.Response:
         """Send bytes as they are, and give the answer with its headers; raises a KubeError."""
         route = await self._route_of(path)
         said = dict(headers or {})
-        asked = transport.Request(
+        asked = http_types.Request(
             method=method,
             path=route.prefix + path,
             query=query,
             body=body,
-            content_type=said.pop("Content-Type", BYTES),
+            content_type=said.pop("Content-Type", http_types.BYTES),
             accept=said.pop("Accept", "*/*"),
             timeout_s=timeout_s,
             headers={**route.headers, **said},
         )
         async with self.http.open(asked) as response:
             with self.http.failures():
-                return Reply(response.status, response.headers, await response.read())
+                body = await response.read()
+            return http_types.Response(
+                response.status, response.reason or "", body, response.headers
+            )
 
     def path(
         self, served: resource.Resource, name: str | None = None, *, namespace: str | None = None
@@ -204,7 +190,7 @@ class Session:
         return self.namespace
 
     async def pages(
-        self, path: str, *, query: Mapping[str, str] | None = None, accept: str = transport.JSON
+        self, path: str, *, query: Mapping[str, str] | None = None, accept: str = http_types.JSON
     ) -> AsyncIterator[dict[str, Any]]:
         """A list page by page."""
         wanted = {**(query or {}), "limit": str(PAGE)}
@@ -229,7 +215,7 @@ class Session:
         query: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
         accept: str = "*/*",
-        head: Callable[[Reply], None] | None = None,
+        head: Callable[[http_types.Response], None] | None = None,
     ) -> AsyncGenerator[bytes, None]:
         """The bytes of an answer as they come, for as long as they come.
 
@@ -237,7 +223,7 @@ class Session:
         connection hangs on it.
         """
         route = await self._route_of(path)
-        asked = transport.Request(
+        asked = http_types.Request(
             method="GET",
             path=route.prefix + path,
             query=query,
@@ -248,7 +234,8 @@ class Session:
         async with self.http.open(asked) as response:
             watching.keep_alive(response)
             if head is not None:
-                head(Reply(response.status, response.headers, b""))
+                reason = response.reason or ""
+                head(http_types.Response(response.status, reason, b"", response.headers))
             try:
                 async for some in watching.pieces(self.http, response):
                     yield some
@@ -265,15 +252,9 @@ class Session:
         """Send the requests of these steps and return what they find out. Raises CommandError with
         what is missing, or a KubeError when there is no response."""
         try:
-            asked = next(steps)
+            request = next(steps)
             while True:
-                request = transport.Request(
-                    method=asked.method,
-                    path=asked.path,
-                    body=asked.content(),
-                    headers=asked.headers,
-                )
-                asked = steps.send(await self.http.exchange(request))
+                request = steps.send(await self.http.exchange(request))
         except StopIteration as done:
             found: T = done.value
             return found
@@ -303,7 +284,7 @@ class Session:
         return _Route(manager.proxy_path(home), headers, until)
 
     async def changes(
-        self, path: str, *, query: Mapping[str, str], accept: str = transport.JSON
+        self, path: str, *, query: Mapping[str, str], accept: str = http_types.JSON
     ) -> AsyncGenerator[dict[str, Any], None]:
         """Items of a watch as they come: `{"type", "object"}`; ends when the server ends it.
 
@@ -311,7 +292,7 @@ class Session:
         `contextlib.aclosing`.
         """
         wanted = {**query, "watch": "1", "allowWatchBookmarks": "true"}
-        asked = transport.Request(
+        asked = http_types.Request(
             method="GET", path=path, query=wanted, accept=accept, timeout_s=None
         )
         async with self.http.open(asked) as response:
@@ -336,6 +317,14 @@ def _item(line: bytes) -> dict[str, Any]:
     if item["type"] == "ERROR":
         raise transport.status_error(msgspec.json.encode(item["object"]))
     return item
+
+
+def decoded(response: http_types.Response) -> Any:
+    """The JSON value in a response; raises CommandError when it is none."""
+    try:
+        return msgspec.json.decode(response.body)
+    except msgspec.MsgspecError as error:
+        raise errors.CommandError("the server did not answer with JSON") from error
 
 
 def quoted(text: str) -> str:

@@ -1,26 +1,25 @@
 """The blobs of a manager that shares no folder with us, over HTTP.
 
-Used by `cached`, which puts a local folder in front; `server.blobs` is the other end. How a manager
-is asked is in `asking`.
+Used by `cached`, which puts a local folder in front; `server.blobs` is the other end.
 """
 
 import contextlib
-import socket
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
-from kilnwork.data import asking, blobs, errors
+from kilnwork.data import blobs, errors
+from kilnwork.endpoints import client
 from kilnwork.kit import clock as clocks
-from kilnwork.kit import ids
+from kilnwork.kit import http_types, ids
 
 RENEW_S = 2.0
 """How long the manager may be silent when blobs are renewed in passing, by threads that have other
 things to do."""
 
 _OK, _CREATED, _DONE, _NONE = 200, 201, 204, 404
-_FAILURES = asking.Failures(
+_FAILURES = client.Failures(
     unreachable=errors.BlobsUnreachable, refused=errors.BlobsRefused, full=errors.BlobNotWritten
 )
 
@@ -28,14 +27,13 @@ _FAILURES = asking.Failures(
 class Store:
     """The manager's blobs of one namespace, over HTTP.
 
-    `connect`, `caller`: as in `asking.Route`. `path`: of `/blobs/NAMESPACE`. `patience_s`: how long
-    the manager may be away. Safe to use from several threads.
+    `path`: of `/blobs/NAMESPACE`. `patience_s`: how long the manager may be away. Safe to use from
+    several threads.
     """
 
     def __init__(
         self,
-        connect: Callable[[], socket.socket],
-        caller: asking.Caller,
+        connector: client.Connector,
         *,
         path: str,
         patience_s: float = 60.0,
@@ -43,8 +41,8 @@ class Store:
         entropy: ids.Entropy | None = None,
     ) -> None:
         self._path = path
-        self._manager = asking.Manager(
-            asking.Route(connect, caller),
+        self._client = client.Client(
+            connector,
             _FAILURES,
             what=path,
             patience_s=patience_s,
@@ -58,42 +56,45 @@ class Store:
         Raises `BlobsUnreachable`, `BlobsRefused`.
         """
 
-        def read(found: asking.Answered) -> bool:
-            if found.answer.status == _NONE:
-                found.connection.read()
+        def read(begun: client.Begun) -> bool:
+            if begun.answer.status == _NONE:
+                client.drop(begun)
                 return False
-            take(found.connection.pieces())
+            take(begun.connection.pieces())
             return True
 
-        return self._manager.ask(self._about("GET", digest, _OK, _NONE), read)
+        return self._client.send(self._about("GET", digest), (_OK, _NONE), read)
 
     def put(self, digest: bytes, file: Path) -> None:
         """Have the manager keep the content of a file. Raises also `BlobNotWritten`."""
-        self._manager.ask(self._about("PUT", digest, _OK, _CREATED)._replace(file=file), _drop)
+        request = self._about("PUT", digest, body=file)
+        self._client.send(request, (_OK, _CREATED), client.drop)
 
     def touch(self, digest: bytes) -> bool:
         """Renew it; False if there is none."""
 
-        def read(found: asking.Answered) -> bool:
-            found.connection.read()
-            return found.answer.status != _NONE
+        def read(begun: client.Begun) -> bool:
+            client.drop(begun)
+            return begun.answer.status != _NONE
 
-        return self._manager.ask(self._about("POST", digest, _OK, _DONE, _NONE), read)
+        return self._client.send(self._about("POST", digest), (_OK, _DONE, _NONE), read)
 
     def touch_all(self, digests: Sequence[bytes]) -> None:
         """Renew them, or not: once, in a moment, without a word."""
         body = msgspec.json.encode([blobs.text(digest) for digest in digests])
-        asked = asking.Request("POST", self._path, (_OK, _DONE), data=body)
-        with contextlib.suppress(asking.NotNow, OSError, errors.DataError):
-            self._manager.ask_once(asked, _drop, timeout_s=RENEW_S)
+        request = http_types.Request(method="POST", path=self._path, body=body, timeout_s=RENEW_S)
+        with contextlib.suppress(client.TryAgain, OSError, errors.DataError):
+            self._client.send_once(request, (_OK, _DONE), client.drop)
 
     def close(self) -> None:
         """Let go of the connections; new requests open new ones."""
-        self._manager.close()
+        self._client.close()
 
-    def _about(self, method: str, digest: bytes, *good: int) -> asking.Request:
-        return asking.Request(method, f"{self._path}/{blobs.text(digest)}", good)
-
-
-def _drop(found: asking.Answered) -> None:
-    found.connection.read()
+    def _about(self, method: str, digest: bytes, *, body: Path | None = None) -> http_types.Request:
+        return http_types.Request(
+            method=method,
+            path=f"{self._path}/{blobs.text(digest)}",
+            body=body,
+            content_type=http_types.BYTES,
+            accept="*/*",
+        )

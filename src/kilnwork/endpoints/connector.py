@@ -1,7 +1,8 @@
 """Connections to one manager, with TLS, the credential and the token for it; blocking, any thread.
 
-Used by the sdk. `find` carries out `discovery`; afterwards this is what the blocking HTTP client
-and the channel need: a fresh connection, the path of the manager, and headers that say who we are.
+Used by the sdk. `ManagerConnector.find` carries out `discovery`; afterwards it is what the blocking
+HTTP client and the channel need: fresh connections, the path of the manager, and headers that say
+who we are.
 """
 
 import os
@@ -12,10 +13,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 from urllib import parse
 
+import msgspec
+
 from kilnwork.api import manager
-from kilnwork.endpoints import discovery
+from kilnwork.endpoints import client, discovery
 from kilnwork.kit import clock as clocks
-from kilnwork.kit import errors, http, http1, keepalive
+from kilnwork.kit import errors, http1, http_types, keepalive
 from kilnwork.kube import config, credentials, tls
 
 TIMEOUT_S = 10.0
@@ -27,52 +30,19 @@ RELOAD_S = 5.0
 T = TypeVar("T")
 
 
-class ManagerConnector:
-    """Connects to one manager, for what is done in one namespace. `find` it before it is used.
+class ServerConnector:
+    """Connects to a server as a kubeconfig says, and shows it the credential that is in there.
 
     `load`: what the kubeconfig says now; it is called again, since tokens are renewed there.
     """
 
-    def __init__(
-        self,
-        load: Callable[[], config.Config],
-        *,
-        namespace: str,
-        clock: clocks.Clock | None = None,
-    ) -> None:
+    def __init__(self, load: Callable[[], config.Config], clock: clocks.Clock) -> None:
         self._load = load
-        self._namespace = namespace
-        self._clock = clock or clocks.SystemClock()
-        self._lock = threading.Lock()
+        self._clock = clock
         self._known: tuple[config.Config, credentials.Credentials] | None = None
         self._contexts: dict[tuple[str | None, str | None], ssl.SSLContext] = {}
-        self._account: tuple[discovery.AccountToken, float] | None = None
         self._reload_at = 0.0
         self.settings = load()
-        self.prefix = ""
-        """Path at the server under which the manager's own paths are."""
-
-    @property
-    def server(self) -> str:
-        """URL of the server, for messages."""
-        return self.settings.server
-
-    def find(self) -> dict[str, Any]:
-        """Find the manager and return what it says of itself (`/v1/endpoints`). Raises
-        ConfigurationError with what is missing."""
-        document = self._carry_out(discovery.ask_server(self.server))
-        if document is not None:
-            return document
-        if self.settings.impersonate is not None:
-            raise errors.ConfigurationError(manager.ACTS)
-        home = manager.home(os.environ)
-        self.prefix = manager.proxy_path(home)
-        return self._carry_out(discovery.ask_behind(home, self._token_headers()))
-
-    def get(self, path: str) -> http.Response:
-        """GET a path of the manager. Raises ConfigurationError when there is no response."""
-        headers = self._token_headers() if self.prefix else {}
-        return self._exchange(discovery.Request("GET", self.prefix + path, headers))
 
     def connect(self) -> socket.socket:
         """Return a fresh connection to the server, with TLS unless it is plain http. Raises
@@ -98,44 +68,24 @@ class ManagerConnector:
             connected.close()
             raise
 
-    def path(self, path: str) -> str:
-        """Return where a path of the manager is at the server."""
-        return self._base() + self.prefix + path
-
-    def headers(self) -> Mapping[str, str]:
-        """Return who we are, to whoever is on the way."""
-        shown = self._own_headers()
-        if self.prefix or "Authorization" not in shown:
-            shown |= self._token_headers()
-        return shown
+    def headers(self) -> dict[str, str]:
+        """Return who we are, to the server."""
+        shown = dict(credentials.headers(self.settings, self._held().get()))
+        return {"Host": parse.urlsplit(self.settings.server).netloc, **shown}
 
     def refused(self) -> None:
         """What was shown is not accepted (401): show something else, if there is something."""
         self._reload_at = 0.0
         held = self._held()
         held.renew(held.get())
-        self._account = None
 
-    def token(self) -> str:
-        """Return what the manager knows a driver by. Raises ConfigurationError when there is
-        none."""
-        return self._token_headers()[manager.TOKEN_HEADER]
+    def token(self) -> str | None:
+        """Return the token of the kubeconfig, None where it has another credential."""
+        return self._held().get().token
 
-    # private
-
-    def _token_headers(self) -> Mapping[str, str]:
-        """Who we are, to the manager: by our own token, else by one of the driver account."""
-        own = self._held().get().token
-        if own:
-            return {manager.TOKEN_HEADER: own}
-        with self._lock:
-            now = self._clock.monotonic()
-            if self._account is None or now >= self._account[1]:
-                made = self._carry_out(
-                    discovery.request_token(self.server, self._namespace, (manager.DRIVER_ACCOUNT,))
-                )
-                self._account = made, now + made.lasts_s
-            return self._account[0].headers
+    def path(self, path: str) -> str:
+        """Return a path of the server as it is below the URL of the kubeconfig."""
+        return parse.urlsplit(self.settings.server).path.rstrip("/") + path
 
     def _held(self) -> credentials.Credentials:
         """The credentials of the kubeconfig as it is, or was a moment ago."""
@@ -149,10 +99,6 @@ class ManagerConnector:
                 self._contexts.clear()
         return self._known[1]
 
-    def _own_headers(self) -> dict[str, str]:
-        shown = dict(credentials.headers(self.settings, self._held().get()))
-        return {"Host": parse.urlsplit(self.settings.server).netloc, **shown}
-
     def _context(self) -> ssl.SSLContext:
         now = self._held().get()
         key = now.cert, now.key
@@ -161,45 +107,99 @@ class ManagerConnector:
             self._contexts[key] = tls.context(self.settings, now)
         return self._contexts[key]
 
-    def _base(self) -> str:
-        return parse.urlsplit(self.settings.server).path.rstrip("/")
 
-    def _carry_out(self, steps: discovery.Steps[T]) -> T:
+class ManagerConnector:
+    """Connects to one manager, for what is done in one namespace. `find` it before it is used."""
+
+    def __init__(
+        self,
+        load: Callable[[], config.Config],
+        *,
+        namespace: str,
+        clock: clocks.Clock | None = None,
+    ) -> None:
+        self._clock = clock or clocks.SystemClock()
+        self._server = ServerConnector(load, self._clock)
+        self._namespace = namespace
+        self._lock = threading.Lock()
+        self._account: tuple[discovery.AccountToken, float] | None = None
+        self.connect = self._server.connect
+        self.prefix = ""
+        """Path at the server under which the manager's own paths are."""
+
+    @property
+    def server(self) -> str:
+        """URL of the server, for messages."""
+        return self._server.settings.server
+
+    def find(self) -> dict[str, Any]:
+        """Find the manager and return what it says of itself (`/v1/endpoints`). Raises
+        ConfigurationError with what is missing."""
+        document = self._carry_out(discovery.ask_server(self.server), self._server)
+        if document is not None:
+            return document
+        if self._server.settings.impersonate is not None:
+            raise errors.ConfigurationError(manager.ACTS)
+        home = manager.home(os.environ)
+        self.prefix = manager.proxy_path(home)
+        return self._carry_out(discovery.ask_behind(home), self)
+
+    def get(self, path: str) -> http_types.Response:
+        """GET a path of the manager. Raises ConfigurationError when there is no response."""
+        steps = discovery.get(self.prefix + path)
+        return self._carry_out(steps, self if self.prefix else self._server)
+
+    def path(self, path: str) -> str:
+        """Return where a path of the manager is at the server."""
+        return self._server.path(self.prefix + path)
+
+    def headers(self) -> Mapping[str, str]:
+        """Return who we are, to whoever is on the way."""
+        shown = self._server.headers()
+        if self.prefix or "Authorization" not in shown:
+            shown |= self._token_headers()
+        return shown
+
+    def refused(self) -> None:
+        """What was shown is not accepted (401): show something else, if there is something."""
+        self._server.refused()
+        self._account = None
+
+    def token(self) -> str:
+        """Return what the manager knows a driver by. Raises ConfigurationError when there is
+        none."""
+        return self._token_headers()[manager.TOKEN_HEADER]
+
+    def _token_headers(self) -> Mapping[str, str]:
+        """Who we are, to the manager: by our own token, else by one of the driver account."""
+        own = self._server.token()
+        if own:
+            return {manager.TOKEN_HEADER: own}
+        with self._lock:
+            now = self._clock.monotonic()
+            if self._account is None or now >= self._account[1]:
+                steps = discovery.request_token(
+                    self.server, self._namespace, (manager.DRIVER_ACCOUNT,)
+                )
+                made = self._carry_out(steps, self._server)
+                self._account = made, now + made.lasts_s
+            return self._account[0].headers
+
+    def _carry_out(self, steps: discovery.Steps[T], connector: client.Connector) -> T:
+        http = client.Client(connector)
         try:
             request = next(steps)
             while True:
-                request = steps.send(self._exchange(request))
+                path = self._server.path(request.path)
+                sent = msgspec.structs.replace(request, path=path, timeout_s=TIMEOUT_S)
+                request = steps.send(http.exchange(sent))
         except StopIteration as done:
             found: T = done.value
             return found
-
-    def _exchange(self, request: discovery.Request) -> http.Response:
-        """Send a request by our own credential, and again with another one when it is refused."""
-        try:
-            response = self._send(request)
-            if response.status == 401:
-                self.refused()
-                if manager.TOKEN_HEADER in request.headers:
-                    request = request._replace(headers=self._token_headers())
-                response = self._send(request)
-            return response
-        except (OSError, http1.BadAnswer) as error:
+        except client.TryAgain as error:
             raise errors.ConfigurationError(errors.unanswered(self.server, error)) from error
-
-    def _send(self, request: discovery.Request) -> http.Response:
-        headers = {**self._own_headers(), **request.headers}
-        body = request.content()
-        if body is not None:
-            headers["Content-Type"] = "application/json"
-        connection = http1.Connection(self.connect())
-        try:
-            connection.socket.settimeout(TIMEOUT_S)
-            path, length = self._base() + request.path, None if body is None else len(body)
-            connection.send(request.method, path, headers, body=(body or b"",), length=length)
-            answer = connection.answer(to=request.method)
-            return http.Response(answer.status, answer.reason, connection.read(most=16 << 20))
         finally:
-            connection.close()
+            http.close()
 
 
 def _dial(settings: config.Config, host: str, port: int) -> socket.socket:

@@ -15,7 +15,7 @@ import msgspec
 
 from kilnwork.api import manager, resource
 from kilnwork.endpoints import errors
-from kilnwork.kit import http
+from kilnwork.kit import http_types
 
 T = TypeVar("T")
 
@@ -25,20 +25,7 @@ RENEW_AT = 0.8
 _SELF_REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 
 
-class Request(NamedTuple):
-    """`body` is sent as JSON; None: none is sent."""
-
-    method: str
-    path: str
-    headers: Mapping[str, str] = {}
-    body: Mapping[str, Any] | None = None
-
-    def content(self) -> bytes | None:
-        """The bytes of the body."""
-        return None if self.body is None else msgspec.json.encode(self.body)
-
-
-Steps = Generator[Request, http.Response, T]
+Steps = Generator[http_types.Request, http_types.Response, T]
 
 
 class AccountToken(NamedTuple):
@@ -56,7 +43,7 @@ def ask_server(server: str) -> Steps[dict[str, Any] | None]:
     """
     # by our own credential alone: the API server of a cluster must not see a token for the manager,
     # nor be asked for one before it is needed
-    response = yield Request("GET", manager.ENDPOINTS_PATH)
+    response = yield _get(manager.ENDPOINTS_PATH)
     document = response.document()
     if response.ok and "channel" in document:
         return document
@@ -68,7 +55,7 @@ def ask_server(server: str) -> Steps[dict[str, Any] | None]:
     if response.status in (403, 404):
         if response.is_kubernetes_status():
             return None
-        version = yield Request("GET", "/version")  # every API server lets everybody read it
+        version = yield _get("/version")  # every API server lets everybody read it
         if version.ok and "gitVersion" in version.document():
             return None
     elif response.status >= 500:
@@ -78,13 +65,14 @@ def ask_server(server: str) -> Steps[dict[str, Any] | None]:
     )
 
 
-def ask_behind(home: str, headers: Mapping[str, str]) -> Steps[dict[str, Any]]:
+def ask_behind(home: str, headers: Mapping[str, str] | None = None) -> Steps[dict[str, Any]]:
     """Return what the manager in namespace `home` of a cluster says of itself.
 
-    `headers`: with the token for it. Raises EndpointError with what stands in the way.
+    `headers`: with the token for it, if it is not added to each request. Raises EndpointError with
+    what stands in the way.
     """
     path = manager.proxy_path(home) + manager.ENDPOINTS_PATH
-    response = yield Request("GET", path, headers)
+    response = yield _get(path, headers)
     document = response.document()
     if response.ok and "channel" in document:
         return document
@@ -99,10 +87,15 @@ def ask_behind(home: str, headers: Mapping[str, str]) -> Steps[dict[str, Any]]:
     raise errors.EndpointError(said)
 
 
+def get(path: str) -> Steps[http_types.Response]:
+    """Return the response to one GET."""
+    return (yield _get(path))
+
+
 def ask_readiness(home: str) -> Steps[str]:
     """Return what the manager in namespace `home` waits for, or why it cannot be asked; "" when it
     is ready."""
-    response = yield Request("GET", f"{manager.proxy_path(home)}/readyz")
+    response = yield _get(f"{manager.proxy_path(home)}/readyz")
     if response.ok:
         return ""
     if response.status == 404:
@@ -118,8 +111,7 @@ def request_token(server: str, namespace: str, accounts: Sequence[str]) -> Steps
     base = resource.SERVICE_ACCOUNTS.base(parse.quote(namespace, safe=""))
     refusals, missing = [], False
     for account in accounts:
-        body = manager.token_request()
-        response = yield Request("POST", f"{base}/{account}/token", body=body)
+        response = yield _post(f"{base}/{account}/token", manager.token_request())
         if response.ok:
             return (yield from _shown(response))
         if response.status >= 500:
@@ -141,14 +133,22 @@ def request_token(server: str, namespace: str, accounts: Sequence[str]) -> Steps
     )
 
 
-def _shown(response: http.Response) -> Steps[AccountToken]:
+def _shown(response: http_types.Response) -> Steps[AccountToken]:
     made = response.document()
     token = str(made["status"]["token"])
     lasts_s = RENEW_AT * float(made["spec"].get("expirationSeconds") or manager.TOKEN_S)
     headers = {manager.TOKEN_HEADER: token}
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
-    answered = yield Request("POST", _SELF_REVIEWS, body=review)
+    answered = yield _post(_SELF_REVIEWS, review)
     if answered.ok:  # Kubernetes before 1.28 does not say
         name = str(answered.document()["status"]["userInfo"].get("username") or "")
         headers |= {manager.USER_HEADER: parse.quote(name, safe=":@/ ")} if name else {}
     return AccountToken(token, headers, lasts_s)
+
+
+def _get(path: str, headers: Mapping[str, str] | None = None) -> http_types.Request:
+    return http_types.Request(method="GET", path=path, headers=headers)
+
+
+def _post(path: str, body: Mapping[str, Any]) -> http_types.Request:
+    return http_types.Request(method="POST", path=path, body=msgspec.json.encode(body))

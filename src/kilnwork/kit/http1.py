@@ -1,6 +1,6 @@
 """A little HTTP/1.1 client on a socket that is connected already (RFC 9112); blocking.
 
-Used by `data.asking` (blobs and files), `channel.tunnel` (the Upgrade) and the worker's relay
+Used by `endpoints.client` (managers), `channel.tunnel` (the Upgrade) and the worker's relay
 (heads only). It is there because `http.client` brings `ssl` and `email` along, which processes that
 talk over a Unix socket have no use for. No redirects, no proxies, no compression.
 """

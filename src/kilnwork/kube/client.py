@@ -14,7 +14,7 @@ import msgspec
 
 from kilnwork.api import meta
 from kilnwork.api import resource as resources
-from kilnwork.kit import clock
+from kilnwork.kit import clock, http_types
 from kilnwork.kube import config, decoding, errors, objects, transport, watching
 
 T = TypeVar("T")
@@ -182,7 +182,7 @@ class Client:
     ) -> meta.JsonObject:
         """JSON merge patch (RFC 7386); Conflict if it names an outdated resourceVersion."""
         path = self._path(resource, name, namespace, subresource)
-        return await self._send("PATCH", path, patch, content_type=transport.MERGE_PATCH)
+        return await self._send("PATCH", path, patch, content_type=http_types.MERGE_PATCH)
 
     async def json_patch(
         self,
@@ -195,7 +195,7 @@ class Client:
     ) -> meta.JsonObject:
         """JSON patch (RFC 6902); Invalid when a `test` fails or a path leads nowhere."""
         path = self._path(resource, name, namespace, subresource)
-        return await self._send("PATCH", path, operations, content_type=transport.JSON_PATCH)
+        return await self._send("PATCH", path, operations, content_type=http_types.JSON_PATCH)
 
     async def apply(
         self,
@@ -215,7 +215,7 @@ class Client:
         path = self._path(resource, name, namespace or None, subresource)
         query = _given({"fieldManager": manager, "force": "true" if force else ""})
         return await self._send(
-            "PATCH", path, _typed(resource, obj), content_type=transport.APPLY, query=query
+            "PATCH", path, _typed(resource, obj), content_type=http_types.APPLY, query=query
         )
 
     async def delete(
@@ -275,7 +275,7 @@ class Client:
             resourceVersion=resource_version,
             timeoutSeconds=str(WATCH_S),
         )
-        request = transport.Request(
+        request = http_types.Request(
             method="GET",
             path=_base(resource, namespace),
             query=query,
@@ -295,11 +295,11 @@ class Client:
         *,
         query: Mapping[str, str] | None = None,
         body: bytes | None = None,
-        content_type: str = transport.JSON,
-        accept: str = transport.JSON,
-    ) -> transport.Answer:
+        content_type: str = http_types.JSON,
+        accept: str = http_types.JSON,
+    ) -> http_types.Response:
         """Any request to an encoded path, for what has no verb here (discovery, Tables)."""
-        request = transport.Request(
+        request = http_types.Request(
             method=method,
             path=path,
             query=query,
@@ -316,7 +316,7 @@ class Client:
         path: str,
         body: Any,
         *,
-        content_type: str = transport.JSON,
+        content_type: str = http_types.JSON,
         query: Mapping[str, str] | None = None,
     ) -> meta.JsonObject:
         answer = await self.raw(

@@ -13,8 +13,9 @@ import logging
 import socket
 import ssl
 import weakref
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator
 from email import utils
+from pathlib import Path
 from typing import Any, Self
 
 import aiohttp
@@ -22,16 +23,11 @@ import msgspec
 import multidict
 import yarl
 
-from kilnwork.kit import clock, http, ids
+from kilnwork.kit import clock, http_types, ids
 from kilnwork.kit import errors as kit_errors
 from kilnwork.kube import config, credentials, errors, tls
 
 log = logging.getLogger(__name__)
-
-JSON = "application/json"
-JSON_PATCH = "application/json-patch+json"
-MERGE_PATCH = "application/merge-patch+json"
-APPLY = "application/apply-patch+yaml"
 
 CONNECT_S = 10.0
 """A server that does not take a connection in this time is down or behind a wrong address."""
@@ -44,31 +40,6 @@ BUSY_TRIES = 10
 """Requests in all when the server is too busy, as client-go counts."""
 BUSY_S = 30.0
 """And no longer than this: then whoever asked shall hear of it."""
-
-
-class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """One HTTP request. `path` is already percent-encoded; `headers` come on top of the usual ones.
-
-    `timeout_s` bounds all of it, `head_timeout_s` the time until the answer begins; None: no limit.
-    """
-
-    method: str
-    path: str
-    query: Mapping[str, str] | None = None
-    body: bytes | None = None
-    content_type: str = JSON
-    accept: str = JSON
-    timeout_s: float | None = 30.0
-    head_timeout_s: float | None = None
-    headers: Mapping[str, str] | None = None
-
-
-class Answer(msgspec.Struct, frozen=True):
-    """A whole answer that was not an error."""
-
-    status: int
-    content_type: str
-    body: bytes
 
 
 class _Status(msgspec.Struct, frozen=True):
@@ -151,31 +122,31 @@ class Transport:
                 return
             await asyncio.sleep(0.001)
 
-    async def send(self, request: Request) -> Answer:
-        """Send and read the whole answer; raises a `KubeError` when it is an error or none came.
+    async def send(self, request: http_types.Request) -> http_types.Response:
+        """Send and read the whole response; raises a `KubeError` when it is an error or none came.
 
         Those who wait for a busy server keep their place among `IN_FLIGHT`: fewer requests are
         what it needs.
         """
         async with self._gate, self.open(request) as response:
-            with self.failures():
-                body = await response.read()
-        return Answer(response.status, response.content_type, body)
+            return await self._whole(response)
 
-    async def exchange(self, request: Request) -> http.Response:
-        """Send and read the whole response, whatever its status; raises a `KubeError` when none
-        came."""
+    async def exchange(self, request: http_types.Request) -> http_types.Response:
+        """As `send`, and return errors as they came; raises a `KubeError` when none came."""
         async with self._gate:
             response = await self._begin(request)
             try:
-                with self.failures():
-                    body = await response.read()
+                return await self._whole(response)
             finally:
                 _end(response)
-        return http.Response(response.status, response.reason or "", body)
+
+    async def _whole(self, response: aiohttp.ClientResponse) -> http_types.Response:
+        with self.failures():
+            body = await response.read()
+        return http_types.Response(response.status, response.reason or "", body, response.headers)
 
     @contextlib.asynccontextmanager
-    async def open(self, request: Request) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def open(self, request: http_types.Request) -> AsyncIterator[aiohttp.ClientResponse]:
         """Send and give the answer once its head is here, for bodies that come bit by bit."""
         response = await self._begin(request)
         try:
@@ -187,7 +158,7 @@ class Transport:
         finally:
             _end(response)
 
-    async def _begin(self, request: Request) -> aiohttp.ClientResponse:
+    async def _begin(self, request: http_types.Request) -> aiohttp.ClientResponse:
         """Send, and again while the answer is one that asks for it and may be obeyed."""
         shown = await self.credential()
         patience_s = BUSY_S if request.timeout_s is None else min(BUSY_S, request.timeout_s)
@@ -224,7 +195,7 @@ class Transport:
         return None if asked_s is None else asked_s * (1 + 0.2 * self._entropy.random())
 
     async def _start(
-        self, request: Request, shown: credentials.Credential
+        self, request: http_types.Request, shown: credentials.Credential
     ) -> aiohttp.ClientResponse:
         if self._session is None:
             raise errors.KubeError("the client is not open: use it in `async with`")
@@ -332,8 +303,10 @@ def _end(response: aiohttp.ClientResponse) -> None:
     response.close()
 
 
-def _sent(body: bytes | None) -> bytes | io.BytesIO | None:
+def _sent(body: bytes | Path | None) -> bytes | io.BytesIO | None:
     """A large body goes out piece by piece, so that others get their turn; anew for each try."""
+    if isinstance(body, Path):
+        raise TypeError("files are sent by the blocking client only")
     return io.BytesIO(body) if body is not None and len(body) > _LARGE_BYTES else body
 
 

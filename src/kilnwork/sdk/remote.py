@@ -137,9 +137,7 @@ def _over_network(
 
     def keep(of: str) -> blobs.Blobs:
         path = to.path(f"/blobs/{parse.quote(of, safe='')}")
-        return cached.CachedBlobs(
-            folder.path / of, remote_blobs.Store(to.connect, path=path, caller=to)
-        )
+        return cached.CachedBlobs(folder.path / of, remote_blobs.Store(to, path=path))
 
     return driver.Driver(
         connect=lambda: tunnel.open_channel(to),

@@ -4,20 +4,26 @@ Used by `zygote`, which imports it by name, before slots are forked. All slots o
 folder of blobs; what they read is fetched once.
 """
 
+import socket
 from collections.abc import Mapping
 
 from kilnwork.api import manager
-from kilnwork.channel import client
-from kilnwork.data import asking, blobs, cached, remote
-from kilnwork.data.stores import ways
+from kilnwork.channel import client as channel_client
+from kilnwork.data import blobs, cached, remote
+from kilnwork.endpoints import client
 from kilnwork.worker import settings
 
 
-class _Worker:
-    """Shows the token of its cluster, as the agent does."""
+class _RelayConnector:
+    """Connects to the relay, and shows the token of the worker's cluster, as the agent does."""
 
-    def __init__(self, given: settings.Settings) -> None:
+    def __init__(self, given: settings.Settings, path: str) -> None:
         self._given = given
+        self._path = path
+
+    def connect(self) -> socket.socket:
+        """To the relay's socket for HTTP."""
+        return channel_client.unix(self._path)
 
     def headers(self) -> Mapping[str, str]:
         """The token is read each time, since it may be renewed."""
@@ -37,7 +43,7 @@ def keep(given: settings.Settings, namespace: str) -> blobs.Blobs:
     far = given.remote
     if far is None:
         raise ValueError("this dispatcher's blobs are to be seen here")
-    route = asking.Route(lambda: client.unix(far.http), _Worker(given))
-    ways.manager = ways.Way(route, far.spool)
-    store = remote.Store(*route, path=f"/blobs/{namespace}")
+    connector = _RelayConnector(given, far.http)
+    client.slot_manager = client.SlotManager(connector, far.spool)
+    store = remote.Store(connector, path=f"/blobs/{namespace}")
     return cached.CachedBlobs(far.blobs / namespace, store)

@@ -8,7 +8,7 @@ import pytest
 
 from kilnwork.api import manager
 from kilnwork.endpoints import discovery, errors
-from kilnwork.kit import http
+from kilnwork.kit import http_types
 
 T = TypeVar("T")
 SERVER = "https://there:6443"
@@ -20,16 +20,16 @@ MINTED = {"spec": {"expirationSeconds": 600}, "status": {"token": "secret"}}
 Script = Mapping[str, tuple[int, Any]]
 
 
-def play(steps: discovery.Steps[T], script: Script) -> tuple[T, list[discovery.Request]]:
+def play(steps: discovery.Steps[T], script: Script) -> tuple[T, list[http_types.Request]]:
     """Answer the requests by path; gives what was found, and the requests."""
-    sent: list[discovery.Request] = []
+    sent: list[http_types.Request] = []
     try:
         request = next(steps)
         while True:
             sent.append(request)
             status, document = script.get(request.path, (404, "404 page not found"))
             body = document if isinstance(document, str) else json.dumps(document)
-            request = steps.send(http.Response(status, "Reason", body.encode()))
+            request = steps.send(http_types.Response(status, "Reason", body.encode()))
     except StopIteration as done:
         return done.value, sent
 
@@ -38,7 +38,7 @@ def test_a_server_that_is_the_manager() -> None:
     said = {"channel": {"unix": "/run/x"}}
     found, sent = play(discovery.ask_server(SERVER), {"/v1/endpoints": (200, said)})
     assert found == said
-    assert [(request.path, request.headers) for request in sent] == [("/v1/endpoints", {})]
+    assert [(request.path, request.headers) for request in sent] == [("/v1/endpoints", None)]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import aiohttp.web
 import pytest
 
 from kilnwork.api import resource
-from kilnwork.kit import clock
+from kilnwork.kit import clock, http_types
 from kilnwork.kit import errors as kit_errors
 from kilnwork.kube import client, config, errors, transport
 from support import certificates, scripted, wires
@@ -145,5 +145,5 @@ async def test_warnings_are_told(stand: scripted.Stand) -> None:
         time=clock.SystemClock(),
         on_warning=heard.append,
     ) as http:
-        await http.send(transport.Request(method="GET", path="/"))
+        await http.send(http_types.Request(method="GET", path="/"))
     assert heard == ['unknown field "spec.foo"']

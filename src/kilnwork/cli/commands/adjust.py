@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from kilnwork.cli import completing, file_jobs, options, session, tolerance
-from kilnwork.kube import transport
+from kilnwork.kit import http_types
 
 
 @click.command()
@@ -44,6 +44,6 @@ async def _adjust(s: session.Session, job: str, change: dict[str, Any]) -> None:
         file_jobs.path(job),
         query=file_jobs.scope(s),
         body=change,
-        content_type=transport.MERGE_PATCH,
+        content_type=http_types.MERGE_PATCH,
     )
     click.echo(f"job {found['id']} changed, it is {file_jobs.phase(found)}")

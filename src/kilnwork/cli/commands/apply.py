@@ -7,8 +7,8 @@ import click
 from kilnwork.api import field_effects, meta, resource, task_fields
 from kilnwork.api import kinds as api_kinds
 from kilnwork.cli import completing, errors, manifests, merging, options, progress, render, session
+from kilnwork.kit import http_types
 from kilnwork.kube import errors as kube_errors
-from kilnwork.kube import transport
 
 _STRICT = {"fieldValidation": "Strict", "fieldManager": "kiln"}
 
@@ -124,7 +124,7 @@ async def _create_or_patch(
     if not change:
         return "unchanged", live
     result = await s.ask(
-        "PATCH", path, query=query, body=change, content_type=transport.MERGE_PATCH
+        "PATCH", path, query=query, body=change, content_type=http_types.MERGE_PATCH
     )
     same = live["metadata"].get("resourceVersion") == result["metadata"].get("resourceVersion")
     return "unchanged" if same else "configured", result

@@ -15,9 +15,8 @@ from kilnwork.cli import (
     session,
     waiting,
 )
-from kilnwork.kit import clock
+from kilnwork.kit import clock, http_types
 from kilnwork.kube import errors as kube_errors
-from kilnwork.kube import transport
 
 
 @click.command()
@@ -89,5 +88,5 @@ async def _cancel(s: session.Session, name: str) -> str:
     if live.get("spec", {}).get("killTimestamp"):
         return "is being stopped already"
     change = {"spec": {"killTimestamp": clock.rfc3339(s.clock.wall())}}
-    await s.ask("PATCH", path, body=change, content_type=transport.MERGE_PATCH)
+    await s.ask("PATCH", path, body=change, content_type=http_types.MERGE_PATCH)
     return "is being stopped"

@@ -21,8 +21,8 @@ from kilnwork.cli import (
     selector_types,
     session,
 )
+from kilnwork.kit import http_types
 from kilnwork.kube import errors as kube_errors
-from kilnwork.kube import transport
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +257,7 @@ async def _watch(s: session.Session, words: Sequence[str], wanted: Wanted) -> No
     path = s.scope(ref.resource) if ref.name is None else s.path(ref.resource)
     rows = _Rows(s, ref.resource, wanted)
     as_table = wanted.form in (None, "wide")
-    accept = session.TABLE if as_table else transport.JSON
+    accept = session.TABLE if as_table else http_types.JSON
     while True:
         version = ""
         async for page in s.pages(path, query=query, accept=accept):
@@ -299,7 +299,7 @@ class _Rows:
         self._definitions: list[dict[str, Any]] = []
         self._widths: list[int] = []
         self._headers = wanted.headers
-        self.accept = session.TABLE if wanted.form in (None, "wide") else transport.JSON
+        self.accept = session.TABLE if wanted.form in (None, "wide") else http_types.JSON
 
     def show(self, found: Sequence[dict[str, Any]]) -> None:
         """Print tables, or objects, as they are wanted."""

@@ -7,8 +7,8 @@ import click
 
 from kilnwork.api import kinds as api_kinds
 from kilnwork.cli import completing, errors, file_names, kinds, options, session, waiting
+from kilnwork.kit import http_types
 from kilnwork.kube import errors as kube_errors
-from kilnwork.kube import transport
 
 _FORCE = "kilnwork.dev/force-run"
 
@@ -79,7 +79,7 @@ async def _retry(s: session.Session, name: str, *, force: bool) -> int:
     change: dict[str, Any] = {"spec": {"run": run + 1, "killTimestamp": None}}
     if state == "Success":
         change["metadata"] = {"annotations": {_FORCE: str(run + 1)}}
-    await s.ask("PATCH", path, body=change, content_type=transport.MERGE_PATCH)
+    await s.ask("PATCH", path, body=change, content_type=http_types.MERGE_PATCH)
     return run + 1
 
 

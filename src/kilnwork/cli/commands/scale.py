@@ -5,8 +5,8 @@ import click
 from kilnwork.api import kinds as api_kinds
 from kilnwork.api import meta
 from kilnwork.cli import completing, errors, kinds, options, session, waiting
+from kilnwork.kit import http_types
 from kilnwork.kube import errors as kube_errors
-from kilnwork.kube import transport
 
 _CLUSTERS = api_kinds.TASK_CLUSTERS
 MAX_NAMED = 10
@@ -53,7 +53,7 @@ async def _scale(
     try:
         before = (await s.ask("GET", path)).get("spec", {}).get("replicas")
         change = {"spec": {"replicas": replicas}}
-        await s.ask("PATCH", f"{path}/scale", body=change, content_type=transport.MERGE_PATCH)
+        await s.ask("PATCH", f"{path}/scale", body=change, content_type=http_types.MERGE_PATCH)
     except kube_errors.NotFound as error:
         raise errors.Missing(await _missing(s, name)) from error
     asked = "has that already" if before == replicas else f"asked for, had {before}"

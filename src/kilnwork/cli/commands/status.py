@@ -11,9 +11,8 @@ import click
 from kilnwork.api import filejobs, kinds, manager, meta, resource, task
 from kilnwork.cli import errors, file_jobs, options, progress, render, session
 from kilnwork.endpoints import discovery
-from kilnwork.kit import clock
+from kilnwork.kit import clock, http_types
 from kilnwork.kube import errors as kube_errors
-from kilnwork.kube import transport
 
 _LOOK_S = 0.1
 """Between two looks whether the server is ready."""
@@ -71,7 +70,7 @@ async def _when_ready(timeout_s: float | None) -> dict[str, Any]:
 async def _ready_facts() -> dict[str, Any]:
     target = options.current()
     async with session.connect(session.settings_of(target), target) as s:
-        await s.http.send(transport.Request(method="GET", path="/readyz"))
+        await s.http.send(http_types.Request(method="GET", path="/readyz"))
         facts = await _facts(s)
     if not facts.get("manager", {"ready": True})["ready"]:
         raise errors.Unreachable(f"the manager is not ready: {facts['manager']['message']}")
@@ -81,7 +80,7 @@ async def _ready_facts() -> dict[str, Any]:
 async def _readiness(s: session.Session) -> str:
     """Empty when the server is ready, else what it waits for."""
     try:
-        await s.http.send(transport.Request(method="GET", path="/readyz"))
+        await s.http.send(http_types.Request(method="GET", path="/readyz"))
     except kube_errors.Unavailable as error:
         if not error.status:
             raise

@@ -7,7 +7,8 @@ from pathlib import Path
 from urllib import parse
 
 from kilnwork.data import errors
-from kilnwork.data.stores import local, port, remote, ways
+from kilnwork.data.stores import local, port, remote
+from kilnwork.endpoints import client
 
 
 def open_store(url: str) -> port.Store:
@@ -16,11 +17,12 @@ def open_store(url: str) -> port.Store:
     if kind == "file" and rest.startswith("///"):
         return local.LocalStore(Path(parse.unquote(rest[2:])))
     if kind == "kiln" and rest:
-        if ways.manager is None:
+        manager = client.slot_manager
+        if manager is None:
             raise errors.StoreRefused(
                 f"{url} is at a manager, and this process knows none: run it in a slot of a worker"
             )
-        return remote.RemoteStore(url, ways.manager.route, spool=ways.manager.spool)
+        return remote.RemoteStore(url, manager.connector, spool=manager.spool)
     raise errors.StoreRefused(
         f"{url!r} names no store: write file:///FOLDER or kiln:NAMESPACE/FOLDER"
     )

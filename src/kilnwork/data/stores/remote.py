@@ -1,22 +1,23 @@
 """The store of a manager that shares no folder with us: `kiln:NAMESPACE` or `kiln:NAMESPACE/JOB`.
 
 Opened by `opening`, in slots whose link goes over the network; `server.objects` is the other end
-and says what who may. How a manager is asked is in `data.asking`; a create that had to be repeated
-is ours if the object that is there is what we sent. Objects that come in pieces wait in a temporary
-file until they are whole, so that sending them can be repeated too.
+and says what who may. Requests are repeated while the manager is away (`endpoints.client`); a
+create that had to be repeated is ours if the object that is there is what we sent. Objects that
+come in pieces wait in a temporary file until they are whole, so that sending them can be repeated
+too.
 """
 
 import contextlib
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from urllib import parse
 
 import msgspec
 
-from kilnwork.data import asking, ending, errors
+from kilnwork.data import ending, errors
 from kilnwork.data.stores import filling, port
-from kilnwork.kit import http1
+from kilnwork.endpoints import client
+from kilnwork.kit import http1, http_types
 
 PATH = "/objects"
 """Where the manager serves them, with namespace and key behind."""
@@ -29,7 +30,7 @@ PAGE = 1000
 
 _MIB = 1 << 20
 _OK, _CREATED, _DONE, _PARTLY, _NONE, _CHANGED, _BEYOND = 200, 201, 204, 206, 404, 412, 416
-_FAILURES = asking.Failures(
+_FAILURES = client.Failures(
     unreachable=errors.StoreUnreachable, refused=errors.StoreRefused, full=errors.StoreFull
 )
 
@@ -45,7 +46,12 @@ class RemoteStore:
     """See the module; a `port.Store`. `spool`: folder of temporary files, None: the system's."""
 
     def __init__(
-        self, url: str, route: asking.Route, *, spool: Path | None = None, patience_s: float = 60.0
+        self,
+        url: str,
+        connector: client.Connector,
+        *,
+        spool: Path | None = None,
+        patience_s: float = 60.0,
     ) -> None:
         self.url = url
         namespace, _, folder = url.removeprefix("kiln:").partition("/")
@@ -54,17 +60,17 @@ class RemoteStore:
         self._path = f"{PATH}/{namespace}"
         self.spool = spool
         what = f"{self._path}/{self._root}"
-        self.manager = asking.Manager(route, _FAILURES, what=what, patience_s=patience_s)
+        self.manager = client.Client(connector, _FAILURES, what=what, patience_s=patience_s)
 
     def head(self, key: str) -> port.Facts:
         """As `Store.head`."""
 
-        def read(found: asking.Answered) -> port.Facts:
-            if found.answer.status == _NONE:
+        def read(begun: client.Begun) -> port.Facts:
+            if begun.answer.status == _NONE:
                 raise self.missing(key)
-            return _facts(key, found.answer)
+            return _facts(key, begun.answer)
 
-        return self.manager.ask(self.about("HEAD", key, _OK, _NONE), read)
+        return self.manager.send(self.about("HEAD", key), (_OK, _NONE), read)
 
     def read(self, key: str, *, start: int = 0, end: int | None = None) -> "RemoteReading":
         """As `Store.read`."""
@@ -75,8 +81,7 @@ class RemoteStore:
     ) -> port.Facts:
         """As `Store.put`."""
         sent = bytes(data)
-        asked = self.about("PUT", key, _OK, _CREATED, _CHANGED)._replace(data=sent)
-        return self._write(asked, key, create=create, if_match=if_match, sent=iter((sent,)))
+        return self._write(sent, key, create=create, if_match=if_match, sent=iter((sent,)))
 
     def writer(self, key: str, *, create: bool = False) -> "RemoteWriter":
         """As `Store.writer`."""
@@ -102,14 +107,27 @@ class RemoteStore:
     def delete(self, keys: Iterable[str]) -> None:
         """As `Store.delete`."""
         for key in keys:
-            self.manager.ask(self.about("DELETE", key, _OK, _DONE, _NONE), _drop)
+            self.manager.send(self.about("DELETE", key), (_OK, _DONE, _NONE), client.drop)
 
     # for readings and writers
 
-    def about(self, method: str, key: str, *good: int) -> asking.Request:
+    def about(
+        self,
+        method: str,
+        key: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | Path | None = None,
+    ) -> http_types.Request:
         """A request about an object."""
-        path = f"{self._path}/{self._root}{port.check_key(key)}"
-        return asking.Request(method, path, good)
+        return http_types.Request(
+            method=method,
+            path=f"{self._path}/{self._root}{port.check_key(key)}",
+            headers=headers,
+            body=body,
+            content_type=http_types.BYTES,
+            accept="*/*",
+        )
 
     def missing(self, key: str) -> errors.ObjectMissing:
         """What is raised when the manager does not have it."""
@@ -117,12 +135,11 @@ class RemoteStore:
 
     def write_file(self, key: str, file: Path, *, create: bool) -> port.Facts:
         """Send the content of a file, as with `put`."""
-        asked = self.about("PUT", key, _OK, _CREATED, _CHANGED)._replace(file=file)
-        return self._write(asked, key, create=create, if_match=None, sent=_pieces(file))
+        return self._write(file, key, create=create, if_match=None, sent=_pieces(file))
 
     def _write(
         self,
-        asked: asking.Request,
+        body: bytes | Path,
         key: str,
         *,
         create: bool,
@@ -133,12 +150,13 @@ class RemoteStore:
         if if_match is not None:
             headers["If-Match"] = f'"{if_match}"'
 
-        def read(found: asking.Answered) -> tuple[port.Facts | None, bool]:
-            found.connection.read()
-            status = found.answer.status
-            return None if status == _CHANGED else _facts(key, found.answer), found.repeated
+        def read(begun: client.Begun) -> tuple[port.Facts | None, bool]:
+            begun.connection.read()
+            status = begun.answer.status
+            return None if status == _CHANGED else _facts(key, begun.answer), begun.repeated
 
-        facts, repeated = self.manager.ask(asked._replace(headers=headers), read)
+        request = self.about("PUT", key, headers=headers, body=body)
+        facts, repeated = self.manager.send(request, (_OK, _CREATED, _CHANGED), read)
         if facts is None and repeated:  # it may have been us, the first time
             facts = self._same(key, sent)
         if facts is not None:
@@ -165,12 +183,12 @@ class RemoteStore:
         return None
 
     def _listed(self, query: dict[str, str]) -> bytes:
-        path = f"{self._path}?{parse.urlencode(query, quote_via=parse.quote)}"
+        request = http_types.Request(method="GET", path=self._path, query=query)
 
-        def read(found: asking.Answered) -> bytes:
-            return found.connection.read(most=16 * _MIB)
+        def read(begun: client.Begun) -> bytes:
+            return begun.connection.read(most=16 * _MIB)
 
-        return self.manager.ask(asking.Request("GET", path, (_OK,)), read)
+        return self.manager.send(request, (_OK,), read)
 
 
 class RemoteReading(ending.Closes):
@@ -216,20 +234,20 @@ class RemoteReading(ending.Closes):
         known = getattr(self, "facts", None)
         if known is not None:
             headers["If-Match"] = f'"{known.etag}"'
-        good = (_OK, _PARTLY, _NONE, _CHANGED, _BEYOND)
-        asked = store.about("GET", key, *good)._replace(headers=headers)
+        expected = (_OK, _PARTLY, _NONE, _CHANGED, _BEYOND)
 
-        def read(found: asking.Answered) -> tuple[asking.Answered, port.Facts | None]:
-            there = found.answer.status not in (_NONE, _CHANGED)
-            return found, _facts(key, found.answer) if there else None
+        def read(begun: client.Begun) -> tuple[client.Begun, port.Facts | None]:
+            there = begun.answer.status not in (_NONE, _CHANGED)
+            return begun, _facts(key, begun.answer) if there else None
 
-        found, facts = store.manager.ask(asked, read, lend=True)
-        self._connection = found.connection
+        request = store.about("GET", key, headers=headers)
+        begun, facts = store.manager.send(request, expected, read, lend=True)
+        self._connection = begun.connection
         if facts is not None:
-            begun = found.answer.status != _BEYOND
-            if not begun:
+            there = begun.answer.status != _BEYOND
+            if not there:
                 self._finish()
-            return facts, begun
+            return facts, there
         self._finish()
         if known is None:
             raise store.missing(key)
@@ -324,7 +342,3 @@ def _pieces(file: Path) -> Iterator[bytes]:
     with file.open("rb") as opened:
         while piece := opened.read(_MIB):
             yield piece
-
-
-def _drop(found: asking.Answered) -> None:
-    found.connection.read()

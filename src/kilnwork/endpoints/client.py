@@ -1,0 +1,248 @@
+"""The blocking HTTP client of a manager: it keeps connections, and tries again while it is away.
+
+Used by `connector` (what the sdk asks), `data.remote` (blobs) and `data.stores.remote` (objects).
+It needs no TLS itself: its `Connector` does, if that is needed, and so slots, which talk to a relay
+over a Unix socket, load none. No redirects are followed.
+"""
+
+import contextlib
+import os
+import socket
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple, Protocol, TypeVar
+
+from kilnwork.kit import backoff, errors, http1, http_types, ids
+from kilnwork.kit import clock as clocks
+
+RETRY = backoff.Backoff(base_s=0.05, max_s=2.0, jitter=0.2)
+MAX_IDLE = 4
+"""Connections that are kept open for the next requests."""
+
+_PIECE_BYTES = 256 << 10
+_UNAUTHORIZED, _NO_ROOM = 401, 507
+_LATER = frozenset({429, 502, 503, 504})
+"""The manager, or what is in between, is starting, stopping or overloaded."""
+
+R = TypeVar("R")
+
+
+class TryAgain(Exception):
+    """There is no response, or one that may be another one the next time."""
+
+
+class Begun(NamedTuple):
+    """A response whose body is still to be read from the connection. `repeated`: the request may
+    have been carried out before, without our hearing of it."""
+
+    answer: http1.Answer
+    connection: http1.Connection
+    repeated: bool
+
+
+class Failures(NamedTuple):
+    """What is raised when there is no expected response."""
+
+    unreachable: type[errors.KilnError]
+    refused: type[errors.KilnError]
+    full: type[errors.KilnError]
+
+
+_ANY_FAILURE = Failures(errors.KilnError, errors.KilnError, errors.KilnError)
+
+
+class Connector(Protocol):
+    """One manager and who we are to it. Called from several threads."""
+
+    def connect(self) -> socket.socket:
+        """Return a fresh connected socket, of TLS or a relay. OSError means try again, a KilnError
+        never."""
+        ...
+
+    def headers(self) -> Mapping[str, str]:
+        """Return what to say with each request."""
+        ...
+
+    def refused(self) -> None:
+        """Say something else from now on, if there is anything else: this was not believed."""
+        ...
+
+
+class SlotManager(NamedTuple):
+    """The manager of a slot. `spool`: directory of this worker for what waits to be sent."""
+
+    connector: Connector
+    spool: Path | None
+
+
+slot_manager: SlotManager | None = None
+"""Of this process, set by the worker before slots are forked. None where the manager's directory is
+to be seen, or there is no manager."""
+
+
+class Client:
+    """Requests to one manager. `what`: the path that messages name. `patience_s`: how long the
+    manager may be away. Safe to use from several threads, and in a forked child."""
+
+    def __init__(
+        self,
+        connector: Connector,
+        failures: Failures = _ANY_FAILURE,
+        *,
+        what: str = "",
+        patience_s: float = 60.0,
+        clock: clocks.Clock | None = None,
+        entropy: ids.Entropy | None = None,
+    ) -> None:
+        self._connector = connector
+        self._failures = failures
+        self._what = what
+        self._patience_s = patience_s
+        self._clock = clock or clocks.SystemClock()
+        self._entropy = entropy or ids.system_entropy()
+        self._idle: list[http1.Connection] = []
+        self._owner = os.getpid()
+        self._pause = threading.Event()
+        weakref.finalize(self, _close, self._idle)
+
+    def send(
+        self,
+        request: http_types.Request,
+        expected: tuple[int, ...],
+        read: Callable[[Begun], R],
+        *,
+        lend: bool = False,
+    ) -> R:
+        """Send a request that may be repeated, until it is answered or the patience is over.
+
+        `read` is called with a response of a status in `expected`, perhaps again. `lend`: the
+        connection is the caller's afterwards, who closes it or gives it back when the body is read.
+        Raises the failures.
+        """
+        until = self._clock.monotonic() + self._patience_s
+        failures = 0
+        while True:
+            try:
+                return self.send_once(request, expected, read, repeated=failures > 0, lend=lend)
+            except TryAgain as error:
+                failures += 1
+                if self._clock.monotonic() > until:
+                    raise self._failures.unreachable(
+                        f"the manager's {self._what} cannot be reached for {self._patience_s:g} s "
+                        f"({error}): is it running?"
+                    ) from error
+                self._pause.wait(RETRY.delay_s(failures, entropy=self._entropy))
+
+    def send_once(
+        self,
+        request: http_types.Request,
+        expected: tuple[int, ...],
+        read: Callable[[Begun], R],
+        *,
+        repeated: bool = False,
+        lend: bool = False,
+    ) -> R:
+        """Raises `TryAgain` for what may be better the next time, else as `send`."""
+        renewed = False
+        while True:
+            connection, used = self._take()
+            try:
+                connection.socket.settimeout(request.timeout_s)
+                answer = _exchange(connection, request, self._connector.headers())
+                if answer.status == _UNAUTHORIZED and not renewed:
+                    renewed = True
+                    connection.close()
+                    self._connector.refused()
+                    continue
+                if expected and answer.status not in expected:
+                    raise self._refusal(answer, connection)
+                found = read(Begun(answer, connection, repeated))
+                if not lend:
+                    self.give_back(connection)
+                return found
+            except (OSError, http1.BadAnswer) as error:
+                connection.close()
+                repeated = True
+                if not used:
+                    raise TryAgain(str(error) or type(error).__name__) from error
+            except BaseException:
+                connection.close()
+                raise
+
+    def exchange(self, request: http_types.Request) -> http_types.Response:
+        """Return the response to one request, whatever its status. Raises `TryAgain` when there is
+        none."""
+        return self.send_once(request, (), _whole)
+
+    def close(self) -> None:
+        """Let go of the connections; new requests open new ones."""
+        _close(self._idle)
+
+    def _refusal(self, answer: http1.Answer, connection: http1.Connection) -> Exception:
+        response = http_types.Response(answer.status, answer.reason, connection.read())
+        connection.close()
+        text = response.message()
+        if answer.status in _LATER:
+            return TryAgain(text)
+        if answer.status == _NO_ROOM:
+            return self._failures.full(text)
+        return self._failures.refused(f"the manager refuses {self._what}: {text}")
+
+    def _take(self) -> tuple[http1.Connection, bool]:
+        """A connection, and whether it was used before: then it may be over without our knowing."""
+        if self._owner != os.getpid():  # a fork shares connections with its parent, and must not
+            self._owner = os.getpid()
+            _close(self._idle)
+        with contextlib.suppress(IndexError):
+            return self._idle.pop(), True
+        try:
+            return http1.Connection(self._connector.connect()), False
+        except OSError as error:
+            raise TryAgain(str(error) or type(error).__name__) from error
+
+    def give_back(self, connection: http1.Connection) -> None:
+        """Its response is read: it is good for the next request, or closed."""
+        if connection.reusable and len(self._idle) < MAX_IDLE:
+            self._idle.append(connection)
+        else:
+            connection.close()
+
+
+def drop(begun: Begun) -> None:
+    """Read a body that nobody needs, so that the connection can be used again."""
+    begun.connection.read()
+
+
+def _whole(begun: Begun) -> http_types.Response:
+    answer, body = begun.answer, begun.connection.read(most=16 << 20)
+    return http_types.Response(answer.status, answer.reason, body, answer.headers)
+
+
+def _exchange(
+    connection: http1.Connection, request: http_types.Request, caller: Mapping[str, str]
+) -> http1.Answer:
+    headers = {**caller, "Accept": request.accept, **(request.headers or {})}
+    with contextlib.ExitStack() as stack:
+        body: Iterable[bytes] = ()
+        length = None
+        if isinstance(request.body, Path):
+            opened = stack.enter_context(request.body.open("rb"))
+            length = os.fstat(opened.fileno()).st_size
+            body = iter(lambda: opened.read(_PIECE_BYTES), b"")
+        elif request.body is not None:
+            body, length = (request.body,), len(request.body)
+        elif request.method != "GET":
+            length = 0
+        if request.body is not None:
+            headers["Content-Type"] = request.content_type
+        # of a peer that reads no more, the response may say why
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            connection.send(request.method, request.target(), headers, body=body, length=length)
+    return connection.answer(to=request.method)
+
+
+def _close(idle: list[http1.Connection]) -> None:
+    while idle:
+        idle.pop().close()

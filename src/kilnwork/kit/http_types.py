@@ -1,0 +1,79 @@
+"""One HTTP exchange as values: what clients send and receive.
+
+Used by both HTTP clients, the blocking one (`endpoints.client`) and the one for event loops
+(`kube.transport`), and by what decides between requests without sending them
+(`endpoints.discovery`).
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib import parse
+
+import msgspec
+
+JSON = "application/json"
+JSON_PATCH = "application/json-patch+json"
+MERGE_PATCH = "application/merge-patch+json"
+APPLY = "application/apply-patch+yaml"
+BYTES = "application/octet-stream"
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """One HTTP request. `path` is already percent-encoded; `headers` come on top of the usual ones.
+
+    `body`: a Path is a file that is sent piece by piece, by the blocking client only. `timeout_s`
+    bounds all of it (of the blocking client: each wait for the peer), `head_timeout_s` the time
+    until the response begins; None: no limit.
+    """
+
+    method: str
+    path: str
+    query: Mapping[str, str] | None = None
+    body: bytes | Path | None = None
+    content_type: str = JSON
+    accept: str = JSON
+    timeout_s: float | None = 30.0
+    head_timeout_s: float | None = None
+    headers: Mapping[str, str] | None = None
+
+    def target(self) -> str:
+        """Path and query, as they stand in the request line."""
+        if not self.query:
+            return self.path
+        return f"{self.path}?{parse.urlencode(self.query, quote_via=parse.quote)}"
+
+
+class Response(NamedTuple):
+    """A whole response. Names of headers are to be asked for in lower case."""
+
+    status: int
+    reason: str
+    body: bytes
+    headers: Mapping[str, str] = {}
+
+    @property
+    def ok(self) -> bool:
+        """Whether what was requested was done (2xx)."""
+        return 200 <= self.status < 300
+
+    def document(self) -> dict[str, Any]:
+        """The JSON object in the body; empty when it is something else."""
+        try:
+            return msgspec.json.decode(self.body, type=dict[str, Any])
+        except msgspec.MsgspecError:
+            return {}
+
+    def text(self) -> str:
+        """The body as text."""
+        return self.body.decode(errors="replace").strip()
+
+    def message(self) -> str:
+        """The sentence of problem details (RFC 9457) or of a metav1.Status, else the text."""
+        document = self.document()
+        said = document.get("detail") or document.get("message") or self.text()[:200]
+        return str(said or f"{self.status} {self.reason}".rstrip())
+
+    def is_kubernetes_status(self) -> bool:
+        """Whether an API server itself says this, and not who is behind its proxy."""
+        return self.document().get("kind") == "Status"
