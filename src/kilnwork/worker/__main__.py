@@ -1,13 +1,14 @@
 """`python -m kilnwork.worker`: one worker, until it is told to stop.
 
 Started by the Pods of a TaskCluster and by `kiln.start()`. Forks the zygote first, and only then
-imports what the agent needs: asyncio has no place in slots, and threads none before a fork. Hence
-the two modules that are imported by name. An agent whose dispatcher is on the same machine knows no
-TLS: that saves each worker 1.5 MiB. Exit codes: 0 told to stop; 1 no dispatcher for a minute,
-or a bug; 2 its environment is unusable; 3 the dispatcher will not have it; 4 it cannot start the
-process that slots are forked from.
+imports what the agent needs: asyncio has no place in slots, and threads none before a fork. What
+both need is imported before, to be in memory once. Hence the modules that are imported by name. An
+agent whose dispatcher is on the same machine knows no TLS: that saves each worker 1.5 MiB. Exit
+codes: 0 told to stop; 1 no dispatcher for a minute, or a bug; 2 its environment is unusable; 3 the
+dispatcher will not have it; 4 it cannot start the process that slots are forked from.
 """
 
+import gc
 import importlib
 import logging
 import os
@@ -21,6 +22,12 @@ from kilnwork.worker import births, settings
 
 log = logging.getLogger(__name__)
 
+SHARED = (
+    "fcntl", "heapq", "kilnwork.api.reasons", "kilnwork.channel.frames", "kilnwork.kit.backoff",
+    "kilnwork.worker.lines", "kilnwork.worker.page", "mmap", "secrets", "shutil", "termios",
+)  # fmt: skip
+"""What both agent and zygote import, with all that these import."""
+
 
 def main() -> int:
     """Run the worker; its exit code."""
@@ -31,6 +38,7 @@ def main() -> int:
     except errors.ConfigurationError as error:
         log.error("worker cannot start", extra={"why": str(error)})  # noqa: TRY400
         return 2
+    share()
     ours, theirs = births.pair()
     said = births.errors_file()
     pid = processes.fork()
@@ -53,6 +61,13 @@ def main() -> int:
         sys.modules["ssl"] = cast(ModuleType, None)  # asyncio goes without, as some Pythons are
     serving = importlib.import_module("kilnwork.worker.serving")
     return int(serving.serve(given, births.Zygote(pid, ours, said)))
+
+
+def share() -> None:
+    """Import what is shared, and keep the garbage collector from writing to its pages."""
+    for name in SHARED:
+        importlib.import_module(name)
+    gc.freeze()
 
 
 if __name__ == "__main__":

@@ -16,18 +16,33 @@ def test_it_loads_nothing_heavy() -> None:
     assert not HEAVY & set(json.loads(done.stdout))
 
 
-def test_zygote_and_agent_go_separate_ways() -> None:
-    """Before the fork neither has what only one of them needs; the zygote never has threads."""
+def loaded(code: str) -> tuple[set[str], set[str], int]:
+    """Modules before the fork, those that `code` adds, and how many threads there are then."""
     code = (
-        "import kilnwork.worker.__main__, json, sys; first = sorted(sys.modules);"
-        "import kilnwork.worker.zygote, threading;"
+        "import json, sys, threading, kilnwork.worker.__main__ as main; main.share();"
+        f"first = sorted(sys.modules); {code};"
         "print(json.dumps([first, sorted(sys.modules), threading.active_count()]))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
-    before, zygote, threads = json.loads(done.stdout)
-    assert not {"asyncio", "pickle", "kilnwork.sdk.session"} & set(before)
-    assert not (HEAVY | {"asyncio", "ssl"}) & set(zygote)
+    before, after, threads = json.loads(done.stdout)
+    return set(before), set(after) - set(before), threads
+
+
+def test_zygote_and_agent_go_separate_ways() -> None:
+    """Before the fork neither has what only one of them needs; the zygote never has threads."""
+    before, zygote, threads = loaded("import kilnwork.worker.zygote")
+    assert not {"asyncio", "pickle", "kilnwork.sdk.session"} & before
+    assert not (HEAVY | {"asyncio", "ssl"}) & (before | zygote)
     assert threads == 1
+
+
+def test_what_zygote_and_agent_both_need_is_imported_before_the_fork() -> None:
+    """Each that imports it for itself has its memory for itself."""
+    _, zygote, _ = loaded("import kilnwork.worker.zygote")
+    _, agent, _ = loaded("sys.modules['ssl'] = None; import kilnwork.worker.serving")
+    assert {"asyncio"} <= agent
+    assert {"pickle"} <= zygote
+    assert not agent & zygote
 
 
 def test_without_its_environment_it_says_what_is_missing() -> None:
