@@ -20,7 +20,7 @@ from support import module_trace, short, up, waiting
 FROM_LINK_TO_SLOT = 12
 """From the link of a driver to that of a slot."""
 
-FROM_HUB_TO_ROW = 13
+FROM_HUB_TO_ROW = 12
 """From `Hub.submit`, which controllers call, to the transaction."""
 
 DRIVER = """

@@ -1,4 +1,4 @@
-"""A new field of a task is added in three places: written, restored and viewed by both stores."""
+"""A new field of a task is added in three places: submitted, written, restored and viewed."""
 
 import os
 import shutil
@@ -12,7 +12,7 @@ SOURCE = Path(kilnwork.__file__).parent
 
 PLACES = {
     "dispatch/model.py": (
-        "class TaskFacts(msgspec.Struct, kw_only=True):\n",
+        "class SubmittedFacts(msgspec.Struct, kw_only=True):\n",
         '    colour: str = ""\n',
     ),
     "dispatch/journal/task_rows.py": (
@@ -49,12 +49,10 @@ def a_call(number, **facts):
         arguments=attempts.Payload(attempts.JSON, b"[]"), created=1.0, pending_since=1.0, **facts)
 
 def a_command(number, **facts):
-    spec = api_task.TaskSpec(command=("true",))
-    given = model.Submission(task=an_id(number), namespace="ns", name=f"t{number}", spec=spec)
+    spec, name = api_task.TaskSpec(command=("true",)), f"t{number}"
+    given = model.Submission(task=an_id(number), namespace="ns", name=name, spec=spec, **facts)
     task = records.of_submission(number, given, CLUSTER)
     task.created = task.pending_since = 1.0
-    for name, value in facts.items():
-        setattr(task, name, value)
     return task
 
 def write(store, *tasks, **parts):
@@ -108,7 +106,7 @@ home = Path(sys.argv[1])
 assert Path(kilnwork.__file__).is_relative_to(home), kilnwork.__file__
 check(memory_store.MemoryStore(), None)
 check(journal.Journal(home / "data" / "journal.db"), home / "data" / "journal.db")
-print("stored, restored, viewed")
+print("submitted, stored, restored, viewed")
 """
 
 
@@ -133,4 +131,6 @@ def test_a_new_field_of_a_task_is_added_in_three_places(tmp_path: Path) -> None:
         [sys.executable, "-c", PROGRAM, str(tmp_path)],
         env=environment, capture_output=True, text=True, timeout=100, check=False,
     )  # fmt: skip
-    assert (done.returncode, done.stdout) == (0, "stored, restored, viewed\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "submitted, stored, restored, viewed\n"), (
+        done.stderr
+    )

@@ -11,13 +11,23 @@ from kilnwork.api import task as api_task
 from kilnwork.kit import ids
 
 
-class Submission(msgspec.Struct, frozen=True, kw_only=True):
+class SubmittedFacts(msgspec.Struct, kw_only=True):
+    """What a submission, the machine's record of the run and the view of it have in common.
+
+    What a field added here needs besides to be stored, restored and shown: a column
+    (`journal.task_rows.TaskRow`) and a migration.
+    """
+
+    source: bytes = b""
+    """Whose turn it takes in the queue of its cluster; b"": that of all that name none."""
+
+
+class Submission(SubmittedFacts, frozen=True, kw_only=True):  # type: ignore[misc] # as TaskView
     """A task to run: run `spec.run` of `task`.
 
     `inputs`: a JSON object by input name as bytes, resolved by the caller; None for no inputs.
     `declared`: it is a Task object, so that its changes are published to controllers.
     `pending_since`: wall clock, seconds, from which its timeouts count; None: from now on.
-    `source`: whose turn it takes in the queue of its cluster; b"": that of all that name none.
     """
 
     task: ids.TaskId
@@ -27,7 +37,6 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     inputs: bytes | None = None
     declared: bool = True
     pending_since: float | None = None
-    source: bytes = b""
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -37,11 +46,10 @@ class Progress(msgspec.Struct, frozen=True):
     message: str
 
 
-class TaskFacts(msgspec.Struct, kw_only=True):
+class TaskFacts(SubmittedFacts, kw_only=True):
     """What the machine's record of a run and the view of it have in common.
 
-    All times are wall clock, seconds. What a field added here needs besides to be stored, restored
-    and shown: a column (`journal.task_rows.TaskRow`) and a migration.
+    All times are wall clock, seconds. A field added here needs the same as one of `SubmittedFacts`.
     """
 
     reason: str = ""

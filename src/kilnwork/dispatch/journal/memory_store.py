@@ -48,8 +48,8 @@ class _Ended(msgspec.Struct, frozen=True, gc=False):
 
 
 _DROPPED = frozenset((
-    "created", "exit_code", "failures", "finished", "losses", "parent", "started", "stopped",
-    "suspended",
+    "created", "exit_code", "failures", "finished", "losses", "parent", "source", "started",
+    "stopped", "suspended",
 ))  # fmt: skip
 """What is shown of a task and is not left."""
 _KEPT = operator.attrgetter(*_Ended.__struct_fields__[:-1])

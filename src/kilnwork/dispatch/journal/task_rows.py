@@ -66,7 +66,14 @@ class TaskRow(NamedTuple):
     task: Annotated[ids.TaskId, _C("task.id")]
     run: Annotated[int, _C(restored=True)]
     namespace: Annotated[str, _C(restored=False)]
-    name: Annotated[str | None, _C("given_name(task) if task.name else None", restored=False)]
+    name: Annotated[
+        str | None,
+        _C(
+            "task.name if task.name and (task.declared or task.name != task_text(task.id))"
+            " else None",
+            restored=False,
+        ),
+    ]
     """None: its name is its id."""
     cluster: Annotated[str, _C("task.cluster.key[1]")]
     declared: Annotated[int, _C(read="bool(row.declared)", restored=False, new_call=0)]
@@ -312,11 +319,6 @@ def view(row: TaskRow, children: api_task.ChildCounts, *, seq: int = 0) -> model
     return view
 
 
-def _given_name(task: records.Task) -> str | None:
-    """None if its name is its id."""
-    return None if not task.declared and task.name == ids.task_text(task.id) else task.name
-
-
 COLUMNS = codec.columns(TaskRow)
 STORED = tuple(column for column in COLUMNS if column.stored)
 OWN_SPEC = tuple(column for column in STORED if not column.calls_only)
@@ -333,7 +335,7 @@ FINISHED = codec.pick(
 _SCOPE = {
     "State": api_task.State,
     "encode": msgspec.json.Encoder().encode,
-    "given_name": _given_name,
+    "task_text": ids.task_text,
 }
 _GIVEN = ("name", "worker", "node", "result", "children", "progress", "parent", "function", "seq")
 

@@ -325,8 +325,6 @@ class Task(model.TaskFacts, eq=False):
     """Who else gets it, under which numbers."""
     delegate: ids.TaskId | None = None
     """The task whose outcome becomes its own."""
-    source: bytes = b""
-    """Whose turn in the queue it takes."""
 
     @property
     def ref(self) -> attempts.AttemptRef:
@@ -371,5 +369,5 @@ def of_submission(
         state=state,
         attempt_state=attempt_state,
         pending_since=submission.pending_since or 0.0,
-        source=submission.source,
+        **{name: getattr(submission, name) for name in model.SubmittedFacts.__struct_fields__},
     )
