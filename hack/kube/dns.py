@@ -122,9 +122,14 @@ def main() -> None:
         while True:
             question, peer = sock.recvfrom(4096)
             try:
-                sock.sendto(answer(question, lookup), peer)
+                reply = answer(question, lookup)
             except (struct.error, IndexError, ValueError) as error:
                 print(f"not understood: {error}", file=sys.stderr, flush=True)
+                continue
+            try:
+                sock.sendto(reply, peer)
+            except OSError as error:  # EPERM while kube-proxy changes its rules: clients ask again
+                print(f"no reply to {peer[0]}: {error}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
