@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 from urllib import parse
 
-import aiohttp
 import click
 import msgspec
 
@@ -28,9 +27,6 @@ from kilnwork.kube import config, transport, watching
 from kilnwork.kube import errors as kube_errors
 
 T = TypeVar("T")
-
-_CLOSING_ROUNDS = 3
-"""Turns of the event loop that an aborted TLS connection takes to close its socket."""
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 """Accept header by which the server sends a list as rows with the columns of its kind."""
@@ -160,12 +156,7 @@ class Session:
             timeout_s=timeout_s,
             headers={**route.headers, **said},
         )
-        async with self.http.open(asked) as response:
-            with self.http.failures():
-                body = await response.read()
-            return http_types.Response(
-                response.status, response.reason or "", body, response.headers
-            )
+        return await self.http.send(asked)
 
     def path(
         self, served: resource.Resource, name: str | None = None, *, namespace: str | None = None
@@ -236,11 +227,8 @@ class Session:
             if head is not None:
                 reason = response.reason or ""
                 head(http_types.Response(response.status, reason, b"", response.headers))
-            try:
-                async for some in watching.pieces(self.http, response):
-                    yield some
-            finally:
-                _hang_up(response)
+            async for some in watching.pieces(self.http, response):
+                yield some
 
     async def find_manager(self) -> None:
         """Find the manager now. Raises `errors.Refused` when it is shut for good; one that is not
@@ -297,19 +285,9 @@ class Session:
         )
         async with self.http.open(asked) as response:
             watching.keep_alive(response)
-            try:
-                async for lines in watching.batches(self.http, response):
-                    for line in lines:
-                        yield _item(line)
-            finally:
-                _hang_up(response)
-
-
-def _hang_up(response: aiohttp.ClientResponse) -> None:
-    """Cut a stream that is left early: a polite end of TLS would take a round trip at exit."""
-    connection = response.connection
-    if connection is not None and connection.transport is not None:
-        connection.transport.abort()
+            async for lines in watching.batches(self.http, response):
+                for line in lines:
+                    yield _item(line)
 
 
 def _item(line: bytes) -> dict[str, Any]:
@@ -372,12 +350,8 @@ async def connect(settings: config.Config, target: options.Target) -> AsyncItera
     )
     session = Session(settings, http, target)
     session.warn = warnings.say
-    try:
-        async with http:
-            yield session
-    finally:
-        for _ in range(_CLOSING_ROUNDS):
-            await asyncio.sleep(0)
+    async with http:
+        yield session
 
 
 def in_words(error: kube_errors.KubeError, server: str) -> errors.CommandError:

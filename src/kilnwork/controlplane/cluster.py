@@ -343,7 +343,7 @@ class ControlPlane:
         self.authenticator = authn.Authenticator(
             minter, admin_token=admin_token, lookup=self.writer.lookup
         )
-        logs = podlogs.PodLogs(self.certificates)
+        logs = podlogs.PodLogs(self.certificates, clock=self._tools.clock)
         self._stops.append(("pod logs", logs.close))
         streams = podexec.PodStreams(self.certificates)
         self._stops.append(("pod streams", streams.close))

@@ -10,7 +10,7 @@ import os
 import socket
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -223,24 +223,23 @@ def _whole(begun: Begun) -> http_types.Response:
 def _exchange(
     connection: http1.Connection, request: http_types.Request, caller: Mapping[str, str]
 ) -> http1.Answer:
+    method, content = request.method, request.body
     headers = {**caller, "Accept": request.accept, **(request.headers or {})}
-    with contextlib.ExitStack() as stack:
-        body: Iterable[bytes] = ()
-        length = None
-        if isinstance(request.body, Path):
-            opened = stack.enter_context(request.body.open("rb"))
-            length = os.fstat(opened.fileno()).st_size
-            body = iter(lambda: opened.read(_PIECE_BYTES), b"")
-        elif request.body is not None:
-            body, length = (request.body,), len(request.body)
-        elif request.method != "GET":
-            length = 0
-        if request.body is not None:
-            headers["Content-Type"] = request.content_type
-        # of a peer that reads no more, the response may say why
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            connection.send(request.method, request.target(), headers, body=body, length=length)
-    return connection.answer(to=request.method)
+    if content is not None:
+        headers["Content-Type"] = request.content_type
+    try:
+        if isinstance(content, Path):
+            with content.open("rb") as opened:
+                size = os.fstat(opened.fileno()).st_size
+                pieces = iter(lambda: opened.read(_PIECE_BYTES), b"")
+                connection.send(method, request.target(), headers, body=pieces, length=size)
+        else:
+            body = () if content is None else (content,)
+            length = None if method == "GET" else len(content or b"")
+            connection.send(method, request.target(), headers, body=body, length=length)
+    except (BrokenPipeError, ConnectionResetError):
+        pass  # the peer reads no more: its response may say why
+    return connection.answer(to=method)
 
 
 def _close(idle: list[http1.Connection]) -> None:

@@ -21,9 +21,6 @@ from kilnwork.kit import clock as clocks
 from kilnwork.kit import errors, http1, http_types, keepalive
 from kilnwork.kube import config, credentials, tls
 
-TIMEOUT_S = 10.0
-"""For a connection with TLS, and for a response."""
-
 RELOAD_S = 5.0
 """A kubeconfig is read anew after so long, or when what it said was refused."""
 
@@ -191,7 +188,7 @@ class ManagerConnector:
             request = next(steps)
             while True:
                 path = self._server.path(request.path)
-                sent = msgspec.structs.replace(request, path=path, timeout_s=TIMEOUT_S)
+                sent = msgspec.structs.replace(request, path=path, timeout_s=http_types.CONNECT_S)
                 request = steps.send(http.exchange(sent))
         except StopIteration as done:
             found: T = done.value
@@ -205,14 +202,16 @@ class ManagerConnector:
 def _dial(settings: config.Config, host: str, port: int) -> socket.socket:
     """A TCP connection, through the kubeconfig's proxy if it names one. Raises OSError."""
     if settings.proxy_url is None:
-        return socket.create_connection((host, port), timeout=TIMEOUT_S)
+        return socket.create_connection((host, port), timeout=http_types.CONNECT_S)
     proxy = parse.urlsplit(settings.proxy_url)
     if proxy.scheme != "http" or proxy.username:
         raise errors.ConfigurationError(
             f"proxy-url of the kubeconfig for {settings.server}: drivers take http://HOST:PORT "
             "without a password"
         )
-    connected = socket.create_connection((proxy.hostname, proxy.port or 80), timeout=TIMEOUT_S)
+    connected = socket.create_connection(
+        (proxy.hostname, proxy.port or 80), timeout=http_types.CONNECT_S
+    )
     connection = http1.Connection(connected)
     try:
         target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -18,6 +18,9 @@ MERGE_PATCH = "application/merge-patch+json"
 APPLY = "application/apply-patch+yaml"
 BYTES = "application/octet-stream"
 
+CONNECT_S = 10.0
+"""A server that does not take a connection in this time is down or behind a wrong address."""
+
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """One HTTP request. `path` is already percent-encoded; `headers` come on top of the usual ones.

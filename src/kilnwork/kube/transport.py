@@ -29,8 +29,6 @@ from kilnwork.kube import config, credentials, errors, tls
 
 log = logging.getLogger(__name__)
 
-CONNECT_S = 10.0
-"""A server that does not take a connection in this time is down or behind a wrong address."""
 CLOSE_S = 1.0
 """How long a client that is closed waits for its sockets, which the loop closes soon after."""
 IN_FLIGHT = 64
@@ -218,7 +216,9 @@ class Transport:
                     ssl=self._context(shown) if https else True,
                     server_hostname=self._settings.tls_server_name,
                     proxy=self._settings.proxy_url,
-                    timeout=aiohttp.ClientTimeout(total=request.timeout_s, connect=CONNECT_S),
+                    timeout=aiohttp.ClientTimeout(
+                        total=request.timeout_s, connect=http_types.CONNECT_S
+                    ),
                 )
 
     async def credential(self) -> credentials.Credential:

@@ -7,21 +7,19 @@ gets its turn in between; a slow consumer fills the socket's buffer, not ours.
 
 import asyncio
 import contextlib
-import socket
 from collections.abc import AsyncIterator
 from typing import Generic, Literal, TypeVar, cast
 
 import aiohttp
 import msgspec
 
+from kilnwork.kit import keepalive
 from kilnwork.kube import decoding, errors, objects, transport
 
 T = TypeVar("T")
 
 MAX_LINE = 64 * 1024 * 1024
 """A line longer than this is no Kubernetes object: the peer is broken."""
-SILENCE_S = 30
-"""A connection whose peer does not even acknowledge for so long is dead (TCP_USER_TIMEOUT)."""
 
 Kind = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
 
@@ -126,8 +124,4 @@ def keep_alive(response: aiohttp.ClientResponse) -> None:
     if raw is None:
         return
     with contextlib.suppress(OSError, AttributeError):
-        raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 10)
-        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5)
-        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4)
-        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENCE_S * 1000)
+        keepalive.watch(raw)

@@ -5,15 +5,17 @@ client certificate of our CA and check the node's. Streams without buffering, al
 """
 
 import asyncio
+import contextlib
 import urllib.parse
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-import aiohttp
-
+from kilnwork import version
 from kilnwork.api import meta, resource
 from kilnwork.controlplane.apiserver import lookup, pki, requests, statuses
-from kilnwork.kit import coroutines
+from kilnwork.kit import clock as clocks
+from kilnwork.kit import coroutines, http_types
+from kilnwork.kube import config, errors, transport, watching
 
 _PASSED_ON = (
     "follow",
@@ -27,24 +29,23 @@ _PASSED_ON = (
 )
 _FLAGS = frozenset({"follow", "previous", "timestamps"})
 _NUMBERS = ("tailLines", "sinceSeconds", "limitBytes")
-_CONNECT_TIMEOUT_S = 5.0
-_NOT_FOUND, _BAD_REQUEST, _OK = 404, 400, 200
 _TEXT = (b"content-type", b"text/plain; charset=utf-8")
 _DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 
 
 class PodLogs:
-    """The way to the nodes. One per API server; close it."""
+    """Clients of the nodes that run Pods. One per API server; close it."""
 
-    def __init__(self, certificates: pki.Pki) -> None:
-        self._tls = certificates.to_nodes()
-        self._session: aiohttp.ClientSession | None = None
+    def __init__(self, certificates: pki.Pki, *, clock: clocks.Clock) -> None:
+        self._certificates = certificates
+        self._clock = clock
+        self._nodes: dict[str, transport.Transport] = {}
 
     async def close(self) -> None:
         """Close connections to nodes; running streams end."""
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        while self._nodes:
+            _, node = self._nodes.popitem()
+            await node.__aexit__()
 
     async def send(
         self,
@@ -58,27 +59,43 @@ class PodLogs:
 
         Raises StatusError before anything is sent.
         """
-        url = target(pod, request.query, reader)
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_TIMEOUT_S)
+        server, wanted = target(pod, request.query, reader)
+        node = await self._node(server)
         try:
-            async with self._open().get(url, timeout=timeout) as answer:
-                await _check(answer)
-                await _pass_on(answer, request.receive, send)
-        except aiohttp.ClientConnectorError as error:
-            node = pod["spec"].get("nodeName", "")
-            raise statuses.internal(f"node {node} cannot be reached: {error}") from error
+            async with node.open(wanted) as response:
+                await _pass_on(watching.pieces(node, response), request.receive, send)
+        except errors.NotFound as error:
+            raise statuses.StatusError(404, "NotFound", str(error)) from error
+        except errors.Invalid as error:
+            raise statuses.bad_request(str(error)) from error
+        except errors.KubeError as error:
+            if isinstance(error, errors.ApiError) and error.status:
+                raise statuses.internal(str(error)) from error
+            name = pod["spec"].get("nodeName", "")
+            raise statuses.internal(f"node {name} cannot be reached: {error}") from error
 
-    def _open(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            connector = aiohttp.TCPConnector(ssl=self._tls, limit=0)
-            self._session = aiohttp.ClientSession(
-                connector=connector, trust_env=False, auto_decompress=False
+    async def _node(self, server: str) -> transport.Transport:
+        if server not in self._nodes:
+            pair = self._certificates.kubelet_client
+            settings = config.Config(
+                server=server,
+                ca_file=self._certificates.ca_certificate,
+                client_cert_file=pair.certificate,
+                client_key_file=pair.key,
+                compression=False,
             )
-        return self._session
+            made = transport.Transport(
+                settings, user_agent=f"kilnwork/{version.__version__}", time=self._clock
+            )
+            self._nodes[server] = await made.__aenter__()
+        return self._nodes[server]
 
 
-def target(pod: meta.JsonObject, query: requests.Query, reader: lookup.Lookup) -> str:
-    """The URL on the node; 400 when the question or the state of the Pod allows no answer."""
+def target(
+    pod: meta.JsonObject, query: requests.Query, reader: lookup.Lookup
+) -> tuple[str, http_types.Request]:
+    """URL of the node, and what to ask it; 400 when the question or the state of the Pod allows no
+    answer."""
     metadata = pod["metadata"]
     container = _container(pod, query.text("container"))
     name = (pod.get("spec") or {}).get("nodeName")
@@ -92,7 +109,9 @@ def target(pod: meta.JsonObject, query: requests.Query, reader: lookup.Lookup) -
         urllib.parse.quote(part, safe="")
         for part in ("containerLogs", metadata["namespace"], metadata["name"], container)
     )
-    return f"https://{where}/{path}?{urllib.parse.urlencode(_options(query))}"
+    return f"https://{where}", http_types.Request(
+        method="GET", path=f"/{path}", query=_options(query), accept="*/*", timeout_s=None
+    )
 
 
 def _options(query: requests.Query) -> dict[str, str]:
@@ -147,25 +166,13 @@ def address(node: meta.JsonObject | None, name: str) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-async def _check(answer: aiohttp.ClientResponse) -> None:
-    """A refusal of the node in the form of a Status."""
-    if answer.status == _OK:
-        return
-    text = (await answer.text(errors="replace")).strip() or answer.reason or "no reason given"
-    if answer.status == _NOT_FOUND:
-        raise statuses.StatusError(404, "NotFound", text)
-    if answer.status == _BAD_REQUEST:
-        raise statuses.bad_request(text)
-    raise statuses.internal(text)
-
-
 async def _pass_on(
-    answer: aiohttp.ClientResponse, receive: requests.Receive, send: requests.Send
+    log: AsyncIterator[bytes], receive: requests.Receive, send: requests.Send
 ) -> None:
     """Copy until the node or the client has enough: a silent log must not outlive its reader."""
-    await send({"type": "http.response.start", "status": _OK, "headers": [_TEXT]})
+    await send({"type": "http.response.start", "status": 200, "headers": [_TEXT]})
     crew = coroutines.Crew("pod log")
-    copying = crew.start("copy", _copy(answer, send))
+    copying = crew.start("copy", _copy(log, send))
     gone = crew.start("disconnect", _disconnected(receive))
     try:
         await asyncio.wait({copying, gone}, return_when=asyncio.FIRST_COMPLETED)
@@ -173,21 +180,13 @@ async def _pass_on(
         await crew.stop()
 
 
-async def _copy(answer: aiohttp.ClientResponse, send: requests.Send) -> None:
-    async for part in _parts(answer):
-        await send({"type": "http.response.body", "body": part, "more_body": True})
+async def _copy(log: AsyncIterator[bytes], send: requests.Send) -> None:
+    with contextlib.suppress(errors.Unavailable):  # a node that goes away ends the log
+        async for part in log:
+            await send({"type": "http.response.body", "body": part, "more_body": True})
     await send({"type": "http.response.body", "body": b""})
 
 
 async def _disconnected(receive: requests.Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-async def _parts(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """What the node sends, as it comes; a node that goes away ends the log."""
-    try:
-        async for part in answer.content.iter_any():
-            yield part
-    except aiohttp.ClientPayloadError:
-        return

@@ -75,7 +75,7 @@ async def port(certificates: pki.Pki, kubelet: Kubelet) -> AsyncIterator[int]:
 
 @pytest.fixture
 async def logs(certificates: pki.Pki) -> AsyncIterator[podlogs.PodLogs]:
-    made = podlogs.PodLogs(certificates)
+    made = podlogs.PodLogs(certificates, clock=clocks.SystemClock())
     yield made
     await made.close()
 
@@ -207,5 +207,6 @@ def test_questions_without_an_answer(
 def test_annotation_chooses_the_container() -> None:
     annotations = {"kubectl.kubernetes.io/default-container": "b"}
     found = pod("a", "b", annotations=annotations)
-    url = podlogs.target(found, Client().asks().query, nodes(10250))
-    assert url == "https://127.0.0.1:10250/containerLogs/default/talker/b?"
+    server, request = podlogs.target(found, Client().asks().query, nodes(10250))
+    assert server == "https://127.0.0.1:10250"
+    assert request.target() == "/containerLogs/default/talker/b"
