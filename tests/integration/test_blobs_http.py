@@ -108,7 +108,7 @@ class World:
         told = {"Host": "x", **{name.replace("_", "-"): value for name, value in headers.items()}}
         length = None if body is None else len(body)
         connection.send(method, path, told, body=(body or b"",), length=length)
-        answer = connection.answer(to=method)
+        answer = connection.read_head(to=method)
         found = answer.status, connection.read(most=1 << 30), answer.headers
         connection.close()
         return found

@@ -47,7 +47,7 @@ def answer_to(
     told = {**object_stores.Worker().headers(), **headers}
     length = None if body is None else len(body)
     connection.send(method, path, told, body=(body or b"",), length=length)
-    answer = connection.answer(to=method)
+    answer = connection.read_head(to=method)
     found = answer.status, answer.headers, connection.read(most=1 << 24)
     connection.close()
     return found

@@ -70,23 +70,23 @@ def _open(to: Manager) -> socket.socket:
     headers = to.headers()  # before there is a connection that would have to be closed
     try:
         return switch(to.connect(), to.path(manager.CHANNEL_PATH), headers)
-    except http1.BadAnswer as error:
+    except http1.BadResponse as error:
         raise errors.LinkClosed(f"{to.server}: {error}") from error
 
 
 def switch(connected: socket.socket, path: str, headers: Mapping[str, str]) -> socket.socket:
     """Make a link of a connection over which nothing was said; takes it over.
 
-    `path` of `/channel` at this server. Raises OSError, `kit.http1.BadAnswer` or `NotSwitched`.
+    `path` of `/channel` at this server. Raises OSError, `kit.http1.BadResponse` or `NotSwitched`.
     """
     try:
         connection = http1.Connection(connected)
         asked = {**headers, "Connection": "Upgrade", "Upgrade": manager.CHANNEL_PROTOCOL}
         connection.send("GET", path, asked)
-        answer = connection.answer()
-        if answer.status != 101:
+        head = connection.read_head()
+        if head.status != 101:
             body = connection.read(most=1 << 16)
-            raise NotSwitched(http_types.Response(answer.status, answer.reason, body))
+            raise NotSwitched(http_types.Response(head.status, head.reason, body))
         if not isinstance(connected, ssl.SSLSocket) and not connection.early:
             connected.settimeout(None)
             return connected

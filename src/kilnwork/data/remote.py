@@ -56,11 +56,11 @@ class Store:
         Raises `BlobsUnreachable`, `BlobsRefused`.
         """
 
-        def read(begun: client.Begun) -> bool:
-            if begun.answer.status == _NONE:
-                client.drop(begun)
+        def read(response: client.OpenResponse) -> bool:
+            if response.head.status == _NONE:
+                client.drop(response)
                 return False
-            take(begun.connection.pieces())
+            take(response.connection.pieces())
             return True
 
         return self._client.send(self._about("GET", digest), (_OK, _NONE), read)
@@ -73,9 +73,9 @@ class Store:
     def touch(self, digest: bytes) -> bool:
         """Renew it; False if there is none."""
 
-        def read(begun: client.Begun) -> bool:
-            client.drop(begun)
-            return begun.answer.status != _NONE
+        def read(response: client.OpenResponse) -> bool:
+            client.drop(response)
+            return response.head.status != _NONE
 
         return self._client.send(self._about("POST", digest), (_OK, _DONE, _NONE), read)
 

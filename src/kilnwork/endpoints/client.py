@@ -33,11 +33,11 @@ class TryAgain(Exception):
     """There is no response, or one that may be another one the next time."""
 
 
-class Begun(NamedTuple):
+class OpenResponse(NamedTuple):
     """A response whose body is still to be read from the connection. `repeated`: the request may
     have been carried out before, without our hearing of it."""
 
-    answer: http1.Answer
+    head: http1.ResponseHead
     connection: http1.Connection
     repeated: bool
 
@@ -111,11 +111,11 @@ class Client:
         self,
         request: http_types.Request,
         expected: tuple[int, ...],
-        read: Callable[[Begun], R],
+        read: Callable[[OpenResponse], R],
         *,
         lend: bool = False,
     ) -> R:
-        """Send a request that may be repeated, until it is answered or the patience is over.
+        """Send a request that may be repeated, until there is a response or the patience is over.
 
         `read` is called with a response of a status in `expected`, perhaps again. `lend`: the
         connection is the caller's afterwards, who closes it or gives it back when the body is read.
@@ -139,7 +139,7 @@ class Client:
         self,
         request: http_types.Request,
         expected: tuple[int, ...],
-        read: Callable[[Begun], R],
+        read: Callable[[OpenResponse], R],
         *,
         repeated: bool = False,
         lend: bool = False,
@@ -150,19 +150,19 @@ class Client:
             connection, used = self._take()
             try:
                 connection.socket.settimeout(request.timeout_s)
-                answer = _exchange(connection, request, self._connector.headers())
-                if answer.status == _UNAUTHORIZED and not renewed:
+                head = _exchange(connection, request, self._connector.headers())
+                if head.status == _UNAUTHORIZED and not renewed:
                     renewed = True
                     connection.close()
                     self._connector.refused()
                     continue
-                if expected and answer.status not in expected:
-                    raise self._refusal(answer, connection)
-                found = read(Begun(answer, connection, repeated))
+                if expected and head.status not in expected:
+                    raise self._refusal(head, connection)
+                found = read(OpenResponse(head, connection, repeated))
                 if not lend:
                     self.give_back(connection)
                 return found
-            except (OSError, http1.BadAnswer) as error:
+            except (OSError, http1.BadResponse) as error:
                 connection.close()
                 repeated = True
                 if not used:
@@ -180,13 +180,13 @@ class Client:
         """Let go of the connections; new requests open new ones."""
         _close(self._idle)
 
-    def _refusal(self, answer: http1.Answer, connection: http1.Connection) -> Exception:
-        response = http_types.Response(answer.status, answer.reason, connection.read())
+    def _refusal(self, head: http1.ResponseHead, connection: http1.Connection) -> Exception:
+        response = http_types.Response(head.status, head.reason, connection.read())
         connection.close()
         text = response.message()
-        if answer.status in _LATER:
+        if head.status in _LATER:
             return TryAgain(text)
-        if answer.status == _NO_ROOM:
+        if head.status == _NO_ROOM:
             return self._failures.full(text)
         return self._failures.refused(f"the manager refuses {self._what}: {text}")
 
@@ -210,19 +210,19 @@ class Client:
             connection.close()
 
 
-def drop(begun: Begun) -> None:
+def drop(response: OpenResponse) -> None:
     """Read a body that nobody needs, so that the connection can be used again."""
-    begun.connection.read()
+    response.connection.read()
 
 
-def _whole(begun: Begun) -> http_types.Response:
-    answer, body = begun.answer, begun.connection.read(most=16 << 20)
-    return http_types.Response(answer.status, answer.reason, body, answer.headers)
+def _whole(response: OpenResponse) -> http_types.Response:
+    head, body = response.head, response.connection.read(most=16 << 20)
+    return http_types.Response(head.status, head.reason, body, head.headers)
 
 
 def _exchange(
     connection: http1.Connection, request: http_types.Request, caller: Mapping[str, str]
-) -> http1.Answer:
+) -> http1.ResponseHead:
     method, content = request.method, request.body
     headers = {**caller, "Accept": request.accept, **(request.headers or {})}
     if content is not None:
@@ -239,7 +239,7 @@ def _exchange(
             connection.send(method, request.target(), headers, body=body, length=length)
     except (BrokenPipeError, ConnectionResetError):
         pass  # the peer reads no more: its response may say why
-    return connection.answer(to=method)
+    return connection.read_head(to=method)
 
 
 def _close(idle: list[http1.Connection]) -> None:

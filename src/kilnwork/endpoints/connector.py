@@ -216,11 +216,11 @@ def _dial(settings: config.Config, host: str, port: int) -> socket.socket:
     try:
         target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         connection.send("CONNECT", target, {"Host": target})
-        answer = connection.answer(to="CONNECT")
-    except http1.BadAnswer as error:
+        head = connection.read_head(to="CONNECT")
+    except http1.BadResponse as error:
         connected.close()
         raise ConnectionError(f"the proxy {proxy.netloc}: {error}") from error
-    if answer.status != 200:
+    if head.status != 200:
         connected.close()
-        raise ConnectionError(f"the proxy {proxy.netloc} answers {answer.status} {answer.reason}")
+        raise ConnectionError(f"the proxy {proxy.netloc} answers {head.status} {head.reason}")
     return connected

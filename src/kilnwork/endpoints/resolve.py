@@ -78,7 +78,7 @@ def resolve(where: str | os.PathLike[str] | None) -> Endpoint:
 
 
 def _by_environment() -> Endpoint:
-    if os.environ.get("KUBECONFIG") or os.environ.get("KUBERNETES_SERVICE_HOST"):
+    if config.named_by(os.environ):
         return _by_config(config.load)
     default = paths.data_dir()
     if directory.read(default) is None:

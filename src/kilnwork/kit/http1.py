@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from kilnwork.kit import errors
 
-MOST_HEAD_BYTES = 64 << 10
+MAX_HEAD_BYTES = 64 << 10
 _READ_BYTES = 256 << 10
 _JOINED_BYTES = 64 << 10
 """Of a body, goes with its head: two small packets cost 40 ms where Nagle meets a delayed ACK."""
@@ -18,11 +18,11 @@ _JOINED_BYTES = 64 << 10
 _END = b"\r\n\r\n"
 
 
-class BadAnswer(errors.KilnError):
-    """What came is no HTTP/1.1 answer; close the connection."""
+class BadResponse(errors.KilnError):
+    """What came is no HTTP/1.1 response; close the connection."""
 
 
-class Answer:
+class ResponseHead:
     """Status and headers; names in lower case, repeated ones joined by a comma."""
 
     __slots__ = ("headers", "reason", "status")
@@ -41,37 +41,37 @@ def request_head(method: str, path: str, headers: Mapping[str, str]) -> bytes:
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
 
 
-def parse_head(head: bytes) -> Answer:
-    """An answer's head without the empty line. Raises BadAnswer."""
+def parse_head(head: bytes) -> ResponseHead:
+    """A response's head without the empty line. Raises BadResponse."""
     first, *lines = head.decode("latin-1").split("\r\n")
     version, _, rest = first.partition(" ")
     status, _, reason = rest.partition(" ")
     if version not in ("HTTP/1.1", "HTTP/1.0") or not (status.isdigit() and len(status) == 3):
-        raise BadAnswer(f"not an HTTP answer: {first[:80]!r}")
+        raise BadResponse(f"not an HTTP response: {first[:80]!r}")
     headers: dict[str, str] = {}
     for line in lines:
         name, colon, value = line.partition(":")
         if not colon:
-            raise BadAnswer(f"not a header: {line[:80]!r}")
+            raise BadResponse(f"not a header: {line[:80]!r}")
         name, value = name.lower(), value.strip()
         headers[name] = f"{headers[name]}, {value}" if name in headers else value
-    return Answer(int(status), reason, headers)
+    return ResponseHead(int(status), reason, headers)
 
 
 def cut_head(received: bytes) -> tuple[bytes, bytes] | None:
-    """(head, what follows) once the head is whole, else None. Raises BadAnswer when too long."""
+    """(head, what follows) once the head is whole, else None. Raises BadResponse when too long."""
     head, end, rest = received.partition(_END)
     if end:
         return head, rest
-    if len(received) > MOST_HEAD_BYTES:
-        raise BadAnswer("the head of an HTTP answer has no end")
+    if len(received) > MAX_HEAD_BYTES:
+        raise BadResponse("the head of an HTTP response has no end")
     return None
 
 
 class Connection:
-    """One connection, for one exchange after the other: `send`, `answer`, then its body.
+    """One connection, for one exchange after the other: `send`, `read_head`, then its body.
 
-    Raises OSError and BadAnswer, after which it can only be closed.
+    Raises OSError and BadResponse, after which it can only be closed.
     """
 
     def __init__(self, connected: socket.socket) -> None:
@@ -92,10 +92,10 @@ class Connection:
         length: int | None = None,
     ) -> None:
         """Send a whole request; `length` of the body, in bytes, None for none."""
-        told = dict(headers)
+        sent = dict(headers)
         if length is not None:
-            told["Content-Length"] = str(length)
-        head = request_head(method, path, told)
+            sent["Content-Length"] = str(length)
+        head = request_head(method, path, sent)
         for piece in body:
             if head and len(piece) <= _JOINED_BYTES:
                 piece = head + piece  # noqa: PLW2901 - it goes with its head
@@ -106,25 +106,25 @@ class Connection:
         if head:
             self.socket.sendall(head)
 
-    def answer(self, *, to: str = "GET") -> Answer:
-        """The head of the answer to a request of that method."""
+    def read_head(self, *, to: str = "GET") -> ResponseHead:
+        """The head of the response to a request of that method."""
         while (cut := cut_head(self._early)) is None:
             self._more()
         head, self._early = cut
-        answer = parse_head(head)
-        if answer.status == 100:
-            return self.answer(to=to)
-        told = answer.headers
-        self._chunked = "chunked" in told.get("transfer-encoding", "").lower()
-        length = told.get("content-length")
-        if to == "HEAD" or answer.status in (101, 204, 304):
+        found = parse_head(head)
+        if found.status == 100:
+            return self.read_head(to=to)
+        headers = found.headers
+        self._chunked = "chunked" in headers.get("transfer-encoding", "").lower()
+        length = headers.get("content-length")
+        if to == "HEAD" or found.status in (101, 204, 304):
             self._left = 0
         elif self._chunked or length is not None:
             self._left = 0 if self._chunked else _number(length or "", 10)
         else:
             self._left = -1
-        self.reusable = self._left >= 0 and "close" not in told.get("connection", "").lower()
-        return answer
+        self.reusable = self._left >= 0 and "close" not in headers.get("connection", "").lower()
+        return found
 
     @property
     def early(self) -> bytes:
@@ -132,7 +132,7 @@ class Connection:
         return self._early
 
     def pieces(self) -> Iterator[bytes]:
-        """The body of the answer, piece by piece. Raises BadAnswer when it is cut short."""
+        """The body of the response, piece by piece. Raises BadResponse when it is cut short."""
         if self._chunked:
             yield from self._chunks()
             self._chunked = False
@@ -172,12 +172,12 @@ class Connection:
                 size -= len(piece)
                 yield piece
             if self._line():
-                raise BadAnswer("a chunk is longer than it said")
+                raise BadResponse("a chunk is longer than it said")
 
     def _line(self) -> bytes:
         while b"\r\n" not in self._early:
-            if len(self._early) > MOST_HEAD_BYTES:
-                raise BadAnswer("a line without an end")
+            if len(self._early) > MAX_HEAD_BYTES:
+                raise BadResponse("a line without an end")
             self._more()
         line, _, self._early = self._early.partition(b"\r\n")
         return line
@@ -185,7 +185,7 @@ class Connection:
     def _more(self, *, at_end: bool = False) -> bool:
         data = self.socket.recv(_READ_BYTES)
         if not data and not at_end:
-            raise BadAnswer("the connection ended in the middle of an answer")
+            raise BadResponse("the connection ended in the middle of a response")
         self._early += data
         return bool(data)
 
@@ -196,5 +196,5 @@ def _number(text: str, base: int) -> int:
     except ValueError:
         found = -1
     if found < 0 or not text.isalnum():
-        raise BadAnswer(f"not a length: {text[:40]!r}")
+        raise BadResponse(f"not a length: {text[:40]!r}")
     return found

@@ -96,10 +96,9 @@ def load(
     """
     if path is not None:
         return from_files([path], context=context)
-    named = [Path(p) for p in environ.get("KUBECONFIG", "").split(os.pathsep) if p]
-    if named:
+    if named := _kubeconfigs(environ):
         return from_files(named, context=context)
-    if environ.get("KUBERNETES_SERVICE_HOST"):
+    if named_by(environ):
         return in_cluster(environ)
     default = paths.data_dir() / "kubeconfig"
     if kubeconfig.there(default):
@@ -108,6 +107,15 @@ def load(
         f"no Kubernetes API server is configured: KUBECONFIG is not set and there is no {default}. "
         "Start one with `kiln up`, or set KUBECONFIG to the kubeconfig of a running one."
     )
+
+
+def named_by(environ: Mapping[str, str]) -> bool:
+    """Whether the environment names an API server, by $KUBECONFIG or as that of our Pod."""
+    return bool(_kubeconfigs(environ) or environ.get("KUBERNETES_SERVICE_HOST"))
+
+
+def _kubeconfigs(environ: Mapping[str, str]) -> list[Path]:
+    return [Path(path) for path in environ.get("KUBECONFIG", "").split(os.pathsep) if path]
 
 
 def in_cluster(environ: Mapping[str, str] = os.environ) -> Config:

@@ -117,7 +117,7 @@ class _Far(_End):
         super().__init__()
         self._head = b""
         self.switched: asyncio.Future[None] | None = None
-        """Set while the answer to the Upgrade is awaited."""
+        """Set while the response to the Upgrade is awaited."""
 
     async def switch(self) -> None:
         """Ask for the channel. Raises CannotJoin."""
@@ -137,16 +137,16 @@ class _Far(_End):
             cut = http1.cut_head(self._head)
             if cut is None or self.switched.done():
                 return
-            answer = http1.parse_head(cut[0])
-        except http1.BadAnswer as error:
+            head = http1.parse_head(cut[0])
+        except http1.BadResponse as error:
             self._fail(CannotJoin(str(error)))
             return
-        if answer.status == 101:
+        if head.status == 101:
             self.switched.set_result(None)
             if cut[1]:
                 self._early.append(cut[1])
             return
-        self._fail(CannotJoin(f"it answers {answer.status} {answer.reason} to {_what()}"))
+        self._fail(CannotJoin(f"it answers {head.status} {head.reason} to {_what()}"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._fail(CannotJoin(f"it closed the connection{f' ({exc})' if exc else ''}"))

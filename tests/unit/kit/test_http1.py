@@ -49,7 +49,7 @@ CONTINUED = b"HTTP/1.1 100 Continue\r\n\r\n" + LENGTH
 def test_a_body_is_read_however_it_comes(ends: Ends, answer: bytes, step: int) -> None:
     connection, theirs = ends
     thread = say(theirs, answer, step=step)
-    found = connection.answer()
+    found = connection.read_head()
     assert (found.status, found.reason) == (200, "OK")
     assert connection.read() == b"hello"
     assert connection.reusable is (answer is not TO_THE_END)
@@ -60,7 +60,7 @@ def test_one_answer_after_the_other(ends: Ends) -> None:
     connection, theirs = ends
     thread = say(theirs, LENGTH + CHUNKED + LENGTH, step=11)
     for _ in range(3):
-        assert connection.answer().status == 200
+        assert connection.read_head().status == 200
         assert connection.read() == b"hello"
     thread.join()
 
@@ -68,14 +68,14 @@ def test_one_answer_after_the_other(ends: Ends) -> None:
 def test_headers_have_one_name(ends: Ends) -> None:
     connection, theirs = ends
     say(theirs, LENGTH, step=100).join()
-    assert connection.answer().headers["x-a"] == "1, 2"
+    assert connection.read_head().headers["x-a"] == "1, 2"
 
 
 def test_what_follows_a_switch_is_of_the_next_protocol(ends: Ends) -> None:
     connection, theirs = ends
     head = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n"
     say(theirs, head + b"frames", step=1000).join()
-    assert connection.answer().status == 101
+    assert connection.read_head().status == 101
     assert connection.early == b"frames"
 
 
@@ -99,8 +99,8 @@ def test_what_follows_a_switch_is_of_the_next_protocol(ends: Ends) -> None:
 def test_what_is_no_whole_answer_is_an_error(ends: Ends, answer: bytes) -> None:
     connection, theirs = ends
     thread = say(theirs, answer, step=10_000)
-    with pytest.raises(http1.BadAnswer):  # noqa: PT012  either may say so
-        connection.answer()
+    with pytest.raises(http1.BadResponse):  # noqa: PT012  either may say so
+        connection.read_head()
         connection.read()
     connection.close()
     thread.join()

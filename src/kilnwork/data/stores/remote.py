@@ -65,10 +65,10 @@ class RemoteStore:
     def head(self, key: str) -> port.Facts:
         """As `Store.head`."""
 
-        def read(begun: client.Begun) -> port.Facts:
-            if begun.answer.status == _NONE:
+        def read(response: client.OpenResponse) -> port.Facts:
+            if response.head.status == _NONE:
                 raise self.missing(key)
-            return _facts(key, begun.answer)
+            return _facts(key, response.head)
 
         return self.manager.send(self.about("HEAD", key), (_OK, _NONE), read)
 
@@ -150,10 +150,10 @@ class RemoteStore:
         if if_match is not None:
             headers["If-Match"] = f'"{if_match}"'
 
-        def read(begun: client.Begun) -> tuple[port.Facts | None, bool]:
-            begun.connection.read()
-            status = begun.answer.status
-            return None if status == _CHANGED else _facts(key, begun.answer), begun.repeated
+        def read(response: client.OpenResponse) -> tuple[port.Facts | None, bool]:
+            response.connection.read()
+            status = response.head.status
+            return None if status == _CHANGED else _facts(key, response.head), response.repeated
 
         request = self.about("PUT", key, headers=headers, body=body)
         facts, repeated = self.manager.send(request, (_OK, _CREATED, _CHANGED), read)
@@ -185,8 +185,8 @@ class RemoteStore:
     def _listed(self, query: dict[str, str]) -> bytes:
         request = http_types.Request(method="GET", path=self._path, query=query)
 
-        def read(begun: client.Begun) -> bytes:
-            return begun.connection.read(most=16 * _MIB)
+        def read(response: client.OpenResponse) -> bytes:
+            return response.connection.read(most=16 * _MIB)
 
         return self.manager.send(request, (_OK,), read)
 
@@ -200,13 +200,13 @@ class RemoteReading(ending.Closes):
         self._connection: http1.Connection | None = None
         wanted = None if end is None else max(end, start)
         if wanted == start:
-            self.facts, begun = store.head(key), False
+            self.facts, there = store.head(key), False
         else:
-            self.facts, begun = self._ask(start, wanted)
+            self.facts, there = self._ask(start, wanted)
         size = self.facts.bytes
         self.start = min(start, size)
         self.end = size if wanted is None else min(wanted, size)
-        if not begun:
+        if not there:
             self.close()
 
     def __iter__(self) -> Iterator[bytes]:
@@ -218,7 +218,7 @@ class RemoteReading(ending.Closes):
                 for piece in self._received():
                     at, fruitless = at + len(piece), 0
                     yield piece
-            except (OSError, http1.BadAnswer) as error:
+            except (OSError, http1.BadResponse) as error:
                 self.close()
                 fruitless += 1
                 if fruitless > _FRUITLESS:
@@ -236,15 +236,15 @@ class RemoteReading(ending.Closes):
             headers["If-Match"] = f'"{known.etag}"'
         expected = (_OK, _PARTLY, _NONE, _CHANGED, _BEYOND)
 
-        def read(begun: client.Begun) -> tuple[client.Begun, port.Facts | None]:
-            there = begun.answer.status not in (_NONE, _CHANGED)
-            return begun, _facts(key, begun.answer) if there else None
+        def read(response: client.OpenResponse) -> tuple[client.OpenResponse, port.Facts | None]:
+            there = response.head.status not in (_NONE, _CHANGED)
+            return response, _facts(key, response.head) if there else None
 
         request = store.about("GET", key, headers=headers)
-        begun, facts = store.manager.send(request, expected, read, lend=True)
-        self._connection = begun.connection
+        response, facts = store.manager.send(request, expected, read, lend=True)
+        self._connection = response.connection
         if facts is not None:
-            there = begun.answer.status != _BEYOND
+            there = response.head.status != _BEYOND
             if not there:
                 self._finish()
             return facts, there
@@ -266,7 +266,7 @@ class RemoteReading(ending.Closes):
             try:
                 connection.read()
                 self._store.manager.give_back(connection)
-            except (OSError, http1.BadAnswer):
+            except (OSError, http1.BadResponse):
                 connection.close()
 
     def close(self) -> None:
@@ -329,13 +329,13 @@ class RemoteWriter(ending.Aborts):
         self.abort()
 
 
-def _facts(key: str, answer: http1.Answer) -> port.Facts:
-    told = answer.headers
-    size = told.get("content-range", "").rpartition("/")[2] or told.get("content-length", "")
+def _facts(key: str, head: http1.ResponseHead) -> port.Facts:
+    headers = head.headers
+    size = headers.get("content-range", "").rpartition("/")[2] or headers.get("content-length", "")
     try:
-        return port.Facts(key, int(size), told["etag"].strip('"'), float(told[_MODIFIED]))
+        return port.Facts(key, int(size), headers["etag"].strip('"'), float(headers[_MODIFIED]))
     except (KeyError, ValueError) as error:
-        raise http1.BadAnswer(f"an answer about {key} that says not what it is") from error
+        raise http1.BadResponse(f"a response about {key} without its size, ETag or time") from error
 
 
 def _pieces(file: Path) -> Iterator[bytes]:
