@@ -37,7 +37,7 @@ def job(served: object_stores.Served, tmp_path: Path) -> Iterator[remote.RemoteS
         "kiln:ns/j", served.connector(), spool=tmp_path / "spool", patience_s=5
     )
     yield made
-    made.manager.close()
+    made.client.close()
 
 
 def answer_to(
@@ -265,7 +265,7 @@ def test_a_swap_that_was_not_heard_of_is_ours(kept: local.LocalStore) -> None:
         trouble.unheard = 1
         with pytest.raises(errors.ObjectChanged):
             store.put("job.json", b"3", if_match=first.etag)
-        store.manager.close()
+        store.client.close()
 
 
 def test_a_reading_that_breaks_off_goes_on(

@@ -110,7 +110,7 @@ def opened(kind: str, folder: Path) -> Iterator[port.Store]:
         client.slot_manager = client.SlotManager(served.connector(), folder / "spool")
         yield store
         client.slot_manager = None
-        store.manager.close()
+        store.client.close()
 
 
 def again(store: port.Store, *names: str) -> port.Store:

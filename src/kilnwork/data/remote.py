@@ -95,6 +95,6 @@ class Store:
             method=method,
             path=f"{self._path}/{blobs.text(digest)}",
             body=body,
-            content_type=http_types.BYTES,
-            accept="*/*",
+            content_type="",
+            accept="",
         )

@@ -224,8 +224,10 @@ def _exchange(
     connection: http1.Connection, request: http_types.Request, caller: Mapping[str, str]
 ) -> http1.ResponseHead:
     method, content = request.method, request.body
-    headers = {**caller, "Accept": request.accept, **(request.headers or {})}
-    if content is not None:
+    headers = {**caller, **(request.headers or {})}
+    if request.accept:
+        headers["Accept"] = request.accept
+    if content is not None and request.content_type:
         headers["Content-Type"] = request.content_type
     try:
         if isinstance(content, Path):

@@ -25,9 +25,10 @@ CONNECT_S = 10.0
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """One HTTP request. `path` is already percent-encoded; `headers` come on top of the usual ones.
 
-    `body`: a Path is a file that is sent piece by piece, by the blocking client only. `timeout_s`
-    bounds all of it (of the blocking client: each wait for the peer), `head_timeout_s` the time
-    until the response begins; None: no limit.
+    `content_type`, `accept`: the headers; the blocking client sends none that is empty. `body`: a
+    Path is a file that is sent piece by piece, by the blocking client only. `timeout_s` bounds all
+    of it (of the blocking client: each wait for the peer), `head_timeout_s` the time until the
+    response begins; None: no limit.
     """
 
     method: str

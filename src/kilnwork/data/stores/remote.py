@@ -60,7 +60,7 @@ class RemoteStore:
         self._path = f"{PATH}/{namespace}"
         self.spool = spool
         what = f"{self._path}/{self._root}"
-        self.manager = client.Client(connector, _FAILURES, what=what, patience_s=patience_s)
+        self.client = client.Client(connector, _FAILURES, what=what, patience_s=patience_s)
 
     def head(self, key: str) -> port.Facts:
         """As `Store.head`."""
@@ -70,7 +70,7 @@ class RemoteStore:
                 raise self.missing(key)
             return _facts(key, response.head)
 
-        return self.manager.send(self.about("HEAD", key), (_OK, _NONE), read)
+        return self.client.send(self.about("HEAD", key), (_OK, _NONE), read)
 
     def read(self, key: str, *, start: int = 0, end: int | None = None) -> "RemoteReading":
         """As `Store.read`."""
@@ -107,7 +107,7 @@ class RemoteStore:
     def delete(self, keys: Iterable[str]) -> None:
         """As `Store.delete`."""
         for key in keys:
-            self.manager.send(self.about("DELETE", key), (_OK, _DONE, _NONE), client.drop)
+            self.client.send(self.about("DELETE", key), (_OK, _DONE, _NONE), client.drop)
 
     # for readings and writers
 
@@ -125,8 +125,8 @@ class RemoteStore:
             path=f"{self._path}/{self._root}{port.check_key(key)}",
             headers=headers,
             body=body,
-            content_type=http_types.BYTES,
-            accept="*/*",
+            content_type="",
+            accept="",
         )
 
     def missing(self, key: str) -> errors.ObjectMissing:
@@ -156,7 +156,7 @@ class RemoteStore:
             return None if status == _CHANGED else _facts(key, response.head), response.repeated
 
         request = self.about("PUT", key, headers=headers, body=body)
-        facts, repeated = self.manager.send(request, (_OK, _CREATED, _CHANGED), read)
+        facts, repeated = self.client.send(request, (_OK, _CREATED, _CHANGED), read)
         if facts is None and repeated:  # it may have been us, the first time
             facts = self._same(key, sent)
         if facts is not None:
@@ -188,7 +188,7 @@ class RemoteStore:
         def read(response: client.OpenResponse) -> bytes:
             return response.connection.read(most=16 * _MIB)
 
-        return self.manager.send(request, (_OK,), read)
+        return self.client.send(request, (_OK,), read)
 
 
 class RemoteReading(ending.Closes):
@@ -241,7 +241,7 @@ class RemoteReading(ending.Closes):
             return response, _facts(key, response.head) if there else None
 
         request = store.about("GET", key, headers=headers)
-        response, facts = store.manager.send(request, expected, read, lend=True)
+        response, facts = store.client.send(request, expected, read, lend=True)
         self._connection = response.connection
         if facts is not None:
             there = response.head.status != _BEYOND
@@ -265,7 +265,7 @@ class RemoteReading(ending.Closes):
         if connection is not None:
             try:
                 connection.read()
-                self._store.manager.give_back(connection)
+                self._store.client.give_back(connection)
             except (OSError, http1.BadResponse):
                 connection.close()
 
