@@ -231,7 +231,7 @@ def test_calls_are_found_by_id_by_key_and_as_children(kept: port.Store) -> None:
         20: keyed.id,
         30: child.id,
     }
-    assert found[30].asked_by == 2
+    assert found[30].requested_by == 2
     assert (found[20].arguments, found[20].spec) == (keyed.arguments, ADD)
 
 

@@ -84,7 +84,7 @@ def named(*payloads: attempts.Payload) -> set[bytes]:
 async def collected(dispatcher: hub.Hub, clock: clocks.ManualClock, values: Values) -> set[bytes]:
     """What is left after two looks."""
     for _ in range(2):
-        clock.advance(blob_collection.SECOND_LOOK_S)
+        clock.advance(blob_collection.MIN_UNUSED_S)
         await dispatcher.forget_old()
     return values.there()
 

@@ -19,9 +19,9 @@ def every_task_is_somewhere(mem: memory.Memory) -> None:
         assert not task.state.final, "finals are forgotten after their commit"
         assert task.reason, "whoever waits says why"
         assert holders.get(task.id, 0) == (1 if task.held else 0)
-        assert not (task.held and task.place is not None)
+        assert not (task.held and task.ticket is not None)
         if task.state is api_task.State.PENDING:
-            waits = (task.place is not None, task.due > 0, task.unmet > 0, task.suspended)
+            waits = (task.ticket is not None, task.due > 0, task.unmet > 0, task.suspended)
             assert any(waits), f"{task.reason} {task.message}"
         elif not task.held:
             assert task.delegate in mem.tasks

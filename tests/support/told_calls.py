@@ -141,7 +141,7 @@ class World:
         count: int = 1,
         *,
         link: int = DRIVER,
-        known: Mapping[int, inputs.Known] | None = None,
+        known: Mapping[int, inputs.StoredCall] | None = None,
         values: Mapping[ids.TaskId, calls.Value] | None = None,
         **item: Any,
     ) -> list[ids.TaskId]:

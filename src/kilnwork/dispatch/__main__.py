@@ -27,11 +27,11 @@ def main() -> int:
         given = settings.from_arguments(sys.argv[1:], os.environ)
         home.run(given, _store(given), make_loop=uvloop.new_event_loop)
     except kit_errors.ConfigurationError as error:
-        return _say(error, 2)
+        return _fail(error, 2)
     except errors.JournalLocked as error:
-        return _say(error, 3)
+        return _fail(error, 3)
     except (kit_errors.KilnError, OSError) as error:
-        return _say(error, 1)
+        return _fail(error, 1)
     return 0
 
 
@@ -44,7 +44,7 @@ def _store(given: settings.Settings) -> port.Store:
     return made
 
 
-def _say(error: Exception, code: int) -> int:
+def _fail(error: Exception, code: int) -> int:
     sys.stderr.write(f"{error}\n")
     return code
 

@@ -4,7 +4,7 @@ from kilnwork.kit import errors
 
 
 class DispatchError(errors.KilnError):
-    """The dispatcher could not do what was asked."""
+    """The dispatcher could not do what was requested."""
 
 
 class IllegalTransition(DispatchError):
@@ -16,7 +16,7 @@ class RunRefused(DispatchError):
 
 
 class HubStopped(DispatchError):
-    """The hub is stopping or lost its journal; ask the next one."""
+    """The hub is stopping or lost its journal; try the next one."""
 
 
 class JournalLocked(DispatchError):

@@ -22,8 +22,8 @@ from kilnwork.kit import clock, coroutines, ids
 
 log = logging.getLogger(__name__)
 
-LATE_S = 1.0
-SOON_S = 0.02
+MAX_CHECK_S = 1.0
+MIN_CHECK_S = 0.02
 """Between two looks whether to leave: while there may be a driver to wait for, and while not."""
 
 NAMESPACE = CLUSTER = "default"
@@ -55,9 +55,9 @@ class Home:
         self._given = given
         self._idle_s = given.idle_s
         self._greeted = 0
-        self._hurried = asyncio.Event()
+        self._leaving_soon = asyncio.Event()
         self._why: asyncio.Future[str]
-        self._crew = coroutines.Crew("home")
+        self._background = coroutines.Crew("home")
         folder = given.folder
         self._hub = hub.Hub(
             kept,
@@ -79,15 +79,15 @@ class Home:
         await self._hub.start(socket.socket(fileno=self._given.listener))
         _tune_collector()
         loop.add_signal_handler(signal.SIGTERM, self._leave, "the dispatcher was told to end")
-        loop.add_signal_handler(signal.SIGUSR1, self._hurry)
+        loop.add_signal_handler(signal.SIGUSR1, self._leave_soon)
         if self._given.owner is not None:
             loop.add_reader(self._given.owner, self._leave, "the driver is gone")
         else:
-            self._crew.start("idle", self._watch_idle())
+            self._background.start("idle", self._watch_idle())
         try:
             why = await self._why
         finally:
-            await self._crew.stop()
+            await self._background.stop()
             await self._hub.stop(leaving="the dispatcher ends")
             if self._given.scratch is not None:
                 shutil.rmtree(self._given.scratch, ignore_errors=True)
@@ -103,11 +103,11 @@ class Home:
         if not self._why.done():
             self._why.set_exception(errors.HubStopped(f"the dispatcher failed: {error}"))
 
-    def _hurry(self) -> None:
-        """The driver has left in order: wait for no other one, unless it comes meanwhile."""
+    def _leave_soon(self) -> None:
+        """The driver has left in order: wait for no other one, unless one comes meanwhile."""
         self._idle_s = 0.0
         self._greeted = self._hub.greeted
-        self._hurried.set()
+        self._leaving_soon.set()
 
     async def _watch_idle(self) -> None:
         loop = asyncio.get_running_loop()
@@ -116,20 +116,20 @@ class Home:
             await self._pause()
             if self._hub.greeted != self._greeted:
                 self._greeted, self._idle_s = self._hub.greeted, self._given.idle_s
-                self._hurried.clear()
+                self._leaving_soon.clear()
             if self._hub.drivers or self._hub.at_work:
                 since = loop.time()
             elif loop.time() - since >= self._idle_s:
                 self._leave("no driver, and nothing to do")
 
     async def _pause(self) -> None:
-        """A moment; a short one as soon as there is nobody to wait for."""
-        if self._hurried.is_set():
-            await asyncio.sleep(SOON_S)
+        """Wait a moment; a short one as soon as there is no driver to wait for."""
+        if self._leaving_soon.is_set():
+            await asyncio.sleep(MIN_CHECK_S)
             return
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(max(SOON_S, min(LATE_S, self._idle_s / 10))):
-                await self._hurried.wait()
+            async with asyncio.timeout(max(MIN_CHECK_S, min(MAX_CHECK_S, self._idle_s / 10))):
+                await self._leaving_soon.wait()
 
 
 def _tune_collector() -> None:

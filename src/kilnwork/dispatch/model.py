@@ -72,7 +72,7 @@ class TaskFacts(SubmittedFacts, kw_only=True):
     """True is proof that nothing of it runs any more, False means that such proof is missing, None
     that something may rightly run."""
     suspended: bool = False
-    """No attempt starts before it is let go; one that runs goes on."""
+    """No attempt starts before it is resumed; one that runs goes on."""
     parent: attempts.AttemptRef | None = None
 
 
@@ -86,7 +86,7 @@ class TaskView(TaskFacts, frozen=True, kw_only=True):  # type: ignore[misc] # ms
     `started`: first start of this run; all times are wall clock, seconds.
     `stopped`: True is proof that nothing of it runs any more, False means that such proof is
     missing, None that something may rightly run.
-    `suspended`: no attempt starts before it is let go; one that runs goes on. `function`: what a
+    `suspended`: no attempt starts before it is resumed; one that runs goes on. `function`: what a
     call calls, "" for a command. `loss`: why the newest attempt that was lost was lost, "" when
     none was, or in memory alone.
     `seq` rises with every change of this task; 0 when nothing changed since the dispatcher started.

@@ -1,4 +1,4 @@
-"""What `python -m kilnwork.dispatch` is told: its arguments, and one variable for measuring.
+"""Settings of `python -m kilnwork.dispatch`: its arguments, and one variable for measuring.
 
 Read once at start. Written by `sdk.local`, not by people, so there is no help text; tokens come in
 files, never in arguments.

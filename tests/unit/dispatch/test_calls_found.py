@@ -38,17 +38,17 @@ def spawn(
 
 
 def found(world: World) -> dict[int, ids.TaskId]:
-    return {send.number: send.task for send in world.sent_of(instructions.Found)}
+    return {send.number: send.task for send in world.sent_of(instructions.FoundCall)}
 
 
 def known(
     world: World, task: ids.TaskId, *, arguments: attempts.Payload = told_calls.ARGUMENTS
-) -> inputs.Known:
+) -> inputs.StoredCall:
     """As the journal would say it of a child that is over."""
     record = world.task(task)
     value = calls.Value(task, record.state, record.reason, record.message, record.result)
-    asked_by = record.parent.attempt if record.parent else 0
-    return inputs.Known(value, arguments, record.spec, asked_by)
+    requested_by = record.parent.attempt if record.parent else 0
+    return inputs.StoredCall(value, arguments, record.spec, requested_by)
 
 
 def test_the_same_call_again_is_the_same_task() -> None:
@@ -415,7 +415,7 @@ def test_a_declared_call_runs_in_a_slot_with_the_arguments_of_its_spec() -> None
     assert record.template.spec.call == api_task.Call("m:f")
     assert record.arguments == json_arguments('[[1,"a"],{"b":[2],"x":{"y": 1.50}}]')
     assert record.spec is template
-    assert not record.narrow
+    assert not record.has_template_spec
     world.end(task)
     assert said(record) == ("Success", "Succeeded")
     assert not world.memory.clusters["ns", "default"].declared

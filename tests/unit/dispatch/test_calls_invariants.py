@@ -82,7 +82,7 @@ def test_invariant_6_the_next_attempt_finds_the_children_of_the_one_before() -> 
         world.submit(link=player.link, parent=ref, ordinal=1)
         world.end(parent, FAILED)
     assert len(world.memory.tasks) == 2
-    assert len(world.sent_of(instructions.Found)) == 1
+    assert len(world.sent_of(instructions.FoundCall)) == 1
 
 
 def test_invariant_7_children_outlive_their_parent() -> None:

@@ -41,7 +41,7 @@ class World:
         kept = blobs.Blobs(self.root / namespace, durable=False)
         return {entry.digest for entry in kept.entries()}
 
-    def look(self, seconds: float = blob_collection.SECOND_LOOK_S) -> int:
+    def look(self, seconds: float = blob_collection.MIN_UNUSED_S) -> int:
         self.clock.advance(seconds)
         return self.collector.collect()
 
@@ -95,7 +95,7 @@ def test_a_jump_of_the_clock_leaves_time_to_renew(world: World) -> None:
     """A laptop slept for a week: only the wall clock knows."""
     digest = world.put(1, age=7 * 24 * HOUR)
     for _ in range(3):
-        world.look(blob_collection.SECOND_LOOK_S / 4)
+        world.look(blob_collection.MIN_UNUSED_S / 4)
     assert world.there() == {digest}
     world.put(1)
     world.look()

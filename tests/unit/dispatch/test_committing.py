@@ -140,6 +140,6 @@ def test_room_ahead_is_nothing_to_who_comes_after_a_crash(tmp_path: Path) -> Non
 
 
 def test_a_log_that_cannot_be_made_longer_does_not_matter(tmp_path: Path) -> None:
-    room = preallocation.Ahead(tmp_path / "nothing.db")
-    room.keep(1)
+    room = preallocation.Preallocation(tmp_path / "nothing.db")
+    room.extend(1)
     assert list(tmp_path.iterdir()) == []

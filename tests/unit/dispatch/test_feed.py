@@ -46,7 +46,7 @@ async def test_a_feed_that_ends_tells_its_readers() -> None:
 
 
 async def test_what_changes_all_the_time_is_told_at_once_and_then_now_and_then() -> None:
-    changes: feed.CalmFeed[str] = feed.CalmFeed(every_s=0.01)
+    changes: feed.ThrottledFeed[str] = feed.ThrottledFeed(every_s=0.01)
     start = changes.last
     changes.publish(["a"])
     assert changes.since(start) == ["a"]

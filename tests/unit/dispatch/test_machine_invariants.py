@@ -292,11 +292,11 @@ class Stories(RuleBasedStateMachine):
             assert len(holders) <= 1
             if task.state is api_task.State.PENDING:
                 assert not holders
-                assert task.place is not None or task.due > 0 or task.suspended
-                assert not (task.suspended and task.place is not None)
+                assert task.ticket is not None or task.due > 0 or task.suspended
+                assert not (task.suspended and task.ticket is not None)
             else:
                 assert len(holders) == 1
-                assert task.place is None
+                assert task.ticket is None
 
     @invariant()
     def nothing_waits_beside_a_free_slot(self) -> None:

@@ -13,7 +13,7 @@ class Waiting:
     number: int
     priority: int = 0
     source: bytes = b""
-    place: int | None = None
+    ticket: int | None = None
     template: object = "a call"
 
 

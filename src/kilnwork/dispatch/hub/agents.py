@@ -1,7 +1,7 @@
-"""What agents of workers say, put in the machine's terms.
+"""Messages of agents of workers, turned into inputs of the machine.
 
 Used by the hub. An agent holds the lease of its worker, runs commands, owns the slot processes, and
-passes on what commands ask on their sockets: children (`Spawn`) and how tasks fare (`Ask`).
+passes on requests of commands from their sockets: children (`Spawn`), states of tasks (`Ask`).
 """
 
 import asyncio
@@ -102,26 +102,26 @@ class Agents:
 
     def __init__(
         self,
-        engine: commits.Core,
-        door: authentication.Gate,
+        core: commits.Core,
+        authenticator: authentication.Authenticator,
         logs: attempt_logs.AttemptLogs,
         view: View,
     ) -> None:
-        self._core = engine
-        self._gate = door
+        self._core = core
+        self._authenticator = authenticator
         self._logs = logs
         self._view = view
         self._status_requests = _StatusRequests(self._respond)
         self._confirmations: dict[attempts.AttemptRef, int] = {}
-        self._asking: dict[int, links.Link] = {}
-        self._takers: dict[type, Callable[[links.Link, Any], None]] = {
+        self._requesting: dict[int, links.Link] = {}
+        self._handlers: dict[type, Callable[[links.Link, Any], None]] = {
             messages.Renew: self._renew,
             messages.Started: self._started,
             messages.Finished: self._finished,
             messages.Log: self._log,
             messages.Progress: self._progress,
             messages.Spawn: self._spawn,
-            messages.Ask: self._ask,
+            messages.Ask: self._request_status,
             messages.SlotOpening: self._slot_opening,
             messages.SlotGone: self._slot_gone,
             messages.Hello: _second_hello,
@@ -130,7 +130,7 @@ class Agents:
     def join(self, link: links.Link, hello: messages.Hello) -> links.Receive:
         """An authenticated agent joins; the machine decides what it keeps. Its messages go to what
         is returned."""
-        self._core.tell(
+        self._core.apply(
             inputs.Join(
                 link=link.number,
                 session=hello.session,
@@ -150,7 +150,7 @@ class Agents:
 
     def received(self, link: links.Link, message: messages.FromWorker) -> None:
         """A message of an agent that has joined."""
-        self._takers[type(message)](link, message)
+        self._handlers[type(message)](link, message)
 
     def batch_ended(self, link: links.Link) -> None:
         """Confirm output."""
@@ -163,34 +163,34 @@ class Agents:
         self._status_requests.ended(task)
 
     @property
-    def asked(self) -> bool:
-        """Somebody waits for the end of some task."""
+    def has_waiters(self) -> bool:
+        """Return whether any command waits for the end of a task."""
         return bool(self._status_requests)
 
     def gone(self, link: links.Link) -> None:
-        """Its connection is gone."""
-        self._asking.pop(link.number, None)
+        """The connection is closed."""
+        self._requesting.pop(link.number, None)
         self._status_requests.drop_link(link.number)
 
     def clear(self) -> None:
-        """Nobody will be answered any more."""
+        """Respond to no request any more."""
         self._status_requests.clear()
 
     def _renew(self, link: links.Link, message: messages.Renew) -> None:
-        self._core.tell(inputs.Renew(link.number))
+        self._core.apply(inputs.Renew(link.number))
         if self._core.machine.knows(link.number):
             link.write_all([messages.Renewed(message.number)])
 
     def _started(self, link: links.Link, message: messages.Started) -> None:
-        self._core.tell(inputs.Started(link.number, message.serial, message.ref, message.at))
+        self._core.apply(inputs.Started(link.number, message.serial, message.ref, message.at))
 
     def _finished(self, link: links.Link, message: messages.Finished) -> None:
         outcome = _bounded(message.outcome)
-        self._core.tell(inputs.Finished(link.number, message.serial, message.ref, outcome))
+        self._core.apply(inputs.Finished(link.number, message.serial, message.ref, outcome))
         self._logs.forget(message.ref)
 
     def _log(self, link: links.Link, message: messages.Log) -> None:
-        """Output of a command; or the last words of a slot, which nobody waits to be confirmed."""
+        """Output of a command; or the last output of a slot, which is not confirmed."""
         held = self._core.machine.held_by(link.number, message.ref)
         if held is not None:
             kept = self._logs.append(message.ref, message.offset, message.data)
@@ -199,10 +199,10 @@ class Agents:
 
     def _progress(self, link: links.Link, message: messages.Progress) -> None:
         progress = model.Progress(message.fraction, message.message)
-        self._core.tell(inputs.Progress(link.number, message.ref, progress))
+        self._core.apply(inputs.Progress(link.number, message.ref, progress))
 
     def _slot_opening(self, link: links.Link, message: messages.SlotOpening) -> None:
-        self._core.tell(inputs.SlotOpening(link.number, message.slot))
+        self._core.apply(inputs.SlotOpening(link.number, message.slot))
         self._announce(link, message)
 
     def _announce(self, link: links.Link, opening: messages.SlotOpening) -> None:
@@ -210,10 +210,10 @@ class Agents:
         slots = self._core.machine.memory.slots
         slot = slots.get(opening.slot)
         if slot is not None and slot.worker.link == link.number:
-            self._gate.announce(opening.slot, opening.digest, living=slots)
+            self._authenticator.announce_slot(opening.slot, opening.digest, living=slots)
 
     def _slot_gone(self, link: links.Link, message: messages.SlotGone) -> None:
-        self._core.tell(
+        self._core.apply(
             inputs.SlotGone(
                 link.number,
                 message.serial,
@@ -227,32 +227,32 @@ class Agents:
             )
         )
         if message.slot not in self._core.machine.memory.slots:
-            self._gate.forget_slot(message.slot)
+            self._authenticator.forget_slot(message.slot)
 
     def _spawn(self, link: links.Link, message: messages.Spawn) -> None:
         refusal = child_requests.refusal(message)
         if refusal:
-            link.answer(message.serial, 422, child_requests.error_response(refusal))
+            link.respond(message.serial, 422, child_requests.error_response(refusal))
             return
         parent, key = message.parent, child_requests.child_key(message)
         found = None
         if self._core.machine.may_have_child(parent, key):
             found = self._core.reader.child(parent.task, parent.run, key)
         new_id = ids.new_task_id()
-        self._core.tell(child_requests.spawn(link.number, message, new_id=new_id, found=found))
+        self._core.apply(child_requests.spawn(link.number, message, new_id=new_id, found=found))
 
-    def _ask(self, link: links.Link, message: messages.Ask) -> None:
-        asker = self._core.machine.held_by(link.number, message.parent)
-        if asker is None:
+    def _request_status(self, link: links.Link, message: messages.Ask) -> None:
+        parent_task = self._core.machine.held_by(link.number, message.parent)
+        if parent_task is None:
             refusal = f"attempt {message.parent} is over"
-            link.answer(message.serial, 409, child_requests.error_response(refusal))
+            link.respond(message.serial, 409, child_requests.error_response(refusal))
             return
         view = self._view(message.task)
-        if view is None or view.namespace != asker.namespace:
+        if view is None or view.namespace != parent_task.namespace:
             refusal = f"there is no task {ids.task_text(message.task)} in this namespace"
-            link.answer(message.serial, 404, child_requests.error_response(refusal))
+            link.respond(message.serial, 404, child_requests.error_response(refusal))
             return
-        self._asking[link.number] = link
+        self._requesting[link.number] = link
         request = _StatusRequest(link.number, message.serial, message.task)
         if view.state.final or message.wait_s <= 0:
             self._respond(request)
@@ -260,9 +260,9 @@ class Agents:
             self._status_requests.wait(request, message.wait_s)
 
     def _respond(self, request: _StatusRequest) -> None:
-        link, view = self._asking.get(request.link), self._view(request.task)
+        link, view = self._requesting.get(request.link), self._view(request.task)
         if link is not None and view is not None:
-            link.answer(
+            link.respond(
                 request.serial,
                 200 if view.state.final else 202,
                 child_requests.status_response(view),
@@ -274,7 +274,7 @@ def _second_hello(link: links.Link, _: messages.Hello) -> None:
 
 
 def _bounded(outcome: attempts.Outcome) -> attempts.Outcome:
-    """What a worker may make the store keep."""
+    """Return the outcome, cut to what may be stored."""
     result = outcome.result
     if result is not None and len(result.data) > attempts.MAX_INLINE_BYTES:
         return attempts.Outcome(

@@ -1,8 +1,8 @@
-"""Who may connect: a first frame is checked here before the machine hears of its peer.
+"""Authentication: the first frame of a peer is checked before the machine gets any input of it.
 
-Used by the hub. Agents and drivers show a token, which the `TokenVerifier` knows; a slot shows the
-secret that its agent gave it, whose digest the agent has announced. A refusal names its reason and
-whether to try again.
+Used by the hub. Agents and drivers present a token, which the `TokenVerifier` knows; a slot
+presents the secret that its agent gave it, whose digest the agent has announced. A refusal names
+its reason and whether to try again.
 """
 
 import hashlib
@@ -17,26 +17,29 @@ from kilnwork.kit import coroutines, errors
 MAX_SLOTS = 10_000
 """Of one worker. After so many new secrets, those of slots that are gone are dropped."""
 
-Believed = Callable[[links.Link, messages.AnyHello], None]
+OnAuthenticated = Callable[[links.Link, messages.AnyHello], None]
 
 
-class Gate:
+class Authenticator:
     """Checks one Hello at a time for each link, all links side by side.
 
-    `believed` is called for each that is in order, the others are refused.
+    `on_authenticated` is called for each that is in order, the others are refused.
     """
 
     def __init__(
-        self, verifier: ports.TokenVerifier, crew: coroutines.Crew, believed: Believed
+        self,
+        verifier: ports.TokenVerifier,
+        background: coroutines.Crew,
+        on_authenticated: OnAuthenticated,
     ) -> None:
         self.epoch = 0
         self._verifier = verifier
-        self._crew = crew
-        self._believed = believed
+        self._background = background
+        self._on_authenticated = on_authenticated
         self._digests: dict[bytes, bytes] = {}
         self._most = MAX_SLOTS
 
-    def announce(self, slot: bytes, digest: bytes, *, living: Container[bytes]) -> None:
+    def announce_slot(self, slot: bytes, digest: bytes, *, living: Container[bytes]) -> None:
         """That slot, which is one of the `living`, has a secret of that SHA-256."""
         if len(self._digests) >= self._most:
             self._digests = {s: d for s, d in self._digests.items() if s in living}
@@ -44,11 +47,11 @@ class Gate:
         self._digests[slot] = digest
 
     def forget_slot(self, slot: bytes) -> None:
-        """It is over."""
+        """Remove the secret of a slot that is over."""
         self._digests.pop(slot, None)
 
     def check(self, link: links.Link, hello: messages.AnyHello) -> None:
-        """Believe or refuse, now or when the verifier has answered."""
+        """Authenticate or refuse, now or when the verifier has responded."""
         if hello.version != messages.VERSION:
             message = f"version {hello.version} is not spoken here, {messages.VERSION} is"
             link.refuse("Version", message, retry=False)
@@ -70,7 +73,7 @@ class Gate:
             return
         digest = hashlib.sha256(hello.credential.encode()).digest()
         if hmac.compare_digest(digest, announced):
-            self._believed(link, hello)
+            self._on_authenticated(link, hello)
         else:
             message = f"not the secret of slot {hello.slot.hex()}"
             link.refuse("Credential", message, retry=False)
@@ -78,11 +81,13 @@ class Gate:
     def _check_token(self, link: links.Link, hello: messages.Hello | messages.DriverHello) -> None:
         if isinstance(hello, messages.Hello):
             what = f"TaskCluster {hello.namespace}/{hello.cluster}"
-            asked = self._verifier.verify(hello.namespace, hello.cluster, hello.credential)
+            verdict = self._verifier.verify(hello.namespace, hello.cluster, hello.credential)
         else:
             what = f"namespace {hello.namespace}"
-            asked = self._verifier.verify_driver(hello.namespace, hello.credential)
-        self._crew.start(f"hello {link.number}", self._verify(link, hello, what=what, asked=asked))
+            verdict = self._verifier.verify_driver(hello.namespace, hello.credential)
+        self._background.start(
+            f"hello {link.number}", self._verify(link, hello, what=what, verdict=verdict)
+        )
 
     async def _verify(
         self,
@@ -90,18 +95,18 @@ class Gate:
         hello: messages.Hello | messages.DriverHello,
         *,
         what: str,
-        asked: Awaitable[bool],
+        verdict: Awaitable[bool],
     ) -> None:
         try:
-            good = await asked
+            accepted = await verdict
         except channel_errors.LinkRefused as error:
             link.refuse(error.reason, error.message, retry=error.retry)
             return
         except errors.KilnError as error:
             link.refuse("NotYet", f"{what}: {error}", retry=True)
             return
-        if good:
-            self._believed(link, hello)
+        if accepted:
+            self._on_authenticated(link, hello)
         elif isinstance(hello, messages.Hello):
             link.refuse("Credential", f"not the channel token of {what}", retry=True)
         else:

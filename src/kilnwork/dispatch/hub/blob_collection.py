@@ -1,7 +1,7 @@
 """Removes blobs that nothing refers to: what rows and templates name stays, all else goes in time.
 
 Used by `retention`. The contract: a blob that the store refers to is never removed, and one that it
-does not refer to is, once nobody has renewed it for an hour (`data.blobs`). That is seen twice,
+does not refer to is, once it was not renewed for an hour (`data.blobs`). That is seen twice,
 some minutes apart on a clock that stands still while the machine sleeps: who holds a reference has
 time to renew it after a suspended laptop has woken, or the wall clock has jumped.
 """
@@ -20,17 +20,17 @@ log = logging.getLogger(__name__)
 KEEP_S = 3600.0
 """Longer than anything waits between the writing of a blob and of the row that refers to it."""
 
-SECOND_LOOK_S = 1.5 * holding.RENEW_S
-"""Between the two looks: in this time every holder has had its turn."""
+MIN_UNUSED_S = 1.5 * holding.RENEW_S
+"""How long a blob is seen unused before it goes: in this time every holder has had its turn."""
 
 BATCH = 500
-"""Digests asked about in one go: some milliseconds."""
+"""Digests looked up in one go: some milliseconds."""
 
 Referenced = Callable[[Sequence[bytes]], set[bytes]]
 """Those of the digests that some row or template refers to. Called in a thread."""
 
 
-class _Look(NamedTuple):
+class _Sighting(NamedTuple):
     """`modified`: time of the file; `since`: monotonic, when it was first seen so."""
 
     modified: float
@@ -44,20 +44,20 @@ class Collector:
         self._root = root
         self._referenced = referenced
         self._clock = clock
-        self._looks: dict[tuple[str, bytes], _Look] = {}
+        self._sightings: dict[tuple[str, bytes], _Sighting] = {}
 
     def collect(self) -> int:
         """One look at all blobs; how many were removed. Takes seconds where there are many."""
-        looks, self._looks = self._looks, {}
+        sightings, self._sightings = self._sightings, {}
         removed = 0
         for folder in sorted(self._root.iterdir()) if self._root.is_dir() else ():
             try:
-                removed += self._collect(folder, looks)
+                removed += self._collect(folder, sightings)
             except OSError as error:
                 log.warning("blobs cannot be collected", extra={"error": str(error)})
         return removed
 
-    def _collect(self, folder: Path, looks: dict[tuple[str, bytes], _Look]) -> int:
+    def _collect(self, folder: Path, sightings: dict[tuple[str, bytes], _Sighting]) -> int:
         kept = blobs.Blobs(folder, durable=False, time=self._clock)
         before = self._clock.wall() - KEEP_S
         kept.discard_unfinished(before=before)
@@ -69,18 +69,18 @@ class Collector:
                 if entry.digest in used:
                     if entry.aside:
                         kept.touch(entry.digest)
-                elif self._seen_twice(folder.name, entry, looks):
+                elif self._seen_twice(folder.name, entry, sightings):
                     removed += kept.discard(entry.digest, before=before)
         if removed:
             log.info("blobs removed", extra={"namespace": folder.name, "blobs": removed})
         return removed
 
     def _seen_twice(
-        self, namespace: str, entry: blobs.Entry, looks: dict[tuple[str, bytes], _Look]
+        self, namespace: str, entry: blobs.Entry, sightings: dict[tuple[str, bytes], _Sighting]
     ) -> bool:
         now = self._clock.monotonic()
-        first = looks.get((namespace, entry.digest))
+        first = sightings.get((namespace, entry.digest))
         if first is None or first.modified != entry.modified:
-            first = _Look(entry.modified, now)
-        self._looks[namespace, entry.digest] = first
-        return now - first.since >= SECOND_LOOK_S
+            first = _Sighting(entry.modified, now)
+        self._sightings[namespace, entry.digest] = first
+        return now - first.since >= MIN_UNUSED_S

@@ -1,7 +1,7 @@
 """Requests of running commands: what a child may be, and the bodies of responses. Pure.
 
 Used by the hub. Refuses what a spawned task cannot have: whatever only a Task object can wait for
-or be told later. Bodies are JSON, passed on by the worker as they are: what a task written in any
+or change later. Bodies are JSON, passed on by the worker as they are: what a task written in any
 language sees on its socket, so that fields are only added.
 """
 
@@ -95,7 +95,7 @@ def digest(spec: api_task.TaskSpec, given: bytes | None) -> bytes:
 
 
 def spawn(
-    link: int, message: messages.Spawn, *, new_id: ids.TaskId, found: inputs.Found | None
+    link: int, message: messages.Spawn, *, new_id: ids.TaskId, found: inputs.StoredChild | None
 ) -> inputs.Spawn:
     """For the machine; `new_id` is used only when there is no such child yet."""
     return inputs.Spawn(

@@ -1,9 +1,9 @@
-"""The hub's engine: machine and store in step, nothing released before it is kept.
+"""Machine and store in step: nothing is released before it is stored.
 
 Used by the hub. Inputs go to the machine at once; what comes out is gathered until the store is
 free, written as one batch, and released when that is kept (on disk, if the store is a journal):
-frames to links, changes to the feeds, answers to whoever waits. Frames are made while the disk
-works. Knows no socket and no user's call.
+frames to links, changes to the feeds, responses to waiting requests. Frames are made while the disk
+works. Knows no socket and no caller.
 """
 
 import asyncio
@@ -22,9 +22,9 @@ log = logging.getLogger(__name__)
 
 HEARTBEAT_S = 0.25
 STALL_S = 1.0
-"""When our own heartbeat is late by more, nobody could reach us: leases get a full term."""
+"""When our own heartbeat is late by more, no worker could reach us: leases get a full term."""
 
-CROWDED = 20_000
+MAX_UNWRITTEN_TASKS = 20_000
 """Tasks waiting to be written above which links are not read, until the next commit."""
 
 
@@ -44,7 +44,7 @@ class Participant(Protocol):
     """Keeps tables of its own in the store, in step with tasks: `jobs`."""
 
     def join(self, batch: instructions.Batch) -> None:
-        """A batch is about to be written: add `writes`; what the machine is told now is in it too.
+        """A batch is about to be written: add `writes`; inputs that are applied now are in it too.
         Only one batch is on its way at a time."""
         ...
 
@@ -88,26 +88,26 @@ class Core:
         self._observer = observer
         self.participants: list[Participant] = []
         self._waiting: list[asyncio.Future[None]] = []
-        self._unsettled: set[asyncio.Future[None]] = set()
+        self._unflushed: set[asyncio.Future[None]] = set()
         self._writing = False
         self._scheduled = False
         self._stopped: errors.HubStopped | None = None
-        self._beat: asyncio.TimerHandle | None = None
-        self._alarm: asyncio.TimerHandle | None = None
-        self._last_beat = 0.0
+        self._heartbeat_timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._last_heartbeat = 0.0
 
     def start(self) -> None:
         """Open the store and take up everything unfinished."""
         self._loop = asyncio.get_running_loop()
         opened = self.store.open(lease_s=self._limits.lease_s)
         self.reader = self.store.reader
-        self._take_up(opened)
+        self._restore(opened)
         self.store.start(self._loop.call_soon_threadsafe, on_failure=self._fail)
-        self._last_beat = self.clock.monotonic()
-        self._beat = self._loop.call_later(HEARTBEAT_S, self._heartbeat)
+        self._last_heartbeat = self.clock.monotonic()
+        self._heartbeat_timer = self._loop.call_later(HEARTBEAT_S, self._heartbeat)
         self.schedule()
 
-    def _take_up(self, opened: port.Opened) -> None:
+    def _restore(self, opened: port.Opened) -> None:
         mem = memory.Memory(
             lease_s=self._limits.lease_s,
             entropy=self._entropy,
@@ -122,7 +122,7 @@ class Core:
         self.machine = machine.Machine(mem)
 
     def close(self) -> None:
-        """Stop deciding, finish the commit under way, let go of the store."""
+        """Stop deciding, finish the commit under way, close the store."""
         self._stop(errors.HubStopped())
         self.store.close()
 
@@ -130,8 +130,8 @@ class Core:
         """This moment, on both clocks."""
         return inputs.Moment(self.clock.wall(), self.clock.monotonic())
 
-    def tell(self, item: inputs.Input) -> None:
-        """Tell the machine; what follows from it follows soon."""
+    def apply(self, item: inputs.Input) -> None:
+        """Give an input to the machine; its results are written and released soon."""
         self.check()
         self.machine.handle(item, self.now())
         self.schedule()
@@ -142,17 +142,17 @@ class Core:
             raise self._stopped
 
     @property
-    def crowded(self) -> bool:
-        """More waits to be written than is good."""
-        return self._writing and len(self.machine.memory.batch.dirty) > CROWDED
+    def overloaded(self) -> bool:
+        """Return whether so much waits to be written that links should not be read."""
+        return self._writing and len(self.machine.memory.batch.dirty) > MAX_UNWRITTEN_TASKS
 
-    async def settled(self) -> None:
-        """Return when everything told until now is on disk and released."""
+    async def flush(self) -> None:
+        """Return when all inputs applied until now are stored and their results released."""
         self.check()
         waiter = self._loop.create_future()
         self._waiting.append(waiter)
-        self._unsettled.add(waiter)
-        waiter.add_done_callback(self._unsettled.discard)
+        self._unflushed.add(waiter)
+        waiter.add_done_callback(self._unflushed.discard)
         self.schedule()
         await waiter
 
@@ -167,10 +167,12 @@ class Core:
         if self._stopped is not None:
             return
         mono = self.clock.monotonic()
-        if mono - self._last_beat > HEARTBEAT_S + STALL_S:
-            log.warning("dispatcher was away", extra={"seconds": round(mono - self._last_beat, 3)})
+        if mono - self._last_heartbeat > HEARTBEAT_S + STALL_S:
+            log.warning(
+                "dispatcher was away", extra={"seconds": round(mono - self._last_heartbeat, 3)}
+            )
             self.machine.handle(inputs.Stalled(), self.now())
-        self._last_beat = mono
+        self._last_heartbeat = mono
         due = self.machine.next_deadline()
         if due is not None and due <= mono:
             self.machine.handle(inputs.Tick(), self.now())
@@ -185,7 +187,7 @@ class Core:
                 participant.join(self.machine.memory.batch)
             batch = self.machine.take(self.now())
             waiting, self._waiting = self._waiting, []
-            self._set_alarm()
+            self._set_timer()
             if batch.durable:
                 self._write(batch, waiting)
             elif waiting or self.participants or not batch.empty:
@@ -228,20 +230,20 @@ class Core:
             if not waiter.done():
                 waiter.set_result(None)
 
-    def _set_alarm(self) -> None:
+    def _set_timer(self) -> None:
         due = self.machine.next_deadline()
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         if due is not None:
             delay = due - self.clock.monotonic()
             if delay < HEARTBEAT_S:
-                self._alarm = self._loop.call_later(max(delay, 0.001), self.tick)
+                self._timer = self._loop.call_later(max(delay, 0.001), self.tick)
 
     def _heartbeat(self) -> None:
-        self._beat = self._loop.call_later(HEARTBEAT_S, self._heartbeat)
+        self._heartbeat_timer = self._loop.call_later(HEARTBEAT_S, self._heartbeat)
         self.tick()
-        self._set_alarm()
+        self._set_timer()
 
     def _fail(self, error: BaseException) -> None:
         log.error("dispatcher failed", exc_info=error)
@@ -254,9 +256,9 @@ class Core:
         if self._stopped is not None:
             return
         self._stopped = why
-        for timer in (self._beat, self._alarm):
+        for timer in (self._heartbeat_timer, self._timer):
             if timer is not None:
                 timer.cancel()
-        for waiter in list(self._unsettled):
+        for waiter in list(self._unflushed):
             if not waiter.done():
                 waiter.set_exception(why)

@@ -22,13 +22,14 @@ MAX_KNOWN_TEMPLATES = 1024
 """Templates that one slot holds; beyond that it forgets all, and gets again what it needs."""
 
 LINGER_S = 0.005
-"""A confirmation goes alone after so long, at most twice that: longer than most calls that somebody
-waits for, so that it goes with their result; and short beside what is sent again without it."""
+"""A confirmation goes alone after so long, at most twice that: longer than most calls
+that a driver waits for, so that it goes with their result; and short beside what is sent again
+without it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What newcomers are told. `blobs`: root of the folders of blobs by namespace."""
+    """What a Welcome says. `blobs`: root of the folders of blobs by namespace."""
 
     lease_s: float
     renew_s: float
@@ -48,7 +49,7 @@ class Outgoing:
 
 
 class Delivery:
-    """Knows the links, and what a Welcome must say."""
+    """Writes to the links, by number."""
 
     def __init__(
         self, by_number: dict[int, links.Link], logs: attempt_logs.AttemptLogs, terms: Terms
@@ -60,19 +61,19 @@ class Delivery:
         self._terms = terms
         self._accepted: dict[int, int] = {}
         self._acknowledged: dict[int, int] = {}
-        self._aged: set[int] = set()
+        self._lingered: set[int] = set()
         self._timer: asyncio.TimerHandle | None = None
-        self._words: dict[type, Callable[[Any], frames.Sent]] = {
+        self._encoders: dict[type, Callable[[Any], frames.Sent]] = {
             instructions.Welcome: self._welcome,
             instructions.AttachPeer: self._attached,
             instructions.RunAttempt: _run,
             instructions.StopAttempt: lambda s: messages.Stop(s.ref, s.grace_s, s.reason),
-            instructions.Answer: _answer,
+            instructions.Respond: _response,
             instructions.OpenSlot: lambda s: messages.OpenSlot(s.slot),
             instructions.KillSlot: lambda s: messages.KillSlot(s.slot),
             instructions.TakeBack: lambda s: messages.TakeBack(s.count),
             instructions.StopCall: lambda s: messages.StopCall(s.ref, s.reason),
-            instructions.Found: lambda s: messages.FoundCall(s.number, s.task),
+            instructions.FoundCall: lambda s: messages.FoundCall(s.number, s.task),
             instructions.Stream: lambda s: messages.Streamed(s.number, s.index, s.payload),
         }
 
@@ -80,30 +81,30 @@ class Delivery:
         """Frames of a batch; for each link greetings first, acknowledgements last."""
         out = Outgoing(acknowledged=batch.acknowledged)
         acknowledged: dict[int, int] = {}
-        later: list[instructions.Send] = []
+        rest: list[instructions.Send] = []
         for send in batch.sends:
             if isinstance(send, instructions.Welcome | instructions.AttachPeer):
                 out.opened.append(send.link)
-                self._say(out, send)
+                self._queue_message(out, send)
             elif isinstance(send, instructions.Acknowledge):
                 acknowledged[send.link] = max(send.serial, acknowledged.get(send.link, 0))
             elif isinstance(send, instructions.CloseLink):
                 out.closing.append(send)
             else:
-                later.append(send)
+                rest.append(send)
         for number, runs in batch.runs.items():
             self._add_runs(out, number, runs)
-        for send in later:
-            self._say(out, send)
+        for send in rest:
+            self._queue_message(out, send)
         for number, results in batch.results.items():
-            self._add(out, number, frames.encode_batch(messages.Results, results))
+            self._queue_frames(out, number, frames.encode_batch(messages.Results, results))
         for number, call in batch.accepted.items():
             if number in batch.awaited:
-                self._add(out, number, (frames.encode(messages.Accepted(call)),))
+                self._queue_frames(out, number, (frames.encode(messages.Accepted(call)),))
             else:
                 out.accepted[number] = call
         for number, serial in acknowledged.items():
-            self._add(out, number, (frames.encode(messages.Acknowledged(serial)),))
+            self._queue_frames(out, number, (frames.encode(messages.Acknowledged(serial)),))
         return out
 
     def release(self, out: Outgoing) -> None:
@@ -124,7 +125,7 @@ class Delivery:
             if link is not None:
                 link.open()
         if self._timer is None and (self._accepted or self._acknowledged):
-            self._aged = self._unconfirmed()
+            self._lingered = self._unconfirmed()
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(LINGER_S, self._confirm_aged)
 
@@ -132,19 +133,19 @@ class Delivery:
         """Write what was kept back, whatever its age."""
         if self._timer is not None:
             self._timer.cancel()
-        self._aged = self._unconfirmed()
+        self._lingered = self._unconfirmed()
         self._confirm_aged()
 
     def _confirm_aged(self) -> None:
         """Write what has lingered since the last look, and look again while there is more."""
-        for number in self._aged:
+        for number in self._lingered:
             written = self._confirmations(number)
             link = self.links.get(number)
             if link is not None and written:
                 link.write(b"".join(written))
         self._timer = None
-        self._aged = self._unconfirmed()
-        if self._aged:
+        self._lingered = self._unconfirmed()
+        if self._lingered:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(LINGER_S, self._confirm_aged)
 
@@ -160,12 +161,14 @@ class Delivery:
             words.append(frames.encode(messages.Acknowledged(serial)))
         return words
 
-    def _say(self, out: Outgoing, send: instructions.Send) -> None:
+    def _queue_message(self, out: Outgoing, send: instructions.Send) -> None:
         if send.link in self.links:
-            self._add(out, send.link, map(frames.encode, (self._words[type(send)](send),)))
+            self._queue_frames(
+                out, send.link, map(frames.encode, (self._encoders[type(send)](send),))
+            )
 
-    def _add(self, out: Outgoing, number: int, made: Iterable[bytes]) -> None:
-        """Queue frames for a link; one that cannot be made costs that link, nobody else."""
+    def _queue_frames(self, out: Outgoing, number: int, made: Iterable[bytes]) -> None:
+        """Queue frames for a link; one that cannot be made costs that link only."""
         if number not in self.links:
             return
         try:
@@ -175,23 +178,23 @@ class Delivery:
             out.closing.append(instructions.CloseLink(number, "Internal", str(error)))
 
     def _add_runs(self, out: Outgoing, number: int, runs: list[tuple[records.Task, int]]) -> None:
-        """Calls for a slot, after the templates that it has not been told of."""
+        """Calls for a slot, after the templates that it does not know yet."""
         link = self.links.get(number)
         if link is None:
             return
-        told = link.templates
-        if len(told) >= MAX_KNOWN_TEMPLATES:
-            self._add(out, number, map(frames.encode, (messages.Forget(tuple(told)),)))
-            told.clear()
+        known = link.templates
+        if len(known) >= MAX_KNOWN_TEMPLATES:
+            self._queue_frames(out, number, map(frames.encode, (messages.Forget(tuple(known)),)))
+            known.clear()
         items: list[tuple[object, ...]] = []
         for task, attempt in runs:
             template = task.template
             if template is None or task.attempt != attempt or not task.held:
                 continue  # what had it is gone already
-            if template.row not in told:
-                told.add(template.row)
-                spoken = messages.Template(template.row, template.spec)
-                self._add(out, number, map(frames.encode, (spoken,)))
+            if template.row not in known:
+                known.add(template.row)
+                message = messages.Template(template.row, template.spec)
+                self._queue_frames(out, number, map(frames.encode, (message,)))
             # As `calls.CallRun`, whose last fields are mostly left out.
             ref = (task.id, task.run, attempt)
             if task.values or task.in_place:
@@ -199,7 +202,7 @@ class Delivery:
                 items.append((ref, template.row, task.arguments, task.name, values, task.in_place))
             else:
                 items.append((ref, template.row, task.arguments, task.name))
-        self._add(out, number, frames.encode_batch(messages.Calls, items))
+        self._queue_frames(out, number, frames.encode_batch(messages.Calls, items))
 
     def _welcome(self, send: instructions.Welcome) -> messages.Welcome:
         verdicts = messages.Verdict
@@ -224,7 +227,7 @@ def _run(send: instructions.RunAttempt) -> messages.Run:
     return messages.Run(send.ref, task.namespace, task.name, task.spec, task.inputs)
 
 
-def _answer(send: instructions.Answer) -> messages.Answer:
+def _response(send: instructions.Respond) -> messages.Answer:
     if send.task is None:
         body = child_requests.error_response(send.message)
     else:

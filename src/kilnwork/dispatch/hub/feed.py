@@ -1,4 +1,4 @@
-"""A feed: keys that changed, in order, for whoever asks from where.
+"""A feed: keys that changed, in order, after a given number.
 
 Used by the hub for tasks and clusters. Holds the newest change of each key only, so a slow reader
 gets one entry for many changes and never an old one.
@@ -29,7 +29,7 @@ class Feed(Generic[K]):
         return self._by_key.get(key, 0)
 
     def publish(self, keys: Iterable[K]) -> None:
-        """These changed, in this order."""
+        """Publish that these changed, in this order."""
         before = self._last
         for key in keys:
             self._last += 1
@@ -39,7 +39,7 @@ class Feed(Generic[K]):
             self._wake()
 
     def drop(self, keys: Iterable[K]) -> None:
-        """Nobody asks for these any more."""
+        """Remove keys that no reader needs any more."""
         for key in keys:
             self._by_key.pop(key, None)
 
@@ -64,7 +64,7 @@ class Feed(Generic[K]):
                 self._waiting.discard(waiter)
 
     def fail(self, error: BaseException) -> None:
-        """Nothing will change any more: whoever waits gets `error`."""
+        """Raise `error` in all that wait: nothing will change any more."""
         for waiter in self._waiting:
             if not waiter.done():
                 waiter.set_exception(error)
@@ -75,8 +75,8 @@ class Feed(Generic[K]):
                 waiter.set_result(None)
 
 
-class CalmFeed(Feed[K]):
-    """Tells at once, then not again for `every_s`: for keys that change all the time."""
+class ThrottledFeed(Feed[K]):
+    """Publishes at once, then not again for `every_s`: for keys that change all the time."""
 
     def __init__(self, *, every_s: float) -> None:
         super().__init__()
@@ -85,21 +85,21 @@ class CalmFeed(Feed[K]):
         self._timer: asyncio.TimerHandle | None = None
 
     def publish(self, keys: Iterable[K]) -> None:
-        """These changed; told now or soon, in any order."""
+        """Publish that these changed, now or soon, in any order."""
         self._held.update(keys)
         if self._held and self._timer is None:
-            self._tell()
+            self._publish_held()
 
     def fail(self, error: BaseException) -> None:
-        """As `Feed.fail`; what is held back is told to nobody."""
+        """As `Feed.fail`; what is held back is not published."""
         if self._timer is not None:
             self._timer.cancel()
         super().fail(error)
 
-    def _tell(self) -> None:
+    def _publish_held(self) -> None:
         self._timer = None
         if self._held:
             super().publish(self._held)
             self._held = set()
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(self._every_s, self._tell)
+            self._timer = loop.call_later(self._every_s, self._publish_held)

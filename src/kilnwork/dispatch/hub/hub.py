@@ -3,7 +3,7 @@
 Controllers submit, kill and follow changes here; agents, slots and drivers connect over a Unix
 socket, or by whatever else listens and gives each connection a `new_link`, and are `peers`' care.
 The hub does the I/O and decides nothing: `machine` does, and `commits` keeps machine and store in
-step. Everything a caller is told is kept: on disk, if the store is a journal.
+step. What callers get is stored: on disk, if the store is a journal.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ from kilnwork.kit import clock as clocks
 from kilnwork.kit import coroutines, ids
 
 CLUSTERS_EVERY_S = 0.1
-"""Shortest time between two changes of clusters that readers are told of."""
+"""Shortest time between two publications of changed clusters."""
 
 MAX_BACKLOG = 1_000_000
 """Calls that wait for a slot of one cluster before no more are accepted: half a gigabyte."""
@@ -90,7 +90,7 @@ class Hub:
             store, frames, self, clock=clock, entropy=entropy, limits=limits
         )
         self._on_failure = options.on_failure
-        self._crew = coroutines.Crew("hub")
+        self._background = coroutines.Crew("hub")
         self._retention = retention.Retention(
             self._core,
             self.logs,
@@ -103,13 +103,15 @@ class Hub:
             frames,
             logs=self.logs,
             verifier=verifier,
-            crew=self._crew,
+            background=self._background,
             view=self.view,
         )
         self.new_link: Callable[[], links.Link] = self._peers.new_link
         """The protocol of one more connection, from wherever it comes."""
         self._tasks: feed.Feed[ids.TaskId] = feed.Feed()
-        self._clusters: feed.CalmFeed[records.ClusterKey] = feed.CalmFeed(every_s=CLUSTERS_EVERY_S)
+        self._clusters: feed.ThrottledFeed[records.ClusterKey] = feed.ThrottledFeed(
+            every_s=CLUSTERS_EVERY_S
+        )
         self._following = subscriptions.Following()
         self._server: asyncio.Server | None = None
         self._socket: Path | None = None
@@ -126,7 +128,7 @@ class Hub:
 
     @property
     def refused(self) -> str | None:
-        """Why the disk has refused what is being written, None while it has not; cheap to ask."""
+        """Why the disk has refused what is being written, None while it has not; cheap to read."""
         return self._core.store.refused
 
     async def start(self, where: Path | socket.socket) -> None:
@@ -141,19 +143,19 @@ class Hub:
             if isinstance(where, Path):
                 _make_room(where)
                 self._server = await loop.create_unix_server(self.new_link, str(where))
-                _seal(where)
+                _restrict(where)
                 self._socket = where
             else:
                 self._server = await loop.create_unix_server(self.new_link, sock=where)
-            self._crew.start("retention", self._retention.run())
+            self._background.start("retention", self._retention.run())
         except BaseException:
             self._core.close()
             raise
 
     async def stop(self, *, leaving: str = "") -> None:
-        """Hear nobody any more, let go of the store; what was accepted stays there.
+        """Close all links and the store; what was accepted stays there.
 
-        `leaving`: no dispatcher will follow soon; peers are told so, and need not wait for one.
+        `leaving`: no dispatcher will follow soon; peers are notified, and need not wait for one.
         """
         if self._server is not None:
             self._server.close()
@@ -161,7 +163,7 @@ class Hub:
         if leaving:
             self._peers.dismiss(leaving)
         self._disconnect(errors.HubStopped())
-        await self._crew.stop()
+        await self._background.stop()
         await self._retention.save_time()
         self._core.close()
         if self._socket is not None:
@@ -170,9 +172,9 @@ class Hub:
     async def submit(self, submission: model.Submission, *, force: bool = False) -> model.TaskView:
         """Accept a run; on disk when this returns. The same run again changes nothing.
 
-        A higher run starts a finished task anew; while the run before goes on it is killed, and the
-        view of *that* is returned: submit again when it is over. Raises `RunRefused` for a new run
-        after a success without `force`, `TaskTooLarge`, `HubStopped`.
+        A higher run starts a finished task again; while the run before goes on it is killed, and
+        the view of *that* is returned: submit again when it is over. Raises `RunRefused` for a new
+        run after a success without `force`, `TaskTooLarge`, `HubStopped`.
         """
         self._core.check()
         refusal = child_requests.too_large(submission.spec, submission.inputs)
@@ -181,8 +183,8 @@ class Hub:
         task = submission.task
         known = self._core.machine.task(task)
         past = self._past(task) if known is None else None
-        self._core.tell(inputs.Submit(submission, past, force))
-        await self._core.settled()
+        self._core.apply(inputs.Submit(submission, past, force))
+        await self._core.flush()
         view = self.view(task)
         if view is None:
             raise errors.HubStopped("the journal lost a task that it had accepted")
@@ -193,7 +195,7 @@ class Hub:
     ) -> list[subscriptions.Change]:
         """Accept runs, also after a success, in the batch that is being made: for participants.
 
-        Gives those runs that were there before, as they are: the one asked for, a higher one, or a
+        Gives those runs that were there before, as they are: the submitted one, a higher one, or a
         lower one that is killed first (submit again when it is over); and those that cannot be, as
         failed. `new`: the caller knows that there is no run of any of them yet.
         """
@@ -209,7 +211,7 @@ class Hub:
             past = None if row is None else inputs.Past(row.run, api_task.State(row.state))
             if row is not None and row.run >= submission.spec.run:
                 there.append(subscriptions.of_view(self._view(row)))
-            self._core.tell(inputs.Submit(submission, past, force=True))
+            self._core.apply(inputs.Submit(submission, past, force=True))
             if known is not None:
                 there.append(subscriptions.of_record(known))
         return there
@@ -217,12 +219,12 @@ class Hub:
     def kill_now(self, tasks: Iterable[ids.TaskId], *, reason: str, message: str) -> None:
         """As `kill`, in the batch that is being made: for participants."""
         for task in tasks:
-            self._core.tell(inputs.Kill(task, reason, message))
+            self._core.apply(inputs.Kill(task, reason, message))
 
     def suspend_now(self, tasks: Iterable[ids.TaskId], *, suspended: bool) -> None:
         """As `suspend`, in the batch that is being made: for participants."""
         for task in tasks:
-            self._core.tell(inputs.Suspend(task, suspended))
+            self._core.apply(inputs.Suspend(task, suspended))
 
     def participate(self, participant: commits.Participant) -> Callable[[], None]:
         """Let it add to every batch from now on; ends when what is returned is called."""
@@ -237,7 +239,7 @@ class Hub:
         """Write rows of tables of a participant in one transaction; on disk when this returns."""
         self._core.check()
         self._core.machine.memory.batch.writes += writes
-        await self._core.settled()
+        await self._core.flush()
 
     def select(self, name: str, *values: instructions.Value) -> list[tuple[Any, ...]]:
         """All rows that a statement of a participant finds: what is on disk."""
@@ -272,24 +274,24 @@ class Hub:
         if row is None or refusal:
             raise errors.RunRefused(refusal)
         values = self._core.reader.values(row.namespace, row.needed)
-        self._core.tell(restore.rerun(row, values))
-        await self._core.settled()
+        self._core.apply(restore.rerun(row, values))
+        await self._core.flush()
 
     async def kill(self, task: ids.TaskId, *, reason: str, message: str = "") -> None:
         """Kill a task and its unfinished children; on disk when this returns.
 
         Unknown or over: nothing happens.
         """
-        self._core.tell(inputs.Kill(task, reason, message))
-        await self._core.settled()
+        self._core.apply(inputs.Kill(task, reason, message))
+        await self._core.flush()
 
     async def suspend(self, task: ids.TaskId, *, suspended: bool) -> model.TaskView | None:
         """Hold a task back, or let it go; on disk when this returns. Gives its view.
 
         An attempt that runs goes on, the next one waits. Unknown or over: nothing happens.
         """
-        self._core.tell(inputs.Suspend(task, suspended))
-        await self._core.settled()
+        self._core.apply(inputs.Suspend(task, suspended))
+        await self._core.flush()
         return self.view(task)
 
     async def release(self, tasks: Iterable[ids.TaskId]) -> None:
@@ -298,8 +300,8 @@ class Hub:
         Those that are over are no longer among the changes since 0, and need not be kept for ever.
         """
         released = tuple(tasks)
-        self._core.tell(inputs.Release(released))
-        await self._core.settled()
+        self._core.apply(inputs.Release(released))
+        await self._core.flush()
         self._tasks.drop(released)
 
     async def forget_old(self) -> None:
@@ -311,8 +313,8 @@ class Hub:
     async def close_cluster(self, namespace: str, cluster: str, *, running: bool = True) -> None:
         """Fail all unfinished tasks of a TaskCluster that is gone; `running` False: that is being
         deleted, those that no worker has."""
-        self._core.tell(inputs.CloseCluster(namespace, cluster, running))
-        await self._core.settled()
+        self._core.apply(inputs.CloseCluster(namespace, cluster, running))
+        await self._core.flush()
 
     async def drain(self, namespace: str, cluster: str, pods: frozenset[str]) -> None:
         """The workers in these Pods of a cluster, and in no others, get nothing new.
@@ -321,24 +323,24 @@ class Hub:
         """
         seen = self._core.machine.memory.clusters.get((namespace, cluster))
         if (frozenset() if seen is None else seen.draining) != pods:
-            self._core.tell(inputs.Drain(namespace, cluster, pods))
-            await self._core.settled()
+            self._core.apply(inputs.Drain(namespace, cluster, pods))
+            await self._core.flush()
 
     async def closing(self) -> None:
         """The node is about to end every worker: start nothing more, count no loss against a task.
 
-        Until `stop`, ends are still heard and kept; there is no way back.
+        Until `stop`, ends are still received and stored; there is no way back.
         """
-        self._core.tell(inputs.Close())
-        await self._core.settled()
+        self._core.apply(inputs.Close())
+        await self._core.flush()
 
     async def worker_gone(self, pod_uid: str, *, why: str = "", ended: float | None = None) -> None:
         """The Pod is gone, or its container has `ended`, and so is everything that ran in it.
 
         `why`: if that is known. `ended`: see `inputs.WorkerGone`.
         """
-        self._core.tell(inputs.WorkerGone(pod_uid, why, ended))
-        await self._core.settled()
+        self._core.apply(inputs.WorkerGone(pod_uid, why, ended))
+        await self._core.flush()
 
     async def changes(self, since: int) -> tuple[int, list[model.TaskView]]:
         """Declared tasks that changed after `since`, once there are any, and the number to go on.
@@ -435,5 +437,5 @@ def _make_room(socket: Path) -> None:
     socket.unlink(missing_ok=True)
 
 
-def _seal(socket: Path) -> None:
+def _restrict(socket: Path) -> None:
     socket.chmod(0o600)

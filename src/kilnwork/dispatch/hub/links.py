@@ -17,11 +17,11 @@ from kilnwork.dispatch import errors
 
 log = logging.getLogger(__name__)
 
-HELLO_WITHIN_S = 10.0
-"""A connection that has not said Hello by then is closed."""
+HELLO_TIMEOUT_S = 10.0
+"""A connection without a Hello by then is closed."""
 
-CLOSE_WITHIN_S = 5.0
-"""A peer that has not read our last words by then does not get them."""
+CLOSE_TIMEOUT_S = 5.0
+"""A peer that has not read our last messages by then does not get them."""
 
 
 UNREAD_BYTES = 8 << 20
@@ -65,7 +65,7 @@ class Link(asyncio.Protocol):
         self.number = number
         self.hello: messages.AnyHello | None = None
         self.templates: set[int] = set()
-        """Templates that the peer has been told of."""
+        """Templates that were sent to the peer."""
         self.is_open = False
         self.receive: Receive
         """Set before it is opened."""
@@ -74,14 +74,14 @@ class Link(asyncio.Protocol):
         self._cutter = frames.Cutter()
         self._backlog: list[bytes] = []
         self._transport: asyncio.Transport | None = None
-        self._patience: asyncio.TimerHandle | None = None
-        self._held_back: set[str] = set()
+        self._hello_timer: asyncio.TimerHandle | None = None
+        self._pause_reasons: set[str] = set()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=UNREAD_BYTES)
         loop = asyncio.get_running_loop()
-        self._patience = loop.call_later(HELLO_WITHIN_S, self._lost_patience)
+        self._hello_timer = loop.call_later(HELLO_TIMEOUT_S, self._refuse_silent_peer)
 
     def data_received(self, data: bytes) -> None:
         if self._transport is None:
@@ -98,37 +98,37 @@ class Link(asyncio.Protocol):
         self._owner.closed(self)
 
     def pause_writing(self) -> None:
-        self.hold_back("unread")
+        self.pause_reading("unread")
 
     def resume_writing(self) -> None:
-        self.let_go("unread")
+        self.resume_reading("unread")
 
     def open(self) -> None:
-        """The peer is believed: deliver what it sent meanwhile, and all that follows."""
+        """The peer has joined: deliver what it sent meanwhile, and all that follows."""
         if self._transport is None:
             return
         self.is_open = True
-        if self._patience is not None:
-            self._patience.cancel()
+        if self._hello_timer is not None:
+            self._hello_timer.cancel()
         bodies, self._backlog = self._backlog, []
         try:
             self._deliver(bodies)
         except channel_errors.MalformedFrame as error:
             self.refuse("Malformed", str(error), retry=False)
-        self.let_go("hello")
+        self.resume_reading("hello")
         self._owner.batch_ended(self)
 
-    def hold_back(self, why: str) -> None:
-        """Read nothing more while any reason to hold back stands."""
-        if not self._held_back and self._transport is not None:
+    def pause_reading(self, why: str) -> None:
+        """Read nothing more until every reason to pause is over."""
+        if not self._pause_reasons and self._transport is not None:
             self._transport.pause_reading()
-        self._held_back.add(why)
+        self._pause_reasons.add(why)
 
-    def let_go(self, why: str) -> None:
-        """This reason to hold back is over."""
-        if why in self._held_back:
-            self._held_back.discard(why)
-            if not self._held_back and self._transport is not None:
+    def resume_reading(self, why: str) -> None:
+        """Read on, unless another reason to pause stands."""
+        if why in self._pause_reasons:
+            self._pause_reasons.discard(why)
+            if not self._pause_reasons and self._transport is not None:
                 self._transport.resume_reading()
 
     def write(self, data: bytes) -> None:
@@ -144,8 +144,8 @@ class Link(asyncio.Protocol):
         """Send messages in one write."""
         self.write(b"".join(map(frames.encode, sent)))
 
-    def answer(self, serial: int, status: int, body: bytes) -> None:
-        """Answer a request at once, with nothing to wait for on disk."""
+    def respond(self, serial: int, status: int, body: bytes) -> None:
+        """Respond to a request at once, with nothing to wait for on disk."""
         self.write_all([messages.Answer(serial, status, body)])
 
     def refuse(self, reason: str, message: str, *, retry: bool) -> None:
@@ -163,15 +163,15 @@ class Link(asyncio.Protocol):
         transport, self._transport = self._transport, None
         if transport is not None:
             transport.close()
-            asyncio.get_running_loop().call_later(CLOSE_WITHIN_S, transport.abort)
+            asyncio.get_running_loop().call_later(CLOSE_TIMEOUT_S, transport.abort)
         self._forget()
 
     def _forget(self) -> None:
         self._transport = None
         self.is_open = False
         self._backlog.clear()
-        if self._patience is not None:
-            self._patience.cancel()
+        if self._hello_timer is not None:
+            self._hello_timer.cancel()
 
     def _deliver(self, bodies: list[bytes]) -> None:
         try:
@@ -181,7 +181,7 @@ class Link(asyncio.Protocol):
                 if self.is_open:
                     self.receive(self, self._decode(body))
                 elif self.hello is None:
-                    self._greet(frames.decode_hello(body))
+                    self._receive_hello(frames.decode_hello(body))
                 else:
                     self._backlog += bodies[at:]
                     return
@@ -191,13 +191,13 @@ class Link(asyncio.Protocol):
         except errors.HubStopped:
             self.close()
 
-    def _greet(self, message: messages.AnyHello) -> None:
+    def _receive_hello(self, message: messages.AnyHello) -> None:
         """Its first frame says what it is; from then on only that kind's messages are read."""
         self.hello = message
         self._decode = _DECODERS[type(message)]
-        self.hold_back("hello")
+        self.pause_reading("hello")
         self._owner.hello(self, message)
 
-    def _lost_patience(self) -> None:
+    def _refuse_silent_peer(self) -> None:
         if self.hello is None:
-            self.refuse("NoHello", f"no Hello within {HELLO_WITHIN_S:g} s", retry=True)
+            self.refuse("NoHello", f"no Hello within {HELLO_TIMEOUT_S:g} s", retry=True)

@@ -34,7 +34,7 @@ class Peers:
         *,
         logs: attempt_logs.AttemptLogs,
         verifier: ports.TokenVerifier,
-        crew: coroutines.Crew,
+        background: coroutines.Crew,
         view: agents.View,
     ) -> None:
         self.greeted = 0
@@ -42,15 +42,17 @@ class Peers:
         self._delivery = frames
         self._links = frames.links
         self._numbers = 0
-        self._gate = authentication.Gate(verifier, crew, self._authenticated)
-        self._agents = agents.Agents(core, self._gate, logs, view)
+        self._authenticator = authentication.Authenticator(
+            verifier, background, self._authenticated
+        )
+        self._agents = agents.Agents(core, self._authenticator, logs, view)
         self._submitters = submitters.Submitters(core, logs)
         self._joins: dict[type, Join] = {
             messages.Hello: self._agents.join,
             messages.DriverHello: self._submitters.attach,
             messages.SlotHello: self._submitters.join,
         }
-        self._held_back: list[links.Link] = []
+        self._paused: list[links.Link] = []
 
     @property
     def drivers(self) -> int:
@@ -59,7 +61,7 @@ class Peers:
 
     def start(self, epoch: int) -> None:
         """The store is ours, in this epoch."""
-        self._delivery.epoch = self._gate.epoch = epoch
+        self._delivery.epoch = self._authenticator.epoch = epoch
 
     def new_link(self) -> links.Link:
         """The protocol of one more connection, from wherever it comes."""
@@ -70,33 +72,33 @@ class Peers:
 
     def hello(self, link: links.Link, message: messages.AnyHello) -> None:
         """Check who it is, then let the machine decide what it keeps."""
-        self._gate.check(link, message)
+        self._authenticator.check(link, message)
 
     def batch_ended(self, link: links.Link) -> None:
         """Confirm output, and read no more while too much waits for the disk."""
         self._agents.batch_ended(link)
-        if self._core.crowded:
-            link.hold_back("crowded")
-            self._held_back.append(link)
+        if self._core.overloaded:
+            link.pause_reading("overloaded")
+            self._paused.append(link)
 
     def closed(self, link: links.Link) -> None:
         """The peer may come back; until then it keeps what it has."""
         self._links.pop(link.number, None)
         self._agents.gone(link)
         try:
-            self._core.tell(inputs.LinkClosed(link.number))
+            self._core.apply(inputs.LinkClosed(link.number))
         except errors.HubStopped:
             return
 
     def committed(self, batch: instructions.Batch) -> None:
         """The batch is stored: respond to those who wait for ends of tasks, and read on."""
-        if self._agents.asked:
+        if self._agents.has_waiters:
             for task in batch.finals:
                 self._agents.ended(task.id)
-        if self._held_back:
-            held_back, self._held_back = self._held_back, []
-            for link in held_back:
-                link.let_go("crowded")
+        if self._paused:
+            paused, self._paused = self._paused, []
+            for link in paused:
+                link.resume_reading("overloaded")
 
     def dismiss(self, why: str) -> None:
         """No dispatcher will follow soon: peers need not wait for one."""
@@ -105,7 +107,7 @@ class Peers:
             link.refuse(messages.LEAVING, why, retry=False)
 
     def disconnect(self) -> None:
-        """Close all links, and answer nobody any more."""
+        """Close all links, and respond to no request any more."""
         self._agents.clear()
         self._delivery.confirm()
         for link in list(self._links.values()):

@@ -2,7 +2,7 @@
 
 Used by the hub. A task may go when every run of it ended `keep_s` ago, its Task object is gone (or
 it never had one), no child of it is unfinished, and its parent has gone before: a tree goes from
-its root. Everything else stays, however old. How old things are says a clock that nobody can set
+its root. Everything else stays, however old. Ages are those of a clock that cannot be set
 (`kit.retention_clock`). Then blobs are collected that nothing refers to any more.
 """
 
@@ -38,19 +38,19 @@ class Retention:
 
     def __init__(
         self,
-        engine: commits.Core,
+        core: commits.Core,
         logs: attempt_logs.AttemptLogs,
         *,
         blobs: Path | None,
         keep_s: float = KEEP_S,
         clock_file: Path | None = None,
     ) -> None:
-        self._core = engine
+        self._core = core
         self._logs = logs
         self._blobs = blobs
         self._collector: blob_collection.Collector | None = None
         self._keep_s = keep_s
-        self._ages = retention_clock.RetentionClock(clock_file, engine.clock)
+        self._ages = retention_clock.RetentionClock(clock_file, core.clock)
 
     async def run(self) -> None:
         """Look at all that is old, batch by batch, again and again."""
@@ -98,13 +98,13 @@ class Retention:
     async def _forget_some(self, *, above: int) -> int:
         """Look at one batch of rows; the row to go on above, 0 when there are no more."""
         before = self._ages.old_before(self._keep_s)
-        rows = self._core.reader.aged(before=before, above=above, limit=BATCH)
+        rows = self._core.reader.old_runs(before=before, above=above, limit=BATCH)
         found = tuple(dict.fromkeys(task for _, task, forgettable in rows if forgettable))
         if found:
-            # Output first: after a crash in between no output is left that nobody would delete.
+            # Output first: after a crash in between no output is left behind.
             await asyncio.to_thread(self._delete_logs, found)
-            self._core.tell(inputs.Forget(found))
-            await self._core.settled()
+            self._core.apply(inputs.Forget(found))
+            await self._core.flush()
             log.info("old tasks forgotten", extra={"tasks": len(found)})
         return rows[-1][0] if len(rows) == BATCH else 0
 

@@ -1,7 +1,7 @@
-"""What drivers and slots say, put in the machine's terms: one input for each frame.
+"""Messages of drivers and slots, turned into inputs of the machine: one for each frame.
 
 Used by the hub. Both submit calls and watch tasks; a slot also reports on the calls that it was
-given. Before the machine is told of calls that may be there already, the store is asked.
+given. Calls that may be there already are looked up in the store first.
 """
 
 from collections.abc import Callable
@@ -18,24 +18,24 @@ from kilnwork.dispatch.machine import inputs
 MAX_MESSAGE_LENGTH = 4096
 """Characters of a peer's message that are kept."""
 
-Takers = dict[type, Callable[[links.Link, Any], None]]
+Handlers = dict[type, Callable[[links.Link, Any], None]]
 
 
 class Submitters:
-    """Takes in messages of drivers and slots that were let in."""
+    """Takes in messages of drivers and slots that have joined."""
 
-    def __init__(self, engine: commits.Core, logs: attempt_logs.AttemptLogs) -> None:
-        self._core = engine
+    def __init__(self, core: commits.Core, logs: attempt_logs.AttemptLogs) -> None:
+        self._core = core
         self._logs = logs
-        both: Takers = {
+        both: Handlers = {
             messages.Template: self._template,
             messages.Forget: self._forget,
             messages.Submit: self._submit,
             messages.Watch: self._watch,
             messages.Cancel: self._cancel,
         }
-        self._of_drivers: Takers = {**both, messages.DriverHello: _second_hello}
-        self._of_slots: Takers = {
+        self._of_drivers: Handlers = {**both, messages.DriverHello: _second_hello}
+        self._of_slots: Handlers = {
             **both,
             messages.SlotHello: _second_hello,
             messages.Started: self._started,
@@ -50,13 +50,13 @@ class Submitters:
 
     def attach(self, link: links.Link, hello: messages.DriverHello) -> links.Receive:
         """An authenticated driver joins; its messages go to what is returned."""
-        self._core.tell(inputs.Attach(link.number, hello.session, hello.namespace))
+        self._core.apply(inputs.Attach(link.number, hello.session, hello.namespace))
         return self.from_driver
 
     def join(self, link: links.Link, hello: messages.SlotHello) -> links.Receive:
         """An authenticated slot joins; the machine decides what it keeps. Its messages go to what
         is returned."""
-        self._core.tell(inputs.SlotJoined(link.number, hello.slot, hello.running))
+        self._core.apply(inputs.SlotJoined(link.number, hello.slot, hello.running))
         return self.from_slot
 
     def from_driver(self, link: links.Link, message: messages.FromDriver) -> None:
@@ -72,10 +72,10 @@ class Submitters:
         if refusal:
             link.refuse("Invalid", f"template {message.number}: {refusal}", retry=False)
             return
-        self._core.tell(inputs.Define(link.number, message.number, message.spec))
+        self._core.apply(inputs.Define(link.number, message.number, message.spec))
 
     def _forget(self, link: links.Link, message: messages.Forget) -> None:
-        self._core.tell(inputs.Undefine(link.number, message.numbers))
+        self._core.apply(inputs.Undefine(link.number, message.numbers))
 
     def _submit(self, link: links.Link, message: messages.Submit) -> None:
         items = message.items
@@ -84,27 +84,27 @@ class Submitters:
                 text = f"arguments of call {item.number} are not a blob, but larger than what fits"
                 link.refuse("TooLarge", text, retry=False)
                 return
-        told = inputs.SubmitCalls(link.number, items)
-        asked = self._core.machine.lookups(told, again=message.again)
-        if asked is not None:
+        request = inputs.SubmitCalls(link.number, items)
+        lookups = self._core.machine.lookups(request, again=message.again)
+        if lookups is not None:
             reader = self._core.reader
-            values = reader.values(asked.namespace, asked.values)
-            told = inputs.SubmitCalls(link.number, items, reader.known(asked), values)
-        self._core.tell(told)
+            values = reader.values(lookups.namespace, lookups.values)
+            request = inputs.SubmitCalls(link.number, items, reader.known(lookups), values)
+        self._core.apply(request)
 
     def _watch(self, link: links.Link, message: messages.Watch) -> None:
-        told = inputs.WatchTasks(link.number, message.items)
-        asked = self._core.machine.lookups(told)
-        if asked is not None:
-            values = self._core.reader.values(asked.namespace, asked.values)
-            told = inputs.WatchTasks(link.number, message.items, values)
-        self._core.tell(told)
+        request = inputs.WatchTasks(link.number, message.items)
+        lookups = self._core.machine.lookups(request)
+        if lookups is not None:
+            values = self._core.reader.values(lookups.namespace, lookups.values)
+            request = inputs.WatchTasks(link.number, message.items, values)
+        self._core.apply(request)
 
     def _cancel(self, link: links.Link, message: messages.Cancel) -> None:
-        self._core.tell(inputs.CancelTasks(link.number, message.tasks, message.recursive))
+        self._core.apply(inputs.CancelTasks(link.number, message.tasks, message.recursive))
 
     def _started(self, link: links.Link, message: messages.Started) -> None:
-        self._core.tell(inputs.Started(link.number, message.serial, message.ref, message.at))
+        self._core.apply(inputs.Started(link.number, message.serial, message.ref, message.at))
 
     def _done(self, link: links.Link, message: messages.Done) -> None:
         ends = message.ends
@@ -115,21 +115,21 @@ class Submitters:
             ) > MAX_MESSAGE_LENGTH:
                 ends = tuple(map(_bounded, ends))
                 break
-        told = inputs.CallsEnded(link.number, message.serial, ends)
-        asked = self._core.machine.lookups(told)
-        if asked is not None:
-            values = self._core.reader.values(asked.namespace, asked.values)
-            told = inputs.CallsEnded(link.number, message.serial, ends, values)
-        self._core.tell(told)
+        request = inputs.CallsEnded(link.number, message.serial, ends)
+        lookups = self._core.machine.lookups(request)
+        if lookups is not None:
+            values = self._core.reader.values(lookups.namespace, lookups.values)
+            request = inputs.CallsEnded(link.number, message.serial, ends, values)
+        self._core.apply(request)
         if self._logs.remembers:
             for end in ends:
                 self._logs.forget(end.ref)
 
     def _returned(self, link: links.Link, message: messages.Returned) -> None:
-        self._core.tell(inputs.CallsReturned(link.number, message.refs))
+        self._core.apply(inputs.CallsReturned(link.number, message.refs))
 
     def _waiting(self, link: links.Link, message: messages.Waiting) -> None:
-        self._core.tell(
+        self._core.apply(
             inputs.Waiting(
                 link=link.number,
                 ref=message.ref,
@@ -141,10 +141,10 @@ class Submitters:
         )
 
     def _resumed(self, link: links.Link, message: messages.Resumed) -> None:
-        self._core.tell(inputs.Resumed(link.number, message.ref))
+        self._core.apply(inputs.Resumed(link.number, message.ref))
 
     def _yielded(self, link: links.Link, message: messages.Yielded) -> None:
-        self._core.tell(inputs.Yielded(link.number, message.ref, message.index, message.payload))
+        self._core.apply(inputs.Yielded(link.number, message.ref, message.index, message.payload))
 
     def _log(self, link: links.Link, message: messages.Log) -> None:
         if self._core.machine.held_by(link.number, message.ref) is not None:
@@ -152,7 +152,7 @@ class Submitters:
 
     def _progress(self, link: links.Link, message: messages.Progress) -> None:
         progress = model.Progress(message.fraction, message.message[:MAX_MESSAGE_LENGTH])
-        self._core.tell(inputs.Progress(link.number, message.ref, progress))
+        self._core.apply(inputs.Progress(link.number, message.ref, progress))
 
 
 def _second_hello(link: links.Link, _: messages.DriverHello | messages.SlotHello) -> None:
@@ -160,7 +160,7 @@ def _second_hello(link: links.Link, _: messages.DriverHello | messages.SlotHello
 
 
 def _bounded(end: calls.CallEnd) -> calls.CallEnd:
-    """What a slot may make the store keep."""
+    """Return the end of a call, cut to what may be stored."""
     payload = end.payload
     if payload is not None and len(payload.data) > attempts.MAX_INLINE_BYTES:
         message = f"{len(payload.data)} bytes; at most {attempts.MAX_INLINE_BYTES} are kept"

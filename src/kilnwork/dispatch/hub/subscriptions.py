@@ -1,8 +1,8 @@
-"""Who follows spawned tasks by the thousand, and what is told of them.
+"""Subscriptions to changes of spawned tasks, by the thousand.
 
-Used by the hub, for `jobs`: what happened to tasks that somebody follows is told in batches, after
-the commit that keeps it. Not a feed: whoever follows is on the same loop, and asks again after its
-own start (`Hub.submit_now`).
+Used by the hub, for `jobs`: changes of tasks are published in batches, after the commit that stores
+them. Not a feed: a subscriber is on the same loop, and reads all states again after its own start
+(`Hub.submit_now`).
 """
 
 from collections.abc import Callable, Container, Iterable
@@ -18,7 +18,8 @@ _S = api_task.State
 
 class Change(NamedTuple):
     """A run of a task, as it is now. `attempt`: the newest, 0 before the first; `worker`: its
-    Pod's name. `over`: final and kept; a final state that is not kept yet is not told."""
+    Pod's name. `over`: final and kept; one that is not stored yet is not
+    published."""
 
     task: ids.TaskId
     run: int
@@ -47,7 +48,7 @@ Tell = Callable[[list[Change]], None]
 
 
 class Following:
-    """Followers: which tasks each follows, and how it is told."""
+    """Subscribers: which tasks each follows, and the callback for changes."""
 
     def __init__(self) -> None:
         self._followers: list[tuple[Container[ids.TaskId], Tell]] = []

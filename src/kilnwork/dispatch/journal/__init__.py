@@ -3,7 +3,7 @@
 The path of one task: the machine marks it as changed; `port.Store.write` gets the batch; `rows`
 makes SQL values of it; `sqlite.journal` writes them in one transaction on a thread of its own; from
 then on `sqlite.queries` finds it as a `task_rows.TaskRow`, of which `reading` makes views and
-whatever else callers ask for. After a start `restore` puts what is unfinished back into the
+whatever else callers need. After a start `restore` puts what is unfinished back into the
 machine's memory. `memory_store` stores nothing on disk.
 
 Another database implements `port.Store`, `port.Saved` and the abstract methods of

@@ -2,7 +2,7 @@
 
 Used by `python -m kilnwork.dispatch --volatile`. Keeps the records themselves while they may still
 change, so that a batch costs next to nothing, and a short form of calls that are over; rows and
-views are made when somebody asks. The newest of what is over are kept, up to so many bytes, and
+views are made on request. The newest of what is over are kept, up to so many bytes, and
 whatever an unfinished parent may look for. Imports no SQLite.
 """
 
@@ -22,14 +22,14 @@ from kilnwork.dispatch.machine import inputs, instructions, records
 from kilnwork.kit import ids
 
 KEEP_BYTES = 256 << 20
-"""What is over and may still be asked for: half a million calls with small results."""
+"""What is over and may still be read: half a million calls with small results."""
 
 OVERHEAD = 512
 """Bytes that a call which is over takes beside its values, a little more than measured."""
 
 
 class _Ended(msgspec.Struct, frozen=True, gc=False):
-    """What is left of a call that is over, was nobody's child and had no key: neither times nor
+    """What is left of a call that is over, was no child and had no key: neither times nor
     worker."""
 
     row: int
@@ -91,11 +91,13 @@ class MemoryStore(reading.RowReader):
         self.epoch = 1
         return port.Opened()
 
-    def start(self, tell: port.Told, *, on_failure: Callable[[BaseException], None]) -> None:
+    def start(
+        self, call_soon: port.CallSoon, *, on_failure: Callable[[BaseException], None]
+    ) -> None:
         """Nothing can fail."""
 
     def write(self, batch: instructions.Batch, done: Callable[[], None]) -> None:
-        """Keep the records of a batch, and let go of the oldest that are over."""
+        """Keep the records of a batch, and drop the oldest that are over."""
         for worker in batch.workers:
             self._workers[worker.row] = worker
         for past in batch.past:
@@ -161,21 +163,21 @@ class MemoryStore(reading.RowReader):
         more = shown[-1].row if len(found) > len(shown) else None
         return [_row(one) for one in shown], more
 
-    def known(self, asked: inputs.Lookups) -> dict[int, inputs.Known]:
+    def known(self, lookups: inputs.Lookups) -> dict[int, inputs.StoredCall]:
         """Without making rows, as calls are submitted meanwhile."""
         found: dict[int, records.Task | None] = {}
-        for number, key in asked.keys:
-            found[number] = self._keys.get((asked.namespace, key))
-        for number, parent, run, key in asked.children:
+        for number, key in lookups.keys:
+            found[number] = self._keys.get((lookups.namespace, key))
+        for number, parent, run, key in lookups.children:
             found[number] = self._children.get((parent, run), {}).get(key)
-        for number, task in asked.calls:
+        for number, task in lookups.calls:
             ended = self._ended.get(task)
             same = self._tasks.get(task) if ended is None else _record(ended)
             found[number] = same or found.get(number)
         return {
-            number: inputs.Known(_value(task), task.arguments, task.spec, _asked_by(task))
+            number: inputs.StoredCall(_value(task), task.arguments, task.spec, _asked_by(task))
             for number, task in found.items()
-            if task is not None and task.namespace == asked.namespace
+            if task is not None and task.namespace == lookups.namespace
         }
 
     def values(
@@ -194,7 +196,9 @@ class MemoryStore(reading.RowReader):
                 found[task] = _value(record)
         return found
 
-    def aged(self, *, before: float, above: int, limit: int) -> list[tuple[int, ids.TaskId, bool]]:
+    def old_runs(
+        self, *, before: float, above: int, limit: int
+    ) -> list[tuple[int, ids.TaskId, bool]]:
         """Nothing: what is old goes by itself."""
         return []
 
@@ -248,7 +252,7 @@ class MemoryStore(reading.RowReader):
             family[task.child_key] = task
 
     def _end(self, task: records.Task) -> None:
-        """It will not change any more: keep as little as can still be asked for."""
+        """It will not change any more: keep as little as can still be read."""
         template, result = task.template, task.result
         size = OVERHEAD if result is None else OVERHEAD + len(result.data)
         if template is not None and task.child_key is None and not task.declared:

@@ -30,7 +30,7 @@ FamilySize = tuple[ids.TaskId, int, bool, str, int]
 TemplateRow = tuple[int, str, bytes]
 """Number, namespace, spec as JSON."""
 
-Told = Callable[[Callable[[], None]], object]
+CallSoon = Callable[[Callable[[], None]], object]
 """Runs a callable on the loop of the store's owner (`loop.call_soon_threadsafe`)."""
 
 
@@ -66,7 +66,7 @@ class TaskReader(Protocol):
     """Looks tasks up on the owner's thread, in microseconds. Sees what is stored, nothing else."""
 
     def task_row(self, task: ids.TaskId, *, run: int | None = None) -> task_rows.TaskRow | None:
-        """The newest run of a task, or the one asked for."""
+        """The newest run of a task, or `run`."""
         ...
 
     def view(self, row: task_rows.TaskRow, *, seq: int = 0) -> model.TaskView:
@@ -77,11 +77,11 @@ class TaskReader(Protocol):
         """The newest run of every declared task whose object was not gone yet."""
         ...
 
-    def child(self, parent: ids.TaskId, run: int, child_key: str) -> inputs.Found | None:
+    def child(self, parent: ids.TaskId, run: int, child_key: str) -> inputs.StoredChild | None:
         """The newest child of that key."""
         ...
 
-    def known(self, asked: inputs.Lookups) -> dict[int, inputs.Known]:
+    def known(self, lookups: inputs.Lookups) -> dict[int, inputs.StoredCall]:
         """By number of the call, those that are there already."""
         ...
 
@@ -96,7 +96,7 @@ class ListReader(Protocol):
     """Lists tasks for the server and the command line."""
 
     def task(self, task: ids.TaskId, *, run: int | None = None) -> model.TaskView | None:
-        """The newest run of a task, or the one asked for."""
+        """The newest run of a task, or `run`."""
         ...
 
     def find(self, namespace: str, name: str) -> model.TaskView | None:
@@ -122,7 +122,9 @@ class ListReader(Protocol):
 class RetentionReader(Protocol):
     """Says what need not be kept any more."""
 
-    def aged(self, *, before: float, above: int, limit: int) -> list[tuple[int, ids.TaskId, bool]]:
+    def old_runs(
+        self, *, before: float, above: int, limit: int
+    ) -> list[tuple[int, ids.TaskId, bool]]:
         """(row, task, may be forgotten) of runs created before a moment, in order of age."""
         ...
 
@@ -151,7 +153,7 @@ class Store(Protocol):
 
     @property
     def refused(self) -> str | None:
-        """Why the disk has refused what is being written, None while it has not; cheap to ask."""
+        """Why the disk has refused what is being written, None while it has not; cheap to read."""
         ...
 
     @property
@@ -166,14 +168,14 @@ class Store(Protocol):
         """
         ...
 
-    def start(self, tell: Told, *, on_failure: Callable[[BaseException], None]) -> None:
-        """Begin to keep; `on_failure` is told when that cannot go on."""
+    def start(self, call_soon: CallSoon, *, on_failure: Callable[[BaseException], None]) -> None:
+        """Begin to write; `on_failure` is called when that cannot go on."""
         ...
 
     def write(self, batch: instructions.Batch, done: Callable[[], None]) -> None:
-        """Keep a batch as it is now, and tell `done`: later through `tell`, or at once."""
+        """Write a batch as it is now, and call `done`: later through `call_soon`, or at once."""
         ...
 
     def close(self) -> None:
-        """Keep what was handed over, then let go of everything; repeatable."""
+        """Write what was handed over, then release everything; repeatable."""
         ...

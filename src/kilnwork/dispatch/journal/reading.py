@@ -1,4 +1,4 @@
-"""The read side that all stores share: what callers ask for, made of a few kinds of rows. Pure.
+"""The read side that all stores share: what callers need, made of a few kinds of rows. Pure.
 
 Used by `sqlite.queries` and `memory_store`, which implement the abstract methods, as another
 database would: each finds rows of one kind. The hub and the server see a `port.Reader`.
@@ -29,7 +29,7 @@ class RowReader(abc.ABC):
 
     @abc.abstractmethod
     def task_row(self, task: ids.TaskId, *, run: int | None = None) -> task_rows.TaskRow | None:
-        """The row of the newest run, or of the one asked for."""
+        """The row of the newest run, or of `run`."""
 
     @abc.abstractmethod
     def named_row(self, namespace: str, name: str) -> task_rows.TaskRow | None:
@@ -62,7 +62,9 @@ class RowReader(abc.ABC):
         """Newest runs, newest first, and what to give as `below` for the next page."""
 
     @abc.abstractmethod
-    def aged(self, *, before: float, above: int, limit: int) -> list[tuple[int, ids.TaskId, bool]]:
+    def old_runs(
+        self, *, before: float, above: int, limit: int
+    ) -> list[tuple[int, ids.TaskId, bool]]:
         """(row, task, may be forgotten) of runs created before a moment, in order of age."""
 
     @abc.abstractmethod
@@ -74,7 +76,7 @@ class RowReader(abc.ABC):
         """All rows that a statement of a participant finds."""
 
     def task(self, task: ids.TaskId, *, run: int | None = None) -> model.TaskView | None:
-        """Return the newest run of a task, or the one asked for."""
+        """Return the newest run of a task, or `run`."""
         row = self.task_row(task, run=run)
         return None if row is None else self.view(row)
 
@@ -122,22 +124,22 @@ class RowReader(abc.ABC):
         loss = f"{newest.reason}: {newest.message}" if newest.message else newest.reason
         return msgspec.structs.replace(view, losses=len(lost), loss=loss)
 
-    def child(self, parent: ids.TaskId, run: int, child_key: str) -> inputs.Found | None:
+    def child(self, parent: ids.TaskId, run: int, child_key: str) -> inputs.StoredChild | None:
         """Return the newest child of that key."""
         row = self.child_row(parent, run, child_key)
         if row is None:
             return None
-        return inputs.Found(row.task, row.digest or b"", row.parent_attempt or 0)
+        return inputs.StoredChild(row.task, row.digest or b"", row.parent_attempt or 0)
 
-    def known(self, asked: inputs.Lookups) -> dict[int, inputs.Known]:
+    def known(self, lookups: inputs.Lookups) -> dict[int, inputs.StoredCall]:
         """Return the calls that are stored, by the number of the call in the request."""
-        namespace, found = asked.namespace, dict[int, inputs.Known]()
-        rows = [(number, self.keyed_row(namespace, key)) for number, key in asked.keys]
+        namespace, found = lookups.namespace, dict[int, inputs.StoredCall]()
+        rows = [(number, self.keyed_row(namespace, key)) for number, key in lookups.keys]
         rows += [
             (number, self.child_row(parent, run, key))
-            for number, parent, run, key in asked.children
+            for number, parent, run, key in lookups.children
         ]
-        rows += [(number, self.task_row(task)) for number, task in asked.calls]
+        rows += [(number, self.task_row(task)) for number, task in lookups.calls]
         for number, row in rows:
             if (
                 row is not None
@@ -161,7 +163,7 @@ class RowReader(abc.ABC):
         return found
 
 
-def _known(row: task_rows.TaskRow) -> inputs.Known | None:
+def _known(row: task_rows.TaskRow) -> inputs.StoredCall | None:
     """Return None for a spec that cannot be read, which is then as good as no call."""
     try:
         spec = row.decoded_spec()
@@ -169,7 +171,7 @@ def _known(row: task_rows.TaskRow) -> inputs.Known | None:
         text = ids.task_text(row.task)
         log.warning("a task of the journal cannot be read", extra={"task": text, "why": str(error)})
         return None
-    return inputs.Known(row.value, row.argument_payload, spec, row.parent_attempt or 0)
+    return inputs.StoredCall(row.value, row.argument_payload, spec, row.parent_attempt or 0)
 
 
 def _was_lost(attempt: model.AttemptView) -> bool:

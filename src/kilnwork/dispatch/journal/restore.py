@@ -66,7 +66,7 @@ def restore(mem: memory.Memory, saved: port.Saved, values: Values, now: inputs.M
             loaded.append((task, row))
     dependencies.restore(mem, values(None, dependencies.missing(mem)))
     for task in broken:
-        _give_up(mem, task, now)
+        _fail_unreadable(mem, task, now)
     for task, row in loaded:
         _resume(mem, task, row, now)
 
@@ -93,8 +93,8 @@ def _templates(mem: memory.Memory, saved: port.Saved) -> dict[int, records.Templ
     return found
 
 
-def _give_up(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:
-    """Nobody can tell any more what it was to run."""
+def _fail_unreadable(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:
+    """Fail a task whose spec cannot be read."""
     message = "the journal has its spec in a form that this kilnwork cannot read"
     if task.state is _S.KILLING:
         completion.finish(mem, task, now, state=_S.KILLED, reason=_R.KILLED, message=message)
@@ -166,7 +166,7 @@ def _resume(
         task.due = row.due
         longest = retries.longest_delay_s(task.spec.retry)  # more: the clock was set back
         delay = min(row.due - now.wall, longest)
-        mem.alarm(now.mono + delay, memory.Alarm.RETRY, task, attempt=task.attempt)
+        mem.set_timer(now.mono + delay, memory.Timer.RETRY, task, attempt=task.attempt)
     else:
         dependencies.ready(mem, (task,), now)
 
@@ -191,7 +191,7 @@ def _hold(
         worker.lease_until = now.mono + mem.longest_lease_s
         mem.workers[session] = worker
         worker.cluster.workers[session] = worker
-        mem.alarm(worker.lease_until, memory.Alarm.LEASE, worker)
+        mem.set_timer(worker.lease_until, memory.Timer.LEASE, worker)
     task.worker = worker
     workers.expect(worker, task)
     lifecycle.watch_running(mem, task, now)

@@ -1,8 +1,8 @@
 """Rows of the journal: what a batch writes, as SQL values. Pure.
 
 Used by the journal, which makes the rows of a batch on its owner's thread, since records change
-under it; `memory_store` asks it which blobs a template needs. What is stored of a task is declared
-in `task_rows`.
+under it; `memory_store` gets from it which blobs a template needs. What is stored of a task is
+declared in `task_rows`.
 
 A call whose row is new, that is reserved for the first time or that ends well has a narrow
 statement of its own: that is all that happens to nearly every one of them.
@@ -59,7 +59,7 @@ def of_batch(batch: instructions.Batch) -> Rows:
     for template in batch.templates:
         _add_template(rows, template)
     for task in batch.dirty:
-        if task.narrow:
+        if task.has_template_spec:
             _add_call(rows, task)
         elif task.stored:
             _add_update(rows, task)

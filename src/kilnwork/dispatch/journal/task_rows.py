@@ -31,7 +31,7 @@ class _Function(msgspec.Struct):
 
 
 class _Called(msgspec.Struct):
-    """As much of a spec as tells what is called: the rest need not be read for a list."""
+    """As much of a spec as shows what is called: the rest need not be read for a list."""
 
     call: _Function | None = None
 
@@ -90,7 +90,7 @@ class TaskRow(NamedTuple):
             unchanged="(parent is None or parent.attempt == 1)",
         ),
     ]
-    """The newest attempt that asked for it."""
+    """The newest attempt that requested it."""
     child_key: str | None
     created: float
     state: Annotated[str, _C(read="State(row.state)", restored=False, changes=True, unchanged="")]
@@ -138,7 +138,7 @@ class TaskRow(NamedTuple):
             read="bool(row.suspended)",
             changes=True,
             new_call=None,
-            unchanged="not task.suspended and not task.releases",
+            unchanged="not task.suspended and not task.resumptions",
         ),
     ]
     pending_since: Annotated[
@@ -151,10 +151,12 @@ class TaskRow(NamedTuple):
             unchanged="",
         ),
     ]
-    """None: since it was created. It changes when a task that was suspended is let go."""
+    """None: since it was created. It changes when a suspended task is resumed."""
     released: Annotated[int, _C("0", stored=False)]
     """1: its object is gone."""
-    template: Annotated[int | None, _C("template.row if task.narrow else None", calls_only=True)]
+    template: Annotated[
+        int | None, _C("template.row if task.has_template_spec else None", calls_only=True)
+    ]
     """None: it has a spec of its own."""
     arguments_type: Annotated[
         str | None, _C("None if arguments is None else arguments.media_type", calls_only=True)
@@ -225,7 +227,7 @@ class TaskRow(NamedTuple):
 
     @property
     def parent_ref(self) -> attempts.AttemptRef | None:
-        """The newest attempt that asked for it."""
+        """The newest attempt that requested it."""
         if self.parent is None:
             return None
         return attempts.AttemptRef(self.parent, self.parent_run or 0, self.parent_attempt or 0)
@@ -356,6 +358,6 @@ _view = codec.viewer(COLUMNS, model.TaskView, _GIVEN, _SCOPE)
 def of_record(task: records.Task) -> TaskRow:
     """The row of a record, as the journal would read it."""
     row = TaskRow._make(_row_values(task))
-    if task.arguments is None or task.narrow:
+    if task.arguments is None or task.has_template_spec:
         return row
     return row._replace(arguments_type=None)  # its spec has them

@@ -25,36 +25,36 @@ _S = api_task.State
 _A = transitions.AttemptState
 _R = reasons.Reason
 
-SHORT_S = 0.010
+SHORT_CALL_S = 0.010
 """Calls that run less than this on average are sent ahead."""
 
-AHEAD_S = 0.050
-"""How much work a slot may have waiting: as long as nobody minds that it cannot be re-ordered."""
+MAX_AHEAD_S = 0.050
+"""How much work a slot may have waiting: short enough that its order need not change."""
 
 MIN_AHEAD = 2
 MAX_AHEAD = 512
 
-WORTH_S = 0.005
+MIN_MOVED_S = 0.005
 """Work below this is not worth being moved to another slot."""
 
 MAX_PROCESSES_PER_SLOT = 8
 """Processes that a worker may have for each of its slots; the others hold attempts that wait."""
 
-SPARE_AFTER_S = 1.0
+SPARE_SLOT_S = 1.0
 """How long idle processes beyond the capacity may stay: they may be needed again soon."""
 
 
-def place(mem: memory.Memory, now: inputs.Moment) -> None:
+def assign(mem: memory.Memory, now: inputs.Moment) -> None:
     """Give waiting tasks to workers and slots, in every cluster where something changed."""
     if not mem.closing:
         for cluster in list(mem.starved):
             workers = [worker for worker in cluster.workers.values() if worker.ready]
             if workers:
-                _place_in(mem, cluster, workers, now)
+                _assign_in(mem, cluster, workers, now)
     mem.starved.clear()
 
 
-def _place_in(
+def _assign_in(
     mem: memory.Memory,
     cluster: records.Cluster,
     workers: Sequence[records.Worker],
@@ -69,9 +69,9 @@ def _place_in(
             _send_ahead(mem, cluster, workers, now)
             break
     for worker in workers:
-        if len(worker.idle) > worker.slots and not worker.sparing:
-            worker.sparing = True
-            mem.alarm(now.mono + SPARE_AFTER_S, memory.Alarm.SPARE, worker)
+        if len(worker.idle) > worker.slots and not worker.spare_timer_set:
+            worker.spare_timer_set = True
+            mem.set_timer(now.mono + SPARE_SLOT_S, memory.Timer.SPARE, worker)
     if not len(queue):
         _take_back(mem, workers, now)
 
@@ -161,13 +161,15 @@ def short(template: records.Template) -> bool:
     """Calls of this template may be sent ahead: they are short, and need not start by a time."""
     seconds = template.seconds
     return (
-        seconds is not None and seconds < SHORT_S and template.spec.timeouts.pending_seconds is None
+        seconds is not None
+        and seconds < SHORT_CALL_S
+        and template.spec.timeouts.pending_seconds is None
     )
 
 
 def credit(seconds: float) -> int:
     """How many calls of that mean length a slot may have."""
-    return max(MIN_AHEAD, min(MAX_AHEAD, int(AHEAD_S / max(seconds, 1e-6))))
+    return max(MIN_AHEAD, min(MAX_AHEAD, int(MAX_AHEAD_S / max(seconds, 1e-6))))
 
 
 def _send_ahead(
@@ -181,7 +183,7 @@ def _send_ahead(
     slots = [
         (len(slot.held), number, slot)
         for number, slot in enumerate(s for w in workers for s in w.processes.values())
-        if _is_brisk(slot)
+        if _runs_short_calls(slot)
     ]
     if not slots:
         return
@@ -204,7 +206,7 @@ def _send_ahead(
         heapq.heapreplace(slots, (held + 1, number, slot))
 
 
-def _is_brisk(slot: records.Slot) -> bool:
+def _runs_short_calls(slot: records.Slot) -> bool:
     """What it runs is over soon: nothing waits there, and its first call is of the short ones."""
     if not slot.held or slot.stack or not slot.link or slot.leaving:
         return False
@@ -235,7 +237,7 @@ def _open_slots(
         name = mem.entropy.randbytes(16)
         slot = reservations.add(mem, best, name)
         mem.send(instructions.OpenSlot(best.link, name))
-        mem.alarm(now.mono + mem.lease_s, memory.Alarm.RETURN, slot, attempt=slot.terms)
+        mem.set_timer(now.mono + mem.lease_s, memory.Timer.RETURN, slot, attempt=slot.terms)
 
 
 def _may_open(
@@ -247,7 +249,7 @@ def _may_open(
         return False
     if len(worker.processes) < MAX_PROCESSES_PER_SLOT * worker.slots:
         return True
-    return all(other.busy == 0 for other in workers)  # everybody waits, perhaps for what is queued
+    return all(other.busy == 0 for other in workers)  # all wait, perhaps for what is queued
 
 
 def _take_back(mem: memory.Memory, workers: Sequence[records.Worker], now: inputs.Moment) -> None:
@@ -263,44 +265,44 @@ def _take_back(mem: memory.Memory, workers: Sequence[records.Worker], now: input
     for worker in workers:
         for slot in worker.processes.values():
             queued = len(slot.held) - len(slot.stack) - 1
-            if queued <= most or not slot.link or slot.asked_back:
+            if queued <= most or not slot.link or slot.take_back_sent:
                 continue
-            if _is_stuck(slot) or (idle and _is_worth(slot, queued)):
+            if _is_blocked(slot) or (idle and _is_worth_moving(slot, queued)):
                 longest, most = slot, queued
     if longest is not None:
-        longest.asked_back = True
+        longest.take_back_sent = True
         mem.send(instructions.TakeBack(longest.link, (most + 1) // 2))
 
 
-def _is_stuck(slot: records.Slot) -> bool:
+def _is_blocked(slot: records.Slot) -> bool:
     """Calls wait behind one that runs for long already or is to end, and does not wait itself."""
     first = next(iter(slot.held.values()))
     slow = first.attempt_state is _A.STARTED or first.intent is not records.Intent.NONE
     return slow and not slot.stack
 
 
-def _is_worth(slot: records.Slot, queued: int) -> bool:
+def _is_worth_moving(slot: records.Slot, queued: int) -> bool:
     """Its calls would wait long enough to be worth moving."""
     first = next(iter(slot.held.values()))
     seconds = None if first.template is None else first.template.seconds
-    return seconds is None or seconds * queued > WORTH_S
+    return seconds is None or seconds * queued > MIN_MOVED_S
 
 
 def end_spares(mem: memory.Memory, worker: records.Worker) -> None:
     """End idle processes beyond its capacity."""
-    worker.sparing = False
+    worker.spare_timer_set = False
     for slot in list(worker.idle.values())[worker.slots :]:
         kill(mem, slot)
 
 
 def kill(mem: memory.Memory, slot: records.Slot) -> None:
     """Ask the agent for the end of a slot, which proves itself by `SlotGone`."""
-    leave_alone(mem, slot)
+    stop_assigning(mem, slot)
     if slot.worker.link:
         mem.send(instructions.KillSlot(slot.worker.link, slot.id))
 
 
-def leave_alone(mem: memory.Memory, slot: records.Slot) -> None:
+def stop_assigning(mem: memory.Memory, slot: records.Slot) -> None:
     """Give it nothing more."""
     slot.leaving = True
     reservations.update(mem, slot)

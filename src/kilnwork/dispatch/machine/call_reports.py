@@ -91,7 +91,7 @@ def _succeed(
     mem.batch.finals.append(task)
     if task.declared:
         task.cluster.declared.discard(task)
-    completion.announce(mem, task)
+    completion.notify(mem, task)
 
 
 def _outcome(end: calls.CallEnd) -> attempts.Outcome:
@@ -110,12 +110,12 @@ def _outcome(end: calls.CallEnd) -> attempts.Outcome:
 def returned(mem: memory.Memory, item: inputs.CallsReturned, now: inputs.Moment) -> None:
     """A slot gives back what it has not started: it waits again, before all others.
 
-    Nothing given back changes nothing, so that nobody is asked again just for that.
+    When nothing is given back nothing changes, so that no TakeBack follows just for that.
     """
     slot = mem.slot_links.get(item.link)
     if slot is None:
         return
-    slot.asked_back = False
+    slot.take_back_sent = False
     for ref in reversed(item.refs):
         task = slot.held.get(ref.task)
         if task is not None and task.ref == ref and task.attempt_state is _A.RESERVED:
@@ -123,13 +123,13 @@ def returned(mem: memory.Memory, item: inputs.CallsReturned, now: inputs.Moment)
 
 
 def yielded(mem: memory.Memory, item: inputs.Yielded, now: inputs.Moment) -> None:
-    """A generator has yielded: passed on to whoever waits for it."""
+    """A generator has yielded: passed on to those that wait for it."""
     slot = mem.slot_links.get(item.link)
     task = None if slot is None else slot.held.get(item.ref.task)
     if task is None or task.ref != item.ref:
         return
     lifecycle.start(mem, task, now, at=now.wall)
-    whom = [] if task.submitter is None else [(task.submitter, task.number)]
-    for submitter, number in (*whom, *(task.watchers or ())):
+    recipients = [] if task.submitter is None else [(task.submitter, task.number)]
+    for submitter, number in (*recipients, *(task.watchers or ())):
         if submitter.link:
             mem.send(instructions.Stream(submitter.link, number, item.index, item.payload))

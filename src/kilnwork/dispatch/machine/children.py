@@ -1,4 +1,4 @@
-"""Children: asked for by a running attempt, found again by the next one. Pure.
+"""Children: requested by a running attempt, found again by the next one. Pure.
 
 Used by `machine`. A child is known by the parent's run and its key, so that a parent that runs
 again finds the children of the attempt before.
@@ -13,29 +13,29 @@ _R = reasons.Reason
 
 
 def spawn(mem: memory.Memory, item: inputs.Spawn, now: inputs.Moment) -> None:
-    """Make the child or find it, and answer; a repeated request changes nothing."""
+    """Make the child or find it, and respond; a repeated request changes nothing."""
     parent = mem.tasks.get(item.parent.task)
     refusal = _refusal(mem, item, parent)
     if refusal or parent is None:
-        _answer(mem, item, 409, message=refusal)
+        _respond(mem, item, 409, message=refusal)
         return
     family = family_of(parent)
     known = family.members.get(item.child_key)
-    found = _found(known) if known is not None else item.found
+    found = _stored(known) if known is not None else item.found
     if found is None:
-        _answer_made(mem, item, _make(mem, parent, family, item, now))
+        _respond_created(mem, item, _make(mem, parent, family, item, now))
         return
     if found.digest == item.digest:
         if known is not None and known.parent != item.parent:
             known.parent = item.parent
             mem.mark(known)
-        mem.send(instructions.Answer(item.link, item.serial, 200, found.task))
+        mem.send(instructions.Respond(item.link, item.serial, 200, found.task))
         return
-    if found.asked_by == item.parent.attempt:
-        _answer(mem, item, 409, message=_used_twice(item))
+    if found.requested_by == item.parent.attempt:
+        _respond(mem, item, 409, message=_key_conflict(item))
         return
     replace(mem, parent, known, item.child_key, now)
-    _answer_made(mem, item, _make(mem, parent, family, item, now))
+    _respond_created(mem, item, _make(mem, parent, family, item, now))
 
 
 def _refusal(mem: memory.Memory, item: inputs.Spawn, parent: records.Task | None) -> str:
@@ -50,16 +50,16 @@ def _refusal(mem: memory.Memory, item: inputs.Spawn, parent: records.Task | None
     return ""
 
 
-def _used_twice(item: inputs.Spawn) -> str:
+def _key_conflict(item: inputs.Spawn) -> str:
     return (
         f"key {item.child_key.removeprefix('=')!r} already names another child of this attempt; "
         "give each child a key of its own"
     )
 
 
-def _found(known: records.Task) -> inputs.Found:
-    asked_by = known.parent.attempt if known.parent else 0
-    return inputs.Found(known.id, known.digest or b"", asked_by)
+def _stored(known: records.Task) -> inputs.StoredChild:
+    requested_by = known.parent.attempt if known.parent else 0
+    return inputs.StoredChild(known.id, known.digest or b"", requested_by)
 
 
 def family_of(parent: records.Task) -> records.Family:
@@ -111,7 +111,7 @@ def replace(
     child_key: str,
     now: inputs.Moment,
 ) -> None:
-    """The parent asks for something else than its attempt before: end that, and say so."""
+    """The parent requests another child than its attempt before: end that, and note it."""
     if known is not None:
         message = f"attempt {parent.attempt} of its parent asked for another child instead"
         completion.kill(mem, known, now, reason=_R.REPLACED, message=message)
@@ -120,9 +120,9 @@ def replace(
     mem.mark(parent)
 
 
-def _answer_made(mem: memory.Memory, item: inputs.Spawn, child: records.Task) -> None:
-    mem.send(instructions.Answer(item.link, item.serial, 201, child.id))
+def _respond_created(mem: memory.Memory, item: inputs.Spawn, child: records.Task) -> None:
+    mem.send(instructions.Respond(item.link, item.serial, 201, child.id))
 
 
-def _answer(mem: memory.Memory, item: inputs.Spawn, status: int, *, message: str) -> None:
-    mem.send(instructions.Answer(item.link, item.serial, status, None, message))
+def _respond(mem: memory.Memory, item: inputs.Spawn, status: int, *, message: str) -> None:
+    mem.send(instructions.Respond(item.link, item.serial, status, None, message))

@@ -67,18 +67,18 @@ def stop(
 def send_stop(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:
     """Ask the worker for proof, and set the deadline after which there will be none.
 
-    A call is asked to end by itself first; its slot is ended after the grace.
+    A call is first requested to end by itself; its slot is ended after the grace.
     """
     grace, reason = task.spec.timeouts.kill_grace_seconds, task.reason or _R.KILLED
     if task.slot is not None:
         if task.slot.link:
             mem.send(instructions.StopCall(task.slot.link, task.ref, reason))
-        mem.alarm(now.mono + grace, memory.Alarm.GRACE, task, attempt=task.attempt)
+        mem.set_timer(now.mono + grace, memory.Timer.GRACE, task, attempt=task.attempt)
         mem.touch(task.cluster)  # what is queued behind it had better run elsewhere
     elif task.template is None and task.worker is not None and task.worker.link:
         mem.send(instructions.StopAttempt(task.worker.link, task.ref, grace, reason))
     due = now.mono + grace + mem.lease_s
-    mem.alarm(due, memory.Alarm.CONFIRM, task, attempt=task.attempt)
+    mem.set_timer(due, memory.Timer.CONFIRM, task, attempt=task.attempt)
 
 
 def conclude(
@@ -93,7 +93,7 @@ def conclude(
     """The newest attempt is over: finish the task, or let it wait for the next attempt.
 
     `reported`: its worker says so. One that says WorkerLost ended the attempt because it could not
-    renew a lease that has not ended here: it was us who did not answer. `excused`: a loss does not
+    renew a lease that has not ended here: it was us who did not respond. `excused`: a loss does not
     count.
     """
     if reported and outcome.reason == _R.WORKER_LOST:
@@ -144,7 +144,7 @@ def _succeed(
         task.message = f"its outcome is that of {ids.task_text(outcome.delegate)}"
         mem.delegating[task] = None
         if task.family is not None:
-            _drop_unasked(mem, task, task.family, now)
+            _kill_unrequested(mem, task, task.family, now)
     else:
         _conclude_intent(mem, task, outcome, now)
 
@@ -241,7 +241,7 @@ def _conclude_stopped(
     message: str,
     proof: bool,
 ) -> None:
-    """Nothing of it runs, or nobody can tell: Killed if it was killed, else Failed."""
+    """Nothing of it runs, or that is not known: Killed if it was killed, else Failed."""
     task.stopped = proof
     if task.intent is not _I.KILL:
         finish(mem, task, now, state=_S.FAILED, reason=reason, message=message)
@@ -326,7 +326,7 @@ def back_off(
         lifecycle.enqueue(mem, task)
         return
     task.due = now.wall + delay_s
-    mem.alarm(now.mono + delay_s, memory.Alarm.RETRY, task, attempt=task.attempt)
+    mem.set_timer(now.mono + delay_s, memory.Timer.RETRY, task, attempt=task.attempt)
 
 
 def _waited_too_long(task: records.Task, now: inputs.Moment) -> bool:
@@ -358,19 +358,19 @@ def finish(
     task.reason, task.message = reason, message
     task.finished = max(now.wall, task.started or task.created)
     task.due = 0.0
-    if task.place is not None:
+    if task.ticket is not None:
         task.cluster.queue.remove(task)
         mem.batch.clusters.add(task.cluster)
     if task.declared:
         task.cluster.declared.discard(task)
     mem.batch.finals.append(task)
-    announce(mem, task)
+    notify(mem, task)
     if state is _S.SUCCESS and task.family is not None:
-        _drop_unasked(mem, task, task.family, now)
+        _kill_unrequested(mem, task, task.family, now)
 
 
-def announce(mem: memory.Memory, task: records.Task) -> None:
-    """Tell everybody whom its end concerns: its parent, who asked for it, who depends on it."""
+def notify(mem: memory.Memory, task: records.Task) -> None:
+    """Notify its parent, its submitters and its dependents of its end."""
     siblings = task.siblings
     if siblings is not None:
         if task.state is _S.SUCCESS:
@@ -408,10 +408,10 @@ def publish_parent(mem: memory.Memory, family: records.Family) -> None:
         mem.batch.published.add(family.parent)
 
 
-def _drop_unasked(
+def _kill_unrequested(
     mem: memory.Memory, parent: records.Task, family: records.Family, now: inputs.Moment
 ) -> None:
-    """End the children that the successful attempt did not ask for."""
+    """End the children that the successful attempt did not request."""
     if parent.attempt == 1:
         return
     for child in list(family.members.values()):
@@ -428,17 +428,17 @@ def kill(
     """End a task and, recursively, the unfinished children of this run."""
     front = [(task, reason, message)]
     while front:
-        victim, why, words = front.pop()
-        if victim.state.final or victim.intent is _I.KILL:
+        target, why, words = front.pop()
+        if target.state.final or target.intent is _I.KILL:
             continue
-        stop(mem, victim, now, intent=_I.KILL, reason=why, message=words)
-        if victim.family is not None:
-            words = f"parent {ids.task_text(victim.id)}"
-            front += [(c, _R.PARENT_KILLED, words) for c in victim.family.members.values()]
+        stop(mem, target, now, intent=_I.KILL, reason=why, message=words)
+        if target.family is not None:
+            words = f"parent {ids.task_text(target.id)}"
+            front += [(c, _R.PARENT_KILLED, words) for c in target.family.members.values()]
 
 
 def forget(mem: memory.Memory, task: records.Task) -> None:
-    """Its end is on disk: memory lets go of it."""
+    """Drop a task whose end is stored."""
     if mem.tasks.get(task.id) is task:
         del mem.tasks[task.id]
     key = task.child_key

@@ -19,7 +19,7 @@ _S = api_task.State
 _R = reasons.Reason
 
 MAX_VALUES_BYTES = 256 * 1024
-"""Results that go along with a call, together; the slot asks for the others."""
+"""Results that go along with a call, together; the slot fetches the others."""
 
 _decode_error = msgspec.msgpack.Decoder(attempts.ErrorInfo).decode
 _encode = msgspec.msgpack.Encoder().encode

@@ -1,4 +1,4 @@
-"""What the machine is told: one frozen value for each thing that can happen.
+"""Inputs of the machine: one frozen value for each thing that can happen.
 
 Made by the hub from frames, calls and timers. A *link* is a number that the hub gave one connection
 of a worker; numbers are never used twice.
@@ -37,7 +37,7 @@ class Submit(msgspec.Struct, frozen=True):
 
 
 class Rerun(msgspec.Struct, frozen=True, kw_only=True):
-    """Start a spawned task anew whose run before `run` is over; all else is as it was.
+    """Start a spawned task again whose run before `run` is over; all else is unchanged.
 
     `arguments` is None for a command. `values`: how those ended of `needs` that have. `key`: by
     which its driver finds it.
@@ -66,14 +66,14 @@ class Kill(msgspec.Struct, frozen=True):
 
 
 class Suspend(msgspec.Struct, frozen=True):
-    """Hold a task back, or let it go; an attempt that runs goes on."""
+    """Suspend a task, or resume it; an attempt that runs goes on."""
 
     task: ids.TaskId
     suspended: bool
 
 
 class Release(msgspec.Struct, frozen=True):
-    """The objects of these tasks are gone, and their runs are over: nobody follows them."""
+    """The objects of these tasks are gone, and their runs are over: no controller follows them."""
 
     tasks: tuple[ids.TaskId, ...]
 
@@ -108,7 +108,7 @@ class Drain(msgspec.Struct, frozen=True):
 
 
 class Join(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker said Hello and was believed. `running`: what it says it still has."""
+    """A worker was authenticated. `running`: what its Hello says it still has."""
 
     link: int
     session: bytes
@@ -165,16 +165,16 @@ class Finished(msgspec.Struct, frozen=True):
     outcome: attempts.Outcome
 
 
-class Found(msgspec.Struct, frozen=True):
+class StoredChild(msgspec.Struct, frozen=True):
     """A child that the journal has and memory has not: it is final."""
 
     task: ids.TaskId
     digest: bytes
-    asked_by: int
+    requested_by: int
 
 
 class Spawn(msgspec.Struct, frozen=True, kw_only=True):
-    """A running attempt asks for a child.
+    """A running attempt requests a child.
 
     `task`: the id that a new child would get. `child_key` is `=KEY`, or `#N` for the N-th unkeyed
     child of the attempt. `digest`: of spec and inputs in canonical form.
@@ -189,7 +189,7 @@ class Spawn(msgspec.Struct, frozen=True, kw_only=True):
     spec: api_task.TaskSpec
     inputs: bytes | None
     digest: bytes
-    found: Found | None = None
+    found: StoredChild | None = None
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -201,7 +201,7 @@ class Progress(msgspec.Struct, frozen=True):
 
 
 class Attach(msgspec.Struct, frozen=True):
-    """A driver said Hello and was believed; or the same session is back on another link."""
+    """A driver was authenticated; or the same session is back on another link."""
 
     link: int
     session: bytes
@@ -224,7 +224,7 @@ class Undefine(msgspec.Struct, frozen=True):
 
 
 class Lookups(msgspec.Struct):
-    """What the journal is asked for before the machine is told an input; by the call's number.
+    """What is looked up in the journal before an input is applied; by the call's number.
 
     `calls`: is there a task of that id; `children`: parent, its run and a child key; `keys`: a
     driver's key (as a child key). `values`: tasks whose end is needed. Only tasks of `namespace`
@@ -238,17 +238,17 @@ class Lookups(msgspec.Struct):
     values: set[ids.TaskId]
 
 
-class Known(msgspec.Struct, frozen=True):
+class StoredCall(msgspec.Struct, frozen=True):
     """What the journal has of a call which memory has not: it is final.
 
-    `arguments` (None: not a call) and `spec` tell whether it is the same call. `asked_by`: the
-    newest attempt of its parent that asked for it.
+    `arguments` (None: not a call) and `spec` show whether it is the same call. `requested_by`: the
+    newest attempt of its parent that requested it.
     """
 
     value: calls.Value
     arguments: attempts.Payload | None
     spec: api_task.TaskSpec
-    asked_by: int
+    requested_by: int
 
 
 class SubmitCalls(msgspec.Struct, frozen=True):
@@ -260,7 +260,7 @@ class SubmitCalls(msgspec.Struct, frozen=True):
 
     link: int
     items: tuple[calls.CallItem, ...]
-    known: Mapping[int, Known] = {}
+    known: Mapping[int, StoredCall] = {}
     values: Mapping[ids.TaskId, calls.Value] = {}
 
 
@@ -329,7 +329,7 @@ class Waiting(msgspec.Struct, frozen=True):
     """An attempt waits for other tasks, and its slot is free for others meanwhile.
 
     `first`: it goes on when any of them is over, not only when all are. `more`: it waits for others
-    besides, so nobody can tell when it goes on.
+    besides, so it is not known when it goes on.
     """
 
     link: int

@@ -60,7 +60,7 @@ class CloseLink(msgspec.Struct, frozen=True):
     message: str
 
 
-class Answer(msgspec.Struct, frozen=True):
+class Respond(msgspec.Struct, frozen=True):
     """Answer a Spawn: 201 made, 200 found, or a refusal with `message`."""
 
     link: int
@@ -108,7 +108,7 @@ class StopCall(msgspec.Struct, frozen=True):
     reason: str
 
 
-class Found(msgspec.Struct, frozen=True):
+class FoundCall(msgspec.Struct, frozen=True):
     """Tell a submitter that its call is a task which exists already."""
 
     link: int
@@ -131,13 +131,13 @@ Send = (
     | Acknowledge
     | Welcome
     | CloseLink
-    | Answer
+    | Respond
     | AttachPeer
     | OpenSlot
     | KillSlot
     | TakeBack
     | StopCall
-    | Found
+    | FoundCall
     | Stream
 )
 
@@ -149,11 +149,11 @@ class Batch:
     `dirty`: tasks whose row is to be written, in order of first change; `past`: attempts that are
     over; `workers`: new sessions; `released`, `forgotten`: tasks whose object is gone, and tasks
     whose rows are to be deleted. `published`: tasks whose view changed without a row (progress,
-    children). `finals`: tasks that became final; memory lets go of them after the commit.
+    children). `finals`: tasks that became final; memory drops them after the commit.
 
     For calls, by link, so that each link gets one frame: `runs` in order (after the templates that
     the link has not seen), each with the number of its attempt; `results`; `accepted` and
-    `acknowledged` numbers, and the links where somebody waits for the former (`awaited`).
+    `acknowledged` numbers, and the links whose peer waits for the former (`awaited`).
     `templates`: new ones.
 
     `writes`: rows of tables that are a participant's (`hub.commits.Participant`), in order: the

@@ -29,17 +29,19 @@ def admit(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:
 def watch_deadlines(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:
     """Set the alarms that count from when the run became pending."""
     timeouts = task.spec.timeouts
-    age, again = max(0.0, now.wall - task.pending_since), task.releases
+    age, again = max(0.0, now.wall - task.pending_since), task.resumptions
     if timeouts.pending_seconds is not None and task.started is None:
-        mem.alarm(
-            now.mono + timeouts.pending_seconds - age, memory.Alarm.PENDING, task, attempt=again
+        mem.set_timer(
+            now.mono + timeouts.pending_seconds - age, memory.Timer.PENDING, task, attempt=again
         )
     if timeouts.total_seconds is not None:
-        mem.alarm(now.mono + timeouts.total_seconds - age, memory.Alarm.TOTAL, task, attempt=again)
+        mem.set_timer(
+            now.mono + timeouts.total_seconds - age, memory.Timer.TOTAL, task, attempt=again
+        )
 
 
 def enqueue(mem: memory.Memory, task: records.Task, *, front: bool = False) -> None:
-    """Wait for a slot; the task is Pending. One that is suspended waits to be let go instead."""
+    """Wait for a slot; the task is Pending. One that is suspended waits to be resumed."""
     if task.suspended:
         task.due = 0.0
         _hold(mem, task)
@@ -70,7 +72,7 @@ def _offer(mem: memory.Memory, task: records.Task) -> None:
 
 
 def suspend(mem: memory.Memory, task: records.Task) -> None:
-    """Start no attempt of it until it is let go; one that runs goes on."""
+    """Start no attempt of it until it is resumed; one that runs goes on."""
     task.suspended = True
     mem.mark(task)
     if task.state is _S.PENDING:
@@ -80,13 +82,14 @@ def suspend(mem: memory.Memory, task: records.Task) -> None:
 
 
 def resume(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:
-    """It may start again. What it was held back counts for no timeout: they begin anew."""
+    """It may start again. The time in which it was suspended counts for no timeout: they
+    restart."""
     task.suspended = False
     mem.mark(task)
     if task.state is not _S.PENDING:
         return
     task.pending_since = now.wall
-    task.releases += 1
+    task.resumptions += 1
     watch_deadlines(mem, task, now)
     if task.due > now.wall:
         task.reason = _R.RETRY_BACKOFF
@@ -124,7 +127,7 @@ def watch_running(mem: memory.Memory, task: records.Task, now: inputs.Moment) ->
     if limit is None:
         return
     if task.attempt_started is None:
-        mem.alarm(now.mono + limit, memory.Alarm.SILENT, task, attempt=task.attempt)
+        mem.set_timer(now.mono + limit, memory.Timer.SILENT, task, attempt=task.attempt)
         return
-    ran_s = max(0.0, now.wall - task.attempt_started)  # below 0: somebody set the clock back
-    mem.alarm(now.mono + limit - ran_s, memory.Alarm.RUNNING, task, attempt=task.attempt)
+    ran_s = max(0.0, now.wall - task.attempt_started)  # below 0: the clock was set back
+    mem.set_timer(now.mono + limit - ran_s, memory.Timer.RUNNING, task, attempt=task.attempt)

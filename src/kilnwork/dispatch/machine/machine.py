@@ -1,10 +1,10 @@
 """The task state machine: inputs in, instructions out. Pure: no clock, no disk, no socket.
 
-Used by the hub, which tells it what happened (`handle`) and carries out what it wants (`take`).
+Used by the hub, which hands it inputs (`handle`) and carries out its instructions (`take`).
 Decisions live in `lifecycle` and `completion` (one task), `workers` and `slots` (who runs),
-`assignment` (where), `children` and `submissions` (who asks), `call_reports` and `waits` (what
-slots report) and `dependencies`; moves are in the table of `transitions`. Only unfinished tasks are
-in memory.
+`assignment` (where), `children`, `submitters` and `submissions` (who requests), `call_reports` and
+`waits` (what slots report) and `dependencies`; moves are in the table of `transitions`. Only
+unfinished tasks are in memory.
 """
 
 from collections.abc import Callable, Iterable
@@ -35,7 +35,7 @@ from kilnwork.kit import ids
 _S = api_task.State
 _R = reasons.Reason
 _I = records.Intent
-_OF_THE_RUN = frozenset({memory.Alarm.PENDING, memory.Alarm.TOTAL})
+_OF_THE_RUN = frozenset({memory.Timer.PENDING, memory.Timer.TOTAL})
 
 
 class Machine:
@@ -92,7 +92,7 @@ class Machine:
         if mem.waiting_slots:
             waits.serve(mem, now)
         if mem.starved:
-            assignment.place(mem, now)
+            assignment.assign(mem, now)
         if mem.unconfirmed:
             submissions.confirm(mem)
         batch = mem.batch
@@ -105,7 +105,7 @@ class Machine:
         *,
         again: bool = False,
     ) -> inputs.Lookups | None:
-        """What to ask the journal before this is told; None when memory knows all.
+        """What to look up in the journal before this is applied; None when memory knows all.
 
         `again`: the calls were sent before, and may have been taken in.
         """
@@ -122,7 +122,7 @@ class Machine:
 
     def next_deadline(self) -> float | None:
         """When a `Tick` is due at the latest, monotonic seconds."""
-        return self.memory.next_alarm()
+        return self.memory.next_timer()
 
     def held_by(self, link: int, ref: attempts.AttemptRef) -> records.Task | None:
         """The task whose newest attempt is `ref`, held by the worker behind `link` or its slot."""
@@ -241,56 +241,56 @@ class Machine:
                 self.memory.batch.published.add(task.id)
 
     def _tick(self, now: inputs.Moment) -> None:
-        while (alarm := self.memory.due_alarm(now.mono)) is not None:
-            kind, target, attempt = alarm
+        while (timer := self.memory.pop_due_timer(now.mono)) is not None:
+            kind, target, attempt = timer
             if isinstance(target, records.Worker):
-                self._worker_alarm(kind, target, now)
+                self._worker_timer(kind, target, now)
             elif isinstance(target, records.Slot):
                 slots.overdue(self.memory, target, attempt)
             elif not target.state.final:
-                self._task_alarm(kind, target, attempt, now)
+                self._task_timer(kind, target, attempt, now)
 
-    def _worker_alarm(self, kind: memory.Alarm, worker: records.Worker, now: inputs.Moment) -> None:
-        if kind is memory.Alarm.LEASE:
-            workers.lease_alarm(self.memory, worker, now)
-        elif kind is memory.Alarm.CLAIM:
-            workers.claim_alarm(self.memory, worker, now)
-        elif kind is memory.Alarm.SPARE:
+    def _worker_timer(self, kind: memory.Timer, worker: records.Worker, now: inputs.Moment) -> None:
+        if kind is memory.Timer.LEASE:
+            workers.lease_timer(self.memory, worker, now)
+        elif kind is memory.Timer.CLAIM:
+            workers.claim_timer(self.memory, worker, now)
+        elif kind is memory.Timer.SPARE:
             assignment.end_spares(self.memory, worker)
         else:
             self.memory.touch(worker.cluster)
 
-    def _task_alarm(
-        self, kind: memory.Alarm, task: records.Task, attempt: int, now: inputs.Moment
+    def _task_timer(
+        self, kind: memory.Timer, task: records.Task, attempt: int, now: inputs.Moment
     ) -> None:
         limits = task.spec.timeouts
         if kind in _OF_THE_RUN:
-            if attempt == task.releases:
+            if attempt == task.resumptions:
                 self._deadline_of_run(kind, task, now)
         elif attempt != task.attempt:
             return
-        elif kind is memory.Alarm.RETRY:
-            if task.state is _S.PENDING and task.place is None:
+        elif kind is memory.Timer.RETRY:
+            if task.state is _S.PENDING and task.ticket is None:
                 self._retry(task)
-        elif kind is memory.Alarm.SILENT:
+        elif kind is memory.Timer.SILENT:
             slots.silent(self.memory, task, now)
-        elif kind is memory.Alarm.RUNNING:
+        elif kind is memory.Timer.RUNNING:
             message = f"attempt {attempt} ran longer than {limits.running_seconds:g} s"
             if task.held:
                 self._stop(task, now, _I.TIMEOUT, _R.TIMED_OUT, message)
-        elif kind is memory.Alarm.GRACE:
+        elif kind is memory.Timer.GRACE:
             if task.held and task.slot is not None and task.intent is not _I.NONE:
                 assignment.kill(self.memory, task.slot)
-        elif kind is memory.Alarm.CONFIRM and task.held and task.intent is not _I.NONE:
+        elif kind is memory.Timer.CONFIRM and task.held and task.intent is not _I.NONE:
             message = "its worker has not proved within the grace period that nothing is left"
             unproven = attempts.Outcome(attempts.Ending.STOPPED, task.reason, message, proof=False)
             completion.conclude(self.memory, task, unproven, now)
 
-    def _deadline_of_run(self, kind: memory.Alarm, task: records.Task, now: inputs.Moment) -> None:
+    def _deadline_of_run(self, kind: memory.Timer, task: records.Task, now: inputs.Moment) -> None:
         held_back = task.suspended and task.state is _S.PENDING
         if held_back:
             return
-        if kind is memory.Alarm.TOTAL:
+        if kind is memory.Timer.TOTAL:
             message = f"the run took longer than {task.spec.timeouts.total_seconds:g} s"
             self._stop(task, now, _I.TOTAL_TIMEOUT, _R.TOTAL_TIMED_OUT, message)
         elif task.state is _S.PENDING and task.started is None:

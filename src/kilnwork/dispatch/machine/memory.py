@@ -24,9 +24,9 @@ MAX_BACKLOG = 1_000_000
 """Queued tasks of a cluster above which submits are not confirmed, so that drivers wait."""
 
 RECENT_TEMPLATES = 4096
-"""Templates that are known although nobody uses them at the moment: the next driver will."""
+"""Templates that are known although no task uses them at the moment: the next driver will."""
 
-FEW_ALARMS = 10_000
+MIN_TIMERS_SWEPT = 10_000
 """Deadlines below which it does not matter how many of them are of no use any more."""
 
 HISTORY_LENGTH = 100
@@ -74,7 +74,7 @@ _SUMMARIES: dict[type, Callable[[Any], Summary]] = {
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
-class Alarm(IntEnum):
+class Timer(IntEnum):
     """What a deadline is for."""
 
     RETRY = 1
@@ -146,9 +146,9 @@ class Memory:
         self.worker_rows = count(worker_row)
         self.template_rows = count(template_row)
         self.history: deque[HistoryEntry] = deque(maxlen=HISTORY_LENGTH)
-        self._alarms: list[tuple[float, int, Alarm, Target, int]] = []
-        self._alarm_numbers = count()
-        self._many_alarms = FEW_ALARMS
+        self._timers: list[tuple[float, int, Timer, Target, int]] = []
+        self._timer_numbers = count()
+        self._sweep_timers_at = MIN_TIMERS_SWEPT
 
     def close(self) -> None:
         """The server stops: nothing more is reserved, and losses are our doing."""
@@ -257,34 +257,34 @@ class Memory:
     def describe_history(self) -> str:
         """Return one line for each of the last inputs, oldest first."""
         return "\n".join(
-            f"{at:.3f} {kind.__name__} {_words(kept)}" for at, kind, kept in self.history
+            f"{at:.3f} {kind.__name__} {_format_kept(kept)}" for at, kind, kept in self.history
         )
 
-    def alarm(self, due: float, kind: Alarm, target: Target, *, attempt: int = 0) -> None:
+    def set_timer(self, due: float, kind: Timer, target: Target, *, attempt: int = 0) -> None:
         """Look at `target` again at `due` (monotonic seconds)."""
-        heapq.heappush(self._alarms, (due, next(self._alarm_numbers), kind, target, attempt))
-        if len(self._alarms) > self._many_alarms:
-            self._drop_useless_alarms()
+        heapq.heappush(self._timers, (due, next(self._timer_numbers), kind, target, attempt))
+        if len(self._timers) > self._sweep_timers_at:
+            self._sweep_timers()
 
-    def _drop_useless_alarms(self) -> None:
+    def _sweep_timers(self) -> None:
         """Deadlines of tasks that are over would keep them in memory until they are due."""
-        self._alarms = [
-            alarm
-            for alarm in self._alarms
-            if not (isinstance(alarm[3], records.Task) and alarm[3].state.final)
+        self._timers = [
+            timer
+            for timer in self._timers
+            if not (isinstance(timer[3], records.Task) and timer[3].state.final)
         ]
-        heapq.heapify(self._alarms)
-        self._many_alarms = max(FEW_ALARMS, 2 * len(self._alarms))
+        heapq.heapify(self._timers)
+        self._sweep_timers_at = max(MIN_TIMERS_SWEPT, 2 * len(self._timers))
 
-    def next_alarm(self) -> float | None:
+    def next_timer(self) -> float | None:
         """When the next deadline is, monotonic seconds."""
-        return self._alarms[0][0] if self._alarms else None
+        return self._timers[0][0] if self._timers else None
 
-    def due_alarm(self, mono: float) -> tuple[Alarm, Target, int] | None:
+    def pop_due_timer(self, mono: float) -> tuple[Timer, Target, int] | None:
         """The next deadline that has passed; it is handed out once."""
-        if not self._alarms or self._alarms[0][0] > mono:
+        if not self._timers or self._timers[0][0] > mono:
             return None
-        _, _, kind, target, attempt = heapq.heappop(self._alarms)
+        _, _, kind, target, attempt = heapq.heappop(self._timers)
         return kind, target, attempt
 
 
@@ -296,12 +296,12 @@ def _arguments(call: api_task.Call, given: bytes | None) -> bytes:
     return msgspec.json.encode([call.args, kwargs])
 
 
-def _words(kept: Any) -> str:
+def _format_kept(kept: Any) -> str:
     if isinstance(kept, tuple):
-        return " ".join(map(_word, kept))
+        return " ".join(map(_format_value, kept))
     named = ((name, getattr(kept, name, None)) for name in _NAMES)
-    return " ".join(f"{name}={_word(value)}" for name, value in named if value is not None)
+    return " ".join(f"{name}={_format_value(value)}" for name, value in named if value is not None)
 
 
-def _word(value: object) -> str:
+def _format_value(value: object) -> str:
     return value.hex() if isinstance(value, bytes) else str(value)

@@ -44,7 +44,7 @@ class PastAttempt(NamedTuple):
 
 
 class Family:
-    """The children that one run of a task has asked for."""
+    """The children that one run of a task has requested."""
 
     __slots__ = ("declared", "failed", "members", "parent", "run", "succeeded", "total")
 
@@ -69,7 +69,7 @@ class Family:
 
 
 class Template:
-    """What many calls share: one for each namespace and different spec, whoever named it."""
+    """What many calls share: one for each namespace and different spec."""
 
     __slots__ = (
         "__weakref__", "accept_failures", "cluster", "function", "priority", "row", "seconds",
@@ -134,7 +134,7 @@ class Slot:
     """One slot process of a worker."""
 
     __slots__ = (
-        "asked_back", "gone", "held", "id", "leaving", "link", "occupied", "opening", "stack",
+        "gone", "held", "id", "leaving", "link", "occupied", "opening", "stack", "take_back_sent",
         "terms", "worker",
     )  # fmt: skip
 
@@ -149,9 +149,9 @@ class Slot:
         """It counts against the slots of its worker: it is opening, or has something that does not
         wait (any longer)."""
         self.leaving = False
-        """Its end has been asked for."""
-        self.asked_back = False
-        """It was asked to give calls back, and has not replied yet."""
+        """Its end has been requested."""
+        self.take_back_sent = False
+        """A TakeBack was sent, and it has not replied yet."""
         self.terms = 0
         """How often it has joined or left: alarms of earlier terms are void."""
         self.gone: inputs.SlotGone | None = None
@@ -168,7 +168,7 @@ class Worker:
     __slots__ = (
         "cluster", "from_before", "held", "idle", "lease_until", "leaving", "link", "misses",
         "name", "node", "occupied", "opens_at", "pod_uid", "processes", "row", "session", "slots",
-        "sparing", "unclaimed", "unproven",
+        "spare_timer_set", "unclaimed", "unproven",
     )  # fmt: skip
 
     def __init__(
@@ -210,9 +210,9 @@ class Worker:
         self.misses = 0
         """How many of the last slots in a row could not be opened."""
         self.opens_at = 0.0
-        """Monotonic time before which it is asked for no other slot."""
-        self.sparing = False
-        """An alarm that ends idle slots is set."""
+        """Monotonic time before which no other slot of it is opened."""
+        self.spare_timer_set = False
+        """The timer that ends idle slots is set."""
 
     @property
     def connected(self) -> bool:
@@ -282,14 +282,14 @@ class Task(model.TaskFacts, eq=False):
     worker: Worker | None = None
     pending_since: float = 0.0
     """Wall time from which its timeouts count."""
-    releases: int = 0
+    resumptions: int = 0
     """How often it was resumed: deadlines that were set before do not count any more."""
     reserved: float | None = None
     attempt_started: float | None = None
     due: float = 0.0
     """Wall time before which the next attempt does not start, 0 for none."""
     intent: Intent = Intent.NONE
-    place: int | None = None
+    ticket: int | None = None
     """Its ticket while it is queued, None when it is not."""
     progress: model.Progress | None = None
     child_key: str | None = None
@@ -338,7 +338,7 @@ class Task(model.TaskFacts, eq=False):
         return state is _RESERVED or state is _STARTED
 
     @property
-    def narrow(self) -> bool:
+    def has_template_spec(self) -> bool:
         """Its spec is that of its template, to the letter."""
         return self.template is not None and self.spec is self.template.spec
 

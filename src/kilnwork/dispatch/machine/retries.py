@@ -46,7 +46,7 @@ def failure_delay_s(retry: api_task.Retry, failures: int, entropy: ids.Entropy) 
 
 
 def loss_delay_s(retry: api_task.Retry, losses: int, entropy: ids.Entropy) -> float:
-    """At once after the first loss, then as after failures: a loss is nobody's fault once."""
+    """At once after the first loss, then as after failures: one loss is no reason to wait."""
     return _backoff(retry).delay_s(losses - 1, entropy=entropy)
 
 

@@ -42,7 +42,7 @@ def joined(mem: memory.Memory, item: inputs.SlotJoined, now: inputs.Moment) -> N
     worker = slot.worker
     slot.link = item.link
     slot.terms += 1
-    slot.asked_back = False
+    slot.take_back_sent = False
     worker.misses, worker.opens_at = 0, 0.0
     mem.slot_links[item.link] = slot
     namespace, cluster = worker.cluster.key
@@ -104,7 +104,7 @@ def _give_again(
 def expect(mem: memory.Memory, slot: records.Slot, now: inputs.Moment) -> None:
     """It is to connect within a lease."""
     slot.terms += 1
-    mem.alarm(now.mono + mem.lease_s, memory.Alarm.RETURN, slot, attempt=slot.terms)
+    mem.set_timer(now.mono + mem.lease_s, memory.Timer.RETURN, slot, attempt=slot.terms)
 
 
 def overdue(mem: memory.Memory, slot: records.Slot, terms: int) -> None:
@@ -133,7 +133,7 @@ def gone(mem: memory.Memory, item: inputs.SlotGone, now: inputs.Moment) -> None:
         _settle_unclaimed(mem, worker, item, now)
     elif slot.link:
         slot.gone = item
-        assignment.leave_alone(mem, slot)
+        assignment.stop_assigning(mem, slot)
     else:
         if slot.opening:
             _settle_unclaimed(mem, worker, item, now)
@@ -143,9 +143,9 @@ def gone(mem: memory.Memory, item: inputs.SlotGone, now: inputs.Moment) -> None:
 
 
 def _settle_rest(mem: memory.Memory, worker: records.Worker, now: inputs.Moment) -> None:
-    """When every slot of an earlier dispatcher's time is here or over, nobody has the rest."""
+    """When every slot of an earlier dispatcher's time is here or over, no slot has the rest."""
     if worker.unclaimed and not any(slot.opening for slot in worker.processes.values()):
-        workers.claim_alarm(mem, worker, now)
+        workers.claim_timer(mem, worker, now)
 
 
 def _pause(mem: memory.Memory, worker: records.Worker, now: inputs.Moment) -> None:
@@ -153,7 +153,7 @@ def _pause(mem: memory.Memory, worker: records.Worker, now: inputs.Moment) -> No
     pause = min(MAX_PAUSE_S, FIRST_PAUSE_S * 2**worker.misses)
     worker.misses = min(worker.misses + 1, 10)
     worker.opens_at = now.mono + pause
-    mem.alarm(worker.opens_at, memory.Alarm.OPEN, worker)
+    mem.set_timer(worker.opens_at, memory.Timer.OPEN, worker)
 
 
 def _settle_unclaimed(
@@ -232,7 +232,7 @@ def _end_stopped(
 def _end_running(
     mem: memory.Memory, task: records.Task, item: inputs.SlotGone, now: inputs.Moment
 ) -> None:
-    """It ran when its process ended: lost if somebody else killed it, else its own doing.
+    """It ran when its process ended: lost if another process killed it, else its own doing.
 
     WorkerLost as the reason: the agent could not renew its lease, so it was us who were away.
     """

@@ -36,16 +36,16 @@ def lookups(
     *,
     again: bool,
 ) -> inputs.Lookups | None:
-    """What only the journal can tell of an input, None when nothing."""
+    """Return what only the journal knows of an input, None for nothing."""
     if isinstance(item, inputs.CallsEnded):
         return _lookups_of_ends(mem, item)
     submitter = mem.submitters.get(item.link)
     if submitter is None:
         return None
-    asked = inputs.Lookups(submitter.namespace, [], [], [], set())
+    request = inputs.Lookups(submitter.namespace, [], [], [], set())
     if isinstance(item, inputs.WatchTasks):
-        asked.values = {w.task for w in item.items if w.task not in mem.tasks}
-        return asked if asked.values else None
+        request.values = {w.task for w in item.items if w.task not in mem.tasks}
+        return request if request.values else None
     for call in item.items:
         parent = call.parent
         if (
@@ -54,11 +54,11 @@ def lookups(
             or call.key is not None
             or (parent is not None and parent.attempt > 1)
         ):
-            _look_up(mem, submitter, call, asked, again=again)
-    if asked.values:
-        asked.values.difference_update([call.task for call in item.items])
-    if asked.values or asked.calls or asked.children or asked.keys:
-        return asked
+            _look_up(mem, submitter, call, request, again=again)
+    if request.values:
+        request.values.difference_update([call.task for call in item.items])
+    if request.values or request.calls or request.children or request.keys:
+        return request
     return None
 
 
@@ -78,15 +78,15 @@ def _look_up(
     mem: memory.Memory,
     submitter: records.Submitter,
     call: calls.CallItem,
-    asked: inputs.Lookups,
+    request: inputs.Lookups,
     *,
     again: bool,
 ) -> None:
-    asked.values.update(need for need in call.needs if need not in mem.tasks)
+    request.values.update(need for need in call.needs if need not in mem.tasks)
     if call.task in mem.tasks:
         return
     if again:
-        asked.calls.append((call.number, call.task))
+        request.calls.append((call.number, call.task))
     template = submitter.templates.get(call.template)
     if template is None:
         return
@@ -95,9 +95,9 @@ def _look_up(
         task = mem.tasks.get(parent.task)
         family = None if task is None else task.family
         if family is not None and family.total and key not in family.members:
-            asked.children.append((call.number, parent.task, parent.run, key))
+            request.children.append((call.number, parent.task, parent.run, key))
     elif key is not None and (submitter.namespace, key) not in mem.keys:
-        asked.keys.append((call.number, key))
+        request.keys.append((call.number, key))
 
 
 def submit(mem: memory.Memory, item: inputs.SubmitCalls, now: inputs.Moment) -> None:
@@ -117,7 +117,7 @@ def submit(mem: memory.Memory, item: inputs.SubmitCalls, now: inputs.Moment) -> 
         elif call.parent is None and call.key is None and not item.known:
             _admit(mem, _new(mem, submitter, template, call, now), item.values, now)
         else:
-            _find_or_make(mem, submitter, template, call, item, now)
+            _find_or_create(mem, submitter, template, call, item, now)
             if call.key is not None or (call.parent is not None and call.parent.attempt > 1):
                 mem.batch.awaited.add(submitter.link)  # its id is known only when it is accepted
         submitter.accepted = call.number
@@ -190,7 +190,7 @@ def _admit(
         lifecycle.enqueue(mem, task)
 
 
-def _find_or_make(
+def _find_or_create(
     mem: memory.Memory,
     submitter: records.Submitter,
     template: records.Template,
@@ -232,12 +232,12 @@ def _key_of(call: calls.CallItem, template: records.Template) -> str | None:
     return f"{template.function}#{call.ordinal}"
 
 
-def _known_of(task: records.Task) -> inputs.Known:
-    asked_by = 0 if task.parent is None else task.parent.attempt
-    return inputs.Known(dependencies.value(task), task.arguments, task.spec, asked_by)
+def _known_of(task: records.Task) -> inputs.StoredCall:
+    requested_by = 0 if task.parent is None else task.parent.attempt
+    return inputs.StoredCall(dependencies.value(task), task.arguments, task.spec, requested_by)
 
 
-def _same(known: inputs.Known, template: records.Template, call: calls.CallItem) -> bool:
+def _same(known: inputs.StoredCall, template: records.Template, call: calls.CallItem) -> bool:
     """The same function, and the same arguments as far as they can be compared."""
     other = known.spec.call
     if other is None or other.function != template.function or known.arguments is None:
@@ -264,7 +264,7 @@ def _found(
     task: records.Task | None,
     known: calls.Value,
 ) -> None:
-    mem.send(instructions.Found(submitter.link, call.number, known.task))
+    mem.send(instructions.FoundCall(submitter.link, call.number, known.task))
     if task is not None:
         submitters.subscribe(mem, task, submitter, call.number)
     else:
@@ -303,7 +303,7 @@ def _submit_child(
             mem.mark(task)
         _found(mem, submitter, call, task, known.value)
         return
-    if known is not None and known.asked_by == parent.attempt:
+    if known is not None and known.requested_by == parent.attempt:
         _refuse_key(mem, submitter, call)
         return
     if known is not None:
@@ -319,7 +319,7 @@ def _submit_child(
 def _parent(
     mem: memory.Memory, submitter: records.Submitter, call: calls.CallItem
 ) -> records.Task | None:
-    """The task whose newest attempt runs in this slot and asks for a child."""
+    """The task whose newest attempt runs in this slot and requests a child."""
     ref = call.parent
     task = None if ref is None else mem.tasks.get(ref.task)
     if task is None or ref is None or submitter.slot is None:
@@ -332,7 +332,7 @@ def _parent(
 def rerun(mem: memory.Memory, item: inputs.Rerun, now: inputs.Moment) -> None:
     """Admit a new run of a spawned task that is over, or raise `RunRefused` if it runs already.
 
-    It keeps parent and driver's key for show and for who asks again; it is no child of the parent's
+    It keeps parent and driver's key, to be shown and found again; it is no child of the parent's
     run any more, whose counts stay unchanged.
     """
     current = mem.tasks.get(item.task)

@@ -123,6 +123,6 @@ def report_unknown(mem: memory.Memory, submitter: records.Submitter, number: int
 def report_known(
     mem: memory.Memory, submitter: records.Submitter, number: int, known: calls.Value
 ) -> None:
-    """Say how a task has ended that memory has let go of."""
+    """Report how a task has ended that memory has no more."""
     result = calls.CallResult(number, known.state, known.reason, known.message, known.payload)
     report(mem, submitter, result)

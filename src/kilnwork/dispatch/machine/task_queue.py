@@ -10,26 +10,26 @@ from collections import deque
 from typing import Generic, Protocol, TypeVar
 
 
-class Placeable(Protocol):
-    """Something that can wait in a `Queue`, which alone sets `place`.
+class Queueable(Protocol):
+    """Something that can wait in a `Queue`, which alone sets `ticket`.
 
     `template`: None of a command, which needs no slot.
     """
 
-    place: int | None
+    ticket: int | None
     source: bytes
 
     @property
     def template(self) -> object: ...
 
 
-P = TypeVar("P", bound=Placeable)
+P = TypeVar("P", bound=Queueable)
 
 
 class _Line(Generic[P]):
     """All of one source, by rising ticket; `low` is the ticket of the first entry.
 
-    An item whose `place` is not the ticket of its entry has left the queue since. `commands`: those
+    An item whose `ticket` is not that of its entry has left the queue since. `commands`: those
     among them, with their tickets, so that they are found behind any number of calls.
     """
 
@@ -46,7 +46,7 @@ class _Line(Generic[P]):
         commands = self.commands
         while commands:
             ticket, item = commands[0]
-            if item.place == ticket:
+            if item.ticket == ticket:
                 return item
             commands.popleft()
         return None
@@ -79,7 +79,7 @@ class _Level(Generic[P]):
                 item = waiting.popleft()
                 ticket = line.low
                 line.low = ticket + 1
-                if item.place == ticket:
+                if item.ticket == ticket:
                     if line.commands and line.commands[0][1] is item:
                         line.commands.popleft()
                     if len(turns) > 1:
@@ -101,7 +101,7 @@ class _Level(Generic[P]):
 
 
 class Queue(Generic[P]):
-    """Waiting tasks of one cluster. Each waits under a ticket, `place`; leaving clears that."""
+    """Waiting tasks of one cluster. Each waits under a ticket, `ticket`; leaving clears that."""
 
     __slots__ = ("_levels", "_order", "_size", "commands")
 
@@ -124,11 +124,11 @@ class Queue(Generic[P]):
         if line is None:
             line = level.line(item.source)
         waiting = line.waiting
-        item.place = line.low + len(waiting)
+        item.ticket = line.low + len(waiting)
         waiting.append(item)
         self._size += 1
         if item.template is None:
-            line.commands.append((item.place, item))
+            line.commands.append((item.ticket, item))
             self.commands += 1
 
     def push_front(self, item: P, *, priority: int) -> None:
@@ -136,19 +136,19 @@ class Queue(Generic[P]):
         level = self._level(priority)
         line = level.line(item.source)
         line.low -= 1
-        item.place = line.low
+        item.ticket = line.low
         line.waiting.appendleft(item)
         if level.turns[0] is not line:
             level.turns.remove(line)
             level.turns.appendleft(line)
         self._size += 1
         if item.template is None:
-            line.commands.appendleft((item.place, item))
+            line.commands.appendleft((item.ticket, item))
             self.commands += 1
 
     def remove(self, item: P) -> None:
         """Leave the queue; a no-op for an item that is not in it."""
-        if item.place is not None:
+        if item.ticket is not None:
             self._leave(item)
 
     def pop_command(self) -> P | None:
@@ -161,7 +161,7 @@ class Queue(Generic[P]):
         return None
 
     def pop(self) -> P | None:
-        """The next one, None when nobody waits."""
+        """The next one, None when the queue is empty."""
         order = self._order
         while order:
             item = self._levels[order[0]].pop()
@@ -172,14 +172,14 @@ class Queue(Generic[P]):
         return None
 
     def _leave(self, item: P) -> None:
-        item.place = None
+        item.ticket = None
         self._size -= 1
         if item.template is None:
             self.commands -= 1
 
     def ahead(self, item: P, *, priority: int) -> int:
         """How many go before `item`; too many by those that have left the queue early."""
-        if item.place is None:
+        if item.ticket is None:
             return 0
         before = sum(
             len(line.waiting)
@@ -188,7 +188,7 @@ class Queue(Generic[P]):
             for line in self._levels[higher].turns
         )
         level = self._levels[-priority]
-        own = item.place - level.lines[item.source].low
+        own = item.ticket - level.lines[item.source].low
         seen_own = False
         for line in level.turns:
             if line.source == item.source:

@@ -19,7 +19,7 @@ NAMED_HOLDERS = 3
 
 def shown_reason(task: records.Task) -> tuple[str, str] | None:
     """Reason and message of a task that waits at this moment, None where its row says it."""
-    if task.place is not None:
+    if task.ticket is not None:
         return explain(task)
     if task.waiting:
         return _R.WAITING_FOR_CHILD, "it waits for other tasks, and its slot is free for others"

@@ -22,7 +22,7 @@ from kilnwork.kit import ids
 _R = reasons.Reason
 
 UNKNOWN = 1 << 40
-"""How many must end before a wait is over, if nobody can tell."""
+"""How many must end before a wait is over, if that is not known."""
 
 
 def begin(mem: memory.Memory, item: inputs.Waiting, now: inputs.Moment) -> None:
@@ -94,7 +94,7 @@ def _want(mem: memory.Memory, wait: records.Wait, tasks: Iterable[ids.TaskId]) -
             continue
         wait.wants[name] = False
         mem.waits_by_task.setdefault(name, []).append(wait)
-        if task.place is not None:
+        if task.ticket is not None:
             wait.ready[name] = task
         elif task.unmet:
             front += task.needs
@@ -126,7 +126,7 @@ def _serve(mem: memory.Memory, slot: records.Slot, now: inputs.Moment) -> bool:
     while wait.ready:
         name = next(iter(wait.ready))
         task = wait.ready[name]
-        if task.place is not None and _fits(wait.task, task):
+        if task.ticket is not None and _fits(wait.task, task):
             break
         del wait.ready[name]
     else:

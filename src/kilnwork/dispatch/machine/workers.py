@@ -36,7 +36,7 @@ def join(mem: memory.Memory, item: inputs.Join, now: inputs.Moment) -> None:
     worker.lease_until = now.mono + mem.lease_s
     worker.cluster.workers[worker.session] = worker
     mem.links[item.link] = worker
-    mem.alarm(worker.lease_until, memory.Alarm.LEASE, worker)
+    mem.set_timer(worker.lease_until, memory.Timer.LEASE, worker)
     _resume(mem, worker, item, now)
     _resume_slots(mem, worker, item, now)
     _publish_waiting(mem, worker.cluster)
@@ -115,7 +115,7 @@ def _send_again(mem: memory.Memory, task: records.Task, link: int, now: inputs.M
 def _resume_slots(
     mem: memory.Memory, worker: records.Worker, item: inputs.Join, now: inputs.Moment
 ) -> None:
-    """Slots that live are expected; those that were asked for and never heard of are forgotten.
+    """Slots that live are expected; those that were requested and never joined are forgotten.
 
     Of a slot that has joined and is over now the worker will say so: that is a report.
     """
@@ -128,9 +128,9 @@ def _resume_slots(
     for name in item.processes:
         if name not in worker.processes:
             slot = reservations.add(mem, worker, name)
-            mem.alarm(now.mono + mem.lease_s, memory.Alarm.RETURN, slot, attempt=slot.terms)
+            mem.set_timer(now.mono + mem.lease_s, memory.Timer.RETURN, slot, attempt=slot.terms)
     if worker.unclaimed:
-        mem.alarm(now.mono + mem.lease_s, memory.Alarm.CLAIM, worker)
+        mem.set_timer(now.mono + mem.lease_s, memory.Timer.CLAIM, worker)
 
 
 def expect(worker: records.Worker, task: records.Task) -> None:
@@ -142,7 +142,7 @@ def expect(worker: records.Worker, task: records.Task) -> None:
         worker.unclaimed[task.id] = task
 
 
-def claim_alarm(mem: memory.Memory, worker: records.Worker, now: inputs.Moment) -> None:
+def claim_timer(mem: memory.Memory, worker: records.Worker, now: inputs.Moment) -> None:
     """None of its slots has these, and it is back for a whole lease: they run again, uncounted."""
     if not worker.link:
         return
@@ -174,7 +174,7 @@ def renew(mem: memory.Memory, item: inputs.Renew, now: inputs.Moment) -> None:
         worker.lease_until = now.mono + mem.lease_s
 
 
-def lease_alarm(mem: memory.Memory, worker: records.Worker, now: inputs.Moment) -> None:
+def lease_timer(mem: memory.Memory, worker: records.Worker, now: inputs.Moment) -> None:
     """Its lease has ended, unless it was renewed since the alarm was set."""
     if (
         mem.workers.get(worker.session) is not worker
@@ -182,7 +182,7 @@ def lease_alarm(mem: memory.Memory, worker: records.Worker, now: inputs.Moment) 
     ):
         return
     if worker.lease_until > now.mono:
-        mem.alarm(worker.lease_until, memory.Alarm.LEASE, worker)
+        mem.set_timer(worker.lease_until, memory.Timer.LEASE, worker)
         return
     if worker.link:
         mem.send(instructions.CloseLink(worker.link, "lease", "its lease has ended; connect again"))
@@ -198,7 +198,7 @@ def lease_alarm(mem: memory.Memory, worker: records.Worker, now: inputs.Moment) 
 
 
 def stalled(mem: memory.Memory, now: inputs.Moment) -> None:
-    """We were away: nobody could renew, so everybody gets a full term."""
+    """The dispatcher was away: no worker could renew, so each gets a full term."""
     for worker in mem.workers.values():
         worker.lease_until = max(worker.lease_until, now.mono + mem.lease_s)
 
@@ -298,5 +298,5 @@ def prove(mem: memory.Memory, worker: records.Worker, ref: attempts.AttemptRef) 
 def _publish_waiting(mem: memory.Memory, cluster: records.Cluster) -> None:
     """Why the tasks of this cluster wait may have changed."""
     for task in cluster.declared:
-        if task.place is not None:
+        if task.ticket is not None:
             mem.batch.published.add(task.id)

@@ -1,11 +1,11 @@
 """Commits in groups: a thread that writes to SQLite, one transaction at a time.
 
-Used by the journal. The owner is told on its loop when a
+Used by the journal. The owner is called on its loop when a
 transaction is on disk; what gathers meanwhile is the next one. Knows no table.
 
 The write-ahead log has to be copied into the file now and then, which takes tens of milliseconds.
 Another thread does it while commits go on; only what came meanwhile is copied between two of them,
-and then the log can begin anew (sqlite.org/wal.html, "Avoiding Excessively Large WAL Files").
+and then the log can begin again (sqlite.org/wal.html, "Avoiding Excessively Large WAL Files").
 """
 
 import logging
@@ -25,10 +25,10 @@ log = logging.getLogger(__name__)
 LOG_PAGES = 4000
 """Of 4 KiB in the log before it is copied."""
 
-PATIENCE = 16
+MAX_LOG_FACTOR = 16
 """With so many times more in it, commits wait until it is copied: the disk keeps up no longer."""
 
-Told = Callable[[Callable[[], None]], object]
+CallSoon = Callable[[Callable[[], None]], object]
 """Runs a callable on the owner's loop."""
 
 
@@ -62,18 +62,18 @@ class Committer:
         self._copier = futures.ThreadPoolExecutor(1, thread_name_prefix=f"{path.stem}-log")
         self._copying: futures.Future[None] | None = None
         self._pages = 0
-        self._ahead = preallocation.Ahead(path)
+        self._preallocation = preallocation.Preallocation(path)
         connection.wal_autocheckpoint(0)
         connection.set_wal_hook(self._logged)
 
     @property
     def trouble(self) -> str | None:
         """Why nothing is written at the moment, or soon will not be; None when all is well."""
-        return self.refused or preallocation.lacking(self._path)
+        return self.refused or preallocation.free_space_problem(self._path)
 
-    def start(self, tell: Told, *, on_failure: Callable[[BaseException], None]) -> None:
-        """Start the thread. `on_failure` is told, by `tell`, what no repetition mends."""
-        self._tell, self._on_failure = tell, on_failure
+    def start(self, call_soon: CallSoon, *, on_failure: Callable[[BaseException], None]) -> None:
+        """Start the thread. `on_failure` is called, by `call_soon`, with what no retry mends."""
+        self._call_soon, self._on_failure = call_soon, on_failure
         self._thread = threading.Thread(target=self._write_all, name=self._path.stem, daemon=True)
         self._thread.start()
 
@@ -83,8 +83,8 @@ class Committer:
         return self._thread is not None
 
     def put(self, commit: Callable[[], None], done: Callable[[], None]) -> None:
-        """Call `commit`, which is one transaction, in the thread; `done` is told when it is on
-        disk. Hand over one at a time."""
+        """Call `commit`, which is one transaction, in the thread; `done` is called when it is
+        on disk. Hand over one at a time."""
         self._work.put(_Work(commit, done))
 
     def close(self) -> None:
@@ -99,17 +99,17 @@ class Committer:
     def _write_all(self) -> None:
         try:
             while (work := self._work.get()) is not None:
-                if not self._commit_stubbornly(work.commit):
+                if not self._commit_with_retries(work.commit):
                     return
-                self._tell(work.done)
-                self._shorten_log()
+                self._call_soon(work.done)
+                self._checkpoint()
         except RuntimeError:
             log.warning("the loop ended before its writer", extra={"file": self._path.name})
         except Exception as error:  # noqa: BLE001 - handed to the owner, who ends its service
             failure = error
-            self._tell(lambda: self._on_failure(failure))
+            self._call_soon(lambda: self._on_failure(failure))
 
-    def _commit_stubbornly(self, commit: Callable[[], None]) -> bool:
+    def _commit_with_retries(self, commit: Callable[[], None]) -> bool:
         """Commit; while the disk refuses, try again. False when closing before it could."""
         while True:
             try:
@@ -125,12 +125,12 @@ class Committer:
             return True
 
     def _logged(self, _: apsw.Connection, __: str, pages: int) -> int:
-        """SQLite tells after each commit how long the log is."""
+        """SQLite calls this after each commit with the length of the log."""
         self._pages = pages
-        self._ahead.keep(pages)
+        self._preallocation.extend(pages)
         return apsw.SQLITE_OK
 
-    def _shorten_log(self) -> None:
+    def _checkpoint(self) -> None:
         copying = self._copying
         if copying is None:
             if self._pages >= self._log_pages:
@@ -138,7 +138,7 @@ class Committer:
         elif copying.done():
             self._copying = None
             self._copy(self._connection)
-        elif self._pages >= PATIENCE * self._log_pages:
+        elif self._pages >= MAX_LOG_FACTOR * self._log_pages:
             futures.wait([copying])
 
     def _copy_beside(self) -> None:

@@ -1,10 +1,10 @@
 """The journal: SQLite, one writing connection, which commits in groups on a thread of its own.
 
-Used by the hub: it hands over the rows of one batch at a time and is told on its own loop when they
-are on disk; what gathers meanwhile is the next batch. Each opening raises the epoch; the epoch is
-checked inside every transaction, so that a dispatcher that lost the journal can write nothing. An
-OS lock on a file next to it keeps a second process out in the first place. Not for reading: that is
-`queries`, over connections that cannot write.
+Used by the hub: it hands over the rows of one batch at a time and is called on its own loop when
+they are on disk; what gathers meanwhile is the next batch. Each opening raises the epoch; the epoch
+is checked inside every transaction, so that a dispatcher that lost the journal can write nothing.
+An OS lock on a file next to it keeps a second process out in the first place. Not for reading: that
+is `queries`, over connections that cannot write.
 """
 
 import functools
@@ -140,16 +140,18 @@ class Journal:
             task_row, worker_row, template_row, self.reader, longest_lease_s=longest_lease_s
         )
 
-    def start(self, tell: port.Told, *, on_failure: Callable[[BaseException], None]) -> None:
+    def start(
+        self, call_soon: port.CallSoon, *, on_failure: Callable[[BaseException], None]
+    ) -> None:
         """Start the writer thread."""
-        self._opened.start(tell, on_failure=on_failure)
+        self._opened.start(call_soon, on_failure=on_failure)
 
     def write(self, batch: instructions.Batch, done: Callable[[], None]) -> None:
-        """Write one transaction; `done` is told when it is on disk. Hand over one at a time."""
+        """Write one transaction; `done` is called when it is on disk. Hand over one at a time."""
         self._opened.put(functools.partial(self._commit, rows.of_batch(batch)), done)
 
     def close(self) -> None:
-        """Finish what was handed over, then let go of file and lock; repeatable."""
+        """Finish what was handed over, then release file and lock; repeatable."""
         self._closing.set()
         if self._committer is not None:
             self._committer.close()

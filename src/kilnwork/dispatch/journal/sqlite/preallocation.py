@@ -3,7 +3,7 @@
 Used by `committer`. A commit that makes the log longer has the file system write down the new
 length as well, which takes as long again (fdatasync(2): "metadata needed to retrieve the data").
 Zeros that are there before make it a file that is overwritten, as it is by itself once the log has
-begun anew. No reader sees them: frames count up to the first whose salt is not that of the header
+begun again. No reader sees them: frames count up to the first whose salt is not that of the header
 (sqlite.org/walformat.html, section 4).
 """
 
@@ -19,15 +19,15 @@ STEP_BYTES = 1 << 20
 """Zeros at a time: a disk takes them in a millisecond, and some fifty small commits fit."""
 
 
-class Ahead:
+class Preallocation:
     """The log of the database file `path`; only for the thread that writes there."""
 
     def __init__(self, path: Path) -> None:
         self._log = f"{path}-wal"
         self._end = 0
 
-    def keep(self, pages: int) -> None:
-        """The log has so many pages now. A disk that is full is somebody else's worry."""
+    def extend(self, pages: int) -> None:
+        """The log has so many pages now. A full disk is noticed by the commit."""
         used = pages * FRAME_BYTES
         if used + STEP_BYTES // 2 <= self._end:
             return
@@ -44,7 +44,7 @@ class Ahead:
             os.close(log)
 
 
-def lacking(path: Path) -> str | None:
+def free_space_problem(path: Path) -> str | None:
     """What is wrong with the room on the disk of a file, when its log cannot become longer."""
     found = os.statvfs(path.parent)
     if found.f_bavail * found.f_frsize >= STEP_BYTES:

@@ -96,7 +96,7 @@ DELETE FROM past_attempt WHERE task_row IN (SELECT row FROM task WHERE task = ?)
 -- All runs of a task that is forgotten.
 DELETE FROM task WHERE task = ?;
 
--- name: aged
+-- name: old_runs
 -- One batch of rows in order of age, and whether their tasks may be forgotten: each run of the task
 -- ended before ?1, it has no object, no unfinished child, and no parent in the journal (whose next
 -- attempt would look for it, or whose counts show it). ?2: rows above this one, ?3: how many.
