@@ -5,6 +5,7 @@ is on top at that moment: neither ours nor that of the SDK is ever left half-way
 next tick tries again, and where we wait for results `due` is looked at.
 """
 
+import importlib
 import signal
 import threading
 from collections.abc import Callable
@@ -17,6 +18,10 @@ SIGNAL = signal.SIGRTMIN + 5
 """One that user code hardly uses; its default action would end the process."""
 
 _OURS = "kilnwork."
+
+_handler: Callable[[int], object] = importlib.import_module("_signal").getsignal
+"""What `signal.getsignal` calls. That looks for a member of an enum each time, which takes several
+microseconds, and this is done after each call."""
 
 
 class Interrupts:
@@ -41,9 +46,9 @@ class Interrupts:
         """A call may have set other handlers. Where SIGCHLD is ignored, every command seems to
         succeed.
         """
-        if signal.getsignal(SIGNAL) != self._raise:
+        if _handler(SIGNAL) != self._raise:
             signal.signal(SIGNAL, self._raise)
-        if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
+        if _handler(signal.SIGCHLD) == signal.SIG_IGN:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
     def due(self) -> bool:

@@ -1,0 +1,42 @@
+"""Handlers of signals that a call has set are put right after it."""
+
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from kilnwork.worker import holdings, interrupts
+
+
+@pytest.fixture
+def guard() -> Iterator[interrupts.Interrupts]:
+    """Interrupts of this process, for a moment."""
+    before = {number: signal.getsignal(number) for number in (interrupts.SIGNAL, signal.SIGCHLD)}
+    try:
+        yield interrupts.Interrupts(holdings.Holdings(), doors=())
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def test_a_call_that_took_the_signal_has_given_it_back(guard: interrupts.Interrupts) -> None:
+    ours = signal.getsignal(interrupts.SIGNAL)
+    signal.signal(interrupts.SIGNAL, signal.SIG_IGN)
+    guard.repair()
+    assert signal.getsignal(interrupts.SIGNAL) == ours
+
+
+def test_commands_of_the_next_call_are_waited_for(guard: interrupts.Interrupts) -> None:
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    guard.repair()
+    assert signal.getsignal(signal.SIGCHLD) is signal.SIG_DFL
+
+
+def test_a_handler_for_children_that_a_library_has_set_stays(guard: interrupts.Interrupts) -> None:
+    def reap(*_: object) -> None:
+        """As some library's."""
+
+    signal.signal(signal.SIGCHLD, reap)
+    guard.repair()
+    assert signal.getsignal(signal.SIGCHLD) is reap
+    assert signal.getsignal(interrupts.SIGNAL) is not signal.SIG_DFL
