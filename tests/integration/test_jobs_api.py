@@ -42,9 +42,7 @@ async def test_a_document(world: jobs_http.World) -> None:
 
 async def test_at_the_end_all_is_done(world: jobs_http.World) -> None:
     job = await _job(world)
-    world.jobs.move(
-        job, records=filejobs.Records(total=3, succeeded=2, failed=1), done_bytes=len(LINES)
-    )
+    world.jobs.move(job, succeeded=2, failed=1, done_bytes=len(LINES))
     world.jobs.publish(job, b"{}\n")
     shown = (await world.ask("GET", f"/jobs/{job}")).json
     assert shown["status"] == "Complete"

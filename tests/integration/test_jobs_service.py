@@ -84,15 +84,15 @@ class House:
     async def finished(self, job: str, *, timeout_s: float = 40.0) -> model.JobView:
         return await self.until(job, lambda view: view.phase.final, timeout_s=timeout_s)
 
-    def result(self, view: model.JobView) -> bytes:
-        assert view.output is not None, view.message
+    async def result(self, view: model.JobView) -> bytes:
+        assert view.progress.output is not None, view.message
         folder = self.folder_of(view)
-        files = [view.output]
-        if view.output.key == filejobs.OUTPUTS:
-            commits = self.jobs.commits(NS, view.id)
+        files = [view.progress.output]
+        if view.progress.output.key == filejobs.OUTPUTS:
+            commits = await self.jobs.commits(NS, view.id)
             files = [one.output for one in commits if one.output is not None]
         content = b"".join(port.read_all(folder, one.key, most=1 << 30) for one in files)
-        assert hashlib.sha256(content).hexdigest() == view.output.sha256
+        assert hashlib.sha256(content).hexdigest() == view.progress.output.sha256
         return content
 
     def folder_of(self, view: model.JobView) -> port.Store:
@@ -137,9 +137,9 @@ async def test_a_file_is_mapped_in_slots_and_merged_in_order(tmp_path: Path) -> 
     async with house_in(tmp_path) as house:
         view = await house.create(lines(1000), itemsPerPart=30, mapper=IDENTITY)
         done = await house.finished(view.id)
-        assert house.result(done) == lines(1000)
-        assert (done.parts.succeeded, done.records.succeeded) == (34, 1000)
-        parts = house.jobs.parts(NS, view.id, limit=100)
+        assert await house.result(done) == lines(1000)
+        assert (done.parts.succeeded, done.progress.records.succeeded) == (34, 1000)
+        parts = await house.jobs.parts(NS, view.id, limit=100)
         assert [one.state for one in parts] == [model.PartState.SUCCEEDED] * 34
         assert min(one.attempt for one in parts) == 1
 
@@ -152,7 +152,7 @@ async def test_large_outputs_are_not_copied_and_yet_verified(tmp_path: Path) -> 
             content, itemsPerPart=2, mapper={"command": ["sh", "-c", "sleep 0.3; cat"]}
         )
         await house.until(view.id, lambda one: one.parts.succeeded)
-        hurt = house.jobs.commits(NS, view.id)[0].output
+        hurt = (await house.jobs.commits(NS, view.id))[0].output
         assert hurt is not None
         folder = house.folder_of(view)
         folder.put(hurt.key, port.read_all(folder, hurt.key)[:-3] + b"!}\n")
@@ -160,9 +160,9 @@ async def test_large_outputs_are_not_copied_and_yet_verified(tmp_path: Path) -> 
         processes.send(house.worker.descendants(), signal.SIGKILL)
         done = await house.finished(view.id)
         assert (done.phase, done.run) == (_P.SUCCEEDED, 2)
-        assert house.result(done) == content
-        assert done.output is not None
-        assert done.output.key == filejobs.OUTPUTS
+        assert await house.result(done) == content
+        assert done.progress.output is not None
+        assert done.progress.output.key == filejobs.OUTPUTS
         assert not list(folder.list("result/"))
 
 
@@ -176,7 +176,7 @@ async def test_dispatcher_and_jobs_start_anew_while_parts_run(tmp_path: Path) ->
             await house.stop()
             await house.start()
         done = await house.finished(view.id)
-        assert house.result(done) == lines(60)
+        assert await house.result(done) == lines(60)
         assert done.run == 1
 
 
@@ -188,8 +188,8 @@ async def test_a_worker_that_is_killed_loses_nothing(tmp_path: Path) -> None:
         await house.until(view.id, lambda one: one.parts.succeeded >= 3)
         processes.send(house.worker.descendants(), signal.SIGKILL)
         done = await house.finished(view.id)
-        assert house.result(done) == lines(40)
-        assert done.records.total == 40
+        assert await house.result(done) == lines(40)
+        assert done.progress.records.total == 40
 
 
 async def test_cancelling_stops_what_runs_and_keeps_what_is_done(tmp_path: Path) -> None:
@@ -233,10 +233,10 @@ async def test_ten_thousand_parts(memory: Path) -> None:
         view = await house.create(lines(10_000), itemsPerPart=1, mapper=IDENTITY)
         assert view.parts.total == 10_000
         done = await house.finished(view.id, timeout_s=170)
-        assert house.result(done) == lines(10_000)
+        assert await house.result(done) == lines(10_000)
         assert len(msgspec.json.encode(done)) < 4096
         pages, after = [], 0
-        while page := house.jobs.parts(NS, view.id, after=after, limit=500):
+        while page := await house.jobs.parts(NS, view.id, after=after, limit=500):
             pages.append(len(msgspec.json.encode(page)))
             after = page[-1].part.number
         assert after == 10_000

@@ -1,23 +1,47 @@
 """Random stories of one job: its steps are carried out late, out of order, or lost in a crash.
 
 Used by tests of `jobs.plan` and `jobs.facts`. Nothing here waits or writes: the store is a dict of
-commit records, the journal a dict of tasks, the catalog a row. Workers are killed, paused and wake
-late; people cancel, pause and redrive.
+commit records, the journal a dict of tasks, a row and pages. Workers are killed, paused and wake
+late; users cancel, pause and redrive.
 """
 
 import random
+from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from kilnwork.api import filejobs
 from kilnwork.api import task as api_task
+from kilnwork.data.stores import local
 from kilnwork.dispatch.hub import subscriptions
-from kilnwork.jobs import errors, facts, model, plan, records, rows, steps
+from kilnwork.jobs import (
+    errors,
+    facts,
+    file_items,
+    item_source,
+    items,
+    model,
+    plan,
+    records,
+    rows,
+    steps,
+)
+from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
 
 _O = filejobs.Outcome
 _S = api_task.State
-_ORDERS = (steps.Submit, steps.Hold, steps.Kill)
+_ORDERS = (steps.Submit, steps.Suspend, steps.Kill)
 LINES = 3
+
+SOURCES = file_items.FileSources(
+    local.LocalStore(Path("/nowhere")),
+    worker_url=None,
+    opened=lambda url: local.LocalStore(Path("/nowhere")),
+    clock=clocks.SystemClock(),
+)
+"""Their store is never used."""
 
 
 class Task:
@@ -49,8 +73,8 @@ class Story:
         self.zombies: list[tuple[int, int]] = []
         self.under_way: list[tuple[steps.Step, Any]] = []
         self.told: list[str] = []
-        self.parts: dict[int, tuple[int, int, bytes | None]] = {}
-        manifest = filejobs.Manifest(
+        self.pages: dict[int, bytes] = {}
+        self.manifest = manifest = filejobs.Manifest(
             format=filejobs.Format.JSONL,
             bytes=parts * 10,
             lines=parts * LINES,
@@ -63,25 +87,26 @@ class Story:
         spec = filejobs.JobSpec(
             max_crashes=0, parallelism=dice.choice([None, 1, 3]), suspend=dice.random() < 0.1
         )
-        facts.check(spec, manifest)
+        file_items.check(spec, manifest)
         self.job = records.Job(
-            model.JobId(bytes(16), "job"), row=1, namespace="ns", spec=spec, manifest=manifest,
-            created=self.now,
+            model.JobId(bytes(16), "job"), row=1, namespace="ns", spec=spec,
+            source=SOURCES.new(spec, manifest, source=None), created=self.now,
         )  # fmt: skip
         self.job.fresh = True
         self.row = rows.JobRow._make(rows.of_new(self.job, None))
 
     def look(self) -> None:
         """A round: what has changed is kept, what is to be done is under way."""
-        room = plan.Room(self.dice.choice([1, 4, 256]), self.dice.choice([0, 2]), begin=True)
+        room = plan.Room(self.dice.choice([1, 4, 256]), self.dice.choice([0, 2]), prepare=True)
         found = plan.next_steps(self.job, room, self.now)
-        if self.job.dirty or self.job.dirty_parts:
+        if self.job.dirty or self.job.items.changed_pages:
             self._keep()
         for step in found:
             self.told.append(str(step))
             if isinstance(step, steps.Recover):
                 every = self.job.stage is records.Stage.STOPPING
-                left = [n for n, task in self.tasks.items() if every or not task.state.final]
+                known = [n for n in facts.recoverable(self.job) if n in self.tasks]
+                left = [n for n in known if every or not self.tasks[n].state.final]
                 self.under_way.append((step, left))
             else:
                 self.under_way.append((step, None))
@@ -89,21 +114,18 @@ class Story:
 
     def _keep(self) -> None:
         self.row = rows.JobRow._make(rows.of_new(self.job, None))
-        for part, commit in self.job.dirty_parts.items():
-            _, _, run, state, record = rows.of_part(self.job, part, commit)
-            assert isinstance(run, int)
-            assert isinstance(state, int)
-            assert record is None or isinstance(record, bytes)
-            self.parts[part] = (run, state, record)
-        self.job.dirty_parts.clear()
+        for page in self.job.items.changed_pages:
+            self.pages[page] = self.job.items.page(page)
+        self.job.items.changed_pages.clear()
         self.job.dirty = False
 
     def crash(self) -> None:
         """The service is killed: steps under way are lost, another service reads the row."""
         self.told.append("crash")
         self.under_way.clear()
-        kept = [(part, run, state) for part, (run, state, _) in self.parts.items()]
-        self.job = rows.job_of(self.row, self.job.manifest, kept)
+        self.job = rows.job_of(self.row, SOURCES, msgspec.json.encode(self.manifest))
+        for page, packed in self.pages.items():
+            self.job.items.load_page(page, packed)
 
     def happen(self) -> None:
         """Something of what can happen now."""
@@ -127,7 +149,7 @@ class Story:
             self._end(self.dice.choice(list(self.tasks)), _S.KILLED)
         elif name == "cancel":
             facts.cancel(self.job, "", now=self.now)
-        elif name in ("pause", "resume") and self.job.stage is not records.Stage.OVER:
+        elif name in ("pause", "resume") and self.job.stage is not records.Stage.FINISHED:
             facts.adjust(self.job, model.Adjustment(suspend=name == "pause"), now=self.now)
         elif name == "redrive":
             self.redrive()
@@ -135,7 +157,7 @@ class Story:
 
     def resume(self) -> None:
         """Nobody pauses it any more."""
-        if self.job.stage is not records.Stage.OVER:
+        if self.job.stage is not records.Stage.FINISHED:
             facts.adjust(self.job, model.Adjustment(suspend=False), now=self.now)
 
     def redrive(self) -> None:
@@ -144,7 +166,6 @@ class Story:
             facts.redrive(self.job, now=self.now)
         except errors.NotNow:
             return
-        self.parts = {n: kept for n, kept in self.parts.items() if kept[1] == 2}
 
     def _work(self) -> None:
         """A worker gets on with a task."""
@@ -208,48 +229,54 @@ class Story:
         step, more = self.under_way.pop(at)
         if isinstance(step, _ORDERS):
             self._order(step)
-        elif isinstance(step, steps.Store):
-            facts.stored(self.job, now=self.now)
+        elif isinstance(step, steps.Prepare):
+            facts.prepared(self.job, now=self.now)
         elif isinstance(step, steps.Recover):
             self._recover(more)
         else:
             self._settle(step)
 
-    def _order(self, step: steps.Submit | steps.Hold | steps.Kill) -> None:
+    def _order(self, step: steps.Submit | steps.Suspend | steps.Kill) -> None:
         if isinstance(step, steps.Submit):
-            for part in step.parts:
+            for part in step.items:
                 self._submit(part)
-        elif isinstance(step, steps.Hold):
-            for part in step.parts:
+        elif isinstance(step, steps.Suspend):
+            for part in step.items:
                 if part in self.tasks:
-                    self.tasks[part].suspended = step.held
+                    self.tasks[part].suspended = step.suspended
                     self._tell(part)
         else:
-            for part in step.parts:
+            for part in step.items:
                 if part in self.tasks:
                     self._end(part, _S.KILLED)
 
     def _settle(self, step: steps.Step) -> None:
-        if isinstance(step, steps.Settle) and step.part:
-            found = self.commits.get((step.part, step.run))
-            if found is None and step.outcome is not None:
-                found = self._commit(step.part, step.run, step.outcome)
-            facts.settled(self.job, step.part, step.run, found, now=self.now)
-        elif isinstance(step, steps.Settle | steps.Conclude):
-            outcome = step.outcome or _O.FAILED
-            run = step.run if isinstance(step, steps.Settle) else self.job.run
-            facts.concluded(self.job, self._commit(0, run, outcome), now=self.now)
-        elif isinstance(step, steps.Publish):
-            found = self._commit(0, self.job.run, _O.SUCCEEDED)
-            facts.concluded(self.job, found, now=self.now)
+        if not isinstance(step, steps.Settle):
+            return
+        if not step.item:
+            commit = self._commit(0, step.run, step.outcome or _O.FAILED)
+            facts.concluded(self.job, self._result(commit), now=self.now)
+            return
+        found = self.commits.get((step.item, step.run))
+        if found is None and step.outcome is not None:
+            found = self._commit(step.item, step.run, step.outcome)
+        result = None if found is None else self._result(found)
+        facts.settled(self.job, step.item, step.run, result, now=self.now)
+
+    def _result(self, commit: filejobs.Commit) -> item_source.ItemResult:
+        source = self.job.source
+        assert isinstance(source, file_items.FileItems)
+        return source.result(commit)
 
     def _recover(self, left: list[int]) -> None:
         runs = {
             n: self.job.run_of(n)
             for n in range(self.job.size + 1)
-            if n == 0 or self.job.states[n] < records.State.SUCCEEDED
+            if n == 0 or self.job.items.states[n] < items.State.SUCCEEDED
         }
-        found = [self.commits[key] for key in self.commits if runs.get(key[0]) == key[1]]
+        found = [
+            self._result(self.commits[key]) for key in self.commits if runs.get(key[0]) == key[1]
+        ]
         changes = [(n, self.tasks[n].change()) for n in left]
         facts.recovered(self.job, found, changes, now=self.now)
 
@@ -268,25 +295,25 @@ class Story:
         counts = job.counts
         assert counts.closed <= job.size
         assert counts.succeeded == sum(
-            job.states[n] == records.State.SUCCEEDED for n in range(1, job.size + 1)
+            job.items.states[n] == items.State.SUCCEEDED for n in range(1, job.size + 1)
         )
-        found = counts.records
+        found = job.source.progress.records
         assert found.total == found.succeeded == counts.succeeded * LINES
-        assert job.active == sum(seat.active for n, seat in job.seats.items() if n)
+        assert job.active == sum(task.active for n, task in job.tasks.items() if n)
         view = rows.view(job)
         assert view.parts.pending >= 0
         for number in range(1, job.size + 1):
-            if job.states[number] == records.State.SUCCEEDED:
+            if job.items.states[number] == items.State.SUCCEEDED:
                 record = self.commits[number, job.run_of(number)]
                 assert record.outcome is _O.SUCCEEDED, (number, self.told[-12:])
-        if job.stage is records.Stage.OVER:
+        if job.stage is records.Stage.FINISHED:
             self.check_end()
 
     def check_end(self) -> None:
         """What holds when it is over."""
         job = self.job
         assert job.counts.closed == job.size
-        assert not job.seats
+        assert not job.tasks
         if job.verdict is _O.SUCCEEDED:
             assert job.counts.succeeded == job.size, self.told[-12:]
             assert self.commits[0, job.run].outcome is _O.SUCCEEDED
@@ -297,6 +324,6 @@ class Story:
                 number
                 for (number, run), commit in self.commits.items()
                 if number and run == job.run_of(number) and commit.outcome is _O.SUCCEEDED
-                if job.states[number] != records.State.SUCCEEDED
+                if job.items.states[number] != items.State.SUCCEEDED
             }
             assert not lost, f"committed, but not counted: {lost} {self.told[-30:]}"

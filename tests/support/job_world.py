@@ -26,7 +26,7 @@ from kilnwork.dispatch.hub import subscriptions
 from kilnwork.dispatch.journal import rows
 from kilnwork.dispatch.journal.sqlite import journal
 from kilnwork.dispatch.machine import instructions
-from kilnwork.jobs import engine, errors, model, service, task_hub
+from kilnwork.jobs import errors, file_items, model, service
 from kilnwork.jobs.work import part, reduce
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
@@ -114,7 +114,7 @@ class Entry:
         call = self.submission.spec.call
         assert call is not None
         raw = msgspec.json.decode(msgspec.json.encode(call.args[0]))
-        kind: Any = filejobs.PartWork if call.function == task_hub.MAP else filejobs.ReduceWork
+        kind: Any = filejobs.PartWork if call.function == file_items.MAP else filejobs.ReduceWork
         found: filejobs.PartWork | filejobs.ReduceWork = msgspec.convert(raw, kind)
         return found
 
@@ -408,7 +408,7 @@ class World:
         def opened(url: str) -> port.Store:
             return FusedStore(opening.open_store(url), fuse)
 
-        options = engine.Options(opened=opened, retry_s=0.005, **self.options)
+        options = service.Options(opened=opened, retry_s=0.005, **self.options)
         self.jobs = service.Jobs(self.folder, self.dispatcher, clock=self.clock, options=options)
         self.lives += 1
         await self.jobs.start()
@@ -506,9 +506,9 @@ class World:
 
     def result(self, view: model.JobView) -> bytes:
         """What was published."""
-        if view.output is None:
+        if view.progress.output is None:
             return b""
-        return port.read_all(self.folder_of(view), view.output.key)
+        return port.read_all(self.folder_of(view), view.progress.output.key)
 
     def records(self, view: model.JobView) -> dict[tuple[int, int], filejobs.Outcome]:
         """All commit records of a job."""
@@ -537,12 +537,12 @@ async def stubbornly(world: World, *acts: Callable[[], Awaitable[object]]) -> No
 
 def check_counts(view: model.JobView) -> None:
     """In every document, at any time."""
-    parts, found = view.parts, view.records
+    parts, found = view.parts, view.progress.records
     closed = parts.succeeded + parts.failed + parts.cancelled
     assert parts.total == parts.pending + parts.running + closed, parts
     assert min(parts.pending, parts.running, closed) >= 0, parts
     assert found.total == found.succeeded + found.failed + found.skipped, found
-    assert found.total <= view.lines
+    assert found.total <= view.progress.lines
     if view.phase is filejobs.Phase.SUCCEEDED:
-        assert found.total == view.lines
+        assert found.total == view.progress.lines
         assert parts.succeeded == parts.total

@@ -19,6 +19,7 @@ from kilnwork.kit import retention_clock
 
 CREATED = 1_780_000_000.0
 ANY = model.Wanted()
+_PROGRESS = model.FileProgress.__struct_fields__
 
 
 class ToldJobs(service.Jobs):
@@ -102,7 +103,7 @@ class ToldJobs(service.Jobs):
         """Always kept here."""
         return next(new.inline for new in self.created if new.id.text == job)
 
-    def parts(
+    async def parts(
         self,
         namespace: str,
         job: str,
@@ -115,12 +116,12 @@ class ToldJobs(service.Jobs):
         found = [self._part(job, part) for part in self.told_manifests[job].parts[after:]]
         return [view for view in found if state in (None, view.state)][:limit]
 
-    def part(self, namespace: str, job: str, number: int) -> model.PartView | None:
+    async def part(self, namespace: str, job: str, number: int) -> model.PartView | None:
         """One."""
         parts = self.told_manifests[job].parts
         return self._part(job, parts[number - 1]) if number <= len(parts) else None
 
-    def commits(self, namespace: str, job: str) -> list[filejobs.Commit]:
+    async def commits(self, namespace: str, job: str) -> list[filejobs.Commit]:
         """As `commit_part` was told."""
         return [commit for _, commit in sorted(self.told_commits[job].items())]
 
@@ -172,7 +173,11 @@ class ToldJobs(service.Jobs):
     def move(self, job: str, **fields: object) -> model.JobView:
         """Change what is seen of a job."""
         before = self.told_views[job]
-        view = msgspec.structs.replace(before, version=before.version + 1, **fields)
+        own = {name: fields.pop(name) for name in _PROGRESS if name in fields}
+        progress = msgspec.structs.replace(before.progress, **own)
+        view = msgspec.structs.replace(
+            before, version=before.version + 1, progress=progress, **fields
+        )
         self.told_views[job] = view
         self._tell()
         return view
@@ -249,13 +254,9 @@ def _waiting(new: model.NewJob) -> model.JobView:
         expires=None,
         run=1,
         parts=model.PartCounts(total=parts, pending=parts),
-        records=filejobs.Records(),
-        lines=new.manifest.lines,
-        bytes=new.manifest.bytes,
-        sha256=new.manifest.sha256,
-        done_bytes=0,
-        output=None,
-        errors=None,
+        progress=model.FileProgress(
+            lines=new.manifest.lines, bytes=new.manifest.bytes, sha256=new.manifest.sha256
+        ),
         failures=0,
         losses=0,
         deleting=False,

@@ -17,7 +17,7 @@ from urllib import parse
 from kilnwork.api import filejobs
 from kilnwork.data import commits
 from kilnwork.data.stores import local
-from kilnwork.jobs import storing
+from kilnwork.jobs import job_directory
 from support import up as up_support
 from support import waiting
 
@@ -211,7 +211,7 @@ class UpFiles:
         local.LocalStore(self.folder).sweep(before=time.time())
         for job in jobs:
             folder = local.LocalStore(self.folder / job["storageBlobPrefix"])
-            storing.tidy(folder, after=0.0, before=math.inf)
+            job_directory.tidy(folder, after=0.0, before=math.inf)
         named, wanted, stored = set[str](), set[str](), set(self.stored())
         for job in jobs:
             folder = job["storageBlobPrefix"]

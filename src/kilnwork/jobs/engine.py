@@ -10,21 +10,20 @@ batch. One thread; only the store is waited for elsewhere.
 import asyncio
 import itertools
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import msgspec
 
-from kilnwork.data.stores import opening, port
 from kilnwork.dispatch.hub import subscriptions
 from kilnwork.dispatch.machine import instructions
 from kilnwork.jobs import (
-    beginning,
     effects,
     errors,
     facts,
     model,
     plan,
+    prepare_queue,
     records,
     rows,
     steps,
@@ -37,43 +36,27 @@ from kilnwork.kit import ids
 
 log = logging.getLogger(__name__)
 
-MOST_LIVE = 10_000
+MAX_LIVE = 10_000
 """Unfinished jobs in memory; more wait in the journal, in the order in which they came."""
 
-MOST_LIVE_PARTS = 1_000_000
-"""Parts of unfinished jobs in memory: some hundred MiB. With more, new jobs wait likewise."""
+MAX_LIVE_ITEMS = 1_000_000
+"""Items of unfinished jobs in memory: what defines parts of files takes some hundred MiB. With
+more, new jobs wait likewise."""
 
 ROUND = 1000
 """Jobs looked at in one round: some ten milliseconds of the loop."""
 
 WINDOW = 256
-"""Parts of a job that have a task at once, unless its `parallelism` says otherwise: as many as keep
+"""Items of a job that have a task at once, unless its `parallelism` says otherwise: as many as keep
 any cluster busy, and few enough that pausing and cancelling are quick."""
 
 ALL_WINDOWS = 65_536
 """Tasks of all jobs together: with very many jobs each gets fewer."""
 
-SMALLEST_WINDOW = 8
+MIN_WINDOW = 8
 
 SHOW_S = 0.05
 """Until people see that a task has begun, at the latest."""
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What an engine may be told. `worker_url`: of the store as workers open it, None: the store's
-    own; `opened`: how we open it. `ttl_s`: how long jobs that name no time to live are kept after
-    their end, with their data (None: for ever). `retry_s`: between tries of what the store refused.
-    `on_failure` is called when nothing can be decided any more."""
-
-    worker_url: str | None = None
-    opened: Callable[[str], port.Store] = opening.open_store
-    ttl_s: float | None = 7 * 86_400.0
-    retry_s: float = 1.0
-    on_failure: Callable[[BaseException], None] = lambda error: None
-
-
-DEFAULTS = Options()
 
 
 class _Joined:
@@ -81,7 +64,7 @@ class _Joined:
 
     def __init__(self) -> None:
         self.effects: list[tuple[records.Job, steps.Step]] = []
-        self.shown: list[tuple[records.Job, model.JobView]] = []
+        self.shown: list[tuple[records.Job, model.View[Any, Any]]] = []
         self.waiters: list[asyncio.Future[None]] = []
         self.purged: list[records.Job] = []
         self.there: list[subscriptions.Change] = []
@@ -91,20 +74,27 @@ class _Joined:
 
 
 class Engine:
-    """Jobs in memory, and the loop that moves them."""
+    """Jobs in memory, and the loop that moves them.
+
+    `sources`: by their `kind`. `ttl_s`: how long jobs that name no time to live are kept after
+    their end, with their data (None: for ever). `retry_s`: between tries of what a source failed to
+    do. `on_failure` is called when nothing can be decided any more.
+    """
 
     def __init__(
         self,
-        store: port.Store,
         hub: task_hub.TaskHub,
         *,
+        sources: Mapping[str, rows.SourceKind],
         clock: clocks.Clock,
-        options: Options,
+        ttl_s: float | None,
+        retry_s: float = 1.0,
+        on_failure: Callable[[BaseException], None] = lambda error: None,
     ) -> None:
         self.tables = tables.Tables(hub.select)
-        self.store, self._hub, self._clock = store, hub, clock
-        self._options = options
-        self._submissions = task_hub.Submissions(options.worker_url or store.url)
+        self.sources = sources
+        self._hub, self._clock = hub, clock
+        self._ttl_s, self._on_failure = ttl_s, on_failure
         self.live: dict[bytes, records.Job] = {}
         """Jobs that are not over, or that somebody is changing; by UUID."""
         self.texts: dict[str, records.Job] = {}
@@ -115,14 +105,12 @@ class Engine:
         self._gone: list[records.Job] = []
         self._stale: dict[records.Job, None] = {}
         self._stale_timer: asyncio.TimerHandle | None = None
-        self._turns, self.waiters = beginning.Turns(), waiting.Waiters()
-        self._effects = effects.Effects(
-            self, store, hub, opened=options.opened, retry_s=options.retry_s
-        )
+        self._queue, self.waiters = prepare_queue.PrepareQueue(), waiting.Waiters()
+        self._effects = effects.Effects(self, hub, retry_s=retry_s)
         self._joined: _Joined | None = None
         self.stopped: errors.JobsStopped | None = None
-        self._part: Callable[[], None] = lambda: None
-        self._loaded_to = self._parts = 0
+        self._leave_hub: Callable[[], None] = lambda: None
+        self._loaded_to = self._items = 0
         self.backlog = False
         """Unfinished jobs are in the journal that are not in memory."""
         self.forgotten: Callable[[records.Job], None] = lambda job: None
@@ -134,17 +122,17 @@ class Engine:
         unfollow = self._hub.follow(self.tasks, self._heard)
         leave = self._hub.participate(self)
 
-        def part() -> None:
+        def leave_hub() -> None:
             unfollow()
             leave()
 
-        self._part = part
+        self._leave_hub = leave_hub
         self._take_up()
 
     async def stop(self) -> None:
         """Begin nothing more; what is being written is written."""
         self._end(errors.JobsStopped())
-        self._part()
+        self._leave_hub()
         if self._stale_timer is not None:
             self._stale_timer.cancel()
         await self._effects.stop()
@@ -174,7 +162,7 @@ class Engine:
             self._ready[job] = None
             self._hub.wake()
 
-    async def settled(self, job: records.Job) -> model.JobView:
+    async def settled(self, job: records.Job) -> model.View[Any, Any]:
         """Its view, when all that is known of it now is on disk."""
         self.check()
         if self.live.get(job.id.uuid) is not job:
@@ -187,32 +175,29 @@ class Engine:
     def add(self, job: records.Job, key: model.Key | None, inline: bytes | None) -> None:
         """A job that is to be written for the first time."""
         self._pending.add(job, key, inline)
-        job.ttl_s = self._options.ttl_s
+        job.ttl_s = self._ttl_s
         self.live[job.id.uuid] = self.texts[job.id.text] = job
-        self._parts += job.size
+        self._items += job.size
         self.wake(job)
 
     def load(self, row: rows.JobRow) -> records.Job:
         """A job of the journal, in memory until it is over and nobody changes it."""
         found = self.live.get(row.uuid)
         if found is None:
-            manifest = rows.decode_manifest(self.tables.manifest(row.row))
-            found = rows.job_of(row, manifest, self.tables.states(row.row))
+            kind, definition = self.sources[row.source], self.tables.definition(row.row)
+            found = rows.job_of(row, kind, definition)
+            self.tables.load_items(row.row, found.items)
             found.view = rows.view(found)
-            found.ttl_s = self._options.ttl_s
+            found.ttl_s = self._ttl_s
             self.live[row.uuid] = self.texts[row.id] = found
-            self._parts += found.size
-            if not found.stored:
+            self._items += found.size
+            if not found.prepared:
                 self._pending.inlined.add(row.row)
         return found
 
     def inline(self, job: records.Job) -> bytes | None:
         """Its input, if it may be in the journal alone."""
         return self.tables.inline(job.row) if job.row in self._pending.inlined else None
-
-    def redriven(self, job: records.Job) -> None:
-        """Its parts that have not succeeded are open again."""
-        self._pending.redriven(job)
 
     def _take_up(self) -> None:
         """Jobs that are unfinished, as many as there is room for."""
@@ -234,9 +219,9 @@ class Engine:
     @property
     def _room_for(self) -> int:
         """How many more jobs memory may have; below 0: it has too many."""
-        if self._parts > MOST_LIVE_PARTS:
+        if self._items > MAX_LIVE_ITEMS:
             return -1
-        return MOST_LIVE - len(self.live)
+        return MAX_LIVE - len(self.live)
 
     def join(self, batch: instructions.Batch) -> None:
         """`commits.Participant`: add what has changed of jobs, and their tasks."""
@@ -254,7 +239,9 @@ class Engine:
         for job in list(itertools.islice(self._ready, ROUND)):
             del self._ready[job]
             joined.waiters += self.waiters.taken(job)
-            for step in plan.next_steps(job, self._room(job, slots), now):
+            found = plan.next_steps(job, self._room(job, slots), now)
+            self._unfollow(job)
+            for step in found:
                 self._do(job, step, joined)
             self._pending.gather(writes, job)
             joined.shown.append((job, rows.view(job)))
@@ -282,8 +269,8 @@ class Engine:
             cluster = self._hub.cluster(*key)
             slots[key] = 0 if cluster is None else cluster.slots
         job.slots = slots[key]
-        window = max(SMALLEST_WINDOW, min(WINDOW, ALL_WINDOWS // max(1, len(self.live))))
-        return plan.Room(window, slots[key], begin=self._turns.begins(job))
+        window = max(MIN_WINDOW, min(WINDOW, ALL_WINDOWS // max(1, len(self.live))))
+        return plan.Room(window, slots[key], prepare=self._queue.admits(job))
 
     def _show(self, joined: "_Joined") -> None:
         """A batch is on disk: begin what follows from it, and let people see it."""
@@ -293,7 +280,7 @@ class Engine:
         for job, step in joined.effects:
             self._effects.begin(job, step)
         self._heard(joined.there)
-        for job in self._turns.next():
+        for job in self._queue.next():
             self.wake(job)
         for job in joined.purged:
             job.view = None
@@ -302,41 +289,49 @@ class Engine:
         for job, _ in joined.shown:
             if not job.busy and job not in self._ready and self._is_idle(job):
                 self._let_go(job)
-        if self.backlog and self._room_for > MOST_LIVE // 2:
+        if self.backlog and self._room_for > MAX_LIVE // 2:
             self._take_up()
 
     def _is_idle(self, job: records.Job) -> bool:
         """Nothing moves it but a person, or it is new and there is no room for it."""
-        if job.deleting or job.seats:
+        if job.deleting or job.tasks:
             return False
-        if job.stage is records.Stage.MAPPING:
-            full = self._turns.waits(job) and self._room_for < 0
+        if job.stage is records.Stage.RUNNING:
+            full = self._queue.waits(job) and self._room_for < 0
             self.backlog = self.backlog or full
             return full or (job.spec.suspend and (job.recovered or job.fresh))
-        return job.stage is records.Stage.OVER
+        return job.stage is records.Stage.FINISHED
 
     def _let_go(self, job: records.Job) -> None:
         """Memory need not have it any more."""
         if self.live.pop(job.id.uuid, None) is not None:
-            self._parts -= job.size
-        self._turns.forget(job)
+            self._items -= job.size
+        self._queue.forget(job)
         self.texts.pop(job.id.text, None)
         self.forgotten(job)
-        for part in range(job.size + 1) if job.recovered else ():
-            self.tasks.pop(task_hub.task_id(job.id.uuid, part), None)
+        job.dropped += job.tasks
+        job.tasks.clear()
+        self._unfollow(job)
+
+    def _unfollow(self, job: records.Job) -> None:
+        """Its tasks that are over and understood need not be heard of any more."""
+        for item in job.dropped:
+            if item not in job.tasks:
+                self.tasks.pop(task_hub.task_id(job.id.uuid, item), None)
+        job.dropped.clear()
 
     def _do(self, job: records.Job, step: steps.Step, joined: "_Joined") -> None:
         if isinstance(step, steps.Submit):
-            for part in step.parts:
-                self.tasks[task_hub.task_id(job.id.uuid, part)] = (job, part)
-            wanted = (self._submissions.submission(job, part) for part in step.parts)
+            for item in step.items:
+                self.tasks[task_hub.task_id(job.id.uuid, item)] = (job, item)
+            wanted = (task_hub.submission(job, item) for item in step.items)
             new = job.fresh and job.run == 1
             joined.there += self._hub.submit_now(wanted, new=new)
-        elif isinstance(step, steps.Hold):
-            named = [task_hub.task_id(job.id.uuid, part) for part in step.parts]
-            self._hub.suspend_now(named, suspended=step.held)
+        elif isinstance(step, steps.Suspend):
+            named = [task_hub.task_id(job.id.uuid, item) for item in step.items]
+            self._hub.suspend_now(named, suspended=step.suspended)
         elif isinstance(step, steps.Kill):
-            named = [task_hub.task_id(job.id.uuid, part) for part in step.parts]
+            named = [task_hub.task_id(job.id.uuid, item) for item in step.items]
             self._hub.kill_now(named, reason="Killed", message=step.message)
         else:
             joined.effects.append((job, step))
@@ -356,9 +351,9 @@ class Engine:
             if change.over or job.dirty:
                 self.wake(job)
             else:
-                self._look_later(job)
+                self._show_later(job)
 
-    def _look_later(self, job: records.Job) -> None:
+    def _show_later(self, job: records.Job) -> None:
         """Nothing follows but that people see it."""
         if not self._stale:
             self._stale_timer = self._loop.call_later(SHOW_S, self._refresh)
@@ -379,4 +374,4 @@ class Engine:
         """Nothing can be decided any more: only a restart mends that."""
         log.error("file jobs failed", exc_info=error)
         self._end(errors.JobsStopped(f"file jobs failed: {error}"))
-        self._options.on_failure(error)
+        self._on_failure(error)

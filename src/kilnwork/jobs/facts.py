@@ -1,284 +1,227 @@
 """What has happened to a job: facts that change its record. Pure; `plan` says what follows.
 
-Used by the service and the engine, which tell of tasks that moved, steps that are done, and what
-people want. Each may come twice, late, or from before a crash: what does not fit any more changes
+Used by the service and the engine, which pass on that tasks moved, that steps are done, and what
+users want. Each may come twice, late, or from before a crash: what does not fit any more changes
 nothing.
 """
 
 from collections.abc import Iterable
+from typing import cast
 
 import msgspec
 
 from kilnwork.api import filejobs
 from kilnwork.api import task as api_task
-from kilnwork.data import errors as data_errors
-from kilnwork.data.records import manifests
 from kilnwork.dispatch.hub import subscriptions
-from kilnwork.jobs import errors, model, plan, records
+from kilnwork.jobs import errors, item_source, items, model, plan, records
 
 _O = filejobs.Outcome
-_S = records.State
+_S = items.State
 _Stage = records.Stage
 
-MOST_SPEC_BYTES = 128 * 1024
-"""It goes to the worker with each part; a task may have 768 KiB."""
-
-_encode = msgspec.json.Encoder().encode
-
-MOST_REOPENINGS = 3
-"""Times that a part's task may succeed without a commit record before the part has failed."""
+MAX_REOPENINGS = 3
+"""Times that an item's task may succeed without a result before the item has failed."""
 
 
-def check(spec: filejobs.JobSpec, manifest: filejobs.Manifest) -> None:
-    """Parts follow each other without gap or overlap, and hold all that there is. Raises
-    `InvalidJob`."""
-    try:
-        manifests.checked(manifest)
-    except data_errors.ManifestDamaged as error:
-        raise errors.InvalidJob(f"manifest: {error}; upload the input again") from error
-    size = len(_encode((spec, manifest.header)))
-    if size > MOST_SPEC_BYTES:
-        raise errors.InvalidJob(
-            f"spec: it takes {size} bytes with the names of columns; at most {MOST_SPEC_BYTES} are "
-            "allowed. Put long programs into a file that workers have, or into code"
-        )
-    if len(manifest.parts) > filejobs.MAX_PARTS:
-        raise errors.InvalidJob(
-            f"manifest.parts: {len(manifest.parts)} parts; at most {filejobs.MAX_PARTS} are allowed"
-        )
-    if spec.input.format is not manifest.format:
-        raise errors.InvalidJob(
-            f"input.format: {spec.input.format.value}, but the input was read as "
-            f"{manifest.format.value}"
-        )
-
-
-def done(job: records.Job, step: str, number: int = 0) -> None:
+def done(job: records.Job, step: str, item: int = 0) -> None:
     """A step is not under way any more, whether or not it worked."""
-    job.busy.discard((step, number))
+    job.busy.discard((step, item))
 
 
-def stored(job: records.Job, *, now: float) -> None:
-    """Its folder has all that a worker needs."""
-    done(job, "Store")
-    job.stored = True
+def prepared(job: records.Job, *, now: float) -> None:
+    """The source has all that tasks need."""
+    done(job, "Prepare")
+    job.prepared = True
     job.dirty = True
     if job.fresh:
-        job.recovered = True  # nobody has worked on it before
+        job.recovered = True  # no other service has worked on it before
     job.changed(now)
+
+
+def recoverable(job: records.Job) -> list[int]:
+    """Return the items that may have a task of an earlier service; 0: the finalizer."""
+    return [0, *job.items.in_state(_S.SUBMITTED)]
 
 
 def recovered(
     job: records.Job,
-    commits: Iterable[filejobs.Commit],
+    results: Iterable[item_source.ItemResult],
     changes: Iterable[tuple[int, subscriptions.Change]],
     *,
     now: float,
 ) -> None:
-    """What an earlier service has left: commit records, and tasks that are not over."""
+    """What an earlier service has left: results, and tasks that are not over."""
     done(job, "Recover")
     job.recovered = True
-    for commit in commits:
-        if commit.part == 0:
-            if commit.run == job.run:
-                job.concluded = commit
-        elif commit.run == job.run_of(commit.part) and job.states[commit.part] < _S.SUCCEEDED:
-            close(job, commit)
-    for part, change in changes:
-        wanted = part == 0 or job.states[part] == _S.OPEN or job.stage is _Stage.STOPPING
-        if wanted and part not in job.seats:
-            if part and job.states[part] == _S.OPEN:
-                job.states[part] = _S.SEATED
-            seat = job.seats[part] = records.Seat()
-            seat.failures, seat.losses = change.failures, change.losses  # counted before
-            moved(job, part, change, now=now)
+    for result in results:
+        if result.item == 0:
+            if result.run == job.run:
+                job.concluded = result
+        elif result.run == job.run_of(result.item) and job.items.states[result.item] < _S.SUCCEEDED:
+            close(job, result)
+    for item, change in changes:
+        wanted = not item or job.items.states[item] < _S.SUCCEEDED or job.stage is _Stage.STOPPING
+        if wanted and item not in job.tasks:
+            if item and job.items.states[item] == _S.OPEN:
+                job.items.set(item, _S.SUBMITTED)
+            task = job.tasks[item] = records.ItemTask()
+            task.failures, task.losses = change.failures, change.losses  # counted before
+            moved(job, item, change, now=now)
+    lost = [item for item in job.items.in_state(_S.SUBMITTED) if item not in job.tasks]
+    for item in reversed(lost):
+        job.items.reopen(item)
     job.changed(now)
 
 
-def moved(job: records.Job, part: int, change: subscriptions.Change, *, now: float) -> None:
-    """The task of a seat is in another state."""
-    seat = job.seats.get(part)
-    if seat is None or seat.ended is not None:
+def moved(job: records.Job, item: int, change: subscriptions.Change, *, now: float) -> None:
+    """The task of an item is in another state."""
+    task = job.tasks.get(item)
+    if task is None or task.ended is not None:
         return
-    if change.run < job.run_of(part):
+    if change.run < job.run_of(item):
         if change.over:  # it made room for ours, which is to be submitted again
-            plan.leave_seat(job, part)
-            if part and job.states[part] == _S.SEATED:
-                open_again(job, part)
+            plan.drop_task(job, item)
+            if item and job.items.states[item] == _S.SUBMITTED:
+                job.items.reopen(item)
         return
-    if change.run > job.run_of(part):
-        _adopt_run(job, part, change.run)
-    if (change.failures, change.losses) != (seat.failures, seat.losses):
-        job.failures += change.failures - seat.failures
-        job.loss_count += change.losses - seat.losses
+    if change.run > job.run_of(item):
+        _adopt_run(job, item, change.run)
+    if (change.failures, change.losses) != (task.failures, task.losses):
+        job.failures += change.failures - task.failures
+        job.loss_count += change.losses - task.losses
         job.dirty = True
-    seat.failures, seat.losses = change.failures, change.losses
-    seat.attempt, seat.worker, seat.started = change.attempt, change.worker, change.started
-    seat.message = change.message or change.reason
-    if change.suspended != seat.held:
-        seat.held = change.suspended
-        (job.held.add if seat.held else job.held.discard)(part)
+    task.failures, task.losses = change.failures, change.losses
+    task.attempt, task.worker, task.started = change.attempt, change.worker, change.started
+    task.message = change.message or change.reason
+    if change.suspended != task.suspended:
+        task.suspended = change.suspended
+        (job.suspended.add if task.suspended else job.suspended.discard)(item)
     active = change.active
-    if part and job.states[part] == _S.SEATED:
-        job.active += active - seat.active
-        seat.active = active
+    if item and job.items.states[item] == _S.SUBMITTED:
+        job.active += active - task.active
+        task.active = active
     if active and job.started is None:
         job.started = now
         job.dirty = True
     if change.over:
-        seat.ended = records.Ended(change.state, change.reason, change.message)
-        job.held.discard(part)
-        job.over.add(part)
+        task.ended = records.Ended(change.state, change.reason, change.message)
+        job.suspended.discard(item)
+        job.ended.add(item)
     job.changed(now)
 
 
-def _adopt_run(job: records.Job, part: int, run: int) -> None:
-    """The tables are older than the task (they were filled from the store)."""
+def _adopt_run(job: records.Job, item: int, run: int) -> None:
+    """The journal's row of the job is older than the task (it was made from the source)."""
     job.run = max(job.run, run)
-    if part:
-        job.runs[part] = run
-        job.dirty_parts[part] = None
+    if item:
+        job.items.set(item, _S(job.items.states[item]), run)
     job.dirty = True
-
-
-def open_again(job: records.Job, part: int) -> None:
-    """It waits for a seat, before all others."""
-    job.states[part] = _S.OPEN
-    job.waiting.appendleft(part)
 
 
 def settled(
-    job: records.Job, part: int, run: int, commit: filejobs.Commit | None, *, now: float
+    job: records.Job, item: int, run: int, result: item_source.ItemResult | None, *, now: float
 ) -> None:
-    """How a run of a part ended; None: its task succeeded, and there is no record."""
-    done(job, "Settle", part)
-    if run != job.run_of(part) or job.states[part] >= _S.SUCCEEDED:
+    """How a run of an item ended; None: its task succeeded, and there is no result."""
+    done(job, "Settle", item)
+    if run != job.run_of(item) or job.items.states[item] >= _S.SUCCEEDED:
         return
-    if job.stage is _Stage.MAPPING:
-        if commit is None:
-            _vanished(job, part, now=now)
+    if job.stage is _Stage.RUNNING:
+        if result is None:
+            _vanished(job, item, now=now)
             return
-        plan.leave_seat(job, part)
-    if commit is not None:
-        close(job, commit)
+        plan.drop_task(job, item)
+    if result is not None:
+        close(job, result)
     job.changed(now)
 
 
-def _vanished(job: records.Job, part: int, *, now: float) -> None:
-    """Success of a task proves nothing: the part is open again, in a run of its own."""
-    times = job.reopened[part] = job.reopened.get(part, 0) + 1
-    if times > MOST_REOPENINGS:
+def _vanished(job: records.Job, item: int, *, now: float) -> None:
+    """Success of a task proves nothing: the item is open again, in a run of its own."""
+    times = job.reopened[item] = job.reopened.get(item, 0) + 1
+    if times > MAX_REOPENINGS:
         message = f"its task succeeded {times} times without a commit record"
-        job.seats[part].ended = records.Ended(api_task.State.FAILED, "NoCommit", message)
+        job.tasks[item].ended = records.Ended(api_task.State.FAILED, "NoCommit", message)
         return
-    plan.leave_seat(job, part)
-    open_again(job, part)
-    _new_run(job, (part,))
+    plan.drop_task(job, item)
+    job.items.reopen(item)
+    _new_run(job, (item,))
     job.changed(now)
 
 
-def _new_run(job: records.Job, parts: Iterable[int]) -> None:
-    """Commits of the run before do not count any more. The store is told before it begins."""
+def _new_run(job: records.Job, again: Iterable[int]) -> None:
+    """Results of the run before do not count any more. The source hears of it before the run
+    begins."""
     job.run += 1
-    for part in parts:
-        job.runs[part] = job.run
-        job.dirty_parts[part] = None
-    job.stored = False
+    for item in again:
+        job.items.set(item, _S(job.items.states[item]), job.run)
+    job.prepared = False
     job.dirty = True
 
 
-def _checked(job: records.Job, commit: filejobs.Commit) -> filejobs.Commit:
-    """A part whose records do not add up has failed, whatever it says."""
-    found, part = commit.records, job.part(commit.part)
-    total = found.succeeded + found.failed + found.skipped
-    if commit.outcome is not _O.SUCCEEDED or total == found.total == part.lines:
-        return commit
-    message = (
-        f"{part.lines} records, but {found.succeeded} succeeded, {found.failed} failed and "
-        f"{found.skipped} were skipped: a mapper of another version?"
-    )
-    return msgspec.structs.replace(commit, outcome=_O.FAILED, message=message)
-
-
-def close(job: records.Job, commit: filejobs.Commit) -> None:
-    """A part is over, for good."""
-    commit = _checked(job, commit)
-    part, found, counts = commit.part, commit.records, job.counts
-    seat = job.seats.get(part)
-    if seat is not None and seat.active:
-        seat.active = False
+def close(job: records.Job, result: item_source.ItemResult) -> None:
+    """An item is over, for good."""
+    item, counts = result.item, job.counts
+    task = job.tasks.get(item)
+    if task is not None and task.active:
+        task.active = False
         job.active -= 1
-    job.runs[part] = commit.run
-    job.dirty_parts[part] = commit
     job.dirty = True
-    state = records.BY_OUTCOME[commit.outcome]
-    job.states[part] = state
+    state = records.STATES[result.outcome]
+    job.items.set(item, state, result.run)
     if state is _S.SUCCEEDED:
         counts.succeeded += 1
-        counts.succeeded_records += found.succeeded
-        counts.failed_records += found.failed
-        counts.skipped_records += found.skipped
-        counts.bytes += job.part(part).end - job.part(part).start
+        job.source.count(result, 1)
         job.successes += 1
     elif state is _S.FAILED:
         counts.failed += 1
         if not job.first_failure:
-            job.first_failure = f"part {part}: {commit.message}"[:2000]
+            job.first_failure = f"{job.source.noun} {item}: {result.message}"[:2000]
     else:
         counts.cancelled += 1
 
 
-def _reopen(job: records.Job, part: int, commit: filejobs.Commit) -> None:
-    """A part that had succeeded is to be done anew."""
-    counts, found = job.counts, commit.records
-    counts.succeeded -= 1
-    counts.succeeded_records -= found.succeeded
-    counts.failed_records -= found.failed
-    counts.skipped_records -= found.skipped
-    counts.bytes -= job.part(part).end - job.part(part).start
-    open_again(job, part)
-
-
-def damaged(job: records.Job, commits: Iterable[filejobs.Commit], *, why: str, now: float) -> None:
-    """What these parts had made cannot be used: they are mapped anew, then reduced anew."""
-    done(job, "Settle", 0)
-    done(job, "Publish")
-    plan.leave_seat(job, 0)
-    if job.stage is not _Stage.REDUCING:
+def damaged(job: records.Job, damage: item_source.Damage, *, now: float) -> None:
+    """What these items had made cannot be used: they are made again, then the job is finalized
+    again."""
+    done(job, "Settle")
+    plan.drop_task(job, 0)
+    if job.stage is not _Stage.FINALIZING:
         return
-    parts = []
-    for commit in commits:
-        part = commit.part
-        if job.states[part] == _S.SUCCEEDED:
-            _reopen(job, part, commit)
-            parts.append(part)
-            job.reopened[part] = job.reopened.get(part, 0) + 1
-    _new_run(job, parts)
-    worst = max(parts, key=lambda part: job.reopened[part], default=0)
-    if job.reopened.get(worst, 0) > MOST_REOPENINGS:
-        message = f"the result of part {worst} was damaged {MOST_REOPENINGS + 1} times: {why}"
+    again = []
+    for result in damage.results:
+        item = result.item
+        if job.items.states[item] == _S.SUCCEEDED:
+            job.counts.succeeded -= 1
+            job.source.count(result, -1)
+            job.items.reopen(item)
+            job.reopened[item] = job.reopened.get(item, 0) + 1
+            again.append(item)
+    _new_run(job, again)
+    worst = max(again, key=lambda item: job.reopened[item], default=0)
+    if job.reopened.get(worst, 0) > MAX_REOPENINGS:
+        which = f"{job.source.noun} {worst}"
+        message = f"the result of {which} was damaged {MAX_REOPENINGS + 1} times: {damage.message}"
         plan.stop(job, _O.FAILED, model.Reason.RESULT_DAMAGED, message, now=now)
         return
-    job.stage = _Stage.MAPPING
+    job.stage = _Stage.RUNNING
     job.changed(now)
 
 
-def concluded(job: records.Job, record: filejobs.Commit, *, now: float) -> None:
-    """The record of the job's run is there; whoever made it."""
-    for step in ("Conclude", "Publish", "Settle"):
-        done(job, step, 0)
-    if record.run != job.run:
+def concluded(job: records.Job, result: item_source.ItemResult | None, *, now: float) -> None:
+    """The result of the job's run is there; whoever made it."""
+    done(job, "Settle")
+    if result is None or result.run != job.run:
         return
-    job.concluded = record
-    seat = job.seats.get(0)
-    if seat is not None and seat.ended is not None:
-        plan.leave_seat(job, 0)
+    job.concluded = result
+    task = job.tasks.get(0)
+    if task is not None and task.ended is not None:
+        plan.drop_task(job, 0)
     job.changed(now)
 
 
 def cancel(job: records.Job, message: str, *, now: float) -> None:
-    """A person does not want it any more; over or ending already: nothing happens."""
-    if job.stage in (_Stage.MAPPING, _Stage.REDUCING):
+    """A user does not want it any more; over or ending already: nothing happens."""
+    if job.stage in (_Stage.RUNNING, _Stage.FINALIZING):
         plan.stop(job, _O.CANCELLED, model.Reason.CANCELLED, message or "cancelled", now=now)
 
 
@@ -292,11 +235,11 @@ def adjust(job: records.Job, change: model.Adjustment, *, now: float) -> None:
         for name in change.__struct_fields__
         if (value := getattr(change, name)) is not msgspec.UNSET
     }
-    if job.stage is _Stage.OVER:
+    if job.stage is _Stage.FINISHED:
         _check_over(job, set(given))
-    spec = msgspec.structs.replace(job.spec, **given)
+    spec = _replace(job.spec, **given)
     try:
-        msgspec.convert(msgspec.to_builtins(spec), filejobs.JobSpec)
+        msgspec.convert(msgspec.to_builtins(spec), type(spec))
     except msgspec.ValidationError as error:
         raise errors.InvalidJob(f"spec: {error}") from error
     job.spec = spec
@@ -304,6 +247,10 @@ def adjust(job: records.Job, change: model.Adjustment, *, now: float) -> None:
         job.end(job.finished)
     job.dirty = True
     job.changed(now)
+
+
+def _replace(spec: item_source.Policy, **given: object) -> item_source.Policy:
+    return cast(item_source.Policy, msgspec.structs.replace(cast(msgspec.Struct, spec), **given))
 
 
 def _check_over(job: records.Job, changed: set[str]) -> None:
@@ -316,26 +263,21 @@ def _check_over(job: records.Job, changed: set[str]) -> None:
 
 def redrive(job: records.Job, *, now: float) -> None:
     """What has not succeeded is done anew. Raises `NotNow`."""
-    if job.stage is not _Stage.OVER or job.verdict is _O.SUCCEEDED or job.deleting:
+    if job.stage is not _Stage.FINISHED or job.verdict is _O.SUCCEEDED or job.deleting:
         raise errors.NotNow(
             f"job {job.id.text} is {job.phase.value}: only a job that failed or was cancelled can "
             "be redriven"
         )
-    again = [n for n in range(1, job.size + 1) if job.states[n] != _S.SUCCEEDED]
     job.run += 1
     job.base_run = job.run
-    job.stage = _Stage.MAPPING
+    job.stage = _Stage.RUNNING
     job.verdict = job.concluded = job.finished = job.expires = None
     job.reason = job.message = job.trouble = job.first_failure = ""
     job.counts.failed = job.counts.cancelled = 0
     job.successes = 0
-    job.stored = job.recovered = False
-    job.spec = msgspec.structs.replace(job.spec, suspend=False)
-    for part in again:
-        job.states[part] = _S.OPEN
-        job.runs.pop(part, None)
-    job.waiting.clear()
-    job.waiting.extend(again)
+    job.prepared = job.recovered = False
+    job.spec = _replace(job.spec, suspend=False)
+    job.items.reopen_all()
     job.reopened.clear()
     job.dirty = True
     job.changed(now)
@@ -353,10 +295,9 @@ def journal_lost(job: records.Job, *, now: float) -> None:
     """The journal knows none of its tasks, and will use the numbers of their attempts again: what
     is open goes on in another run."""
     job.run = job.base_run = job.run + 1
-    for part in list(job.runs):
-        if job.states[part] == _S.OPEN:
-            job.runs[part] = job.run
-            job.dirty_parts[part] = None
-    job.stored = False
+    for item in job.items.in_state(_S.OPEN):
+        if job.items.runs[item]:
+            job.items.set(item, _S.OPEN, 0)
+    job.prepared = False
     job.dirty = True
     job.changed(now)

@@ -1,102 +1,129 @@
-"""Pages of parts: what the tables have of those that are over, and memory of the others.
+"""Pages of parts: the journal has their states, the store the records of those that are over.
 
 Used by the service.
 """
 
+import asyncio
 from collections.abc import Iterator
 from functools import lru_cache
 
+import msgspec
+
 from kilnwork.api import filejobs
-from kilnwork.jobs import model, records, rows, tables, task_hub
+from kilnwork.jobs import file_items, items, model, records, rows, tables, task_hub
 from kilnwork.kit import ids
 
-_S = records.State
+_S = items.State
 _P = model.PartState
 _SHOWN = {_S.SUCCEEDED: _P.SUCCEEDED, _S.FAILED: _P.FAILED, _S.CANCELLED: _P.CANCELLED}
 
 
 @lru_cache(maxsize=16)
-def manifest(encoded: bytes) -> filejobs.Manifest:
-    """Somebody who reads one page reads the next one too."""
-    return rows.decode_manifest(encoded)
+def _manifest(encoded: bytes) -> filejobs.Manifest:
+    """A client that reads one page reads the next one too."""
+    return msgspec.json.decode(encoded, type=filejobs.Manifest)
 
 
 class Parts:
-    """The parts of one job. `live`: the job, if it is in memory."""
+    """The parts of one job as they are now. `live`: the job, if it is in memory."""
 
-    def __init__(self, kept: tables.Tables, row: rows.JobRow, live: records.Job | None) -> None:
-        self._tables, self._row, self._live = kept, row, live
+    def __init__(
+        self,
+        kept: tables.Tables,
+        sources: file_items.FileSources,
+        row: rows.JobRow,
+        live: records.Job | None,
+    ) -> None:
+        self._sources, self._row, self._live = sources, row, live
+        if live is not None and isinstance(live.source, file_items.FileItems):
+            self.manifest = live.source.definition
+            self._items, self._base_run = live.items, live.base_run
+        else:
+            self.manifest = _manifest(kept.definition(row.row))
+            self._items, self._base_run = items.Items(row.items), row.base_run
+            kept.load_items(row.row, self._items)
+        self._job = model.JobId(row.uuid, row.id)
 
-    def parts(
+    async def parts(
         self, *, after: int, limit: int, state: model.PartState | None
     ) -> list[model.PartView]:
-        """Numbers above `after`, in order."""
-        numbers = []
-        for number in self._numbers(after, state):
-            numbers.append(number)
+        """Return those with numbers above `after`, in order. Raises `DataError`."""
+        numbers: list[int] = []
+        for number in range(max(after, 0) + 1, self._items.size + 1):
             if len(numbers) == limit:
                 break
-        if not numbers:
-            return []
-        if self._live is not None:
-            parts = self._live.manifest.parts
-        else:
-            parts = manifest(self._tables.manifest(self._row.row)).parts
-        known = {
-            one.part: one for one in self._tables.parts(self._row.row, numbers[0], numbers[-1])
+            if state is None or self._state(number) is state:
+                numbers.append(number)
+        views = [self._view(number) for number in numbers]
+        found = await self._read(self._recorded(numbers))
+        return [_complete(view, found.get(view.part.number)) for view in views]
+
+    async def commits(self) -> list[filejobs.Commit]:
+        """Return the records of all parts that are over, in order. Raises `DataError`."""
+        wanted = self._recorded(range(1, self._items.size + 1))
+        return list((await self._read(wanted)).values())
+
+    def _recorded(self, numbers: "list[int] | range") -> Iterator[tuple[int, int]]:
+        """Number and run of those that have a commit record."""
+        for number in numbers:
+            run = self._items.runs[number]
+            if run and self._items.states[number] in _SHOWN:
+                yield number, run
+
+    async def _read(self, wanted: Iterator[tuple[int, int]]) -> dict[int, filejobs.Commit]:
+        known, missing = {}, []
+        for number, run in wanted:
+            known[number] = self._sources.remembered(self._row.uuid, number, run)
+            if known[number] is None:
+                missing.append((number, run))
+        if missing:
+            read = self._sources.commits
+            found = await asyncio.to_thread(read, self._row.namespace, self._job, missing)
+            known.update(found)
+        parts = self.manifest.parts
+        return {
+            number: file_items.checked(commit, parts[number - 1])
+            for number, commit in known.items()
+            if commit is not None
         }
-        return [self._view(parts[number - 1], known.get(number)) for number in numbers]
 
-    def _numbers(self, after: int, state: model.PartState | None) -> Iterator[int]:
-        every = range(max(after, 0) + 1, self._row.parts + 1)
-        if state is None:
-            yield from every
-            return
-        closed = {}
+    def _state(self, number: int) -> model.PartState:
+        state = _S(self._items.states[number])
+        if state in _SHOWN:
+            return _SHOWN[state]
         if self._live is None:
-            closed = {part: code for part, _, code in self._tables.states(self._row.row)}
-        for number in every:
-            if self._state(number, closed.get(number, 0)) is state:
-                yield number
-
-    def _state(self, number: int, code: int) -> model.PartState:
-        """`code`: of the tables, for a job that is not in memory."""
-        live = self._live
-        if live is not None:
-            code = live.states[number]
-        if code in _SHOWN:
-            return _SHOWN[_S(code)]
-        if live is None:
             return _P.WAITING if self._row.finished is None else _P.CANCELLED
-        seat = live.seats.get(number)
-        if seat is None:
+        task = self._live.tasks.get(number)
+        if task is None:
             return _P.WAITING
-        return _P.RUNNING if seat.active else _P.QUEUED
+        return _P.RUNNING if task.active else _P.QUEUED
 
-    def _view(self, part: filejobs.Part, known: rows.PartRow | None) -> model.PartView:
-        number, live = part.number, self._live
-        seat = None if live is None else live.seats.get(number)
-        commit = None if known is None else known.commit
-        run = self._row.base_run if known is None else known.run
-        if live is not None:
-            run = live.run_of(number)
-            commit = live.dirty_parts.get(number, commit)
-        attempt, worker, message, started = 0, "", "", None
-        if commit is not None and commit.run == run:
-            attempt, worker, message = commit.attempt, commit.worker, commit.message
-            started = commit.started
-        elif seat is not None:
-            attempt, worker, message = seat.attempt, seat.worker, seat.message
-            started = seat.started
+    def _view(self, number: int) -> model.PartView:
+        """Return what is known without a record."""
+        task = None if self._live is None else self._live.tasks.get(number)
         return model.PartView(
-            part=part,
-            state=self._state(number, 0 if known is None else known.state),
-            run=run,
-            attempt=attempt,
-            worker=worker,
-            message=message,
-            started=started,
-            finished=None if commit is None else commit.finished,
+            part=self.manifest.parts[number - 1],
+            state=self._state(number),
+            run=self._items.runs[number] or self._base_run,
+            attempt=0 if task is None else task.attempt,
+            worker="" if task is None else task.worker,
+            message="" if task is None else task.message,
+            started=None if task is None else task.started,
+            finished=None,
             task=ids.task_text(task_hub.task_id(self._row.uuid, number)),
-            commit=commit,
+            commit=None,
         )
+
+
+def _complete(view: model.PartView, commit: filejobs.Commit | None) -> model.PartView:
+    if commit is None:
+        return view
+    return msgspec.structs.replace(
+        view,
+        attempt=commit.attempt,
+        worker=commit.worker,
+        message=commit.message,
+        started=commit.started,
+        finished=commit.finished,
+        commit=commit,
+    )

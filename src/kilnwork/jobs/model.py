@@ -5,7 +5,7 @@ parts run at this moment.
 """
 
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -97,22 +97,45 @@ class PartCounts(msgspec.Struct, frozen=True, kw_only=True):
     cancelled: int = 0
 
 
-class JobView(msgspec.Struct, frozen=True, kw_only=True):
-    """A job.
+class FileProgress(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What a job on a file has beyond the counts of its parts; in the journal it is JSON."""
 
-    `version` rises with each change (also over restarts). `run`: from 1, rises when parts are run
-    anew. `spec` has the newest parallelism, tolerance and suspend. `lines`: records to do;
-    `records`: those of parts that are done, `records.total` being their sum: `lines` at the end of
-    a job that succeeded. `done_bytes`: of the input, in parts that succeeded. `output`, `errors`:
-    what was published, once it has succeeded; keys in the job's folder. `losses` and `retries`: of
-    attempts of parts. `stored`: its input is in the store. `deleting`: on its way out.
-    """
+    lines: int = 0
+    """Records to do, those of all parts."""
+    bytes: int = 0
+    """Of the stored input, as `sha256`."""
+    sha256: str = ""
+    source: str | None = None
+    """Key of the input in the whole store; None: the job's own."""
+    succeeded: int = 0
+    """Records of parts that succeeded, as `failed` and `skipped`."""
+    failed: int = 0
+    skipped: int = 0
+    done_bytes: int = 0
+    """Of the input, in parts that succeeded."""
+    output: filejobs.StoredFile | None = None
+    """What was published, as `errors`; keys in the job's folder."""
+    errors: filejobs.StoredFile | None = None
+
+    @property
+    def records(self) -> filejobs.Records:
+        """Those of parts that succeeded; `total` is `lines` at the end of a job that succeeded."""
+        return filejobs.Records.of(self.succeeded, self.failed, self.skipped)
+
+
+_Spec = TypeVar("_Spec")
+_Progress = TypeVar("_Progress")
+
+
+class View(msgspec.Struct, Generic[_Spec, _Progress], frozen=True, kw_only=True):
+    """A job, with the spec and the progress of its kind of items."""
 
     id: str
     uuid: bytes
     namespace: str
     user: str
-    spec: filejobs.JobSpec
+    spec: _Spec
+    """With the newest parallelism, tolerance and suspend."""
     phase: filejobs.Phase
     reason: str
     message: str
@@ -121,18 +144,17 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     finished: float | None
     expires: float | None
     run: int
+    """From 1; rises when items are run again."""
     parts: PartCounts
-    records: filejobs.Records
-    lines: int
-    bytes: int
-    sha256: str
-    done_bytes: int
-    output: filejobs.StoredFile | None
-    errors: filejobs.StoredFile | None
+    """Of items."""
+    progress: _Progress
     failures: int
+    """Of attempts of items, as `losses`."""
     losses: int
     deleting: bool
+    """It is on its way out."""
     version: int
+    """Rises with each change, also over restarts."""
 
     @property
     def dashed(self) -> str:
@@ -143,6 +165,10 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     def folder(self) -> str:
         """Prefix of its objects in the store, without a slash at the end."""
         return f"{self.namespace}/{self.dashed}"
+
+
+JobView = View[filejobs.JobSpec, FileProgress]
+"""A job on a file."""
 
 
 class PartView(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,60 +2,63 @@
 
 Used by the engine and `facts`. `next_steps` says what is to be done as things are, and may be asked
 at any time: what is under way is not asked for again, and what is done is not done twice. The
-functions of `facts` take in what has happened. A part is closed by its commit record and by nothing
-else; the job by the record of part 0, which it makes itself when it is to end without a result. So
-after a crash anywhere the same steps follow from journal and store.
+functions of `facts` take in what has happened. An item is closed by the result that its source
+finds, and by nothing else; the job by the result of item 0, which it makes itself when it is to end
+early. So after a crash anywhere the same steps follow from journal and source.
 """
 
 from typing import NamedTuple
 
 from kilnwork.api import filejobs
 from kilnwork.api import task as api_task
-from kilnwork.jobs import model, records, steps
+from kilnwork.jobs import item_source, items, model, records, steps
 
 _O = filejobs.Outcome
 _R = model.Reason
-_S = records.State
+_S = items.State
 _Stage = records.Stage
 
 
 class Room(NamedTuple):
-    """What a job may take: `window`: parts with a task at once, unless it says itself; `slots`: of
-    its cluster, 0 when there are none at the moment; `begin`: it may be stored, to begin soon."""
+    """What a job may take."""
 
     window: int
+    """Items with a task at once, unless its `parallelism` says otherwise."""
     slots: int
-    begin: bool
+    """Of its cluster, 0 when there are none at the moment."""
+    prepare: bool
+    """It may be prepared, to begin soon."""
 
 
 def next_steps(job: records.Job, room: Room, now: float) -> list[steps.Step]:
-    """What to do now; nothing of it is under way."""
+    """Return what to do now; nothing of it is under way."""
     found: list[steps.Step] = []
     before = None
     while before is not job.stage and not found:
         before = job.stage
-        _look(job, found, room, now)
+        _advance(job, found, room, now)
     return found
 
 
-def _look(job: records.Job, found: list[steps.Step], room: Room, now: float) -> None:
-    """One look; without steps, but with another stage, there may be more to do."""
-    if job.stage is _Stage.OVER:
+def _advance(job: records.Job, found: list[steps.Step], room: Room, now: float) -> None:
+    """Find the steps of this stage; if there are none and the stage has changed, there may be more
+    to do."""
+    if job.stage is _Stage.FINISHED:
         if job.deleting:
             _once(job, found, steps.Purge())
-    elif not job.stored:
-        if job.stage is _Stage.STOPPING and job.fresh and not (job.busy or job.seats):
+    elif not job.prepared:
+        if job.stage is _Stage.STOPPING and job.fresh and not (job.busy or job.tasks):
             _end(job, now)  # nothing of it was ever anywhere
-        elif room.begin:
-            _once(job, found, steps.Store())
+        elif room.prepare:
+            _once(job, found, steps.Prepare())
     elif not job.recovered:
         _once(job, found, steps.Recover())
     elif job.concluded is not None and job.stage is not _Stage.STOPPING:
-        _follow_record(job, job.concluded, now)
-    elif job.stage is _Stage.MAPPING:
-        _map(job, found, room, now)
-    elif job.stage is _Stage.REDUCING:
-        _reduce(job, found)
+        _follow_result(job, job.concluded, now)
+    elif job.stage is _Stage.RUNNING:
+        _run(job, found, room, now)
+    elif job.stage is _Stage.FINALIZING:
+        _finalize(job, found)
     else:
         _stop(job, found, now)
 
@@ -63,89 +66,79 @@ def _look(job: records.Job, found: list[steps.Step], room: Room, now: float) -> 
 def stop(
     job: records.Job, outcome: filejobs.Outcome, reason: str, message: str, *, now: float
 ) -> None:
-    """It is to end so; no part of it will be mapped any more."""
+    """Let the job end so; no item of it gets a task any more."""
     job.stage = _Stage.STOPPING
     job.verdict, job.reason, job.message = outcome, reason, message
     if not job.fresh:
-        job.recovered = False  # tasks of an earlier service that are over may need a record
+        job.recovered = False  # tasks of an earlier service that are over may need a result
     job.dirty = True
     job.changed(now)
 
 
-def _once(job: records.Job, found: list[steps.Step], step: steps.Step, number: int = 0) -> None:
-    key = (type(step).__name__, number)
+def _once(job: records.Job, found: list[steps.Step], step: steps.Step, item: int = 0) -> None:
+    key = (type(step).__name__, item)
     if key not in job.busy:
         job.busy.add(key)
         found.append(step)
 
 
-def _map(job: records.Job, found: list[steps.Step], room: Room, now: float) -> None:
-    for part in sorted(job.over):
-        ended = job.seats[part].ended
+def _run(job: records.Job, found: list[steps.Step], room: Room, now: float) -> None:
+    for item in sorted(job.ended):
+        ended = job.tasks[item].ended
         if ended is not None:
-            _settle(job, found, part, ended)
-    doom = _doom(job)
-    if doom is not None:
-        stop(job, _O.FAILED, *doom, now=now)
+            _settle(job, found, item, ended)
+    failure = None if job.counts.closed == job.size else _crashes(job)
+    failure = job.source.failure(job) or failure
+    if failure is not None:
+        stop(job, _O.FAILED, *failure, now=now)
         _stop(job, found, now)
     elif job.counts.closed < job.size:
-        _seat(job, found, room)
-    elif not job.seats:
+        _submit(job, found, room)
+    elif not job.tasks:
         _all_closed(job, found, now)
 
 
 def _all_closed(job: records.Job, found: list[steps.Step], now: float) -> None:
-    lost = job.counts.failed + job.counts.cancelled
+    lost, noun = job.counts.failed + job.counts.cancelled, job.source.noun
     if lost:
-        which = f"{lost} of {job.size} parts" if job.size > 1 else "its only part"
-        message = f"{which} failed: {job.first_failure or 'see its parts'}"
+        which = f"{lost} of {job.size} {noun}s" if job.size > 1 else f"its only {noun}"
+        message = f"{which} failed: {job.first_failure or f'see its {noun}s'}"
         stop(job, _O.FAILED, _R.PARTS_FAILED, message, now=now)
         _stop(job, found, now)
         return
-    job.stage = _Stage.REDUCING
+    job.stage = _Stage.FINALIZING
     job.dirty = True
     job.changed(now)
-    _reduce(job, found)
+    _finalize(job, found)
 
 
-def _settle(job: records.Job, found: list[steps.Step], part: int, ended: records.Ended) -> None:
-    """Its task is over: what does the record say? One that succeeded has made it; else we do."""
-    run = job.run_of(part)
+def _settle(job: records.Job, found: list[steps.Step], item: int, ended: records.Ended) -> None:
+    """The task of an item is over: find its result. If the task succeeded, it has made one."""
+    run = job.run_of(item)
     if ended.state is api_task.State.SUCCESS:
-        _once(job, found, steps.Settle(part, run, None, ""), part)
+        _once(job, found, steps.Settle(item, run, None, ""), item)
     else:
         message = ended.message or ended.reason
         if ended.state is api_task.State.KILLED:
             message = f"its task was killed: {message}"
-        _once(job, found, steps.Settle(part, run, _O.FAILED, message), part)
+        _once(job, found, steps.Settle(item, run, _O.FAILED, message), item)
 
 
-def _doom(job: records.Job) -> tuple[str, str] | None:
-    """Why it cannot succeed any more, although parts are open; None: it can."""
-    spec, counts = job.spec, job.counts
-    bad, most = counts.failed_records, spec.max_failed_records
-    if most is not None and bad > most:
-        return _R.TOO_MANY_BAD_RECORDS, f"{bad} records are bad, maxFailedRecords is {most}"
-    lines, share = job.manifest.lines, spec.max_failed_percent
-    if share is not None and bad * 100 > share * lines:
-        message = f"{bad} of {lines} records are bad, maxFailedPercent is {share:g}"
-        return _R.TOO_MANY_BAD_RECORDS, message
-    if counts.closed == job.size:
+def _crashes(job: records.Job) -> tuple[str, str] | None:
+    """The circuit breaker: nothing has ever worked, and enough was tried."""
+    most, failed = job.spec.max_crashes, job.counts.failed
+    if not most or job.successes or failed < most:
         return None
-    if counts.failed and spec.bad_records is filejobs.BadRecords.FAIL:
-        return _R.PART_FAILED, job.first_failure
-    if spec.max_crashes and not job.successes and counts.failed >= spec.max_crashes:
-        message = (
-            f"{counts.failed} parts failed before any succeeded, maxCrashes is "
-            f"{spec.max_crashes}; {job.first_failure}"
-        )
-        return _R.MAPPER_CRASHES, message
-    return None
+    message = (
+        f"{failed} {job.source.noun}s failed before any succeeded, maxCrashes is {most}; "
+        f"{job.first_failure}"
+    )
+    return _R.MAPPER_CRASHES, message
 
 
 def limit(job: records.Job, room: Room) -> int:
-    """How many seats may work at once. Before anything has worked, only so many as there are slots
-    or as may crash: a mapper that always fails must not run for every part."""
+    """Return how many tasks may work at once. Before anything has worked, only so many as there are
+    slots or as may crash: what always fails must not run for every item."""
     if job.spec.suspend:
         return 0
     most = job.spec.parallelism or room.window
@@ -154,135 +147,124 @@ def limit(job: records.Job, room: Room) -> int:
     return most
 
 
-def _seat(job: records.Job, found: list[steps.Step], room: Room) -> None:
-    """Hand out seats, or hold back those that are more than is wanted and have not begun. In a
-    pause all are held: what runs goes on, but after a loss it waits too."""
+def _submit(job: records.Job, found: list[steps.Step], room: Room) -> None:
+    """Give items tasks, or suspend tasks that are more than is wanted and have not begun. In a
+    pause all are suspended: what runs goes on, but after a loss it waits too."""
     if job.spec.suspend:
-        loose = (n for n, seat in job.seats.items() if not (seat.held or seat.ended))
-        _hold(job, found, tuple(loose), held=True)
+        loose = (n for n, task in job.tasks.items() if not (task.suspended or task.ended))
+        _suspend(job, found, tuple(loose), suspended=True)
         return
-    working = len(job.seats) - len(job.held)
+    working = len(job.tasks) - len(job.suspended)
     wanted = job.spec.parallelism
     if wanted is not None and working > wanted:
-        idle = [n for n, seat in job.seats.items() if not (seat.active or seat.held or seat.ended)]
-        _hold(job, found, tuple(idle[wanted - working :]), held=True)
+        idle = [
+            item
+            for item, task in job.tasks.items()
+            if not (task.active or task.suspended or task.ended)
+        ]
+        _suspend(job, found, tuple(idle[wanted - working :]), suspended=True)
         return
     free = max(limit(job, room) - working, 0)
-    if free and job.held:
-        first = sorted(job.held, key=lambda part: (not job.seats[part].active, part))
+    if free and job.suspended:
+        first = sorted(job.suspended, key=lambda item: (not job.tasks[item].active, item))
         again = tuple(first[:free])
         free -= len(again)
-        _hold(job, found, again, held=False)
-    parts: list[int] = []
-    while job.waiting and len(parts) < free:
-        part = job.waiting.popleft()
-        if job.states[part] == _S.OPEN:
-            take_seat(job, part)
-            parts.append(part)
-    if parts:
-        found.append(steps.Submit(tuple(parts)))
+        _suspend(job, found, again, suspended=False)
+    chosen: list[int] = []
+    while len(chosen) < free and (item := job.items.next_open()) is not None:
+        add_task(job, item)
+        chosen.append(item)
+    if chosen:
+        found.append(steps.Submit(tuple(chosen)))
 
 
-def take_seat(job: records.Job, part: int) -> records.Seat:
-    """It has a task from now on."""
-    if part:
-        job.states[part] = _S.SEATED
-    seat = job.seats[part] = records.Seat()
-    return seat
+def add_task(job: records.Job, item: int) -> records.ItemTask:
+    """Note that an item has a task from now on."""
+    if item:
+        job.items.set(item, _S.SUBMITTED)
+    task = job.tasks[item] = records.ItemTask()
+    return task
 
 
-def _hold(job: records.Job, found: list[steps.Step], parts: tuple[int, ...], *, held: bool) -> None:
-    for part in parts:
-        job.seats[part].held = held
-    if held:
-        job.held.update(parts)
+def _suspend(
+    job: records.Job, found: list[steps.Step], chosen: tuple[int, ...], *, suspended: bool
+) -> None:
+    for item in chosen:
+        job.tasks[item].suspended = suspended
+    if suspended:
+        job.suspended.update(chosen)
     else:
-        job.held.difference_update(parts)
-    if parts:
-        found.append(steps.Hold(parts, held))
+        job.suspended.difference_update(chosen)
+    if chosen:
+        found.append(steps.Suspend(chosen, suspended))
 
 
-def _reduce(job: records.Job, found: list[steps.Step]) -> None:
-    if job.alone:
-        _once(job, found, steps.Publish())
+def _finalize(job: records.Job, found: list[steps.Step]) -> None:
+    if not job.source.finalizer:
+        _once(job, found, steps.Settle(0, job.run, _O.SUCCEEDED, ""))
         return
-    seat = job.seats.get(0)
-    if seat is None:
-        take_seat(job, 0)
+    task = job.tasks.get(0)
+    if task is None:
+        add_task(job, 0)
         found.append(steps.Submit((0,)))
-    elif seat.ended is not None:
-        _settle(job, found, 0, seat.ended)
+    elif task.ended is not None:
+        _settle(job, found, 0, task.ended)
 
 
-def _follow_record(job: records.Job, record: filejobs.Commit, now: float) -> None:
-    """The job has ended, says the store: the tables have not heard of it yet."""
-    if record.outcome is _O.SUCCEEDED and job.counts.succeeded == job.size:
+def _follow_result(job: records.Job, result: item_source.ItemResult, now: float) -> None:
+    """The job has ended, says the source: the journal has not heard of it yet."""
+    if result.outcome is _O.SUCCEEDED and job.counts.succeeded == job.size:
         _end(job, now)
     else:
-        reason = _R.REDUCER_FAILED if job.stage is _Stage.REDUCING else _R.ENDED
-        stop(job, record.outcome, reason, record.message, now=now)
+        reason = _R.REDUCER_FAILED if job.stage is _Stage.FINALIZING else _R.ENDED
+        stop(job, result.outcome, reason, result.message, now=now)
 
 
 def _stop(job: records.Job, found: list[steps.Step], now: float) -> None:
     """First the record that the job ends so; then nothing of it may run or commit any more."""
     verdict = job.verdict or _O.CANCELLED
     if job.concluded is None:
-        _once(job, found, steps.Conclude(verdict, job.message))
+        _once(job, found, steps.Settle(0, job.run, verdict, job.message))
         return
     kill = []
-    for part, seat in list(job.seats.items()):
-        if part and job.states[part] == _S.SEATED:
-            step = steps.Settle(part, job.run_of(part), _O.CANCELLED, "the job was stopped")
-            _once(job, found, step, part)
-        elif seat.ended is not None:
-            leave_seat(job, part)
+    for item, task in list(job.tasks.items()):
+        if item and job.items.states[item] == _S.SUBMITTED:
+            step = steps.Settle(item, job.run_of(item), _O.CANCELLED, "the job was stopped")
+            _once(job, found, step, item)
+        elif task.ended is not None:
+            drop_task(job, item)
             continue
-        if seat.ended is None and not seat.killed:
-            seat.killed = True
-            kill.append(part)
+        if task.ended is None and not task.killed:
+            task.killed = True
+            kill.append(item)
     if kill:
         found.append(steps.Kill(tuple(kill), job.message or "the job was stopped"))
-    if job.seats or job.busy:
+    if job.tasks or job.busy:
         return
     _end(job, now)
 
 
-def leave_seat(job: records.Job, part: int) -> None:
-    """Its task is over, and what that means is known."""
-    seat = job.seats.pop(part, None)
-    if seat is not None:
-        job.active -= seat.active
-        job.held.discard(part)
-        job.over.discard(part)
-
-
-def _warning(counts: filejobs.Records) -> tuple[str, str]:
-    """What people should know of a job that has succeeded."""
-    if counts.succeeded or not counts.failed:
-        return "", ""
-    which = f"all {counts.failed} records are" if counts.failed > 1 else "its only record is"
-    message = (
-        f"{which} bad, so the result is empty. /errors says why of each; with maxFailedPercent or "
-        "badRecords=fail such a job fails"
-    )
-    return _R.ALL_RECORDS_BAD, message
+def drop_task(job: records.Job, item: int) -> None:
+    """The task of an item is over, and what that means is known."""
+    task = job.tasks.pop(item, None)
+    if task is not None:
+        job.active -= task.active
+        job.suspended.discard(item)
+        job.ended.discard(item)
+        job.dropped.append(item)
 
 
 def _end(job: records.Job, now: float) -> None:
     """Nothing of it runs any more, nothing will."""
-    record = job.concluded
-    if record is not None:
-        job.verdict = record.outcome
-        if record.outcome is _O.SUCCEEDED:
-            job.output, job.errors = record.output, record.errors
-            job.reason, job.message = _warning(job.counts.records)
-    open_parts = [n for n in range(1, job.size + 1) if job.states[n] == _S.OPEN]
-    for part in open_parts:
-        job.states[part] = _S.CANCELLED
-    job.counts.cancelled += len(open_parts)
-    job.stage = _Stage.OVER
-    for part in list(job.seats):  # of a reducer that has published, and has not said so yet
-        leave_seat(job, part)
-    job.waiting.clear()
+    result = job.concluded
+    if result is not None:
+        job.verdict = result.outcome
+        if result.outcome is _O.SUCCEEDED:
+            job.source.count(result, 1)
+            job.reason, job.message = result.reason, result.message
+    job.counts.cancelled += job.items.cancel_open()
+    job.stage = _Stage.FINISHED
+    for item in list(job.tasks):  # of a finalizer that has published, and has not said so yet
+        drop_task(job, item)
     job.end(now)
     job.changed(now)

@@ -1,130 +1,145 @@
-"""What memory has of a job that is not over: parts, seats, counts.
+"""What memory has of a job that is not over: its items, their tasks, counts.
 
-Mutable and small; changed by `facts` and `plan`, and by the engine as to what is under way. A
-*seat* is a task in the journal that works on a part (part 0: the reducer). `rows` makes rows and
-views.
+Mutable and small; changed by `facts` and `plan`, and by the engine as to what is under way. `rows`
+makes rows and views.
 """
 
-from array import array
-from collections import deque
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kilnwork.api import filejobs
 from kilnwork.api import task as api_task
-from kilnwork.jobs import model
+from kilnwork.jobs import item_source, items, model
 
 _P = filejobs.Phase
 _O = filejobs.Outcome
 
 
 class Stage(IntEnum):
-    """Which rules move a job. The tables have the numbers."""
+    """Which rules move a job. The journal has the numbers."""
 
-    MAPPING = 1
-    REDUCING = 2
+    RUNNING = 1
+    """Items are open."""
+    FINALIZING = 2
+    """All items have succeeded."""
     STOPPING = 3
-    OVER = 4
+    """It ends without a result: nothing of it may run on."""
+    FINISHED = 4
 
 
-class State(IntEnum):
-    """Of a part: `OPEN` waits for a seat, `SEATED` has a task, the others are closed for good."""
-
-    OPEN = 0
-    SEATED = 1
-    SUCCEEDED = 2
-    FAILED = 3
-    CANCELLED = 4
-
-
-BY_OUTCOME = {
-    _O.SUCCEEDED: State.SUCCEEDED,
-    _O.FAILED: State.FAILED,
-    _O.CANCELLED: State.CANCELLED,
+STATES = {
+    _O.SUCCEEDED: items.State.SUCCEEDED,
+    _O.FAILED: items.State.FAILED,
+    _O.CANCELLED: items.State.CANCELLED,
 }
 _PHASES = {_O.SUCCEEDED: _P.SUCCEEDED, _O.FAILED: _P.FAILED, _O.CANCELLED: _P.CANCELLED}
 
 
 class Ended(NamedTuple):
-    """How the task of a seat ended; proves nothing about its part."""
+    """How a task ended; proves nothing about its item."""
 
     state: api_task.State
     reason: str
     message: str
 
 
-class Seat:
-    """A task that works on a part. `held`: no attempt of it starts; `killed`: we have asked for its
-    end; `ended`: it is over. The rest is of its newest attempt."""
+class ItemTask:
+    """A task in the journal that works on an item. What has no comment is of its newest attempt."""
 
     __slots__ = (
-        "active", "attempt", "ended", "failures", "held", "killed", "losses", "message", "started",
-        "worker",
+        "active", "attempt", "ended", "failures", "killed", "losses", "message", "started",
+        "suspended", "worker",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.active = False
+        """A worker has it."""
         self.attempt = 0
         self.ended: Ended | None = None
+        """The task is over."""
         self.failures = 0
-        self.held = False
+        """Of all its attempts."""
         self.killed = False
+        """We have asked for its end."""
         self.losses = 0
+        """Of all its attempts."""
         self.message = ""
         self.started: float | None = None
+        self.suspended = False
+        """No attempt of it starts."""
         self.worker = ""
 
 
 class Counts:
-    """Of closed parts, and of records of those that succeeded."""
+    """How many items have ended, by outcome."""
 
-    __slots__ = ("bytes", "cancelled", "failed", "failed_records", "skipped_records", "succeeded",
-                 "succeeded_records")  # fmt: skip
+    __slots__ = ("cancelled", "failed", "succeeded")
 
     def __init__(self) -> None:
         self.succeeded = self.failed = self.cancelled = 0
-        self.succeeded_records = self.failed_records = self.skipped_records = 0
-        self.bytes = 0
 
     @property
     def closed(self) -> int:
-        """Parts that are over."""
+        """Items that have ended."""
         return self.succeeded + self.failed + self.cancelled
-
-    @property
-    def records(self) -> filejobs.Records:
-        """They add up."""
-        return filejobs.Records.of(
-            self.succeeded_records, self.failed_records, self.skipped_records
-        )
 
 
 class Job:
-    """A job in memory: one that is not over, or that is being changed or deleted.
-
-    `row`: in the tables. `ttl_s`: if its spec names none. `source`: key of its input in the whole
-    store, None: its own. `stored`: its folder has its input and a `job.json` of this run; `fresh`:
-    it was made by this service; `recovered`: what an earlier service has left of it is known.
-    `run`: of the reducer, never below that of any part; `base_run`: of parts that have none of
-    their own in `runs`. `verdict`: how it is to end, while it stops, or has ended; `concluded`: the
-    record `commits/0-RUN`. `slots`: of its cluster, when somebody last looked.
-
-    `states`: by number of the part (0 is not used). `waiting`: numbers of open parts in the order
-    in which they get seats, with some that are not open any more. `seats` by number; how many are
-    `active`, which ones are `held`, and of which the task is `over`. `reopened`: how often parts
-    were, without their fault. `first_failure`: of a part. `busy`: steps that are under way.
-    `dirty`, `dirty_parts`: what the tables have not got yet; `trouble`: why the newest step did not
-    work.
-    """
+    """A job in memory: one that is not over, or that is being changed or deleted."""
 
     __slots__ = (
         "active", "base_run", "busy", "concluded", "counts", "created", "deleting", "dirty",
-        "dirty_parts", "errors", "expires", "failures", "finished", "first_failure", "fresh",
-        "held", "id", "loss_count", "manifest", "message", "namespace", "output", "over", "reason",
-        "recovered", "reopened", "row", "run", "runs", "seats", "slots", "source", "spec",
-        "stage", "started", "states", "stored", "successes", "trouble", "ttl_s", "user", "verdict",
-        "version", "view", "waiting",
+        "dropped", "ended", "expires", "failures", "finished", "first_failure", "fresh", "id",
+        "items", "loss_count", "message", "namespace", "prepared", "reason", "recovered",
+        "reopened", "row", "run", "slots", "source", "spec", "stage", "started", "successes",
+        "suspended", "tasks", "trouble", "ttl_s", "user", "verdict", "version", "view",
     )  # fmt: skip
+
+    row: int
+    """In the journal."""
+    prepared: bool
+    """The source has all that tasks of this run need."""
+    recovered: bool
+    """It is known what an earlier service has left of it."""
+    fresh: bool
+    """It was made by this service."""
+    run: int
+    base_run: int
+    """`run`: of the finalizer, never below that of any item; `base_run`: of items that have
+    none of their own."""
+    verdict: filejobs.Outcome | None
+    """How it is to end, while it stops, or has ended."""
+    trouble: str
+    """Why the newest step did not work."""
+    first_failure: str
+    """Of an item."""
+    concluded: item_source.ItemResult | None
+    """The record of how this run ended."""
+    ttl_s: float | None
+    """If its spec names none."""
+    failures: int
+    loss_count: int
+    """Of attempts."""
+    successes: int
+    """Items that have succeeded since the last redrive."""
+    slots: int
+    """Of its cluster, when it was last looked at."""
+    tasks: dict[int, ItemTask]
+    """By number of the item, of those that have one."""
+    active: int
+    """How many of `tasks` a worker has."""
+    suspended: set[int]
+    """Which of `tasks` are suspended."""
+    ended: set[int]
+    """Which of `tasks` are over."""
+    dropped: list[int]
+    """Items whose tasks nobody needs to follow any more."""
+    reopened: dict[int, int]
+    """How often items were, without their fault."""
+    busy: set[tuple[str, int]]
+    """Steps that are under way."""
+    dirty: bool
+    """The journal has not got all of it yet."""
 
     def __init__(
         self,
@@ -132,50 +147,39 @@ class Job:
         *,
         row: int,
         namespace: str,
-        spec: filejobs.JobSpec,
-        manifest: filejobs.Manifest,
+        spec: item_source.Policy,
+        source: item_source.ItemSource,
         created: float,
     ) -> None:
-        many = len(manifest.parts)
         self.id = new
         self.row = row
         self.namespace = namespace
         self.spec = spec
-        self.manifest = manifest
+        self.source = source
         self.created = created
         self.user = ""
-        self.source: str | None = None
-        self.stage = Stage.MAPPING
-        self.stored = False
-        self.recovered = False
-        self.fresh = False
+        self.stage = Stage.RUNNING
+        self.prepared = self.recovered = self.fresh = self.deleting = False
         self.run = self.base_run = 1
-        self.verdict: filejobs.Outcome | None = None
+        self.verdict = None
         self.reason = self.message = self.trouble = self.first_failure = ""
-        self.concluded: filejobs.Commit | None = None
+        self.concluded = None
         self.started: float | None = None
         self.finished: float | None = None
         self.expires: float | None = None
-        self.ttl_s: float | None = None
-        self.output: filejobs.StoredFile | None = None
-        self.errors: filejobs.StoredFile | None = None
+        self.ttl_s = None
         self.failures = self.loss_count = self.successes = 0
-        self.deleting = False
-        self.version = 0
-        self.slots = 0
-        self.states = bytearray(many + 1)
-        self.runs: dict[int, int] = {}
+        self.version = self.slots = self.active = 0
+        self.items = items.Items(source.size)
         self.counts = Counts()
-        self.waiting: deque[int] = deque(array("i", range(1, many + 1)))
-        self.seats: dict[int, Seat] = {}
-        self.active = 0
-        self.held: set[int] = set()
-        self.over: set[int] = set()
-        self.reopened: dict[int, int] = {}
-        self.busy: set[tuple[str, int]] = set()
+        self.tasks = {}
+        self.suspended = set()
+        self.ended = set()
+        self.dropped = []
+        self.reopened = {}
+        self.busy = set()
         self.dirty = True
-        self.dirty_parts: dict[int, filejobs.Commit | None] = {}
-        self.view: model.JobView | None = None
+        self.view: model.View[Any, Any] | None = None
 
     @property
     def folder(self) -> str:
@@ -184,44 +188,35 @@ class Job:
 
     @property
     def size(self) -> int:
-        """How many parts it has."""
-        return len(self.states) - 1
-
-    @property
-    def alone(self) -> bool:
-        """There is nothing to merge: the result of its one part, or none, is that of the job."""
-        return self.size <= 1 and self.spec.reducer is None
+        """How many items it has."""
+        return self.items.size
 
     @property
     def phase(self) -> filejobs.Phase:
-        """What people see."""
-        if self.stage is Stage.OVER:
+        """What users see."""
+        if self.stage is Stage.FINISHED:
             return _PHASES[self.verdict or _O.SUCCEEDED]
         if self.stage is Stage.STOPPING:
             return _P.CANCELLING if self.verdict is _O.CANCELLED else _P.RUNNING
-        if self.stage is Stage.REDUCING:
+        if self.stage is Stage.FINALIZING:
             return _P.REDUCING
         if self.spec.suspend:
             return _P.PAUSED
         return _P.PENDING if self.started is None else _P.RUNNING
 
     def end(self, finished: float) -> None:
-        """It is over; from then on its time to live counts."""
+        """Note when it ended; from then on its time to live counts."""
         ttl = self.spec.ttl_seconds_after_finished
         keep_s = self.ttl_s if ttl is None else ttl
         self.finished = finished
         self.expires = None if keep_s is None else finished + keep_s
         self.dirty = True
 
-    def run_of(self, part: int) -> int:
-        """The run in which a part is; 0: the reducer."""
-        return self.runs.get(part, self.base_run) if part else self.run
-
-    def part(self, number: int) -> filejobs.Part:
-        """By number, from 1."""
-        return self.manifest.parts[number - 1]
+    def run_of(self, item: int) -> int:
+        """Return the run in which an item is; 0: the finalizer."""
+        return self.items.runs[item] or self.base_run if item else self.run
 
     def changed(self, now: float) -> None:
-        """Something that people see is different: rising over restarts, as time does."""
+        """Note that something users see is different. Versions rise over restarts, as time does."""
         self.version = max(self.version + 1, int(now * 1000))
         self.view = None

@@ -20,7 +20,7 @@ from kilnwork.api import filejobs
 from kilnwork.data import blobs, commits, holding
 from kilnwork.data import errors as data_errors
 from kilnwork.data.stores import opening, port
-from kilnwork.jobs import errors, facts, model, records, rows, storing, tables
+from kilnwork.jobs import errors, facts, file_items, job_directory, model, records, rows, tables
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import retention_clock
 
@@ -66,13 +66,14 @@ class Upkeep:
         self,
         jobs: Deletes,
         kept: tables.Tables,
+        sources: file_items.FileSources,
         *,
         blobs: Path,
         clock: clocks.Clock,
         ages: retention_clock.RetentionClock,
     ) -> None:
         self._jobs, self._tables, self._clock, self._ages = jobs, kept, clock, ages
-        self._blobs = blobs
+        self._blobs, self._sources = blobs, sources
         self._tidy_from = ages.old_before(ORPHAN_S)
         """Jobs that ended before are as tidy as they will be."""
         self._leaving: list[bytes] = []
@@ -193,8 +194,8 @@ class Upkeep:
             return True
         if file is None or self._tables.job("uuid", uuid.bytes) is not None:
             return False
-        folder, ttl_s = _opened(store, prefix), self._jobs.ttl_s
-        job = await asyncio.to_thread(_rebuilt, file, uuid, row=0, folder=folder, ttl_s=ttl_s)
+        ttl_s = self._jobs.ttl_s
+        job = await asyncio.to_thread(_rebuilt, file, uuid, self._sources, row=0, ttl_s=ttl_s)
         await self._jobs.adopt(job)
         log.warning("a job was not in the journal: taken up", extra={"job": file.id})
         return False
@@ -212,11 +213,11 @@ def _folders(store: port.Store) -> Iterator[tuple[str, uuids.UUID]]:
                 continue
 
 
-def _job_file(store: port.Store, prefix: str) -> storing.JobFile | None:
+def _job_file(store: port.Store, prefix: str) -> job_directory.JobFile | None:
     """None if it cannot be read. Raises `ObjectMissing`."""
     try:
-        raw = port.read_all(store, prefix + storing.JOB, most=storing.MOST_JOB_BYTES)
-        return msgspec.json.decode(raw, type=storing.JobFile)
+        raw = port.read_all(store, prefix + job_directory.JOB, most=job_directory.MAX_JOB_BYTES)
+        return msgspec.json.decode(raw, type=job_directory.JobFile)
     except data_errors.ObjectMissing:
         raise
     except (msgspec.MsgspecError, data_errors.DataError) as error:
@@ -228,7 +229,7 @@ def _tidy(store: port.Store, folders: Iterable[str], *, before: float) -> None:
     """In folders of jobs that have ended."""
     for prefix in folders:
         try:
-            storing.tidy(_opened(store, prefix), after=0.0, before=before)
+            job_directory.tidy(_opened(store, prefix), after=0.0, before=before)
         except data_errors.ObjectMissing:
             continue  # somebody deletes it
         except (msgspec.MsgspecError, data_errors.DataError) as error:
@@ -239,14 +240,14 @@ def _opened(store: port.Store, prefix: str) -> port.Store:
     return opening.open_store(opening.inside(store.url, *prefix.strip("/").split("/")))
 
 
-def rebuild(store: port.Store, *, ttl_s: float | None) -> tables.Writes:
+def rebuild(sources: file_items.FileSources, *, ttl_s: float | None) -> tables.Writes:
     """Return the rows of all jobs that are in the store, for a journal that has none. `ttl_s`: as
-    of `engine.Options`.
+    of `service.Options`.
 
     What a job's parts have committed is read when it is taken up (`steps.Recover`); of one that is
     over, here.
     """
-    count, writes = 0, tables.Writes()
+    count, writes, store = 0, tables.Writes(), sources.store
     found = sorted(_folders(store), key=lambda one: one[1].int)
     for prefix, uuid in found:
         try:
@@ -256,8 +257,7 @@ def rebuild(store: port.Store, *, ttl_s: float | None) -> tables.Writes:
         if file is None:
             continue
         count += 1
-        folder = _opened(store, prefix)
-        _add(writes, _rebuilt(file, uuid, row=count, folder=folder, ttl_s=ttl_s))
+        _add(writes, _rebuilt(file, uuid, sources, row=count, ttl_s=ttl_s))
     if count:
         log.warning("the journal had no jobs: filled from the store", extra={"jobs": count})
     return writes
@@ -266,34 +266,41 @@ def rebuild(store: port.Store, *, ttl_s: float | None) -> tables.Writes:
 def _add(writes: tables.Writes, job: records.Job) -> None:
     writes.add("insert_job", *rows.of_new(job, None))
     writes.add("insert_job_input", *rows.of_input(job, None))
-    for part, commit in job.dirty_parts.items():
-        writes.add("put_job_part", *rows.of_part(job, part, commit))
+    for page in job.items.changed_pages:
+        writes.add("put_job_page", job.row, page, job.items.page(page))
 
 
 def _rebuilt(
-    file: storing.JobFile, uuid: uuids.UUID, *, row: int, folder: port.Store, ttl_s: float | None
+    file: job_directory.JobFile,
+    uuid: uuids.UUID,
+    sources: file_items.FileSources,
+    *,
+    row: int,
+    ttl_s: float | None,
 ) -> records.Job:
+    source = sources.new(file.spec, file.manifest, source=file.source)
     job = records.Job(
         model.JobId(uuid.bytes, file.id),
         row=row,
         namespace=file.namespace,
         spec=file.spec,
-        manifest=file.manifest,
+        source=source,
         created=file.created,
     )
-    job.user, job.source, job.ttl_s = file.user, file.source, ttl_s
+    job.user, job.ttl_s = file.user, ttl_s
     job.run = job.base_run = file.run
-    job.stored = True
-    latest = commits.latest(folder)
+    job.prepared = True
+    latest = commits.latest(sources.directory(file.namespace, job.id))
     end = latest.pop(0, None)
     for commit in latest.values():
         if commit.outcome is _O.SUCCEEDED or commit.run == file.run:
-            facts.close(job, commit)
+            facts.close(job, source.result(commit))
     if end is not None and end.run == file.run:
         job.verdict = end.outcome
         job.message = "" if end.outcome is _O.SUCCEEDED else end.message
-        job.output, job.errors = end.output, end.errors
-        job.stage = _Stage.OVER
+        if end.outcome is _O.SUCCEEDED:
+            source.count(source.result(end), 1)
+        job.stage = _Stage.FINISHED
         job.counts.cancelled = job.size - job.counts.succeeded - job.counts.failed
         job.end(end.finished)
     else:  # perhaps the journal is gone too, and would number attempts from 1

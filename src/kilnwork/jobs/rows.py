@@ -1,24 +1,18 @@
 """Rows of the tables of jobs: what a job is as SQL values, and back. Pure.
 
 Used by `tables`, which writes and reads them, and by the service. The order of values is that of
-`sql/queries.sql`.
+the journal's `sql/jobs.sql`.
 """
 
-from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from kilnwork.api import filejobs, names
-from kilnwork.jobs import model, records
+from kilnwork.api import filejobs
+from kilnwork.jobs import item_source, model, records
 
 Value = str | int | float | bytes | None
-_SMALL = 4096
 _encode = msgspec.json.Encoder().encode
-_stored_file = msgspec.json.Decoder(filejobs.StoredFile).decode
-_commit = msgspec.json.Decoder(filejobs.Commit).decode
-_spec = msgspec.json.Decoder(filejobs.JobSpec)
-_manifest = msgspec.json.Decoder(filejobs.Manifest).decode
 
 
 class JobRow(NamedTuple):
@@ -34,16 +28,13 @@ class JobRow(NamedTuple):
     key_user: str | None
     key: str | None
     fingerprint: bytes | None
-    lines: int
-    input_bytes: int
-    sha256: str
-    parts: int
-    source: str | None
+    source: str
+    items: int
     blobs: bytes | None
     spec: bytes
     phase: str
     stage: int
-    stored: int
+    prepared: int
     verdict: str | None
     reason: str
     message: str
@@ -55,50 +46,35 @@ class JobRow(NamedTuple):
     succeeded: int
     failed: int
     cancelled: int
-    good: int
-    bad: int
-    skipped: int
-    done_bytes: int
-    output: bytes | None
-    errors: bytes | None
+    progress: bytes
     failures: int
     losses: int
     deleting: int
     version: int
 
 
-class PartRow(NamedTuple):
-    """A row of `part`."""
+class SourceKind(Protocol):
+    """Makes item sources of one kind (`ItemSource.kind`) from rows of the journal."""
 
-    part: int
-    run: int
-    state: int
-    record: bytes | None
+    noun: str
 
-    @property
-    def commit(self) -> filejobs.Commit | None:
-        """Its record."""
-        return None if self.record is None else _commit(self.record)
+    def spec(self, encoded: bytes) -> item_source.Policy:
+        """Decode the spec of a job."""
+        ...
 
+    def progress(self, encoded: bytes) -> Any:
+        """Decode `ItemSource.progress`."""
+        ...
 
-def decode_spec(encoded: bytes) -> filejobs.JobSpec:
-    """Equal small specs are one object: most jobs are like others."""
-    return _spec.decode(encoded) if len(encoded) > _SMALL else _small_spec(encoded)
-
-
-@lru_cache(maxsize=1024)
-def _small_spec(encoded: bytes) -> filejobs.JobSpec:
-    return _spec.decode(encoded)
-
-
-def decode_manifest(encoded: bytes) -> filejobs.Manifest:
-    """As `of_input` wrote it."""
-    return _manifest(encoded)
+    def load(
+        self, spec: item_source.Policy, *, definition: bytes, progress: bytes
+    ) -> item_source.ItemSource:
+        """Return the source of a job. `definition`, `progress`: encoded."""
+        ...
 
 
 def of_new(job: records.Job, key: model.Key | None) -> tuple[Value, ...]:
-    """The whole row."""
-    manifest = job.manifest
+    """Return the whole row."""
     return (
         job.row,
         job.id.uuid,
@@ -110,38 +86,26 @@ def of_new(job: records.Job, key: model.Key | None) -> tuple[Value, ...]:
         None if key is None else key.user,
         None if key is None else key.text,
         None if key is None else key.fingerprint,
-        manifest.lines,
-        manifest.bytes,
-        manifest.sha256,
+        job.source.kind,
         job.size,
-        job.source,
-        _blobs(job.spec) or None,
+        job.source.blobs or None,
         *of_job(job),
     )
 
 
-def _blobs(spec: filejobs.JobSpec) -> bytes:
-    """Digests that mapper and reducer name."""
-    named: set[str | None] = set()
-    for mapper in (spec.mapper, spec.reducer):
-        if mapper is not None and (mapper.code or mapper.environment):
-            named |= {mapper.code, mapper.environment}
-    return b"".join(sorted(filter(None, map(names.digest, named))))
-
-
 def of_input(job: records.Job, inline: bytes | None) -> tuple[Value, ...]:
-    """What it reads."""
-    return job.row, _encode(job.manifest), inline
+    """Return the row of `job_input`."""
+    return job.row, _encode(job.source.definition), inline
 
 
 def of_job(job: records.Job) -> tuple[Value, ...]:
-    """All that may change."""
+    """Return all that may change."""
     counts = job.counts
     return (
         _encode(job.spec),
         job.phase.value,
         int(job.stage),
-        int(job.stored),
+        int(job.prepared),
         None if job.verdict is None else job.verdict.value,
         job.reason,
         job.message,
@@ -153,12 +117,7 @@ def of_job(job: records.Job) -> tuple[Value, ...]:
         counts.succeeded,
         counts.failed,
         counts.cancelled,
-        counts.succeeded_records,
-        counts.failed_records,
-        counts.skipped_records,
-        counts.bytes,
-        None if job.output is None else _encode(job.output),
-        None if job.errors is None else _encode(job.errors),
+        _encode(job.source.progress),
         job.failures,
         job.loss_count,
         int(job.deleting),
@@ -166,66 +125,41 @@ def of_job(job: records.Job) -> tuple[Value, ...]:
     )
 
 
-def of_part(job: records.Job, part: int, commit: filejobs.Commit | None) -> tuple[Value, ...]:
-    """A part that is over, or open (`commit` is None) in a run of its own."""
-    if commit is None:
-        return job.row, part, job.runs.get(part, job.run), int(records.State.OPEN), None
-    state = records.BY_OUTCOME[commit.outcome]
-    return job.row, part, commit.run, int(state), _encode(commit)
-
-
-def job_of(
-    row: JobRow, manifest: filejobs.Manifest, parts: list[tuple[int, int, int]]
-) -> records.Job:
-    """The job as memory has it. `parts`: number, run, state."""
+def job_of(row: JobRow, kind: SourceKind, definition: bytes) -> records.Job:
+    """Return the job as memory has it, without its items' states."""
+    spec = kind.spec(row.spec)
     found = records.Job(
         model.JobId(row.uuid, row.id),
         row=row.row,
         namespace=row.namespace,
-        spec=decode_spec(row.spec),
-        manifest=manifest,
+        spec=spec,
+        source=kind.load(spec, definition=definition, progress=row.progress),
         created=row.created,
     )
-    found.user, found.source = row.user, row.source
-    found.stage, found.stored = records.Stage(row.stage), bool(row.stored)
+    found.user = row.user
+    found.stage, found.prepared = records.Stage(row.stage), bool(row.prepared)
     found.verdict = None if row.verdict is None else filejobs.Outcome(row.verdict)
     found.reason, found.message = row.reason, row.message
     found.run, found.base_run = row.run, row.base_run
     found.started, found.finished, found.expires = row.started, row.finished, row.expires
-    _count(found.counts, row)
-    found.output = _file(row.output)
-    found.errors = _file(row.errors)
+    counts = found.counts
+    counts.succeeded, counts.failed, counts.cancelled = row.succeeded, row.failed, row.cancelled
     found.failures, found.loss_count = row.failures, row.losses
     found.successes = row.succeeded
     found.deleting, found.version = bool(row.deleting), row.version
-    for part, run, state in parts:
-        found.states[part] = state
-        found.runs[part] = run
     found.dirty = False
     return found
 
 
-def _count(counts: records.Counts, row: JobRow) -> None:
-    counts.succeeded, counts.failed, counts.cancelled = row.succeeded, row.failed, row.cancelled
-    counts.succeeded_records = row.good
-    counts.failed_records = row.bad
-    counts.skipped_records = row.skipped
-    counts.bytes = row.done_bytes
-
-
-def _file(encoded: bytes | None) -> filejobs.StoredFile | None:
-    return None if encoded is None else _stored_file(encoded)
-
-
-def view_of(row: JobRow) -> model.JobView:
-    """The view of a job that memory has let go of, or has not taken up yet."""
-    reason, message = _why_stored(row)
-    return model.JobView(
+def view_of(row: JobRow, kind: SourceKind) -> model.View[Any, Any]:
+    """Return the view of a job that memory has let go of, or has not taken up yet."""
+    reason, message = _why_stored(row, kind.noun)
+    return model.View(
         id=row.id,
         uuid=row.uuid,
         namespace=row.namespace,
         user=row.user,
-        spec=decode_spec(row.spec),
+        spec=kind.spec(row.spec),
         phase=filejobs.Phase(row.phase),
         reason=reason,
         message=message,
@@ -235,19 +169,13 @@ def view_of(row: JobRow) -> model.JobView:
         expires=row.expires,
         run=row.run,
         parts=model.PartCounts(
-            total=row.parts,
-            pending=row.parts - row.succeeded - row.failed - row.cancelled,
+            total=row.items,
+            pending=row.items - row.succeeded - row.failed - row.cancelled,
             succeeded=row.succeeded,
             failed=row.failed,
             cancelled=row.cancelled,
         ),
-        records=filejobs.Records.of(row.good, row.bad, row.skipped),
-        lines=row.lines,
-        bytes=row.input_bytes,
-        sha256=row.sha256,
-        done_bytes=row.done_bytes,
-        output=_file(row.output),
-        errors=_file(row.errors),
+        progress=kind.progress(row.progress),
         failures=row.failures,
         losses=row.losses,
         deleting=bool(row.deleting),
@@ -255,44 +183,45 @@ def view_of(row: JobRow) -> model.JobView:
     )
 
 
-_SUSPENDED = "resume it, and parts start again"
+_SUSPENDED = "resume it, and {}s start again"
 _QUEUED = "it waits for its turn"
 
 
 def _why(job: records.Job) -> tuple[str, str]:
     """Why it ended so or waits: never empty while nothing of it runs."""
-    if job.stage is records.Stage.OVER or job.reason:
+    if job.stage is records.Stage.FINISHED or job.reason:
         return job.reason, job.message
     if job.trouble:
         return model.Reason.STORE_UNAVAILABLE, job.trouble
-    if job.stage is not records.Stage.MAPPING:
+    if job.stage is not records.Stage.RUNNING:
         return "", ""
     if job.spec.suspend:
-        return model.Reason.SUSPENDED, _SUSPENDED
+        return model.Reason.SUSPENDED, _SUSPENDED.format(job.source.noun)
     if job.active:
         return "", ""
-    if not job.seats:
+    if not job.tasks:
         return model.Reason.QUEUED, _QUEUED
-    part, first = next(iter(job.seats.items()))
+    item, first = next(iter(job.tasks.items()))
     if first.failures or first.losses:
-        return model.Reason.RETRYING, f"part {part} is tried again: {first.message}"
+        message = f"{job.source.noun} {item} is tried again: {first.message}"
+        return model.Reason.RETRYING, message
     what = "all slots of TaskCluster {} are taken" if job.slots else "TaskCluster {} has no worker"
     return model.Reason.WAITING_FOR_SLOT, what.format(job.spec.cluster_name)
 
 
-def _why_stored(row: JobRow) -> tuple[str, str]:
+def _why_stored(row: JobRow, noun: str) -> tuple[str, str]:
     if row.phase == filejobs.Phase.PAUSED:
-        return model.Reason.SUSPENDED, _SUSPENDED
+        return model.Reason.SUSPENDED, _SUSPENDED.format(noun)
     if row.finished is None and not row.reason:
         return model.Reason.QUEUED, _QUEUED
     return row.reason, row.message
 
 
-def view(job: records.Job) -> model.JobView:
-    """The view of a job in memory."""
-    counts, manifest = job.counts, job.manifest
+def view(job: records.Job) -> model.View[Any, Any]:
+    """Return the view of a job in memory."""
+    counts = job.counts
     reason, message = _why(job)
-    return model.JobView(
+    return model.View(
         id=job.id.text,
         uuid=job.id.uuid,
         namespace=job.namespace,
@@ -314,13 +243,7 @@ def view(job: records.Job) -> model.JobView:
             failed=counts.failed,
             cancelled=counts.cancelled,
         ),
-        records=counts.records,
-        lines=manifest.lines,
-        bytes=manifest.bytes,
-        sha256=manifest.sha256,
-        done_bytes=counts.bytes,
-        output=job.output,
-        errors=job.errors,
+        progress=job.source.progress,
         failures=job.failures,
         losses=job.loss_count,
         deleting=job.deleting,

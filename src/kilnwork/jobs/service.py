@@ -9,16 +9,20 @@ import itertools
 import logging
 import uuid as uuids
 from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 
 from kilnwork.api import filejobs
-from kilnwork.data.stores import port
+from kilnwork.data.stores import opening, port
 from kilnwork.jobs import (
     engine,
     errors,
     facts,
+    file_items,
+    key_filter,
     listing,
     model,
     old_database,
@@ -27,22 +31,39 @@ from kilnwork.jobs import (
     rows,
     tables,
     task_hub,
-    used,
 )
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import coroutines, ids, retention_clock
 
 log = logging.getLogger(__name__)
 
-Options = engine.Options
-
-MOST_INLINE = 64 * 1024
+MAX_INLINE = 64 * 1024
 """Bytes of an input that may be kept in the journal until its job begins."""
 
 REMEMBERED = 4096
 """Views of jobs that are not in memory, which are kept for who asks again."""
 
 _NEWEST = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a service may be given beyond what it needs."""
+
+    worker_url: str | None = None
+    """Of the store as workers open it; None: the store's own."""
+    opened: Callable[[str], port.Store] = opening.open_store
+    """How we open a store."""
+    ttl_s: float | None = 7 * 86_400.0
+    """How long jobs that name no time to live are kept after their end, with their data; None: for
+    ever."""
+    retry_s: float = 1.0
+    """Between tries of what the store refused."""
+    on_failure: Callable[[BaseException], None] = lambda error: None
+    """Called when nothing can be decided any more."""
+
+
+DEFAULTS = Options()
 
 
 class Jobs:
@@ -57,17 +78,27 @@ class Jobs:
         hub: task_hub.TaskHub,
         *,
         clock: clocks.Clock,
-        options: Options = engine.DEFAULTS,
+        options: Options = DEFAULTS,
     ) -> None:
         self.store: port.Store = options.opened((data / "files").absolute().as_uri())
         """Where files are; a job's are below `where(view)`."""
         self._tables, self._hub = tables.Tables(hub.select), hub
         self._clock, self._data, self.ttl_s = clock, data, options.ttl_s
-        self._engine = engine.Engine(self.store, hub, clock=clock, options=options)
+        self._sources = file_items.FileSources(
+            self.store, worker_url=options.worker_url, opened=options.opened, clock=clock
+        )
+        self._engine = engine.Engine(
+            hub,
+            sources={file_items.FileItems.kind: self._sources},
+            clock=clock,
+            ttl_s=options.ttl_s,
+            retry_s=options.retry_s,
+            on_failure=options.on_failure,
+        )
         self._engine.forgotten = self._remember
         self._seen: OrderedDict[str, model.JobView] = OrderedDict()
         self._keys: dict[tuple[str, str, str], tuple[bytes, records.Job]] = {}
-        self._used = used.Used()
+        self._used_keys = key_filter.KeyFilter()
         self._crew = coroutines.Crew("jobs-upkeep")
         self.ages = retention_clock.RetentionClock(data / "jobs.clock", clock)
         """How old jobs and uploads are."""
@@ -79,13 +110,18 @@ class Jobs:
         await asyncio.to_thread(port.probe, self.store)
         await old_database.take_over(self._data / "jobs.db", self._hub)
         if self._tables.empty:
-            found = await asyncio.to_thread(retention.rebuild, self.store, ttl_s=self.ttl_s)
+            found = await asyncio.to_thread(retention.rebuild, self._sources, ttl_s=self.ttl_s)
             await self._hub.write(found.statements())
-        self._used.fill(self._tables.keys())
+        self._used_keys.fill(self._tables.keys())
         self._rows = itertools.count(self._tables.next_row())
         self._engine.start()
         self.upkeep = retention.Upkeep(
-            self, self._tables, blobs=self._data / "blobs", clock=self._clock, ages=self.ages
+            self,
+            self._tables,
+            self._sources,
+            blobs=self._data / "blobs",
+            clock=self._clock,
+            ages=self.ages,
         )
         self._crew.start("upkeep", self.upkeep.run())
 
@@ -118,7 +154,7 @@ class Jobs:
         if pending is not None:
             fingerprint, job = pending
             found = job.view or rows.view(job)
-        elif name not in self._used or (row := self._tables.job("key", *name)) is None:
+        elif name not in self._used_keys or (row := self._tables.job("key", *name)) is None:
             return None
         else:
             fingerprint, found = row.fingerprint or b"", self._current(row)
@@ -133,14 +169,14 @@ class Jobs:
         Raises `InvalidJob` (message begins with the field's path), `KeyUsed`, `JobsStopped`.
         """
         self._engine.check()
-        facts.check(new.spec, new.manifest)
+        file_items.check(new.spec, new.manifest)
         if new.inline is not None and len(new.inline) != new.manifest.bytes:
             raise errors.InvalidJob(
                 f"inline: {len(new.inline)} bytes, but the manifest has {new.manifest.bytes}"
             )
-        if new.inline is not None and len(new.inline) > MOST_INLINE:
+        if new.inline is not None and len(new.inline) > MAX_INLINE:
             raise errors.InvalidJob(
-                f"inline: {len(new.inline)} bytes; more than {MOST_INLINE} belong into the store"
+                f"inline: {len(new.inline)} bytes; more than {MAX_INLINE} belong into the store"
             )
         key = new.key
         if key is not None and (found := self.known(new.namespace, key)) is not None:
@@ -154,7 +190,7 @@ class Jobs:
             return await self._engine.settled(job), True
         name = (new.namespace, key.user, key.text)
         self._keys[name] = (key.fingerprint, job)
-        self._used.add(name)
+        self._used_keys.add(name)
         try:
             return await self._engine.settled(job), True
         finally:
@@ -181,10 +217,10 @@ class Jobs:
             row=next(self._rows),
             namespace=new.namespace,
             spec=new.spec,
-            manifest=new.manifest,
+            source=self._sources.new(new.spec, new.manifest, source=new.source),
             created=self._clock.wall(),
         )
-        job.user, job.source, job.fresh = new.user, new.source, True
+        job.user, job.fresh = new.user, True
         job.changed(job.created)
         self._engine.add(job, new.key, new.inline)
         return job
@@ -231,16 +267,13 @@ class Jobs:
     def manifest(self, namespace: str, job: str) -> filejobs.Manifest:
         """Of its input. Raises `NoSuchJob`."""
         row = self._there(namespace, job)
-        live = self._engine.live.get(row.uuid)
-        if live is not None:
-            return live.manifest
-        return listing.manifest(self._tables.manifest(row.row))
+        return self._listing_of(row).manifest
 
     def small_input(self, namespace: str, job: str) -> bytes | None:
         """Its input, while that is kept here and not in the store. Raises `NoSuchJob`."""
         return self._tables.inline(self._there(namespace, job).row)
 
-    def parts(
+    async def parts(
         self,
         namespace: str,
         job: str,
@@ -249,20 +282,19 @@ class Jobs:
         limit: int = 100,
         state: model.PartState | None = None,
     ) -> list[model.PartView]:
-        """Parts with numbers above `after`, in order. Raises `NoSuchJob`."""
-        return self._listing(namespace, job).parts(after=after, limit=limit, state=state)
+        """Parts with numbers above `after`, in order. Raises `NoSuchJob`, `DataError`."""
+        found = self._listing_of(self._there(namespace, job))
+        return await found.parts(after=after, limit=limit, state=state)
 
-    def part(self, namespace: str, job: str, number: int) -> model.PartView | None:
-        """One part, None when there is none of that number. Raises `NoSuchJob`."""
-        found = self._listing(namespace, job).parts(after=number - 1, limit=1, state=None)
+    async def part(self, namespace: str, job: str, number: int) -> model.PartView | None:
+        """One part, None when there is none of that number. Raises as `parts`."""
+        found = await self.parts(namespace, job, after=number - 1, limit=1)
         return found[0] if found and found[0].part.number == number else None
 
-    def commits(self, namespace: str, job: str) -> list[filejobs.Commit]:
-        """Of all parts that have ended, in order of parts: what they name is in the job's folder.
-        Raises `NoSuchJob`."""
-        row = self._there(namespace, job)
-        found = (one.commit for one in self._tables.parts(row.row, 1, row.parts))
-        return [commit for commit in found if commit is not None]
+    async def commits(self, namespace: str, job: str) -> list[filejobs.Commit]:
+        """Of all parts that have ended, in order of parts: what they name is in the job's
+        directory. Raises as `parts`."""
+        return await self._listing_of(self._there(namespace, job)).commits()
 
     async def cancel(self, namespace: str, job: str, *, message: str = "") -> model.JobView:
         """Stop it: no part commits from now on, what was committed stays. Over already: nothing
@@ -294,7 +326,6 @@ class Jobs:
         found = self._take(namespace, job)
         try:
             facts.redrive(found, now=self._clock.wall())
-            self._engine.redriven(found)
         finally:
             self._engine.wake(found)
         return await self._engine.settled(found)
@@ -330,7 +361,7 @@ class Jobs:
         seen = self._seen.get(row.id)
         if seen is not None and seen.version == row.version:
             return seen
-        view = rows.view_of(row)
+        view = rows.view_of(row, self._engine.sources[row.source])
         self._keep(view)
         return view
 
@@ -370,9 +401,9 @@ class Jobs:
         self._seen.pop(job.id.text, None)
         return job
 
-    def _listing(self, namespace: str, ref: str) -> listing.Parts:
-        row = self._there(namespace, ref)
-        return listing.Parts(self._tables, row, self._engine.live.get(row.uuid))
+    def _listing_of(self, row: rows.JobRow) -> listing.Parts:
+        live = self._engine.live.get(row.uuid)
+        return listing.Parts(self._tables, self._sources, row, live)
 
 
 @lru_cache(maxsize=1)

@@ -1,4 +1,4 @@
-"""What a job wants done next: the instructions of `plan`, carried out by the service.
+"""What a job wants done next: the instructions of `plan`, carried out by the engine.
 
 All may be repeated: a step that a crash cut off is asked for again, and finds what it has done.
 """
@@ -8,52 +8,42 @@ from typing import NamedTuple
 from kilnwork.api import filejobs
 
 
-class Store(NamedTuple):
-    """Write input (if it is in the journal) and `job.json` to the job's folder."""
+class Prepare(NamedTuple):
+    """Make ready what the tasks of this run need."""
 
 
 class Recover(NamedTuple):
-    """Find out what an earlier service has left: commit records, and tasks that are not over."""
+    """Find out what an earlier service has left: results, and tasks that are not over."""
 
 
 class Submit(NamedTuple):
-    """Give these parts seats; 0 is the reducer."""
+    """Give these items tasks; 0 is the finalizer."""
 
-    parts: tuple[int, ...]
+    items: tuple[int, ...]
 
 
-class Hold(NamedTuple):
-    """Let no attempt of these seats start, or let them go."""
+class Suspend(NamedTuple):
+    """Let no attempt of these items' tasks start, or let them start again."""
 
-    parts: tuple[int, ...]
-    held: bool
+    items: tuple[int, ...]
+    suspended: bool
 
 
 class Kill(NamedTuple):
-    """End the tasks of these seats."""
+    """End the tasks of these items."""
 
-    parts: tuple[int, ...]
+    items: tuple[int, ...]
     message: str
 
 
 class Settle(NamedTuple):
-    """Read how a run of a part ended. `outcome`: if there is no record, make one that says so;
-    None: only look."""
+    """Find how a run of an item ended; 0: the job's run."""
 
-    part: int
+    item: int
     run: int
     outcome: filejobs.Outcome | None
-    message: str
-
-
-class Publish(NamedTuple):
-    """Make the result of the only part that of the job."""
-
-
-class Conclude(NamedTuple):
-    """Say that the job ends so, unless it has ended otherwise already."""
-
-    outcome: filejobs.Outcome
+    """None: its task succeeded; look what that proves. Otherwise the run ends so, unless it has
+    ended otherwise already; `SUCCEEDED` (item 0): without a finalizer, nothing is left to do."""
     message: str
 
 
@@ -61,4 +51,4 @@ class Purge(NamedTuple):
     """Delete all that the job has stored, then its rows."""
 
 
-Step = Store | Recover | Submit | Hold | Kill | Settle | Publish | Conclude | Purge
+Step = Prepare | Recover | Submit | Suspend | Kill | Settle | Purge

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 from kilnwork.dispatch.machine import instructions
-from kilnwork.jobs import model, records, rows
+from kilnwork.jobs import items, model, records, rows
 
 
 class Select(Protocol):
@@ -22,12 +22,11 @@ class Select(Protocol):
 _ORDER = (
     "insert_job",
     "insert_job_input",
-    "open_job_parts",
     "update_job",
-    "put_job_part",
+    "put_job_page",
     "forget_job_inline",
     "forget_job_key",
-    "delete_job_parts",
+    "delete_job_pages",
     "delete_job_input",
     "delete_job",
 )
@@ -46,7 +45,7 @@ class Writes:
 
     def delete(self, row: int) -> None:
         """Nothing of this job is left."""
-        for name in ("delete_job_parts", "delete_job_input", "delete_job"):
+        for name in ("delete_job_pages", "delete_job_input", "delete_job"):
             self.add(name, row)
 
     def statements(self) -> Iterator[tuple[str, Iterable[instructions.Row]]]:
@@ -59,7 +58,6 @@ class PendingWrites:
 
     def __init__(self) -> None:
         self._new: dict[records.Job, tuple[model.Key | None, bytes | None]] = {}
-        self._redriven: set[records.Job] = set()
         self.inlined: set[int] = set()
         """Rows of jobs whose input may be in the tables alone."""
 
@@ -69,10 +67,6 @@ class PendingWrites:
         if inline is not None:
             self.inlined.add(job.row)
 
-    def redriven(self, job: records.Job) -> None:
-        """The parts of the job that have not succeeded are open again."""
-        self._redriven.add(job)
-
     def gather(self, writes: Writes, job: records.Job) -> None:
         """Add what is to be written of the job."""
         new = self._new.pop(job, None)
@@ -80,19 +74,16 @@ class PendingWrites:
             key, inline = new
             writes.add("insert_job", *rows.of_new(job, key))
             writes.add("insert_job_input", *rows.of_input(job, inline))
-        elif job.dirty or job.dirty_parts:
+        elif job.dirty:
             writes.add("update_job", *rows.of_job(job), job.row)
-        if job in self._redriven:
-            self._redriven.remove(job)
-            writes.add("open_job_parts", job.row)
-        for part, commit in job.dirty_parts.items():
-            writes.add("put_job_part", *rows.of_part(job, part, commit))
-        if job.stored and job.row in self.inlined:
+        for page in job.items.changed_pages:
+            writes.add("put_job_page", job.row, page, job.items.page(page))
+        if job.prepared and job.row in self.inlined:
             self.inlined.discard(job.row)
             writes.add("forget_job_inline", job.row)
         if job.deleting:
             writes.add("forget_job_key", job.row)
-        job.dirty_parts.clear()
+        job.items.changed_pages.clear()
         job.dirty = False
 
 
@@ -152,20 +143,17 @@ class Tables:
         """Namespace, and digests of what mappers need of a job that may still be run."""
         return self._select("job_blobs")
 
-    def manifest(self, row: int) -> bytes:
-        """The manifest of a job, encoded."""
-        return bytes(self._select("job_manifest", row)[0][0])
-
     def inline(self, row: int) -> bytes | None:
         """A small input that may not be in the store yet."""
         for (found,) in self._select("job_inline", row):
             return None if found is None else bytes(found)
         return None
 
-    def parts(self, row: int, first: int, last: int) -> list[rows.PartRow]:
-        """Parts that have a row."""
-        return [rows.PartRow._make(found) for found in self._select("job_parts", row, first, last)]
+    def definition(self, row: int) -> bytes:
+        """Return `ItemSource.definition` of a job, encoded."""
+        return bytes(self._select("job_definition", row)[0][0])
 
-    def states(self, row: int) -> list[tuple[int, int, int]]:
-        """Number, run, state of all parts that have a row."""
-        return self._select("job_states", row)
+    def load_items(self, row: int, into: items.Items, first: int = 0) -> None:
+        """Read the states of items from number `first` on."""
+        for page, packed in self._select("job_pages", row, first >> items.PAGE_BITS):
+            into.load_page(page, packed)

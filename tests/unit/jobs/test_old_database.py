@@ -5,24 +5,44 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import apsw
+import msgspec
 import pytest
 
-from kilnwork.jobs import errors
+from kilnwork.jobs import errors, items, model, rows
 from support.job_world import NS, CrashedHere, Fuse, World
 
 _OLD = (Path(__file__).parents[2] / "support" / "old_jobs.sql").read_text()
-_NAMES = {"job": "job", "input": "job_input", "part": "job_part"}
+_TABLES = ("job", "job_input", "job_page")
 
 
 def lines(count: int) -> bytes:
     return b"".join(b'{"n":%d}\n' % n for n in range(count))
 
 
-def rows_of(path: Path, table: str) -> list[tuple[object, ...]]:
+def rows_of(path: Path, table: str) -> list[tuple[Any, ...]]:
     with contextlib.closing(apsw.Connection(str(path))) as connection:
         return connection.execute(f"SELECT * FROM {table} ORDER BY 1, 2").fetchall()  # noqa: S608
+
+
+def insert(into: apsw.Connection, table: str, values: tuple[Any, ...]) -> None:
+    marks = ",".join("?" * len(values))
+    into.execute(f"INSERT INTO {table} VALUES ({marks})", values)  # noqa: S608
+
+
+def old_job(row: rows.JobRow) -> tuple[Any, ...]:
+    """As the old database had it."""
+    known = msgspec.json.decode(row.progress, type=model.FileProgress)
+    files = [
+        None if one is None else msgspec.json.encode(one) for one in (known.output, known.errors)
+    ]
+    return (
+        *row[:10], known.lines, known.bytes, known.sha256, row.items, known.source, row.blobs,
+        *row[13:28], known.succeeded, known.failed, known.skipped, known.done_bytes, *files,
+        *row[29:],
+    )  # fmt: skip
 
 
 def age(folder: Path, *, epoch: int) -> Path:
@@ -33,10 +53,17 @@ def age(folder: Path, *, epoch: int) -> Path:
     made.wal_autocheckpoint(0)
     made.execute(_OLD)
     made.pragma("user_version", 1)
-    for old, new in _NAMES.items():
-        for values in rows_of(journal, new):
-            marks = ",".join("?" * len(values))
-            made.execute(f"INSERT INTO {old} VALUES ({marks})", values)  # noqa: S608
+    for values in rows_of(journal, "job_input"):
+        insert(made, "input", values)
+    for values in rows_of(journal, "job"):
+        insert(made, "job", old_job(rows.JobRow._make(values)))
+    for job, page, packed in rows_of(journal, "job_page"):
+        [(size,)] = made.execute("SELECT parts FROM job WHERE row = ?", (job,))
+        found = items.Items(size)
+        found.load_page(page, packed)
+        for part in range(1, size + 1):
+            if found.runs[part]:
+                insert(made, "part", (job, part, found.runs[part], found.states[part], b"{}"))
     made.execute("UPDATE companion SET journal = ?", (epoch,))
     for suffix in ("", "-wal"):
         shutil.copy(folder / f"made.db{suffix}", f"{path}{suffix}")
@@ -44,7 +71,7 @@ def age(folder: Path, *, epoch: int) -> Path:
     path.with_name("jobs.db.made").write_text("it was made\n")
     path.with_suffix(".lock").touch()
     with contextlib.closing(apsw.Connection(str(journal))) as emptied:
-        for new in _NAMES.values():
+        for new in _TABLES:
             emptied.execute(f"DELETE FROM {new}")  # noqa: S608
     return path
 
@@ -57,15 +84,19 @@ async def begun(folder: Path, *, epoch: int = 1) -> tuple[World, str, str, dict[
     await world.running(half, 2)
     await world.until(world._quiet, step=False)
     await world.stop()
-    before: dict[str, object] = {
-        new: rows_of(folder / "journal.db", new) for new in _NAMES.values()
-    }
+    before = imported(folder)
     age(folder, epoch=epoch)
     return world, done, half, before
 
 
 def imported(folder: Path) -> dict[str, object]:
-    return {new: rows_of(folder / "journal.db", new) for new in _NAMES.values()}
+    found: dict[str, object] = {new: rows_of(folder / "journal.db", new) for new in _TABLES[1:]}
+    jobs = [rows.JobRow._make(values) for values in rows_of(folder / "journal.db", "job")]
+    found["job"] = [
+        (*row[:28], msgspec.json.decode(row.progress, type=model.FileProgress), *row[29:])
+        for row in jobs
+    ]
+    return found
 
 
 async def test_an_old_database_is_imported_once_and_set_aside(tmp_path: Path) -> None:

@@ -25,11 +25,11 @@ def finish(story: Story) -> None:
     """It gets to an end by itself."""
     for _ in range(3000):
         story.look()
-        if story.job.stage is records.Stage.OVER and not story.under_way:
+        if story.job.stage is records.Stage.FINISHED and not story.under_way:
             return
         story.happen()
     raise AssertionError(
-        f"no end: {story.job.stage!r} {story.job.busy} {story.job.seats} {story.told[-40:]}"
+        f"no end: {story.job.stage!r} {story.job.busy} {story.job.tasks} {story.told[-40:]}"
     )
 
 
@@ -46,4 +46,4 @@ def test_any_story_ends_and_a_redrive_makes_it_whole(seed: int) -> None:
             story.redrive()
             finish(story)
         assert story.job.verdict is _O.SUCCEEDED, story.told[-30:]
-        assert story.job.counts.records.total == story.job.manifest.lines
+        assert story.job.source.progress.records.total == story.manifest.lines

@@ -19,11 +19,11 @@ def lines(number: int) -> bytes:
 async def test_a_job_maps_its_parts_and_publishes_one_result_in_order(tmp_path: Path) -> None:
     async with World(tmp_path) as world:
         view = await world.create(lines(50), itemsPerPart=7)
-        assert (view.phase, view.parts.total, view.lines) == (_P.PENDING, 8, 50)
+        assert (view.phase, view.parts.total, view.progress.lines) == (_P.PENDING, 8, 50)
         done = await world.finished(view.id)
         assert done.phase is _P.SUCCEEDED
         assert world.result(done) == lines(50)
-        assert done.records == filejobs.Records(total=50, succeeded=50)
+        assert done.progress.records == filejobs.Records(total=50, succeeded=50)
         assert done.expires is not None
         assert set(world.records(done)) == {(part, 1) for part in range(9)}
         assert len(world.dispatcher.ran) == 9
@@ -110,7 +110,7 @@ async def test_cancelling_keeps_what_was_done_and_prevents_what_was_not(tmp_path
         done = await world.finished(view.id)
         assert done.phase is _P.CANCELLED
         assert done.parts.succeeded + done.parts.cancelled == 5
-        kept = world.jobs.commits(NS, view.id)
+        kept = await world.jobs.commits(NS, view.id)
         assert sum(one.outcome is _O.SUCCEEDED for one in kept) == done.parts.succeeded >= 2
         world.dispatcher.finish(zombie)
         number = zombie.work.part.number  # type: ignore[union-attr]

@@ -25,8 +25,8 @@ async def test_jobs_that_a_backup_of_the_journal_has_not_got_are_taken_up(tmp_pa
     for _ in range(2):
         assert await world.jobs.upkeep.sweep() == 0
     new = world.view(done.id)
-    assert (new.phase, new.parts, new.records, new.output, new.created) == (
-        done.phase, done.parts, done.records, done.output, done.created,
+    assert (new.phase, new.parts, new.progress, new.created) == (
+        done.phase, done.parts, done.progress, done.created,
     )  # fmt: skip
     assert world.result(await world.finished(half.id)) == lines(20)
     listed, _ = world.jobs.jobs(NS)

@@ -11,7 +11,7 @@ import pytest
 from kilnwork.api import filejobs
 from kilnwork.data import blobs, commits
 from kilnwork.data.stores import opening, port
-from kilnwork.jobs import beginning, engine, errors, model
+from kilnwork.jobs import engine, errors, model, prepare_queue
 from support.job_world import NS, Entry, World
 
 _P = filejobs.Phase
@@ -42,9 +42,11 @@ async def test_bad_records_are_counted_and_reported(tmp_path: Path) -> None:
         view = await world.create(half_bad(20) + b"\n\n", itemsPerPart=5, **PARSED)
         done = await world.finished(view.id)
         assert done.phase is _P.SUCCEEDED
-        assert done.records == filejobs.Records(total=22, succeeded=10, failed=10, skipped=2)
-        assert done.errors is not None
-        assert done.errors.lines == 10
+        assert done.progress.records == filejobs.Records(
+            total=22, succeeded=10, failed=10, skipped=2
+        )
+        assert done.progress.errors is not None
+        assert done.progress.errors.lines == 10
 
 
 @pytest.mark.parametrize("tolerance", [{"maxFailedRecords": 4}, {"maxFailedPercent": 11.0}])
@@ -55,9 +57,9 @@ async def test_more_bad_records_than_tolerated_end_the_job(
         view = await world.create(half_bad(40), itemsPerPart=2, **PARSED, **tolerance)
         done = await world.finished(view.id)
         assert (done.phase, done.reason) == (_P.FAILED, "TooManyBadRecords")
-        assert done.records.failed == 5
+        assert done.progress.records.failed == 5
         assert done.parts.cancelled + done.parts.succeeded == 20
-        assert done.parts.succeeded == done.records.failed
+        assert done.parts.succeeded == done.progress.records.failed
         with pytest.raises(errors.NotNow, match="nothing to pause"):
             await world.jobs.adjust(NS, view.id, model.Adjustment(suspend=True))
         change = model.Adjustment(max_failed_records=None, max_failed_percent=None)
@@ -223,8 +225,8 @@ async def test_a_journal_without_jobs_is_filled_from_the_store(tmp_path: Path) -
     await world.restart()
     for old in before:
         new = world.view(old.id)
-        assert (new.phase, new.parts, new.records, new.output, new.created) == (
-            old.phase, old.parts, old.records, old.output, old.created,
+        assert (new.phase, new.parts, new.progress, new.created) == (
+            old.phase, old.parts, old.progress, old.created,
         )  # fmt: skip
     finished = await world.finished(half.id)
     assert (finished.run, world.result(finished)) == (2, lines(20))
@@ -286,8 +288,8 @@ async def test_records_that_do_not_add_up_fail_their_part(tmp_path: Path) -> Non
 async def test_more_jobs_than_memory_has_room_for_wait_in_the_journal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "MOST_LIVE", 4)
-    monkeypatch.setattr(beginning, "MOST_PREPARED", 2)
+    monkeypatch.setattr(engine, "MAX_LIVE", 4)
+    monkeypatch.setattr(prepare_queue, "MAX_PREPARED", 2)
     async with World(tmp_path) as world:
         views = [await world.create(lines(3), inline=True) for _ in range(12)]
         assert len(world.jobs._engine.live) <= 5

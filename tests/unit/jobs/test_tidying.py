@@ -5,7 +5,7 @@ from pathlib import Path
 
 from kilnwork.api import filejobs
 from kilnwork.data.stores import local, opening
-from kilnwork.jobs import storing
+from kilnwork.jobs import job_directory
 from support.job_world import NS, World
 
 LINES = b"".join(b'{"n":%d}\n' % n for n in range(20))
@@ -26,15 +26,15 @@ async def test_what_killed_attempts_have_left_is_deleted(tmp_path: Path) -> None
         named = {facts.key for facts in folder.list()}
         for key in ("out/2-1-7.ndjson", "out/2-1-7.errors", "result/1-7.ndjson"):
             folder.put(key, b"x\n")
-        assert storing.tidy(folder, after=0.0, before=failed.finished - 1) == 0
-        assert storing.tidy(folder, after=failed.finished, before=math.inf) == 0
-        assert storing.tidy(folder, after=0.0, before=math.inf) == 3
+        assert job_directory.tidy(folder, after=0.0, before=failed.finished - 1) == 0
+        assert job_directory.tidy(folder, after=failed.finished, before=math.inf) == 0
+        assert job_directory.tidy(folder, after=0.0, before=math.inf) == 3
         assert {facts.key for facts in folder.list()} == named
         folder.put("out/1-2-1.ndjson", b"x\n")
         world.dispatcher.broken = lambda work: ""
         await world.jobs.redrive(NS, job)
         await world.until(lambda: world.dispatcher.queued, step=False, what="another run")
-        assert storing.tidy(folder, after=0.0, before=math.inf) == 0
+        assert job_directory.tidy(folder, after=0.0, before=math.inf) == 0
         assert world.result(await world.finished(job)) == LINES
         named = {facts.key for facts in folder.list()}
         folder.put("out/1-2-9.ndjson", b"x\n")
@@ -53,6 +53,6 @@ def test_of_a_deleted_job_not_even_unfinished_files_are_left(tmp_path: Path) -> 
     killed = store.writer(f"{NS}/one/out/2-1-1.ndjson")
     killed.write(b"x\n")
     del killed
-    storing.purge(store, f"{NS}/one/")
+    job_directory.purge(store, f"{NS}/one/")
     assert [path.name for path in (tmp_path / NS).iterdir() if path.is_dir()] == ["two"]
     assert len(list(store.list())) == 2

@@ -186,11 +186,13 @@ def job(view: model.JobView, *, now: float, compat: source.Source | None) -> Job
         run=view.run,
         version=view.version,
         user=view.user,
-        records=view.records,
+        records=view.progress.records,
         progress=progress(view, now=now),
-        input=FileFacts(bytes=view.bytes, lines=view.lines, sha256=view.sha256),
-        result=_file(view.output),
-        errors=_file(view.errors),
+        input=FileFacts(
+            bytes=view.progress.bytes, lines=view.progress.lines, sha256=view.progress.sha256
+        ),
+        result=_file(view.progress.output),
+        errors=_file(view.progress.errors),
         failures=view.failures,
         losses=view.losses,
         deleting=view.deleting,
@@ -212,12 +214,12 @@ def status(view: model.JobView) -> str:
 
 def progress(view: model.JobView, *, now: float) -> Progress:
     """How far it is."""
-    fraction = view.done_bytes / view.bytes if view.bytes else 1.0
+    fraction = view.progress.done_bytes / view.progress.bytes if view.progress.bytes else 1.0
     rate = eta = None
-    if view.started is not None and view.records.total:
+    if view.started is not None and view.progress.records.total:
         seconds = (view.finished or now) - view.started
-        rate = round(view.records.total / max(seconds, 1e-3), 1)
-        left = max(view.lines - view.records.total, 0)
+        rate = round(view.progress.records.total / max(seconds, 1e-3), 1)
+        left = max(view.progress.lines - view.progress.records.total, 0)
         eta = None if view.phase.final else round(left / rate, 1) if rate else None
     return Progress(
         fraction=round(fraction, 4), parts=view.parts, records_per_second=rate, eta_seconds=eta

@@ -57,16 +57,16 @@ class Downloads:
         view = await self._shared.job(call, "get")
         number, partial, whole = _part_number(call), call.flag("partial"), ""
         if number is not None:
-            found = [self._part(view, number)]
+            found = [await self._part(view, number)]
         elif partial:
-            found = self._committed(view, errors_too=False)
-        elif view.output is None:
+            found = await self._committed(view, errors_too=False)
+        elif view.progress.output is None:
             raise self._incomplete(view)
-        elif view.output.key == filejobs.OUTPUTS:
-            found = self._committed(view, errors_too=False)
-            whole = view.output.sha256
+        elif view.progress.output.key == filejobs.OUTPUTS:
+            found = await self._committed(view, errors_too=False)
+            whole = view.progress.output.sha256
         else:
-            found = [_piece(view, view.output)]
+            found = [_piece(view, view.progress.output)]
         await self._send(call, answer, found, whole=whole)
 
     async def bad_records(self, call: calls.Call, answer: calls.Answer) -> None:
@@ -77,7 +77,8 @@ class Downloads:
         partial = call.flag("partial")
         if not view.phase.final and not partial:
             raise self._incomplete(view)
-        await self._send(call, answer, self._committed(view, errors_too=True))
+        found = await self._committed(view, errors_too=True)
+        await self._send(call, answer, found)
 
     async def input(self, call: calls.Call, answer: calls.Answer) -> None:
         """GET /jobs/ID/input: as it was stored."""
@@ -86,10 +87,12 @@ class Downloads:
         view = await self._shared.job(call, "get")
         small = self._shared.jobs.small_input(view.namespace, view.id)
         key = f"{view.folder}/{model.FOLDER_INPUT}"
-        await self._send(call, answer, [Piece(key, view.bytes, view.sha256, small)])
+        await self._send(
+            call, answer, [Piece(key, view.progress.bytes, view.progress.sha256, small)]
+        )
 
-    def _part(self, view: model.JobView, number: int) -> Piece:
-        part = self._shared.jobs.part(view.namespace, view.id, number)
+    async def _part(self, view: model.JobView, number: int) -> Piece:
+        part = await self._shared.jobs.part(view.namespace, view.id, number)
         if part is None:
             text = f"part={number}: the parts of job {view.id} are 1 to {view.parts.total}"
             if self._shared.settings.source is not None:  # that was its answer
@@ -102,8 +105,8 @@ class Downloads:
             members=self._shared.progress(view),
         )
 
-    def _committed(self, view: model.JobView, *, errors_too: bool) -> list[Piece]:
-        commits = self._shared.jobs.commits(view.namespace, view.id)
+    async def _committed(self, view: model.JobView, *, errors_too: bool) -> list[Piece]:
+        commits = await self._shared.jobs.commits(view.namespace, view.id)
         if errors_too:
             found = [one.errors for one in commits]
         else:

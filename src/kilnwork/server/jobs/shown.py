@@ -77,7 +77,7 @@ class Shown:
         call.only("state", "limit", "after")
         view = await self._shared.job(call, "get")
         limit = call.number("limit", least=1, most=MOST) or PAGE
-        found = self._shared.jobs.parts(
+        found = await self._shared.jobs.parts(
             view.namespace,
             view.id,
             after=call.number("after", least=0, most=filejobs.MAX_PARTS) or 0,
@@ -96,7 +96,7 @@ class Shown:
         call.only()
         view = await self._shared.job(call, "get")
         found = self._shared.jobs.manifest(view.namespace, view.id)
-        commits = self._shared.jobs.commits(view.namespace, view.id)
+        commits = await self._shared.jobs.commits(view.namespace, view.id)
         shown = documents.manifest(found, commits)
         with self._shared.limits.download(call.user_name):
             data = await self._shared.run(lambda: msgspec.json.encode(shown) + b"\n")

@@ -1,7 +1,7 @@
 -- Migration 5: jobs, which are sets of tasks; see `kilnwork.jobs`.
 -- Times are wall clock, seconds since the epoch, null for "not yet". UUIDs are 16 bytes.
 
--- Jobs; rows rise with time. Counts are those of `part`, kept up to date in the same transaction.
+-- Jobs; rows rise with time. Counts are those of items, kept up to date in the same transaction.
 CREATE TABLE job (
     row         INTEGER PRIMARY KEY,
     uuid        BLOB NOT NULL,
@@ -13,33 +13,25 @@ CREATE TABLE job (
     key_user    TEXT,              -- who gave `key`
     key         TEXT,              -- the idempotency key that made it, null for none
     fingerprint BLOB,              -- of the request that came with it
-    lines       INTEGER NOT NULL,
-    bytes       INTEGER NOT NULL,
-    sha256      TEXT NOT NULL,
-    parts       INTEGER NOT NULL,
-    source      TEXT,              -- key of its input in the whole store; null: its own input
-    blobs       BLOB,              -- digests of what its mappers need, 32 bytes each; null: nothing
+    source      TEXT NOT NULL,     -- what kind of items it has
+    items       INTEGER NOT NULL,  -- how many
+    blobs       BLOB,              -- digests of what its tasks need, 32 bytes each; null: nothing
     spec        BLOB NOT NULL,     -- JSON
     phase       TEXT NOT NULL,     -- follows from the others; for lists
     stage       INTEGER NOT NULL,
-    stored      INTEGER NOT NULL,  -- 1: its folder has its input and a job.json of this run
+    prepared    INTEGER NOT NULL,  -- 1: its source has all that tasks of this run need
     verdict     TEXT,
     reason      TEXT NOT NULL,
     message     TEXT NOT NULL,
     run         INTEGER NOT NULL,
-    base_run    INTEGER NOT NULL,  -- of parts that have no row
+    base_run    INTEGER NOT NULL,  -- of items that have none of their own
     started     REAL,
     finished    REAL,
     expires     REAL,
-    succeeded   INTEGER NOT NULL,  -- parts
+    succeeded   INTEGER NOT NULL,  -- items
     failed      INTEGER NOT NULL,
     cancelled   INTEGER NOT NULL,
-    good        INTEGER NOT NULL,  -- records of parts that succeeded
-    bad         INTEGER NOT NULL,
-    skipped     INTEGER NOT NULL,
-    done_bytes  INTEGER NOT NULL,
-    output      BLOB,              -- JSON
-    errors      BLOB,              -- JSON
+    progress    BLOB NOT NULL,     -- JSON: what its source has to say
     failures    INTEGER NOT NULL,  -- of attempts
     losses      INTEGER NOT NULL,
     deleting    INTEGER NOT NULL,  -- 1: gone for everybody; what it stored is being deleted
@@ -55,19 +47,19 @@ CREATE INDEX job_unfinished ON job (row) WHERE finished IS NULL OR deleting = 1;
 CREATE INDEX job_blobs ON job (row) WHERE blobs IS NOT NULL AND deleting = 0;
 CREATE INDEX job_expires ON job (expires) WHERE expires IS NOT NULL;
 
--- What a job reads. `inline`: a small input, until it is in the store.
+-- What the items of a job are. `inline`: a small input, until the job is prepared.
 CREATE TABLE job_input (
-    job      INTEGER PRIMARY KEY,
-    manifest BLOB NOT NULL,        -- JSON
-    inline   BLOB
+    job        INTEGER PRIMARY KEY,
+    definition BLOB NOT NULL,      -- JSON
+    inline     BLOB
 );
 
--- Parts that are over, or in a run of their own. The commit record in the store is the truth.
-CREATE TABLE job_part (
-    job   INTEGER NOT NULL,
-    part  INTEGER NOT NULL,
-    run   INTEGER NOT NULL,
-    state INTEGER NOT NULL,        -- 0: open, 2: succeeded, 3: failed, 4: cancelled
-    record BLOB,                   -- JSON: the commit record, null while it is open
-    PRIMARY KEY (job, part)
+-- States of items, 128 to a page, by number >> 7; a page without a row: all are open, in the run
+-- `base_run`. A byte of state each, then a run each, 32 bits, little-endian, 0: `base_run`.
+-- 0: open, 1: has a task, 2: succeeded, 3: failed, 4: cancelled.
+CREATE TABLE job_page (
+    job    INTEGER NOT NULL,
+    page   INTEGER NOT NULL,
+    packed BLOB NOT NULL,
+    PRIMARY KEY (job, page)
 ) WITHOUT ROWID;

@@ -9,29 +9,26 @@ SELECT coalesce(max(row), 0) + 1 FROM job;
 -- name: insert_job
 -- New jobs.
 INSERT INTO job (
-    row, uuid, id, namespace, name, user, created, key_user, key, fingerprint, lines, bytes, sha256,
-    parts, source, blobs,
-    spec, phase, stage, stored, verdict, reason, message, run, base_run, started, finished, expires,
-    succeeded, failed, cancelled, good, bad, skipped, done_bytes, output, errors, failures, losses,
-    deleting, version
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
-          ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+    row, uuid, id, namespace, name, user, created, key_user, key, fingerprint, source, items, blobs,
+    spec, phase, stage, prepared, verdict, reason, message, run, base_run, started, finished,
+    expires, succeeded, failed, cancelled, progress, failures, losses, deleting, version
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
+          ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: insert_job_input
 -- What new jobs read.
-INSERT INTO job_input (job, manifest, inline) VALUES (?, ?, ?);
+INSERT INTO job_input (job, definition, inline) VALUES (?, ?, ?);
 
 -- name: update_job
 -- All that may change of a job.
 UPDATE job SET
-    spec = v.column1, phase = v.column2, stage = v.column3, stored = v.column4, verdict =
+    spec = v.column1, phase = v.column2, stage = v.column3, prepared = v.column4, verdict =
     v.column5, reason = v.column6, message = v.column7, run = v.column8, base_run = v.column9,
     started = v.column10, finished = v.column11, expires = v.column12, succeeded = v.column13,
-    failed = v.column14, cancelled = v.column15, good = v.column16, bad = v.column17, skipped =
-    v.column18, done_bytes = v.column19, output = v.column20, errors = v.column21, failures =
-    v.column22, losses = v.column23, deleting = v.column24, version = v.column25
-FROM (VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)) AS v
-WHERE job.row = v.column26;
+    failed = v.column14, cancelled = v.column15, progress = v.column16, failures = v.column17,
+    losses = v.column18, deleting = v.column19, version = v.column20
+FROM (VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)) AS v
+WHERE job.row = v.column21;
 
 -- name: forget_job_key
 -- The job is gone for everybody: its idempotency key is free.
@@ -41,28 +38,13 @@ UPDATE job SET key = NULL WHERE row = ?;
 -- The input is in the store.
 UPDATE job_input SET inline = NULL WHERE job = ? AND inline IS NOT NULL;
 
--- name: open_job_parts
--- At a redrive: what has not succeeded is open again, in the run of the job.
-DELETE FROM job_part WHERE job = ? AND state <> 2;
+-- name: put_job_page
+-- States of items that have changed.
+INSERT OR REPLACE INTO job_page (job, page, packed) VALUES (?, ?, ?);
 
--- name: put_job_part
--- Parts that are over, or open in a run of their own.
-INSERT OR REPLACE INTO job_part (job, part, run, state, record) VALUES (?, ?, ?, ?, ?);
-
--- name: renumber_open_jobs
--- Of an old database whose journal is lost: its numbers of attempts will be used again, therefore
--- what is open goes on in another run.
-UPDATE job SET run = run + 1, base_run = run + 1, stored = 0, version = version + 1
-WHERE finished IS NULL;
-
--- name: renumber_open_job_parts
--- With `renumber_open_jobs`: parts without a row are in the run of the job.
-DELETE FROM job_part
-WHERE state = 0 AND job IN (SELECT row FROM job WHERE finished IS NULL);
-
--- name: delete_job_parts
+-- name: delete_job_pages
 -- With `delete_job`.
-DELETE FROM job_part WHERE job = ?;
+DELETE FROM job_page WHERE job = ?;
 
 -- name: delete_job_input
 -- With `delete_job`.
@@ -147,18 +129,14 @@ ORDER BY expires, row LIMIT ?4;
 SELECT DISTINCT namespace, blobs FROM job INDEXED BY job_blobs
 WHERE blobs IS NOT NULL AND deleting = 0 AND phase <> 'Succeeded';
 
--- name: job_manifest
+-- name: job_definition
 -- Of a job.
-SELECT manifest FROM job_input WHERE job = ?;
+SELECT definition FROM job_input WHERE job = ?;
 
 -- name: job_inline
 -- Of a job, null when it is in the store.
 SELECT inline FROM job_input WHERE job = ?;
 
--- name: job_parts
--- Rows of a job: from, to.
-SELECT part, run, state, record FROM job_part WHERE job = ? AND part BETWEEN ? AND ? ORDER BY part;
-
--- name: job_states
--- Of all parts of a job that have a row.
-SELECT part, run, state FROM job_part WHERE job = ? ORDER BY part;
+-- name: job_pages
+-- States of the items of a job: from which page on.
+SELECT page, packed FROM job_page WHERE job = ? AND page >= ? ORDER BY page;

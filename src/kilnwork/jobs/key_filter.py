@@ -1,5 +1,5 @@
-"""Which idempotency keys may have made a job: most requests come with a key that is new, and are
-told so without a look at the disk.
+"""Which idempotency keys may have made a job: most requests come with a key that is new, which is
+found out without reading the disk.
 
 Used by the service. A filter in the manner of Bloom (doi.org/10.1145/362686.362692) with one hash:
 it may take a new key for a used one, which costs a look, but never a used one for a new one.
@@ -10,21 +10,21 @@ from collections.abc import Iterable
 Name = tuple[str, str, str]
 """Namespace, who gave the key, the key."""
 
-SLOTS = 1 << 23
+BITS = 1 << 23
 """A bit each, 1 MiB: of 100,000 jobs one new key in 84 is looked up for nothing."""
 
 
-class Used:
+class KeyFilter:
     """The keys of all jobs. Python's hash of text is a keyed one: nobody can choose keys that
     collide."""
 
     def __init__(self) -> None:
-        self._bits = bytearray(SLOTS >> 3)
+        self._bits = bytearray(BITS >> 3)
 
     def add(self, name: Name) -> None:
         """It makes a job."""
-        slot = hash(name) & (SLOTS - 1)
-        self._bits[slot >> 3] |= 1 << (slot & 7)
+        bit = hash(name) & (BITS - 1)
+        self._bits[bit >> 3] |= 1 << (bit & 7)
 
     def fill(self, names: Iterable[Name]) -> None:
         """They have made one."""
@@ -32,5 +32,5 @@ class Used:
             self.add(name)
 
     def __contains__(self, name: Name) -> bool:
-        slot = hash(name) & (SLOTS - 1)
-        return bool(self._bits[slot >> 3] & 1 << (slot & 7))
+        bit = hash(name) & (BITS - 1)
+        return bool(self._bits[bit >> 3] & 1 << (bit & 7))

@@ -1,11 +1,12 @@
-"""What a job does in its folder of the store: blocking, for threads. Every one may be repeated.
+"""What a file job does in its directory of the store: blocking; each may be repeated.
 
-Used by the engine. A folder holds `input`, `job.json`, `out/…` of attempts, `commits/PART-RUN` and
-`result/…`; see `kilnwork.data.commits` for the records. Decides nothing.
+Used by `file_items`, in threads, and by `retention`. A directory holds `input`, `job.json`, `out/…`
+of attempts, `commits/PART-RUN` and `result/…`; see `kilnwork.data.commits` for the records. Decides
+nothing.
 """
 
 import math
-from typing import NamedTuple
+from collections.abc import Callable
 
 import msgspec
 
@@ -13,10 +14,10 @@ from kilnwork.api import filejobs
 from kilnwork.data import commits
 from kilnwork.data import errors as data_errors
 from kilnwork.data.stores import port
-from kilnwork.jobs import model, records, steps
+from kilnwork.jobs import model, steps
 
 JOB = "job.json"
-MOST_JOB_BYTES = 64 << 20
+MAX_JOB_BYTES = 64 << 20
 OUT = "out/"
 RESULT = "result/"
 _O = filejobs.Outcome
@@ -36,29 +37,6 @@ class JobFile(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     source: str | None = None
 
 
-class Damage(NamedTuple):
-    """Parts whose outputs cannot be used. This run of the reducer is over, but not fenced: nobody
-    looks at what it may still publish, as soon as the job has another run."""
-
-    parts: tuple[int, ...]
-    message: str
-
-
-def job_file(job: records.Job) -> JobFile:
-    """As it is now."""
-    return JobFile(
-        id=job.id.text,
-        uuid=job.id.dashed,
-        namespace=job.namespace,
-        user=job.user,
-        created=job.created,
-        run=job.run,
-        spec=job.spec,
-        manifest=job.manifest,
-        source=job.source,
-    )
-
-
 def store(folder: port.Store, file: JobFile, inline: bytes | None) -> None:
     """Input first: where there is a `job.json`, there is an input."""
     if inline is not None:
@@ -66,45 +44,46 @@ def store(folder: port.Store, file: JobFile, inline: bytes | None) -> None:
     folder.put(JOB, msgspec.json.encode(file))
 
 
-def recover(folder: port.Store, runs: dict[int, int]) -> list[filejobs.Commit]:
-    """Records of these parts (0: the reducer) in these runs, as far as there are any."""
-    there = [part for part, run in commits.listed(folder) if runs.get(part) == run]
-    found = (commits.find(folder, part, runs[part]) for part in sorted(there))
+def recover(folder: port.Store, wanted: Callable[[int, int], bool]) -> list[filejobs.Commit]:
+    """Records of those parts (0: the reducer) and runs that are wanted, as far as there are any."""
+    there = sorted(found for found in commits.listed(folder) if wanted(*found))
+    found = (commits.find(folder, part, run) for part, run in there)
     return [commit for commit in found if commit is not None]
 
 
-def settle(folder: port.Store, step: steps.Settle, at: float) -> filejobs.Commit | None:
+def end_run(folder: port.Store, step: steps.Settle, at: float) -> filejobs.Commit | None:
     """How the run of a part ended; without a record it ends as `outcome`, if that is given."""
     if step.outcome is None:
-        return commits.find(folder, step.part, step.run)
+        return commits.find(folder, step.item, step.run)
     message = step.message[:2000]
     return commits.give_up(
-        folder, step.part, step.run, outcome=step.outcome, message=message, at=at
+        folder, step.item, step.run, outcome=step.outcome, message=message, at=at
     )
 
 
-def settle_reducer(
-    folder: port.Store, run: int, reduced: filejobs.Reduced | None, at: float
-) -> filejobs.Commit | Damage:
-    """The reducer's task succeeded: it has published, or says which parts cannot be used."""
+def reduced(
+    folder: port.Store, run: int, returned: filejobs.Reduced | None, at: float
+) -> filejobs.Commit | tuple[filejobs.Damaged, ...]:
+    """The reducer's task succeeded: it has published, or says which parts cannot be used. In that
+    case this run of it is over, but not fenced: what it may still publish is never looked at, as
+    soon as the job has another run."""
     found = commits.find(folder, 0, run)
     if found is not None:
         return found
-    if reduced is None or not reduced.damaged:
+    if returned is None or not returned.damaged:
         message = "the task that reduces succeeded without a commit record"
         return commits.give_up(folder, 0, run, outcome=_O.FAILED, message=message, at=at)
-    first = reduced.damaged[0]
-    return Damage(tuple(one.part for one in reduced.damaged), f"part {first.part}: {first.message}")
+    return returned.damaged
 
 
 def publish(
     folder: port.Store, run: int, part: filejobs.Commit | None, at: float
-) -> filejobs.Commit | Damage:
+) -> filejobs.Commit | tuple[filejobs.Damaged, ...]:
     """The result of the only part (None: there is none) becomes that of the job."""
     if part is not None and part.output is not None:
         trouble = _unusable(folder, part.output)
         if trouble:
-            return Damage((part.part,), trouble)
+            return (filejobs.Damaged(part=part.part, run=part.run, message=trouble),)
     result = filejobs.Commit(
         part=0,
         run=run,
@@ -138,7 +117,7 @@ def tidy(folder: port.Store, *, after: float, before: float) -> int:
     if end is None or not after < end.finished <= before:
         return 0
     written = {facts.key for place in (OUT, RESULT) for facts in folder.list(place)}
-    raw = port.read_all(folder, JOB, most=MOST_JOB_BYTES)
+    raw = port.read_all(folder, JOB, most=MAX_JOB_BYTES)
     if msgspec.json.decode(raw, type=JobFile).run != end.run:
         return 0  # it has been redriven, of which the store is told before anything runs
     for part, run in list(commits.listed(folder)):

@@ -2,16 +2,16 @@
 
 from pathlib import Path
 
-from kilnwork.jobs import model, used
+from kilnwork.jobs import key_filter, model
 from support.job_world import NS, World
 
 
-def names(start: int, count: int) -> list[used.Name]:
+def names(start: int, count: int) -> list[key_filter.Name]:
     return [(NS, f"user {n % 7}", f"key {n}") for n in range(start, start + count)]
 
 
 def test_what_was_added_is_there_and_little_else() -> None:
-    found = used.Used()
+    found = key_filter.KeyFilter()
     found.fill(names(0, 100_000))
     assert all(name in found for name in names(0, 100_000))
     wrong = sum(name in found for name in names(100_000, 100_000))
@@ -19,7 +19,7 @@ def test_what_was_added_is_there_and_little_else() -> None:
 
 
 def test_an_empty_one_has_nothing() -> None:
-    found = used.Used()
+    found = key_filter.KeyFilter()
     assert not any(name in found for name in names(0, 1_000))
 
 

@@ -1,0 +1,385 @@
+"""Parts of a file as the items of a job: commit records, bad records, merging, the reducer.
+
+Used by the service, which hands `FileSources` to the engine. A part is closed by its commit record
+(`kilnwork.data.commits`), whoever wrote it, and by nothing else; the record of part 0 says how the
+job ended.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from typing import cast
+
+import msgspec
+
+from kilnwork.api import filejobs, names
+from kilnwork.api import task as api_task
+from kilnwork.data import commits
+from kilnwork.data import errors as data_errors
+from kilnwork.data.records import manifests
+from kilnwork.data.stores import opening, port
+from kilnwork.jobs import errors, item_source, items, job_directory, model, records, steps
+from kilnwork.kit import clock as clocks
+
+MAP = "kilnwork.jobs.work.part:run"
+REDUCE = "kilnwork.jobs.work.reduce:run"
+
+MAX_SPEC_BYTES = 128 * 1024
+"""It goes to the worker with each part; a task may have 768 KiB."""
+
+MAX_COMMITS = 1024
+"""Commit records in memory, of parts that ended lately: they are asked for soon, if ever."""
+
+_SMALL_SPEC = 4096
+_O = filejobs.Outcome
+_R = model.Reason
+_encode = msgspec.json.Encoder().encode
+_decode_spec = msgspec.json.Decoder(filejobs.JobSpec).decode
+_decode_manifest = msgspec.json.Decoder(filejobs.Manifest).decode
+_decode_progress = msgspec.json.Decoder(model.FileProgress).decode
+
+
+@lru_cache(maxsize=1024)
+def _small_spec(encoded: bytes) -> filejobs.JobSpec:
+    return _decode_spec(encoded)
+
+
+def check(spec: filejobs.JobSpec, manifest: filejobs.Manifest) -> None:
+    """Parts follow each other without gap or overlap, and hold all that there is. Raises
+    `InvalidJob`."""
+    try:
+        manifests.checked(manifest)
+    except data_errors.ManifestDamaged as error:
+        raise errors.InvalidJob(f"manifest: {error}; upload the input again") from error
+    size = len(_encode((spec, manifest.header)))
+    if size > MAX_SPEC_BYTES:
+        raise errors.InvalidJob(
+            f"spec: it takes {size} bytes with the names of columns; at most {MAX_SPEC_BYTES} are "
+            "allowed. Put long programs into a file that workers have, or into code"
+        )
+    if len(manifest.parts) > filejobs.MAX_PARTS:
+        raise errors.InvalidJob(
+            f"manifest.parts: {len(manifest.parts)} parts; at most {filejobs.MAX_PARTS} are allowed"
+        )
+    if spec.input.format is not manifest.format:
+        raise errors.InvalidJob(
+            f"input.format: {spec.input.format.value}, but the input was read as "
+            f"{manifest.format.value}"
+        )
+
+
+def checked(commit: filejobs.Commit, part: filejobs.Part) -> filejobs.Commit:
+    """Return the record as it counts: a part whose records do not add up has failed, whatever it
+    says."""
+    found = commit.records
+    total = found.succeeded + found.failed + found.skipped
+    if commit.outcome is not _O.SUCCEEDED or total == found.total == part.lines:
+        return commit
+    message = (
+        f"{part.lines} records, but {found.succeeded} succeeded, {found.failed} failed and "
+        f"{found.skipped} were skipped: a mapper of another version?"
+    )
+    return msgspec.structs.replace(commit, outcome=_O.FAILED, message=message)
+
+
+class FileSources:
+    """Makes the sources of a service's jobs (`rows.SourceKind`); knows their store.
+
+    `worker_url`: of the store as workers open it, None: the store's own; `opened`: how we open it.
+    """
+
+    noun = "part"
+
+    def __init__(
+        self,
+        store: port.Store,
+        *,
+        worker_url: str | None,
+        opened: Callable[[str], port.Store],
+        clock: clocks.Clock,
+    ) -> None:
+        self.store, self.clock = store, clock
+        self.worker_url = worker_url or store.url
+        self._opened = opened
+        self._open = lru_cache(maxsize=256)(self._open_directory)
+        self._commits: OrderedDict[tuple[bytes, int, int], filejobs.Commit] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def spec(self, encoded: bytes) -> filejobs.JobSpec:
+        """Decode a spec. Equal small specs are one object: most jobs are like others."""
+        return _decode_spec(encoded) if len(encoded) > _SMALL_SPEC else _small_spec(encoded)
+
+    def progress(self, encoded: bytes) -> model.FileProgress:
+        """Decode what the journal has of the progress of a job."""
+        return _decode_progress(encoded)
+
+    def load(self, spec: item_source.Policy, *, definition: bytes, progress: bytes) -> "FileItems":
+        """Return the source of a job of the journal."""
+        manifest = _decode_manifest(definition)
+        return FileItems(self, _file_spec(spec), manifest, _decode_progress(progress))
+
+    def new(
+        self, spec: filejobs.JobSpec, manifest: filejobs.Manifest, *, source: str | None
+    ) -> "FileItems":
+        """Return the source of a new job. `source`: see `model.NewJob`."""
+        progress = model.FileProgress(
+            lines=manifest.lines, bytes=manifest.bytes, sha256=manifest.sha256, source=source
+        )
+        return FileItems(self, spec, manifest, progress)
+
+    def directory(self, namespace: str, job: model.JobId) -> port.Store:
+        """Return a job's directory, as a store of its own."""
+        return self._open(namespace, job)
+
+    def _open_directory(self, namespace: str, job: model.JobId) -> port.Store:
+        return self._opened(opening.inside(self.store.url, namespace, job.dashed))
+
+    def remembered(self, job: bytes, part: int, run: int) -> filejobs.Commit | None:
+        """Return a commit record that was read or written lately. Records never change."""
+        return self._commits.get((job, part, run))
+
+    def remember(self, job: bytes, commit: filejobs.Commit) -> None:
+        """A commit record that is in the store."""
+        with self._lock:
+            self._commits[job, commit.part, commit.run] = commit
+            if len(self._commits) > MAX_COMMITS:
+                self._commits.popitem(last=False)
+
+    def commits(
+        self, namespace: str, job: model.JobId, wanted: Iterable[tuple[int, int]]
+    ) -> dict[int, filejobs.Commit]:
+        """Read the commit records of parts (number, run) that have one; blocks."""
+        directory, result = self.directory(namespace, job), {}
+        for part, run in wanted:
+            found = self.remembered(job.uuid, part, run) or commits.find(directory, part, run)
+            if found is not None:
+                self.remember(job.uuid, found)
+                result[part] = found
+        return result
+
+
+def _file_spec(spec: item_source.Policy) -> filejobs.JobSpec:
+    return cast(filejobs.JobSpec, spec)
+
+
+class FileItems:
+    """`item_source.ItemSource`: the parts of one file."""
+
+    kind, noun = "file", "part"
+
+    def __init__(
+        self,
+        sources: FileSources,
+        spec: filejobs.JobSpec,
+        manifest: filejobs.Manifest,
+        progress: model.FileProgress,
+    ) -> None:
+        self._sources = sources
+        self.definition, self.progress = manifest, progress
+        self.size = len(manifest.parts)
+        self.finalizer = self.size > 1 or spec.reducer is not None
+        self.blobs = _blobs(spec)
+
+    def task(self, job: records.Job, item: int) -> api_task.TaskSpec:
+        """Return a call of `work.part` or `work.reduce`."""
+        spec = _file_spec(job.spec)
+        mapper = spec.mapper if item else spec.reducer
+        call = api_task.Call(
+            function=MAP if item else REDUCE,
+            args=(self._part_work(job, item) if item else self._reduce_work(job),),
+            environment=None if mapper is None else mapper.environment,
+        )
+        return api_task.TaskSpec(
+            cluster_name=spec.cluster_name,
+            call=call,
+            priority=spec.priority,
+            retry=spec.retry.of_task,
+            timeouts=spec.timeouts if item else api_task.Timeouts(),
+            run=job.run_of(item),
+        )
+
+    def _url(self, directory: str) -> str:
+        return opening.inside(self._sources.worker_url, *directory.split("/"))
+
+    def _part_work(self, job: records.Job, part: int) -> filejobs.PartWork:
+        spec, directory, name = _file_spec(job.spec), None, model.FOLDER_INPUT
+        if self.progress.source is not None:
+            directory, _, name = self.progress.source.rpartition("/")
+        return filejobs.PartWork(
+            store=self._url(job.folder),
+            job=job.id.text,
+            input=name,
+            format=spec.input,
+            part=self.definition.parts[part - 1],
+            run=job.run_of(part),
+            mapper=spec.mapper,
+            bad_records=spec.bad_records,
+            header=self.definition.header,
+            input_store=None if directory is None else self._url(directory),
+        )
+
+    def _reduce_work(self, job: records.Job) -> filejobs.ReduceWork:
+        return filejobs.ReduceWork(
+            store=self._url(job.folder),
+            job=job.id.text,
+            parts=tuple((n, job.run_of(n)) for n in range(1, job.size + 1)),
+            run=job.run,
+            reducer=_file_spec(job.spec).reducer,
+            format=self.definition.format,
+        )
+
+    def failure(self, job: records.Job) -> tuple[str, str] | None:
+        """Too many bad records, or one where none may be."""
+        spec, counts = _file_spec(job.spec), job.counts
+        bad, most = self.progress.failed, spec.max_failed_records
+        if most is not None and bad > most:
+            return _R.TOO_MANY_BAD_RECORDS, f"{bad} records are bad, maxFailedRecords is {most}"
+        lines, share = self.progress.lines, spec.max_failed_percent
+        if share is not None and bad * 100 > share * lines:
+            message = f"{bad} of {lines} records are bad, maxFailedPercent is {share:g}"
+            return _R.TOO_MANY_BAD_RECORDS, message
+        refused = counts.failed and spec.bad_records is filejobs.BadRecords.FAIL
+        if refused and counts.closed < job.size:
+            return _R.PART_FAILED, job.first_failure
+        return None
+
+    def count(self, result: item_source.ItemResult, times: int) -> None:
+        """Add the records of a part; of the job: what it has published."""
+        commit: filejobs.Commit = result.data
+        known = self.progress
+        if not result.item:
+            self.progress = msgspec.structs.replace(
+                known, output=commit.output, errors=commit.errors
+            )
+            return
+        part, found = self.definition.parts[result.item - 1], commit.records
+        self.progress = msgspec.structs.replace(
+            known,
+            succeeded=known.succeeded + times * found.succeeded,
+            failed=known.failed + times * found.failed,
+            skipped=known.skipped + times * found.skipped,
+            done_bytes=known.done_bytes + times * (part.end - part.start),
+        )
+
+    def result(self, commit: filejobs.Commit) -> item_source.ItemResult:
+        """Return what a commit record says."""
+        reason, message = "", commit.message
+        if commit.part:
+            commit = checked(commit, self.definition.parts[commit.part - 1])
+            message = commit.message
+        elif commit.outcome is _O.SUCCEEDED:
+            reason, message = _warning(commit.records)
+        return item_source.ItemResult(
+            commit.part, commit.run, commit.outcome, reason, message, commit
+        )
+
+    def prepare(self, job: records.Job, inline: bytes | None) -> Callable[[], None]:
+        """Write `job.json`, and the input if it is in the journal."""
+        file, directory = self.job_file(job), self._directory(job)
+        return lambda: job_directory.store(directory, file, inline)
+
+    def job_file(self, job: records.Job) -> job_directory.JobFile:
+        """Return what `job.json` says now."""
+        return job_directory.JobFile(
+            id=job.id.text,
+            uuid=job.id.dashed,
+            namespace=job.namespace,
+            user=job.user,
+            created=job.created,
+            run=job.run,
+            spec=_file_spec(job.spec),
+            manifest=self.definition,
+            source=self.progress.source,
+        )
+
+    def recover(self, job: records.Job) -> Callable[[], list[item_source.ItemResult]]:
+        """Read the commit records of open parts."""
+        directory, job_run, base = self._directory(job), job.run, job.base_run
+        known = job.items.snapshot()
+
+        def wanted(part: int, run: int) -> bool:
+            if not 0 < part <= known.size:
+                return part == 0 and run == job_run
+            is_open = known.states[part] < items.State.SUCCEEDED
+            return is_open and run == (known.runs[part] or base)
+
+        return lambda: [self.result(one) for one in job_directory.recover(directory, wanted)]
+
+    def settle(
+        self, job: records.Job, step: steps.Settle, returned: Callable[[], bytes | None]
+    ) -> Callable[[], item_source.ItemResult | item_source.Damage | None]:
+        """Read the commit record of a run, or create it."""
+        directory, now = self._directory(job), self._sources.clock.wall()
+        if step.item or step.outcome not in (None, _O.SUCCEEDED):
+            return lambda: self._noted(job, job_directory.end_run(directory, step, now))
+        if step.outcome is None:
+            reduced = _reduced(returned())
+            return lambda: self._finalized(
+                job, job_directory.reduced(directory, step.run, reduced, now)
+            )
+
+        def publish() -> item_source.ItemResult | item_source.Damage | None:
+            parts = self._commits(job, range(1, job.size + 1))
+            part = parts.get(1)
+            return self._finalized(job, job_directory.publish(directory, step.run, part, now))
+
+        return publish
+
+    def _finalized(
+        self, job: records.Job, found: filejobs.Commit | tuple[filejobs.Damaged, ...]
+    ) -> item_source.ItemResult | item_source.Damage | None:
+        if isinstance(found, filejobs.Commit):
+            return self._noted(job, found)
+        hurt = self._commits(job, (one.part for one in found if 0 < one.part <= job.size))
+        message = f"part {found[0].part}: {found[0].message}"
+        return item_source.Damage(tuple(map(self.result, hurt.values())), message)
+
+    def _noted(
+        self, job: records.Job, commit: filejobs.Commit | None
+    ) -> item_source.ItemResult | None:
+        if commit is None:
+            return None
+        self._sources.remember(job.id.uuid, commit)
+        return self.result(commit)
+
+    def _commits(self, job: records.Job, parts: Iterable[int]) -> dict[int, filejobs.Commit]:
+        wanted = ((part, job.run_of(part)) for part in parts)
+        return self._sources.commits(job.namespace, job.id, wanted)
+
+    def purge(self, job: records.Job) -> Callable[[], None]:
+        """Delete the directory."""
+        store, prefix = self._sources.store, f"{job.folder}/"
+        return lambda: job_directory.purge(store, prefix)
+
+    def _directory(self, job: records.Job) -> port.Store:
+        return self._sources.directory(job.namespace, job.id)
+
+
+def _blobs(spec: filejobs.JobSpec) -> bytes:
+    """Digests that mapper and reducer name."""
+    named: set[str | None] = set()
+    for mapper in (spec.mapper, spec.reducer):
+        if mapper is not None and (mapper.code or mapper.environment):
+            named |= {mapper.code, mapper.environment}
+    return b"".join(sorted(filter(None, map(names.digest, named))))
+
+
+def _reduced(returned: bytes | None) -> filejobs.Reduced | None:
+    """What the call that reduces has returned."""
+    try:
+        return None if returned is None else msgspec.json.decode(returned, type=filejobs.Reduced)
+    except msgspec.MsgspecError:
+        return None
+
+
+def _warning(counts: filejobs.Records) -> tuple[str, str]:
+    """What users should know of a job that has succeeded."""
+    if counts.succeeded or not counts.failed:
+        return "", ""
+    which = f"all {counts.failed} records are" if counts.failed > 1 else "its only record is"
+    message = (
+        f"{which} bad, so the result is empty. /errors says why of each; with maxFailedPercent or "
+        "badRecords=fail such a job fails"
+    )
+    return _R.ALL_RECORDS_BAD, message

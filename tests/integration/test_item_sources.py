@@ -1,0 +1,186 @@
+"""The engine of jobs with another source than files, on a real dispatcher with a real worker."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from kilnwork.api import filejobs
+from kilnwork.dispatch.hub import hub
+from kilnwork.dispatch.journal.sqlite import journal
+from kilnwork.jobs import engine, facts, items, model, records, rows
+from kilnwork.kit import clock, ids
+from support import index_items, short, verifiers, waiting, worker_process
+
+NS = "default"
+_P = filejobs.Phase
+_TESTS = str(Path(__file__).parents[1])
+
+
+class House:
+    """A data directory with dispatcher and engine that may be restarted, and a worker."""
+
+    def __init__(self, folder: Path, run: Path) -> None:
+        self.folder, self.socket = folder, run / "channel.sock"
+        self.worker = worker_process.WorkerProcess(folder, channel=self.socket, PYTHONPATH=_TESTS)
+        self.time = clock.SystemClock()
+        self.row = 0
+        self.hub: hub.Hub
+        self.engine: engine.Engine
+
+    async def start(self) -> None:
+        self.hub = hub.Hub(
+            journal.Journal(self.folder / "journal.db"),
+            clock=self.time,
+            verifier=verifiers.OneSecret("opensesame"),
+            logs_dir=self.folder / "logs",
+            entropy=ids.system_entropy(),
+        )
+        await self.hub.start(self.socket)
+        sources = {"index": index_items.IndexKind()}
+        self.engine = engine.Engine(self.hub, sources=sources, clock=self.time, ttl_s=None)
+        self.engine.start()
+
+    async def stop(self) -> None:
+        await self.engine.stop()
+        await self.hub.stop()
+
+    async def create(self, count: int, **spec: Any) -> bytes:
+        """Return the UUID of a new job."""
+        self.row += 1
+        uuid = bytes(ids.new_task_id())
+        job = records.Job(
+            model.JobId(uuid, f"job-{self.row}"),
+            row=self.row,
+            namespace=NS,
+            spec=index_items.IndexSpec(str(self.folder), **spec),
+            source=index_items.IndexItems(index_items.IndexSet(count), index_items.IndexProgress()),
+            created=self.time.wall(),
+        )
+        job.fresh = True
+        self.engine.add(job, None, None)
+        await self.engine.settled(job)
+        return uuid
+
+    def job(self, uuid: bytes) -> records.Job:
+        """Return the job, loaded if memory had let go of it."""
+        row = self.engine.tables.job("uuid", uuid)
+        assert row is not None
+        return self.engine.load(row)
+
+    def view(self, uuid: bytes) -> model.View[Any, Any]:
+        """What the journal says."""
+        row = self.engine.tables.job("uuid", uuid)
+        assert row is not None
+        return rows.view_of(row, index_items.IndexKind())
+
+    async def until(
+        self, uuid: bytes, what: Callable[[model.View[Any, Any]], object]
+    ) -> model.View[Any, Any]:
+        def look() -> model.View[Any, Any] | None:
+            view = self.view(uuid)
+            return view if what(view) else None
+
+        found = await waiting.wait_until_async(look, what="the job", timeout_s=60.0)
+        assert found is not None
+        return found
+
+    async def finished(self, uuid: bytes) -> model.View[Any, Any]:
+        return await self.until(uuid, lambda view: view.phase.final)
+
+    @property
+    def calls(self) -> list[int]:
+        path = self.folder / "calls"
+        return [int(line) for line in path.read_text().split()] if path.exists() else []
+
+
+@asynccontextmanager
+async def house_in(folder: Path) -> AsyncIterator[House]:
+    made = House(folder, short.folder())
+    await made.start()
+    made.worker.start()
+    try:
+        yield made
+    finally:
+        made.worker.destroy()
+        await made.stop()
+
+
+async def test_all_items_are_done_and_none_is_remembered_by_itself(tmp_path: Path) -> None:
+    async with house_in(tmp_path) as house:
+        job = await house.create(300)
+        done = await house.finished(job)
+        assert (done.phase, done.parts.succeeded) == (_P.SUCCEEDED, 300)
+        assert done.progress.sum == sum(n * n for n in range(1, 301))
+        assert sorted(house.calls) == list(range(1, 301))
+        assert house.engine.tasks == {}
+        assert house.engine.live == {}
+        pages = house.hub.select("job_pages", 1, 0)
+        assert len(pages) == 300 // items.PAGE_ITEMS + 1
+
+
+async def test_what_fails_is_tried_again_and_redriven_alone(tmp_path: Path) -> None:
+    (tmp_path / "once-3").touch()
+    (tmp_path / "fail-5").touch()
+    async with house_in(tmp_path) as house:
+        job = await house.create(8, max_attempts=2)
+        done = await house.finished(job)
+        assert (done.phase, done.parts.succeeded, done.parts.failed) == (_P.FAILED, 7, 1)
+        assert done.message.startswith("1 of 8 items failed: item 5: ")
+        assert done.failures == 3
+        (tmp_path / "fail-5").unlink()
+        (tmp_path / "calls").unlink()
+        found = house.job(job)
+        facts.redrive(found, now=house.time.wall())
+        await house.engine.settled(found)
+        done = await house.finished(job)
+        assert (done.phase, done.run, done.parts.succeeded) == (_P.SUCCEEDED, 2, 8)
+        assert house.calls == [5]
+        assert done.progress.sum == sum(n * n for n in range(1, 9))
+
+
+async def test_the_circuit_breaker_stops_what_never_works(tmp_path: Path) -> None:
+    for item in range(1, 101):
+        (tmp_path / f"fail-{item}").touch()
+    async with house_in(tmp_path) as house:
+        job = await house.create(100, max_crashes=3)
+        done = await house.finished(job)
+        assert (done.phase, done.reason) == (_P.FAILED, "MapperCrashes")
+        assert len(set(house.calls)) < 20
+        assert done.parts.failed + done.parts.cancelled == 100
+
+
+async def test_cancelling_ends_what_runs_and_starts_nothing(tmp_path: Path) -> None:
+    (tmp_path / "hold").touch()
+    async with house_in(tmp_path) as house:
+        job = await house.create(50, parallelism=2)
+        await waiting.wait_until_async(
+            lambda: len(house.calls) == 2, what="two calls", timeout_s=60.0
+        )
+        assert len(house.job(job).tasks) == 2
+        found = house.job(job)
+        facts.cancel(found, "", now=house.time.wall())
+        await house.engine.settled(found)
+        done = await house.finished(job)
+        assert (done.phase, done.parts.cancelled) == (_P.CANCELLED, 50)
+        assert len(house.calls) == 2
+
+
+async def test_a_restart_goes_on_where_it_was(tmp_path: Path) -> None:
+    """Also with a job that is suspended, then resumed."""
+    async with house_in(tmp_path) as house:
+        job = await house.create(40, parallelism=4)
+        await house.until(job, lambda view: view.parts.succeeded >= 5)
+        found = house.job(job)
+        facts.adjust(found, model.Adjustment(suspend=True), now=house.time.wall())
+        await house.engine.settled(found)
+        await house.stop()
+        await house.start()
+        assert house.view(job).phase is _P.PAUSED
+        found = house.job(job)
+        facts.adjust(found, model.Adjustment(suspend=False), now=house.time.wall())
+        await house.engine.settled(found)
+        done = await house.finished(job)
+        assert (done.phase, done.parts.succeeded) == (_P.SUCCEEDED, 40)
+        assert done.progress.sum == sum(n * n for n in range(1, 41))
+        assert sorted(house.calls) == list(range(1, 41))

@@ -1,0 +1,23 @@
+"""What slots call for the items of an index set; files in a directory say how an item fares."""
+
+import time
+from pathlib import Path
+
+HOLD_S = 60.0
+
+
+def square(item: int, directory: str) -> int:
+    """Return the square. `fail-N`: the item fails; `once-N`: it does so once; `hold`: all wait."""
+    place = Path(directory)
+    with (place / "calls").open("a") as calls:
+        calls.write(f"{item}\n")
+    until = time.monotonic() + HOLD_S
+    while (place / "hold").exists() and time.monotonic() < until:
+        time.sleep(0.01)
+    once = place / f"once-{item}"
+    if once.exists():
+        once.unlink()
+        raise ValueError(f"item {item} fails once")
+    if (place / f"fail-{item}").exists():
+        raise ValueError(f"item {item} cannot be done")
+    return item * item
