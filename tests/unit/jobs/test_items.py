@@ -1,0 +1,87 @@
+"""States of items are packed: bytes each, in memory and in the journal, and a change is small."""
+
+import os
+import tempfile
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kilnwork.jobs import items
+from support import index_world
+
+_S = items.State
+MAX_MEMORY = 64
+"""Bytes an item: 64 MB for a million."""
+
+MAX_DISK = 100
+MAX_PACKED = 5.1
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> Iterator[Path]:
+    """A directory in memory where that is possible: what a busy disk takes is not measured."""
+    shared = Path("/dev/shm")
+    if not os.access(shared, os.W_OK):
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(dir=shared, prefix="kiln-items-") as made:
+        yield Path(made)
+
+
+def test_pages_hold_states_and_runs() -> None:
+    found = items.Items(1000)
+    for item in range(1, 1001):
+        found.set(item, _S(item % 5), item * 4_000_000)
+    again = items.Items(1000)
+    for page in sorted(found.changed_pages):
+        again.load_page(page, found.page(page))
+    assert again.states == found.states
+    assert again.runs == found.runs
+    assert sum(len(found.page(page)) for page in found.changed_pages) == 5 * 1001
+
+
+def test_a_change_is_one_page() -> None:
+    found = items.Items(1_000_000)
+    found.set(777_777, _S.SUCCEEDED, 3)
+    [page] = found.changed_pages
+    assert len(found.page(page)) == 5 * items.PAGE_ITEMS
+
+
+def test_items_wait_in_order_and_those_open_again_first() -> None:
+    found, order = items.Items(5), []
+    while (item := found.next_open()) is not None:
+        found.set(item, _S.SUBMITTED)
+        order.append(item)
+        if order == [1, 2, 3]:
+            found.reopen(2)
+            found.reopen(1)
+    assert order == [1, 2, 3, 1, 2, 4, 5]
+    assert list(found.in_state(_S.SUBMITTED)) == [1, 2, 3, 4, 5]
+    found.set(2, _S.SUCCEEDED, 1)
+    found.set(4, _S.FAILED, 1)
+    found.reopen_all()
+    assert list(found.in_state(_S.OPEN)) == [1, 3, 4, 5]
+    assert (found.runs[2], found.runs[4], found.next_open()) == (1, 0, 1)
+    assert found.cancel_open() == 4
+    assert found.next_open() is None
+
+
+@pytest.mark.timeout(300)
+async def test_an_item_costs_some_bytes(memory: Path) -> None:
+    """From submission to the end, measured between two jobs of different size."""
+    sizes, peaks, costs = (1_000, 6_000), [], []
+    for size in sizes:
+        folder = memory / str(size)
+        folder.mkdir()
+        tracemalloc.start()
+        try:
+            costs.append(await index_world.measure(folder, size))
+            peaks.append(tracemalloc.get_traced_memory()[1])
+        finally:
+            tracemalloc.stop()
+    more = sizes[1] - sizes[0]
+    assert (peaks[1] - peaks[0]) / more < MAX_MEMORY
+    assert (costs[1].disk - costs[0].disk) / more < MAX_DISK
+    assert costs[1].pages / sizes[1] < MAX_PACKED
