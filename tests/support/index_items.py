@@ -63,9 +63,9 @@ class IndexItems:
     def failure(self, job: records.Job) -> tuple[str, str] | None:
         return None
 
-    def count(self, result: item_source.ItemResult, times: int) -> None:
+    def count(self, result: item_source.ItemResult) -> None:
         if result.item:
-            self.progress = IndexProgress(self.progress.sum + times * result.data)
+            self.progress = IndexProgress(self.progress.sum + result.data)
 
     def prepare(self, job: records.Job, inline: bytes | None) -> Callable[[], None]:
         return lambda: None

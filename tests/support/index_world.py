@@ -79,7 +79,7 @@ async def measure(folder: Path, count: int) -> Costs:
     )
     job.fresh = True
     running.add(job, None, None)
-    moments = []
+    moments: list[float] = []
     while (view := job.view) is None or not view.phase.final:
         if not dispatcher.writing:
             dispatcher.run()

@@ -170,7 +170,7 @@ def close(job: records.Job, result: item_source.ItemResult) -> None:
     job.items.set(item, state, result.run)
     if state is _S.SUCCEEDED:
         counts.succeeded += 1
-        job.source.count(result, 1)
+        job.source.count(result)
         job.successes += 1
     elif state is _S.FAILED:
         counts.failed += 1
@@ -188,11 +188,10 @@ def damaged(job: records.Job, damage: item_source.Damage, *, now: float) -> None
     if job.stage is not _Stage.FINALIZING:
         return
     again = []
-    for result in damage.results:
-        item = result.item
+    job.source.progress = damage.progress
+    for item in damage.items:
         if job.items.states[item] == _S.SUCCEEDED:
             job.counts.succeeded -= 1
-            job.source.count(result, -1)
             job.items.reopen(item)
             job.reopened[item] = job.reopened.get(item, 0) + 1
             again.append(item)

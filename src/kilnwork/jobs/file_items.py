@@ -5,6 +5,7 @@ Used by the service, which hands `FileSources` to the engine. A part is closed b
 job ended.
 """
 
+import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
@@ -21,6 +22,8 @@ from kilnwork.data.records import manifests
 from kilnwork.data.stores import opening, port
 from kilnwork.jobs import errors, item_source, items, job_directory, model, records, steps
 from kilnwork.kit import clock as clocks
+
+log = logging.getLogger(__name__)
 
 MAP = "kilnwork.jobs.work.part:run"
 REDUCE = "kilnwork.jobs.work.reduce:run"
@@ -149,10 +152,14 @@ class FileSources:
     def commits(
         self, namespace: str, job: model.JobId, wanted: Iterable[tuple[int, int]]
     ) -> dict[int, filejobs.Commit]:
-        """Read the commit records of parts (number, run) that have one; blocks."""
+        """Read the commit records of parts (number, run), as far as they can be read; blocks."""
         directory, result = self.directory(namespace, job), {}
         for part, run in wanted:
-            found = self.remembered(job.uuid, part, run) or commits.find(directory, part, run)
+            found = self.remembered(job.uuid, part, run)
+            try:
+                found = found or commits.find(directory, part, run)
+            except data_errors.ObjectDamaged as error:
+                log.warning("a commit record cannot be read", extra={"error": str(error)})
             if found is not None:
                 self.remember(job.uuid, found)
                 result[part] = found
@@ -244,22 +251,24 @@ class FileItems:
             return _R.PART_FAILED, job.first_failure
         return None
 
-    def count(self, result: item_source.ItemResult, times: int) -> None:
+    def count(self, result: item_source.ItemResult) -> None:
         """Add the records of a part; of the job: what it has published."""
         commit: filejobs.Commit = result.data
-        known = self.progress
-        if not result.item:
+        if result.item:
+            self.progress = self._added(self.progress, commit)
+        else:
             self.progress = msgspec.structs.replace(
-                known, output=commit.output, errors=commit.errors
+                self.progress, output=commit.output, errors=commit.errors
             )
-            return
-        part, found = self.definition.parts[result.item - 1], commit.records
-        self.progress = msgspec.structs.replace(
+
+    def _added(self, known: model.FileProgress, commit: filejobs.Commit) -> model.FileProgress:
+        part, found = self.definition.parts[commit.part - 1], commit.records
+        return msgspec.structs.replace(
             known,
-            succeeded=known.succeeded + times * found.succeeded,
-            failed=known.failed + times * found.failed,
-            skipped=known.skipped + times * found.skipped,
-            done_bytes=known.done_bytes + times * (part.end - part.start),
+            succeeded=known.succeeded + found.succeeded,
+            failed=known.failed + found.failed,
+            skipped=known.skipped + found.skipped,
+            done_bytes=known.done_bytes + part.end - part.start,
         )
 
     def result(self, commit: filejobs.Commit) -> item_source.ItemResult:
@@ -320,8 +329,10 @@ class FileItems:
             )
 
         def publish() -> item_source.ItemResult | item_source.Damage | None:
-            parts = self._commits(job, range(1, job.size + 1))
-            part = parts.get(1)
+            part = self._commits(job, range(1, job.size + 1)).get(1)
+            if part is None and job.size:
+                lost = filejobs.Damaged(part=1, run=step.run, message="it has no commit")
+                return self._finalized(job, (lost,))
             return self._finalized(job, job_directory.publish(directory, step.run, part, now))
 
         return publish
@@ -331,9 +342,15 @@ class FileItems:
     ) -> item_source.ItemResult | item_source.Damage | None:
         if isinstance(found, filejobs.Commit):
             return self._noted(job, found)
-        hurt = self._commits(job, (one.part for one in found if 0 < one.part <= job.size))
+        hurt = {one.part for one in found if 0 < one.part <= job.size}
+        progress = msgspec.structs.replace(
+            self.progress, succeeded=0, failed=0, skipped=0, done_bytes=0
+        )
+        whole = (part for part in range(1, job.size + 1) if part not in hurt)
+        for commit in self._commits(job, whole).values():
+            progress = self._added(progress, commit)
         message = f"part {found[0].part}: {found[0].message}"
-        return item_source.Damage(tuple(map(self.result, hurt.values())), message)
+        return item_source.Damage(tuple(sorted(hurt)), progress, message)
 
     def _noted(
         self, job: records.Job, commit: filejobs.Commit | None

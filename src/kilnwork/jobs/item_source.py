@@ -49,7 +49,9 @@ class ItemResult(NamedTuple):
 class Damage(NamedTuple):
     """The finalizer could not use the results of these items: they are to be made again."""
 
-    results: tuple[ItemResult, ...]
+    items: tuple[int, ...]
+    progress: Any
+    """`ItemSource.progress` without them."""
     message: str
 
 
@@ -84,8 +86,8 @@ class ItemSource(Protocol):
         """Return reason and message if the job cannot succeed any more, whatever is open."""
         ...
 
-    def count(self, result: ItemResult, times: int) -> None:
-        """Add a result that has succeeded to `progress`, or take it back (`times` is -1)."""
+    def count(self, result: ItemResult) -> None:
+        """Add a result that has succeeded to `progress`."""
         ...
 
     def prepare(self, job: "records.Job", inline: bytes | None) -> Callable[[], None]:

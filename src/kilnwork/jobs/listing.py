@@ -4,12 +4,13 @@ Used by the service.
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 import msgspec
 
 from kilnwork.api import filejobs
+from kilnwork.data import commits, errors
 from kilnwork.jobs import file_items, items, model, records, rows, tables, task_hub
 from kilnwork.kit import ids
 
@@ -47,7 +48,8 @@ class Parts:
     async def parts(
         self, *, after: int, limit: int, state: model.PartState | None
     ) -> list[model.PartView]:
-        """Return those with numbers above `after`, in order. Raises `DataError`."""
+        """Return those with numbers above `after`, in order; of one whose record cannot be read,
+        what the journal knows. Raises `StoreError`."""
         numbers: list[int] = []
         for number in range(max(after, 0) + 1, self._items.size + 1):
             if len(numbers) == limit:
@@ -59,18 +61,25 @@ class Parts:
         return [_complete(view, found.get(view.part.number)) for view in views]
 
     async def commits(self) -> list[filejobs.Commit]:
-        """Return the records of all parts that are over, in order. Raises `DataError`."""
-        wanted = self._recorded(range(1, self._items.size + 1))
-        return list((await self._read(wanted)).values())
+        """Return the records of all parts that are over, in order. Raises `ObjectMissing` if one is
+        missing of those that have succeeded: what they have made is not all of it."""
+        wanted = list(self._recorded(range(1, self._items.size + 1)))
+        succeeded = list(self._items.in_state(_S.SUCCEEDED))
+        found = await self._read(wanted)
+        for number in succeeded:
+            if number not in found:
+                place = commits.key(number, self._items.runs[number])
+                raise errors.ObjectMissing(f"{place} of job {self._job.text} cannot be read")
+        return list(found.values())
 
-    def _recorded(self, numbers: "list[int] | range") -> Iterator[tuple[int, int]]:
+    def _recorded(self, numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
         """Number and run of those that have a commit record."""
         for number in numbers:
             run = self._items.runs[number]
             if run and self._items.states[number] in _SHOWN:
                 yield number, run
 
-    async def _read(self, wanted: Iterator[tuple[int, int]]) -> dict[int, filejobs.Commit]:
+    async def _read(self, wanted: Iterable[tuple[int, int]]) -> dict[int, filejobs.Commit]:
         known, missing = {}, []
         for number, run in wanted:
             known[number] = self._sources.remembered(self._row.uuid, number, run)

@@ -260,7 +260,7 @@ def _end(job: records.Job, now: float) -> None:
     if result is not None:
         job.verdict = result.outcome
         if result.outcome is _O.SUCCEEDED:
-            job.source.count(result, 1)
+            job.source.count(result)
             job.reason, job.message = result.reason, result.message
     job.counts.cancelled += job.items.cancel_open()
     job.stage = _Stage.FINISHED

@@ -299,7 +299,7 @@ def _rebuilt(
         job.verdict = end.outcome
         job.message = "" if end.outcome is _O.SUCCEEDED else end.message
         if end.outcome is _O.SUCCEEDED:
-            source.count(source.result(end), 1)
+            source.count(source.result(end))
         job.stage = _Stage.FINISHED
         job.counts.cancelled = job.size - job.counts.succeeded - job.counts.failed
         job.end(end.finished)

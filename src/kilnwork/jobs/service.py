@@ -282,7 +282,7 @@ class Jobs:
         limit: int = 100,
         state: model.PartState | None = None,
     ) -> list[model.PartView]:
-        """Parts with numbers above `after`, in order. Raises `NoSuchJob`, `DataError`."""
+        """Parts with numbers above `after`, in order. Raises `NoSuchJob`, `StoreError`."""
         found = self._listing_of(self._there(namespace, job))
         return await found.parts(after=after, limit=limit, state=state)
 
@@ -293,7 +293,7 @@ class Jobs:
 
     async def commits(self, namespace: str, job: str) -> list[filejobs.Commit]:
         """Of all parts that have ended, in order of parts: what they name is in the job's
-        directory. Raises as `parts`."""
+        directory. Raises as `parts`, and `ObjectMissing` if one that succeeded has none."""
         return await self._listing_of(self._there(namespace, job)).commits()
 
     async def cancel(self, namespace: str, job: str, *, message: str = "") -> model.JobView:

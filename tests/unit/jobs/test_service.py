@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from kilnwork.api import filejobs
+from kilnwork.data import errors as data_errors
 from kilnwork.jobs import errors, model
 from support.job_world import NS, World
 
@@ -151,3 +152,32 @@ async def test_pausing_holds_back_what_has_not_begun(tmp_path: Path) -> None:
         resumed = await world.jobs.resume(NS, view.id)
         assert resumed.phase is _P.RUNNING
         assert world.result(await world.finished(view.id)) == lines(60)
+
+
+@pytest.mark.parametrize("size", [10, 100])
+async def test_a_record_that_is_lost_before_the_end_is_made_again(
+    tmp_path: Path, size: int
+) -> None:
+    """Of several parts, and of the only one."""
+    async with World(tmp_path) as world:
+        view = await world.create(lines(30), itemsPerPart=10)
+        await world.until(lambda: world.view(view.id).phase is _P.REDUCING)
+        await world.stop()
+        world.folder_of(view).delete(["commits/1-1"])
+        await world.restart()
+        done = await world.finished(view.id)
+        assert (done.phase, done.run, done.progress.records.total) == (_P.SUCCEEDED, 2, 30)
+        assert world.result(done) == lines(30)
+
+
+async def test_a_record_that_is_lost_after_the_end_is_no_shorter_result(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        view = await world.create(lines(30), itemsPerPart=10)
+        await world.finished(view.id)
+        world.folder_of(view).delete(["commits/2-1"])
+        await world.restart()
+        shown = await world.jobs.parts(NS, view.id)
+        assert [one.state for one in shown] == [model.PartState.SUCCEEDED] * 3
+        assert [one.commit is None for one in shown] == [False, True, False]
+        with pytest.raises(data_errors.ObjectMissing, match="commits/2-1"):
+            await world.jobs.commits(NS, view.id)
