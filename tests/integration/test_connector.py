@@ -134,6 +134,17 @@ async def test_what_is_refused_is_asked_for_anew(cluster: Cluster) -> None:
     (await away(lambda: tunnel.open_channel(to))).close()
 
 
+async def test_a_token_that_cannot_be_renewed_now_is_asked_for_again(cluster: Cluster) -> None:
+    to = cluster.to_manager()
+    await away(to.find)
+    to.refused()
+    cluster.answers["/api/v1/namespaces/ns/serviceaccounts"] = 503, {"message": "etcd is away"}
+    with pytest.raises(OSError, match="is not ready: etcd is away"):  # links try again after these
+        await away(lambda: tunnel.open_channel(to))
+    cluster.answers.clear()
+    (await away(lambda: tunnel.open_channel(to))).close()
+
+
 async def test_a_token_of_our_own_is_shown_to_both(cluster: Cluster) -> None:
     to = cluster.to_manager(token=far_manager.SECRET)
     await away(to.find)
@@ -172,6 +183,7 @@ STATUS = {"kind": "Status", "message": "said so"}
         (PROXY, 503, STATUS, "the manager in namespace kilnwork-system .* is not ready: said so"),
         (PROXY, 401, {"detail": "no"}, "does not accept the token: no"),
         ("/api/v1/namespaces/ns/s", 404, STATUS, "no ServiceAccount kilnwork-driver"),
+        ("/api/v1/namespaces/ns/s", 503, STATUS, "is not ready: said so"),
         ("/api/v1/namespaces/ns/s", 403, STATUS, "you may not ask for one .*: said so"),
         ("/v1/endpoints", 401, STATUS, "does not accept the token"),
         ("/v1/endpoints", 500, STATUS, "is not ready: said so"),

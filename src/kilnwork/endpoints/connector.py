@@ -17,6 +17,7 @@ import msgspec
 
 from kilnwork.api import manager
 from kilnwork.endpoints import client, discovery
+from kilnwork.endpoints import errors as endpoint_errors
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import errors, http1, http_types, keepalive
 from kilnwork.kube import config, credentials, tls
@@ -163,8 +164,8 @@ class ManagerConnector:
         self._account = None
 
     def token(self) -> str:
-        """Return what the manager knows a driver by. Raises ConfigurationError when there is
-        none."""
+        """Return what the manager knows a driver by. Raises ConfigurationError when there is none,
+        OSError when the API server cannot be asked for one now."""
         return self._token_headers()[manager.TOKEN_HEADER]
 
     def _token_headers(self) -> Mapping[str, str]:
@@ -178,11 +179,20 @@ class ManagerConnector:
                 steps = discovery.request_token(
                     self.server, self._namespace, (manager.DRIVER_ACCOUNT,)
                 )
-                made = self._carry_out(steps, self._server)
+                try:
+                    made = self._send_all(steps, self._server)
+                except (client.TryAgain, endpoint_errors.ManagerNotReady) as error:
+                    raise ConnectionError(str(error)) from error  # a link tries again
                 self._account = made, now + made.lasts_s
             return self._account[0].headers
 
     def _carry_out(self, steps: discovery.Steps[T], connector: client.Connector) -> T:
+        try:
+            return self._send_all(steps, connector)
+        except client.TryAgain as error:
+            raise errors.ConfigurationError(errors.unanswered(self.server, error)) from error
+
+    def _send_all(self, steps: discovery.Steps[T], connector: client.Connector) -> T:
         http = client.Client(connector)
         try:
             request = next(steps)
@@ -193,8 +203,6 @@ class ManagerConnector:
         except StopIteration as done:
             found: T = done.value
             return found
-        except client.TryAgain as error:
-            raise errors.ConfigurationError(errors.unanswered(self.server, error)) from error
         finally:
             http.close()
 
