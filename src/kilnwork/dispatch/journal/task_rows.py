@@ -6,8 +6,9 @@ declaration: statements, the row of a record and the record of a row follow from
 `model.TaskFacts` if others see it), a field of `TaskRow`, and a migration that adds the column.
 """
 
+import functools
 from collections.abc import Callable, Iterable
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
@@ -51,8 +52,18 @@ _C = codec.Column
 _SPEC = "CASE WHEN t.template IS NULL THEN t.spec ELSE p.spec END"
 
 
-def _worker(field: str) -> codec.Column:
-    return _C(f"None if worker is None else worker.{field}", select=f"w.{field}", stored=False)
+def _part(field: str, of: str, **how: Any) -> codec.Column:
+    """One column of a field that is stored in several, null in all of them for None. `of`: a field
+    of its value, or an expression in which `{}` is the value."""
+    value = of.format(field) if "{}" in of else f"{field}.{of}"
+    return _C(f"None if {field} is None else {value}", **how)
+
+
+_BLOBS = 'b"".join({}.blobs) or None'
+_worker = functools.partial(_part, "worker", stored=False)
+_parent = functools.partial(_part, "parent")
+_arguments = functools.partial(_part, "arguments", calls_only=True)
+_result = functools.partial(_part, "result", changes=True, new_call=None, unchanged="")
 
 
 class TaskRow(NamedTuple):
@@ -80,15 +91,11 @@ class TaskRow(NamedTuple):
     spec: Annotated[bytes, _C("encode(task.spec)", new_call=b"", select=_SPEC)]
     inputs: Annotated[bytes | None, _C(restored=False, new_call=None)]
     digest: Annotated[bytes | None, _C(new_call=None)]
-    parent: Annotated[ids.TaskId | None, _C("None if parent is None else parent.task")]
-    parent_run: Annotated[int | None, _C("None if parent is None else parent.run")]
+    parent: Annotated[ids.TaskId | None, _parent("task")]
+    parent_run: Annotated[int | None, _parent("run")]
     parent_attempt: Annotated[
         int | None,
-        _C(
-            "None if parent is None else parent.attempt",
-            changes=True,
-            unchanged="(parent is None or parent.attempt == 1)",
-        ),
+        _parent("attempt", changes=True, unchanged="(parent is None or parent.attempt == 1)"),
     ]
     """The newest attempt that requested it."""
     child_key: str | None
@@ -109,19 +116,8 @@ class TaskRow(NamedTuple):
     started: Annotated[float | None, _C(changes=True, new_call=None, unchanged="")]
     finished: Annotated[float | None, _C(restored=False, changes=True, new_call=None, unchanged="")]
     exit_code: Annotated[int | None, _C(changes=True, new_call=None)]
-    media_type: Annotated[
-        str | None,
-        _C(
-            "None if result is None else result.media_type",
-            changes=True,
-            new_call=None,
-            unchanged="",
-        ),
-    ]
-    result: Annotated[
-        bytes | None,
-        _C("None if result is None else result.data", changes=True, new_call=None, unchanged=""),
-    ]
+    media_type: Annotated[str | None, _result("media_type")]
+    result: Annotated[bytes | None, _result("data")]
     stopped: Annotated[
         int | None,
         _C(
@@ -158,28 +154,13 @@ class TaskRow(NamedTuple):
         int | None, _C("template.row if task.has_template_spec else None", calls_only=True)
     ]
     """None: it has a spec of its own."""
-    arguments_type: Annotated[
-        str | None, _C("None if arguments is None else arguments.media_type", calls_only=True)
-    ]
+    arguments_type: Annotated[str | None, _arguments("media_type")]
     arguments: Annotated[
-        bytes | None,
-        _C(
-            "None if arguments is None else arguments.data",
-            read="row.argument_payload",
-            restored=True,
-            calls_only=True,
-        ),
+        bytes | None, _arguments("data", read="row.argument_payload", restored=True)
     ]
-    arguments_digest: Annotated[
-        bytes | None, _C("None if arguments is None else arguments.digest", calls_only=True)
-    ]
-    arguments_size: Annotated[
-        int | None, _C("None if arguments is None else arguments.size or None", calls_only=True)
-    ]
-    arguments_blobs: Annotated[
-        bytes | None,
-        _C('None if arguments is None else b"".join(arguments.blobs) or None', calls_only=True),
-    ]
+    arguments_digest: Annotated[bytes | None, _arguments("digest")]
+    arguments_size: Annotated[int | None, _arguments("size or None")]
+    arguments_blobs: Annotated[bytes | None, _arguments(_BLOBS)]
     needs: Annotated[
         bytes | None,
         _C('b"".join(task.needs) or None', read="row.needed", restored=True, calls_only=True),
@@ -190,35 +171,14 @@ class TaskRow(NamedTuple):
     delegate: Annotated[ids.TaskId | None, _C(changes=True, new_call=None)]
     result_digest: Annotated[
         bytes | None,
-        _C(
-            "None if result is None else result.digest",
-            changes=True,
-            new_call=None,
-            unchanged="(result is None or not (result.digest or result.blobs))",
-        ),
+        _result("digest", unchanged="(result is None or not (result.digest or result.blobs))"),
     ]
-    result_size: Annotated[
-        int | None,
-        _C(
-            "None if result is None else result.size or None",
-            changes=True,
-            new_call=None,
-            unchanged="",
-        ),
-    ]
-    result_blobs: Annotated[
-        bytes | None,
-        _C(
-            'None if result is None else b"".join(result.blobs) or None',
-            changes=True,
-            new_call=None,
-            unchanged="",
-        ),
-    ]
-    session: Annotated[bytes | None, _worker("session")]
-    worker_name: Annotated[str | None, _worker("name")]
-    pod_uid: Annotated[str | None, _worker("pod_uid")]
-    node: Annotated[str | None, _worker("node")]
+    result_size: Annotated[int | None, _result("size or None")]
+    result_blobs: Annotated[bytes | None, _result(_BLOBS)]
+    session: Annotated[bytes | None, _worker("session", select="w.session")]
+    worker_name: Annotated[str | None, _worker("name", select="w.name")]
+    pod_uid: Annotated[str | None, _worker("pod_uid", select="w.pod_uid")]
+    node: Annotated[str | None, _worker("node", select="w.node")]
 
     @property
     def shown_name(self) -> str:
@@ -235,27 +195,19 @@ class TaskRow(NamedTuple):
     @property
     def payload(self) -> attempts.Payload | None:
         """Its result, or its error."""
-        if self.media_type is None:
-            return None
-        return attempts.Payload(
-            self.media_type,
-            self.result or b"",
-            self.result_digest,
-            self.result_size or 0,
-            _cut(self.result_blobs, _DIGEST_BYTES),
+        return _payload(
+            self.media_type, self.result, self.result_digest, self.result_size, self.result_blobs
         )
 
     @property
     def argument_payload(self) -> attempts.Payload | None:
         """Arguments of a call."""
-        if self.arguments_type is None:
-            return None
-        return attempts.Payload(
+        return _payload(
             self.arguments_type,
-            self.arguments or b"",
+            self.arguments,
             self.arguments_digest,
-            self.arguments_size or 0,
-            _cut(self.arguments_blobs, _DIGEST_BYTES),
+            self.arguments_size,
+            self.arguments_blobs,
         )
 
     @property
@@ -278,6 +230,19 @@ class TaskRow(NamedTuple):
 def decode_spec(spec: bytes) -> api_task.TaskSpec:
     """A spec of the journal; raises `msgspec.ValidationError` when another version wrote it."""
     return _decode_spec.decode(spec)
+
+
+def _payload(
+    media_type: str | None,
+    data: bytes | None,
+    digest: bytes | None,
+    size: int | None,
+    blobs: bytes | None,
+) -> attempts.Payload | None:
+    if media_type is None:
+        return None
+    blobs_of = _cut(blobs, _DIGEST_BYTES)
+    return attempts.Payload(media_type, data or b"", digest, size or 0, blobs_of)
 
 
 def _cut(packed: bytes | None, size: int) -> tuple[bytes, ...]:
