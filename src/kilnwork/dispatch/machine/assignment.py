@@ -21,9 +21,11 @@ from kilnwork.dispatch.machine import (
     transitions,
 )
 
-_S = api_task.State
-_A = transitions.AttemptState
-_R = reasons.Reason
+# What every call passes: a member by way of its class takes ten times as long to look up.
+_STAGING = api_task.State.STAGING
+_RESERVED, _STARTED = transitions.AttemptState.RESERVED, transitions.AttemptState.STARTED
+_STARTING = reasons.Reason.STARTING
+_NO_INTENT = records.Intent.NONE
 
 SHORT_CALL_S = 0.010
 """Calls that run less than this on average are sent ahead."""
@@ -145,8 +147,8 @@ def reserve(mem: memory.Memory, task: records.Task, slot: records.Slot, now: inp
 def _begin(
     mem: memory.Memory, task: records.Task, worker: records.Worker, now: inputs.Moment
 ) -> None:
-    mem.move_attempt(task, _A.RESERVED, state=_S.STAGING)
-    task.reason, task.message = _R.STARTING, ""
+    mem.move_attempt(task, _RESERVED, state=_STAGING)
+    task.reason, task.message = _STARTING, ""
     task.attempt += 1
     task.worker = worker
     task.reserved = now.wall
@@ -212,8 +214,8 @@ def _runs_short_calls(slot: records.Slot) -> bool:
         return False
     first = next(iter(slot.held.values()))
     return (
-        first.attempt_state is _A.RESERVED
-        and first.intent is records.Intent.NONE
+        first.attempt_state is _RESERVED
+        and first.intent is _NO_INTENT
         and first.template is not None
         and short(first.template)
     )
@@ -277,7 +279,7 @@ def _take_back(mem: memory.Memory, workers: Sequence[records.Worker], now: input
 def _is_blocked(slot: records.Slot) -> bool:
     """Calls wait behind one that runs for long already or is to end, and does not wait itself."""
     first = next(iter(slot.held.values()))
-    slow = first.attempt_state is _A.STARTED or first.intent is not records.Intent.NONE
+    slow = first.attempt_state is _STARTED or first.intent is not _NO_INTENT
     return slow and not slot.stack
 
 
