@@ -146,6 +146,27 @@ async def test_a_manager_of_one_namespace_looks_at_no_other(
         await made.stop(say=quiet)
 
 
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/v1/endpoints"),
+        ("GET", "/metrics"),
+        ("GET", "/jobs"),
+        ("GET", "/jobs?allNamespaces=true"),
+        ("POST", "/jobs/x/pause"),
+        ("GET", "/files"),
+        ("GET", f"/blobs/{NS}/sha256:{'0' * 64}"),
+        ("GET", f"/objects/{NS}/x"),
+    ],
+)
+async def test_a_401_says_what_to_send(manager: in_cluster.Server, method: str, path: str) -> None:
+    async with (
+        aiohttp.ClientSession(f"https://127.0.0.1:{manager.port}") as http,
+        http.request(method, path, ssl=False) as answer,
+    ):
+        assert (answer.status, answer.headers.get("www-authenticate")) == (401, "Bearer")
+
+
 async def test_who_asks_must_be_known_and_may_do_only_what_rbac_says(
     plane: cluster.ControlPlane, kube: client.Client, manager: in_cluster.Server
 ) -> None:

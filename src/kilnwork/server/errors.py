@@ -45,6 +45,8 @@ class Unauthorized(HttpError):
 
     status = 401
     reason = "Unauthorized"
+    headers = ((b"www-authenticate", b"Bearer"),)
+    """What to send: a 401 must say it (RFC 9110 §15.5.2)."""
 
 
 class Forbidden(HttpError):

@@ -200,6 +200,5 @@ def unauthorized(what: str = "this") -> errors.Unauthorized:
     """A 401 that says what to send (RFC 6750 §3)."""
     return errors.Unauthorized(
         f"{what} needs a token that is known here: send Authorization: Bearer TOKEN "
-        "(`kiln token` prints one)",
-        headers=((b"www-authenticate", b"Bearer"),),
+        "(`kiln token` prints one)"
     )
