@@ -55,7 +55,7 @@ class Effects:
 
     def begin(self, job: records.Job, step: steps.Step) -> None:
         """Carry out a step; the owner is woken when it is done."""
-        _TO_DO[type(step)](self, job, step)
+        _METHODS[type(step)](self, job, step)
 
     def _in_thread(
         self,
@@ -150,7 +150,7 @@ class Effects:
         self._in_thread(job, ("Purge", 0), job.source.purge(job), then)
 
 
-_TO_DO: dict[type, Callable[[Effects, records.Job, Any], None]] = {
+_METHODS: dict[type, Callable[[Effects, records.Job, Any], None]] = {
     steps.Prepare: Effects._prepare,
     steps.Recover: Effects._recover,
     steps.Settle: Effects._settle,

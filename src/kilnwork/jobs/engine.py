@@ -56,7 +56,7 @@ ALL_WINDOWS = 65_536
 MIN_WINDOW = 8
 
 SHOW_S = 0.05
-"""Until people see that a task has begun, at the latest."""
+"""Until users see that a task has begun, at the latest."""
 
 
 class _Joined:
@@ -67,10 +67,10 @@ class _Joined:
         self.shown: list[tuple[records.Job, model.View[Any, Any]]] = []
         self.waiters: list[asyncio.Future[None]] = []
         self.purged: list[records.Job] = []
-        self.there: list[subscriptions.Change] = []
-        """Tasks that were there before."""
-        self.heard: dict[ids.TaskId, subscriptions.Change] = {}
-        """What the batch did to tasks, taken in with it."""
+        self.existing: list[subscriptions.Change] = []
+        """Tasks that existed before they were submitted."""
+        self.taken_in: dict[ids.TaskId, subscriptions.Change] = {}
+        """What the batch did to tasks, by task."""
 
 
 class Engine:
@@ -96,13 +96,13 @@ class Engine:
         self._hub, self._clock = hub, clock
         self._ttl_s, self._on_failure = ttl_s, on_failure
         self.live: dict[bytes, records.Job] = {}
-        """Jobs that are not over, or that somebody is changing; by UUID."""
-        self.texts: dict[str, records.Job] = {}
-        """The same by what people see."""
+        """Jobs that are not over, or that are being changed; by UUID."""
+        self.by_text: dict[str, records.Job] = {}
+        """The same by the id that users see."""
         self.tasks: dict[ids.TaskId, tuple[records.Job, int]] = {}
         self._ready: dict[records.Job, None] = {}
         self._pending = tables.PendingWrites()
-        self._gone: list[records.Job] = []
+        self._purged: list[records.Job] = []
         self._stale: dict[records.Job, None] = {}
         self._stale_timer: asyncio.TimerHandle | None = None
         self._queue, self.waiters = prepare_queue.PrepareQueue(), waiting.Waiters()
@@ -113,13 +113,13 @@ class Engine:
         self._loaded_to = self._items = 0
         self.backlog = False
         """Unfinished jobs are in the journal that are not in memory."""
-        self.forgotten: Callable[[records.Job], None] = lambda job: None
-        """Told of jobs that memory lets go of."""
+        self.on_release: Callable[[records.Job], None] = lambda job: None
+        """Called with a job that was dropped from memory."""
 
     def start(self) -> None:
         """Take up what is unfinished. The dispatcher runs."""
         self._loop = asyncio.get_running_loop()
-        unfollow = self._hub.follow(self.tasks, self._heard)
+        unfollow = self._hub.follow(self.tasks, self._take_in)
         leave = self._hub.participate(self)
 
         def leave_hub() -> None:
@@ -144,7 +144,7 @@ class Engine:
 
     def purged(self, job: records.Job) -> None:
         """Nothing of it is in the store any more; its rows go with the next round."""
-        self._gone.append(job)
+        self._purged.append(job)
         self._hub.wake()
 
     def now(self) -> float:
@@ -157,13 +157,13 @@ class Engine:
             raise self.stopped
 
     def wake(self, job: records.Job) -> None:
-        """Something has happened to it; one that memory has let go of is another by now."""
+        """Something has happened to a job; one that was dropped from memory is ignored."""
         if self.live.get(job.id.uuid) is job:
             self._ready[job] = None
             self._hub.wake()
 
     async def settled(self, job: records.Job) -> model.View[Any, Any]:
-        """Its view, when all that is known of it now is on disk."""
+        """Return its view, when all that is known of it now is on disk."""
         self.check()
         if self.live.get(job.id.uuid) is not job:
             return job.view or rows.view(job)
@@ -173,15 +173,16 @@ class Engine:
         return job.view or rows.view(job)
 
     def add(self, job: records.Job, key: model.Key | None, inline: bytes | None) -> None:
-        """A job that is to be written for the first time."""
+        """Take in a job that the journal has not got."""
         self._pending.add(job, key, inline)
         job.ttl_s = self._ttl_s
-        self.live[job.id.uuid] = self.texts[job.id.text] = job
+        self.live[job.id.uuid] = self.by_text[job.id.text] = job
         self._items += job.size
         self.wake(job)
 
     def load(self, row: rows.JobRow) -> records.Job:
-        """A job of the journal, in memory until it is over and nobody changes it."""
+        """Return a job of the journal; it stays in memory while it is not over or is being
+        changed."""
         found = self.live.get(row.uuid)
         if found is None:
             kind, definition = self.sources[row.source], self.tables.definition(row.row)
@@ -189,7 +190,7 @@ class Engine:
             self.tables.load_items(row.row, found.items)
             found.view = rows.view(found)
             found.ttl_s = self._ttl_s
-            self.live[row.uuid] = self.texts[row.id] = found
+            self.live[row.uuid] = self.by_text[row.id] = found
             self._items += found.size
             if not found.prepared:
                 self._pending.inlined.add(row.row)
@@ -200,7 +201,7 @@ class Engine:
         return self.tables.inline(job.row) if job.row in self._pending.inlined else None
 
     def _take_up(self) -> None:
-        """Jobs that are unfinished, as many as there is room for."""
+        """Load unfinished jobs, as many as there is room for."""
         self.backlog = True
         while self.backlog and (room := self._room_for) > 0:
             found = self.tables.jobs("unfinished_jobs", self._loaded_to, min(ROUND, room))
@@ -227,13 +228,13 @@ class Engine:
         """`commits.Participant`: add what has changed of jobs, and their tasks."""
         if self.stopped is not None:
             return
-        heard = subscriptions.of_batch(batch, self.tasks) if self.tasks and batch.dirty else []
-        self._heard(heard)
-        if not (self._ready or self._gone):
+        changes = subscriptions.of_batch(batch, self.tasks) if self.tasks and batch.dirty else []
+        self._take_in(changes)
+        if not (self._ready or self._purged):
             return
         now = self.now()
         joined = self._joined = _Joined()
-        joined.heard = {change.task: change for change in heard}
+        joined.taken_in = {change.task: change for change in changes}
         writes = tables.Writes()
         slots: dict[tuple[str, str], int] = {}
         for job in list(itertools.islice(self._ready, ROUND)):
@@ -242,10 +243,10 @@ class Engine:
             found = plan.next_steps(job, self._room(job, slots), now)
             self._unfollow(job)
             for step in found:
-                self._do(job, step, joined)
+                self._carry_out(job, step, joined)
             self._pending.gather(writes, job)
             joined.shown.append((job, rows.view(job)))
-        joined.purged, self._gone = self._gone, []
+        joined.purged, self._purged = self._purged, []
         for job in joined.purged:
             writes.delete(job.row)
         batch.writes += writes.statements()
@@ -256,7 +257,7 @@ class Engine:
         if joined is not None and self.stopped is None:
             self._show(joined)
             self.waiters.settled(joined.waiters)
-            if self._ready or self._gone:
+            if self._ready or self._purged:
                 self._hub.wake()
 
     def aborted(self, error: BaseException) -> None:
@@ -273,27 +274,27 @@ class Engine:
         return plan.Room(window, slots[key], prepare=self._queue.admits(job))
 
     def _show(self, joined: "_Joined") -> None:
-        """A batch is on disk: begin what follows from it, and let people see it."""
+        """A batch is on disk: begin what follows from it, and let users see it."""
         for job, view in joined.shown:
             job.view = view
             self.waiters.tell(job.id.uuid, over=view.phase.final or view.deleting)
         for job, step in joined.effects:
             self._effects.begin(job, step)
-        self._heard(joined.there)
+        self._take_in(joined.existing)
         for job in self._queue.next():
             self.wake(job)
         for job in joined.purged:
             job.view = None
-            self._let_go(job)
+            self._release(job)
             self.waiters.tell(job.id.uuid, over=True)
         for job, _ in joined.shown:
             if not job.busy and job not in self._ready and self._is_idle(job):
-                self._let_go(job)
+                self._release(job)
         if self.backlog and self._room_for > MAX_LIVE // 2:
             self._take_up()
 
     def _is_idle(self, job: records.Job) -> bool:
-        """Nothing moves it but a person, or it is new and there is no room for it."""
+        """Return whether only a user can move it, or it is new and there is no room for it."""
         if job.deleting or job.tasks:
             return False
         if job.stage is records.Stage.RUNNING:
@@ -302,31 +303,31 @@ class Engine:
             return full or (job.spec.suspend and (job.recovered or job.fresh))
         return job.stage is records.Stage.FINISHED
 
-    def _let_go(self, job: records.Job) -> None:
-        """Memory need not have it any more."""
+    def _release(self, job: records.Job) -> None:
+        """Drop a job from memory."""
         if self.live.pop(job.id.uuid, None) is not None:
             self._items -= job.size
         self._queue.forget(job)
-        self.texts.pop(job.id.text, None)
-        self.forgotten(job)
+        self.by_text.pop(job.id.text, None)
+        self.on_release(job)
         job.dropped += job.tasks
         job.tasks.clear()
         self._unfollow(job)
 
     def _unfollow(self, job: records.Job) -> None:
-        """Its tasks that are over and understood need not be heard of any more."""
+        """Stop following its tasks that are over and understood."""
         for item in job.dropped:
             if item not in job.tasks:
                 self.tasks.pop(task_hub.task_id(job.id.uuid, item), None)
         job.dropped.clear()
 
-    def _do(self, job: records.Job, step: steps.Step, joined: "_Joined") -> None:
+    def _carry_out(self, job: records.Job, step: steps.Step, joined: "_Joined") -> None:
         if isinstance(step, steps.Submit):
             for item in step.items:
                 self.tasks[task_hub.task_id(job.id.uuid, item)] = (job, item)
             wanted = (task_hub.submission(job, item) for item in step.items)
             new = job.fresh and job.run == 1
-            joined.there += self._hub.submit_now(wanted, new=new)
+            joined.existing += self._hub.submit_now(wanted, new=new)
         elif isinstance(step, steps.Suspend):
             named = [task_hub.task_id(job.id.uuid, item) for item in step.items]
             self._hub.suspend_now(named, suspended=step.suspended)
@@ -336,12 +337,12 @@ class Engine:
         else:
             joined.effects.append((job, step))
 
-    def _heard(self, changes: list[subscriptions.Change]) -> None:
-        """The dispatcher tells of tasks."""
+    def _take_in(self, changes: list[subscriptions.Change]) -> None:
+        """Take in what has become of tasks."""
         if self.stopped is not None:
             return
         now = self.now()
-        known = {} if self._joined is None else self._joined.heard
+        known = {} if self._joined is None else self._joined.taken_in
         for change in changes:
             found = self.tasks.get(change.task)
             if found is None or known.get(change.task) == change:
@@ -354,7 +355,7 @@ class Engine:
                 self._show_later(job)
 
     def _show_later(self, job: records.Job) -> None:
-        """Nothing follows but that people see it."""
+        """Nothing follows but that users see it."""
         if not self._stale:
             self._stale_timer = self._loop.call_later(SHOW_S, self._refresh)
         self._stale[job] = None

@@ -1,9 +1,9 @@
-"""What happens to jobs that nobody looks after: deleted when their time is over, found when lost.
+"""Retention of jobs: deleted when their time to live is over, found again when they were lost.
 
 A backup of the journal may be put in place: jobs of the store that it has not got are taken up.
 
 Used by the service. Uploads that were never made a job are swept by age, and so is what killed
-attempts have left in the folders of jobs. How old all that is says a clock that nobody can set
+attempts have left in the folders of jobs. Ages come from a clock that cannot be set
 (`kit.retention_clock`).
 """
 
@@ -26,21 +26,21 @@ from kilnwork.kit import retention_clock
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 10.0
-"""Between two looks for jobs whose time to live is over."""
+INTERVAL_S = 10.0
+"""Between two searches for jobs whose time to live is over."""
 
-AT_ONCE = 100
+MAX_DELETIONS = 100
 PAGE = 2000
 """Rows read at a step of a sweep: a few milliseconds of the loop."""
 
 SWEEP_S = 3600.0
-"""Between two looks for what killed writers and given-up uploads have left."""
+"""Between two searches for what killed writers and abandoned uploads have left."""
 
 FIRST_SWEEP_S = 300.0
 """After the start, so that a server that never runs for an hour sweeps as well."""
 
 ORPHAN_S = 86_400.0
-"""Age from which a folder that is no job is taken for an upload that was given up."""
+"""Age from which a directory that is no job is taken for an abandoned upload."""
 
 _DIGEST = 32
 _POLLS = 100
@@ -48,8 +48,8 @@ _Stage = records.Stage
 _O = filejobs.Outcome
 
 
-class Deletes(Protocol):
-    """What of the service is needed."""
+class JobService(Protocol):
+    """What retention needs of the service."""
 
     store: port.Store
     ttl_s: float | None
@@ -60,11 +60,11 @@ class Deletes(Protocol):
 
 
 class Upkeep:
-    """Deletes and sweeps, until cancelled. `blobs`: the folder of blobs, by namespace."""
+    """JobService and sweeps, until cancelled. `blobs`: the folder of blobs, by namespace."""
 
     def __init__(
         self,
-        jobs: Deletes,
+        jobs: JobService,
         kept: tables.Tables,
         sources: file_items.FileSources,
         *,
@@ -76,15 +76,15 @@ class Upkeep:
         self._blobs, self._sources = blobs, sources
         self._tidy_from = ages.old_before(ORPHAN_S)
         """Jobs that ended before are as tidy as they will be."""
-        self._leaving: list[bytes] = []
+        self._deleting: list[bytes] = []
 
     async def run(self) -> None:
-        """Look again and again."""
+        """Expire and sweep at their intervals, for ever."""
         swept = self._clock.monotonic() - SWEEP_S + FIRST_SWEEP_S
         renewed = -holding.RENEW_S
         await self.save_time()
         while True:
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(INTERVAL_S)
             try:
                 if self._ages.sample():
                     await self.save_time()
@@ -104,8 +104,8 @@ class Upkeep:
         """Delete jobs whose time to live is over; returns how many. The next ones when the disk has
         let go of these: all of them at once would fill the memory."""
         count = 0
-        while await self._gone() and (found := await self._expired()):
-            self._leaving = found
+        while await self._deleted() and (found := await self._expired()):
+            self._deleting = found
             for uuid in found:
                 row = self._tables.job("uuid", uuid)
                 if row is not None:
@@ -118,17 +118,17 @@ class Upkeep:
         so of more."""
         found: list[bytes] = []
         at, last = self._clock.wall(), None
-        while page := self._tables.expired(at, last, AT_ONCE):
+        while page := self._tables.expired(at, last, MAX_DELETIONS):
             found += [
                 one.uuid
                 for one in page
                 if self._ages.age(one.finished) >= one.expires - one.finished
             ]
-            if len(found) >= AT_ONCE:
+            if len(found) >= MAX_DELETIONS:
                 break
             last = page[-1]
             await asyncio.sleep(0)
-        return found[:AT_ONCE]
+        return found[:MAX_DELETIONS]
 
     async def save_time(self) -> None:
         """Write the clock of ages down; the next service goes on with it."""
@@ -137,13 +137,13 @@ class Upkeep:
         except OSError as error:
             log.warning("retention clock was not saved", extra={"error": str(error)})
 
-    async def _gone(self) -> bool:
-        """Whether those deleted last are, after a while at most: the next look comes."""
+    async def _deleted(self) -> bool:
+        """Wait a while until those deleted last are; return whether they are."""
         for _ in range(_POLLS):
-            self._leaving = [one for one in self._leaving if self._tables.job("uuid", one)]
-            if not self._leaving:
+            self._deleting = [one for one in self._deleting if self._tables.job("uuid", one)]
+            if not self._deleting:
                 return True
-            await asyncio.sleep(LOOK_S / _POLLS)
+            await asyncio.sleep(INTERVAL_S / _POLLS)
         return False
 
     async def renew(self) -> None:
@@ -164,7 +164,7 @@ class Upkeep:
         ended = await self._known(folders, before=young)
         count = 0
         for uuid, prefix in folders.items():
-            count += await self._look_at(uuids.UUID(bytes=uuid), prefix, before=orphaned)
+            count += await self._adopt_or_clear(uuids.UUID(bytes=uuid), prefix, before=orphaned)
         await asyncio.to_thread(port.sweep, store, before=young)
         await asyncio.to_thread(_tidy, store, ended, before=young)
         self._tidy_from = young
@@ -182,7 +182,7 @@ class Upkeep:
             await asyncio.sleep(0)
         return found
 
-    async def _look_at(self, uuid: uuids.UUID, prefix: str, *, before: float) -> bool:
+    async def _adopt_or_clear(self, uuid: uuids.UUID, prefix: str, *, before: float) -> bool:
         """A folder that the journal does not know. True: it was no job, and is deleted."""
         store = self._jobs.store
         try:
@@ -231,7 +231,7 @@ def _tidy(store: port.Store, folders: Iterable[str], *, before: float) -> None:
         try:
             job_directory.tidy(_opened(store, prefix), after=0.0, before=before)
         except data_errors.ObjectMissing:
-            continue  # somebody deletes it
+            continue  # it is being deleted
         except (msgspec.MsgspecError, data_errors.DataError) as error:
             log.warning("a job was not tidied", extra={"folder": prefix, "error": str(error)})
 

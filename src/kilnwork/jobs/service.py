@@ -40,8 +40,8 @@ log = logging.getLogger(__name__)
 MAX_INLINE = 64 * 1024
 """Bytes of an input that may be kept in the journal until its job begins."""
 
-REMEMBERED = 4096
-"""Views of jobs that are not in memory, which are kept for who asks again."""
+MAX_VIEWS = 4096
+"""Views of jobs that are not in memory, kept for the next request."""
 
 _NEWEST = 1 << 62
 
@@ -95,8 +95,8 @@ class Jobs:
             retry_s=options.retry_s,
             on_failure=options.on_failure,
         )
-        self._engine.forgotten = self._remember
-        self._seen: OrderedDict[str, model.JobView] = OrderedDict()
+        self._engine.on_release = self._remember
+        self._views: OrderedDict[str, model.JobView] = OrderedDict()
         self._keys: dict[tuple[str, str, str], tuple[bytes, records.Job]] = {}
         self._used_keys = key_filter.KeyFilter()
         self._crew = coroutines.Crew("jobs-upkeep")
@@ -185,7 +185,7 @@ class Jobs:
                 found = await self._engine.settled(pending[1])
             return found, False
         self._check()
-        job = self._made(new)
+        job = self._new_job(new)
         if key is None:
             return await self._engine.settled(job), True
         name = (new.namespace, key.user, key.text)
@@ -203,7 +203,7 @@ class Jobs:
         await self._engine.settled(job)
 
     def _check(self) -> None:
-        """Raises `JobsStopped`, lest people wait until somebody makes room on the disk."""
+        """Raises `JobsStopped`, so that callers do not wait until there is room on the disk."""
         self._engine.check()
         if self._hub.refused is not None:
             raise errors.JobsStopped(
@@ -211,7 +211,7 @@ class Jobs:
                 "again when the server's disk can be written to"
             )
 
-    def _made(self, new: model.NewJob) -> records.Job:
+    def _new_job(self, new: model.NewJob) -> records.Job:
         job = records.Job(
             new.id,
             row=next(self._rows),
@@ -227,8 +227,8 @@ class Jobs:
 
     def job(self, namespace: str, ref: str) -> model.JobView | None:
         """By id, by UUID, or else the newest of that name."""
-        live = self._engine.texts.get(ref)
-        found = self._seen.get(ref) if live is None else live.view
+        live = self._engine.by_text.get(ref)
+        found = self._views.get(ref) if live is None else live.view
         if found is None and (row := self._row(namespace, ref)) is not None:
             found = self._current(row)
         if found is None or found.namespace != namespace or found.deleting:
@@ -266,12 +266,12 @@ class Jobs:
 
     def manifest(self, namespace: str, job: str) -> filejobs.Manifest:
         """Of its input. Raises `NoSuchJob`."""
-        row = self._there(namespace, job)
+        row = self._existing(namespace, job)
         return self._listing_of(row).manifest
 
     def small_input(self, namespace: str, job: str) -> bytes | None:
         """Its input, while that is kept here and not in the store. Raises `NoSuchJob`."""
-        return self._tables.inline(self._there(namespace, job).row)
+        return self._tables.inline(self._existing(namespace, job).row)
 
     async def parts(
         self,
@@ -283,7 +283,7 @@ class Jobs:
         state: model.PartState | None = None,
     ) -> list[model.PartView]:
         """Parts with numbers above `after`, in order. Raises `NoSuchJob`, `StoreError`."""
-        found = self._listing_of(self._there(namespace, job))
+        found = self._listing_of(self._existing(namespace, job))
         return await found.parts(after=after, limit=limit, state=state)
 
     async def part(self, namespace: str, job: str, number: int) -> model.PartView | None:
@@ -294,12 +294,12 @@ class Jobs:
     async def commits(self, namespace: str, job: str) -> list[filejobs.Commit]:
         """Of all parts that have ended, in order of parts: what they name is in the job's
         directory. Raises as `parts`, and `ObjectMissing` if one that succeeded has none."""
-        return await self._listing_of(self._there(namespace, job)).commits()
+        return await self._listing_of(self._existing(namespace, job)).commits()
 
     async def cancel(self, namespace: str, job: str, *, message: str = "") -> model.JobView:
         """Stop it: no part commits from now on, what was committed stays. Over already: nothing
         happens. Raises `NoSuchJob`."""
-        found = self._take(namespace, job)
+        found = self._load(namespace, job)
         facts.cancel(found, message, now=self._clock.wall())
         return await self._engine.settled(found)
 
@@ -313,7 +313,7 @@ class Jobs:
 
     async def adjust(self, namespace: str, job: str, change: model.Adjustment) -> model.JobView:
         """Change what may be changed now. Raises `NoSuchJob`, `NotNow`, `InvalidJob`."""
-        found = self._take(namespace, job)
+        found = self._load(namespace, job)
         try:
             facts.adjust(found, change, now=self._clock.wall())
         finally:
@@ -323,7 +323,7 @@ class Jobs:
     async def redrive(self, namespace: str, job: str) -> model.JobView:
         """Run those parts anew that have not succeeded, of a job that failed or was cancelled.
         Raises `NoSuchJob`, `NotNow`."""
-        found = self._take(namespace, job)
+        found = self._load(namespace, job)
         try:
             facts.redrive(found, now=self._clock.wall())
         finally:
@@ -333,7 +333,7 @@ class Jobs:
     async def delete(self, namespace: str, job: str) -> None:
         """It is gone for everybody when this returns; what runs is stopped and what it stored is
         deleted soon after, whatever happens. Raises `NoSuchJob`."""
-        found = self._take(namespace, job)
+        found = self._load(namespace, job)
         facts.delete(found, now=self._clock.wall())
         await self._engine.settled(found)
 
@@ -354,11 +354,11 @@ class Jobs:
         return f"{view.folder}/"
 
     def _current(self, row: rows.JobRow) -> model.JobView:
-        """Memory is newer than the journal."""
+        """Return the newest view; memory is newer than the journal."""
         live = self._engine.live.get(row.uuid)
         if live is not None and live.view is not None:
             return live.view
-        seen = self._seen.get(row.id)
+        seen = self._views.get(row.id)
         if seen is not None and seen.version == row.version:
             return seen
         view = rows.view_of(row, self._engine.sources[row.source])
@@ -367,13 +367,13 @@ class Jobs:
 
     def _keep(self, view: model.JobView) -> None:
         """Of a job that is not in memory: it does not change before it is."""
-        self._seen[view.id] = view
-        if len(self._seen) > REMEMBERED:
-            self._seen.popitem(last=False)
+        self._views[view.id] = view
+        if len(self._views) > MAX_VIEWS:
+            self._views.popitem(last=False)
 
     def _remember(self, job: records.Job) -> None:
-        """The engine lets go of a job."""
-        self._seen.pop(job.id.text, None)
+        """A job was dropped from memory."""
+        self._views.pop(job.id.text, None)
         if job.view is not None:
             self._keep(job.view)
 
@@ -388,17 +388,17 @@ class Jobs:
             found = self._tables.job("name", namespace, ref)
         return found
 
-    def _there(self, namespace: str, ref: str) -> rows.JobRow:
+    def _existing(self, namespace: str, ref: str) -> rows.JobRow:
         row = self._row(namespace, ref)
         if row is None or row.namespace != namespace or self._current(row).deleting:
             raise errors.NoSuchJob(f"there is no job {ref!r} in namespace {namespace!r}")
         return row
 
-    def _take(self, namespace: str, ref: str) -> records.Job:
-        """The job, in memory, to be changed; wake it afterwards."""
+    def _load(self, namespace: str, ref: str) -> records.Job:
+        """Return the job, in memory, to be changed; wake it afterwards."""
         self._check()
-        job = self._engine.load(self._there(namespace, ref))
-        self._seen.pop(job.id.text, None)
+        job = self._engine.load(self._existing(namespace, ref))
+        self._views.pop(job.id.text, None)
         return job
 
     def _listing_of(self, row: rows.JobRow) -> listing.Parts:

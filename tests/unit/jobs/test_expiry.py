@@ -26,7 +26,7 @@ class Gate(Fuse):
 async def test_those_that_wait_are_not_all_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retention, "AT_ONCE", 2)
+    monkeypatch.setattr(retention, "MAX_DELETIONS", 2)
     gate = Gate()
     async with World(tmp_path, fuse=gate) as world:
         for _ in range(5):
