@@ -20,7 +20,7 @@ from kilnwork.api import attempts
 from kilnwork.api import task as api_task
 from kilnwork.dispatch import errors, model
 from kilnwork.dispatch.journal.sqlite import journal, queries, statements
-from kilnwork.dispatch.machine import instructions, records, transitions
+from kilnwork.dispatch.machine import instructions, lifecycle, records, transitions
 from kilnwork.kit import ids
 from support import waiting
 
@@ -63,7 +63,7 @@ def a_record(number: int = 1, *, run: int = 1) -> records.Task:
         name=f"t-{number}",
         spec=api_task.TaskSpec(command=("true",), run=run),
     )
-    task = records.of_submission(number, submission, records.Cluster(("ns", "default")))
+    task = lifecycle.new_run(number, submission, records.Cluster(("ns", "default")))
     task.created = 100.0
     return task
 

@@ -20,7 +20,7 @@ from support import module_trace, short, up, waiting
 FROM_LINK_TO_SLOT = 12
 """From the link of a driver to that of a slot."""
 
-FROM_HUB_TO_ROW = 12
+FROM_HUB_TO_ROW = 9
 """From `Hub.submit`, which controllers call, to the transaction."""
 
 DRIVER = """
@@ -104,4 +104,7 @@ def test_modules_from_the_post_of_a_task_to_its_row(tmp_path: Path) -> None:
         module_trace.switch(tmp_path, on=False)
     finally:
         server.stop()
-    _check(module_trace.until(module_trace.passed(tmp_path), *written), FROM_HUB_TO_ROW)
+    found = module_trace.passed(tmp_path)
+    beside = "kilnwork.dispatch.hub.delivery"  # makes frames while the journal writes the row
+    on_path = [one for one in found if one.module != beside]
+    _check(module_trace.until(on_path, *written), FROM_HUB_TO_ROW)

@@ -32,7 +32,7 @@ from kilnwork.api import attempts, task as api_task
 from kilnwork.dispatch import model
 from kilnwork.dispatch.journal import memory_store, restore
 from kilnwork.dispatch.journal.sqlite import journal
-from kilnwork.dispatch.machine import inputs, instructions, memory, records, transitions
+from kilnwork.dispatch.machine import inputs, instructions, lifecycle, memory, records, transitions
 from kilnwork.kit import ids
 
 CLUSTER = records.Cluster(("ns", "default"))
@@ -51,7 +51,7 @@ def a_call(number, **facts):
 def a_command(number, **facts):
     spec, name = api_task.TaskSpec(command=("true",)), f"t{number}"
     given = model.Submission(task=an_id(number), namespace="ns", name=name, spec=spec, **facts)
-    task = records.of_submission(number, given, CLUSTER)
+    task = lifecycle.new_run(number, given, CLUSTER)
     task.created = task.pending_since = 1.0
     return task
 

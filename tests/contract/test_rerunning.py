@@ -13,7 +13,7 @@ from kilnwork.api import task as api_task
 from kilnwork.dispatch import errors, model
 from kilnwork.dispatch.journal import port, restore
 from kilnwork.dispatch.journal.sqlite import journal
-from kilnwork.dispatch.machine import inputs, instructions, machine, memory, records
+from kilnwork.dispatch.machine import inputs, instructions, lifecycle, machine, memory, records
 from kilnwork.kit import ids
 
 CLUSTER = records.Cluster(("ns", "default"))
@@ -116,7 +116,7 @@ def test_a_command_runs_again_as_it_was(kept: port.Store, world: machine.Machine
     submission = model.Submission(
         task=an_id(1), namespace="ns", name="t", spec=spec, inputs=b"{}", declared=False
     )
-    one = records.of_submission(1, submission, CLUSTER)
+    one = lifecycle.new_run(1, submission, CLUSTER)
     one.created = one.pending_since = 100.0
     end(one, api_task.State.KILLED)
     keep(kept, one)

@@ -12,7 +12,7 @@ from kilnwork.api import task as api_task
 from kilnwork.dispatch import model
 from kilnwork.dispatch.journal import memory_store, port
 from kilnwork.dispatch.journal.sqlite import journal
-from kilnwork.dispatch.machine import inputs, instructions, records, transitions
+from kilnwork.dispatch.machine import inputs, instructions, lifecycle, records, transitions
 from kilnwork.kit import ids
 
 CLUSTER = records.Cluster(("ns", "default"))
@@ -57,7 +57,7 @@ def a_command(number: int) -> records.Task:
         name=f"t-{number}",
         spec=api_task.TaskSpec(command=("true",)),
     )
-    task = records.of_submission(number, submission, CLUSTER)
+    task = lifecycle.new_run(number, submission, CLUSTER)
     task.created = task.pending_since = 100.0
     return task
 

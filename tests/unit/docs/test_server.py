@@ -11,7 +11,8 @@ from kilnwork.cli.commands import up
 from kilnwork.controlplane import cluster, gc, store
 from kilnwork.controlplane.apiserver import builtin, namespaces, pki, rules_data, statuses, tokens
 from kilnwork.controlplane.node import cri_log, shim
-from kilnwork.dispatch.hub import attempt_logs, child_requests, hub, retention
+from kilnwork.dispatch.hub import attempt_logs, hub, retention
+from kilnwork.dispatch.machine import lifecycle
 from kilnwork.server import api
 from kilnwork.worker import http
 from support import our_kinds, pages
@@ -37,7 +38,7 @@ def size(number: int) -> str:
         ("a result", attempts.MAX_INLINE_BYTES),
         ("a result in `status.result.value`", attempts.MAX_STATUS_BYTES),
         ("the inputs of a task together", inputs.MAX_INPUT_BYTES),
-        ("spec and inputs together", child_requests.MAX_TASK_BYTES),
+        ("spec and inputs together", lifecycle.MAX_TASK_BYTES),
         ("a request to a task's socket", http.MAX_BODY_BYTES),
         ("the log of an attempt", 2 * attempt_logs.FILE_BYTES),
         ("the log of a container", 2 * cri_log.LIMIT),

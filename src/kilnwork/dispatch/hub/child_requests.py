@@ -14,11 +14,8 @@ from kilnwork.api import attempts, names
 from kilnwork.api import task as api_task
 from kilnwork.channel import messages
 from kilnwork.dispatch import model
-from kilnwork.dispatch.machine import inputs
+from kilnwork.dispatch.machine import inputs, lifecycle
 from kilnwork.kit import ids
-
-MAX_TASK_BYTES = 768 * 1024
-"""Spec and inputs of one task together, so that they fit a frame with room for the rest."""
 
 MAX_KEY_LENGTH = 253
 MAX_NAME_LENGTH = 253
@@ -50,7 +47,7 @@ def refusal(message: messages.Spawn) -> str:
         return problem
     if message.inputs is not None and not _is_object(message.inputs):
         return "inputs: must be a JSON object"
-    return too_large(message.spec, message.inputs)
+    return lifecycle.too_large(message.spec, message.inputs)
 
 
 def template_refusal(spec: api_task.TaskSpec) -> str:
@@ -63,15 +60,7 @@ def template_refusal(spec: api_task.TaskSpec) -> str:
     for digest in (call.code, call.environment):
         if digest is not None and names.digest(digest) is None:
             return "spec.call: code and environment are written sha256: and 64 hexadecimal digits"
-    return _only_declared(spec) or too_large(spec, None)
-
-
-def too_large(spec: api_task.TaskSpec, given: bytes | None) -> str:
-    """Why a task cannot be sent to a worker; "" when it can."""
-    size = len(_encode(spec)) + len(given or b"")
-    if size > MAX_TASK_BYTES:
-        return f"spec and inputs take {size} bytes together; at most {MAX_TASK_BYTES} are allowed"
-    return ""
+    return _only_declared(spec) or lifecycle.too_large(spec, None)
 
 
 def _only_declared(spec: api_task.TaskSpec) -> str:

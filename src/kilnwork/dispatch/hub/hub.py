@@ -20,7 +20,6 @@ from kilnwork.channel import ports
 from kilnwork.dispatch import errors, model
 from kilnwork.dispatch.hub import (
     attempt_logs,
-    child_requests,
     commits,
     delivery,
     feed,
@@ -177,9 +176,6 @@ class Hub:
         run after a success without `force`, `TaskTooLarge`, `HubStopped`.
         """
         self._core.check()
-        refusal = child_requests.too_large(submission.spec, submission.inputs)
-        if refusal:
-            raise errors.TaskTooLarge(refusal)
         task = submission.task
         known = self._core.machine.task(task)
         past = self._past(task) if known is None else None
@@ -202,16 +198,16 @@ class Hub:
         there: list[subscriptions.Change] = []
         for submission in submissions:
             task = submission.task
-            refusal = child_requests.too_large(submission.spec, submission.inputs)
-            if refusal:
-                there.append(subscriptions.refused(submission, refusal))
-                continue
             known = self._core.machine.task(task)
             row = None if new or known is not None else self._core.reader.task_row(task)
             past = None if row is None else inputs.Past(row.run, api_task.State(row.state))
+            try:
+                self._core.apply(inputs.Submit(submission, past, force=True))
+            except errors.TaskTooLarge as error:
+                there.append(subscriptions.refused(submission, str(error)))
+                continue
             if row is not None and row.run >= submission.spec.run:
                 there.append(subscriptions.of_view(self._view(row)))
-            self._core.apply(inputs.Submit(submission, past, force=True))
             if known is not None:
                 there.append(subscriptions.of_record(known))
         return there

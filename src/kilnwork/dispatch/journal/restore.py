@@ -11,7 +11,7 @@ import msgspec
 
 from kilnwork.api import calls, reasons
 from kilnwork.api import task as api_task
-from kilnwork.dispatch import errors, model
+from kilnwork.dispatch import errors
 from kilnwork.dispatch.journal import port, task_rows
 from kilnwork.dispatch.machine import (
     children,
@@ -116,19 +116,17 @@ def _task(
     spec: api_task.TaskSpec | None,
     template: records.Template | None,
 ) -> records.Task:
-    submission = model.Submission(
-        task=row.task,
-        namespace=row.namespace,
-        name=row.shown_name if template is None else row.name or "",
-        spec=spec or api_task.TaskSpec(cluster_name=row.cluster, run=row.run),
-        inputs=row.inputs,
-        declared=bool(row.declared),
-    )
     attempt_state = row.attempt_state
-    task = records.of_submission(
+    task = records.Task(
         row.row,
-        submission,
+        row.task,
+        row.run,
+        row.namespace,
+        row.shown_name if template is None else row.name or "",
         mem.cluster(row.namespace, row.cluster),
+        bool(row.declared),
+        spec or api_task.TaskSpec(cluster_name=row.cluster, run=row.run),
+        inputs=row.inputs,
         state=api_task.State(row.state),
         attempt_state=None if attempt_state is None else transitions.AttemptState(attempt_state),
     )

@@ -85,7 +85,7 @@ def _make(
         declared=False,
     )
     cluster = mem.cluster(parent.namespace, item.spec.cluster_name)
-    child = records.of_submission(next(mem.task_rows), submission, cluster)
+    child = lifecycle.new_run(next(mem.task_rows), submission, cluster)
     child.digest = item.digest
     adopt(family, child, item.parent, child_key=item.child_key)
     family.total += 1

@@ -4,8 +4,11 @@ Used by `machine` and its parts; `assignment` reserves. Every function takes the
 first.
 """
 
+import msgspec
+
 from kilnwork.api import reasons
 from kilnwork.api import task as api_task
+from kilnwork.dispatch import model
 from kilnwork.dispatch.machine import inputs, memory, records, transitions
 
 _S = api_task.State
@@ -13,6 +16,38 @@ _A = transitions.AttemptState
 _R = reasons.Reason
 # What every call passes: a member by way of its class takes ten times as long to look up.
 _NO_FREE_SLOT = reasons.Reason.NO_FREE_SLOT
+
+
+MAX_TASK_BYTES = 768 * 1024
+"""Spec and inputs of one task together, so that they fit a frame with room for the rest."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+def too_large(spec: api_task.TaskSpec, given: bytes | None) -> str:
+    """Return why a task cannot be sent to a worker; "" when it can."""
+    size = len(_encode(spec)) + len(given or b"")
+    if size > MAX_TASK_BYTES:
+        return f"spec and inputs take {size} bytes together; at most {MAX_TASK_BYTES} are allowed"
+    return ""
+
+
+def new_run(row: int, submission: model.Submission, cluster: records.Cluster) -> records.Task:
+    """Return the record of a run as submitted, with that row in the journal."""
+    facts = {name: getattr(submission, name) for name in model.SubmittedFacts.__struct_fields__}
+    return records.Task(
+        row,
+        submission.task,
+        submission.spec.run,
+        submission.namespace,
+        submission.name,
+        cluster,
+        submission.declared,
+        submission.spec,
+        inputs=submission.inputs,
+        pending_since=submission.pending_since or 0.0,
+        **facts,
+    )
 
 
 def admit(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:

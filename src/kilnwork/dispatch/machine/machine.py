@@ -7,6 +7,7 @@ Decisions live in `lifecycle` and `completion` (one task), `workers` and `slots`
 unfinished tasks are in memory.
 """
 
+import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -45,7 +46,7 @@ class Machine:
         self.memory = mem
         self._handlers: dict[type, Callable[[Any, inputs.Moment], None]] = {
             inputs.Submit: self._submit,
-            inputs.Rerun: lambda item, now: submissions.rerun(mem, item, now),
+            inputs.Rerun: functools.partial(submissions.rerun, mem),
             inputs.Kill: self._kill,
             inputs.Suspend: self._suspend,
             inputs.Release: lambda item, _: self._release(item),
@@ -53,34 +54,34 @@ class Machine:
             inputs.Close: lambda *_: mem.close(),
             inputs.CloseCluster: self._close_cluster,
             inputs.Drain: lambda item, _: workers.drain(mem, item),
-            inputs.Join: lambda item, now: workers.join(mem, item, now),
+            inputs.Join: functools.partial(workers.join, mem),
             inputs.LinkClosed: self._link_closed,
-            inputs.WorkerGone: lambda item, now: workers.worker_gone(mem, item, now),
-            inputs.Renew: lambda item, now: workers.renew(mem, item, now),
+            inputs.WorkerGone: functools.partial(workers.worker_gone, mem),
+            inputs.Renew: functools.partial(workers.renew, mem),
             inputs.Started: self._started,
             inputs.Finished: self._finished,
-            inputs.Spawn: lambda item, now: children.spawn(mem, item, now),
+            inputs.Spawn: functools.partial(children.spawn, mem),
             inputs.Progress: self._progress,
             inputs.Attach: lambda item, _: submitters.attach(mem, item),
             inputs.Define: lambda item, _: submitters.define(mem, item),
             inputs.Undefine: lambda item, _: submitters.undefine(mem, item),
-            inputs.SubmitCalls: lambda item, now: submissions.submit(mem, item, now),
+            inputs.SubmitCalls: functools.partial(submissions.submit, mem),
             inputs.WatchTasks: lambda item, _: submitters.watch(mem, item),
-            inputs.CancelTasks: lambda item, now: submitters.cancel(mem, item, now),
+            inputs.CancelTasks: functools.partial(submitters.cancel, mem),
             inputs.SlotOpening: lambda item, _: None,
-            inputs.SlotJoined: lambda item, now: slots.joined(mem, item, now),
-            inputs.SlotGone: lambda item, now: slots.gone(mem, item, now),
-            inputs.CallsEnded: lambda item, now: call_reports.ended(mem, item, now),
-            inputs.CallsReturned: lambda item, now: call_reports.returned(mem, item, now),
-            inputs.Waiting: lambda item, now: waits.begin(mem, item, now),
+            inputs.SlotJoined: functools.partial(slots.joined, mem),
+            inputs.SlotGone: functools.partial(slots.gone, mem),
+            inputs.CallsEnded: functools.partial(call_reports.ended, mem),
+            inputs.CallsReturned: functools.partial(call_reports.returned, mem),
+            inputs.Waiting: functools.partial(waits.begin, mem),
             inputs.Resumed: lambda item, _: waits.end(mem, item),
-            inputs.Yielded: lambda item, now: call_reports.yielded(mem, item, now),
+            inputs.Yielded: functools.partial(call_reports.yielded, mem),
             inputs.Tick: lambda _, now: self._tick(now),
             inputs.Stalled: lambda _, now: workers.stalled(mem, now),
         }
 
     def handle(self, item: inputs.Input, now: inputs.Moment) -> None:
-        """Take in what happened. Raises `RunRefused` for a Submit that may not be."""
+        """Apply an input. Raises `RunRefused` or `TaskTooLarge` for a Submit that may not be."""
         self.memory.remember(item, now)
         self._handlers[type(item)](item, now)
 
@@ -148,6 +149,9 @@ class Machine:
 
     def _submit(self, item: inputs.Submit, now: inputs.Moment) -> None:
         submission = item.submission
+        refusal = lifecycle.too_large(submission.spec, submission.inputs)
+        if refusal:
+            raise errors.TaskTooLarge(refusal)
         run = submission.spec.run
         current = self.memory.tasks.get(submission.task)
         past = item.past if current is None else inputs.Past(current.run, current.state)
@@ -164,7 +168,7 @@ class Machine:
                     "running it again needs force"
                 )
         cluster = self.memory.cluster(submission.namespace, submission.spec.cluster_name)
-        task = records.of_submission(next(self.memory.task_rows), submission, cluster)
+        task = lifecycle.new_run(next(self.memory.task_rows), submission, cluster)
         lifecycle.admit(self.memory, task, now)
 
     def _kill(self, item: inputs.Kill, now: inputs.Moment) -> None:

@@ -345,29 +345,3 @@ class Task(model.TaskFacts, eq=False):
 
 _RESERVED = transitions.AttemptState.RESERVED
 _STARTED = transitions.AttemptState.STARTED
-
-
-def of_submission(
-    row: int,
-    submission: model.Submission,
-    cluster: Cluster,
-    *,
-    state: api_task.State = api_task.State.PENDING,
-    attempt_state: transitions.AttemptState | None = None,
-) -> Task:
-    """Return the record of a run as submitted; after a restart, in the states of its row."""
-    return Task(
-        row,
-        submission.task,
-        submission.spec.run,
-        submission.namespace,
-        submission.name,
-        cluster,
-        submission.declared,
-        submission.spec,
-        inputs=submission.inputs,
-        state=state,
-        attempt_state=attempt_state,
-        pending_since=submission.pending_since or 0.0,
-        **{name: getattr(submission, name) for name in model.SubmittedFacts.__struct_fields__},
-    )

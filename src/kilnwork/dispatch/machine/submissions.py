@@ -11,7 +11,7 @@ import msgspec
 
 from kilnwork.api import attempts, calls, reasons
 from kilnwork.api import task as api_task
-from kilnwork.dispatch import errors, model
+from kilnwork.dispatch import errors
 from kilnwork.dispatch.machine import (
     children,
     completion,
@@ -370,13 +370,14 @@ def _call_again(mem: memory.Memory, item: inputs.Rerun) -> records.Task:
 
 
 def _command_again(mem: memory.Memory, item: inputs.Rerun) -> records.Task:
-    submission = model.Submission(
-        task=item.task,
-        namespace=item.namespace,
-        name=item.name or ids.task_text(item.task),
-        spec=item.spec,
+    return records.Task(
+        next(mem.task_rows),
+        item.task,
+        item.run,
+        item.namespace,
+        item.name or ids.task_text(item.task),
+        mem.cluster(item.namespace, item.spec.cluster_name),
+        False,
+        item.spec,
         inputs=item.inputs,
-        declared=False,
     )
-    cluster = mem.cluster(item.namespace, item.spec.cluster_name)
-    return records.of_submission(next(mem.task_rows), submission, cluster)
