@@ -8,7 +8,7 @@ import pytest
 from kilnwork.api import manager, resource
 from kilnwork.cli.wiring import adapters
 from kilnwork.controlplane import cluster
-from kilnwork.kit import clock
+from kilnwork.kit import asgi, clock
 from kilnwork.kube import client
 from kilnwork.server import ports, reviews
 from support import served
@@ -71,8 +71,12 @@ async def test_a_request_is_of_the_token_that_it_shows(
 ) -> None:
     token = (plane.data_dir / "token").read_text().strip()
 
+    async def receive() -> asgi.Message:
+        raise AssertionError("there is no body")
+
     async def name(*headers: tuple[bytes, bytes]) -> str | None:
-        user = await access.authenticate({"type": "http", "headers": list(headers)})
+        scope = {"type": "http", "method": "GET", "path": "/", "headers": list(headers)}
+        user = await access.authenticate(asgi.Request(scope, receive))
         return None if user is None else user.name
 
     assert await name((b"authorization", f"Bearer {token}".encode())) == "kubernetes-admin"

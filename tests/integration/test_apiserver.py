@@ -14,7 +14,7 @@ import pytest
 
 from kilnwork.cli import embedded_kinds
 from kilnwork.controlplane import cluster, extensions
-from kilnwork.kit import errors
+from kilnwork.kit import asgi, errors
 from support import served, waiting
 
 CORE = "/api/v1/namespaces/default"
@@ -747,7 +747,7 @@ async def test_mounted_apps_are_on_both_ports_and_learn_who_comes(
     plane: cluster.ControlPlane,
 ) -> None:
     async def mounted(scope: Any, receive: Any, send: Any) -> None:
-        user = await plane.authenticate(scope)
+        user = await plane.authenticate(asgi.Request(scope, receive))
         body = f"{scope['path']} {'nobody' if user is None else user.name}".encode()
         headers = [(b"content-type", b"text/plain")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})

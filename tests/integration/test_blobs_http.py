@@ -16,11 +16,11 @@ import pytest
 from kilnwork.api import manager
 from kilnwork.channel import errors as channel_errors
 from kilnwork.data import blobs, cached, disks, errors, remote
+from kilnwork.kit import asgi, http1, serving
 from kilnwork.kit import errors as kit_errors
-from kilnwork.kit import http1, serving
-from kilnwork.server import asgi, passing
 from kilnwork.server import blobs as blob_server
 from kilnwork.server import errors as server_errors
+from kilnwork.server import problems
 from support import descriptors, wires
 
 LARGE = 3 << 20
@@ -80,7 +80,7 @@ class World:
         if self.instead:
             error = server_errors.HttpError("a test says so")
             error.status = self.instead.pop(0)
-            await asgi.problem(send, error)
+            await problems.send(problems.response(send), error)
             return
         await self._app(scope, receive, send)
         self.served += 1
@@ -226,7 +226,7 @@ async def test_a_put_that_is_cut_off_leaves_nothing(world: World) -> None:
 async def test_who_reads_no_more_is_cut_off(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(passing, "STALL_S", 0.1)
+    monkeypatch.setattr(asgi, "STALL_S", 0.1)
     size = 64 << 20
     digest = world.kept.put([bytes(size)])[0]
     before = descriptors.opened()

@@ -16,10 +16,9 @@ from kilnwork.api import manager as names
 from kilnwork.channel import tunnel
 from kilnwork.data import cached, remote
 from kilnwork.endpoints import connector
-from kilnwork.kit import clock, errors, serving
+from kilnwork.kit import asgi, clock, errors, serving
 from kilnwork.kube import config
 from kilnwork.sdk import driver
-from kilnwork.server import asgi
 from support import certificates, far_manager, wires
 
 R = TypeVar("R")
@@ -50,25 +49,25 @@ class Cluster:
         )
 
     async def _app(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
-        path = scope["path"]
+        path, response = scope["path"], asgi.Response(send)
         for prefix, (status, document) in self.answers.items():
             if path.startswith(prefix):
-                await asgi.json(send, document, status=status)
+                await response.json(document, status=status)
                 return
         if path == "/version":
-            await asgi.json(send, {"gitVersion": "v1.33.0"})
+            await response.json({"gitVersion": "v1.33.0"})
         elif path.endswith(f"/serviceaccounts/{names.DRIVER_ACCOUNT}/token"):
             self.minted.append(path)
             made = {"spec": {"expirationSeconds": 600}, "status": {"token": far_manager.SECRET}}
-            await asgi.json(send, made, status=201)
+            await response.json(made, status=201)
         elif path == PROXY + "/v1/endpoints":
-            await asgi.json(send, {"channel": {"unix": ""}})
+            await response.json({"channel": {"unix": ""}})
         elif path.startswith(PROXY):
             kept = [pair for pair in scope["headers"] if pair[0] != b"authorization"]
             inner = {**scope, "path": path.removeprefix(PROXY), "headers": kept}
             await self.far._app(inner, receive, send)
         else:
-            await asgi.text(send, 404, "404 page not found")
+            await response.text(404, "404 page not found")
 
     def to_manager(
         self, *, time: clock.Clock | None = None, **more: Any

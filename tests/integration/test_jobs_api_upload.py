@@ -11,7 +11,8 @@ import pytest
 
 from kilnwork.api import filejobs
 from kilnwork.jobs import errors as jobs_errors
-from kilnwork.server.jobs import body, settings
+from kilnwork.kit import asgi
+from kilnwork.server.jobs import settings
 from support import jobs_http, waiting
 
 LINES = b'{"id":"1"}\n{"id":"2"}\n{"id":"3"}\n'
@@ -400,7 +401,7 @@ async def test_a_full_disk_leaves_nothing(world: jobs_http.World) -> None:
 async def test_a_client_that_stalls_is_told(
     world: jobs_http.World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(body, "STALL_S", 0.05)
+    monkeypatch.setattr(asgi, "STALL_S", 0.05)
     reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
     writer.write(jobs_http.head("POST", "/jobs", length=100) + LINES)
     assert (await jobs_http.reply_head(reader))[0] == 408

@@ -11,8 +11,7 @@ import pytest
 
 from kilnwork.data import disks, errors
 from kilnwork.data.stores import local, port, remote
-from kilnwork.kit import http1, serving
-from kilnwork.server import asgi, passing
+from kilnwork.kit import asgi, http1
 from support import descriptors, object_stores, waiting
 
 LARGE = 5 << 20
@@ -207,14 +206,14 @@ class Trouble:
                 return
 
             await self._app(scope, receive, ignore)
-            await serving.cut(scope, receive)
+            await asgi.Request(scope, receive).cut()
         elif scope["method"] == "GET" and self.breaks:
             self.breaks -= 1
 
             async def send_some(message: asgi.Message) -> None:
                 if message["type"] == "http.response.body":
                     await send({**message, "body": message["body"][:100_000], "more_body": True})
-                    await serving.cut(scope, receive)
+                    await asgi.Request(scope, receive).cut()
                     raise ConnectionError
                 await send(message)
 
@@ -358,7 +357,7 @@ def test_a_reader_that_stalls_is_cut_off_and_reads_on(
     job: remote.RemoteStore,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(passing, "STALL_S", 0.1)
+    monkeypatch.setattr(asgi, "STALL_S", 0.1)
     content = os.urandom(8 * LARGE)  # more than fits into sockets
     kept.put("ns/j/input", content)
     trouble = Trouble(served)

@@ -15,7 +15,7 @@ import pytest
 
 from kilnwork.api import manager as names
 from kilnwork.channel import errors, messages, tunnel
-from kilnwork.kit import serving
+from kilnwork.kit import asgi, serving
 from support import certificates, far_manager, raw_calls, raw_worker, wires
 
 R = TypeVar("R")
@@ -66,15 +66,13 @@ class World:
         server = serving.tls_context(pair, pair) if tls else None
         self.listener = serving.Listener(self._app, listening, tls=server)
 
-    async def _app(
-        self, scope: serving.Scope, receive: serving.Receive, send: serving.Send
-    ) -> None:
-        taken = scope["extensions"][serving.HIJACK]()
+    async def _app(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
+        taken = scope["extensions"][asgi.HIJACK]()
         if scope["path"] != names.CHANNEL_PATH:
             taken.transport.write(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno")
             taken.transport.close()
             return
-        taken.transport.write(serving.switching(names.CHANNEL_PROTOCOL) + b"early")
+        taken.transport.write(asgi.switching(names.CHANNEL_PROTOCOL) + b"early")
         taken.hand_over(Echo(self))
 
     def connect(self, port: int | None = None) -> socket.socket:

@@ -11,8 +11,8 @@ from kilnwork.api import manager
 from kilnwork.data.stores import local
 from kilnwork.dispatch.hub import hub
 from kilnwork.dispatch.journal.sqlite import journal
-from kilnwork.kit import clock, ids, serving
-from kilnwork.server import asgi, blobs, channel, errors, objects
+from kilnwork.kit import asgi, clock, ids, serving
+from kilnwork.server import blobs, channel, errors, objects, problems
 from support import certificates, short, verifiers
 
 SECRET = "opensesame"
@@ -76,7 +76,7 @@ class FarManager:
         if self.answer_instead is not None:
             error = errors.HttpError("a test says so")
             error.status = self.answer_instead
-            await asgi.problem(send, error)
+            await problems.send(problems.response(send), error)
             return
         apps: dict[str, asgi.App] = {"channel": self._channel, "objects": self._objects}
         await apps.get(scope["path"].split("/")[1], self._blobs)(scope, receive, send)

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from kilnwork.kit import clock, serving
-from kilnwork.server import asgi, ports
+from kilnwork.kit import asgi, clock, serving
+from kilnwork.server import ports
 from kilnwork.server.jobs import app, settings
 from support import told_jobs
 
@@ -88,7 +88,7 @@ class World:
     async def _named(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
         """As the guard does."""
         token = dict(scope["headers"]).get(b"x-kiln-token", b"").decode()
-        scope["kiln.user"] = User(token) if token else None
+        scope[asgi.USER] = User(token) if token else None
         await self.app(scope, receive, send)
 
     async def ask(

@@ -11,8 +11,8 @@ from typing import Self
 from kilnwork.api import manager
 from kilnwork.data.stores import local, opening, port, remote
 from kilnwork.endpoints import client
-from kilnwork.kit import serving
-from kilnwork.server import asgi, objects
+from kilnwork.kit import asgi, serving
+from kilnwork.server import objects
 from support import verifiers
 
 KINDS = ("local", "remote")

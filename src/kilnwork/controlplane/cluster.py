@@ -39,9 +39,9 @@ from kilnwork.controlplane.apiserver import (
     watching,
 )
 from kilnwork.controlplane.node import kubelet, local, pod_fields
+from kilnwork.kit import asgi, ids, paths, serving
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import errors as kit_errors
-from kilnwork.kit import ids, paths, serving
 from kilnwork.kube import client as clients
 from kilnwork.kube import config
 from kilnwork.version import __version__
@@ -132,18 +132,19 @@ class ControlPlane:
         """URL of all but Kubernetes, over plain http."""
         return f"http://{ports.HOST}:{self.port + 1}"
 
-    def mount(self, prefix: str, mounted: requests.App) -> None:
+    def mount(self, prefix: str, mounted: asgi.App) -> None:
         """Serve an ASGI app under a path prefix on both ports; it checks by itself who comes."""
         self._mounts.append(app.Mount(prefix, mounted))
 
-    async def authenticate(self, scope: requests.Scope) -> authn.User | None:
+    async def authenticate(self, request: asgi.Request) -> authn.User | None:
         """The user of a request to a mounted app, None without a good credential.
 
         By certificate or token, and acting as somebody else by the headers for it; raises
         StatusError when they may not.
         """
-        acts = impersonation.asked(scope["headers"])
-        return await app.authenticate(self._found, scope, requests.headers(scope) if acts else {})
+        acts = impersonation.asked(request.scope["headers"])
+        named = requests.headers(request) if acts else {}
+        return await app.authenticate(self._found, request, named)
 
     async def start(self) -> None:
         """Serve Kubernetes: clients may come when this returns; there is no node yet.

@@ -2,23 +2,21 @@
 
 Used by the embedded API server, by the node for its kubelet paths and by the manager. uvicorn's
 protocol without uvicorn's server: no signal handlers, no log lines, no ticking, and a stop that
-ends within the time it is given. The app finds in its scope:
+ends within the time it is given. The app finds in its scope, through `asgi.Request`:
 
 - `scope["state"]["peer_certificate"]`: what the TLS client has shown (`ssl.getpeercert`), or None;
-- `scope["state"]["abort"]`: what `cut` calls;
-- `scope["state"]["flow"]`: what `drained` waits for;
-- `scope["extensions"][HIJACK]`, only when the client asks for another protocol by
-  `Connection: Upgrade` (RFC 9110 §7.8): a function without arguments that gives the app the
-  connection itself. An app that does not call it answers as always, and the upgrade is ignored.
+- `scope["state"]["abort"]`: what `Request.cut` calls;
+- `scope["state"]["flow"]`: what `Request.drained` waits for;
+- `scope["extensions"][asgi.HIJACK]`, only when the client asks for another protocol by
+  `Connection: Upgrade` (RFC 9110 §7.8). An app that does not call it responds as always, and the
+  upgrade is ignored.
 """
 
 import asyncio
-import contextlib
 import logging
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,17 +25,9 @@ import uvicorn
 from uvicorn.protocols.http import httptools_impl
 from uvicorn.server import ServerState
 
-from kilnwork.kit import errors
+from kilnwork.kit import asgi
 
 log = logging.getLogger(__name__)
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
-
-HIJACK = "kiln.hijack"
-"""Key in `scope["extensions"]`; its value is a `Hijack`."""
 
 KEEP_ALIVE_S = 300
 """Longer than clients keep idle connections, so that no request meets a closed one."""
@@ -50,76 +40,11 @@ HEAD_S = 32.0
 """How long they may take, so that nobody holds connections for nothing (k8s.io/apiserver
 pkg/server/secure_serving.go: ReadHeaderTimeout)."""
 
-_NOTICE_S = 1.0
-
 _JOIN_BYTES = 16 << 10
 """More is not copied to be sent together with something else."""
 
 _EARLY_BYTES = 64 << 10
 """What a client may send of the next protocol before the app has answered; then it waits."""
-
-
-@dataclass(frozen=True, slots=True)
-class Hijacked:
-    """A connection that belongs to the app now: nobody else writes to it or closes it.
-
-    Nothing is read before `hand_over`. `early`: what the client had sent after its request.
-    """
-
-    transport: asyncio.Transport
-    early: bytes
-
-    def hand_over(self, protocol: asyncio.Protocol) -> None:
-        """Let `protocol` have the connection: made, then what came early, then all that follows.
-
-        The app writes its answer (`101`, or a refusal) to the transport before.
-        """
-        self.transport.set_protocol(protocol)
-        protocol.connection_made(self.transport)
-        self.transport.resume_reading()  # nothing is read before this turn of the loop is over
-        if self.early:
-            protocol.data_received(self.early)
-
-
-class Gone(errors.KilnError):
-    """The client has hung up: there is nobody to answer."""
-
-
-Hijack = Callable[[], Hijacked]
-"""Takes the connection from HTTP. Raises `Gone` when the client has left meanwhile, RuntimeError
-when an answer has begun. Call it once."""
-
-
-async def cut(scope: Scope, receive: Receive) -> None:
-    """End the connection of a request at once, with whatever its client has not read.
-
-    An answer that cannot go on has no other end: to close politely waits for the client.
-    """
-    scope["state"]["abort"]()
-    with contextlib.suppress(TimeoutError):  # uvicorn tells the last of several requests only
-        async with asyncio.timeout(_NOTICE_S):
-            while (await receive())["type"] != "http.disconnect":
-                pass
-
-
-async def drained(scope: Scope) -> bool:
-    """Wait until the client has taken so much of what was sent that little is left in memory, or
-    has gone. True if that took waiting: whoever sends next should have little at hand.
-
-    uvicorn itself waits before the next piece only, so that one more than is sent is held.
-    """
-    flow = scope["state"]["flow"]
-    if not flow.write_paused:
-        return False
-    await flow.drain()
-    return True
-
-
-def switching(protocol: str) -> bytes:
-    """The head of an answer that agrees to `protocol` (RFC 9110 §15.2.2)."""
-    return (
-        f"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: {protocol}\r\n\r\n"
-    ).encode("ascii")
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -164,7 +89,7 @@ class Listener:
     """One app on one socket."""
 
     def __init__(
-        self, app: App, listening: socket.socket, *, tls: ssl.SSLContext | None = None
+        self, app: asgi.App, listening: socket.socket, *, tls: ssl.SSLContext | None = None
     ) -> None:
         logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
         self._config = uvicorn.Config(
@@ -319,7 +244,7 @@ class _Protocol(httptools_impl.HttpToolsProtocol):
         asked.transport = self._together
         if self.parser.should_upgrade() and self._may_upgrade():
             cycle = self.cycle
-            extensions: dict[str, Any] = {HIJACK: lambda: self._give_away(cycle)}
+            extensions: dict[str, Any] = {asgi.HIJACK: lambda: self._give_away(cycle)}
             self.scope["extensions"] = extensions
 
     def _may_upgrade(self) -> bool:
@@ -380,9 +305,9 @@ class _Protocol(httptools_impl.HttpToolsProtocol):
         if early and not self.transport.is_closing():
             self.data_received(early)
 
-    def _give_away(self, cycle: httptools_impl.RequestResponseCycle) -> Hijacked:
+    def _give_away(self, cycle: httptools_impl.RequestResponseCycle) -> asgi.Hijacked:
         if cycle.disconnected:
-            raise Gone
+            raise asgi.Disconnected
         if cycle is not self._asking or cycle.response_started:
             raise RuntimeError("this connection is no longer there to be taken")
         self._unset_keepalive_if_required()
@@ -392,4 +317,4 @@ class _Protocol(httptools_impl.HttpToolsProtocol):
         self.server_state.take(self.transport)
         self.transport.pause_reading()
         early, self._early = bytes(self._early), bytearray()
-        return Hijacked(self.transport, early)
+        return asgi.Hijacked(self.transport, early)

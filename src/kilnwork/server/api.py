@@ -16,7 +16,6 @@ An ASGI app. Authentication is done by whoever mounts it; rights are asked of `p
 """
 
 from collections.abc import Awaitable, Callable
-from urllib import parse
 
 import msgspec
 
@@ -24,8 +23,8 @@ from kilnwork import version
 from kilnwork.api import task as api_task
 from kilnwork.dispatch import errors as dispatch_errors
 from kilnwork.dispatch import model
-from kilnwork.kit import clock, ids
-from kilnwork.server import asgi, documents, errors, logs, ports, why
+from kilnwork.kit import asgi, clock, ids
+from kilnwork.server import documents, errors, logs, ports, problems, why
 
 POLL_S = 0.1
 """How often a follower looks for more output. Files are read, not watched: a quiet log costs one
@@ -36,7 +35,7 @@ MAX_NAMED = 20
 MAX_WAIT_S = 60
 MAX_LIMIT = 1000
 
-_Handler = Callable[[asgi.Request, model.TaskView, asgi.Send], Awaitable[None]]
+_Handler = Callable[[asgi.Request, model.TaskView, asgi.Response], Awaitable[None]]
 
 
 class Api:
@@ -67,29 +66,27 @@ class Api:
 
     async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
         """Serve one request (ASGI)."""
-        try:
-            await self._route(asgi.request(scope, receive), _segments(scope), send)
-        except errors.HttpError as error:
-            await asgi.problem(send, error)
+        request, response = asgi.Request(scope, receive), problems.response(send)
+        await problems.respond(self._route(request, response), request, response)
 
-    async def _route(self, request: asgi.Request, segments: list[str], send: asgi.Send) -> None:
+    async def _route(self, request: asgi.Request, response: asgi.Response) -> None:
         if request.user is None:
             raise errors.Unauthorized
-        match segments:
+        match request.segments:
             case ["v1", "endpoints"]:
-                await self._endpoints(request, send)
+                await self._endpoints(request, response)
             case ["v1", "namespaces", namespace, "tasks"]:
-                await self._list(request, namespace, send)
+                await self._list(request, namespace, response)
             case ["v1", "namespaces", namespace, "clusters"]:
-                await self._list_clusters(request, namespace, send)
+                await self._list_clusters(request, namespace, response)
             case ["v1", "namespaces", namespace, "tasks", ref, *sub] if len(sub) <= 1:
-                await self._one(request, (namespace, ref, sub[0] if sub else ""), send)
+                await self._one(request, (namespace, ref, sub[0] if sub else ""), response)
             case _:
                 raise errors.NotFound(
                     f"nothing is served at {request.path}: try /v1/namespaces/default/tasks"
                 )
 
-    async def _list(self, request: asgi.Request, namespace: str, send: asgi.Send) -> None:
+    async def _list(self, request: asgi.Request, namespace: str, response: asgi.Response) -> None:
         if request.method != "GET":
             raise errors.MethodNotAllowed
         await self._check(request, ports.Question(verb="list", namespace=namespace))
@@ -102,7 +99,7 @@ class Api:
         document: dict[str, object] = {"items": [documents.task(view) for view in page.tasks]}
         if page.more is not None:
             document["continue"] = str(page.more)
-        await asgi.json(send, document)
+        await response.json(document)
 
     def _wanted(self, request: asgi.Request, namespace: str) -> model.Wanted:
         state = request.query.get("state") or None
@@ -117,13 +114,15 @@ class Api:
             function=request.query.get("function") or None,
         )
 
-    async def _endpoints(self, request: asgi.Request, send: asgi.Send) -> None:
+    async def _endpoints(self, request: asgi.Request, response: asgi.Response) -> None:
         if request.method != "GET":
             raise errors.MethodNotAllowed
         document = {"version": version.__version__, "channel": {"unix": self._channel}}
-        await asgi.json(send, document)
+        await response.json(document)
 
-    async def _list_clusters(self, request: asgi.Request, namespace: str, send: asgi.Send) -> None:
+    async def _list_clusters(
+        self, request: asgi.Request, namespace: str, response: asgi.Response
+    ) -> None:
         """For whoever may submit; a namespace that is not there is answered with those that are."""
         if request.method != "GET":
             raise errors.MethodNotAllowed
@@ -139,14 +138,14 @@ class Api:
         if refused is not None:
             raise errors.Forbidden(refused)
         items = [msgspec.to_builtins(one) for one in self._clusters.clusters(namespace)]
-        await asgi.json(send, {"items": items})
+        await response.json({"items": items})
 
     async def _submits_to(self, request: asgi.Request, namespace: str) -> str | None:
         question = ports.Question(verb="create", namespace=namespace)
         return await self._rights.refusal(request.user, question)
 
     async def _one(
-        self, request: asgi.Request, address: tuple[str, str, str], send: asgi.Send
+        self, request: asgi.Request, address: tuple[str, str, str], response: asgi.Response
     ) -> None:
         namespace, ref, sub = address
         handler = self._subs.get((request.method, sub))
@@ -156,7 +155,7 @@ class Api:
                 raise errors.MethodNotAllowed
             raise errors.NotFound(f"a task has no {sub!r}: it has logs, why, cancel and retry")
         await self._check(request, _question(namespace, ref, sub))
-        await handler(request, self._known(namespace, ref), send)
+        await handler(request, self._known(namespace, ref), response)
 
     async def _check(self, request: asgi.Request, question: ports.Question) -> None:
         """Reading a log takes `get` on tasks/log or on tasks."""
@@ -187,27 +186,31 @@ class Api:
             return view
         return self._journal.find(namespace, ref)
 
-    async def _task(self, request: asgi.Request, view: model.TaskView, send: asgi.Send) -> None:
+    async def _task(
+        self, request: asgi.Request, view: model.TaskView, response: asgi.Response
+    ) -> None:
         wait_s = request.number("wait", least=0, most=MAX_WAIT_S) or 0
         deadline = self._clock.monotonic() + wait_s
         while not view.state.final and self._clock.monotonic() < deadline:
-            if await request.gone(within_s=POLL_S):
+            if await request.disconnected(within_s=POLL_S):
                 return
             view = self._journal.view(view.task) or view
-        await asgi.json(send, documents.task(view))
+        await response.json(documents.task(view))
 
-    async def _why(self, _: asgi.Request, view: model.TaskView, send: asgi.Send) -> None:
+    async def _why(self, _: asgi.Request, view: model.TaskView, response: asgi.Response) -> None:
         sentence = why.sentence(documents.facts(view), now=self._clock.wall())
         facts = {"state": view.state, "reason": view.reason, "message": view.message}
         document = {"why": sentence, **facts, "error": documents.error(view)}
-        await asgi.json(send, {key: value for key, value in document.items() if value is not None})
+        await response.json({key: value for key, value in document.items() if value is not None})
 
-    async def _cancel(self, _: asgi.Request, view: model.TaskView, send: asgi.Send) -> None:
+    async def _cancel(self, _: asgi.Request, view: model.TaskView, response: asgi.Response) -> None:
         await self._journal.kill(view.task)
         after = self._journal.view(view.task) or view
-        await asgi.json(send, documents.task(after), status=202)
+        await response.json(documents.task(after), status=202)
 
-    async def _retry(self, request: asgi.Request, view: model.TaskView, send: asgi.Send) -> None:
+    async def _retry(
+        self, request: asgi.Request, view: model.TaskView, response: asgi.Response
+    ) -> None:
         if view.declared:
             raise errors.Conflict(
                 f"task {view.name} is an object: raise its spec.run, as `kiln retry` does"
@@ -217,32 +220,36 @@ class Api:
         except dispatch_errors.RunRefused as error:
             raise errors.Conflict(str(error)) from error
         after = self._journal.view(view.task) or view
-        await asgi.json(send, documents.task(after), status=202)
+        await response.json(documents.task(after), status=202)
 
-    async def _logs(self, request: asgi.Request, view: model.TaskView, send: asgi.Send) -> None:
+    async def _logs(
+        self, request: asgi.Request, view: model.TaskView, response: asgi.Response
+    ) -> None:
         run = request.number("run", least=1, most=view.run) or view.run
         attempt = request.number("attempt", least=1, most=1_000_000)
         _check_attempt(view, run, attempt)
         tail = request.number("tail", least=0, most=10_000_000)
         follow = request.flag("follow")
-        await asgi.start(send, 200, "text/plain; charset=utf-8")
+        await response.start(200, asgi.TEXT)
         place = _Place(view, run, attempt, tail)
         if follow:
-            await self._follow(request, place, send)
+            await self._follow(request, place, response)
         else:
             with self._reader(place) as reader:
-                await _drain(reader, send)
-        await asgi.body(send, b"")
+                await _drain(reader, response)
+        await response.end()
 
     def _reader(self, place: "_Place") -> logs.Reader:
         number = place.attempt or place.view.attempt
         path = self._journal.log_file(place.view.task, run=place.run, attempt=number)
         return logs.Reader(path, tail=place.tail)
 
-    async def _follow(self, request: asgi.Request, place: "_Place", send: asgi.Send) -> None:
+    async def _follow(
+        self, request: asgi.Request, place: "_Place", response: asgi.Response
+    ) -> None:
         """Copy what is there and what comes; without a fixed attempt go on to the next one."""
         while True:
-            ended = await self._follow_attempt(request, place, send)
+            ended = await self._follow_attempt(request, place, response)
             if ended is None or place.attempt is not None or ended.run != place.run:
                 return
             if ended.state.final and ended.attempt == place.view.attempt:
@@ -250,7 +257,7 @@ class Api:
             place = _Place(ended, place.run, None, None)
 
     async def _follow_attempt(
-        self, request: asgi.Request, place: "_Place", send: asgi.Send
+        self, request: asgi.Request, place: "_Place", response: asgi.Response
     ) -> model.TaskView | None:
         """The task's state after this attempt; None when the caller has hung up."""
         number = place.attempt or place.view.attempt
@@ -258,10 +265,10 @@ class Api:
             while True:
                 now = self._journal.view(place.view.task) or place.view
                 over = now.state.final or now.run != place.run or now.attempt > max(number, 0)
-                await _drain(reader, send)
+                await _drain(reader, response)
                 if over:
                     return now
-                if await request.gone(within_s=POLL_S):
+                if await request.disconnected(within_s=POLL_S):
                     return None
 
 
@@ -285,15 +292,9 @@ class _Place:
         self.tail = tail
 
 
-async def _drain(reader: logs.Reader, send: asgi.Send) -> None:
+async def _drain(reader: logs.Reader, response: asgi.Response) -> None:
     while data := reader.read():
-        await asgi.body(send, data, more=True)
-
-
-def _segments(scope: asgi.Scope) -> list[str]:
-    """Parts of the path, each decoded by itself, so that a name may hold a slash."""
-    raw = scope.get("raw_path") or scope["path"].encode()
-    return [parse.unquote(part) for part in raw.decode("latin-1").strip("/").split("/")]
+        await response.write(data)
 
 
 def _question(namespace: str, ref: str, sub: str) -> ports.Question:

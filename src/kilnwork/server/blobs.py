@@ -19,8 +19,8 @@ from kilnwork.api import names
 from kilnwork.channel import ports
 from kilnwork.data import blobs, disks
 from kilnwork.data import errors as data_errors
-from kilnwork.kit import serving
-from kilnwork.server import asgi, errors, passing
+from kilnwork.kit import asgi
+from kilnwork.server import errors, guard, problems
 
 _TYPE = "application/octet-stream"
 
@@ -30,9 +30,8 @@ class _Call(NamedTuple):
 
     kept: blobs.Blobs
     digest: bytes
-    scope: asgi.Scope
-    receive: asgi.Receive
-    send: asgi.Send
+    request: asgi.Request
+    response: asgi.Response
 
 
 class Blobs:
@@ -50,22 +49,19 @@ class Blobs:
         }
 
     async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
-        """Serve one request."""
-        if scope["type"] != "http":
-            return
-        try:
-            namespace, digest = _address(scope["path"])
-            answer = self._methods.get(scope["method"])
-            if digest is None:
-                answer = _renew_all if scope["method"] == "POST" else None
-            if answer is None:
-                raise errors.MethodNotAllowed
-            await passing.admit(scope, namespace, self._verifier)
-            await answer(_Call(self._of(namespace), digest or b"", scope, receive, send))
-        except errors.HttpError as error:
-            await asgi.problem(send, error)
-        except data_errors.BlobNotWritten as error:
-            await asgi.problem(send, errors.InsufficientStorage(str(error)))
+        """Serve one request (ASGI)."""
+        request, response = asgi.Request(scope, receive), problems.response(send)
+        await problems.respond(self._route(request, response), request, response)
+
+    async def _route(self, request: asgi.Request, response: asgi.Response) -> None:
+        namespace, digest = _address(request.path)
+        handler = self._methods.get(request.method)
+        if digest is None:
+            handler = _renew_all if request.method == "POST" else None
+        if handler is None:
+            raise errors.MethodNotAllowed
+        await guard.admit_peer(request, namespace, self._verifier)
+        await handler(_Call(self._of(namespace), digest or b"", request, response))
 
     def _of(self, namespace: str) -> blobs.Blobs:
         return self._kept.setdefault(namespace, blobs.Blobs(self._root / namespace, durable=True))
@@ -98,8 +94,8 @@ async def _head(call: _Call) -> None:
     descriptor = _open(call)
     size = os.fstat(descriptor).st_size
     os.close(descriptor)
-    await asgi.start(call.send, 200, _TYPE, length=size)
-    await asgi.body(call.send, b"")
+    await call.response.start(200, _TYPE, length=size)
+    await call.response.end()
 
 
 async def _read(call: _Call) -> None:
@@ -107,18 +103,18 @@ async def _read(call: _Call) -> None:
     descriptor = _open(call)
     try:
         size, at = os.fstat(descriptor).st_size, 0
-        await asgi.start(call.send, 200, _TYPE, length=size)
+        await call.response.start(200, _TYPE, length=size)
         while at < size:
-            piece = await asyncio.to_thread(os.pread, descriptor, passing.PIECE_BYTES, at)
+            piece = await asyncio.to_thread(os.pread, descriptor, asgi.PIECE_BYTES, at)
             if not piece:
                 raise errors.HttpError(f"blob {blobs.text(call.digest)} was cut short")
             at += len(piece)
-            async with asyncio.timeout(passing.STALL_S):
-                await asgi.body(call.send, piece, more=at < size)
+            async with asyncio.timeout(asgi.STALL_S):
+                await call.response.write(piece, more=at < size)
         if not size:
-            await asgi.body(call.send, b"")
+            await call.response.end()
     except TimeoutError:
-        await serving.cut(call.scope, call.receive)
+        await call.request.cut()
     finally:
         os.close(descriptor)
 
@@ -126,7 +122,8 @@ async def _read(call: _Call) -> None:
 async def _write(call: _Call) -> None:
     """Nobody sees anything of it until all is there, is what the path says, and is on disk."""
     with call.kept.writer() as new:
-        async for piece in passing.pieces(call.receive):
+        body = call.request.body()
+        while piece := await body.batch(asgi.PIECE_BYTES):
             _check_room(call.kept.folder)
             await asyncio.to_thread(new.write, piece)
         if new.digest != call.digest:
@@ -134,7 +131,7 @@ async def _write(call: _Call) -> None:
                 f"the content is {blobs.text(new.digest)}, not {blobs.text(call.digest)}"
             )
         await asyncio.to_thread(new.commit)
-    await asgi.whole(call.send, 201, _TYPE, b"")
+    await call.response.send(201, _TYPE, b"")
 
 
 def _check_room(folder: Path) -> None:
@@ -149,23 +146,19 @@ def _check_room(folder: Path) -> None:
 async def _renew(call: _Call) -> None:
     if not call.kept.touch(call.digest):
         raise errors.NotFound(f"there is no blob {blobs.text(call.digest)}")
-    await asgi.start(call.send, 204, _TYPE)
-    await asgi.body(call.send, b"")
+    await call.response.start(204, _TYPE)
+    await call.response.end()
 
 
 async def _renew_all(call: _Call) -> None:
     """Half a second for a thousand, in turns with other requests."""
-    body = bytearray()
-    async for piece in passing.pieces(call.receive):
-        body += piece
-        if len(body) > passing.PIECE_BYTES:
-            raise errors.BadRequest("a list of digests is shorter")
+    body = await call.request.body().read(limit=asgi.PIECE_BYTES)
     try:
-        digests = [blobs.parse(name) for name in msgspec.json.decode(bytes(body), type=list[str])]
+        digests = [blobs.parse(name) for name in msgspec.json.decode(body, type=list[str])]
     except (ValueError, msgspec.MsgspecError) as error:
         raise errors.BadRequest(f"send a JSON list of digests: {error}") from error
     for digest in digests:
         call.kept.touch(digest)
         await asyncio.sleep(0)
-    await asgi.start(call.send, 204, _TYPE)
-    await asgi.body(call.send, b"")
+    await call.response.start(204, _TYPE)
+    await call.response.end()

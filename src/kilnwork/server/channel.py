@@ -9,10 +9,8 @@ import asyncio
 from collections.abc import Callable
 
 from kilnwork.api import manager
-from kilnwork.kit import keepalive, serving
-from kilnwork.server import asgi, errors
-
-_PROTOCOL = manager.CHANNEL_PROTOCOL.encode()
+from kilnwork.kit import asgi, keepalive
+from kilnwork.server import errors, problems
 
 
 class Channel:
@@ -22,21 +20,19 @@ class Channel:
         self._new_link = new_link
 
     async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
-        """Switch protocols, or say how to."""
-        if scope["type"] != "http":
-            return
-        if scope["path"] != manager.CHANNEL_PATH:
-            await asgi.problem(send, errors.NotFound(f"nothing is served at {scope['path']}"))
-            return
-        wanted = {value.lower() for name, value in scope["headers"] if name == b"upgrade"}
-        hijack: serving.Hijack | None = scope.get("extensions", {}).get(serving.HIJACK)
-        if hijack is None or scope["method"] != "GET" or wanted != {_PROTOCOL}:
-            await asgi.problem(send, errors.UpgradeRequired())
-            return
-        try:
-            taken = hijack()
-        except serving.Gone:
-            return
+        """Serve one request (ASGI)."""
+        request, response = asgi.Request(scope, receive), problems.response(send)
+        await problems.respond(self._switch(request), request, response)
+
+    async def _switch(self, request: asgi.Request) -> None:
+        """Switch protocols; raises how to."""
+        if request.path != manager.CHANNEL_PATH:
+            raise errors.NotFound(f"nothing is served at {request.path}")
+        wanted = {name.lower() for name in request.headers(b"upgrade")}
+        hijack = request.hijack
+        if hijack is None or request.method != "GET" or wanted != {manager.CHANNEL_PROTOCOL}:
+            raise errors.UpgradeRequired
+        taken = hijack()
         keepalive.watch(taken.transport.get_extra_info("socket"))
-        taken.transport.write(serving.switching(manager.CHANNEL_PROTOCOL))
+        taken.transport.write(asgi.switching(manager.CHANNEL_PROTOCOL))
         taken.hand_over(self._new_link())

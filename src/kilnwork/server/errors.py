@@ -1,6 +1,6 @@
 """Errors of the REST API: each is one HTTP answer, sent as problem details (RFC 9457).
 
-Raised in this room, answered by `asgi.problem`.
+Raised in this room, sent by `problems`.
 """
 
 from typing import Any

@@ -3,8 +3,9 @@
 One ASGI app over the others: by itself behind the listener of `kiln manager`, behind the API server
 in `kiln up`. In a cluster the token comes in `X-Kiln-Token`, since the API server's service proxy
 keeps `Authorization` for itself, or as a bearer token from those who connect directly. Apps find
-the user in `scope["kiln.user"]`, None without a good credential, and refuse by themselves. Each
-request that would change something leaves a line `audit` in the log.
+the user in `Request.user`, None without a good credential, and refuse by themselves; those for
+workers and drivers ask `admit_peer`. Each request that would change something leaves a line `audit`
+in the log.
 """
 
 import logging
@@ -13,14 +14,17 @@ from dataclasses import dataclass
 from urllib import parse
 
 from kilnwork.api import manager
+from kilnwork.channel import errors as channel_errors
+from kilnwork.channel import ports as channel_ports
+from kilnwork.kit import asgi
+from kilnwork.kit import errors as kit_errors
 from kilnwork.kube import errors as kube_errors
-from kilnwork.server import asgi, errors, ports
+from kilnwork.server import errors, ports, problems
 
 log = logging.getLogger(__name__)
 
 _TOKEN_HEADER = manager.TOKEN_HEADER.lower().encode()
-_BEARER = b"bearer "
-
+_CLUSTER_HEADER = manager.CLUSTER_HEADER.lower().encode()
 
 _HARMLESS = ("GET", "HEAD", "OPTIONS")
 """Methods that change nothing, and have no audit line."""
@@ -51,11 +55,10 @@ class Guard:
 
     async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
         """Serve one request (ASGI)."""
-        if scope["type"] != "http":
-            return
         found = self._mounted(scope["path"])
         if found is None:
-            await asgi.problem(send, errors.NotFound(f"nothing is served at {scope['path']}"))
+            nothing = errors.NotFound(f"nothing is served at {scope['path']}")
+            await problems.send(problems.response(send), nothing)
         else:
             await self.serve(found, scope, receive, send)
 
@@ -63,14 +66,17 @@ class Guard:
         self, mount: Mount, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send
     ) -> None:
         """Serve one request for a mount, for callers that route by themselves."""
-        try:
-            user = await self._access.authenticate(scope) if mount.asks else None
-            scope["kiln.user"] = user
-            if mount.asks and scope["method"] not in _HARMLESS and log.isEnabledFor(logging.INFO):
-                send = _audited(scope, user, send)
-            await mount.app(scope, receive, send)
-        except kube_errors.KubeError as error:
-            await asgi.problem(send, errors.NotReady(f"the API server does not say: {error}"))
+        request, user = asgi.Request(scope, receive), None
+        if mount.asks:
+            try:
+                user = await self._access.authenticate(request)
+            except kube_errors.KubeError as error:
+                await problems.send(problems.response(send), problems.from_error(error))
+                return
+            if request.method not in _HARMLESS and log.isEnabledFor(logging.INFO):
+                send = _audited(request, user, send)
+        scope[asgi.USER] = user
+        await mount.app(scope, receive, send)
 
     def _mounted(self, path: str) -> Mount | None:
         for mount in self.mounts:
@@ -79,7 +85,7 @@ class Guard:
         return None
 
 
-def _audited(scope: asgi.Scope, user: ports.User | None, send: asgi.Send) -> asgi.Send:
+def _audited(request: asgi.Request, user: ports.User | None, send: asgi.Send) -> asgi.Send:
     """Log one line for the request, once its status is known: who changes what.
 
     `claims`: who says to be behind the token of an account that many use; nobody has checked it.
@@ -90,10 +96,10 @@ def _audited(scope: asgi.Scope, user: ports.User | None, send: asgi.Send) -> asg
             extra = {} if user is None else dict(user.extra)
             facts = {
                 "user": "" if user is None else user.name,
-                "claims": _claimed(scope),
+                "claims": _claimed(request),
                 "credential": ",".join(extra.get(_CREDENTIAL, ())),
-                "method": scope["method"],
-                "path": scope["path"],
+                "method": request.method,
+                "path": request.path,
                 "status": message["status"],
             }
             log.info("audit", extra={key: value for key, value in facts.items() if value != ""})
@@ -102,18 +108,52 @@ def _audited(scope: asgi.Scope, user: ports.User | None, send: asgi.Send) -> asg
     return logged
 
 
-def _claimed(scope: asgi.Scope) -> str:
-    said: bytes = dict(scope["headers"]).get(_USER_HEADER, b"")
-    name = parse.unquote(said.decode("latin-1"))[:_MAX_NAME_LENGTH]
+def _claimed(request: asgi.Request) -> str:
+    name = parse.unquote(request.header(_USER_HEADER) or "")[:_MAX_NAME_LENGTH]
     return name if name.isprintable() else repr(name)[:_MAX_NAME_LENGTH]
 
 
-def shown_token(scope: asgi.Scope) -> str:
-    """The token of a request, "" without one; that for the manager wins."""
-    headers = dict(reversed(scope["headers"]))
-    token: bytes = headers.get(_TOKEN_HEADER, b"")
+class Gate:
+    """An app in front of another, which comes later: 503 until `app` is set, and after it is
+    cleared. The server listens before the dispatcher runs, whose neighbours need the API."""
+
+    def __init__(self) -> None:
+        self.app: asgi.App | None = None
+
+    async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
+        """Pass the request on, or send 503."""
+        if self.app is None:
+            await problems.send(problems.response(send), errors.NotReady())
+        else:
+            await self.app(scope, receive, send)
+
+
+def token_of(request: asgi.Request) -> str:
+    """Return the token of a request, "" without one; that for the manager wins."""
+    return (request.header(_TOKEN_HEADER) or "").strip() or request.bearer_token
+
+
+async def admit_peer(
+    request: asgi.Request, namespace: str, verifier: channel_ports.TokenVerifier
+) -> bool:
+    """Return True for a worker, False for a driver, of that namespace.
+
+    Raises what to send to somebody who is neither.
+    """
+    token = token_of(request)
     if not token:
-        authorization: bytes = headers.get(b"authorization", b"")
-        if authorization[: len(_BEARER)].lower() == _BEARER:
-            token = authorization[len(_BEARER) :]
-    return token.strip().decode("latin-1")
+        raise errors.Unauthorized
+    cluster = request.header(_CLUSTER_HEADER) or ""
+    try:
+        if not cluster:
+            good = await verifier.verify_driver(namespace, token)
+        else:
+            of, _, name = cluster.partition("/")
+            good = of == namespace and await verifier.verify(of, name, token)
+    except channel_errors.LinkRefused as error:
+        raise errors.Forbidden(error.message) from error
+    except kit_errors.KilnError as error:
+        raise errors.NotReady(str(error)) from error
+    if not good:
+        raise errors.Unauthorized
+    return bool(cluster)

@@ -5,7 +5,8 @@
 
 from collections.abc import Callable, Mapping
 
-from kilnwork.server import asgi
+from kilnwork.kit import asgi
+from kilnwork.server import problems
 
 Checks = Callable[[], Mapping[str, str | None]]
 """By name of each part: None when it is ready, else what it waits for."""
@@ -14,19 +15,19 @@ PATHS = ("/healthz", "/livez", "/readyz")
 
 
 def app(checks: Checks) -> asgi.App:
-    """The ASGI app for the three paths; `?verbose` lists the checks."""
+    """Return the ASGI app for the three paths; `?verbose` lists the checks."""
 
     async def serve(scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
-        request = asgi.request(scope, receive)
+        request, response = asgi.Request(scope, receive), problems.response(send)
         found = checks() if request.path.startswith("/readyz") else {"ping": None}
         failed = [name for name, wants in found.items() if wants is not None]
         if not failed and "verbose" not in request.query:
-            await asgi.text(send, 200, "ok")
+            await response.text(200, "ok")
             return
         lines = [_line(name, wants) for name, wants in found.items()]
         endpoint = request.path.strip("/").partition("/")[0]
         lines.append(f"{endpoint} check {'failed' if failed else 'passed'}\n")
-        await asgi.text(send, 503 if failed else 200, "\n".join(lines))
+        await response.text(503 if failed else 200, "\n".join(lines))
 
     return serve
 

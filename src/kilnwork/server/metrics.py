@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from kilnwork.server import asgi, errors, ports
+from kilnwork.kit import asgi
+from kilnwork.server import errors, ports, problems
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -27,18 +28,19 @@ Collect = Callable[[], Iterable[Sample]]
 
 
 def app(collect: Collect, rights: ports.Rights) -> asgi.App:
-    """The ASGI app that collects and prints."""
+    """Return the ASGI app that collects and prints."""
+
+    async def show(request: asgi.Request, response: asgi.Response) -> None:
+        if request.user is None:
+            raise errors.Unauthorized
+        refused = await rights.refusal(request.user, ports.Question(verb="list", namespace=""))
+        if refused is not None:
+            raise errors.Forbidden(refused)
+        await response.send(200, CONTENT_TYPE, text(collect()).encode())
 
     async def serve(scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
-        user = asgi.request(scope, receive).user
-        if user is None:
-            await asgi.problem(send, errors.Unauthorized())
-            return
-        refused = await rights.refusal(user, ports.Question(verb="list", namespace=""))
-        if refused is not None:
-            await asgi.problem(send, errors.Forbidden(refused))
-            return
-        await asgi.whole(send, 200, CONTENT_TYPE, text(collect()).encode())
+        request, response = asgi.Request(scope, receive), problems.response(send)
+        await problems.respond(show(request, response), request, response)
 
     return serve
 

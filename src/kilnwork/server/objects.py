@@ -17,8 +17,8 @@ from kilnwork.api import names
 from kilnwork.channel import ports
 from kilnwork.data import errors as data_errors
 from kilnwork.data.stores import port, remote
-from kilnwork.kit import serving
-from kilnwork.server import asgi, errors, passing
+from kilnwork.kit import asgi
+from kilnwork.server import errors, guard, problems
 
 _TYPE = "application/octet-stream"
 _CREATED = frozenset({"out", "commits", "result"})
@@ -67,9 +67,8 @@ class _Call(NamedTuple):
     store: port.Store
     namespace: str
     key: str
-    scope: asgi.Scope
-    receive: asgi.Receive
-    send: asgi.Send
+    request: asgi.Request
+    response: asgi.Response
 
     @property
     def place(self) -> str:
@@ -77,8 +76,8 @@ class _Call(NamedTuple):
         return f"{self.namespace}/{self.key}"
 
     def header(self, name: bytes) -> str:
-        """A header of the request, "" without it."""
-        return str(dict(self.scope["headers"]).get(name, b"").decode("latin-1"))
+        """Return a header of the request, "" without it."""
+        return self.request.header(name) or ""
 
 
 class Objects:
@@ -98,27 +97,24 @@ class Objects:
         }
 
     async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
-        """Serve one request."""
-        if scope["type"] != "http":
-            return
-        try:
-            namespace, key = _address(scope["path"])
-            call = _Call(self._store, namespace, key, scope, receive, send)
-            method = scope["method"]
-            answer = self._methods.get(method)
-            if not key:
-                answer = _list if method == "GET" else None
-            if answer is None:
-                raise errors.MethodNotAllowed
-            worker = await passing.admit(scope, namespace, self._verifier)
-            create = call.header(b"if-none-match") == "*"
-            if not self._rule(Asked(method, key, create, worker)):
-                raise errors.Forbidden(_REFUSED)
-            await answer(call)
-        except errors.HttpError as error:
-            await asgi.problem(send, error)
-        except data_errors.StoreError as error:
-            await asgi.problem(send, _told(error))
+        """Serve one request (ASGI)."""
+        request, response = asgi.Request(scope, receive), problems.response(send)
+        work = self._route(request, response)
+        await problems.respond(work, request, response, translate=_from_error)
+
+    async def _route(self, request: asgi.Request, response: asgi.Response) -> None:
+        namespace, key = _address(request.path)
+        call = _Call(self._store, namespace, key, request, response)
+        handler = self._methods.get(request.method)
+        if not key:
+            handler = _list if request.method == "GET" else None
+        if handler is None:
+            raise errors.MethodNotAllowed
+        worker = await guard.admit_peer(request, namespace, self._verifier)
+        create = call.header(b"if-none-match") == "*"
+        if not self._rule(Asked(request.method, key, create, worker)):
+            raise errors.Forbidden(_REFUSED)
+        await handler(call)
 
 
 def _address(path: str) -> tuple[str, str]:
@@ -130,8 +126,8 @@ def _address(path: str) -> tuple[str, str]:
     return namespace, key
 
 
-def _told(error: data_errors.StoreError) -> errors.HttpError:
-    """The answer to what the store says."""
+def _from_error(error: Exception) -> errors.HttpError:
+    """Return the response that an error becomes; those of the store are about the object here."""
     match error:
         case data_errors.ObjectMissing():
             return errors.NotFound(str(error))
@@ -139,11 +135,11 @@ def _told(error: data_errors.StoreError) -> errors.HttpError:
             return errors.PreconditionFailed(str(error))
         case data_errors.BadKey():
             return errors.BadRequest(str(error))
-        case data_errors.StoreFull():
-            return errors.InsufficientStorage(str(error))
-        case data_errors.StoreUnreachable():
-            return errors.NotReady(str(error))
-    return errors.HttpError(str(error))
+        case data_errors.StoreFull() | data_errors.StoreUnreachable():
+            return problems.from_error(error)
+        case data_errors.StoreError():
+            return errors.HttpError(str(error))
+    return problems.from_error(error)
 
 
 def _headers(facts: port.Facts) -> list[tuple[bytes, bytes]]:
@@ -156,8 +152,8 @@ def _headers(facts: port.Facts) -> list[tuple[bytes, bytes]]:
 
 async def _head(call: _Call) -> None:
     facts = await asyncio.to_thread(call.store.head, call.place)
-    await asgi.start(call.send, 200, _TYPE, length=facts.bytes, more=_headers(facts))
-    await asgi.body(call.send, b"")
+    await call.response.start(200, _TYPE, length=facts.bytes, headers=_headers(facts))
+    await call.response.end()
 
 
 async def _read(call: _Call) -> None:
@@ -172,13 +168,13 @@ async def _read(call: _Call) -> None:
         headers = _headers(facts)
         if wanted and start >= facts.bytes:
             headers.append((b"content-range", b"bytes */%d" % facts.bytes))
-            await asgi.whole(call.send, 416, _TYPE, b"", more=headers)
+            await call.response.send(416, _TYPE, b"", headers=headers)
             return
         if wanted:
             place = f"bytes {reading.start}-{reading.end - 1}/{facts.bytes}"
             headers.append((b"content-range", place.encode()))
         length = reading.end - reading.start
-        await asgi.start(call.send, 206 if wanted else 200, _TYPE, length=length, more=headers)
+        await call.response.start(206 if wanted else 200, _TYPE, length=length, headers=headers)
         await _send(call, reading)
 
 
@@ -188,13 +184,13 @@ async def _send(call: _Call, reading: port.Reading) -> None:
     try:
         while piece := await asyncio.to_thread(next, pieces, b""):
             at += len(piece)
-            async with asyncio.timeout(passing.STALL_S):
-                await asgi.body(call.send, piece, more=at < reading.end)
+            async with asyncio.timeout(asgi.STALL_S):
+                await call.response.write(piece, more=at < reading.end)
     except (TimeoutError, data_errors.StoreError):  # the answer has begun: it can only break off
-        await serving.cut(call.scope, call.receive)
+        await call.request.cut()
         return
     if reading.start == reading.end:
-        await asgi.body(call.send, b"")
+        await call.response.end()
 
 
 def _range(text: str) -> tuple[int, int | None]:
@@ -218,37 +214,36 @@ async def _write(call: _Call) -> None:
     else:
         new = await asyncio.to_thread(call.store.writer, call.place, create=create)
         try:
-            async for piece in passing.pieces(call.receive):
+            body = call.request.body()
+            while piece := await body.batch(asgi.PIECE_BYTES):
                 await asyncio.to_thread(new.write, piece)
             facts = await asyncio.to_thread(new.commit)
         finally:
             await asyncio.to_thread(new.abort)
     headers = [*_headers(facts), (b"content-range", b"bytes */%d" % facts.bytes)]
-    await asgi.whole(call.send, 201, _TYPE, b"", more=headers)
+    await call.response.send(201, _TYPE, b"", headers=headers)
 
 
 async def _small(call: _Call) -> bytes:
     """The body of a conditional replacement, which is compared and written in one step."""
-    body = bytearray()
-    async for piece in passing.pieces(call.receive):
-        body += piece
-        if len(body) > _MOST_REPLACED_BYTES:
-            raise errors.ContentTooLarge(
-                f"more than {_MOST_REPLACED_BYTES} bytes are not replaced if they match: create an "
-                "object of another name"
-            )
-    return bytes(body)
+    try:
+        return await call.request.body().read(limit=_MOST_REPLACED_BYTES)
+    except asgi.BodyTooLarge as error:
+        raise errors.ContentTooLarge(
+            f"more than {_MOST_REPLACED_BYTES} bytes are not replaced if they match: create an "
+            "object of another name"
+        ) from error
 
 
 async def _delete(call: _Call) -> None:
     await asyncio.to_thread(call.store.delete, [call.place])
-    await asgi.start(call.send, 204, _TYPE)
-    await asgi.body(call.send, b"")
+    await call.response.start(204, _TYPE)
+    await call.response.end()
 
 
 async def _list(call: _Call) -> None:
     """A page of facts, or names of folders; keys are below the namespace."""
-    query = asgi.request(call.scope, call.receive).query
+    query = call.request.query
     above = f"{call.namespace}/"
 
     def folders() -> list[str]:
@@ -265,4 +260,4 @@ async def _list(call: _Call) -> None:
         ]
 
     answer = await asyncio.to_thread(folders if "folders" in query else page)
-    await asgi.json(call.send, answer)
+    await call.response.json(answer)

@@ -8,8 +8,7 @@ import msgspec
 
 from kilnwork.api import kinds
 from kilnwork.dispatch import model
-from kilnwork.kit import ids
-from kilnwork.server import asgi
+from kilnwork.kit import asgi, ids
 
 Extra = Mapping[str, tuple[str, ...]] | tuple[tuple[str, tuple[str, ...]], ...]
 
@@ -45,7 +44,7 @@ class Rights(Protocol):
     """Authorization: what a SubjectAccessReview of the API server says."""
 
     async def refusal(self, user: Any, question: Question) -> str | None:
-        """None when `user` (`scope["kiln.user"]`) may, else the sentence that says why not.
+        """None when `user` (`Request.user`) may, else the sentence that says why not.
 
         Raises KubeError when the API server does not say.
         """
@@ -55,7 +54,7 @@ class Rights(Protocol):
 class Access(Rights, Protocol):
     """Authentication, as a TokenReview of the API server has it, and authorization."""
 
-    async def authenticate(self, scope: asgi.Scope) -> User | None:
+    async def authenticate(self, request: asgi.Request) -> User | None:
         """The user of a request, None without a good credential. Raises KubeError."""
         ...
 

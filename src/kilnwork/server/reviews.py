@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from kilnwork.api import kinds, manager
-from kilnwork.kit import clock
+from kilnwork.kit import asgi, clock
 from kilnwork.kube import client, errors
 from kilnwork.kube import reviews as kube_reviews
-from kilnwork.server import asgi, guard, ports
+from kilnwork.server import guard, ports
 
 REMEMBER_S = 10.0
 """How long a yes holds."""
@@ -34,9 +34,9 @@ class Reviews:
         self._users = kube_reviews.Remembered(time)
         self._rights: kube_reviews.Remembered[bool] = kube_reviews.Remembered(time)
 
-    async def authenticate(self, scope: asgi.Scope) -> kube_reviews.User | None:
+    async def authenticate(self, request: asgi.Request) -> kube_reviews.User | None:
         """The user of the token that a request shows, None without a good one. Raises KubeError."""
-        token = guard.shown_token(scope)
+        token = guard.token_of(request)
         return await self.token_user(token) if token else None
 
     async def token_user(self, token: str) -> kube_reviews.User | None:

@@ -10,7 +10,7 @@ from typing import Self, cast
 import pytest
 import uvloop
 
-from kilnwork.kit import serving
+from kilnwork.kit import asgi, serving
 from support import certificates
 
 
@@ -24,17 +24,17 @@ class Echo(asyncio.Protocol):
         self.transport.write(data.upper())
 
 
-async def app(scope: serving.Scope, receive: serving.Receive, send: serving.Send) -> None:
+async def app(scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
     """`/echo` switches when it is asked to, `/refuse` refuses, others answer plainly."""
-    hijack = scope.get("extensions", {}).get(serving.HIJACK)
+    hijack = scope.get("extensions", {}).get(asgi.HIJACK)
     if hijack is not None and scope["path"] in ("/echo", "/refuse"):
-        taken: serving.Hijacked = hijack()
+        taken: asgi.Hijacked = hijack()
         if scope["path"] == "/refuse":
             taken.transport.write(b"HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\n\r\n")
             taken.transport.close()
             return
         await asyncio.sleep(0)
-        taken.transport.write(serving.switching("echo"))
+        taken.transport.write(asgi.switching("echo"))
         taken.hand_over(Echo())
         return
     shown = scope["state"]["peer_certificate"]
@@ -65,7 +65,7 @@ def run(request: pytest.FixtureRequest) -> Callable[[Awaitable[None]], None]:
 class World:
     """A listener of `served`, plain or with TLS, and connections to it."""
 
-    def __init__(self, folder: Path | None = None, served: serving.App = app) -> None:
+    def __init__(self, folder: Path | None = None, served: asgi.App = app) -> None:
         self._sockets = serving.bind("127.0.0.1", 0)
         self.port: int = self._sockets.getsockname()[1]
         self.client_tls: ssl.SSLContext | None = None
@@ -123,7 +123,7 @@ def test_an_app_takes_the_connection_with_what_came_early(run: Run, place: Path 
         async with World(place) as world:
             reader, writer = await world.connect()
             writer.write(asking("/echo") + b"early, ")
-            assert await reader.readuntil(b"\r\n\r\n") == serving.switching("echo")
+            assert await reader.readuntil(b"\r\n\r\n") == asgi.switching("echo")
             writer.write(b"and late")
             assert await reader.readexactly(15) == b"EARLY, AND LATE"
             writer.close()
@@ -134,11 +134,11 @@ def test_an_app_takes_the_connection_with_what_came_early(run: Run, place: Path 
 def test_a_client_that_left_cannot_be_taken(run: Run, place: Path | None) -> None:
     said: list[BaseException] = []
 
-    async def late(scope: serving.Scope, receive: serving.Receive, send: serving.Send) -> None:
+    async def late(scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
-        with pytest.raises(serving.Gone) as caught:
-            scope["extensions"][serving.HIJACK]()
+        with pytest.raises(asgi.Disconnected) as caught:
+            scope["extensions"][asgi.HIJACK]()
         said.append(caught.value)
 
     async def story() -> None:
@@ -185,7 +185,7 @@ def test_an_upgrade_that_nobody_takes_is_a_plain_request(run: Run, place: Path |
             assert await body_of(reader) == b"/a " + who + b" asked"
             assert await body_of(reader) == b"/b " + who + b" not asked"
             writer.write(asking("/echo") + b"x")
-            assert await reader.readuntil(b"\r\n\r\n") == serving.switching("echo")
+            assert await reader.readuntil(b"\r\n\r\n") == asgi.switching("echo")
             assert await reader.readexactly(1) == b"X"
             writer.close()
 
@@ -198,7 +198,7 @@ def test_an_upgrade_waits_for_the_answers_before_it(run: Run) -> None:
             reader, writer = await world.connect()
             writer.write(b"GET /first HTTP/1.1\r\nHost: x\r\n\r\n" + asking("/echo") + b"e")
             assert await body_of(reader) == b"/first nobody not asked"
-            assert await reader.readuntil(b"\r\n\r\n") == serving.switching("echo")
+            assert await reader.readuntil(b"\r\n\r\n") == asgi.switching("echo")
             assert await reader.readexactly(1) == b"E"
             writer.close()
 

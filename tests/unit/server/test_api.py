@@ -10,8 +10,8 @@ import pytest
 from kilnwork.api import attempts, task
 from kilnwork.dispatch import errors as dispatch_errors
 from kilnwork.dispatch import model
-from kilnwork.kit import clock, ids
-from kilnwork.server import api, asgi, ports
+from kilnwork.kit import asgi, clock, ids
+from kilnwork.server import api, ports
 from support import told_views
 
 A = ids.task_id("00000000-0000-7000-8000-00000000000a")
@@ -95,7 +95,7 @@ class Exchange:
         bare, _, query = path.partition("?")
         self._scope: asgi.Scope = {
             "type": "http", "method": method, "path": bare, "raw_path": bare.encode(),
-            "query_string": query.encode(), "kiln.user": user,
+            "query_string": query.encode(), asgi.USER: user,
         }  # fmt: skip
         self.status = 0
         self.body = b""

@@ -4,13 +4,13 @@ import asyncio
 from typing import Any
 
 from kilnwork.api import manager
-from kilnwork.kit import serving
+from kilnwork.kit import asgi
 from kilnwork.server import channel
 
 
 async def test_a_client_that_has_left_gets_no_link() -> None:
-    def gone() -> serving.Hijacked:
-        raise serving.Gone
+    def gone() -> asgi.Hijacked:
+        raise asgi.Disconnected
 
     def link() -> asyncio.Protocol:
         raise AssertionError("nobody is there")
@@ -26,6 +26,6 @@ async def test_a_client_that_has_left_gets_no_link() -> None:
         "method": "GET",
         "path": manager.CHANNEL_PATH,
         "headers": [(b"upgrade", manager.CHANNEL_PROTOCOL.encode())],
-        "extensions": {serving.HIJACK: gone},
+        "extensions": {asgi.HIJACK: gone},
     }
     await channel.Channel(link)(scope, receive, send)

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from kilnwork.api import manager
+from kilnwork.kit import asgi
 from kilnwork.kube import reviews
-from kilnwork.server import asgi, guard, ports
+from kilnwork.server import guard, ports
 
 DRIVER = "system:serviceaccount:ns:kilnwork-driver"
 CREDENTIAL = "authentication.kubernetes.io/credential-id"
@@ -20,8 +21,8 @@ class Access:
         extra = ((CREDENTIAL, ("JTI=1",)),)
         return reviews.User(DRIVER, extra=extra) if token == "known" else None
 
-    async def authenticate(self, scope: asgi.Scope) -> reviews.User | None:
-        return await self.token_user(guard.shown_token(scope))
+    async def authenticate(self, request: asgi.Request) -> reviews.User | None:
+        return await self.token_user(guard.token_of(request))
 
     async def refusal(self, user: Any, question: ports.Question) -> str | None:
         raise AssertionError(f"a right of {user} was asked for: {question}")
@@ -29,7 +30,7 @@ class Access:
 
 async def _serve(scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
     del receive
-    await asgi.text(send, 200 if scope["kiln.user"] else 401, "")
+    await asgi.Response(send).text(200 if scope[asgi.USER] else 401, "")
 
 
 async def ask(method: str, *headers: tuple[str, str]) -> int:

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from kilnwork.server import asgi, health
+from kilnwork.kit import asgi
+from kilnwork.server import health
 
 
 async def get(app: asgi.App, path: str, query: str = "") -> tuple[int, str]:

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 from starlette import routing
 
-from kilnwork.server.jobs import app, calls, files
+from kilnwork.server.jobs import app, files, requests
 
 NOTHING: Any = cast("Any", None)
 """No handler is called."""
@@ -19,7 +19,7 @@ def by_table(path: str) -> tuple[str, dict[str, str]] | None:
     """The first path of the table that matches, and its parameters."""
     for known in app.table(NOTHING, files.Files(SHARED)):
         scope = {"type": "http", "path": path, "method": "GET"}
-        match, found = routing.Route(known, calls.Resource({})).matches(scope)
+        match, found = routing.Route(known, requests.Resource({})).matches(scope)
         if match is not routing.Match.NONE:
             return known, found["path_params"]
     return None

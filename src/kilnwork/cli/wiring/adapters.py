@@ -18,9 +18,9 @@ from kilnwork.dispatch import model
 from kilnwork.dispatch.hub import hub
 from kilnwork.dispatch.journal.sqlite import queries
 from kilnwork.jobs import service
-from kilnwork.kit import ids
-from kilnwork.server import asgi, metrics, ports
+from kilnwork.kit import asgi, ids
 from kilnwork.server import errors as server_errors
+from kilnwork.server import metrics, ports
 
 
 class EmbeddedAccess:
@@ -33,9 +33,9 @@ class EmbeddedAccess:
     def __init__(self, plane: cluster.ControlPlane) -> None:
         self._plane = plane
 
-    async def authenticate(self, scope: asgi.Scope) -> authn.User | None:
+    async def authenticate(self, request: asgi.Request) -> authn.User | None:
         """The user of a request: by token or certificate, also acting as somebody else."""
-        return await self._plane.authenticate(scope)
+        return await self._plane.authenticate(request)
 
     async def token_user(self, token: str) -> authn.User | None:
         """The user of a token for the API server or for the manager alone."""

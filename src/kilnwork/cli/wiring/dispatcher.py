@@ -16,8 +16,8 @@ from kilnwork.controllers import caches
 from kilnwork.dispatch.hub import hub
 from kilnwork.dispatch.journal.sqlite import journal
 from kilnwork.jobs import service
-from kilnwork.kit import clock, ids, paths
-from kilnwork.server import api, asgi, channel, gate, guard, health, metrics, objects, ports
+from kilnwork.kit import asgi, clock, ids, paths
+from kilnwork.server import api, channel, guard, health, metrics, objects, ports
 from kilnwork.server import blobs as blob_server
 from kilnwork.server.jobs import app as jobs_api
 from kilnwork.server.jobs import settings as jobs_settings
@@ -93,9 +93,9 @@ class Dispatcher:
         self._fail = fail
         self._files = files
         self._running_jobs: service.Jobs | None = None
-        self._api, self._metrics = gate.Gate(), gate.Gate()
-        self._channel, self._blobs = gate.Gate(), gate.Gate()
-        self._jobs, self._objects = gate.Gate(), gate.Gate()
+        self._api, self._metrics = guard.Gate(), guard.Gate()
+        self._channel, self._blobs = guard.Gate(), guard.Gate()
+        self._jobs, self._objects = guard.Gate(), guard.Gate()
 
     @property
     def mounts(self) -> tuple[guard.Mount, ...]:
@@ -194,7 +194,7 @@ class Dispatcher:
         return jobs
 
     @property
-    def _gates(self) -> tuple[gate.Gate, ...]:
+    def _gates(self) -> tuple[guard.Gate, ...]:
         return (
             self._api,
             self._metrics,

@@ -12,9 +12,9 @@ from pathlib import Path
 from kilnwork import controllers
 from kilnwork.cli.wiring import adapters, dispatcher, steps
 from kilnwork.dispatch.hub import hub
-from kilnwork.kit import clock
+from kilnwork.kit import asgi, clock
 from kilnwork.kube import client
-from kilnwork.server import asgi, guard, ports
+from kilnwork.server import guard, ports
 from kilnwork.server.jobs import settings as jobs_settings
 
 

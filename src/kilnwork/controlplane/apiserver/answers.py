@@ -4,50 +4,25 @@ Used by `app`. Nothing is decided here.
 """
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
 from kilnwork.controlplane.apiserver import builtin, forms, lists, requests, statuses, tables
+from kilnwork.kit import asgi
 
-JSON = "application/json"
-_UNCACHED = (b"cache-control", b"no-cache, private")
-
-Headers = Sequence[tuple[bytes, bytes]]
-
-
-async def start(
-    send: requests.Send, code: int, *, content_type: str = JSON, headers: Headers = ()
-) -> None:
-    """Send status line and headers."""
-    listed = [(b"content-type", content_type.encode()), *headers]
-    if not any(name == b"cache-control" for name, _ in headers):
-        listed.append(_UNCACHED)
-    await send({"type": "http.response.start", "status": code, "headers": listed})
-
-
-async def raw(
-    send: requests.Send,
-    body: bytes,
-    *,
-    code: int = 200,
-    content_type: str = JSON,
-    headers: Headers = (),
-) -> None:
-    """Send a whole answer."""
-    length = (b"content-length", str(len(body)).encode())
-    await start(send, code, content_type=content_type, headers=(length, *headers))
-    await send({"type": "http.response.body", "body": body})
+HEADERS = ((b"cache-control", b"no-cache, private"),)
+"""Of every response that has no other cache-control (WithCacheControl of k8s.io/apiserver)."""
 
 
 async def cacheable(
-    send: requests.Send,
-    request: requests.Request,
+    response: asgi.Response,
+    request: requests.ApiRequest,
     body: bytes,
     *,
     digest: str = "",
-    content_type: str = JSON,
+    content_type: str = asgi.JSON,
     forever: bool = False,
 ) -> None:
     """Send what clients keep: with its ETag, or only 304 to who has it (RFC 9110 §13.1.2).
@@ -56,42 +31,30 @@ async def cacheable(
     """
     tag = f'"{digest or hashlib.sha512(body).hexdigest().upper()}"'.encode()
     cache = b"public, immutable" if forever else b"public"
+    response.headers = ()
     headers = [(b"etag", tag), (b"vary", b"Accept"), (b"cache-control", cache)]
     if request.headers.get("if-none-match", "").encode() == tag:
-        await send({"type": "http.response.start", "status": 304, "headers": headers})
-        await send({"type": "http.response.body", "body": b""})
+        await response.empty(304, headers)
         return
-    await raw(send, body, content_type=content_type, headers=headers)
+    await response.send(200, content_type, body, headers=headers)
 
 
-async def redirect(send: requests.Send, target: str) -> None:
-    """Send the client elsewhere for good."""
-    headers = [(b"location", target.encode()), (b"content-length", b"0")]
-    await send({"type": "http.response.start", "status": 301, "headers": headers})
-    await send({"type": "http.response.body", "body": b""})
-
-
-async def document(send: requests.Send, value: Any, *, code: int = 200) -> None:
+async def document(response: asgi.Response, value: Any) -> None:
     """Send a JSON document."""
-    await raw(send, msgspec.json.encode(value), code=code)
+    await response.send(200, asgi.JSON, msgspec.json.encode(value))
 
 
-async def text(send: requests.Send, value: str, *, code: int = 200) -> None:
-    """Send plain text."""
-    await raw(send, value.encode(), code=code, content_type="text/plain; charset=utf-8")
-
-
-async def refusal(send: requests.Send, error: statuses.StatusError) -> None:
+async def refusal(response: asgi.Response, error: statuses.StatusError) -> None:
     """Send a Status, or Go's own text for a path that nobody serves."""
     if isinstance(error, statuses.NoPage):
-        await text(send, f"{error.message}\n", code=error.code)
+        await response.text(error.code, f"{error.message}\n")
         return
     headers = [(k.lower().encode(), v.encode("latin-1")) for k, v in error.headers.items()]
     headers += warnings(error.warnings)
-    await raw(send, error.body(), code=error.code, headers=headers)
+    await response.send(error.code, asgi.JSON, error.body(), headers=headers)
 
 
-def warnings(texts: Iterable[str]) -> Headers:
+def warnings(texts: Iterable[str]) -> asgi.Headers:
     """`Warning` headers (RFC 7234 §5.5) as Kubernetes sends them; clients print them."""
     return [(b"warning", f'299 - "{_quotable(text)}"'.encode()) for text in texts]
 
@@ -101,7 +64,7 @@ def _quotable(text: str) -> str:
     return plain.replace("\\", "\\\\").replace('"', '\\"')
 
 
-def one(served: builtin.Served, body: bytes, request: requests.Request, *, now: float) -> bytes:
+def one(served: builtin.Served, body: bytes, request: requests.ApiRequest, *, now: float) -> bytes:
     """One object in the form that the client accepts."""
     form = forms.accepted(request.accept, custom=served.custom)
     if form == "partial-list":
@@ -118,7 +81,7 @@ def one(served: builtin.Served, body: bytes, request: requests.Request, *, now: 
 
 
 def many(
-    served: builtin.Served, page: lists.Page, request: requests.Request, *, now: float
+    served: builtin.Served, page: lists.Page, request: requests.ApiRequest, *, now: float
 ) -> bytes:
     """A page of objects in the form that the client accepts."""
     form = forms.accepted(request.accept, custom=served.custom)

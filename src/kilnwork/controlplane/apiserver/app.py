@@ -31,6 +31,7 @@ from kilnwork.controlplane.apiserver import (
 )
 from kilnwork.controlplane.apiserver import openapi as openapis
 from kilnwork.controlplane.apiserver import parts as parts_
+from kilnwork.kit import asgi
 
 log = logging.getLogger(__name__)
 
@@ -42,25 +43,24 @@ class Mount(NamedTuple):
     """An ASGI app under a path prefix; it sees the whole path, and checks by itself who comes."""
 
     prefix: str
-    app: requests.App
+    app: asgi.App
 
 
 Mounts = Sequence[Mount]
 """First match wins; read at each request, so that it may grow."""
 
 
-def build(parts: parts_.Parts, mounts: Mounts = (), *, kubernetes: bool = True) -> requests.App:
+def build(parts: parts_.Parts, mounts: Mounts = (), *, kubernetes: bool = True) -> asgi.App:
     """The app. Without `kubernetes` only the mounts and the health paths are served."""
     return _App(parts, mounts, kubernetes=kubernetes)
 
 
 async def authenticate(
-    parts: parts_.Parts, scope: requests.Scope, named: Mapping[str, str]
+    parts: parts_.Parts, request: asgi.Request, named: Mapping[str, str]
 ) -> authn.User | None:
-    """The user of a request with the headers `named`, also one that acts as another; None without a
-    good credential. Raises StatusError when they may not act as the other."""
-    certificate = scope.get("state", {}).get("peer_certificate")
-    user = await parts.authenticator.authenticate(scope["headers"], certificate)
+    """Return the user of a request with the headers `named`, also one that acts as another; None
+    without a good credential. Raises StatusError when they may not act as the other."""
+    user = await parts.authenticator.authenticate(request)
     return None if user is None else impersonation.acting(user, named, parts.authorizer)
 
 
@@ -72,51 +72,40 @@ class _App:
         self._openapi = openapis.Documents()
         self._reviewer = reviews.Reviewer(parts.authenticator, parts.authorizer)
 
-    async def __call__(
-        self, scope: requests.Scope, receive: requests.Receive, send: requests.Send
-    ) -> None:
-        if scope["type"] != "http":
-            return
-        mounted = self._mounted(scope["path"])
-        guarded = _Guarded(send if mounted else encoding.Encoder(send, scope))
+    async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
+        request = asgi.Request(scope, receive)
+        mounted = self._mounted(request.path)
+        encoder = send if mounted else encoding.Encoder(send, scope)
+        response = asgi.Response(encoder, headers=answers.HEADERS)
         try:
-            await self._serve(scope, receive, guarded, mounted)
-        except statuses.StatusError as error:
-            await guarded.refuse(error)
-        except errors.ObjectTooLarge:
-            await guarded.refuse(statuses.too_large(store.MAX_OBJECT_BYTES))
-        except errors.StoreFailed as error:
-            await guarded.refuse(statuses.unavailable(str(error)))
-        except Exception:
-            log.exception(
-                "request failed", extra={"method": scope["method"], "path": scope["path"]}
-            )
-            await guarded.refuse(statuses.internal("see the server's log"))
-
-    async def _serve(
-        self,
-        scope: requests.Scope,
-        receive: requests.Receive,
-        send: requests.Send,
-        mounted: Mount | None,
-    ) -> None:
-        if mounted is not None or _is_open(scope["path"]):
-            await (mounted.app if mounted is not None else _open_path)(scope, receive, send)
+            if mounted is not None:
+                await mounted.app(scope, receive, response)
+            elif _is_open(request.path):
+                await _open_path(request, response)
+            else:
+                await self._serve(request, response)
+        except asgi.Disconnected:
             return
-        named = requests.headers(scope)
-        user = await self._authenticate(scope, named, anonymous=self._kubernetes)
+        except Exception as error:  # noqa: BLE001  the last place that can respond
+            refusal = _refusal(request, error)
+            if not response.started:
+                await answers.refusal(response, refusal)
+
+    async def _serve(self, sent: asgi.Request, response: asgi.Response) -> None:
+        named = requests.headers(sent)
+        user = await self._authenticate(sent, named, anonymous=self._kubernetes)
         if not self._kubernetes:
             raise statuses.NoPage
-        request = requests.parse(scope, receive, user=user, find=self._find, named=named)
+        request = requests.parse(sent, user=user, find=self._find, named=named)
         self._authorize(request)
         if request.resource is None:
-            await self._document(request, send)
+            await self._document(request, response)
         elif reviews.find(
             request.resource.group, request.resource.version, request.resource.plural
         ):
-            await self._review(request, send)
+            await self._review(request, response)
         else:
-            await resources.Resources(self._parts, request, send).answer()
+            await resources.Resources(self._parts, request, response).answer()
 
     def _find(self, group: str, version: str, plural: str) -> resource.Resource | None:
         served = self._parts.writer.kinds.find(group, version, plural)
@@ -133,16 +122,16 @@ class _App:
         return None
 
     async def _authenticate(
-        self, scope: requests.Scope, named: Mapping[str, str], *, anonymous: bool
+        self, request: asgi.Request, named: Mapping[str, str], *, anonymous: bool
     ) -> authn.User:
-        user = await authenticate(self._parts, scope, named)
+        user = await authenticate(self._parts, request, named)
         if user is not None:
             return user
-        if anonymous and authn.bearer_token(scope["headers"]) is None:
+        if anonymous and not request.bearer_token:
             return impersonation.acting(authn.ANONYMOUS, named, self._parts.authorizer)
         raise statuses.unauthorized()
 
-    def _authorize(self, request: requests.Request) -> None:
+    def _authorize(self, request: requests.ApiRequest) -> None:
         asked = _attributes(request)
         if self._parts.authorizer.allowed(request.user, asked).allowed:
             return
@@ -150,13 +139,13 @@ class _App:
             authz.refusal(request.user, asked), what=request.resource, name=request.name
         )
 
-    async def _document(self, request: requests.Request, send: requests.Send) -> None:
+    async def _document(self, request: requests.ApiRequest, response: asgi.Response) -> None:
         if request.method not in ("GET", "HEAD"):
             raise statuses.method_not_allowed()
         path = request.path.rstrip("/")
         kinds = self._parts.writer.kinds.served
         if path.startswith("/openapi"):
-            await self._describe(path, request, send)
+            await self._describe(path, request, response)
             return
         found = discovery.document(
             path, accept=request.accept, address=self._parts.address, kinds=kinds
@@ -164,22 +153,25 @@ class _App:
         if found is None:
             raise statuses.unknown_path() if path.startswith("/api/") else statuses.NoPage
         body, media = msgspec.json.encode(found[0]), found[1]
-        if media == answers.JSON:
-            await answers.raw(send, body)
+        if media == asgi.JSON:
+            await response.send(200, media, body)
         else:
-            await answers.cacheable(send, request, body, content_type=media)
+            await answers.cacheable(response, request, body, content_type=media)
 
-    async def _describe(self, path: str, request: requests.Request, send: requests.Send) -> None:
+    async def _describe(
+        self, path: str, request: requests.ApiRequest, response: asgi.Response
+    ) -> None:
         kinds = self._parts.writer.kinds.served
         page = self._openapi.find(path, kinds, accept=request.accept)
         if page is None:
             raise statuses.NoPage
         wanted = request.query.text("hash")
         if wanted and wanted != page.digest:
-            await answers.redirect(send, f"{path}?hash={page.digest}")
+            location = f"{path}?hash={page.digest}".encode()
+            await response.empty(301, ((b"location", location), (b"content-length", b"0")))
             return
         await answers.cacheable(
-            send,
+            response,
             request,
             page.body,
             digest=page.digest,
@@ -187,7 +179,7 @@ class _App:
             forever=wanted == page.digest,
         )
 
-    async def _review(self, request: requests.Request, send: requests.Send) -> None:
+    async def _review(self, request: requests.ApiRequest, response: asgi.Response) -> None:
         if request.name:
             raise statuses.unknown_path()
         if request.verb != "create":
@@ -200,26 +192,24 @@ class _App:
             request.served, body, field_validation=how.field_validation, oddities=twice
         )
         shown = msgspec.json.encode(self._reviewer.answer(request, body))
-        await answers.raw(send, shown, code=201, headers=answers.warnings(warnings))
+        await response.send(201, asgi.JSON, shown, headers=answers.warnings(warnings))
 
 
-class _Guarded:
-    """`send` that remembers whether an answer has begun: after that no Status can be sent."""
-
-    def __init__(self, send: requests.Send) -> None:
-        self._send = send
-        self._begun = False
-
-    async def __call__(self, message: requests.Message) -> None:
-        self._begun = True
-        await self._send(message)
-
-    async def refuse(self, error: statuses.StatusError) -> None:
-        if not self._begun:
-            await answers.refusal(self._send, error)
+def _refusal(request: asgi.Request, error: Exception) -> statuses.StatusError:
+    """Return the Status that an error becomes."""
+    match error:
+        case statuses.StatusError():
+            return error
+        case errors.ObjectTooLarge():
+            return statuses.too_large(store.MAX_OBJECT_BYTES)
+        case errors.StoreFailed():
+            return statuses.unavailable(str(error))
+    facts = {"method": request.method, "path": request.path}
+    log.error("request failed", exc_info=error, extra=facts)
+    return statuses.internal("see the server's log")
 
 
-def _attributes(request: requests.Request) -> authz.Attributes:
+def _attributes(request: requests.ApiRequest) -> authz.Attributes:
     if request.resource is None:
         return authz.Attributes(verb=request.verb, path=request.path)
     return authz.Attributes(
@@ -232,7 +222,7 @@ def _attributes(request: requests.Request) -> authz.Attributes:
     )
 
 
-def _selected_name(request: requests.Request) -> str:
+def _selected_name(request: requests.ApiRequest) -> str:
     """`fieldSelector=metadata.name=x` asks for one object: rules by resourceNames hold for it."""
     if request.verb not in ("list", "watch", "deletecollection"):
         return ""
@@ -250,8 +240,8 @@ def _is_below(path: str, prefix: str) -> bool:
     return path == prefix or path.startswith(prefix.rstrip("/") + "/")
 
 
-async def _open_path(scope: requests.Scope, receive: requests.Receive, send: requests.Send) -> None:
-    if scope["path"] == "/version":
-        await answers.document(send, discovery.version())
+async def _open_path(request: asgi.Request, response: asgi.Response) -> None:
+    if request.path == "/version":
+        await answers.document(response, discovery.version())
     else:
-        await answers.text(send, "ok")
+        await response.text(200, "ok")

@@ -7,24 +7,17 @@ reaches a log. Not for the channel, whose credentials have a verifier of their o
 import hashlib
 import hmac
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
-from typing import Any
 
 import msgspec
 
 from kilnwork.api import meta, resource
 from kilnwork.controlplane.apiserver import lookup as lookups
 from kilnwork.controlplane.apiserver import tokens as tokens_
+from kilnwork.kit import asgi
 
 AUTHENTICATED = "system:authenticated"
 MASTERS = "system:masters"
 SERVICE_ACCOUNTS = "system:serviceaccounts"
-
-Headers = Iterable[tuple[bytes, bytes]]
-"""As in an ASGI scope: lower-case names."""
-
-PeerCertificate = Mapping[str, Any]
-"""What `ssl.SSLObject.getpeercert()` gives for a verified certificate; empty without one."""
 
 _REMEMBERED = 4096
 """Tokens whose signature is not checked again (100 µs each); only hashes are kept."""
@@ -61,14 +54,13 @@ class Authenticator:
         self._lookup = lookup
         self._remembered: OrderedDict[bytes, tokens_.Claims] = OrderedDict()
 
-    async def authenticate(
-        self, headers: Headers, peer_certificate: PeerCertificate | None = None
-    ) -> User | None:
-        """The user, or None when nothing valid was presented (answer 401)."""
-        user = certificate_user(peer_certificate) if peer_certificate else None
-        if user is not None:
-            return user
-        token = bearer_token(headers)
+    async def authenticate(self, request: asgi.Request) -> User | None:
+        """Return the user, or None when nothing valid was presented: that is a 401."""
+        subject = request.client_subject
+        if subject is not None:
+            name, organizations = subject
+            return User(name, groups=(*organizations, AUTHENTICATED))
+        token = request.bearer_token
         return self.token_user(token) if token else None
 
     def token_user(self, token: str, *, audience: str = tokens_.API_AUDIENCE) -> User | None:
@@ -115,28 +107,6 @@ class Authenticator:
         if obj is None or obj["metadata"].get("uid") != uid:
             return False
         return self._tokens.outlives(obj["metadata"])
-
-
-def bearer_token(headers: Headers) -> str | None:
-    """The token of an `Authorization: Bearer` header (RFC 6750), or None."""
-    for name, value in headers:
-        if name == b"authorization":
-            scheme, _, token = value.decode("latin-1").strip().partition(" ")
-            if scheme.lower() == "bearer" and token.strip():
-                return token.strip()
-    return None
-
-
-def certificate_user(certificate: PeerCertificate) -> User | None:
-    """Common name and organisations of a verified client certificate, as Kubernetes reads it."""
-    name, groups = "", []
-    for part in certificate.get("subject", ()):
-        for key, value in part:
-            if key == "commonName":
-                name = value
-            elif key == "organizationName":
-                groups.append(value)
-    return User(name, groups=(*groups, AUTHENTICATED)) if name else None
 
 
 def _service_account(claims: tokens_.Claims) -> User:

@@ -63,7 +63,7 @@ class Verdict(msgspec.Struct, frozen=True):
     marked: meta.JsonObject | None = None
 
 
-async def asked(request: requests.Request, options: crud.Options) -> DeleteOptions:
+async def asked(request: requests.ApiRequest, options: crud.Options) -> DeleteOptions:
     """DeleteOptions of a request's body, else of its query; 422 when they make no sense."""
     raw = await request.body()
     document: meta.JsonObject = {}

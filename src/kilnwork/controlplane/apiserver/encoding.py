@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from kilnwork.controlplane.apiserver import forms, openapi_protobuf, requests
+from kilnwork.kit import asgi
 
 _COMPRESS_FROM_BYTES = 128 * 1024
 """Smaller answers cost more to compress than to send; figure of the real API server."""
@@ -27,12 +28,12 @@ _PEOPLE = (b"curl", b"Wget", b"Mozilla/5.0")
 class Encoder:
     """`send` of one request."""
 
-    def __init__(self, send: requests.Send, scope: requests.Scope) -> None:
+    def __init__(self, send: asgi.Send, scope: asgi.Scope) -> None:
         self._send = send
         self._scope = scope
-        self._start: requests.Message | None = None
+        self._start: asgi.Message | None = None
 
-    async def __call__(self, message: requests.Message) -> None:
+    async def __call__(self, message: asgi.Message) -> None:
         """Hold the head of a whole answer back until its body is there too."""
         if message["type"] == "http.response.start" and _is_whole(message):
             self._start = message
@@ -79,7 +80,7 @@ def _takes_gzip(accepted: bytes) -> bool:
     return any(part.partition(b";")[0].strip() == b"gzip" for part in accepted.split(b","))
 
 
-def _is_whole(start: requests.Message) -> bool:
+def _is_whole(start: asgi.Message) -> bool:
     headers = dict(start["headers"])
     return headers.get(b"content-type") in _ENCODED and b"content-length" in headers
 

@@ -62,7 +62,7 @@ def _term_matches(term: selectors.FieldTerm, obj: meta.JsonObject) -> bool:
     return (found == term.value) != term.negated
 
 
-def selection(request: requests.Request, served: builtin.Served) -> Selection:
+def selection(request: requests.ApiRequest, served: builtin.Served) -> Selection:
     """The selection of a list or watch request; 400 for a selector that cannot be read."""
     try:
         labels = selectors.parse_labels(request.query.text("labelSelector"))

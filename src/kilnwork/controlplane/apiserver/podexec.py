@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from kilnwork.api import meta, resource
 from kilnwork.controlplane.apiserver import lookup, pki, podlogs, requests, statuses
-from kilnwork.kit import coroutines, keepalive, serving
+from kilnwork.kit import asgi, coroutines, keepalive
 
 NAMES = ("exec", "attach", "portforward")
 """The subresources, which a client reaches with `create` (POST) or `get` (a WebSocket's GET)."""
@@ -67,14 +67,14 @@ class PodStreams:
     async def serve(
         self,
         pod: meta.JsonObject,
-        request: requests.Request,
+        request: requests.ApiRequest,
         *,
         reader: lookup.Lookup,
-        send: requests.Send,
+        response: asgi.Response,
     ) -> None:
         """Join client and node; raises StatusError while that can be answered."""
         wanted = target(pod, request, reader)
-        hijack: serving.Hijack | None = (request.scope.get("extensions") or {}).get(serving.HIJACK)
+        hijack = request.http.hijack
         if hijack is None:
             raise statuses.bad_request("Upgrade request required")
         try:
@@ -84,16 +84,13 @@ class PodStreams:
         with contextlib.ExitStack() as undo:  # also when the client has gone meanwhile
             undo.callback(node.close)
             try:
-                head = await asyncio.wait_for(_ask(node, wanted, request.scope), HEAD_S)
+                head = await asyncio.wait_for(_ask(node, wanted, request.http), HEAD_S)
                 if _status(head) != _SWITCHING:
-                    await _quote(head, node, send)
+                    await _quote(head, node, response)
                     return
             except _NO_ANSWER as error:
                 raise statuses.internal(f"error dialing backend: {_reason(error)}") from error
-            try:
-                client = _take(hijack, head)
-            except serving.Gone:
-                return
+            client = _take(hijack, head)
             undo.pop_all()
         self._crew.start(request.subresource, _tunnel(client, node))
 
@@ -116,13 +113,13 @@ class _Side:
         self.writer.close()
 
 
-def target(pod: meta.JsonObject, request: requests.Request, reader: lookup.Lookup) -> Target:
+def target(pod: meta.JsonObject, request: requests.ApiRequest, reader: lookup.Lookup) -> Target:
     """Where the node serves this; 400 when the question or the state of the Pod allows no answer.
 
     As streamLocation of k8s.io/kubernetes pkg/registry/core/pod/strategy.go.
     """
     metadata = pod["metadata"]
-    raw = request.scope.get("query_string", b"").decode("latin-1")
+    raw = request.http.scope.get("query_string", b"").decode("latin-1")
     query = urllib.parse.parse_qs(raw, keep_blank_values=True, errors=_BYTES)
     parts = [_PATHS[request.subresource], metadata["namespace"], metadata["name"]]
     if request.subresource == "portforward":
@@ -154,13 +151,15 @@ def _container(pod: meta.JsonObject, wanted: str) -> str:
     return str(wanted or main[0])
 
 
-async def _ask(node: _Side, wanted: Target, scope: requests.Scope) -> bytes:
+async def _ask(node: _Side, wanted: Target, request: asgi.Request) -> bytes:
     """Send the request; the head of the answer."""
     host = f"[{wanted.host}]" if ":" in wanted.host else wanted.host
-    lines = [f"{scope['method']} {wanted.path} HTTP/1.1".encode()]
+    lines = [f"{request.method} {wanted.path} HTTP/1.1".encode()]
     lines += [f"Host: {host}:{wanted.port}".encode(), b"Connection: Upgrade"]
-    lines += [b"%b: %b" % pair for pair in scope["headers"] if pair[0].lower() in _PASSED_ON]
-    if scope["method"] == "POST":
+    lines += [
+        b"%b: %b" % pair for pair in request.scope["headers"] if pair[0].lower() in _PASSED_ON
+    ]
+    if request.method == "POST":
         lines.append(b"Content-Length: 0")
     node.writer.write(b"\r\n".join([*lines, b"", b""]))
     return await node.reader.readuntil(b"\r\n\r\n")
@@ -174,7 +173,7 @@ def _status(head: bytes) -> int:
     return int(rest[:3])
 
 
-async def _quote(head: bytes, node: _Side, send: requests.Send) -> None:
+async def _quote(head: bytes, node: _Side, response: asgi.Response) -> None:
     """The node's refusal as the client's answer."""
     fields = dict(line.split(b": ", 1) for line in head.lower().split(b"\r\n")[1:-2])
     if fields.get(b"transfer-encoding") == b"chunked":
@@ -182,9 +181,8 @@ async def _quote(head: bytes, node: _Side, send: requests.Send) -> None:
     else:
         length = int(fields.get(b"content-length", b"0"))
         body = await node.reader.readexactly(min(length, _MAX_HEAD))
-    kind = (b"content-type", fields.get(b"content-type", b"text/plain; charset=utf-8"))
-    await send({"type": "http.response.start", "status": _status(head), "headers": [kind]})
-    await send({"type": "http.response.body", "body": body})
+    content_type = fields.get(b"content-type", b"").decode("latin-1") or asgi.TEXT
+    await response.send(_status(head), content_type, body)
 
 
 async def _chunks(reader: asyncio.StreamReader) -> bytes:
@@ -198,7 +196,7 @@ async def _chunks(reader: asyncio.StreamReader) -> bytes:
     return body
 
 
-def _take(hijack: serving.Hijack, head: bytes) -> _Side:
+def _take(hijack: asgi.Hijack, head: bytes) -> _Side:
     """The client's connection, with the node's answer sent on it."""
     taken = hijack()
     taken.transport.write(head)

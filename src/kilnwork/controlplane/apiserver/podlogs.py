@@ -13,8 +13,8 @@ from typing import Any
 from kilnwork import version
 from kilnwork.api import meta, resource
 from kilnwork.controlplane.apiserver import lookup, pki, requests, statuses
+from kilnwork.kit import asgi, coroutines, http_types
 from kilnwork.kit import clock as clocks
-from kilnwork.kit import coroutines, http_types
 from kilnwork.kube import config, errors, transport, watching
 
 _PASSED_ON = (
@@ -29,7 +29,6 @@ _PASSED_ON = (
 )
 _FLAGS = frozenset({"follow", "previous", "timestamps"})
 _NUMBERS = ("tailLines", "sinceSeconds", "limitBytes")
-_TEXT = (b"content-type", b"text/plain; charset=utf-8")
 _DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 
 
@@ -50,10 +49,10 @@ class PodLogs:
     async def send(
         self,
         pod: meta.JsonObject,
-        request: requests.Request,
+        request: requests.ApiRequest,
         *,
         reader: lookup.Lookup,
-        send: requests.Send,
+        response: asgi.Response,
     ) -> None:
         """Answer with the container's log until it or the client ends.
 
@@ -62,8 +61,8 @@ class PodLogs:
         server, wanted = target(pod, request.query, reader)
         node = await self._node(server)
         try:
-            async with node.open(wanted) as response:
-                await _pass_on(watching.pieces(node, response), request.receive, send)
+            async with node.open(wanted) as found:
+                await _pass_on(watching.pieces(node, found), request.http, response)
         except errors.NotFound as error:
             raise statuses.StatusError(404, "NotFound", str(error)) from error
         except errors.Invalid as error:
@@ -167,26 +166,21 @@ def address(node: meta.JsonObject | None, name: str) -> str:
 
 
 async def _pass_on(
-    log: AsyncIterator[bytes], receive: requests.Receive, send: requests.Send
+    log: AsyncIterator[bytes], request: asgi.Request, response: asgi.Response
 ) -> None:
     """Copy until the node or the client has enough: a silent log must not outlive its reader."""
-    await send({"type": "http.response.start", "status": 200, "headers": [_TEXT]})
+    await response.start(200, asgi.TEXT)
     crew = coroutines.Crew("pod log")
-    copying = crew.start("copy", _copy(log, send))
-    gone = crew.start("disconnect", _disconnected(receive))
+    copying = crew.start("copy", _copy(log, response))
+    gone = crew.start("disconnect", request.wait_disconnected())
     try:
         await asyncio.wait({copying, gone}, return_when=asyncio.FIRST_COMPLETED)
     finally:
         await crew.stop()
 
 
-async def _copy(log: AsyncIterator[bytes], send: requests.Send) -> None:
+async def _copy(log: AsyncIterator[bytes], response: asgi.Response) -> None:
     with contextlib.suppress(errors.Unavailable):  # a node that goes away ends the log
         async for part in log:
-            await send({"type": "http.response.body", "body": part, "more_body": True})
-    await send({"type": "http.response.body", "body": b""})
-
-
-async def _disconnected(receive: requests.Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+            await response.write(part)
+    await response.end()

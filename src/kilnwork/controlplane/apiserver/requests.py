@@ -1,23 +1,19 @@
-"""What a client asks for: an ASGI scope read as verb, resource, namespace, name and query.
+"""What a client asks for: a request read as verb, resource, namespace, name and query.
 
 Follows k8s.io/apiserver/pkg/endpoints/request. Knows no storage and decides nothing.
 """
 
 import re
 import urllib.parse
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from typing import Any, Self
+from collections.abc import Callable, Mapping
+from typing import Self
 
 import msgspec
 
 from kilnwork.api import resource as kinds
 from kilnwork.controlplane.apiserver import authn, statuses
+from kilnwork.kit import asgi
 
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
 Find = Callable[[str, str, str], kinds.Resource | None]
 """(group, version, plural) → the served resource, or None."""
 
@@ -76,8 +72,8 @@ class Target(msgspec.Struct, frozen=True):
     subresource: str = ""
 
 
-class Request(msgspec.Struct, frozen=True):
-    """One request of an authenticated user.
+class ApiRequest(msgspec.Struct, frozen=True):
+    """One request of an authenticated user, as Kubernetes reads it (RequestInfo there).
 
     `resource` is None for paths that name no resource (discovery, health). `namespace` is empty
     across namespaces and for cluster-wide resources. Header names are lower case. `verb` is that of
@@ -94,8 +90,7 @@ class Request(msgspec.Struct, frozen=True):
     query: Query
     headers: Mapping[str, str]
     user: authn.User
-    receive: Receive
-    scope: Scope
+    http: asgi.Request
 
     @property
     def content_type(self) -> str:
@@ -117,55 +112,39 @@ class Request(msgspec.Struct, frozen=True):
 
     async def body(self, *, limit: int = statuses.MAX_BODY_BYTES) -> bytes:
         """The whole body; 413 beyond `limit` bytes. To be read once."""
-        length = self.headers.get("content-length", "")
-        if length.isdigit() and int(length) > limit:
-            raise statuses.too_large(limit)
-        return await read_body(self.receive, limit=limit)
+        try:
+            return await self.http.body().read(limit=limit)
+        except asgi.BodyTooLarge as error:
+            raise statuses.too_large(limit) from error
+        except asgi.BodyStalled as error:
+            raise statuses.timed_out() from error
 
 
-async def read_body(receive: Receive, *, limit: int) -> bytes:
-    """Collect an ASGI body; 413 beyond `limit` bytes, 400 when the client leaves half-way."""
-    parts: list[bytes] = []
-    size = 0
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise statuses.bad_request("the client left before its request was complete")
-        part = message.get("body", b"")
-        size += len(part)
-        if size > limit:
-            raise statuses.too_large(limit)
-        parts.append(part)
-        if not message.get("more_body", False):
-            return b"".join(parts)
-
-
-def headers(scope: Scope) -> dict[str, str]:
-    """Header names in lower case; of a repeated one the values are joined by commas."""
+def headers(request: asgi.Request) -> dict[str, str]:
+    """Return the headers; of a repeated one the values are joined by commas."""
     found: dict[str, str] = {}
-    for raw_name, raw_value in scope.get("headers", ()):
+    for raw_name, raw_value in request.scope.get("headers", ()):
         name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
         found[name] = f"{found[name]},{value}" if name in found else value
     return found
 
 
 def parse(
-    scope: Scope,
-    receive: Receive,
+    request: asgi.Request,
     *,
     user: authn.User,
     find: Find,
     named: Mapping[str, str] | None = None,
-) -> Request:
-    """The request behind an ASGI scope; 404 for a resource path that nothing serves.
+) -> ApiRequest:
+    """Return what a request asks for; 404 for a resource path that nothing serves.
 
     `named`: its headers, if the caller has them already.
     """
-    method, path = scope["method"], scope["path"]
-    query = Query.parse(scope.get("query_string", b""))
+    method, path = request.method, request.path
+    query = Query.parse(request.scope.get("query_string", b""))
     target = split(path, find)
     verb = method.lower() if target is None else _verb(method, target, query)
-    return Request(
+    return ApiRequest(
         verb=verb,
         method=method,
         path=path,
@@ -174,10 +153,9 @@ def parse(
         name="" if target is None else target.name,
         subresource="" if target is None else target.subresource,
         query=query,
-        headers=headers(scope) if named is None else named,
+        headers=headers(request) if named is None else named,
         user=user,
-        receive=receive,
-        scope=scope,
+        http=request,
     )
 
 

@@ -33,6 +33,7 @@ from kilnwork.controlplane.apiserver import (
     watching,
 )
 from kilnwork.controlplane.apiserver import parts as parts_
+from kilnwork.kit import asgi
 
 _NEED_A_NAME = ("update", "patch")
 _POSTED = {
@@ -46,10 +47,12 @@ _POSTED = {
 class Resources:
     """One request for a resource."""
 
-    def __init__(self, parts: parts_.Parts, request: requests.Request, send: requests.Send) -> None:
+    def __init__(
+        self, parts: parts_.Parts, request: requests.ApiRequest, response: asgi.Response
+    ) -> None:
         self._parts = parts
         self._request = request
-        self._send = send
+        self._response = response
         self._served = parts.writer.kinds.of(request.served)
         namespace = request.namespace if request.served.namespaced else ""
         self._place = crud.Where(self._served, namespace, request.name)
@@ -111,7 +114,7 @@ class Resources:
             if found is None:
                 raise statuses.not_found(self._place.kind, self._place.name)
             scale = scaling.of(self._served, found.decode())
-            await answers.document(self._send, scale)
+            await answers.document(self._response, scale)
             return
         oddities: tuple[str, ...] = ()
         body: meta.JsonObject = {}
@@ -127,15 +130,19 @@ class Resources:
 
         warnings = self._judged(scaling.SCALE.resource, body, self._options(oddities))
         raw = await scaling.change(writer, self._place, change, self._options())
-        await answers.raw(self._send, raw, headers=warnings)
+        await self._response.send(200, asgi.JSON, raw, headers=warnings)
 
     async def _logs(self) -> None:
         lookup = self._parts.writer.lookup
-        await self._parts.logs.send(self._pod(), self._request, reader=lookup, send=self._send)
+        await self._parts.logs.send(
+            self._pod(), self._request, reader=lookup, response=self._response
+        )
 
     async def _streams(self) -> None:
         lookup = self._parts.writer.lookup
-        await self._parts.streams.serve(self._pod(), self._request, reader=lookup, send=self._send)
+        await self._parts.streams.serve(
+            self._pod(), self._request, reader=lookup, response=self._response
+        )
 
     def _pod(self) -> meta.JsonObject:
         place = self._place
@@ -159,7 +166,7 @@ class Resources:
             raw = await subresources.token(
                 parts.writer, self._place, body, options, minter=parts.minter
             )
-        await answers.raw(self._send, raw, code=201, headers=warnings)
+        await self._response.send(201, asgi.JSON, raw, headers=warnings)
 
     def _options(self, oddities: tuple[str, ...] = ()) -> crud.Options:
         request = self._request
@@ -181,7 +188,7 @@ class Resources:
 
     def _judged(
         self, kind: resource.Resource, body: meta.JsonObject, how: crud.Options
-    ) -> answers.Headers:
+    ) -> asgi.Headers:
         """Warnings of a body that is not kept itself."""
         return answers.warnings(
             reading.judge_body(
@@ -193,7 +200,7 @@ class Resources:
         raw = self._served.told(raw)
         shown = answers.one(self._served, raw, self._request, now=self._now)
         headers = answers.warnings(warnings)
-        await answers.raw(self._send, shown, code=code, headers=headers)
+        await self._response.send(code, asgi.JSON, shown, headers=headers)
 
     async def _get(self) -> None:
         version = self._request.query.text("resourceVersion")
@@ -209,7 +216,7 @@ class Resources:
         asked = options.ListOptions.parse(self._request.query, watch=False)
         page = lists.page(self._parts.writer.store, self._served, chosen, asked)
         shown = answers.many(self._served, page, self._request, now=self._now)
-        await answers.raw(self._send, shown)
+        await self._response.send(200, asgi.JSON, shown)
 
     async def _watch(self) -> None:
         form = forms.streamed(self._request.accept, custom=self._served.custom)
@@ -223,8 +230,8 @@ class Resources:
         hub = self._parts.hub
         watch = hub.open(wants)
         try:
-            await answers.start(self._send, 200)
-            await hub.run(watch, self._request.receive, self._send)
+            await self._response.start(200, asgi.JSON)
+            await hub.run(watch, self._request.http, self._response)
         finally:
             hub.close(watch)
 
@@ -314,7 +321,7 @@ class Resources:
             await self._send_one(outcome.raw)
             return
         uid = msgspec.json.decode(outcome.raw)["metadata"]["uid"]
-        await answers.document(self._send, statuses.success(kind, self._place.name, uid=uid))
+        await answers.document(self._response, statuses.success(kind, self._place.name, uid=uid))
 
     async def _delete_collection(self) -> None:
         request = self._request
@@ -329,4 +336,4 @@ class Resources:
         ]
         outcomes = await self._parts.deleter.delete_all(places, asked)
         shown = lists.encode_deleted(self._served, [o.raw for o in outcomes], page)
-        await answers.raw(self._send, shown)
+        await self._response.send(200, asgi.JSON, shown)

@@ -52,13 +52,13 @@ class Reviewer(msgspec.Struct, frozen=True):
     authenticator: authn.Authenticator
     authorizer: authz.Authorizer
 
-    def answer(self, request: requests.Request, body: meta.JsonObject) -> meta.JsonObject:
+    def answer(self, request: requests.ApiRequest, body: meta.JsonObject) -> meta.JsonObject:
         """The review with its status; 400 or 422 when it asks nothing sensible."""
         kind = request.served
         spec = body.get("spec") or {}
         if not isinstance(spec, dict):
             raise statuses.bad_request("spec must be an object")
-        answers: dict[str, Callable[[requests.Request, meta.JsonObject], meta.JsonObject]] = {
+        answers: dict[str, Callable[[requests.ApiRequest, meta.JsonObject], meta.JsonObject]] = {
             _TOKEN.kind: self._token,
             _OWN_IDENTITY.kind: lambda request, _: {"userInfo": _user_info(request.user)},
             _OWN_ACCESS.kind: self._access,
@@ -75,7 +75,7 @@ class Reviewer(msgspec.Struct, frozen=True):
             shown["spec"] = {} if kind == _OWN_RULES else spec
         return {**shown, "status": status}
 
-    def _token(self, _: requests.Request, spec: meta.JsonObject) -> meta.JsonObject:
+    def _token(self, _: requests.ApiRequest, spec: meta.JsonObject) -> meta.JsonObject:
         token = spec.get("token")
         if not isinstance(token, str) or not token:
             raise statuses.bad_request("token is required for TokenReview in authentication")
@@ -86,7 +86,7 @@ class Reviewer(msgspec.Struct, frozen=True):
                 return {"authenticated": True, "user": shown, "audiences": [audience]}
         return {"user": {}, "error": "invalid bearer token"}
 
-    def _access(self, request: requests.Request, spec: meta.JsonObject) -> meta.JsonObject:
+    def _access(self, request: requests.ApiRequest, spec: meta.JsonObject) -> meta.JsonObject:
         local = request.served == _LOCAL_ACCESS
         attributes = _attributes(request, spec, local=local)
         whose = request.user
@@ -96,7 +96,7 @@ class Reviewer(msgspec.Struct, frozen=True):
         reason = {"reason": decision.reason} if decision.reason else {}
         return {"allowed": decision.allowed, **reason}
 
-    def _rules(self, request: requests.Request, spec: meta.JsonObject) -> meta.JsonObject:
+    def _rules(self, request: requests.ApiRequest, spec: meta.JsonObject) -> meta.JsonObject:
         namespace = spec.get("namespace")
         if not isinstance(namespace, str) or not namespace:
             raise statuses.bad_request("no namespace on request")
@@ -108,7 +108,7 @@ class Reviewer(msgspec.Struct, frozen=True):
         }
 
 
-def _subject(request: requests.Request, spec: meta.JsonObject) -> authn.User:
+def _subject(request: requests.ApiRequest, spec: meta.JsonObject) -> authn.User:
     groups = tuple(str(g) for g in spec.get("groups") or ())
     name = str(spec.get("user") or "")
     if not name and not groups:
@@ -127,7 +127,7 @@ def _user_info(user: authn.User) -> meta.JsonObject:
 
 
 def _attributes(
-    request: requests.Request, spec: meta.JsonObject, *, local: bool
+    request: requests.ApiRequest, spec: meta.JsonObject, *, local: bool
 ) -> authz.Attributes:
     path, wanted = spec.get("nonResourceAttributes"), spec.get("resourceAttributes")
     if isinstance(path, dict) and (local or isinstance(wanted, dict)):
@@ -158,7 +158,7 @@ def _attributes(
     )
 
 
-def _invalid(request: requests.Request, field: str, message: str) -> statuses.StatusError:
+def _invalid(request: requests.ApiRequest, field: str, message: str) -> statuses.StatusError:
     """422 without a kind, as the real server says it."""
     what = request.served
     cause = {"reason": "FieldValueInvalid", "message": message, "field": field}

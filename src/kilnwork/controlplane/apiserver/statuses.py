@@ -144,6 +144,13 @@ def already_exists(what: resource.Resource, name: str, *, going: bool = False) -
     return StatusError(409, "AlreadyExists", message, details=_details(what, name))
 
 
+def timed_out() -> StatusError:
+    """504: the request was not complete in time."""
+    return StatusError(
+        504, "Timeout", "Timeout: request did not complete within the allotted timeout", details={}
+    )
+
+
 MODIFIED = (
     "the object has been modified; please apply your changes to the latest version and try again"
 )

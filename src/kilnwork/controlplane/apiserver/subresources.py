@@ -79,7 +79,7 @@ async def evict(
     deleter: deletion.Deleter,
     place: crud.Where,
     body: meta.JsonObject,
-    request: requests.Request,
+    request: requests.ApiRequest,
     *,
     options: crud.Options,
 ) -> bytes:

@@ -23,8 +23,8 @@ from kilnwork.controlplane.apiserver import (
     statuses,
     watch_stream,
 )
+from kilnwork.kit import asgi, coroutines, ids, memory
 from kilnwork.kit import clock as clocks
-from kilnwork.kit import coroutines, ids, memory
 
 BOOKMARK_EVERY_S = 60.0
 RELEASE_AFTER = 100
@@ -39,7 +39,7 @@ _BLUEPRINT = "kubernetes.io/initial-events-list-blueprint"
 
 
 def asked(
-    request: requests.Request,
+    request: requests.ApiRequest,
     served: builtin.Served,
     *,
     form: watch_stream.Form | None,
@@ -118,13 +118,13 @@ class Hub:
             self._release_memory()
 
     async def run(
-        self, watch: watch_stream.Watch, receive: requests.Receive, send: requests.Send
+        self, watch: watch_stream.Watch, request: asgi.Request, response: asgi.Response
     ) -> None:
         """Send the stream until its time is over, the client leaves or the server stops.
 
         What it begins with is sent in full: who has a part of it could not go on from there.
         """
-        leaving = self._crew.start("client", _until(receive, watch.abandon))
+        leaving = self._crew.start("client", _abandon(watch, request))
         deadline = self._clock.monotonic() + watch.wants.timeout_s
         try:
             while (left := deadline - self._clock.monotonic()) > 0 or watch.beginning:
@@ -134,10 +134,10 @@ class Hub:
                 if not lines and watch.wants.bookmarks:
                     lines = _bookmark(watch.wants, self._offered)
                 if lines:
-                    await send({"type": "http.response.body", "body": lines, "more_body": True})
+                    await response.write(lines)
                 if watch.waits:
                     await asyncio.sleep(0)  # a client that reads at once must not hold up others
-            await send({"type": "http.response.body", "body": b""})
+            await response.end()
         finally:
             leaving.cancel()
             self.close(watch)
@@ -225,7 +225,7 @@ def _blueprint(kind: resource.Resource) -> str:
     return base64.b64encode(msgspec.json.encode({**empty, "items": []}) + b"\n").decode()
 
 
-async def _until(receive: requests.Receive, left: Callable[[], object]) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    left()
+async def _abandon(watch: watch_stream.Watch, request: asgi.Request) -> None:
+    """Give up the watch when its client has hung up."""
+    await request.wait_disconnected()
+    watch.abandon()

@@ -8,11 +8,10 @@ kubelet does (authentication and authorization webhook defaults).
 """
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Protocol
 
 from kilnwork.api import resource
-from kilnwork.kit import clock, serving
+from kilnwork.kit import asgi, clock
 from kilnwork.kube import client, errors, reviews
 
 log = logging.getLogger(__name__)
@@ -40,14 +39,7 @@ _FINER = {
 """Subresources of nodes for paths by their first part; for all others `proxy`."""
 
 
-class Refusal(NamedTuple):
-    """Why a request is not answered: an HTTP status and the kubelet's text."""
-
-    status: int
-    message: str
-
-
-UNAUTHORIZED = Refusal(401, "Unauthorized")
+UNAUTHORIZED = asgi.Refusal(401, "Unauthorized")
 
 
 class Reviewer(Protocol):
@@ -68,10 +60,10 @@ class Access:
     def __init__(self, reviewer: Reviewer) -> None:
         self._reviewer = reviewer
 
-    async def refusal(self, scope: serving.Scope, parts: Sequence[str]) -> Refusal | None:
-        """None when the request may be answered; `parts` are those of its path."""
+    async def refusal(self, request: asgi.Request) -> asgi.Refusal | None:
+        """Return why the client may not send the request, None if they may."""
         try:
-            user = await self._authenticate(scope)
+            user = await self._authenticate(request)
         except errors.KubeError as error:
             log.warning("token could not be reviewed", extra={"error": str(error)})
             return UNAUTHORIZED
@@ -79,7 +71,8 @@ class Access:
             return UNAUTHORIZED
         if SUPERUSERS in user.groups:
             return None
-        verb, subresources = _VERBS.get(scope["method"], ""), _FINER.get(parts[0], ("proxy",))
+        verb = _VERBS.get(request.method, "")
+        subresources = _FINER.get(request.segments[0], ("proxy",))
         for subresource in subresources:
             try:
                 if await self._reviewer.allows(user, verb, subresource):
@@ -87,35 +80,18 @@ class Access:
             except errors.KubeError as error:
                 log.warning("right could not be reviewed", extra={"error": str(error)})
                 what = f"user={user.name}, verb={verb}, resource=nodes, subresource={subresource}"
-                return Refusal(500, f"Authorization error ({what})")
+                return asgi.Refusal(500, f"Authorization error ({what})")
         named = " ".join(subresources)
         what = f"user={user.name}, verb={verb}, resource=nodes, subresource(s)=[{named}]"
-        return Refusal(403, f"Forbidden ({what})\n")
+        return asgi.Refusal(403, f"Forbidden ({what})\n")
 
-    async def _authenticate(self, scope: serving.Scope) -> reviews.User | None:
-        shown = (scope.get("state") or {}).get("peer_certificate")
-        if shown and (user := certified(shown)).name:
-            return user
-        token = _bearer(scope["headers"])
+    async def _authenticate(self, request: asgi.Request) -> reviews.User | None:
+        subject = request.client_subject
+        if subject is not None:
+            name, organizations = subject
+            return reviews.User(name, (*organizations, "system:authenticated"))
+        token = request.bearer_token
         return await self._reviewer.user(token) if token else None
-
-
-def certified(shown: Mapping[str, Any]) -> reviews.User:
-    """The user of a client certificate (as `ssl.getpeercert` gives it): common name and
-    organisations.
-    """
-    pairs = [pair for part in shown.get("subject") or () for pair in part]
-    names = [value for key, value in pairs if key == "commonName"]
-    groups = tuple(value for key, value in pairs if key == "organizationName")
-    return reviews.User(names[0] if names else "", (*groups, "system:authenticated"))
-
-
-def _bearer(headers: Iterable[tuple[bytes, bytes]]) -> str:
-    for name, value in headers:
-        kind, _, token = value.partition(b" ")
-        if name == b"authorization" and kind.lower() == b"bearer":
-            return token.strip().decode("latin-1")
-    return ""
 
 
 class Reviews:

@@ -20,7 +20,7 @@ from kilnwork.controlplane.node import (
     streams_io,
     upgrades,
 )
-from kilnwork.kit import coroutines, serving
+from kilnwork.kit import asgi, coroutines
 
 log = logging.getLogger(__name__)
 
@@ -28,8 +28,6 @@ PATHS = ("exec", "attach", "portForward")
 
 _ASKED = {"input": streams.STDIN, "output": streams.STDOUT, "error": streams.STDERR}
 """Words of the query and the streams that they ask for."""
-
-_TEXT = (b"content-type", b"text/plain; charset=utf-8")
 
 
 class Found(NamedTuple):
@@ -39,14 +37,7 @@ class Found(NamedTuple):
     address: str
 
 
-class Missing(NamedTuple):
-    """Why there is none: an HTTP status and the kubelet's text."""
-
-    status: int
-    message: str
-
-
-Find = Callable[[str, str, str], Found | Missing]
+Find = Callable[[str, str, str], Found | asgi.Refusal]
 """(namespace, pod, container) → its newest start; without a container any of the Pod's."""
 
 
@@ -62,32 +53,30 @@ class Paths:
         """Cut off every session."""
         await self._crew.stop()
 
-    async def serve(
-        self, scope: serving.Scope, receive: serving.Receive, send: serving.Send
-    ) -> None:
-        """Answer one request; a session goes on after it."""
-        asked = _Request(scope)
+    async def serve(self, request: asgi.Request, response: asgi.Response) -> None:
+        """Respond to one request; a session goes on after it."""
+        asked = _Asked(request)
         try:
             refusal = asked.refusal or self._begin(asked)
-        except serving.Gone:
+        except asgi.Disconnected:
             return
         if refusal is not None:
-            await _answer(send, refusal)
+            await response.refuse(refusal)
 
-    def _begin(self, asked: "_Request") -> upgrades.Refusal | None:
+    def _begin(self, asked: "_Asked") -> asgi.Refusal | None:
         found = self._find(asked.namespace, asked.pod, asked.container)
         if isinstance(found, Found) and asked.uid not in ("", found.record.id.split("/")[0]):
-            found = Missing(404, "pod not found")
-        if isinstance(found, Missing):
-            return upgrades.Refusal(found.status, found.message)
+            found = asgi.Refusal(404, "pod not found")
+        if isinstance(found, asgi.Refusal):
+            return found
         if asked.what == "portForward":
             agreed = upgrades.port_forward(asked.headers, asked.ports)
         else:
             agreed = upgrades.remote_command(asked.headers, asked.wanted())
-        if isinstance(agreed, upgrades.Refusal):
+        if isinstance(agreed, asgi.Refusal):
             return agreed
         if asked.hijack is None:
-            return upgrades.Refusal(400, "Upgrade request required")
+            return asgi.Refusal(400, "Upgrade request required")
         if asked.what == "portForward":
             forwards = port_forwards.Forwards(
                 found.address, who=asked.pod, numbered=agreed.has_status
@@ -103,7 +92,7 @@ class Paths:
 
     async def _command(
         self,
-        asked: "_Request",
+        asked: "_Asked",
         gathering: execs.Streams,
         connection: streams_io.Connection,
         *,
@@ -137,15 +126,8 @@ async def _forward(forwards: port_forwards.Forwards, connection: streams_io.Conn
         connection.abort()
 
 
-async def _answer(send: serving.Send, refusal: upgrades.Refusal) -> None:
-    body = refusal.message.encode()
-    headers = [_TEXT, (b"content-length", str(len(body)).encode()), *refusal.headers]
-    await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
-
-
 def _connect(
-    hijack: serving.Hijack, agreed: upgrades.Agreed, take: Callable[[streams_io.Stream], bool]
+    hijack: asgi.Hijack, agreed: upgrades.Agreed, take: Callable[[streams_io.Stream], bool]
 ) -> streams_io.Connection:
     """Take the connection from HTTP, answer, and begin."""
     taken = hijack()
@@ -155,16 +137,16 @@ def _connect(
     return connection
 
 
-class _Request:
-    """One request of the paths; `refusal` if it makes no sense."""
+class _Asked:
+    """What a request of the paths asks for; `refusal` if it makes no sense."""
 
-    def __init__(self, scope: serving.Scope) -> None:
-        parts = [parse.unquote(p) for p in scope["raw_path"].decode("latin-1").split("/")[1:]]
-        text = scope["query_string"].decode("latin-1")
+    def __init__(self, request: asgi.Request) -> None:
+        parts = request.segments
+        text = request.scope["query_string"].decode("latin-1")
         query = parse.parse_qs(text, keep_blank_values=True, errors="surrogateescape")
-        self.headers: list[tuple[bytes, bytes]] = scope["headers"]
-        self.hijack: serving.Hijack | None = (scope.get("extensions") or {}).get(serving.HIJACK)
-        self.refusal: upgrades.Refusal | None = None
+        self.headers: asgi.Headers = request.scope["headers"]
+        self.hijack = request.hijack
+        self.refusal: asgi.Refusal | None = None
         self.what, names = parts[0], parts[1:]
         self.container = names.pop() if self.what != "portForward" and names else ""
         self.uid = names.pop() if len(names) == 3 else ""
@@ -174,21 +156,21 @@ class _Request:
         if self.tty and streams.STDERR in self.streams:
             self.streams.remove(streams.STDERR)
         self.ports: list[int] = []
-        if len(names) != 2 or scope["method"] not in ("GET", "POST"):
-            self.refusal = upgrades.Refusal(404, "404 page not found")
+        if len(names) != 2 or request.method not in ("GET", "POST"):
+            self.refusal = asgi.Refusal(404, "404 page not found")
             return
         self.namespace, self.pod = names
         if self.what == "portForward":
             self._read_ports(query.get("port", []))
         elif not self.streams:
             text = "you must specify at least 1 of stdin, stdout, stderr"
-            self.refusal = upgrades.Refusal(400, text)
+            self.refusal = asgi.Refusal(400, text)
 
     def _read_ports(self, given: list[str]) -> None:
         for text in ",".join(given).split(",") if given else []:
             port = port_forwards.port_of({"port": text})
             if port is None:
-                self.refusal = upgrades.Refusal(400, f'unable to parse "{text}" as a port')
+                self.refusal = asgi.Refusal(400, f'unable to parse "{text}" as a port')
                 return
             self.ports.append(port)
 

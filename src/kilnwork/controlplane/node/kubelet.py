@@ -1,4 +1,4 @@
-"""The kubelet's HTTPS paths of the local node: logs, streams and health, as a raw ASGI app.
+"""The kubelet's HTTPS paths of the local node: logs, streams and health, as an ASGI app.
 
 The API server is the usual client, with a client certificate; `access` says who else may ask. The
 port is in the Node's `status.daemonEndpoints`. exec, attach and port-forward are `exec_paths`.
@@ -10,13 +10,12 @@ import ssl
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
-from urllib import parse
 
 from kilnwork.controlplane.node import access, exec_paths, log_reader
-from kilnwork.kit import clock, coroutines, errors, serving
+from kilnwork.kit import asgi, clock, coroutines, errors, serving
 
 _STOP_S = 2.0
-_TEXT = [(b"content-type", b"text/plain")]
+_TEXT = "text/plain"
 
 
 class Log(NamedTuple):
@@ -26,14 +25,7 @@ class Log(NamedTuple):
     more: Callable[[], bool]
 
 
-class Problem(NamedTuple):
-    """Why there is no log: an HTTP status and the kubelet's text."""
-
-    status: int
-    message: str
-
-
-FindLog = Callable[[str, str, str, bool], Log | Problem]
+FindLog = Callable[[str, str, str, bool], Log | asgi.Refusal]
 """(namespace, pod, container, previous) → its log."""
 
 
@@ -55,44 +47,35 @@ class App:
         self.ending = False
         """Set when the server stops: followers then end as if the container had."""
 
-    async def __call__(
-        self, scope: serving.Scope, receive: serving.Receive, send: serving.Send
-    ) -> None:
-        if scope["type"] != "http":
-            return
-        parts = [parse.unquote(p) for p in scope["raw_path"].decode("latin-1").split("/")[1:]]
-        if (refusal := await self._allowed.refusal(scope, parts)) is not None:
-            await _answer(send, refusal.status, refusal.message)
+    async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
+        request, response = asgi.Request(scope, receive), asgi.Response(send)
+        parts = request.segments
+        if (refusal := await self._allowed.refusal(request)) is not None:
+            await _send(response, refusal.status, refusal.message)
         elif parts == ["healthz"]:
-            await _answer(send, 200, "ok")
-        elif scope["method"] == "GET" and len(parts) == 4 and parts[0] == "containerLogs":
-            query = dict(parse.parse_qsl(scope["query_string"].decode("latin-1")))
-            await self._logs(parts[1:], query, receive=receive, send=send)
+            await _send(response, 200, "ok")
+        elif request.method == "GET" and len(parts) == 4 and parts[0] == "containerLogs":
+            await self._logs(request, response)
         elif self._streaming is not None and parts[0] in exec_paths.PATHS:
-            await self._streaming.serve(scope, receive, send)
+            await self._streaming.serve(request, response)
         else:
-            await _answer(send, 404, "404 page not found")
+            await _send(response, 404, "404 page not found")
 
-    async def _logs(
-        self,
-        names: list[str],
-        query: dict[str, str],
-        *,
-        receive: serving.Receive,
-        send: serving.Send,
-    ) -> None:
+    async def _logs(self, request: asgi.Request, response: asgi.Response) -> None:
+        query = {name: value for name, value in request.query.items() if value}
         try:
             options = read_options(query, now=self._now.wall())
         except ValueError as error:
-            await _answer(send, 400, str(error))
+            await _send(response, 400, str(error))
             return
-        found = self._find_log(names[0], names[1], names[2], truth(query.get("previous")))
-        if isinstance(found, Problem):
-            await _answer(send, found.status, found.message)
+        _, namespace, pod, container = request.segments
+        found = self._find_log(namespace, pod, container, truth(query.get("previous")))
+        if isinstance(found, asgi.Refusal):
+            await _send(response, found.status, found.message)
             return
-        await send({"type": "http.response.start", "status": 200, "headers": _TEXT})
+        await response.start(200, _TEXT)
         crew = coroutines.Crew("kubelet log request")
-        gone = crew.start("disconnect", _disconnected(receive))
+        gone = crew.start("disconnect", request.wait_disconnected())
 
         def more() -> bool:
             return found.more() and not (gone.done() or self.ending)
@@ -101,22 +84,16 @@ class App:
             reading = log_reader.read(found.path, options, more=more)
             async with contextlib.aclosing(reading):
                 async for piece in reading:
-                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+                    await response.write(piece)
                     if gone.done():
                         return
         finally:
             await crew.stop()
-        await send({"type": "http.response.body", "body": b""})
+        await response.end()
 
 
-async def _disconnected(receive: serving.Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
-async def _answer(send: serving.Send, status: int, text: str) -> None:
-    await send({"type": "http.response.start", "status": status, "headers": _TEXT})
-    await send({"type": "http.response.body", "body": text.encode()})
+async def _send(response: asgi.Response, status: int, text: str) -> None:
+    await response.send(status, _TEXT, text.encode())
 
 
 def truth(text: str | None) -> bool:

@@ -36,7 +36,7 @@ from kilnwork.controlplane.node import (
     supervisor,
     telling,
 )
-from kilnwork.kit import clock, coroutines
+from kilnwork.kit import asgi, clock, coroutines
 from kilnwork.kube import cache, client, controller, events, manager, objects, queue, reflector
 from kilnwork.kube import errors as kube_errors
 
@@ -285,32 +285,30 @@ class LocalNode:
         pod: str,
         name: str,
         previous: bool,  # noqa: FBT001 - a callback
-    ) -> kubelet.Log | kubelet.Problem:
+    ) -> kubelet.Log | asgi.Refusal:
         key: objects.Key = (namespace, pod)
         found = self._reconciler.container_log(key, name, previous=previous)
         if found is None:
-            return kubelet.Problem(404, f'pod "{pod}" or its container "{name}" is not here')
+            return asgi.Refusal(404, f'pod "{pod}" or its container "{name}" is not here')
         record, more = found
         if isinstance(record, str):
             what = f'container "{name}" in pod "{pod}"'
             if previous:
-                return kubelet.Problem(400, f"previous terminated {what} not found")
-            return kubelet.Problem(400, f"{what} is waiting to start: {record}")
+                return asgi.Refusal(400, f"previous terminated {what} not found")
+            return asgi.Refusal(400, f"{what} is waiting to start: {record}")
         return kubelet.Log(container.log_path(record), more)
 
-    def _find_running(
-        self, namespace: str, pod: str, name: str
-    ) -> exec_paths.Found | exec_paths.Missing:
+    def _find_running(self, namespace: str, pod: str, name: str) -> exec_paths.Found | asgi.Refusal:
         """Where exec goes; without a `name`, any container of the Pod: all are at one address."""
         found = self._cache.get((namespace, pod))
         if found is None:
-            return exec_paths.Missing(404, "pod does not exist")
+            return asgi.Refusal(404, "pod does not exist")
         names = [name] if name else [c.name for c in found.spec.containers]
         for wanted in names:
             start = self._reconciler.container_log((namespace, pod), wanted, previous=False)
             if start is not None and isinstance(start[0], container.Record) and start[1]():
                 return exec_paths.Found(start[0], self._settings.address)
-        return exec_paths.Missing(500, f'container not found ("{name or names[0]}")')
+        return asgi.Refusal(500, f'container not found ("{name or names[0]}")')
 
 
 def facts(settings: Settings, server: str) -> inputs.Facts:

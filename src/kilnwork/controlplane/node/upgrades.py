@@ -8,10 +8,11 @@ port-forward's SPDY inside of a WebSocket (KEP-4006). Used by `exec_paths`.
 
 import base64
 import hashlib
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from kilnwork.controlplane.node import streams, streams_spdy, streams_websocket
+from kilnwork.kit import asgi
 
 SPDY = "SPDY/3.1"
 _GUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
@@ -29,9 +30,6 @@ TUNNEL = f"{SPDY}+portforward.k8s.io"
 CHANNELS = (streams.STDIN, streams.STDOUT, streams.STDERR, streams.ERROR, streams.RESIZE)
 """Which stream has which number in WebSocket channels."""
 
-Headers = Iterable[tuple[bytes, bytes]]
-"""As in an ASGI scope."""
-
 
 class Agreed(NamedTuple):
     """`head` is the answer to send; `version` of the streams says how errors look."""
@@ -46,15 +44,7 @@ class Agreed(NamedTuple):
         return self.version.startswith(("v4.", "v5."))
 
 
-class Refusal(NamedTuple):
-    """An answer that is no upgrade, with the kubelet's text."""
-
-    status: int
-    message: str
-    headers: tuple[tuple[bytes, bytes], ...] = ()
-
-
-def remote_command(headers: Headers, wanted: Collection[str]) -> Agreed | Refusal:
+def remote_command(headers: asgi.Headers, wanted: Collection[str]) -> Agreed | asgi.Refusal:
     """For exec and attach; `wanted`: the streams that the query asks for, `error` among them."""
     asked = _Asked(headers)
     if asked.websocket:
@@ -63,7 +53,7 @@ def remote_command(headers: Headers, wanted: Collection[str]) -> Agreed | Refusa
     return asked.spdy(_REMOTE_COMMAND)
 
 
-def port_forward(headers: Headers, ports: Sequence[int]) -> Agreed | Refusal:
+def port_forward(headers: asgi.Headers, ports: Sequence[int]) -> Agreed | asgi.Refusal:
     """For port-forward; `ports`: those of the query, which only WebSocket channels need."""
     asked = _Asked(headers)
     if TUNNEL in asked.subprotocols:
@@ -71,7 +61,7 @@ def port_forward(headers: Headers, ports: Sequence[int]) -> Agreed | Refusal:
     if not asked.websocket:
         return asked.spdy(_PORT_FORWARD)
     if not ports:
-        return Refusal(400, 'query parameter "port" is required')
+        return asgi.Refusal(400, 'query parameter "port" is required')
     opened = [
         {streams.TYPE: kind, "port": str(port), "requestid": str(number)}
         for number, port in enumerate(ports)
@@ -83,7 +73,7 @@ def port_forward(headers: Headers, ports: Sequence[int]) -> Agreed | Refusal:
 class _Asked:
     """What the headers of one request ask for."""
 
-    def __init__(self, headers: Headers) -> None:
+    def __init__(self, headers: asgi.Headers) -> None:
         self._headers: dict[str, list[str]] = {}
         for name, value in headers:
             values = self._headers.setdefault(name.decode("latin-1").lower(), [])
@@ -97,13 +87,13 @@ class _Asked:
     def _all(self, name: str) -> list[str]:
         return self._headers.get(name, [])
 
-    def spdy(self, supported: Sequence[str]) -> Agreed | Refusal:
+    def spdy(self, supported: Sequence[str]) -> Agreed | asgi.Refusal:
         """The first version of the client's that we know."""
         if not self._is_spdy:
-            return Refusal(400, "Upgrade request required")
+            return asgi.Refusal(400, "Upgrade request required")
         versions = self._all("x-stream-protocol-version")
         if not versions:
-            return Refusal(400, "unable to upgrade: X-Stream-Protocol-Version is required")
+            return asgi.Refusal(400, "unable to upgrade: X-Stream-Protocol-Version is required")
         version = next((v for v in versions if v in supported), None)
         if version is None:
             text = (
@@ -111,13 +101,13 @@ class _Asked:
                 f"client supports [{' '.join(versions)}], server accepts [{' '.join(supported)}]"
             )
             accepted = [(b"x-accepted-stream-protocol-versions", s.encode()) for s in supported]
-            return Refusal(403, text, tuple(accepted))
+            return asgi.Refusal(403, text, tuple(accepted))
         head = _head(SPDY, {"X-Stream-Protocol-Version": version})
         return Agreed(head, streams_spdy.Session(), version)
 
     def channels(
         self, supported: Sequence[str], opened: Sequence[dict[str, str] | None]
-    ) -> Agreed | Refusal:
+    ) -> Agreed | asgi.Refusal:
         """The first subprotocol of the client's that we know; none is the oldest."""
         chosen = next((s for s in self.subprotocols if s in supported), "")
         if self.subprotocols and not chosen:
@@ -125,15 +115,15 @@ class _Asked:
                 f"requested protocol(s) are not supported: [{' '.join(self.subprotocols)}]; "
                 f"supports [{' '.join(supported)}]"
             )
-            return Refusal(403, text)
+            return asgi.Refusal(403, text)
         return self.switch_websocket(streams_websocket.Channels(chosen, opened), chosen)
 
-    def switch_websocket(self, codec: streams.Codec, subprotocol: str) -> Agreed | Refusal:
+    def switch_websocket(self, codec: streams.Codec, subprotocol: str) -> Agreed | asgi.Refusal:
         """The server's part of the handshake (RFC 6455 §4.2)."""
         keys = self._all("sec-websocket-key")
         if len(keys) != 1 or self._all("sec-websocket-version") != ["13"]:
             supported = ((b"sec-websocket-version", b"13"),)
-            return Refusal(400, "not a WebSocket handshake of version 13", supported)
+            return asgi.Refusal(400, "not a WebSocket handshake of version 13", supported)
         digest = hashlib.sha1((keys[0] + _GUID).encode("latin-1"), usedforsecurity=False).digest()
         more = {"Sec-WebSocket-Accept": base64.b64encode(digest).decode()}
         if subprotocol:

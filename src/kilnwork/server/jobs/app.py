@@ -1,8 +1,8 @@
 """The app: which path is answered by what, on Starlette's router.
 
 Made by the composition roots, mounted under `/jobs` and `/files`. Its routes are ASGI apps
-(`calls.Resource`), not functions of Starlette's requests: that costs a third less for each request,
-and bodies are read as they come.
+(`requests.Resource`), not functions of Starlette's requests: that costs a third less for each
+request, and bodies are read as they come.
 """
 
 import asyncio
@@ -14,10 +14,9 @@ from starlette import routing
 
 from kilnwork.data.stores import port
 from kilnwork.jobs import service
-from kilnwork.kit import clock, coroutines
-from kilnwork.server import asgi, ports
+from kilnwork.kit import asgi, clock, coroutines
+from kilnwork.server import ports
 from kilnwork.server.jobs import (
-    calls,
     context,
     control,
     downloads,
@@ -25,6 +24,7 @@ from kilnwork.server.jobs import (
     intake,
     limits,
     openapi,
+    requests,
     settings,
     shown,
     submit,
@@ -78,15 +78,13 @@ class App:
         self._router = routing.Router(
             [routing.Route(path, resource) for path, resource in found.items()],
             redirect_slashes=False,
-            default=calls.missing,
+            default=requests.missing,
         )
         self._crew = coroutines.Crew("jobs-api")
         self._crew.start("forget uploads", self._forget())
 
     async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
         """Serve one request (ASGI)."""
-        if scope["type"] != "http":
-            return
         found = often(scope["path"])
         if found is None:
             await self._router(scope, receive, send)
@@ -125,12 +123,12 @@ def often(path: str) -> dict[str, str] | None:
     return {"job": name} if before == _JOBS and name and name != _OPENAPI else None
 
 
-def table(shared: context.Context, uploaded: files.Files) -> dict[str, calls.Resource]:
+def table(shared: context.Context, uploaded: files.Files) -> dict[str, requests.Resource]:
     """First match wins: what is asked most often first."""
     show, download = shown.Shown(shared), downloads.Downloads(shared)
     steer, new = control.Control(shared), submit.Submit(shared, uploaded)
     page = openapi.Page(shared)
-    handlers: dict[str, dict[str, calls.Respond]] = {
+    handlers: dict[str, dict[str, requests.Handler]] = {
         f"{_JOBS}/{_OPENAPI}": {"GET": page.document},
         _JOB: {"GET": show.one, "PATCH": steer.patch, "DELETE": steer.delete},
         _JOBS: {"GET": show.many, "POST": new.post},
@@ -152,4 +150,4 @@ def table(shared: context.Context, uploaded: files.Files) -> dict[str, calls.Res
             "DELETE": uploaded.delete,
         },
     }
-    return {path: calls.Resource(found, path=path) for path, found in handlers.items()}
+    return {path: requests.Resource(found, path=path) for path, found in handlers.items()}

@@ -9,25 +9,20 @@ connection of whose body 64 KiB are waiting).
 import asyncio
 import contextlib
 import functools
-import types
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable
 from concurrent import futures
 from typing import Any, Protocol, TypeVar
 
 from kilnwork.data.records import kinds
-from kilnwork.kit import serving
-from kilnwork.server import asgi, errors
-from kilnwork.server.jobs import calls
+from kilnwork.kit import asgi
+from kilnwork.server import errors
+from kilnwork.server.jobs import requests
 
 BATCH_BYTES = 512 << 10
 """Handed to a thread at once; less costs more to hand over than to do."""
 
 INLINE_BYTES = 64 << 10
 """A body that is here as a whole and no longer than that is taken in on the event loop."""
-
-STALL_S = 60.0
-"""A client that sends nothing for so long is told so, and cut off."""
-
 
 TURN_S = 60.0
 """A file that is expensive to read waits so long for others of the kind, then is refused."""
@@ -49,124 +44,33 @@ class Sink(Protocol):
         ...
 
 
-class Body:
-    """The bytes of a request. `most`: more are refused, by Content-Length if there is one.
-    `unpacks`: whoever takes it heeds its Content-Encoding; others get it as it was made, or not.
-
-    Nothing is read before `piece` is called: until then `Expect: 100-continue` (RFC 9110 §10.1.1)
-    waits, and a refusal spares the client the sending.
-    """
-
-    def __init__(self, call: calls.Call, *, most: int | None = None, unpacks: bool = False) -> None:
-        transfer = (call.header(b"transfer-encoding") or "chunked").strip().lower()
-        if transfer != "chunked":
-            raise errors.NotImplementedHere(
-                f"Transfer-Encoding: {transfer[:100]}: send the body as it is, or chunked"
-            )
-        codings = coding(call)
-        if codings and not unpacks:
-            raise errors.UnsupportedMediaType(
-                f"Content-Encoding: {codings[:100]}: send this body as it is",
-                headers=((b"accept-encoding", b"identity"),),
-            )
-        self._receive = call.receive
-        self._most = most
-        self.received = 0
-        self.ended = False
-        text = call.header(b"content-length")
-        self.length = int(text) if text is not None and text.isdecimal() else None
-        if self.length is not None:
-            self._check(self.length)
-
-    async def piece(self) -> bytes:
-        """What has come since; b"" at the end. Raises `Gone`, RequestTimeout, ContentTooLarge."""
-        while not self.ended:
-            message = await _received(self._receive)
-            if message["type"] == "http.disconnect":
-                raise serving.Gone
-            data: bytes = message.get("body", b"")
-            self.ended = not message.get("more_body", False)
-            self.received += len(data)
-            self._check(self.received)
-            if data:
-                return data
-        return b""
-
-    async def batch(self, size: int = BATCH_BYTES) -> bytes:
-        """At least `size` bytes, or all that is left; b"" at the end. Raises as `piece`."""
-        first = await self.piece()
-        if self.ended or len(first) >= size:
-            return first
-        pieces, count = [first], len(first)
-        while count < size:
-            data = await self.piece()
-            if not data:
-                break
-            pieces.append(data)
-            count += len(data)
-        return b"".join(pieces)
-
-    async def whole(self, *, most: int) -> bytes:
-        """All of a small body. Raises as `piece`, ContentTooLarge above `most` bytes."""
-        self._most = most
-        if self.length is not None:
-            self._check(self.length)
-        return await self.batch(most + 1)
-
-    def _check(self, size: int) -> None:
-        if self._most is not None and size > self._most:
-            remedy = "send it in pieces"
-            raise errors.ContentTooLarge(
-                f"the body has {size:,} bytes or more: {self._most:,} are taken here",
-                members={"field": "body", "limit": self._most, "seen": size, "remedy": remedy},
-            )
+def open_body(
+    request: requests.Request, *, limit: int | None = None, unpacks: bool = False
+) -> asgi.Body:
+    """Return the body of a request; nothing of it is read yet. `limit`: more bytes are refused.
+    `unpacks`: whoever takes it heeds its Content-Encoding; others get it as it was made, or not."""
+    transfer = (request.header(b"transfer-encoding") or "chunked").strip().lower()
+    if transfer != "chunked":
+        raise errors.NotImplementedHere(
+            f"Transfer-Encoding: {transfer[:100]}: send the body as it is, or chunked"
+        )
+    codings = coding(request)
+    if codings and not unpacks:
+        raise errors.UnsupportedMediaType(
+            f"Content-Encoding: {codings[:100]}: send this body as it is",
+            headers=((b"accept-encoding", b"identity"),),
+        )
+    return request.body(limit=limit)
 
 
-def coding(call: calls.Call) -> str:
+def coding(request: requests.Request) -> str:
     """The Content-Encoding of a request, "" for a body that is as it was made."""
-    found = ",".join(call.headers(b"content-encoding")).replace(" ", "").lower()
+    found = ",".join(request.headers(b"content-encoding")).replace(" ", "").lower()
     return "" if found == "identity" else found
 
 
-async def _received(receive: asgi.Receive) -> asgi.Message:
-    """The next message. What is here already needs no deadline, and thousands of small bodies a
-    second are: a timer takes longer than the rest of this."""
-    waiting: Any = receive()
-    try:
-        first = waiting.send(None)
-    except StopIteration as done:
-        message: asgi.Message = done.value
-        return message
-    try:
-        async with asyncio.timeout(STALL_S):
-            return await _rest(waiting, first)
-    except TimeoutError as error:
-        raise errors.RequestTimeout(
-            f"nothing came for {STALL_S:g} s: send it again; uploads to /files can go on where "
-            "they broke off"
-        ) from error
-
-
-@types.coroutine
-def _rest(
-    begun: Coroutine[Any, None, asgi.Message], awaited: Any
-) -> Generator[Any, None, asgi.Message]:
-    """What is left of a coroutine that has run until it waits: for `awaited`."""
-    try:
-        while True:
-            try:
-                yield awaited
-            except BaseException as error:  # noqa: BLE001 - it is for the coroutine to handle
-                awaited = begun.throw(error)
-            else:
-                awaited = begun.send(None)
-    except StopIteration as done:
-        message: asgi.Message = done.value
-        return message
-
-
 async def pour(
-    body: Body,
+    body: asgi.Body,
     sink: Sink,
     pool: futures.Executor,
     *,
@@ -180,7 +84,7 @@ async def pour(
     that a few of them do not have all threads, nor Python's lock all the time. When this ends,
     however it does, nobody uses the sink any more.
     """
-    batch = await body.batch()
+    batch = await body.batch(BATCH_BYTES)
     if inline and body.ended and len(batch) <= INLINE_BYTES and not _has_gzip(batch):
         sink.take(batch)
         return
@@ -196,7 +100,7 @@ async def pour(
                 await in_turn(turns, pool, functools.partial(sink.take, ready))
             else:
                 taking = loop.run_in_executor(pool, sink.take, ready)
-            batch = b"" if body.ended else await body.batch()
+            batch = b"" if body.ended else await body.batch(BATCH_BYTES)
         if taking is not None:
             await taking
     except BaseException:

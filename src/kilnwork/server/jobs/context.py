@@ -15,9 +15,9 @@ import msgspec
 
 from kilnwork.data.stores import port
 from kilnwork.jobs import model, service
-from kilnwork.kit import clock
+from kilnwork.kit import asgi, clock
 from kilnwork.server import errors, ports
-from kilnwork.server.jobs import body, calls, documents, intake, limits, ranges, settings
+from kilnwork.server.jobs import body, documents, intake, limits, ranges, requests, settings
 
 _T = TypeVar("_T")
 
@@ -57,50 +57,50 @@ class Context:
         """Where files are."""
         return self.jobs.store
 
-    async def check(self, call: calls.Call, verb: str, *, name: str = "") -> str:
+    async def check(self, request: requests.Request, verb: str, *, name: str = "") -> str:
         """The namespace, if whoever asks may do `verb` to jobs there. Raises 401, 403."""
-        namespace = call.namespace
-        if call.user is None:
-            self._check_nobody(call, namespace)
+        namespace = request.namespace
+        if request.user is None:
+            self._check_nobody(request, namespace)
             return namespace
         question = ports.Question(
-            verb=verb, namespace=namespace, name=name, resource=calls.RESOURCE
+            verb=verb, namespace=namespace, name=name, resource=requests.RESOURCE
         )
-        refused = await self.rights.refusal(call.user, question)
+        refused = await self.rights.refusal(request.user, question)
         if refused is not None:
             raise errors.Forbidden(refused)
         return namespace
 
-    async def check_everywhere(self, call: calls.Call, verb: str) -> None:
+    async def check_everywhere(self, request: requests.Request, verb: str) -> None:
         """That whoever asks may do it in all namespaces; one that is named is passed over, as
         `kubectl get -A` does. Raises 400, 401, 403."""
-        self.only_token(call)
-        _ = call.namespace  # must be one, for all that
-        question = ports.Question(verb=verb, namespace="", resource=calls.RESOURCE)
-        refused = await self.rights.refusal(call.user, question)
+        self.only_token(request)
+        _ = request.namespace  # must be one, for all that
+        question = ports.Question(verb=verb, namespace="", resource=requests.RESOURCE)
+        refused = await self.rights.refusal(request.user, question)
         if refused is not None:
             raise errors.Forbidden(refused)
 
-    def _check_nobody(self, call: calls.Call, namespace: str) -> None:
+    def _check_nobody(self, request: requests.Request, namespace: str) -> None:
         """The source system asked nobody who they are. Where we take its place, those without a
         token come by the loopback port only, and not through a page that a browser shows: that
         may post forms here (Origin, Sec-Fetch-Site), or have our address under another name."""
-        host = (call.header(b"host") or "").lower()
+        host = (request.header(b"host") or "").lower()
         good = (
             self.settings.source is not None
-            and namespace == calls.DEFAULT_NAMESPACE
-            and call.scope["scheme"] == "http"
+            and namespace == requests.DEFAULT_NAMESPACE
+            and request.scope["scheme"] == "http"
             and (host.rpartition(":")[0] in _LOOPBACK or host in _LOOPBACK)
-            and (call.header(b"sec-fetch-site") or "none") == "none"
-            and all(call.header(name) is None for name in _OF_SOMEBODY)
+            and (request.header(b"sec-fetch-site") or "none") == "none"
+            and all(request.header(name) is None for name in _OF_SOMEBODY)
         )
         if not good:
             raise unauthorized()
 
-    async def job(self, call: calls.Call, verb: str) -> model.JobView:
+    async def job(self, request: requests.Request, verb: str) -> model.JobView:
         """The job of the path. Raises 401, 403, 404."""
-        ref = call.param("job")
-        namespace = await self.check(call, verb, name=ref)
+        ref = request.param("job")
+        namespace = await self.check(request, verb, name=ref)
         view = self.jobs.job(namespace, ref)
         if view is None:
             raise errors.NotFound(
@@ -134,9 +134,9 @@ class Context:
         self._places[namespace] = (now + _KNOWN_S, known)
         return known
 
-    def only_token(self, call: calls.Call) -> None:
+    def only_token(self, request: requests.Request) -> None:
         """What the source system did not offer is not for those without a token."""
-        if call.user is None:
+        if request.user is None:
             raise errors.Unauthorized
 
     async def run(self, work: Callable[[], _T]) -> _T:
@@ -170,15 +170,20 @@ class Context:
         return {"phase": view.phase, "progress": msgspec.to_builtins(found)}
 
     async def send(
-        self, call: calls.Call, answer: calls.Answer, view: model.JobView, *, status: int = 200
+        self,
+        request: requests.Request,
+        response: asgi.Response,
+        view: model.JobView,
+        *,
+        status: int = 200,
     ) -> None:
         """Answer with the document of a job, or 304 if the client has it."""
         etag = tag(view)
         header = (b"etag", etag.encode())
-        if status == 200 and ranges.matches(call.header(b"if-none-match"), etag):
-            await calls.empty(answer, 304, (header,))
+        if status == 200 and ranges.matches(request.header(b"if-none-match"), etag):
+            await response.empty(304, (header,))
             return
-        await calls.json(answer, self.document(view), status=status, more=(header,))
+        await response.send(status, asgi.JSON, self.document(view), headers=(header,))
 
 
 def tag(view: model.JobView) -> str:
@@ -193,7 +198,7 @@ def location(view: model.JobView) -> bytes:
 
 def suffix(namespace: str) -> str:
     """The namespace as a query, unless it is the default."""
-    return "" if namespace == calls.DEFAULT_NAMESPACE else f"?namespace={namespace}"
+    return "" if namespace == requests.DEFAULT_NAMESPACE else f"?namespace={namespace}"
 
 
 def unauthorized(what: str = "this") -> errors.Unauthorized:

@@ -9,8 +9,9 @@ import msgspec
 
 from kilnwork.api import filejobs
 from kilnwork.jobs import model
+from kilnwork.kit import asgi
 from kilnwork.server import errors
-from kilnwork.server.jobs import body, calls, context, numbers, ranges
+from kilnwork.server.jobs import body, context, numbers, ranges, requests
 
 MERGE_PATCH = "application/merge-patch+json"
 PATCH_BYTES = 64 << 10
@@ -51,58 +52,62 @@ class Control:
     def __init__(self, shared: context.Context) -> None:
         self._shared = shared
 
-    async def cancel(self, call: calls.Call, answer: calls.Answer) -> None:
+    async def cancel(self, request: requests.Request, response: asgi.Response) -> None:
         """POST /jobs/ID/cancel."""
 
         async def cancelled(namespace: str, job: str) -> model.JobView:
             return await self._shared.jobs.cancel(namespace, job, message="cancelled by a user")
 
-        await self._act(call, answer, cancelled)
+        await self._act(request, response, cancelled)
 
-    async def pause(self, call: calls.Call, answer: calls.Answer) -> None:
+    async def pause(self, request: requests.Request, response: asgi.Response) -> None:
         """POST /jobs/ID/pause."""
-        await self._act(call, answer, self._shared.jobs.pause)
+        await self._act(request, response, self._shared.jobs.pause)
 
-    async def resume(self, call: calls.Call, answer: calls.Answer) -> None:
+    async def resume(self, request: requests.Request, response: asgi.Response) -> None:
         """POST /jobs/ID/resume."""
-        await self._act(call, answer, self._shared.jobs.resume)
+        await self._act(request, response, self._shared.jobs.resume)
 
-    async def redrive(self, call: calls.Call, answer: calls.Answer) -> None:
+    async def redrive(self, request: requests.Request, response: asgi.Response) -> None:
         """POST /jobs/ID/redrive."""
-        await self._act(call, answer, self._shared.jobs.redrive)
+        await self._act(request, response, self._shared.jobs.redrive)
 
-    async def _act(self, call: calls.Call, answer: calls.Answer, action: Action) -> None:
-        view = await self._found(call, "patch")
-        if (await body.Body(call).whole(most=PATCH_BYTES)).strip() not in _NOTHING:
+    async def _act(
+        self, request: requests.Request, response: asgi.Response, action: Action
+    ) -> None:
+        view = await self._found(request, "patch")
+        if (await body.open_body(request).read(limit=PATCH_BYTES)).strip() not in _NOTHING:
             raise errors.BadRequest("this call takes no body: send none, or {}")
-        await self._shared.send(call, answer, await action(view.namespace, view.id), status=202)
+        await self._shared.send(
+            request, response, await action(view.namespace, view.id), status=202
+        )
 
-    async def patch(self, call: calls.Call, answer: calls.Answer) -> None:
+    async def patch(self, request: requests.Request, response: asgi.Response) -> None:
         """PATCH /jobs/ID."""
-        kind = (call.header(b"content-type") or MERGE_PATCH).split(";")[0].strip().lower()
-        if kind not in (MERGE_PATCH, calls.JSON):
+        kind = (request.header(b"content-type") or MERGE_PATCH).split(";")[0].strip().lower()
+        if kind not in (MERGE_PATCH, asgi.JSON):
             raise errors.UnsupportedMediaType(
                 f"Content-Type: {kind[:100]}: send {MERGE_PATCH}",
                 headers=((b"accept-patch", MERGE_PATCH.encode()),),
             )
-        view = await self._found(call, "patch")
-        change = _change(await body.Body(call).whole(most=PATCH_BYTES))
+        view = await self._found(request, "patch")
+        change = _change(await body.open_body(request).read(limit=PATCH_BYTES))
         after = await self._shared.jobs.adjust(view.namespace, view.id, change)
-        await self._shared.send(call, answer, after)
+        await self._shared.send(request, response, after)
 
-    async def delete(self, call: calls.Call, answer: calls.Answer) -> None:
+    async def delete(self, request: requests.Request, response: asgi.Response) -> None:
         """DELETE /jobs/ID: gone for everybody now, its files soon."""
-        call.only()
-        view = await self._shared.job(call, "delete")
-        ranges.check_match(call.header(b"if-match"), context.tag(view))
+        request.only()
+        view = await self._shared.job(request, "delete")
+        ranges.check_match(request.header(b"if-match"), context.tag(view))
         await self._shared.jobs.delete(view.namespace, view.id)
-        await calls.empty(answer, 202, ((b"content-length", b"0"),))
+        await response.empty(202, ((b"content-length", b"0"),))
 
-    async def _found(self, call: calls.Call, verb: str) -> model.JobView:
-        self._shared.only_token(call)
-        call.only()
-        view = await self._shared.job(call, verb)
-        ranges.check_match(call.header(b"if-match"), context.tag(view))
+    async def _found(self, request: requests.Request, verb: str) -> model.JobView:
+        self._shared.only_token(request)
+        request.only()
+        view = await self._shared.job(request, verb)
+        ranges.check_match(request.header(b"if-match"), context.tag(view))
         return view
 
 

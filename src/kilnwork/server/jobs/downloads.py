@@ -16,9 +16,9 @@ from typing import NamedTuple
 from kilnwork.api import filejobs
 from kilnwork.data.stores import port
 from kilnwork.jobs import model
-from kilnwork.kit import serving
-from kilnwork.server import asgi, errors
-from kilnwork.server.jobs import body, calls, context, ranges
+from kilnwork.kit import asgi
+from kilnwork.server import errors
+from kilnwork.server.jobs import body, context, ranges, requests
 
 PIECE_BYTES = 128 << 10
 """Read and sent at once. One piece is in memory for a client that does not read, two for others:
@@ -48,14 +48,14 @@ class Downloads:
     def __init__(self, shared: context.Context) -> None:
         self._shared = shared
 
-    async def results(self, call: calls.Call, answer: calls.Answer) -> None:
+    async def results(self, request: requests.Request, response: asgi.Response) -> None:
         """GET /jobs/ID/results: all of it once it is published; `part=N`: of that part;
         `partial=true`: of those parts that have succeeded so far."""
-        call.only("part", "partial")
-        if "part" in call.query.query and "partial" in call.query.query:
+        request.only("part", "partial")
+        if "part" in request.query and "partial" in request.query:
             raise errors.BadRequest("part and partial: give one of them")
-        view = await self._shared.job(call, "get")
-        number, partial, whole = _part_number(call), call.flag("partial"), ""
+        view = await self._shared.job(request, "get")
+        number, partial, whole = _part_number(request), request.flag("partial"), ""
         if number is not None:
             found = [await self._part(view, number)]
         elif partial:
@@ -67,28 +67,28 @@ class Downloads:
             whole = view.progress.output.sha256
         else:
             found = [_piece(view, view.progress.output)]
-        await self._send(call, answer, found, whole=whole)
+        await self._send(request, response, found, whole=whole)
 
-    async def bad_records(self, call: calls.Call, answer: calls.Answer) -> None:
+    async def bad_records(self, request: requests.Request, response: asgi.Response) -> None:
         """GET /jobs/ID/errors: a line for each bad record, in order; `partial=true`: so far."""
-        self._shared.only_token(call)
-        call.only("partial")
-        view = await self._shared.job(call, "get")
-        partial = call.flag("partial")
+        self._shared.only_token(request)
+        request.only("partial")
+        view = await self._shared.job(request, "get")
+        partial = request.flag("partial")
         if not view.phase.final and not partial:
             raise self._incomplete(view)
         found = await self._committed(view, errors_too=True)
-        await self._send(call, answer, found)
+        await self._send(request, response, found)
 
-    async def input(self, call: calls.Call, answer: calls.Answer) -> None:
+    async def input(self, request: requests.Request, response: asgi.Response) -> None:
         """GET /jobs/ID/input: as it was stored."""
-        self._shared.only_token(call)
-        call.only()
-        view = await self._shared.job(call, "get")
+        self._shared.only_token(request)
+        request.only()
+        view = await self._shared.job(request, "get")
         small = self._shared.jobs.small_input(view.namespace, view.id)
         key = f"{view.folder}/{model.FOLDER_INPUT}"
         await self._send(
-            call, answer, [Piece(key, view.progress.bytes, view.progress.sha256, small)]
+            request, response, [Piece(key, view.progress.bytes, view.progress.sha256, small)]
         )
 
     async def _part(self, view: model.JobView, number: int) -> Piece:
@@ -126,22 +126,27 @@ class Downloads:
         return errors.Conflict(text, members=self._shared.progress(view))
 
     async def _send(
-        self, call: calls.Call, answer: calls.Answer, pieces: Sequence[Piece], *, whole: str = ""
+        self,
+        request: requests.Request,
+        response: asgi.Response,
+        pieces: Sequence[Piece],
+        *,
+        whole: str = "",
     ) -> None:
         """`whole`: SHA-256 of all of them together, if that is known."""
         etag = f'"{whole}"' if whole else _tag(pieces)
         size = sum(piece.size for piece in pieces)
         head = [(b"etag", etag.encode()), (b"accept-ranges", b"bytes")]
-        if ranges.matches(call.header(b"if-none-match"), etag):
-            await calls.empty(answer, 304, head)
+        if ranges.matches(request.header(b"if-none-match"), etag):
+            await response.empty(304, head)
             return
-        ranges.check_match(call.header(b"if-match"), etag)
+        ranges.check_match(request.header(b"if-match"), etag)
         span = None
-        if call.method == "GET":
+        if request.method == "GET":
             span = ranges.wanted(
-                call.header(b"range"),
+                request.header(b"range"),
                 size=size,
-                if_range=call.header(b"if-range"),
+                if_range=request.header(b"if-range"),
                 etag=etag,
             )
         status = 200
@@ -149,21 +154,23 @@ class Downloads:
             status = 206
             head.append((b"content-range", f"bytes {span.start}-{span.end - 1}/{size}".encode()))
         start, end = span or (0, size)
-        user = call.user_name
-        only_head = call.method == "HEAD"
+        user = request.user_name
+        only_head = request.method == "HEAD"
         with contextlib.nullcontext() if only_head else self._shared.limits.download(user):
             reading = _Joined(self._shared.store, pieces, start=start, end=end)
             try:
                 await self._shared.run(reading.open)
-                await asgi.start(answer, status, NDJSON, length=end - start, more=head)
-                await self._copy(call, answer, reading)
+                await response.start(status, NDJSON, length=end - start, headers=head)
+                await self._copy(request, response, reading)
             finally:
                 reading.close()
 
-    async def _copy(self, call: calls.Call, answer: calls.Answer, reading: "_Joined") -> None:
+    async def _copy(
+        self, request: requests.Request, response: asgi.Response, reading: "_Joined"
+    ) -> None:
         """Read the next piece while one is being sent, unless the client is slower than that."""
-        if call.method == "HEAD":
-            await asgi.body(answer, b"")
+        if request.method == "HEAD":
+            await response.end()
             return
         loop, pool, slow = asyncio.get_running_loop(), self._shared.pool, False
         coming = loop.run_in_executor(pool, reading.next)
@@ -172,30 +179,30 @@ class Downloads:
                 if not slow:
                     coming = loop.run_in_executor(pool, reading.next)
                 async with asyncio.timeout(STALL_S):
-                    await asgi.body(answer, data, more=True)
+                    await response.write(data)
                     del data
-                    waited = await serving.drained(call.scope)
-                if await call.query.gone(within_s=0):
-                    raise serving.Gone
+                    waited = await request.drained()
+                if await request.disconnected(within_s=0):
+                    raise asgi.Disconnected
                 if slow:
                     coming = loop.run_in_executor(pool, reading.next)
                 slow = waited
-            await asgi.body(answer, b"")
+            await response.end()
         except TimeoutError as error:
-            await serving.cut(call.scope, call.receive)
-            raise serving.Gone from error
+            await request.cut()
+            raise asgi.Disconnected from error
         finally:
             await body.settled(coming)
 
 
-async def taken(call: calls.Call) -> None:
+async def taken(request: requests.Request) -> None:
     """Wait until the client has read an answer, and cut it off if it does not."""
     try:
         async with asyncio.timeout(STALL_S):
-            await serving.drained(call.scope)
+            await request.drained()
     except TimeoutError as error:
-        await serving.cut(call.scope, call.receive)
-        raise serving.Gone from error
+        await request.cut()
+        raise asgi.Disconnected from error
 
 
 class _Joined:
@@ -276,6 +283,6 @@ def _tag(pieces: Sequence[Piece]) -> str:
     return f'"{hashlib.sha256(joined.encode()).hexdigest()}"'
 
 
-def _part_number(call: calls.Call) -> int | None:
+def _part_number(request: requests.Request) -> int | None:
     """The source took 0, negative ones and what is no number for all parts; we say so instead."""
-    return call.number("part", least=1, most=filejobs.MAX_PARTS)
+    return request.number("part", least=1, most=filejobs.MAX_PARTS)

@@ -18,9 +18,9 @@ from kilnwork.api import filejobs
 from kilnwork.data import errors as data_errors
 from kilnwork.data.records import kinds, stored
 from kilnwork.data.stores import growing, local_growing
-from kilnwork.kit import clock, serving
+from kilnwork.kit import asgi, clock
 from kilnwork.server import errors
-from kilnwork.server.jobs import body, calls, context, intake, quotas, referring, uploads
+from kilnwork.server.jobs import body, context, intake, quotas, referring, requests, uploads
 
 PARTIAL = "application/partial-upload"
 
@@ -72,122 +72,134 @@ class Files:
         self._uploads = uploads.Uploads(shared.store)
         self._quotas = quotas.Quotas(self._uploads, shared.settings, shared.room)
 
-    async def post(self, call: calls.Call, answer: calls.Answer) -> None:
+    async def post(self, request: requests.Request, response: asgi.Response) -> None:
         """POST /files: begin one, with all of it, some of it or nothing."""
-        namespace = await self._check(call, "create")
+        namespace = await self._check(request, "create")
         self._shared.check_namespace(namespace)
-        asked = _asked(call, default=True)
-        kind = (call.header(b"content-type") or "").lower()
+        asked = _asked(request, default=True)
+        kind = (request.header(b"content-type") or "").lower()
         if kind.startswith("multipart/"):
             raise errors.UnsupportedMediaType(
                 "a file comes here as the raw body (curl -T FILE -X POST); forms go to /jobs"
             )
         await self._load()
-        self._quotas.begin(call.user_name)
-        incoming = self._body(call, None, asked)
+        self._quotas.begin(request.user_name)
+        incoming = self._body(request, None, asked)
         new = self._shared.jobs.new_id().dashed
         state = uploads.State(
-            created=self._shared.clock.wall(), user=call.user_name, length=asked.length
+            created=self._shared.clock.wall(), user=request.user_name, length=asked.length
         )
-        with self._shared.limits.upload(call.user_name):
+        with self._shared.limits.upload(request.user_name):
             upload = await self._shared.run(lambda: self._uploads.begin(namespace, new, state))
             self._quotas.note(upload)
             after = await self._append(upload, incoming, asked)
         where = f"/files/{new}{context.suffix(namespace)}".encode()
         more = (*_headers(after), (b"location", where), (b"upload-limit", self._limit()))
-        await calls.json(answer, _encoded(after), status=201, more=more)
+        await response.send(201, asgi.JSON, _encoded(after), headers=more)
 
-    async def patch(self, call: calls.Call, answer: calls.Answer) -> None:
+    async def patch(self, request: requests.Request, response: asgi.Response) -> None:
         """PATCH /files/ID: go on at `Upload-Offset`."""
-        kind = (call.header(b"content-type") or "").split(";")[0].strip().lower()
+        kind = (request.header(b"content-type") or "").split(";")[0].strip().lower()
         if kind not in (PARTIAL, "application/octet-stream", ""):
             raise errors.UnsupportedMediaType(
                 f"Content-Type: {kind[:100]}: send {PARTIAL}",
                 headers=((b"accept-patch", PARTIAL.encode()),),
             )
-        upload = await self._find(call, "create")
-        offset = _number(call, b"upload-offset")
+        upload = await self._find(request, "create")
+        offset = _number(request, b"upload-offset")
         if offset is None:
             raise errors.BadRequest("Upload-Offset is missing: HEAD tells from where to go on")
-        asked = _asked(call, default=False)
+        asked = _asked(request, default=False)
         if upload.state.complete:
             raise _CompletedUpload(f"file {upload.id} is complete", headers=_headers(upload))
         if offset != upload.offset:
             raise _mismatch(upload, offset)
         asked = _agreed(upload, asked)
         await self._load()
-        incoming = self._body(call, upload, asked)
-        with self._shared.limits.upload(call.user_name):
+        incoming = self._body(request, upload, asked)
+        with self._shared.limits.upload(request.user_name):
             after = await self._append(upload, incoming, asked)
         if after.state.complete:
-            await calls.json(answer, _encoded(after), more=_headers(after))
+            await response.send(200, asgi.JSON, _encoded(after), headers=_headers(after))
         else:
-            await calls.empty(answer, 204, _headers(after))
+            await response.empty(204, _headers(after))
 
-    async def head(self, call: calls.Call, answer: calls.Answer) -> None:
+    async def head(self, request: requests.Request, response: asgi.Response) -> None:
         """HEAD /files/ID: how much has come."""
-        upload = await self._find(call, "get")
+        upload = await self._find(request, "get")
         more = (*_headers(upload), (b"upload-limit", self._limit()))
-        await calls.empty(answer, 204, more)
+        await response.empty(204, more)
 
-    async def get(self, call: calls.Call, answer: calls.Answer) -> None:
+    async def get(self, request: requests.Request, response: asgi.Response) -> None:
         """GET /files/ID: the same as a document."""
-        upload = await self._find(call, "get")
-        await calls.json(answer, _encoded(upload), more=_headers(upload))
+        upload = await self._find(request, "get")
+        await response.send(200, asgi.JSON, _encoded(upload), headers=_headers(upload))
 
-    async def many(self, call: calls.Call, answer: calls.Answer) -> None:
+    async def many(self, request: requests.Request, response: asgi.Response) -> None:
         """GET /files: all of a namespace, in no order that means anything."""
-        namespace = await self._check(call, "list")
+        namespace = await self._check(request, "list")
 
         def read() -> list[Upload]:
             return [_shown(one) for one in self._uploads.list(namespace)]
 
-        await calls.json(answer, msgspec.json.encode(await self._shared.run(read)) + b"\n")
+        await response.send(
+            200, asgi.JSON, msgspec.json.encode(await self._shared.run(read)) + b"\n"
+        )
 
-    async def delete(self, call: calls.Call, answer: calls.Answer) -> None:
+    async def delete(self, request: requests.Request, response: asgi.Response) -> None:
         """DELETE /files/ID."""
-        upload = await self._find(call, "delete")
+        upload = await self._find(request, "delete")
         await self._shared.run(lambda: self._uploads.remove(upload))
         self._quotas.drop(upload)
-        await calls.empty(answer, 204)
+        await response.empty(204)
 
     async def give(
-        self, call: calls.Call, ref: str, target: intake.Input, *, place: str | None
+        self, request: requests.Request, ref: str, target: intake.Input, *, place: str | None
     ) -> intake.Input | referring.Referred:
         """All of a file for a job's input: taken by `target`, or where it lies, if it can have
         `place` (a key; None: it is only measured) for another name.
 
         Raises NotFound, Conflict while it is incomplete.
         """
-        upload = await self.check(call.namespace, ref)
+        upload = await self.check(request.namespace, ref)
         if not upload.state.complete:
             raise errors.Conflict(
                 f"file {upload.id} is not complete: {upload.offset:,} bytes have come. Send the "
                 "rest, the last of it with Upload-Complete: ?1"
             )
         try:
-            return await self._given(call, upload, target, place=place)
+            return await self._given(request, upload, target, place=place)
         except (data_errors.ObjectMissing, data_errors.FileChanged) as error:
             raise uploads.lacking(upload) from error
 
     async def _given(
-        self, call: calls.Call, upload: uploads.Kept, target: intake.Input, *, place: str | None
+        self,
+        request: requests.Request,
+        upload: uploads.Kept,
+        target: intake.Input,
+        *,
+        place: str | None,
     ) -> intake.Input | referring.Referred:
         most = self._shared.settings.most_stored_bytes
         if upload.offset > body.INLINE_BYTES and (most is None or upload.offset <= most):
-            found = await self._referred(call, upload, target.spec, place=place)
+            found = await self._referred(request, upload, target.spec, place=place)
             if found is not None:
                 return found
         pieces, copied = upload.bytes.read(), 0
         while count := await self._shared.in_turn(lambda: _copied(pieces, target)):
             copied += count
-            await _still_there(call)
+            await _still_there(request)
         if not upload.whole or copied != upload.offset:
             raise uploads.lacking(upload)
         return target
 
     async def _referred(
-        self, call: calls.Call, upload: uploads.Kept, spec: filejobs.JobSpec, *, place: str | None
+        self,
+        request: requests.Request,
+        upload: uploads.Kept,
+        spec: filejobs.JobSpec,
+        *,
+        place: str | None,
     ) -> referring.Referred | None:
         """Indexed where it lies; None if it must be taken as it would come."""
         kept = upload.bytes
@@ -200,7 +212,7 @@ class Files:
                 return None
             indexing = opened.enter_context(stored.Indexing(descriptor, spec))
             while await self._shared.in_turn(lambda: indexing.go(_STEP_BYTES)):
-                await _still_there(call)
+                await _still_there(request)
             manifest = await self._shared.in_turn(indexing.finish)
         if not upload.whole or manifest.bytes != upload.offset:
             raise uploads.lacking(upload)
@@ -213,7 +225,7 @@ class Files:
         return count
 
     async def _append(
-        self, upload: uploads.Kept, incoming: body.Body, asked: _Asked
+        self, upload: uploads.Kept, incoming: asgi.Body, asked: _Asked
     ) -> uploads.Kept:
         """Add the body; what has come of one that breaks off is kept."""
         appender = await self._shared.run(lambda: growing.append(upload.bytes, upload.offset))
@@ -245,7 +257,9 @@ class Files:
         if not self._quotas.ready:
             await self._shared.run(self._quotas.load)
 
-    def _body(self, call: calls.Call, upload: uploads.Kept | None, asked: _Asked) -> body.Body:
+    def _body(
+        self, request: requests.Request, upload: uploads.Kept | None, asked: _Asked
+    ) -> asgi.Body:
         """What is sent for an upload, None: for a new one."""
         at = 0 if upload is None else upload.offset
         most = self._shared.settings.most_body_bytes
@@ -255,12 +269,12 @@ class Files:
             )
         end = most if asked.length is None else asked.length
         most = None if end is None else max(end - at, 0)
-        size = max(body.Body(call, most=most).length or 0, (asked.length or 0) - at)
+        size = max(body.open_body(request, limit=most).length or 0, (asked.length or 0) - at)
         self._shared.room.check(size)
-        user, ref = (call.user_name, None) if upload is None else (upload.state.user, upload.id)
+        user, ref = (request.user_name, None) if upload is None else (upload.state.user, upload.id)
         left = self._quotas.left(user, ref, offset=at, size=size)
         bounds = [bound for bound in (most, left) if bound is not None]
-        return body.Body(call, most=min(bounds, default=None))
+        return body.open_body(request, limit=min(bounds, default=None))
 
     async def check(self, namespace: str, ref: str) -> uploads.Kept:
         """The file. Raises NotFound."""
@@ -269,14 +283,14 @@ class Files:
             raise uploads.no_file(ref, namespace)
         return upload
 
-    async def _check(self, call: calls.Call, verb: str, *, name: str = "") -> str:
-        self._shared.only_token(call)
-        call.only()
-        return await self._shared.check(call, verb, name=name)
+    async def _check(self, request: requests.Request, verb: str, *, name: str = "") -> str:
+        self._shared.only_token(request)
+        request.only()
+        return await self._shared.check(request, verb, name=name)
 
-    async def _find(self, call: calls.Call, verb: str) -> uploads.Kept:
-        ref = call.param("file")
-        namespace = await self._check(call, verb, name=ref)
+    async def _find(self, request: requests.Request, verb: str) -> uploads.Kept:
+        ref = request.param("file")
+        namespace = await self._check(request, verb, name=ref)
         return await self.check(namespace, ref)
 
     def _limit(self) -> bytes:
@@ -297,10 +311,10 @@ class _Appending:
         self._appender.write(piece)
 
 
-async def _still_there(call: calls.Call) -> None:
-    """Raises `Gone` once the client has hung up."""
-    if await call.query.gone(within_s=0):
-        raise serving.Gone
+async def _still_there(request: requests.Request) -> None:
+    """Raises `Disconnected` once the client has hung up."""
+    if await request.disconnected(within_s=0):
+        raise asgi.Disconnected
 
 
 def _copied(pieces: Iterator[bytes], target: intake.Input) -> int:
@@ -314,16 +328,16 @@ def _copied(pieces: Iterator[bytes], target: intake.Input) -> int:
     return count
 
 
-def _asked(call: calls.Call, *, default: bool) -> _Asked:
-    text = call.header(b"upload-complete")
+def _asked(request: requests.Request, *, default: bool) -> _Asked:
+    text = request.header(b"upload-complete")
     known = {None: default, "?1": True, "?0": False}
     if text not in known:
         raise errors.BadRequest(f"Upload-Complete: {str(text)[:50]}: write ?1 or ?0")
-    return _Asked(known[text], _number(call, b"upload-length"))
+    return _Asked(known[text], _number(request, b"upload-length"))
 
 
-def _number(call: calls.Call, name: bytes) -> int | None:
-    text = call.header(name)
+def _number(request: requests.Request, name: bytes) -> int | None:
+    text = request.header(name)
     if text is None:
         return None
     if not _NUMBER.fullmatch(text.strip()):

@@ -1,7 +1,7 @@
 """What the API accepts and does nothing with: each of it is answered with a warning that names it.
 
-Pure; used by `submit`, `documents` and `calls`. A warning is a `Warning` header with code 299, as
-Kubernetes sends them (KEP-1693), and a line of `warnings` in the document of the job.
+Pure; used by `submit`, `documents` and `requests`. A warning is a `Warning` header with code 299,
+as Kubernetes sends them (KEP-1693), and a line of `warnings` in the document of the job.
 """
 
 from collections.abc import Iterable, Mapping

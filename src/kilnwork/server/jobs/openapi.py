@@ -14,7 +14,16 @@ from kilnwork import version
 from kilnwork.api import filejobs
 from kilnwork.api import schema as api_schema
 from kilnwork.jobs import model
-from kilnwork.server.jobs import calls, context, control, documents, files, operations, parameters
+from kilnwork.kit import asgi
+from kilnwork.server.jobs import (
+    context,
+    control,
+    documents,
+    files,
+    operations,
+    parameters,
+    requests,
+)
 
 _REF = "#/components/schemas/{name}"
 
@@ -27,13 +36,13 @@ class Page:
     def __init__(self, shared: context.Context) -> None:
         self._shared = shared
 
-    async def document(self, call: calls.Call, answer: calls.Answer) -> None:
+    async def document(self, request: requests.Request, response: asgi.Response) -> None:
         """GET /jobs/openapi.json."""
-        call.only()
-        known = self._shared.clusters_of(await self._shared.check(call, "list"))
+        request.only()
+        known = self._shared.clusters_of(await self._shared.check(request, "list"))
         most = self._shared.settings.most_line_bytes
         page = document(sorted(known), most_line_bytes=most)
-        await calls.json(answer, msgspec.json.encode(page) + b"\n")
+        await response.send(200, asgi.JSON, msgspec.json.encode(page) + b"\n")
 
 
 def document(clusters: Sequence[str] = (), *, most_line_bytes: int = 1 << 30) -> _Object:

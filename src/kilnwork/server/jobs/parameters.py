@@ -13,7 +13,8 @@ from typing import Any
 import msgspec
 
 from kilnwork.api import filejobs
-from kilnwork.server import asgi, errors
+from kilnwork.kit import asgi
+from kilnwork.server import errors
 from kilnwork.server.jobs import numbers, source
 
 SPEC = "spec"

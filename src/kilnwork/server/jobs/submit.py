@@ -18,11 +18,10 @@ from kilnwork.api import filejobs
 from kilnwork.data.stores import port
 from kilnwork.jobs import errors as jobs_errors
 from kilnwork.jobs import model
-from kilnwork.kit import serving
-from kilnwork.server import asgi, errors
+from kilnwork.kit import asgi
+from kilnwork.server import errors
 from kilnwork.server.jobs import (
     body,
-    calls,
     context,
     files,
     intake,
@@ -30,6 +29,7 @@ from kilnwork.server.jobs import (
     notices,
     parameters,
     referring,
+    requests,
     source,
 )
 
@@ -52,7 +52,7 @@ class _Coming:
     """One request on its way to be a job. `measured`: its key has made one already, so the body is
     compared with that one's, and not kept. `target`: where it goes, once it is known."""
 
-    call: calls.Call
+    request: requests.Request
     namespace: str
     id: model.JobId
     measured: bool
@@ -80,45 +80,45 @@ class Submit:
         self._files = uploaded
         self._claimed: set[_Claim] = set()
 
-    async def post(self, call: calls.Call, answer: calls.Answer) -> None:
+    async def post(self, request: requests.Request, response: asgi.Response) -> None:
         """POST /jobs."""
-        if call.user is not None:
-            call.only(*KNOWN)
-        namespace = await self._shared.check(call, "create")
+        if request.user is not None:
+            request.only(*KNOWN)
+        namespace = await self._shared.check(request, "create")
         self._shared.check_namespace(namespace)
-        if call.user is None:
-            _check_guest(call.query.query, call)
-        user = call.user_name
+        if request.user is None:
+            _check_guest(request.query, request)
+        user = request.user_name
         self._shared.limits.admit(user)
-        text = idempotency_key(call)
-        given = {name: value for name, value in call.query.query.items() if name in _KNOWN}
+        text = idempotency_key(request)
+        given = {name: value for name, value in request.query.items() if name in _KNOWN}
         with self._claim((namespace, user, text)), self._shared.limits.upload(user):
             coming = _Coming(
-                call,
+                request,
                 namespace,
                 self._shared.jobs.new_id(),
-                measured=self._used(call, model.Key(user, text, b"")),
+                measured=self._used(request, model.Key(user, text, b"")),
                 given=given,
                 user=user,
                 text=text,
             )
-            coming.encoded = _unpacked(call)
+            coming.encoded = _unpacked(request)
             view, made = await self._made(coming)
-        await self._answer(call, answer, view, replayed=not made)
+        await self._respond(request, response, view, replayed=not made)
 
     def _claim(self, claim: _Claim) -> AbstractContextManager[None]:
         """One request with a key at a time."""
         return _Claimed(self._claimed, claim) if claim[2] else _UNCLAIMED
 
-    def _used(self, call: calls.Call, key: model.Key) -> bool:
+    def _used(self, request: requests.Request, key: model.Key) -> bool:
         """True if the key has made a job: then the body is only compared, not kept. Of a small one
         nothing would be kept anyway."""
-        length = call.header(b"content-length") or ""
+        length = request.header(b"content-length") or ""
         small = length.isdecimal() and int(length) <= body.INLINE_BYTES
-        if not key.text or (small and FILE not in call.query.query):
+        if not key.text or (small and FILE not in request.query):
             return False
         try:
-            return self._shared.jobs.known(call.namespace, key) is not None
+            return self._shared.jobs.known(request.namespace, key) is not None
         except jobs_errors.KeyUsed:
             return True
 
@@ -141,16 +141,16 @@ class Submit:
 
     async def _by_reference(self, coming: _Coming, reference: str) -> tuple[model.JobView, bool]:
         try:
-            target = self._target(coming, await _spec_body(coming.call))
+            target = self._target(coming, await _spec_body(coming.request))
         except errors.HttpError:
             await self._files.check(coming.namespace, reference)  # that is to be said first
             raise
         place = None if coming.measured else coming.place
-        coming.target = await self._files.give(coming.call, reference, target, place=place)
+        coming.target = await self._files.give(coming.request, reference, target, place=place)
         return await self._create(coming, coming.target)
 
     async def _from_body(self, coming: _Coming) -> tuple[model.JobView, bool]:
-        content_types = coming.call.headers(b"content-type")
+        content_types = coming.request.headers(b"content-type")
         in_form = multipart.is_form(content_types)
         if not in_form and multipart.is_multipart(content_types):
             raise errors.UnsupportedMediaType(
@@ -158,7 +158,7 @@ class Submit:
                 "itself as another type"
             )
         most = self._shared.settings.most_body_bytes
-        incoming = body.Body(coming.call, most=most, unpacks=not in_form)
+        incoming = body.open_body(coming.request, limit=most, unpacks=not in_form)
         if incoming.length is not None:
             self._shared.room.check(incoming.length)
         if in_form:
@@ -171,7 +171,7 @@ class Submit:
             target = self._target(coming, {})
             await body.pour(incoming, target, self._shared.pool, turns=self._shared.turns)
         if coming.target is None:
-            raise serving.Gone  # not reached: `finish` has refused a form without a file
+            raise asgi.Disconnected  # not reached: `finish` has refused a form without a file
         return await self._create(coming, coming.target)
 
     async def _create(
@@ -245,10 +245,10 @@ class Submit:
         return self._shared.store.writer(coming.place)
 
     def _spec(self, coming: _Coming, fields: Mapping[str, str]) -> filejobs.JobSpec:
-        if coming.call.user is None:
-            _check_guest(fields, coming.call)
+        if coming.request.user is None:
+            _check_guest(fields, coming.request)
         else:
-            coming.call.warnings += notices.of_parameters(fields)
+            coming.request.warnings += notices.of_parameters(fields)
             unknown = [name for name in fields if name not in parameters.KNOWN]
             if unknown:
                 raise errors.BadRequest(
@@ -274,23 +274,28 @@ class Submit:
                 "this server takes (--max-line): ask for less, or have whoever runs it raise that"
             )
 
-    async def _answer(
-        self, call: calls.Call, answer: calls.Answer, view: model.JobView, *, replayed: bool
+    async def _respond(
+        self,
+        request: requests.Request,
+        response: asgi.Response,
+        view: model.JobView,
+        *,
+        replayed: bool,
     ) -> None:
         more = [(b"location", context.location(view)), (b"etag", context.tag(view).encode())]
         if replayed:
             more.append((b"idempotency-replayed", b"true"))
-        call.warnings += [*notices.of_parameters(call.query.query), *notices.of_spec(view.spec)]
-        call.warnings = list(dict.fromkeys(call.warnings))
-        if self._plain(call):
-            await asgi.whole(answer, 202, TEXT, view.id.encode(), more=more)
+        request.warnings += [*notices.of_parameters(request.query), *notices.of_spec(view.spec)]
+        request.warnings = list(dict.fromkeys(request.warnings))
+        if self._plain(request):
+            await response.send(202, TEXT, view.id.encode(), headers=more)
         else:
-            document = self._shared.document(view, warnings=call.warnings)
-            await calls.json(answer, document, status=202, more=more)
+            document = self._shared.document(view, warnings=request.warnings)
+            await response.send(202, asgi.JSON, document, headers=more)
 
-    def _plain(self, call: calls.Call) -> bool:
+    def _plain(self, request: requests.Request) -> bool:
         """Whether the id alone is wanted: as the source answered, or because somebody asks."""
-        accept = call.header(b"accept") or "*/*"
+        accept = request.header(b"accept") or "*/*"
         if "text/plain" in accept:
             return True
         return self._shared.settings.source is not None and "json" not in accept
@@ -320,10 +325,10 @@ class _Claimed:
 _UNCLAIMED = contextlib.nullcontext()
 
 
-def idempotency_key(call: calls.Call) -> str:
+def idempotency_key(request: requests.Request) -> str:
     """The key of a request, "" without one: a string as of RFC 8941, or the bare word that most
     clients send. Raises BadRequest."""
-    found = call.headers(KEY_HEADER)
+    found = request.headers(KEY_HEADER)
     if not found:
         return ""
     text = found[0].strip()
@@ -336,19 +341,19 @@ def idempotency_key(call: calls.Call) -> str:
     return text
 
 
-def _check_guest(given: Mapping[str, str], call: calls.Call) -> None:
+def _check_guest(given: Mapping[str, str], request: requests.Request) -> None:
     """What is ours needs a token; what neither we nor the source know was ignored there, too: here
     with a warning."""
     for name in given:
         if name in (*parameters.KNOWN, FILE) and name not in source.PARAMETERS:
             raise context.unauthorized(name)
     known = (*source.PARAMETERS, multipart.FILE, "namespace")
-    call.warnings += notices.of_unknown(name for name in given if name not in known)
+    request.warnings += notices.of_unknown(name for name in given if name not in known)
 
 
-async def _spec_body(call: calls.Call) -> dict[str, str]:
+async def _spec_body(request: requests.Request) -> dict[str, str]:
     """With `file=ID` the body, if there is one, is the spec."""
-    data = await body.Body(call).whole(most=SPEC_BYTES)
+    data = await body.open_body(request).read(limit=SPEC_BYTES)
     if not data:
         return {}
     try:
@@ -359,9 +364,9 @@ async def _spec_body(call: calls.Call) -> dict[str, str]:
         ) from error
 
 
-def _unpacked(call: calls.Call) -> bool:
+def _unpacked(request: requests.Request) -> bool:
     """Whether the body is said to be compressed. Raises UnsupportedMediaType."""
-    codings = body.coding(call)
+    codings = body.coding(request)
     if not codings:
         return False
     if codings in _GZIP:

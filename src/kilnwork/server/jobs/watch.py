@@ -7,9 +7,8 @@ which stops an EventSource).
 """
 
 from kilnwork.jobs import model
-from kilnwork.kit import serving
-from kilnwork.server import asgi
-from kilnwork.server.jobs import calls, context
+from kilnwork.kit import asgi
+from kilnwork.server.jobs import context, requests
 
 HEARTBEAT_S = 15.0
 """Between two comments on a quiet stream, so that proxies keep it open."""
@@ -26,43 +25,43 @@ class Watch:
     def __init__(self, shared: context.Context) -> None:
         self._shared = shared
 
-    async def watch(self, call: calls.Call, answer: calls.Answer) -> None:
+    async def watch(self, request: requests.Request, response: asgi.Response) -> None:
         """GET /jobs/ID/watch."""
-        self._shared.only_token(call)
-        call.only()
-        view = await self._shared.job(call, "get")
-        seen = _seen(call, view)
+        self._shared.only_token(request)
+        request.only()
+        view = await self._shared.job(request, "get")
+        seen = _seen(request, view)
         if seen == view.version and view.phase.final:
-            await calls.empty(answer, 204)
+            await response.empty(204)
             return
-        await asgi.start(answer, 200, EVENT_STREAM, more=((b"x-accel-buffering", b"no"),))
-        if call.method == "GET":
-            await self._follow(call, answer, view, seen=seen)
-        await asgi.body(answer, b"")
+        await response.start(200, EVENT_STREAM, headers=((b"x-accel-buffering", b"no"),))
+        if request.method == "GET":
+            await self._follow(request, response, view, seen=seen)
+        await response.end()
 
     async def _follow(
-        self, call: calls.Call, answer: calls.Answer, view: model.JobView, *, seen: int
+        self, request: requests.Request, response: asgi.Response, view: model.JobView, *, seen: int
     ) -> None:
         if view.version == seen:
-            await asgi.body(answer, b": nothing new yet\n\n", more=True)
+            await response.write(b": nothing new yet\n\n")
         while True:
             if view.version != seen:
                 seen = view.version
-                await asgi.body(answer, self._event(view), more=True)
+                await response.write(self._event(view))
                 if view.phase.final:
                     return
                 await self._shared.jobs.changed(
                     view.namespace, view.id, version=seen, timeout_s=PAUSE_S, over=True
                 )
             else:
-                await asgi.body(answer, b":\n\n", more=True)
-            if await call.query.gone(within_s=0):
-                raise serving.Gone
+                await response.write(b":\n\n")
+            if await request.disconnected(within_s=0):
+                raise asgi.Disconnected
             newer = await self._shared.jobs.changed(
                 view.namespace, view.id, version=seen, timeout_s=HEARTBEAT_S
             )
             if newer is None:
-                await asgi.body(answer, b"event: deleted\ndata: {}\n\n", more=True)
+                await response.write(b"event: deleted\ndata: {}\n\n")
                 return
             view = newer
 
@@ -71,9 +70,9 @@ class Watch:
         return b"event: job\nid: %d\ndata: %b\n\n" % (view.version, data)
 
 
-def _seen(call: calls.Call, view: model.JobView) -> int:
+def _seen(request: requests.Request, view: model.JobView) -> int:
     """The version that the client has; what was never one of this job counts as none."""
-    text = call.header(b"last-event-id") or ""
+    text = request.header(b"last-event-id") or ""
     if asgi.is_number(text) and int(text) <= view.version:
         return int(text)
     return -1

@@ -1,12 +1,14 @@
 """Who is asking: certificates, the admin token, and tokens that die with what they belong to."""
 
+from typing import Any
+
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from kilnwork.api import resource
 from kilnwork.controlplane.apiserver import authn, tokens
+from kilnwork.kit import asgi, ids
 from kilnwork.kit import clock as clocks
-from kilnwork.kit import ids
 from support import lookups
 
 ADMIN_TOKEN = "0123456789abcdef"
@@ -35,8 +37,17 @@ def checked(minter: tokens.Tokens, stored: lookups.MemoryLookup) -> authn.Authen
     return authn.Authenticator(minter, admin_token=ADMIN_TOKEN, lookup=stored)
 
 
-def bearer(token: str) -> list[tuple[bytes, bytes]]:
-    return [(b"host", b"x"), (b"authorization", f"Bearer {token}".encode())]
+def sent(headers: list[tuple[bytes, bytes]], certificate: Any = None) -> asgi.Request:
+    async def receive() -> asgi.Message:
+        raise AssertionError("who comes is not in the body")
+
+    state = {"peer_certificate": certificate}
+    scope = {"method": "GET", "path": "/", "headers": headers, "state": state}
+    return asgi.Request(scope, receive)
+
+
+def bearer(token: str) -> asgi.Request:
+    return sent([(b"host", b"x"), (b"authorization", f"Bearer {token}".encode())])
 
 
 async def test_admin_token(checked: authn.Authenticator) -> None:
@@ -53,8 +64,8 @@ async def test_admin_token(checked: authn.Authenticator) -> None:
     "headers",
     [
         [],
-        bearer(""),
-        bearer(ADMIN_TOKEN[:-1]),
+        [(b"authorization", b"Bearer ")],
+        [(b"authorization", f"Bearer {ADMIN_TOKEN[:-1]}".encode())],
         [(b"authorization", f"Basic {ADMIN_TOKEN}".encode())],
         [(b"authorization", ADMIN_TOKEN.encode())],
         [(b"authorization", b"Bearer \xff\xfe")],
@@ -63,7 +74,7 @@ async def test_admin_token(checked: authn.Authenticator) -> None:
 async def test_nothing_valid_is_nobody(
     checked: authn.Authenticator, headers: list[tuple[bytes, bytes]]
 ) -> None:
-    assert await checked.authenticate(headers) is None
+    assert await checked.authenticate(sent(headers)) is None
 
 
 async def test_service_account_has_name_groups_and_pod(
@@ -160,7 +171,8 @@ async def test_certificate_gives_name_and_groups(checked: authn.Authenticator) -
             (("commonName", "system:node:local"),),
         )
     }
-    user = await checked.authenticate([], certificate)
+    user = await checked.authenticate(sent([], certificate))
     assert user == authn.User("system:node:local", groups=("system:nodes", "system:authenticated"))
-    assert await checked.authenticate([], {}) is None
-    assert await checked.authenticate(bearer(ADMIN_TOKEN), {"subject": ()}) == authn.ADMIN
+    assert await checked.authenticate(sent([], {})) is None
+    headers = [(b"authorization", f"Bearer {ADMIN_TOKEN}".encode())]
+    assert await checked.authenticate(sent(headers, {"subject": ()})) == authn.ADMIN

@@ -13,7 +13,7 @@ import pytest
 from kilnwork.api import meta, resource, selectors
 from kilnwork.controlplane import objects as stored
 from kilnwork.controlplane.apiserver import crud, lists, watch_stream, watching
-from kilnwork.kit import clock
+from kilnwork.kit import asgi, clock
 from support import objects, our_kinds
 
 CM = resource.CONFIG_MAPS
@@ -73,8 +73,9 @@ class Follower:
 
     async def run(self, done: asyncio.Event, last: int) -> None:
         while not done.is_set() or self.version < last:
+            request = asgi.Request({"method": "GET", "path": "/"}, never)
             asked = wants(self.version, self._random.uniform(0, 0.01), labels=self._labels)
-            await self._hub.run(self._hub.open(asked), never, self._send)
+            await self._hub.run(self._hub.open(asked), request, asgi.Response(self._send))
             await asyncio.sleep(0)
 
     async def _send(self, message: Any) -> None:

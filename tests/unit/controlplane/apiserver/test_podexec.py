@@ -8,8 +8,8 @@ import pytest
 
 from kilnwork.api import resource
 from kilnwork.controlplane.apiserver import authn, pki, podexec, requests
+from kilnwork.kit import asgi, serving
 from kilnwork.kit import clock as clocks
-from kilnwork.kit import serving
 from support import lookups
 
 POD = {
@@ -26,7 +26,7 @@ class Node:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        writer.write(serving.switching("SPDY/3.1"))
+        writer.write(asgi.switching("SPDY/3.1"))
         await reader.read()
         self.left.set()
         writer.close()
@@ -59,15 +59,15 @@ async def nodes(certificates: pki.Pki, node: Node) -> AsyncIterator[lookups.Memo
         yield lookups.MemoryLookup((resource.NODES, known))
 
 
-def gone() -> serving.Hijacked:
-    raise serving.Gone
+def gone() -> asgi.Hijacked:
+    raise asgi.Disconnected
 
 
-async def receive() -> requests.Message:
+async def receive() -> asgi.Message:
     return {"type": "http.disconnect"}
 
 
-async def send(message: requests.Message) -> None:
+async def send(message: asgi.Message) -> None:
     raise AssertionError(f"nobody hears {message}")
 
 
@@ -79,10 +79,13 @@ async def test_a_client_that_left_meanwhile_leaves_nothing_at_the_node(
         "path": "/api/v1/namespaces/default/pods/p/exec",
         "query_string": b"command=true&stdout=true",
         "headers": [],
-        "extensions": {serving.HIJACK: gone},
+        "extensions": {asgi.HIJACK: gone},
     }
-    asked = requests.parse(scope, receive, user=authn.ADMIN, find=lambda *_: resource.PODS)
+    asked = requests.parse(
+        asgi.Request(scope, receive), user=authn.ADMIN, find=lambda *_: resource.PODS
+    )
     streams = podexec.PodStreams(certificates)
-    await streams.serve(POD, asked, reader=nodes, send=send)
+    with pytest.raises(asgi.Disconnected):
+        await streams.serve(POD, asked, reader=nodes, response=asgi.Response(send))
     await asyncio.wait_for(node.left.wait(), 30)
     await streams.close()

@@ -11,6 +11,7 @@ from aiohttp import web
 
 from kilnwork.api import resource
 from kilnwork.controlplane.apiserver import authn, pki, podlogs, requests, statuses
+from kilnwork.kit import asgi
 from kilnwork.kit import clock as clocks
 from support import lookups
 
@@ -103,29 +104,35 @@ class Client:
         self.gone = asyncio.Event()
         self.got = asyncio.Event()
 
-    async def receive(self) -> requests.Message:
+    async def receive(self) -> asgi.Message:
         await self.gone.wait()
         return {"type": "http.disconnect"}
 
-    async def send(self, message: requests.Message) -> None:
+    async def send(self, message: asgi.Message) -> None:
         self.sent.append(message)
         if message.get("body"):
             self.got.set()
 
     @property
+    def response(self) -> asgi.Response:
+        return asgi.Response(self.send)
+
+    @property
     def body(self) -> bytes:
         return b"".join(m.get("body", b"") for m in self.sent)
 
-    def asks(self, query: bytes = b"") -> requests.Request:
+    def asks(self, query: bytes = b"") -> requests.ApiRequest:
         path = f"/api/v1/namespaces/{NAMESPACE}/pods/{NAME}/log"
         scope = {"method": "GET", "path": path, "query_string": query, "headers": []}
-        return requests.parse(scope, self.receive, user=authn.ADMIN, find=lambda *_: resource.PODS)
+        return requests.parse(
+            asgi.Request(scope, self.receive), user=authn.ADMIN, find=lambda *_: resource.PODS
+        )
 
 
 async def test_whole_log_is_passed_on(logs: podlogs.PodLogs, port: int, kubelet: Kubelet) -> None:
     client = Client()
     asked = client.asks(b"tailLines=5&timestamps=True&previous=false&pretty=x&container=main")
-    await logs.send(pod("main", "side"), asked, reader=nodes(port), send=client.send)
+    await logs.send(pod("main", "side"), asked, reader=nodes(port), response=client.response)
     assert client.sent[0]["status"] == 200
     assert client.body == b"line 1\n"
     assert not client.sent[-1].get("more_body")
@@ -138,7 +145,12 @@ async def test_followed_log_comes_line_by_line(
     client = Client()
     async with asyncio.TaskGroup() as group:
         group.create_task(
-            logs.send(pod("main"), client.asks(b"follow"), reader=nodes(port), send=client.send)
+            logs.send(
+                pod("main"),
+                client.asks(b"follow"),
+                reader=nodes(port),
+                response=client.response,
+            )
         )
         await asyncio.wait_for(client.got.wait(), 30)
         assert client.body == b"line 1\n"
@@ -152,7 +164,12 @@ async def test_client_that_leaves_ends_the_stream_on_the_node(
     client = Client()
     async with asyncio.TaskGroup() as group:
         group.create_task(
-            logs.send(pod("main"), client.asks(b"follow"), reader=nodes(port), send=client.send)
+            logs.send(
+                pod("main"),
+                client.asks(b"follow"),
+                reader=nodes(port),
+                response=client.response,
+            )
         )
         await asyncio.wait_for(client.got.wait(), 30)
         client.gone.set()
@@ -171,7 +188,7 @@ async def test_refusal_of_the_node_becomes_a_status(
 ) -> None:
     client = Client()
     with pytest.raises(statuses.StatusError) as caught:
-        await logs.send(pod(container), client.asks(), reader=nodes(port), send=client.send)
+        await logs.send(pod(container), client.asks(), reader=nodes(port), response=client.response)
     assert (caught.value.code, caught.value.message) == (code, text)
     assert client.sent == []
 
@@ -179,7 +196,7 @@ async def test_refusal_of_the_node_becomes_a_status(
 async def test_node_that_cannot_be_reached_is_named(logs: podlogs.PodLogs) -> None:
     client = Client()
     with pytest.raises(statuses.StatusError, match="node local cannot be reached") as caught:
-        await logs.send(pod("main"), client.asks(), reader=nodes(1), send=client.send)
+        await logs.send(pod("main"), client.asks(), reader=nodes(1), response=client.response)
     assert caught.value.code == 500
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from kilnwork.api import resource
 from kilnwork.controlplane.apiserver import authn, requests, statuses
+from kilnwork.kit import asgi
 from support import our_kinds
 
 
@@ -18,7 +19,9 @@ async def nothing() -> dict[str, Any]:
     return {"type": "http.request", "body": b"", "more_body": False}
 
 
-def parsed(method: str, path: str, query: str = "") -> requests.Request:
+def parsed(
+    method: str, path: str, query: str = "", *, receive: asgi.Receive = nothing
+) -> requests.ApiRequest:
     scope = {
         "type": "http",
         "method": method,
@@ -30,7 +33,7 @@ def parsed(method: str, path: str, query: str = "") -> requests.Request:
             (b"A", b"2"),
         ],
     }
-    return requests.parse(scope, nothing, user=authn.ADMIN, find=find)
+    return requests.parse(asgi.Request(scope, receive), user=authn.ADMIN, find=find)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +110,7 @@ async def test_bodies_are_limited_however_they_come() -> None:
         return {"type": "http.request", "body": part, "more_body": bool(parts)}
 
     with pytest.raises(statuses.StatusError) as caught:
-        await requests.read_body(receive, limit=100)
+        await parsed("POST", "/api/v1/namespaces/a/pods", receive=receive).body(limit=100)
     assert caught.value.code == 413
 
 
@@ -120,8 +123,8 @@ async def test_a_client_that_leaves_half_way_is_noticed() -> None:
     async def receive() -> dict[str, Any]:
         return messages.pop(0)
 
-    with pytest.raises(statuses.StatusError, match="left before"):
-        await requests.read_body(receive, limit=100)
+    with pytest.raises(asgi.Disconnected):
+        await parsed("POST", "/api/v1/namespaces/a/pods", receive=receive).body(limit=100)
 
 
 @pytest.mark.parametrize("value", ["1_0", " 5", "٣", "1.5", "0x10", "abc", "9" * 20, "9" * 5000])

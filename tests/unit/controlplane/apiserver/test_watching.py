@@ -10,6 +10,7 @@ import pytest
 
 from kilnwork.api import resource, selectors
 from kilnwork.controlplane.apiserver import lists, watch_stream, watching
+from kilnwork.kit import asgi
 from support import objects, our_kinds
 
 CM = resource.CONFIG_MAPS
@@ -58,6 +59,10 @@ class Client:
     def leave(self) -> None:
         self._left.set()
 
+    @property
+    def request(self) -> asgi.Request:
+        return asgi.Request({"method": "GET", "path": "/"}, self.receive)
+
     async def receive(self) -> dict[str, Any]:
         await self._left.wait()
         return {"type": "http.disconnect"}
@@ -86,7 +91,7 @@ async def test_other_namespaces_are_not_told(world: objects.World, hub: watching
 async def test_a_client_that_leaves_is_forgotten(world: objects.World, hub: watching.Hub) -> None:
     client = Client()
     watch = hub.open(wants(start=world.store.sequence))
-    running = asyncio.ensure_future(hub.run(watch, client.receive, client.send))
+    running = asyncio.ensure_future(hub.run(watch, client.request, asgi.Response(client.send)))
     await asyncio.sleep(0)
     client.leave()
     async with asyncio.timeout(30):
@@ -97,12 +102,12 @@ async def test_a_client_that_leaves_is_forgotten(world: objects.World, hub: watc
 async def test_stopping_ends_streams_cleanly(world: objects.World, hub: watching.Hub) -> None:
     client = Client()
     watch = hub.open(wants(start=world.store.sequence))
-    running = asyncio.ensure_future(hub.run(watch, client.receive, client.send))
+    running = asyncio.ensure_future(hub.run(watch, client.request, asgi.Response(client.send)))
     await asyncio.sleep(0)
     await hub.stop()
     async with asyncio.timeout(30):
         await running
-    assert client.sent[-1] == {"type": "http.response.body", "body": b""}
+    assert client.sent[-1] == {"type": "http.response.body", "body": b"", "more_body": False}
 
 
 async def test_a_slow_client_is_cut_off_once(
@@ -142,7 +147,7 @@ async def test_what_a_watch_begins_with_comes_in_pieces_and_in_full(
     watch = hub.open(wants(bookmarks=True, initial_events=True, timeout_s=0.0))
     await world.delete(CM, "c7")
     client = Client()
-    await hub.run(watch, client.receive, client.send)
+    await hub.run(watch, client.request, asgi.Response(client.send))
     pieces = [message["body"] for message in client.sent]
     largest = max(len(piece) for piece in pieces)
     assert largest < watch_stream.PIECE_BYTES + 11_000

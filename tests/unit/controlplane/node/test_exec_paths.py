@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kilnwork.controlplane.node import container, exec_paths
-from kilnwork.kit import serving
+from kilnwork.kit import asgi
 
 UID = "11111111-1111-1111-1111-111111111111"
 SPDY = [
@@ -16,11 +16,11 @@ SPDY = [
 ]
 
 
-def find(namespace: str, pod: str, name: str) -> exec_paths.Found | exec_paths.Missing:
+def find(namespace: str, pod: str, name: str) -> exec_paths.Found | asgi.Refusal:
     if (namespace, pod) != ("ns", "p"):
-        return exec_paths.Missing(404, "pod does not exist")
+        return asgi.Refusal(404, "pod does not exist")
     if name not in ("main", ""):
-        return exec_paths.Missing(500, f'container not found ("{name}")')
+        return asgi.Refusal(500, f'container not found ("{name}")')
     return exec_paths.Found(container.Record(f"{UID}/main/0", "/nowhere"), "127.0.0.1")
 
 
@@ -31,6 +31,7 @@ async def answer(
     scope = {
         "type": "http",
         "method": method,
+        "path": path,
         "raw_path": path.encode(),
         "query_string": query.encode(),
         "headers": list(headers),
@@ -43,7 +44,7 @@ async def answer(
     async def send(message: Any) -> None:
         sent.append(message)
 
-    await paths.serve(scope, receive, send)
+    await paths.serve(asgi.Request(scope, receive), asgi.Response(send))
     assert dict(sent[0]["headers"])[b"content-length"] == str(len(sent[1]["body"])).encode()
     return sent[0]["status"], sent[1]["body"].decode()
 
@@ -96,17 +97,18 @@ async def test_what_is_no_upgrade(path: str) -> None:
     [("/exec/ns/p/main", "output=1&command=true"), ("/attach/ns/p/main", "output=1")],
 )
 async def test_a_client_that_has_left_gets_no_session(path: str, query: str) -> None:
-    def gone() -> serving.Hijacked:
-        raise serving.Gone
+    def gone() -> asgi.Hijacked:
+        raise asgi.Disconnected
 
     paths = exec_paths.Paths(find, shim=Path("/nowhere/s"))
     scope = {
         "type": "http",
         "method": "POST",
+        "path": path,
         "raw_path": path.encode(),
         "query_string": query.encode(),
         "headers": SPDY,
-        "extensions": {serving.HIJACK: gone},
+        "extensions": {asgi.HIJACK: gone},
     }
 
     async def receive() -> Any:
@@ -115,5 +117,5 @@ async def test_a_client_that_has_left_gets_no_session(path: str, query: str) -> 
     async def send(message: Any) -> None:
         raise AssertionError(f"nobody hears {message}")
 
-    await paths.serve(scope, receive, send)
+    await paths.serve(asgi.Request(scope, receive), asgi.Response(send))
     await paths.stop()

@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from kilnwork.controlplane.apiserver import pki
 from kilnwork.controlplane.node import access, cri_log, kubelet
-from kilnwork.kit import clock
+from kilnwork.kit import asgi, clock
 from kilnwork.kube import reviews
 
 
@@ -45,11 +45,11 @@ class World:
         pod: str,
         name: str,
         previous: bool,  # noqa: FBT001
-    ) -> kubelet.Log | kubelet.Problem:
+    ) -> kubelet.Log | asgi.Refusal:
         if (namespace, pod, name) != ("ns", "p", "main"):
-            return kubelet.Problem(404, f'pod "{pod}" is not here')
+            return asgi.Refusal(404, f'pod "{pod}" is not here')
         if previous:
-            return kubelet.Problem(400, "previous terminated container not found")
+            return asgi.Refusal(400, "previous terminated container not found")
         return kubelet.Log(self.path, lambda: self.runs)
 
     def session(self, *, certificate: bool = True) -> aiohttp.ClientSession:

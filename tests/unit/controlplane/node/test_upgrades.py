@@ -3,6 +3,7 @@
 import pytest
 
 from kilnwork.controlplane.node import streams_spdy, streams_websocket, upgrades
+from kilnwork.kit import asgi
 
 COMMAND = ["stdin", "stdout", "error"]
 NEGOTIATE = "unable to upgrade: unable to negotiate protocol"
@@ -22,14 +23,14 @@ def raw(headers: dict[str, str], *more: tuple[str, str]) -> list[tuple[bytes, by
     return [(name.lower().encode(), value.encode()) for name, value in pairs]
 
 
-def agreed(found: upgrades.Agreed | upgrades.Refusal) -> tuple[list[str], type, str]:
+def agreed(found: upgrades.Agreed | asgi.Refusal) -> tuple[list[str], type, str]:
     assert isinstance(found, upgrades.Agreed), found
     assert found.head.endswith(b"\r\n\r\n")
     return found.head.decode().split("\r\n")[:-2], type(found.codec), found.version
 
 
-def refused(found: upgrades.Agreed | upgrades.Refusal) -> tuple[int, str]:
-    assert isinstance(found, upgrades.Refusal), found
+def refused(found: upgrades.Agreed | asgi.Refusal) -> tuple[int, str]:
+    assert isinstance(found, asgi.Refusal), found
     return found.status, found.message
 
 

@@ -1,0 +1,443 @@
+"""Requests and responses of HTTP: what every ASGI app of the house reads and writes.
+
+Used by the REST API, the embedded API server and the node; `serving` listens for them. An app is
+called with a scope, `receive` and `send` (asgi.readthedocs.io); it makes a `Request` and a
+`Response` of them. Routing and the form of errors differ and are the app's. Not Starlette's
+classes, which take twice as long: docs/decisions/0026.
+"""
+
+import asyncio
+import functools
+import types
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Coroutine,
+    Generator,
+    Mapping,
+    MutableMapping,
+    Sequence,
+)
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+from urllib import parse
+
+import msgspec
+
+from kilnwork.kit import errors
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+Headers = Sequence[tuple[bytes, bytes]]
+"""As in an ASGI scope: lower-case names."""
+
+JSON = "application/json"
+TEXT = "text/plain; charset=utf-8"
+
+HIJACK = "kiln.hijack"
+"""Key in `scope["extensions"]`; its value is a `Hijack`."""
+
+USER = "kiln.user"
+"""Key in the scope under which whoever authenticates puts the user, None without a credential."""
+
+MAX_DIGITS = 18
+"""Of a number in a request; `int` itself raises ValueError above 4300."""
+
+STALL_S = 60.0
+"""A client that sends nothing of its body for so long is given up."""
+
+PIECE_BYTES = 256 << 10
+"""Of a large body, to be read, written or hashed at once in a thread: less would cost more to hand
+over than to do."""
+
+_NOTICE_S = 1.0
+_SHORT_QUERY_BYTES = 512
+"""A longer query is not remembered."""
+
+_TRUE = frozenset({"", "1", "t", "true", "yes"})
+_FALSE = frozenset({"0", "f", "false", "no"})
+
+
+class Disconnected(errors.KilnError):
+    """The client has hung up: there is nobody to respond to."""
+
+
+class BadParameter(errors.KilnError):
+    """A parameter of the query is not what is read there; the text names it."""
+
+
+class BodyStalled(errors.KilnError):
+    """Nothing of the body came for `STALL_S`."""
+
+
+class BodyTooLarge(errors.KilnError):
+    """The body has `seen` bytes or more, above its `limit`."""
+
+    def __init__(self, *, seen: int, limit: int) -> None:
+        super().__init__(f"the body has {seen:,} bytes or more: {limit:,} are taken here")
+        self.seen = seen
+        self.limit = limit
+
+
+@dataclass(frozen=True, slots=True)
+class Hijacked:
+    """A connection that belongs to the app now: nobody else writes to it or closes it.
+
+    Nothing is read before `hand_over`. `early`: what the client had sent after its request.
+    """
+
+    transport: asyncio.Transport
+    early: bytes
+
+    def hand_over(self, protocol: asyncio.Protocol) -> None:
+        """Let `protocol` have the connection: made, then what came early, then all that follows.
+
+        The app writes its response (`101`, or a refusal) to the transport before.
+        """
+        self.transport.set_protocol(protocol)
+        protocol.connection_made(self.transport)
+        self.transport.resume_reading()  # nothing is read before this turn of the loop is over
+        if self.early:
+            protocol.data_received(self.early)
+
+
+Hijack = Callable[[], Hijacked]
+"""Takes the connection from HTTP. Raises `Disconnected` when the client has left meanwhile,
+RuntimeError when a response has begun. Call it once."""
+
+
+def switching(protocol: str) -> bytes:
+    """Return the head of a response that agrees to `protocol` (RFC 9110 §15.2.2)."""
+    return (
+        f"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: {protocol}\r\n\r\n"
+    ).encode("ascii")
+
+
+class Refusal(NamedTuple):
+    """A response of plain text that is no success; for rooms without a form of errors."""
+
+    status: int
+    message: str
+    headers: Headers = ()
+
+
+class Request:
+    """One request. `path` is decoded; `method` in capitals."""
+
+    __slots__ = ("_first", "_query", "method", "path", "receive", "scope")
+
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        self.scope = scope
+        self.receive = receive
+        self.method: str = scope["method"]
+        self.path: str = scope["path"]
+        self._first: dict[bytes, bytes] | None = None
+        self._query: Mapping[str, str] | None = None
+
+    @property
+    def user(self) -> Any:
+        """Who sends it, None without a good credential; set by whoever authenticates."""
+        return self.scope.get(USER)
+
+    @property
+    def segments(self) -> list[str]:
+        """Parts of the path, each decoded by itself, so that one may hold a slash."""
+        raw = self.scope.get("raw_path") or self.path.encode()
+        return [parse.unquote(part) for part in raw.decode("latin-1").strip("/").split("/")]
+
+    def header(self, name: bytes) -> str | None:
+        """Return the first header of that lower-case name, None without one."""
+        if self._first is None:
+            self._first = dict(reversed(self.scope["headers"]))
+        found = self._first.get(name)
+        return None if found is None else found.decode("latin-1")
+
+    def headers(self, name: bytes) -> list[str]:
+        """Return all headers of that lower-case name."""
+        return [value.decode("latin-1") for key, value in self.scope["headers"] if key == name]
+
+    @property
+    def bearer_token(self) -> str:
+        """The token of an `Authorization: Bearer` header (RFC 6750), "" without one."""
+        scheme, _, token = (self.header(b"authorization") or "").strip().partition(" ")
+        return token.strip() if scheme.lower() == "bearer" else ""
+
+    @property
+    def client_subject(self) -> tuple[str, tuple[str, ...]] | None:
+        """Common name and organisations of the client's verified certificate, None without one."""
+        certificate = self.scope.get("state", {}).get("peer_certificate")
+        if not certificate:
+            return None
+        pairs = [pair for part in certificate.get("subject") or () for pair in part]
+        name = next((value for key, value in reversed(pairs) if key == "commonName"), "")
+        found = tuple(value for key, value in pairs if key == "organizationName")
+        return (name, found) if name else None
+
+    # the query
+
+    @property
+    def query(self) -> Mapping[str, str]:
+        """The parameters of the URL; the last one of a name counts."""
+        if self._query is None:
+            raw: bytes = self.scope.get("query_string", b"")
+            self._query = _short_query(raw) if len(raw) <= _SHORT_QUERY_BYTES else _query(raw)
+        return self._query
+
+    def flag(self, name: str) -> bool:
+        """Return a parameter as a truth value: absent is False, present without value True.
+
+        Raises BadParameter.
+        """
+        text = self.query.get(name)
+        if text is None or text.lower() in _FALSE:
+            return False
+        if text.lower() in _TRUE:
+            return True
+        raise BadParameter(f"{name}={text[:100]}: write true or false")
+
+    def number(self, name: str, *, least: int, most: int) -> int | None:
+        """Return a parameter as a whole number, None when absent or empty. Raises BadParameter."""
+        text = self.query.get(name)
+        if text is None or text == "":
+            return None
+        if not is_number(text) or not least <= int(text) <= most:
+            raise BadParameter(f"{name}={text[:100]}: a number from {least} to {most} is expected")
+        return int(text)
+
+    # the body and the connection
+
+    def body(self, *, limit: int | None = None) -> "Body":
+        """Return the body, to be read once. Raises BodyTooLarge by its Content-Length."""
+        return Body(self, limit)
+
+    async def wait_disconnected(self) -> None:
+        """Return when the client has hung up; what it still sends is dropped."""
+        while (await self.receive())["type"] != "http.disconnect":
+            pass
+
+    async def disconnected(self, *, within_s: float) -> bool:
+        """Return True as soon as the client has hung up, False after `within_s` seconds."""
+        try:
+            async with asyncio.timeout(within_s):
+                await self.wait_disconnected()
+        except TimeoutError:
+            return False
+        return True
+
+    async def cut(self) -> None:
+        """End the connection at once, with whatever the client has not read.
+
+        A response that cannot go on has no other end: to close politely waits for the client.
+        """
+        self.scope["state"]["abort"]()
+        # uvicorn notifies only the last of several requests
+        await self.disconnected(within_s=_NOTICE_S)
+
+    async def drained(self) -> bool:
+        """Wait until the client has taken so much of what was sent that little is left in memory,
+        or has gone. True if that took waiting: whoever sends next should have little at hand.
+
+        uvicorn itself waits before the next piece only, so that one more than is sent is held.
+        """
+        flow = self.scope["state"]["flow"]
+        if not flow.write_paused:
+            return False
+        await flow.drain()
+        return True
+
+    @property
+    def hijack(self) -> Hijack | None:
+        """Gives the app the connection itself; None unless the client asks for another protocol by
+        `Connection: Upgrade` (RFC 9110 §7.8)."""
+        found: Hijack | None = (self.scope.get("extensions") or {}).get(HIJACK)
+        return found
+
+
+class Body:
+    """The bytes of a request as they come.
+
+    Nothing is read before `piece` is called: until then `Expect: 100-continue` (RFC 9110 §10.1.1)
+    waits, and a refusal spares the client the sending. All methods raise Disconnected, BodyStalled,
+    and BodyTooLarge above `limit` bytes. `received`: bytes so far; `ended`: there are no more;
+    `length`: the Content-Length, None without one.
+    """
+
+    __slots__ = ("_limit", "_receive", "ended", "length", "received")
+
+    def __init__(self, request: Request, limit: int | None) -> None:
+        self._receive = request.receive
+        self.received = 0
+        self.ended = False
+        text = request.header(b"content-length")
+        self.length = int(text) if text is not None and text.isdecimal() else None
+        self._limit = limit
+        self._check(self.length or 0)
+
+    async def piece(self) -> bytes:
+        """Return what has come since; b"" at the end."""
+        while not self.ended:
+            message = await _received(self._receive)
+            if message["type"] == "http.disconnect":
+                raise Disconnected
+            data: bytes = message.get("body", b"")
+            self.ended = not message.get("more_body", False)
+            self.received += len(data)
+            self._check(self.received)
+            if data:
+                return data
+        return b""
+
+    async def batch(self, size: int) -> bytes:
+        """Return at least `size` bytes, or all that is left; b"" at the end."""
+        first = await self.piece()
+        if self.ended or len(first) >= size:
+            return first
+        pieces, count = [first], len(first)
+        while count < size:
+            data = await self.piece()
+            if not data:
+                break
+            pieces.append(data)
+            count += len(data)
+        return b"".join(pieces)
+
+    async def read(self, *, limit: int) -> bytes:
+        """Return all of it, at most `limit` bytes."""
+        self._limit = limit
+        self._check(self.length or 0)
+        return await self.batch(limit + 1)
+
+    def _check(self, size: int) -> None:
+        if self._limit is not None and size > self._limit:
+            raise BodyTooLarge(seen=size, limit=self._limit)
+
+
+class Response:
+    """The response to one request: all at once, or `start` and then `write`.
+
+    `headers`: those of every response, unless the attribute is set anew. `extra`: returns further
+    ones, called at the start. `started`: the head has been sent, so that no error can be. Also an
+    ASGI `send`, for apps that are given one.
+    """
+
+    __slots__ = ("_extra", "_send", "headers", "started")
+
+    def __init__(
+        self, send: Send, *, headers: Headers = (), extra: Callable[[], Headers] | None = None
+    ) -> None:
+        self._send = send
+        self.headers = headers
+        self._extra = extra
+        self.started = False
+
+    async def __call__(self, message: Message) -> None:
+        """Send one message (ASGI)."""
+        self.started = True
+        await self._send(message)
+
+    async def start(
+        self,
+        status: int,
+        content_type: str = "",
+        *,
+        length: int | None = None,
+        headers: Headers = (),
+    ) -> None:
+        """Send status and headers. `length` of the body, None when it comes bit by bit."""
+        await self._send(self._head(status, content_type, length, headers))
+
+    def _head(
+        self, status: int, content_type: str, length: int | None, headers: Headers
+    ) -> Message:
+        sent = [*self.headers, *headers]
+        if content_type:
+            sent.append((b"content-type", content_type.encode()))
+        if length is not None:
+            sent.append((b"content-length", b"%d" % length))
+        if self._extra is not None:
+            sent += self._extra()
+        self.started = True
+        return {"type": "http.response.start", "status": status, "headers": sent}
+
+    async def write(self, data: bytes, *, more: bool = True) -> None:
+        """Send a piece of the body; the last one unless `more`."""
+        await self._send({"type": "http.response.body", "body": data, "more_body": more})
+
+    async def end(self) -> None:
+        """Say that the body is complete."""
+        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def send(
+        self, status: int, content_type: str, data: bytes, *, headers: Headers = ()
+    ) -> None:
+        """Send a whole response."""
+        await self._send(self._head(status, content_type, len(data), headers))
+        await self._send({"type": "http.response.body", "body": data, "more_body": False})
+
+    async def text(self, status: int, value: str, *, headers: Headers = ()) -> None:
+        """Send plain text."""
+        await self.send(status, TEXT, value.encode(), headers=headers)
+
+    async def refuse(self, refusal: Refusal) -> None:
+        """Send a refusal."""
+        await self.text(refusal.status, refusal.message, headers=refusal.headers)
+
+    async def json(self, value: Any, *, status: int = 200) -> None:
+        """Send a JSON document with a line end."""
+        await self.send(status, JSON, msgspec.json.encode(value) + b"\n")
+
+    async def empty(self, status: int, headers: Headers = ()) -> None:
+        """Send a response without a body and its type: 204, 304."""
+        await self.start(status, headers=headers)
+        await self.end()
+
+
+def is_number(text: str) -> bool:
+    """Return True for digits of ASCII, so few that `int` takes them."""
+    return text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS
+
+
+def _query(raw: bytes) -> Mapping[str, str]:
+    found = parse.parse_qsl(raw.decode("latin-1"), keep_blank_values=True)
+    return types.MappingProxyType(dict(found))
+
+
+@functools.lru_cache(maxsize=256)
+def _short_query(raw: bytes) -> Mapping[str, str]:
+    """Who polls sends the same again: to parse it takes as long as many a response."""
+    return _query(raw)
+
+
+async def _received(receive: Receive) -> Message:
+    """Return the next message. What is here already needs no deadline, and thousands of small
+    bodies a second are: a timer takes longer than the rest of this."""
+    waiting: Any = receive()
+    try:
+        first = waiting.send(None)
+    except StopIteration as done:
+        message: Message = done.value
+        return message
+    try:
+        async with asyncio.timeout(STALL_S):
+            return await _rest(waiting, first)
+    except TimeoutError as error:
+        raise BodyStalled(f"nothing of the body came for {STALL_S:g} s") from error
+
+
+@types.coroutine
+def _rest(begun: Coroutine[Any, None, Message], awaited: Any) -> Generator[Any, None, Message]:
+    """Return what is left of a coroutine that has run until it waits: for `awaited`."""
+    try:
+        while True:
+            try:
+                yield awaited
+            except BaseException as error:  # noqa: BLE001 - it is for the coroutine to handle
+                awaited = begun.throw(error)
+            else:
+                awaited = begun.send(None)
+    except StopIteration as done:
+        message: Message = done.value
+        return message

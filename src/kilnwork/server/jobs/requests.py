@@ -1,0 +1,169 @@
+"""Requests of the Jobs API, and the paths that they go to: what lies between Starlette's router and
+the handlers.
+
+Used by every module of this package. A `Resource` is a path with its methods; it responds to
+OPTIONS, and with 405 and `Allow` (RFC 9110 §15.5.6).
+"""
+
+import enum
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeVar
+from urllib import parse
+
+from kilnwork.api import names
+from kilnwork.kit import asgi
+from kilnwork.server import errors, problems
+from kilnwork.server.jobs import notices
+
+DEFAULT_NAMESPACE = "default"
+RESOURCE = "jobs"
+
+_Word = TypeVar("_Word", bound=enum.StrEnum)
+
+
+class Request(asgi.Request):
+    """One request. `warnings`: what was accepted and changes nothing, sent with the response.
+
+    A parameter may be there once, and may not be empty.
+    """
+
+    __slots__ = ("_checked", "warnings")
+
+    def __init__(self, scope: asgi.Scope, receive: asgi.Receive) -> None:
+        super().__init__(scope, receive)
+        self.warnings: list[str] = []
+        self._checked = False
+
+    def warning_headers(self) -> asgi.Headers:
+        """The warnings as headers."""
+        return [notices.header(text) for text in self.warnings]
+
+    @property
+    def query(self) -> Mapping[str, str]:
+        """The parameters of the URL. Raises BadRequest if there are two of a name."""
+        found = super().query
+        if not self._checked:
+            raw = self.scope["query_string"]
+            if len(found) <= raw.count(b"&"):
+                _check_once(raw)
+            self._checked = True
+        return found
+
+    @property
+    def namespace(self) -> str:
+        """`?namespace=`, else `default`. Raises BadRequest for what cannot be one."""
+        if not self.scope["query_string"]:
+            return DEFAULT_NAMESPACE
+        name = self.query.get("namespace", DEFAULT_NAMESPACE)
+        if name != DEFAULT_NAMESPACE and not names.is_dns_label(name):
+            raise errors.BadRequest(
+                f"namespace={name[:100]!r}: a namespace is up to 63 lower-case letters, digits "
+                "and dashes"
+            )
+        return name
+
+    @property
+    def user_name(self) -> str:
+        """Who asks, as Kubernetes knows them; "" for nobody."""
+        return str(getattr(self.user, "name", ""))
+
+    def param(self, name: str) -> str:
+        """Return a part of the path."""
+        return str(self.scope["path_params"][name])
+
+    def number(self, name: str, *, least: int, most: int) -> int | None:
+        """Return a parameter as a whole number, None if it is not there. Raises BadRequest,
+        BadParameter."""
+        self._check_given(name)
+        return super().number(name, least=least, most=most)
+
+    def text(self, name: str) -> str | None:
+        """Return a parameter as it is, None if it is not there. Raises BadRequest."""
+        self._check_given(name)
+        return self.query.get(name)
+
+    def flag(self, name: str) -> bool:
+        """Return a parameter as a truth value, False if it is not there. Raises BadRequest,
+        BadParameter."""
+        self._check_given(name)
+        return super().flag(name)
+
+    def word(self, name: str, known: type[_Word]) -> _Word | None:
+        """Return a parameter as one of the words, None if it is not there. Raises BadRequest."""
+        text = self.query.get(name)
+        if text is None:
+            return None
+        try:
+            return known(text)
+        except ValueError as error:
+            raise errors.BadRequest(f"{name}={text[:100]}: known are {', '.join(known)}") from error
+
+    def _check_given(self, name: str) -> None:
+        if self.query.get(name) == "":
+            raise errors.BadRequest(f"{name}=: give a value, or leave it out")
+
+    def only(self, *known: str) -> None:
+        """Refuse parameters that nobody reads: most are typing errors."""
+        if not self.scope["query_string"]:
+            return
+        unknown = [name for name in self.query if name != "namespace" and name not in known]
+        if unknown:
+            raise errors.BadRequest(
+                f"unknown parameter {unknown[0][:100]!r}: known here are "
+                f"{', '.join(('namespace', *known))}"
+            )
+
+
+def _check_once(raw: bytes) -> None:
+    """What stands before us, a proxy say, may go by the other one."""
+    seen = set()
+    for name, _ in parse.parse_qsl(raw.decode("latin-1"), keep_blank_values=True):
+        if name in seen:
+            raise errors.BadRequest(f"parameter {name[:100]!r} comes more than once: give it once")
+        seen.add(name)
+
+
+Handler = Callable[[Request, asgi.Response], Awaitable[None]]
+
+
+class Resource:
+    """A path: one handler for each method; those of GET serve HEAD too (uvicorn drops the body).
+
+    An ASGI app, which is what Starlette's `Route` takes an instance of a class for.
+    """
+
+    def __init__(self, handlers: Mapping[str, Handler], *, path: str = "") -> None:
+        self._handlers = dict(handlers)
+        if "GET" in handlers:
+            self._handlers.setdefault("HEAD", handlers["GET"])
+        self._unheeded = {name: notices.unheeded(name, path) for name in self._handlers}
+        self._allow = ", ".join(sorted({*self._handlers, "OPTIONS"})).encode()
+
+    async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
+        """Respond to one request."""
+        request = Request(scope, receive)
+        response = problems.response(send, extra=request.warning_headers)
+        handler = self._handlers.get(request.method)
+        if handler is None:
+            handler = self._other
+        elif not self._unheeded[request.method].isdisjoint(dict(scope["headers"])):
+            unheeded = self._unheeded[request.method]
+            request.warnings += notices.of_headers(scope["headers"], unheeded)
+        await problems.respond(handler(request, response), request, response)
+
+    async def _other(self, request: Request, response: asgi.Response) -> None:
+        if request.method == "OPTIONS":
+            await response.empty(204, ((b"allow", self._allow),))
+            return
+        hint = "; curl sends PUT with -T alone: add -X POST" * (request.method == "PUT")
+        raise errors.MethodNotAllowed(
+            f"{request.method} is not for {request.path}: it takes {self._allow.decode()}{hint}",
+            headers=((b"allow", self._allow),),
+        )
+
+
+async def missing(scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
+    """Respond where no resource is."""
+    del receive
+    found = errors.NotFound(f"nothing is served at {scope['path']}: try /jobs or /files")
+    await problems.send(problems.response(send), found)
