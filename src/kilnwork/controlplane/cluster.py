@@ -28,12 +28,12 @@ from kilnwork.controlplane.apiserver import (
     deletion,
     impersonation,
     namespaces,
-    parts,
     pki,
     podexec,
     podlogs,
     ports,
     requests,
+    resources,
     role_keeper,
     tokens,
     watching,
@@ -336,7 +336,7 @@ class ControlPlane:
         eviction.start()
         self._stops.append(("taint eviction", eviction.stop))
 
-    def _parts(self, admin_token: str) -> parts.Parts:
+    def _parts(self, admin_token: str) -> resources.Parts:
         tools = self._tools
         minter = tokens.Tokens(
             self.certificates.signing_key(), clock=tools.clock, new_uid=tools.new_uid
@@ -348,7 +348,7 @@ class ControlPlane:
         self._stops.append(("pod logs", logs.close))
         streams = podexec.PodStreams(self.certificates)
         self._stops.append(("pod streams", streams.close))
-        return parts.Parts(
+        return resources.Parts(
             writer=self.writer,
             deleter=self._deleter,
             hub=self._hub,
@@ -362,7 +362,7 @@ class ControlPlane:
             address=f"{ports.HOST}:{self.port}",
         )
 
-    async def _listen(self, pair: ports.Ports, found: parts.Parts) -> None:
+    async def _listen(self, pair: ports.Ports, found: resources.Parts) -> None:
         self._found = found
         secure = serving.Listener(
             app.build(found, self._mounts),

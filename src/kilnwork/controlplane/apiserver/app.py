@@ -30,7 +30,6 @@ from kilnwork.controlplane.apiserver import (
     statuses,
 )
 from kilnwork.controlplane.apiserver import openapi as openapis
-from kilnwork.controlplane.apiserver import parts as parts_
 from kilnwork.kit import asgi
 
 log = logging.getLogger(__name__)
@@ -50,13 +49,13 @@ Mounts = Sequence[Mount]
 """First match wins; read at each request, so that it may grow."""
 
 
-def build(parts: parts_.Parts, mounts: Mounts = (), *, kubernetes: bool = True) -> asgi.App:
+def build(parts: resources.Parts, mounts: Mounts = (), *, kubernetes: bool = True) -> asgi.App:
     """The app. Without `kubernetes` only the mounts and the health paths are served."""
     return _App(parts, mounts, kubernetes=kubernetes)
 
 
 async def authenticate(
-    parts: parts_.Parts, request: asgi.Request, named: Mapping[str, str]
+    parts: resources.Parts, request: asgi.Request, named: Mapping[str, str]
 ) -> authn.User | None:
     """Return the user of a request with the headers `named`, also one that acts as another; None
     without a good credential. Raises StatusError when they may not act as the other."""
@@ -65,7 +64,7 @@ async def authenticate(
 
 
 class _App:
-    def __init__(self, parts: parts_.Parts, mounts: Mounts, *, kubernetes: bool) -> None:
+    def __init__(self, parts: resources.Parts, mounts: Mounts, *, kubernetes: bool) -> None:
         self._parts = parts
         self._mounts = mounts
         self._kubernetes = kubernetes

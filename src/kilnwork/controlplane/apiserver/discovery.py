@@ -9,7 +9,7 @@ import platform
 from collections.abc import Sequence
 
 from kilnwork.api import meta, resource
-from kilnwork.controlplane import level
+from kilnwork.controlplane import kubernetes_version
 from kilnwork.controlplane.apiserver import builtin, definitions, reviews
 
 Kinds = Sequence[builtin.Served]
@@ -69,9 +69,9 @@ def document(
 def version() -> meta.JsonObject:
     """`/version`: the Kubernetes API level, and whose server this is."""
     return {
-        "major": level.MAJOR,
-        "minor": level.MINOR,
-        "gitVersion": level.GIT_VERSION,
+        "major": kubernetes_version.MAJOR,
+        "minor": kubernetes_version.MINOR,
+        "gitVersion": kubernetes_version.GIT_VERSION,
         "gitCommit": "",
         "gitTreeState": "",
         "buildDate": "1970-01-01T00:00:00Z",

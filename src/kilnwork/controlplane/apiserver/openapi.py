@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from kilnwork.api import meta
-from kilnwork.controlplane import level
+from kilnwork.controlplane import kubernetes_version
 from kilnwork.controlplane.apiserver import (
     builtin,
     builtin_types,
@@ -157,7 +157,8 @@ def _v2_media_type(accept: str) -> str:
 
 
 def _info() -> meta.JsonObject:
-    return {"title": "Kubernetes", "version": f"{level.MAJOR}.{level.MINOR}"}
+    version = f"{kubernetes_version.MAJOR}.{kubernetes_version.MINOR}"
+    return {"title": "Kubernetes", "version": version}
 
 
 def _schemas(served: builtin.Served) -> dict[str, Any]:

@@ -12,6 +12,8 @@ import msgspec
 from kilnwork.api import meta, resource
 from kilnwork.controlplane.apiserver import (
     answers,
+    authn,
+    authz,
     bodies,
     crud,
     deletion,
@@ -19,9 +21,11 @@ from kilnwork.controlplane.apiserver import (
     forms,
     lists,
     managed,
+    namespaces,
     options,
     patching,
     podexec,
+    podlogs,
     reading,
     requests,
     scaling,
@@ -29,11 +33,11 @@ from kilnwork.controlplane.apiserver import (
     subresources,
     tables,
     tokenrequests,
+    tokens,
     watch_stream,
     watching,
 )
-from kilnwork.controlplane.apiserver import parts as parts_
-from kilnwork.kit import asgi
+from kilnwork.kit import asgi, ids
 
 _NEED_A_NAME = ("update", "patch")
 _POSTED = {
@@ -44,12 +48,26 @@ _POSTED = {
 """Kinds of the bodies that are posted below an object."""
 
 
+class Parts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the API server is made of: filled in by `cluster`, running when requests come."""
+
+    writer: crud.Writer
+    deleter: deletion.Deleter
+    hub: watching.Hub
+    keeper: namespaces.Keeper
+    authenticator: authn.Authenticator
+    authorizer: authz.Authorizer
+    minter: tokens.Tokens
+    logs: podlogs.PodLogs
+    streams: podexec.PodStreams
+    entropy: ids.Entropy
+    address: str = ""
+
+
 class Resources:
     """One request for a resource."""
 
-    def __init__(
-        self, parts: parts_.Parts, request: requests.ApiRequest, response: asgi.Response
-    ) -> None:
+    def __init__(self, parts: Parts, request: requests.ApiRequest, response: asgi.Response) -> None:
         self._parts = parts
         self._request = request
         self._response = response

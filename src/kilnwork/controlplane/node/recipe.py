@@ -17,7 +17,6 @@ from kilnwork.api import field_effects
 from kilnwork.api.field_effects import Effect, Side
 from kilnwork.controlplane.node import (
     errors,
-    expansion,
     fields,
     inputs,
     pod_fields,
@@ -30,6 +29,7 @@ from kilnwork.kit import sandbox
 ACCOUNT_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
 """Where Kubernetes mounts a service account's files; below the container's root here."""
 
+_REFERENCE = re.compile(r"\$(?:\$|\(([^)]*)\))")
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _UID = re.compile(r"[a-z0-9-]{1,64}")
 
@@ -56,6 +56,22 @@ class Recipe(NamedTuple):
     cwd: str
     links: tuple[Link, ...]
     given_up: privileges.Privileges = privileges.Privileges()
+
+
+def expand(text: str, values: Mapping[str, str]) -> str:
+    """Replace every `$(NAME)` of `values`, as Kubernetes does in commands and environment values.
+
+    `$$` is a literal `$`; a reference to an unknown name stays as it is; nothing is expanded twice.
+    Source of the rules: k8s.io/kubernetes third_party/forked/golang/expansion.
+    """
+
+    def replacement(match: re.Match[str]) -> str:
+        name = match.group(1)
+        if name is None:
+            return "$"
+        return values.get(name, match.group(0))
+
+    return _REFERENCE.sub(replacement, text)
 
 
 def refusal(pod: pods.Pod) -> str:
@@ -119,7 +135,7 @@ def make(
     given_up = _privileges(pod, container, facts)
     command = [*container.command, *(container.args or ())]
     return Recipe(
-        argv=[expansion.expand(word, env) for word in command],
+        argv=[expand(word, env) for word in command],
         env=env,
         cwd=container.working_dir or facts.workdir,
         links=tuple(_links(pod, container, env, implicit=facts.mounts_accounts)),
@@ -200,7 +216,7 @@ def _value(variable: pods.EnvVar, context: _Context, env: Mapping[str, str]) -> 
     """The value of a variable; None for an optional one whose source is not there."""
     source = variable.value_from
     if source is None:
-        return expansion.expand(variable.value or "", env)
+        return expand(variable.value or "", env)
     if source.field_ref is not None:
         return fields.field(source.field_ref.field_path, context.pod, context.facts)
     if source.resource_field_ref is not None:
@@ -235,7 +251,7 @@ def _links(
     for mount in container.volume_mounts or ():
         if mount.name not in known:
             raise errors.Unsupported(f'volumeMounts: there is no volume "{mount.name}"')
-        sub = mount.sub_path or expansion.expand(mount.sub_path_expr, env)
+        sub = mount.sub_path or expand(mount.sub_path_expr, env)
         path = sources.inside(mount.mount_path.lstrip("/"))
         if path in mounts:
             raise errors.Unsupported(f'mountPath "{mount.mount_path}" is used twice')

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from kilnwork import version
 from kilnwork.api import meta, resource
-from kilnwork.controlplane import level
+from kilnwork.controlplane import kubernetes_version
 from kilnwork.controlplane.node import errors as node_errors
 from kilnwork.controlplane.node import node_lease
 from kilnwork.kit import clock
@@ -313,7 +313,7 @@ def node_info() -> dict[str, str]:
         "kernelVersion": platform.release(),
         "osImage": _os_image(),
         "containerRuntimeVersion": f"{RUNTIME}{version.__version__}",
-        "kubeletVersion": level.GIT_VERSION,
+        "kubeletVersion": kubernetes_version.GIT_VERSION,
         "kubeProxyVersion": "",
         "bootID": _line("/proc/sys/kernel/random/boot_id"),
         "machineID": _line("/etc/machine-id"),

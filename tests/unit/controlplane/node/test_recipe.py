@@ -341,3 +341,24 @@ def test_a_sub_path_is_expanded_from_the_environment() -> None:
     env = [{"name": "POD", "value": "p-1"}]
     of = pod({"env": env, "volumeMounts": [mount]}, volumes=[{"name": "v", "emptyDir": {}}])
     assert make(of).links[0].sub == "x/p-1"
+
+
+VALUES = {"A": "1", "B": "$(A)", "EMPTY": ""}
+
+
+@pytest.mark.parametrize(
+    ("text", "expanded"),
+    [
+        ("$(A)", "1"),
+        ("x$(A)y$(A)", "x1y1"),
+        ("$(EMPTY)", ""),
+        ("$(UNKNOWN)", "$(UNKNOWN)"),
+        ("$$(A)", "$(A)"),
+        ("$$$(A)", "$1"),
+        ("$(B)", "$(A)"),
+        ("$A $", "$A $"),
+        ("$(A", "$(A"),
+    ],
+)
+def test_references_to_variables_are_expanded(text: str, expanded: str) -> None:
+    assert recipe.expand(text, VALUES) == expanded

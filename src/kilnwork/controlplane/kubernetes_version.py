@@ -1,4 +1,4 @@
-"""The Kubernetes version that the API server follows, and that it and the nodes say they are."""
+"""The Kubernetes version that the API server and the nodes follow, and say that they are."""
 
 from kilnwork import version
 
