@@ -257,10 +257,8 @@ class Session:
         return self._route
 
     async def _find_route(self) -> _Route:
-        if await self.carry_out(discovery.ask_server(self.server)) is not None:
+        if await self.carry_out(discovery.ask_server(self._settings)) is not None:
             return _Route()
-        if self._settings.impersonate is not None:
-            raise errors.Refused(manager.ACTS)
         home, until = manager.home(os.environ), float("inf")
         own = (await self.http.credential()).token
         headers: Mapping[str, str] = {manager.TOKEN_HEADER: own or ""}
@@ -359,7 +357,7 @@ def in_words(error: kube_errors.KubeError, server: str) -> errors.CommandError:
     if isinstance(error, kube_errors.Unavailable) and not error.status:
         timed_out = error.reason == "Timeout"
         why = "timed out" if timed_out else str(error).removeprefix(f"cannot reach {server}: ")
-        return errors.Unreachable(kit_errors.unanswered(server, why))
+        return errors.Unreachable(endpoint_errors.unanswered(server, why))
     if isinstance(error, kube_errors.Untrusted):
         return errors.Unreachable(
             f"{error}. The kubeconfig is of another server: take the one that `kiln up` prints."

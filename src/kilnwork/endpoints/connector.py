@@ -133,11 +133,10 @@ class ManagerConnector:
     def find(self) -> dict[str, Any]:
         """Find the manager and return what it says of itself (`/v1/endpoints`). Raises
         ConfigurationError with what is missing."""
-        document = self._carry_out(discovery.ask_server(self.server), self._server)
+        steps = discovery.ask_server(self._server.settings)
+        document = self._carry_out(steps, self._server)
         if document is not None:
             return document
-        if self._server.settings.impersonate is not None:
-            raise errors.ConfigurationError(manager.ACTS)
         home = manager.home(os.environ)
         self.prefix = manager.proxy_path(home)
         return self._carry_out(discovery.ask_behind(home), self)
@@ -190,7 +189,9 @@ class ManagerConnector:
         try:
             return self._send_all(steps, connector)
         except client.TryAgain as error:
-            raise errors.ConfigurationError(errors.unanswered(self.server, error)) from error
+            raise endpoint_errors.EndpointError(
+                endpoint_errors.unanswered(self.server, error)
+            ) from error
 
     def _send_all(self, steps: discovery.Steps[T], connector: client.Connector) -> T:
         http = client.Client(connector)

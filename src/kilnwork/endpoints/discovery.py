@@ -16,6 +16,7 @@ import msgspec
 from kilnwork.api import manager, resource
 from kilnwork.endpoints import errors
 from kilnwork.kit import http_types
+from kilnwork.kube import config
 
 T = TypeVar("T")
 
@@ -29,18 +30,19 @@ Steps = Generator[http_types.Request, http_types.Response, T]
 
 
 class AccountToken(NamedTuple):
-    """A token of a ServiceAccount, the headers that show it, and how long to use it."""
+    """The headers that show a token of a ServiceAccount, and how long to use it."""
 
-    token: str
     headers: Mapping[str, str]
     lasts_s: float
 
 
-def ask_server(server: str) -> Steps[dict[str, Any] | None]:
-    """Return what a `kiln up` at this URL says of itself (`/v1/endpoints`), None for an API server.
+def ask_server(settings: config.Config) -> Steps[dict[str, Any] | None]:
+    """Return what a `kiln up` says of itself (`/v1/endpoints`), None for a cluster's API server.
 
-    Raises EndpointError when it is neither.
+    Raises EndpointError when it is neither, or when the kubeconfig impersonates, which a manager
+    behind an API server would not see.
     """
+    server = settings.server
     # by our own credential alone: the API server of a cluster must not see a token for the manager,
     # nor be asked for one before it is needed
     response = yield _get(manager.ENDPOINTS_PATH)
@@ -53,10 +55,13 @@ def ask_server(server: str) -> Steps[dict[str, Any] | None]:
             "its data directory; for another cluster log in again"
         )
     if response.status in (403, 404):
-        if response.is_kubernetes_status():
-            return None
-        version = yield _get("/version")  # every API server lets everybody read it
-        if version.ok and "gitVersion" in version.document():
+        found = response.is_kubernetes_status()
+        if not found:
+            version = yield _get("/version")  # every API server lets everybody read it
+            found = version.ok and "gitVersion" in version.document()
+        if found and settings.impersonate is not None:
+            raise errors.AccessDenied(manager.ACTS)
+        if found:
             return None
     elif response.status >= 500:
         raise errors.ManagerNotReady(f"{server} is not ready: {response.message()}")
@@ -135,15 +140,14 @@ def request_token(server: str, namespace: str, accounts: Sequence[str]) -> Steps
 
 def _shown(response: http_types.Response) -> Steps[AccountToken]:
     made = response.document()
-    token = str(made["status"]["token"])
     lasts_s = RENEW_AT * float(made["spec"].get("expirationSeconds") or manager.TOKEN_S)
-    headers = {manager.TOKEN_HEADER: token}
+    headers = {manager.TOKEN_HEADER: str(made["status"]["token"])}
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     answered = yield _post(_SELF_REVIEWS, review)
     if answered.ok:  # Kubernetes before 1.28 does not say
         name = str(answered.document()["status"]["userInfo"].get("username") or "")
         headers |= {manager.USER_HEADER: parse.quote(name, safe=":@/ ")} if name else {}
-    return AccountToken(token, headers, lasts_s)
+    return AccountToken(headers, lasts_s)
 
 
 def _get(path: str, headers: Mapping[str, str] | None = None) -> http_types.Request:

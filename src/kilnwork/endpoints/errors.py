@@ -13,3 +13,11 @@ class AccessDenied(EndpointError):
 
 class ManagerNotReady(EndpointError):
     """There is no manager, or it does not serve yet: ask again later."""
+
+
+def unanswered(server: str, why: object) -> str:
+    """Return what commands and drivers say when no response comes from `server`."""
+    return (
+        f"{server} does not answer ({why}): is the server running, and is this the right "
+        "kubeconfig or address?"
+    )

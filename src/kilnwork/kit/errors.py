@@ -13,11 +13,3 @@ class KilnError(Exception):
 
 class ConfigurationError(KilnError):
     """A setting, file or folder given by the user cannot be used; the message says what to do."""
-
-
-def unanswered(server: str, why: object) -> str:
-    """What commands and drivers say when nobody is there at the address of `server`."""
-    return (
-        f"{server} does not answer ({why}): is the server running, and is this the right "
-        "kubeconfig or address?"
-    )
