@@ -52,7 +52,10 @@ def test_importing_it_imports_nothing_else() -> None:
 
 
 def test_making_tasks_imports_no_event_loop_and_no_server() -> None:
-    heavy = "asyncio aiohttp apsw cryptography uvicorn cloudpickle numpy rich click yaml ssl"
+    heavy = (
+        "asyncio aiohttp apsw cryptography uvicorn cloudpickle numpy rich click yaml ssl difflib "
+        "secrets"
+    )
     loaded = other_process.run(
         "import sys, kilnwork as kiln\n"
         "@kiln.task(retries=3)\n"

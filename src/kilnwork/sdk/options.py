@@ -4,7 +4,6 @@ Used by `sdk.task` for `@kiln.task(…)` and `.options(…)`. Checked where they
 the task would fail. Not the options of a session, nor those of `map`.
 """
 
-import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypedDict
@@ -90,6 +89,8 @@ def checked(name: str, value: Any, *, of: str) -> Any:
     """The value of one option as it is kept; raises BadOption with the field, value and remedy."""
     check = _CHECKS.get(name)
     if check is None:
+        import difflib  # noqa: PLC0415 - 140 KiB, for whoever misspells an option
+
         near = difflib.get_close_matches(name, _CHECKS)
         known = f"did you mean {' or '.join(near)}?" if near else f"use {', '.join(_CHECKS)}"
         raise errors.BadOption(f"{of}: no option is called {name!r}: {known}")

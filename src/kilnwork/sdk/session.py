@@ -15,7 +15,6 @@ others both change is changed by single operations of dict and deque, and iterat
 import contextlib
 import logging
 import os
-import secrets
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -111,7 +110,7 @@ class Session:
         self._blob_folder: Path | None = None
         self._lock = threading.Lock()
         self._ids = ids.TaskIds()
-        self._session = secrets.token_bytes(16)
+        self._session = os.urandom(16)
         self._number = 0
         self._templates: dict[int, messages.Template] = {}
         self._last_template = 0

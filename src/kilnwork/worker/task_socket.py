@@ -4,6 +4,7 @@ Used by `attempt`: one per attempt, so the parent is whoever holds the socket, n
 calls are docs/reference/worker-contract.md. Answers of the dispatcher are passed on as they are.
 """
 
+import socket
 from collections.abc import Callable
 from typing import Annotated, TypeVar
 from urllib.parse import parse_qs, urlsplit
@@ -136,6 +137,13 @@ class TaskSocket:
         except channel_errors.FrameTooLarge as error:
             raise http.HttpError(413, str(error)) from error
         return http.Reply(status=answer.status, body=answer.body)
+
+
+async def serve(calls: TaskSocket, listener: socket.socket) -> http.Server:
+    """Answer on a listening socket, which is taken over, until the server is closed."""
+    server = http.Server(calls.answer)
+    await server.start(listener)
+    return server
 
 
 def _only(method: str, request: http.Request) -> None:

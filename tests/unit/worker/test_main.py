@@ -41,6 +41,7 @@ def test_what_zygote_and_agent_both_need_is_imported_before_the_fork() -> None:
     _, zygote, _ = loaded("import kilnwork.worker.zygote")
     _, agent, _ = loaded("sys.modules['ssl'] = None; import kilnwork.worker.serving")
     assert {"asyncio"} <= agent
+    assert not {"httptools", "kilnwork.worker.task_socket"} & agent  # before the first command
     assert {"pickle"} <= zygote
     assert not agent & zygote
 
