@@ -8,7 +8,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from kilnwork.dispatch.journal.sqlite import committer, connections, preallocation
+from kilnwork.dispatch.journal.sqlite import committer, connections
 
 PAGE_BYTES = 4096
 
@@ -140,6 +140,6 @@ def test_room_ahead_is_nothing_to_who_comes_after_a_crash(tmp_path: Path) -> Non
 
 
 def test_a_log_that_cannot_be_made_longer_does_not_matter(tmp_path: Path) -> None:
-    room = preallocation.Preallocation(tmp_path / "nothing.db")
+    room = committer.Preallocation(tmp_path / "nothing.db")
     room.extend(1)
     assert list(tmp_path.iterdir()) == []

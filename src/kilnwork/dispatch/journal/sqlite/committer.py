@@ -6,9 +6,17 @@ transaction is on disk; what gathers meanwhile is the next one. Knows no table.
 The write-ahead log has to be copied into the file now and then, which takes tens of milliseconds.
 Another thread does it while commits go on; only what came meanwhile is copied between two of them,
 and then the log can begin again (sqlite.org/wal.html, "Avoiding Excessively Large WAL Files").
+
+A commit that makes the log longer has the file system write down the new length as well, which
+takes as long again (fdatasync(2): "metadata needed to retrieve the data"). Zeros that are there
+before make it a file that is overwritten, as it is by itself once the log has begun again. No
+reader sees them: frames count up to the first whose salt is not that of the header
+(sqlite.org/walformat.html, section 4).
 """
 
+import contextlib
 import logging
+import os
 import queue
 import threading
 from collections.abc import Callable
@@ -18,8 +26,6 @@ from pathlib import Path
 
 import apsw
 
-from kilnwork.dispatch.journal.sqlite import preallocation
-
 log = logging.getLogger(__name__)
 
 LOG_PAGES = 4000
@@ -27,6 +33,13 @@ LOG_PAGES = 4000
 
 MAX_LOG_FACTOR = 16
 """With so many times more in it, commits wait until it is copied: the disk keeps up no longer."""
+
+PAGE_BYTES = 4096
+FRAME_BYTES = PAGE_BYTES + 24
+"""A page in the log, with what comes before it."""
+
+STEP_BYTES = 1 << 20
+"""Zeros at a time: a disk takes them in a millisecond, and some fifty small commits fit."""
 
 CallSoon = Callable[[Callable[[], None]], object]
 """Runs a callable on the owner's loop."""
@@ -36,6 +49,39 @@ CallSoon = Callable[[Callable[[], None]], object]
 class _Work:
     commit: Callable[[], None]
     done: Callable[[], None]
+
+
+class Preallocation:
+    """The log of the database file `path`; only for the thread that writes there."""
+
+    def __init__(self, path: Path) -> None:
+        self._log = f"{path}-wal"
+        self._end = 0
+
+    def extend(self, pages: int) -> None:
+        """The log has so many pages now. A full disk is noticed by the commit."""
+        used = pages * FRAME_BYTES
+        if used + STEP_BYTES // 2 <= self._end:
+            return
+        with contextlib.suppress(OSError):
+            self._lengthen(used)
+
+    def _lengthen(self, used: int) -> None:
+        log = os.open(self._log, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            self._end = max(os.fstat(log).st_size, used)
+            if used + STEP_BYTES // 2 > self._end:
+                self._end += os.pwrite(log, bytes(STEP_BYTES), self._end)
+        finally:
+            os.close(log)
+
+
+def free_space_problem(path: Path) -> str | None:
+    """What is wrong with the room on the disk of a file, when its log cannot become longer."""
+    found = os.statvfs(path.parent)
+    if found.f_bavail * found.f_frsize >= STEP_BYTES:
+        return None
+    return f"its disk has less than {STEP_BYTES >> 20} MiB left"
 
 
 class Committer:
@@ -62,14 +108,14 @@ class Committer:
         self._copier = futures.ThreadPoolExecutor(1, thread_name_prefix=f"{path.stem}-log")
         self._copying: futures.Future[None] | None = None
         self._pages = 0
-        self._preallocation = preallocation.Preallocation(path)
+        self._preallocation = Preallocation(path)
         connection.wal_autocheckpoint(0)
         connection.set_wal_hook(self._logged)
 
     @property
     def trouble(self) -> str | None:
         """Why nothing is written at the moment, or soon will not be; None when all is well."""
-        return self.refused or preallocation.free_space_problem(self._path)
+        return self.refused or free_space_problem(self._path)
 
     def start(self, call_soon: CallSoon, *, on_failure: Callable[[BaseException], None]) -> None:
         """Start the thread. `on_failure` is called, by `call_soon`, with what no retry mends."""
