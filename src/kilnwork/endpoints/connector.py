@@ -226,10 +226,12 @@ def _dial(settings: config.Config, host: str, port: int) -> socket.socket:
         target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         connection.send("CONNECT", target, {"Host": target})
         head = connection.read_head(to="CONNECT")
+        if head.status != 200:
+            raise ConnectionError(f"the proxy {proxy.netloc} answers {head.status} {head.reason}")
+        return connected
     except http1.BadResponse as error:
         connected.close()
         raise ConnectionError(f"the proxy {proxy.netloc}: {error}") from error
-    if head.status != 200:
+    except BaseException:
         connected.close()
-        raise ConnectionError(f"the proxy {proxy.netloc} answers {head.status} {head.reason}")
-    return connected
+        raise
