@@ -153,7 +153,7 @@ class Dispatcher:
         self.fuse = Fuse()
         self.broken: Callable[[filejobs.PartWork | filejobs.ReduceWork], str] = lambda work: ""
         self.ran: list[str] = []
-        self._followers: list[tuple[Container[ids.TaskId], subscriptions.Tell]] = []
+        self._followers: list[tuple[Container[ids.TaskId], subscriptions.OnChanges]] = []
         self._participants: list[hub_commits.Participant] = []
         self._undo: list[tuple[ids.TaskId, Entry | None]] = []
         self._news: list[Entry] = []
@@ -255,8 +255,10 @@ class Dispatcher:
             waiter.set_exception(error)
         self._waiting.clear()
 
-    def follow(self, tasks: Container[ids.TaskId], tell: subscriptions.Tell) -> Callable[[], None]:
-        self._followers.append((tasks, tell))
+    def follow(
+        self, tasks: Container[ids.TaskId], on_changes: subscriptions.OnChanges
+    ) -> Callable[[], None]:
+        self._followers.append((tasks, on_changes))
         return self._followers.clear
 
     def tell(self, *entries: Entry) -> None:

@@ -111,7 +111,7 @@ class Hub:
         self._clusters: feed.ThrottledFeed[records.ClusterKey] = feed.ThrottledFeed(
             every_s=CLUSTERS_EVERY_S
         )
-        self._following = subscriptions.Following()
+        self._subscriptions = subscriptions.Subscriptions()
         self._server: asyncio.Server | None = None
         self._socket: Path | None = None
 
@@ -241,10 +241,12 @@ class Hub:
         """All rows that a statement of a participant finds: what is on disk."""
         return self._core.reader.select(name, *values)
 
-    def follow(self, tasks: Container[ids.TaskId], tell: subscriptions.Tell) -> Callable[[], None]:
-        """Tell of every change of `tasks` (which may grow and shrink) that is kept from now on;
-        ends when what is returned is called."""
-        return self._following.follow(tasks, tell)
+    def follow(
+        self, tasks: Container[ids.TaskId], on_changes: subscriptions.OnChanges
+    ) -> Callable[[], None]:
+        """Call `on_changes` with changes of `tasks` (which may grow and shrink) that are stored
+        from now on, until what is returned is called."""
+        return self._subscriptions.follow(tasks, on_changes)
 
     def unfinished(self, tasks: Iterable[ids.TaskId]) -> list[subscriptions.Change]:
         """Those of `tasks` that are not over."""
@@ -409,7 +411,7 @@ class Hub:
         changed = [task.id for task in batch.dirty if task.declared]
         self._tasks.publish(changed)
         self._tasks.publish(batch.published.difference(changed))
-        self._following.publish(batch)
+        self._subscriptions.publish(batch)
         self._clusters.publish(cluster.key for cluster in batch.clusters)
 
     def failed(self, error: BaseException) -> None:

@@ -44,30 +44,31 @@ class Change(NamedTuple):
         return self.state in (_S.STAGING, _S.RUNNING, _S.KILLING)
 
 
-Tell = Callable[[list[Change]], None]
+OnChanges = Callable[[list[Change]], None]
+"""Called with the changes of one batch."""
 
 
-class Following:
+class Subscriptions:
     """Subscribers: which tasks each follows, and the callback for changes."""
 
     def __init__(self) -> None:
-        self._followers: list[tuple[Container[ids.TaskId], Tell]] = []
+        self._subscriptions: list[tuple[Container[ids.TaskId], OnChanges]] = []
 
-    def follow(self, tasks: Container[ids.TaskId], tell: Tell) -> Callable[[], None]:
-        """Tell of every change of `tasks` (which may grow and shrink) from now on; ends when what
-        is returned is called."""
-        follower = (tasks, tell)
-        self._followers.append(follower)
-        return lambda: self._followers.remove(follower)
+    def follow(self, tasks: Container[ids.TaskId], on_changes: OnChanges) -> Callable[[], None]:
+        """Call `on_changes` with changes of `tasks` (which may grow and shrink) from now on, until
+        what is returned is called."""
+        subscription = (tasks, on_changes)
+        self._subscriptions.append(subscription)
+        return lambda: self._subscriptions.remove(subscription)
 
     def publish(self, batch: instructions.Batch) -> None:
-        """A batch is kept."""
-        if not self._followers:
+        """Publish the changes of a stored batch."""
+        if not self._subscriptions:
             return
-        for tasks, tell in tuple(self._followers):
+        for tasks, on_changes in tuple(self._subscriptions):
             changes = of_batch(batch, tasks)
             if changes:
-                tell(changes)
+                on_changes(changes)
 
 
 def of_batch(batch: instructions.Batch, tasks: Container[ids.TaskId]) -> list[Change]:
