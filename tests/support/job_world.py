@@ -237,7 +237,8 @@ class Dispatcher:
                 participant.committed()
             for waiter in waiting:
                 self._waiting.remove(waiter)
-                waiter.set_result(None)
+                if not waiter.done():
+                    waiter.set_result(None)
             if durable:
                 self.wake()
 
@@ -401,6 +402,8 @@ class World:
         self.jobs: service.Jobs
         self.lives = 0
         self.hasty: random.Random | None = None
+        self.said: list[str] = []
+        """What the service has said at its starts."""
 
     async def start(self) -> "World":
         """Begin a life."""
@@ -413,7 +416,7 @@ class World:
         options = service.Options(opened=opened, retry_s=0.005, **self.options)
         self.jobs = service.Jobs(self.folder, self.dispatcher, clock=self.clock, options=options)
         self.lives += 1
-        await self.jobs.start()
+        await self.jobs.start(say=self.said.append)
         return self
 
     async def stop(self) -> None:

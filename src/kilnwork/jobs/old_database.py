@@ -1,15 +1,20 @@
 """Jobs of an earlier kilnwork, which had a database of their own (`jobs.db`), move to the journal.
 
-Used by the service before it starts. The old file is only read; its rows are one transaction of the
-journal, and when that is on disk the file is renamed to `jobs.db.imported`. Killed anywhere, it may
-be repeated: a journal that has jobs has them all.
+Used by the service before it starts. Jobs are imported in the order of their rows, some hundred
+with their inputs and parts in each transaction of the journal: a stop waits for one at most. The
+old file is only read until all jobs are on disk; then it is renamed to `jobs.db.imported`. Killed
+or stopped anywhere, the next start goes on after the newest imported job.
 """
 
 import asyncio
+import contextlib
 import logging
 import os
+import threading
 from collections.abc import Callable, Iterator
+from itertools import chain, count, islice
 from pathlib import Path
+from typing import NamedTuple
 
 import apsw
 
@@ -23,6 +28,18 @@ log = logging.getLogger(__name__)
 VERSION = 1
 """Of the old file (`PRAGMA user_version`): there was no other."""
 
+Say = Callable[[str], None]
+"""Is called with what is being done, when that takes long."""
+
+MAX_JOBS, MAX_PARTS = 500, 10_000
+"""Of one transaction; a job with more parts has one of its own."""
+
+PAGE = 2000
+"""Rows of the journal that are read at once."""
+
+CHECKED_PARTS = 256
+"""Of a job, to find out whether the journal knows it: as many as had a task at once."""
+
 _JOBS = """
 SELECT row, uuid, id, namespace, name, user, created, key_user, key, fingerprint, 'file', parts,
     blobs, spec, phase, stage, stored AND NOT :lost, verdict, reason, message, run + :lost,
@@ -34,103 +51,187 @@ SELECT row, uuid, id, namespace, name, user, created, key_user, key, fingerprint
         'output', json(CAST(output AS TEXT)), 'errors', json(CAST(errors AS TEXT))
     ) AS BLOB),
     failures, losses, deleting, version + :lost
-FROM job WHERE (finished IS NULL) = :unfinished
+FROM job WHERE row = :row
 """
 """In the order of `rows.JobRow`. `:lost`: the journal is another one, which will use numbers of
 attempts again; what is open goes on in another run."""
 
+_INPUTS = "SELECT * FROM input WHERE job BETWEEN ? AND ?"
+_NEXT = """
+SELECT row, uuid, parts, finished IS NULL, stored FROM job WHERE row > ? ORDER BY row LIMIT ?
+"""
 
-async def take_over(path: Path, hub: task_hub.TaskHub) -> None:
+
+class _Job(NamedTuple):
+    row: int
+    uuid: bytes
+    parts: int
+    unfinished: int
+    stored: int
+    """1: tasks of its run may have been submitted."""
+
+
+async def take_over(path: Path, hub: task_hub.TaskHub, *, say: Say) -> None:
     """Import the old database if there is one. Raises `OldDatabaseUnreadable`."""
-    if await asyncio.to_thread(path.exists):
-        if tables.Tables(hub.select).empty:
-            try:
-                await _import(path, hub)
-            except (apsw.Error, emptied.Emptied) as error:
-                raise errors.OldDatabaseUnreadable(
-                    f"{path} cannot be read ({error}); nothing was deleted. Put a backup in its "
-                    f"place, or move {path.name}* elsewhere and start again: jobs are then found "
-                    "by their files, but for those that had not started"
-                ) from error
-        else:
-            log.warning("not imported: the journal has jobs", extra={"file": path.name})
-    _set_aside(path)
-
-
-class _Rows:
-    """Rows of the old file, read again each time: for a commit that the disk refused at first."""
-
-    def __init__(self, read: Callable[[], Iterator[instructions.Row]]) -> None:
-        self._read = read
-
-    def __iter__(self) -> Iterator[instructions.Row]:
-        return self._read()
-
-
-def _jobs(old: apsw.Connection, *, lost: bool) -> Iterator[instructions.Row]:
-    for unfinished in (True, False):
-        given = {"unfinished": unfinished, "lost": unfinished and lost}
-        yield from old.execute(_JOBS, given)
-
-
-def _pages(old: apsw.Connection, *, lost: bool) -> Iterator[instructions.Row]:
-    """The states of parts. What is open may have a task: whoever goes on with the job looks."""
-    for row, size, finished in old.execute("SELECT row, parts, finished FROM job"):
-        packed = items.Items(size)
-        if finished is None:
-            for item in range(1, size + 1):
-                packed.set(item, items.State.SUBMITTED)
-        found = old.execute("SELECT part, run, state FROM part WHERE job = ?", (row,))
-        for part, run, state in found:
-            if state:
-                packed.set(part, items.State(state), run)
-            elif not (lost and finished is None):
-                packed.set(part, items.State(packed.states[part]), run)
-        for page in packed.changed_pages:
-            yield row, page, packed.page(page)
-
-
-async def _import(path: Path, hub: task_hub.TaskHub) -> None:
-    emptied.check(path)
-    old = connections.reading(path)
+    if not await asyncio.to_thread(path.exists):
+        _remove_leftovers(path)
+        return
     try:
-        version = old.pragma("user_version")
-        if version != VERSION:
-            raise errors.OldDatabaseUnreadable(
-                f"{path} has version {version}, this kilnwork knows {VERSION}: use the kilnwork "
-                "that wrote it, or another directory"
-            )
-        found = await asyncio.to_thread(old.pragma, "quick_check")
-        if found != "ok":
-            raise apsw.CorruptError(str(found))
-        [(journal_epoch,)] = old.execute("SELECT journal FROM companion")
-        lost = hub.epoch <= journal_epoch  # it is not the journal that the jobs were in step with
-        inputs = "SELECT * FROM input"
-        writes = [
-            ("insert_job", _Rows(lambda: _jobs(old, lost=lost))),
-            ("insert_job_input", _Rows(lambda: old.execute(inputs))),
-            ("put_job_page", _Rows(lambda: _pages(old, lost=lost))),
-        ]
-        await hub.write(writes)
-        [(count,)] = old.execute("SELECT count(*) FROM job")
-        log.info("imported", extra={"file": path.name, "jobs": count})
+        emptied.check(path)
+        with contextlib.closing(connections.reading(path)) as old:
+            await _check(old, path)
+            await _import(old, path, hub, say)
+    except (apsw.Error, emptied.Emptied) as error:
+        raise errors.OldDatabaseUnreadable(
+            f"{path} cannot be read ({error}); nothing was deleted. Put a backup in its "
+            f"place, or move {path.name}* elsewhere and start again: jobs are then found "
+            "by their files, but for those that had not started"
+        ) from error
+    await asyncio.to_thread(_set_aside, path)
+
+
+async def _check(old: apsw.Connection, path: Path) -> None:
+    version = old.pragma("user_version")
+    if version != VERSION:
+        raise errors.OldDatabaseUnreadable(
+            f"{path} has version {version}, this kilnwork knows {VERSION}: use the kilnwork "
+            "that wrote it, or another directory"
+        )
+    stopped = threading.Event()
+    try:
+        found = await asyncio.to_thread(_quick_check, path, stopped)
     finally:
-        old.close()
+        stopped.set()
+    if found != "ok":
+        raise apsw.CorruptError(found)
+
+
+def _quick_check(path: Path, stopped: threading.Event) -> str:
+    """Return what SQLite finds; over a connection of its own, as the caller may be cancelled."""
+    with contextlib.closing(connections.reading(path)) as connection:
+        connection.set_progress_handler(stopped.is_set, 10_000)
+        return str(connection.pragma("quick_check"))
+
+
+async def _import(old: apsw.Connection, path: Path, hub: task_hub.TaskHub, say: Say) -> None:
+    """Write what the journal has not got, unless its jobs are others."""
+    newest = tables.Tables(hub.select).next_row() - 1
+    if newest and not _are_same_jobs(old, hub):
+        log.warning("not imported: the journal has jobs of its own", extra={"file": path.name})
+        return
+    [(total,)] = old.execute("SELECT count(*) FROM job")
+    [(done,)] = old.execute("SELECT count(*) FROM job WHERE row <= ?", (newest,))
+    [(journal_epoch,)] = old.execute("SELECT journal FROM companion")
+    other_journal = hub.epoch <= journal_epoch
+    if newest and done == total:
+        return
+    while some := _next_jobs(old, newest):
+        say(f"importing {total} jobs of {path.name}, {done * 10 // total * 10}% done")
+        first, newest = newest + 1, some[-1].row
+        jobs: list[instructions.Row] = []
+        pages: list[instructions.Row] = []
+        for job in some:
+            may_have_tasks = job.unfinished and job.stored
+            lost = bool(may_have_tasks and (other_journal or not _is_known(old, hub, job)))
+            jobs += old.execute(_JOBS, {"row": job.row, "lost": lost})
+            pages += _pages(old, job, lost=lost)
+        inputs = old.execute(_INPUTS, (first, newest)).fetchall()
+        await hub.write(
+            [("insert_job", jobs), ("insert_job_input", inputs), ("put_job_page", pages)]
+        )
+        done += len(some)
+    log.info("imported", extra={"file": path.name, "jobs": total})
+
+
+def _are_same_jobs(old: apsw.Connection, hub: task_hub.TaskHub) -> bool:
+    """Return whether each of the journal's jobs is the one of the same row in the old database."""
+    known = dict(old.execute("SELECT uuid, row FROM job"))
+    kept, row = tables.Tables(hub.select), 0
+    while page := kept.ends(row, PAGE):
+        if any(known.get(uuid) != number for number, uuid, _ in page):
+            return False
+        row = page[-1][0]
+    return True
+
+
+def _next_jobs(old: apsw.Connection, newest: int) -> list[_Job]:
+    """Return the jobs of the next transaction, empty after the last one."""
+    found: list[_Job] = []
+    parts = 0
+    for values in old.execute(_NEXT, (newest, MAX_JOBS)):
+        job = _Job(*values)
+        parts += job.parts
+        if found and parts > MAX_PARTS:
+            break
+        found.append(job)
+    return found
+
+
+def _pages(old: apsw.Connection, job: _Job, *, lost: bool) -> Iterator[instructions.Row]:
+    """The states of parts. What is open may have a task: whoever goes on with the job looks."""
+    packed = items.Items(job.parts)
+    if job.unfinished:
+        for item in range(1, job.parts + 1):
+            packed.set(item, items.State.SUBMITTED)
+    for part, run, state in old.execute("SELECT part, run, state FROM part WHERE job = ?", job[:1]):
+        if state:
+            packed.set(part, items.State(state), run)
+        elif not lost:
+            packed.set(part, items.State(packed.states[part]), run)
+    for page in packed.changed_pages:
+        yield job.row, page, packed.page(page)
+
+
+def _is_known(old: apsw.Connection, hub: task_hub.TaskHub, job: _Job) -> bool:
+    """Return whether the journal has a task of the job.
+
+    If not, it is another journal, and will use numbers of attempts again. The epoch alone does not
+    say so: each start raises it, also one that fails before the import.
+    """
+    query = "SELECT part FROM part WHERE job = ? AND state <> 0"
+    over = {part for (part,) in old.execute(query, (job.row,))}
+    open_parts = (n for n in range(1, job.parts + 1) if n not in over)
+    checked = chain((0,), islice(open_parts, CHECKED_PARTS), islice(sorted(over), CHECKED_PARTS))
+    return any(hub.knows(task_hub.task_id(job.uuid, part)) for part in checked)
 
 
 def _set_aside(path: Path) -> None:
-    """Rename the file and those beside it; a part of that may have been done before."""
-    moved = False
-    for suffix in ("", "-wal", ".made"):
-        beside = path.with_name(path.name + suffix)
-        if beside.exists():
-            beside.rename(path.with_name(f"{path.name}.imported{suffix}"))
-            moved = True
-    if moved:
-        path.with_name(f"{path.name}-shm").unlink(missing_ok=True)
-        path.with_suffix(".lock").unlink(missing_ok=True)
-        directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+    """Rename the file under a name that is free.
+
+    Its log is copied into it before: the rename of one file is all or nothing, and no later file of
+    the same name can be taken for part of it.
+    """
+    try:
+        with contextlib.closing(apsw.Connection(str(path))) as connection:
+            connection.set_busy_timeout(5000)
+            connection.execute("SELECT 1 FROM job").fetchall()  # before, SQLite knows of no log
+            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    except apsw.Error as error:
+        extra = {"file": path.name, "error": str(error)}
+        log.warning("not set aside, which the next start tries again", extra=extra)
+        return
+    left = path.with_name(f"{path.name}-wal")
+    if left.exists() and left.stat().st_size:
+        log.warning("in use, therefore not set aside", extra={"file": path.name})
+        return
+    names = chain([f"{path.name}.imported"], (f"{path.name}.imported.{n}" for n in count(2)))
+    path.rename(next(free for name in names if _is_free(free := path.with_name(name))))
+    for suffix in ("-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    _remove_leftovers(path)
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def _is_free(path: Path) -> bool:
+    """Return whether there is neither such a file nor a log of one."""
+    return not path.exists() and not path.with_name(f"{path.name}-wal").exists()
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Remove the mark and the lock of a file that is no longer there."""
+    emptied.marker(path).unlink(missing_ok=True)
+    path.with_suffix(".lock").unlink(missing_ok=True)

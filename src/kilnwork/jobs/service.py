@@ -104,11 +104,11 @@ class Jobs:
         """How old jobs and uploads are."""
         self._rows = itertools.count(1)
 
-    async def start(self) -> None:
-        """Go on with everything unfinished; the dispatcher runs. Raises `OldDatabaseUnreadable`;
-        `StoreRefused` where files cannot be kept."""
+    async def start(self, *, say: old_database.Say = lambda text: None) -> None:
+        """Go on with everything unfinished; the dispatcher runs. `say` is called with what takes
+        long. Raises `OldDatabaseUnreadable`; `StoreRefused` where files cannot be kept."""
         await asyncio.to_thread(port.probe, self.store)
-        await old_database.take_over(self._data / "jobs.db", self._hub)
+        await old_database.take_over(self._data / "jobs.db", self._hub, say=say)
         if self._tables.empty:
             found = await asyncio.to_thread(retention.rebuild, self._sources, ttl_s=self.ttl_s)
             await self._hub.write(found.statements())

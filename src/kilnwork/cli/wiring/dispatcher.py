@@ -189,7 +189,7 @@ class Dispatcher:
                 on_failure=lambda error: self._fail("file jobs", error),
             ),
         )
-        await jobs.start()
+        await jobs.start(say=lambda text: parts.progress("dispatcher", text))
         parts.then("file jobs", jobs.stop)
         return jobs
 

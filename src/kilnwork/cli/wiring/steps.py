@@ -23,6 +23,7 @@ class Steps:
         self._stops: list[tuple[str, Step]] = []
         self._waiting_for: dict[str, str | None] = {}
         self._explained: dict[str, Explain] = {}
+        self._say: Say = lambda text: None
 
     def plan(self, starts: Sequence[tuple[str, Step]]) -> None:
         """Name and start of each part, in order. Call it once, before `start`."""
@@ -44,11 +45,17 @@ class Steps:
 
     async def start(self, *, say: Say) -> None:
         """Start all; whatever happens, call `stop` afterwards."""
+        self._say = say
         for name, start in self._starts:
             say(f"starting: {name}")
             self._waiting_for[name] = "is starting"
             await start()
             self._waiting_for[name] = None
+
+    def progress(self, name: str, text: str) -> None:
+        """Say what a part does that is being started."""
+        self._say(f"starting: {name}: {text}")
+        self._waiting_for[name] = f"is starting: {text}"
 
     async def stop(self, *, say: Say) -> None:
         """Stop what has started, last first; a part that fails does not keep the others."""

@@ -1,0 +1,19 @@
+"""The parts of a server say what they do while they are started."""
+
+from kilnwork.cli.wiring import steps
+
+
+async def test_a_part_says_what_it_does_while_it_is_started() -> None:
+    parts = steps.Steps()
+    said: list[str] = []
+    checks: list[dict[str, str | None]] = []
+
+    async def start() -> None:
+        parts.progress("dispatcher", "importing 3 jobs")
+        checks.append(parts.checks())
+
+    parts.plan([("dispatcher", start)])
+    await parts.start(say=said.append)
+    assert said == ["starting: dispatcher", "starting: dispatcher: importing 3 jobs"]
+    assert checks == [{"dispatcher": "is starting: importing 3 jobs"}]
+    assert parts.checks() == {"dispatcher": None}
