@@ -72,25 +72,25 @@ class _App:
         self._reviewer = reviews.Reviewer(parts.authenticator, parts.authorizer)
 
     async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
-        request = asgi.Request(scope, receive)
-        mounted = self._mounted(request.path)
+        mounted = self._mounted(scope["path"])
         encoder = send if mounted else encoding.Encoder(send, scope)
         response = asgi.Response(encoder, headers=answers.HEADERS)
         try:
             if mounted is not None:
                 await mounted.app(scope, receive, response)
-            elif _is_open(request.path):
-                await _open_path(request, response)
             else:
-                await self._serve(request, response)
+                await self._serve(asgi.Request(scope, receive), response)
         except asgi.Disconnected:
             return
         except Exception as error:  # noqa: BLE001  the last place that can respond
-            refusal = _refusal(request, error)
+            refusal = _refusal(scope, error)
             if not response.started:
                 await answers.refusal(response, refusal)
 
     async def _serve(self, sent: asgi.Request, response: asgi.Response) -> None:
+        if _is_open(sent.path):
+            await _open_path(sent, response)
+            return
         named = requests.headers(sent)
         user = await self._authenticate(sent, named, anonymous=self._kubernetes)
         if not self._kubernetes:
@@ -194,7 +194,7 @@ class _App:
         await response.send(201, asgi.JSON, shown, headers=answers.warnings(warnings))
 
 
-def _refusal(request: asgi.Request, error: Exception) -> statuses.StatusError:
+def _refusal(scope: asgi.Scope, error: Exception) -> statuses.StatusError:
     """Return the Status that an error becomes."""
     match error:
         case statuses.StatusError():
@@ -203,7 +203,7 @@ def _refusal(request: asgi.Request, error: Exception) -> statuses.StatusError:
             return statuses.too_large(store.MAX_OBJECT_BYTES)
         case errors.StoreFailed():
             return statuses.unavailable(str(error))
-    facts = {"method": request.method, "path": request.path}
+    facts = {"method": scope["method"], "path": scope["path"]}
     log.error("request failed", exc_info=error, extra=facts)
     return statuses.internal("see the server's log")
 
