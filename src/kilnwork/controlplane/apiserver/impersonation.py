@@ -46,6 +46,8 @@ def acting(
     user: authn.User, headers: Mapping[str, str], authorizer: authz.Authorizer
 ) -> authn.User:
     """Whose rights the request has; 403 when `user` may not take them."""
+    if not headers:
+        return user
     name = headers.get("impersonate-user", "")
     listed = headers.get("impersonate-group", "")
     groups = tuple(g.strip() for g in listed.split(",") if g.strip())
