@@ -212,6 +212,65 @@ def test_taken_names_are_not_accepted(admin: kube_servers.Http, group: str) -> N
     admin.delete(f"{CRDS}/{name}").ok()
 
 
+def test_names_stay_with_whoever_had_them_first(admin: kube_servers.Http, group: str) -> None:
+    """The others get the rest of theirs, and all as soon as the first goes."""
+    body = definition(group, names={"kind": "Gadget", "plural": "gadgets", "shortNames": ["wd"]})
+    name = body["metadata"]["name"]
+    admin.post(CRDS, body).ok()
+
+    def status() -> dict[str, Any]:
+        found: dict[str, Any] = admin.get(f"{CRDS}/{name}").json.get("status") or {}
+        return found
+
+    def conditions() -> dict[str, Any]:
+        return {c["type"]: c for c in status().get("conditions") or ()}
+
+    waiting.wait_until(lambda: len(conditions()) >= 2, what="the names are judged")
+    refused = conditions()["NamesAccepted"]
+    assert (refused["status"], refused["reason"], refused["message"]) == (
+        "False",
+        "ShortNamesConflict",
+        '"wd" is already in use',
+    )
+    assert status()["acceptedNames"] == {
+        "plural": "gadgets",
+        "singular": "gadget",
+        "kind": "Gadget",
+        "listKind": "GadgetList",
+    }
+    assert established(admin, f"widgets.{group}")
+    admin.delete(f"{CRDS}/widgets.{group}").ok()
+    waiting.wait_until(lambda: established(admin, name), what="the name is free")
+    assert conditions()["NamesAccepted"]["status"] == "True"
+    assert status()["acceptedNames"]["shortNames"] == ["wd"]
+    admin.delete(f"{CRDS}/{name}").ok()
+
+
+def test_what_is_established_is_served_without_a_name_that_it_does_not_get(
+    admin: kube_servers.Http, group: str
+) -> None:
+    """A change of its short names to those of another is refused; all else goes on."""
+    body = definition(group, names={"kind": "Gadget", "plural": "gadgets", "shortNames": ["gd"]})
+    name = body["metadata"]["name"]
+    admin.post(CRDS, body).ok()
+    waiting.wait_until(lambda: established(admin, name), what="gadgets are established")
+    admin.patch(f"{CRDS}/{name}", {"spec": {"names": {"shortNames": ["wd"]}}}).ok()
+
+    def accepted() -> list[str]:
+        found = admin.get(f"{CRDS}/{name}").json["status"]["conditions"]
+        return [c["status"] for c in found if c["type"] == "NamesAccepted"]
+
+    waiting.wait_until(lambda: accepted() == ["False"], what="the short name is refused")
+    assert established(admin, name)
+    assert admin.get(f"{CRDS}/{name}").json["status"]["acceptedNames"]["shortNames"] == ["gd"]
+    served = admin.get(f"/apis/{group}/v1").ok()["resources"]
+    assert {r["name"]: r.get("shortNames") for r in served if "/" not in r["name"]} == {
+        "gadgets": ["gd"],
+        "widgets": ["wd"],
+    }
+    admin.delete(f"{CRDS}/{name}").ok()
+
+
 @pytest.mark.parametrize(
     ("spec", "causes"),
     [
@@ -348,6 +407,39 @@ def test_a_definition_takes_its_objects_with_it(
     )
     waiting.wait_until(lambda: admin.get(widgets).status == 404, what="the path is gone")
     assert b"404 page not found" in admin.get(widgets).body
+
+
+def test_a_definition_that_is_being_deleted_takes_no_new_objects(
+    admin: kube_servers.Http, group: str, widgets: str
+) -> None:
+    """Those that are there may be changed, to let them go; discovery says which verbs are left."""
+    name = f"{CRDS}/widgets.{group}"
+    held = widget(widgets, "held", size=1)
+    held["metadata"]["finalizers"] = ["a.b/c"]
+    admin.post(widgets, held).ok()
+    admin.delete(name).ok()
+
+    def condition() -> tuple[str, str]:
+        found = admin.get(name).json["status"]["conditions"]
+        all_ = {c["type"]: (c["status"], c["reason"]) for c in found}
+        return all_.get("Terminating", ("", ""))
+
+    expected = ("True", "InstanceDeletionInProgress")
+    waiting.wait_until(lambda: condition() == expected, what="it is said to be terminating")
+
+    def verbs() -> set[str]:
+        listed = admin.get(f"/apis/{group}/v1").ok()["resources"]
+        return {verb for r in listed if r["name"] == "widgets" for verb in r["verbs"]}
+
+    left = {"delete", "deletecollection", "get", "list", "watch"}
+    waiting.wait_until(lambda: verbs() == left, what="discovery knows it")
+    refused = admin.post(widgets, widget(widgets, "new", size=1))
+    assert (refused.status, refused.json["reason"]) == (405, "MethodNotAllowed")
+    assert refused.message == "create not allowed while custom resource definition is terminating"
+    assert refused.json["details"] == {"group": group, "kind": "widgets"}
+    assert admin.get(f"{widgets}/new").status == 404
+    admin.patch(f"{widgets}/held", {"metadata": {"finalizers": None}}).ok()
+    waiting.wait_until(lambda: admin.get(name).status == 404, what="the definition is gone")
 
 
 # --- objects ------------------------------------------------------------------------------------

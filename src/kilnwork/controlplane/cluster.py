@@ -58,7 +58,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     `port` 0: a free pair, the one of last time if it still is. `workdir`: where containers run that
     name no directory. `controllers`: collect garbage, bind Pods and evict them by taints.
-    `installed`: kinds that are served from the start, with their rules.
+    `installed`: kinds that are defined at each start, with their rules.
     """
 
     data_dir: Path
@@ -118,6 +118,7 @@ class ControlPlane:
         )
         self.node: local.LocalNode | None = None
         self.port = 0
+        self._definitions: definition_keeper.DefinitionKeeper | None = None
         self._lock = lock.DirectoryLock(self.data_dir)
         self._mounts: list[app.Mount] = []
         self._stops: list[tuple[str, Callable[[], Awaitable[None]]]] = []
@@ -131,6 +132,16 @@ class ControlPlane:
     def http_address(self) -> str:
         """URL of all but Kubernetes, over plain http."""
         return f"http://{ports.HOST}:{self.port + 1}"
+
+    @property
+    def trouble(self) -> str | None:
+        """Why installed kinds are not served, and what to do; None when all are."""
+        return None if self._definitions is None else self._definitions.trouble
+
+    @property
+    def serves_installed(self) -> bool:
+        """True when clients may use the installed kinds."""
+        return self._definitions is not None and self._definitions.serves_installed
 
     def mount(self, prefix: str, mounted: asgi.App) -> None:
         """Serve an ASGI app under a path prefix on both ports; it checks by itself who comes."""
@@ -310,11 +321,11 @@ class ControlPlane:
         self._hub.start()
         self._stops.append(("watches", self._hub.stop))
         ca = self.certificates.ca_data().decode()
-        definitions = definition_keeper.DefinitionKeeper(
+        self._definitions = definition_keeper.DefinitionKeeper(
             self.writer, self._deleter, installed=[kind.definition for kind in extended.kinds]
         )
-        await definitions.start()
-        self._stops.append(("definitions", definitions.stop))
+        await self._definitions.start()
+        self._stops.append(("definitions", self._definitions.stop))
         self._keeper = namespaces.Keeper(self.writer, self._deleter, ca=ca)
         await self._keeper.start()
         await bootstrap.ensure(self.writer, extended)

@@ -13,6 +13,7 @@ from kilnwork.api import schema as schemas
 from kilnwork.controlplane import extensions
 
 VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+TERMINATING_VERBS = ("delete", "deletecollection", "get", "list", "watch")
 _STATUS_VERBS = ("get", "patch", "update")
 
 
@@ -70,6 +71,13 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
     storage_version: str = ""
     rules: bool = False
     extension: extensions.Kind | None = None
+    terminating: bool = False
+    """Its definition is being deleted: it takes no new objects, and discovery names fewer verbs."""
+
+    @property
+    def discovered_verbs(self) -> tuple[str, ...]:
+        """The verbs in documents of discovery."""
+        return TERMINATING_VERBS if self.terminating else self.verbs
 
     @property
     def stored_as(self) -> str:

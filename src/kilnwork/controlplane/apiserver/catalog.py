@@ -11,14 +11,14 @@ import msgspec
 
 from kilnwork.api import resource
 from kilnwork.controlplane import extensions
-from kilnwork.controlplane.apiserver import builtin, definitions
+from kilnwork.controlplane.apiserver import builtin
 
 
 class Catalog:
     """Kinds by their names. `revision` rises with every change: a key for what is made of it.
 
-    `extended`: kinds that are served from the beginning. `pod_warnings`: of Pods, set by whoever
-    has a node that knows what it does with their fields.
+    `extended`: kinds with admission of their own, served when they are defined. `pod_warnings`: of
+    Pods, set by whoever has a node that knows what it does with their fields.
     """
 
     def __init__(self, extended: Iterable[extensions.Kind] = ()) -> None:
@@ -31,8 +31,6 @@ class Catalog:
         self._by_kind: dict[tuple[str, str], builtin.Served] = {}
         self._stored: dict[str, builtin.Served] = {}
         self._index()
-        for name, kind in self._extended.items():
-            self.define(name, definitions.served_by(kind.definition))
 
     def find(self, group: str, version: str, plural: str) -> builtin.Served | None:
         """What a URL path names, or None."""

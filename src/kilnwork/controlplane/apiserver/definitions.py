@@ -5,14 +5,26 @@ Used by admission and by `definition_keeper`. Follows k8s.io/apiextensions-apise
 """
 
 import re
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
 
 from kilnwork.api import meta, resource
 from kilnwork.controlplane.apiserver import builtin
 
 CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
 """Finalizer: the objects of a kind go before its definition does."""
+
+_RESOURCES, _KINDS = ("plural", "singular", "shortNames"), ("kind", "listKind")
+_CONTESTED = (
+    ("plural", _RESOURCES, "PluralConflict"),
+    ("singular", _RESOURCES, "SingularConflict"),
+    ("shortNames", _RESOURCES, "ShortNamesConflict"),
+    ("kind", _KINDS, "KindConflict"),
+    ("listKind", _KINDS, "ListKindConflict"),
+)
+"""A name, what it must differ from, and the reason when it does not."""
 
 _NAMES = ("plural", "singular", "shortNames", "kind", "listKind", "categories")
 _VERSION = re.compile(r"v(\d+)(?:(alpha|beta)(\d+))?")
@@ -39,9 +51,14 @@ def stored_version(definition: meta.JsonObject) -> str:
 
 
 def served_by(definition: meta.JsonObject) -> Iterator[builtin.Served]:
-    """Every version that is served, the newest first (KEP-1111: v1, v1beta1, v1alpha1)."""
+    """Every version that is served, the newest first (KEP-1111: v1, v1beta1, v1alpha1).
+
+    By the names that are accepted, if any are.
+    """
     spec = definition["spec"]
-    names, versions = spec["names"], spec["versions"]
+    names = (definition.get("status") or {}).get("acceptedNames") or spec["names"]
+    versions = spec["versions"]
+    terminating = bool(definition["metadata"].get("deletionTimestamp"))
     several = len(versions) > 1
     for version in sorted(versions, key=lambda v: priority(v["name"]), reverse=True):
         if not version.get("served"):
@@ -57,7 +74,8 @@ def served_by(definition: meta.JsonObject) -> Iterator[builtin.Served]:
             categories=tuple(names.get("categories") or ()),
         )
         storage = stored_version(definition) if several else ""
-        yield builtin.custom(kind, version, storage_version=storage)
+        served = builtin.custom(kind, version, storage_version=storage)
+        yield msgspec.structs.replace(served, terminating=True) if terminating else served
 
 
 def priority(version: str) -> tuple[int, int, int, str]:
@@ -69,45 +87,62 @@ def priority(version: str) -> tuple[int, int, int, str]:
     return (level, int(found[1]), int(found[3] or 0), "")
 
 
-def taken_name(definition: meta.JsonObject, others: Iterable[resource.Resource]) -> str:
-    """Why the names cannot be had, or an empty text; `others`: of the same group, not its own.
+class Conflict(NamedTuple):
+    """Why a definition does not get a name: `reason` and `message` of its condition, and who has
+    the name: another definition, or "" for a built-in kind."""
 
-    Of several conflicts the last, as the real server.
+    reason: str
+    message: str
+    holder: str
+
+
+def accept_names(
+    definition: meta.JsonObject, others: Mapping[str, Collection[meta.JsonObject]]
+) -> tuple[meta.JsonObject, Conflict | None]:
+    """Return the names that a definition has from now on, and why it does not get all of them.
+
+    `others`: what else is accepted in its group, by definition. A name stays with whoever had it
+    accepted first (controller/status/naming_controller.go). Of several conflicts the last, as the
+    real server.
     """
-    names = definition["spec"]["names"]
-    wanted = [
-        ("PluralNameConflict", [names["plural"]]),
-        ("SingularNameConflict", [names.get("singular", "")]),
-        ("ShortNamesConflict", names.get("shortNames") or []),
-    ]
-    held: set[str] = set()
-    kinds: set[str] = set()
-    for other in others:
-        held |= {other.plural, other.singular, *other.short_names}
-        kinds |= {other.kind, f"{other.kind}List"}
-    conflicts = [
-        f'{reason}: "{name}" is already in use'
-        for reason, found in wanted
-        for name in found
-        if name and name in held
-    ]
-    for reason, kind in (("KindConflict", names["kind"]), ("ListKindConflict", names["listKind"])):
-        if kind in kinds:
-            conflicts.append(f'{reason}: "{kind}" is already in use')
-    return conflicts[-1] if conflicts else ""
+    wanted = definition["spec"]["names"]
+    had = (definition.get("status") or {}).get("acceptedNames") or {}
+    accepted = {**wanted}
+    conflict = None
+    for field, rivals, reason in _CONTESTED:
+        holders = {
+            name: holder
+            for holder, held in others.items()
+            for names in held
+            for rival in rivals
+            for name in _as_list(names.get(rival))
+        }
+        used = [n for n in _as_list(wanted.get(field)) if n in holders]
+        used = [n for n in used if n not in _as_list(had.get(field))]
+        if used:
+            texts = [f'"{name}" is already in use' for name in used]
+            message = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+            conflict = Conflict(reason, message, holders[used[-1]])
+            accepted[field] = had.get(field)
+    return {k: v for k, v in accepted.items() if v} | {
+        key: accepted.get(key) or "" for key in ("plural", "kind")
+    }, conflict
 
 
-def status(definition: meta.JsonObject, *, taken: str, now: str) -> meta.JsonObject:
-    """The status that a definition should have; times move only with what they are of."""
+def _as_list(names: Any) -> list[str]:
+    return names if isinstance(names, list) else [names] if names else []
+
+
+def status(
+    definition: meta.JsonObject, names: meta.JsonObject, conflict: Conflict | None, *, now: str
+) -> meta.JsonObject:
+    """The status that a definition should have; times move only with what they are of.
+
+    What is established stays so, also when it does not get further names.
+    """
     old = definition.get("status") or {}
-    names = definition["spec"]["names"]
-    reason, _, why = taken.partition(": ")
-    if taken:
-        accepted = _condition("NamesAccepted", ok=False, reason=reason, message=why)
-        established = _condition(
-            "Established", ok=False, reason="NotAccepted", message="not all names are accepted"
-        )
-    else:
+    was = {c["type"]: c for c in old.get("conditions") or ()}
+    if conflict is None:
         accepted = _condition(
             "NamesAccepted", ok=True, reason="NoConflicts", message="no conflicts found"
         )
@@ -117,19 +152,41 @@ def status(definition: meta.JsonObject, *, taken: str, now: str) -> meta.JsonObj
             reason="InitialNamesAccepted",
             message="the initial names have been accepted",
         )
-    was = {c["type"]: c for c in old.get("conditions") or ()}
+    else:
+        accepted = _condition(
+            "NamesAccepted", ok=False, reason=conflict.reason, message=conflict.message
+        )
+        established = _condition(
+            "Established", ok=False, reason="NotAccepted", message="not all names are accepted"
+        )
+    if is_established(definition):
+        established = was["Established"]
     conditions = [_since(one, was.get(one["type"]), now) for one in (accepted, established)]
     others = [c for name, c in was.items() if name not in ("NamesAccepted", "Established")]
     versions = list(old.get("storedVersions") or ())
     storage = stored_version(definition)
     if storage not in versions:
         versions.append(storage)
-    nothing = {"plural": "", "kind": ""}
     return {
         "conditions": [*conditions, *others],
-        "acceptedNames": (old.get("acceptedNames") or nothing) if taken else names,
+        "acceptedNames": names,
         "storedVersions": versions,
     }
+
+
+def terminating(definition: meta.JsonObject, *, now: str) -> meta.JsonObject:
+    """The status of a definition whose objects are being deleted."""
+    old = definition.get("status") or {}
+    conditions = list(old.get("conditions") or ())
+    was = next((c for c in conditions if c["type"] == "Terminating"), None)
+    condition = _condition(
+        "Terminating",
+        ok=True,
+        reason="InstanceDeletionInProgress",
+        message="CustomResource deletion is in progress",
+    )
+    kept = [c for c in conditions if c is not was]
+    return {**old, "conditions": [*kept, _since(condition, was, now)]}
 
 
 def is_established(definition: meta.JsonObject) -> bool:

@@ -174,7 +174,7 @@ def _resource(served: builtin.Served) -> meta.JsonObject:
         "singularName": what.singular,
         "namespaced": what.namespaced,
         "kind": what.kind,
-        "verbs": list(served.verbs),
+        "verbs": list(served.discovered_verbs),
     }
     if what.short_names:
         entry["shortNames"] = list(what.short_names)
@@ -227,7 +227,7 @@ def _aggregated_resource(served: builtin.Served) -> meta.JsonObject:
         "responseKind": _kind(what.group, what.version, what.kind),
         "scope": "Namespaced" if what.namespaced else "Cluster",
         "singularResource": what.singular,
-        "verbs": list(served.verbs),
+        "verbs": list(served.discovered_verbs),
     }
     if what.short_names:
         entry["shortNames"] = list(what.short_names)

@@ -278,6 +278,8 @@ class Resources:
         return lambda raw: msgspec.json.encode(forms.partial(msgspec.json.decode(raw)))
 
     async def _create(self) -> None:
+        if self._served.terminating:
+            raise statuses.terminating(self._place.kind, "create")
         body, oddities = await self._body()
         options = self._options(oddities)
         outcome = await self._parts.writer.create(self._place, body, options)

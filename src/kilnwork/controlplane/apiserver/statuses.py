@@ -289,6 +289,12 @@ def method_not_allowed(
     return StatusError(405, "MethodNotAllowed", message, details={})
 
 
+def terminating(what: resource.Resource, verb: str) -> StatusError:
+    """405: the definition of the kind is being deleted."""
+    text = f"{verb} not allowed while custom resource definition is terminating"
+    return StatusError(405, "MethodNotAllowed", text, details=_details(what, ""))
+
+
 def not_acceptable(message: str) -> StatusError:
     """406: none of the forms that the client accepts can be served."""
     return StatusError(406, "NotAcceptable", message)
