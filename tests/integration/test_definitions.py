@@ -1,9 +1,15 @@
-"""Users' own kinds across restarts of the server."""
+"""Users' own kinds, and those that come with the server, across restarts of it."""
 
+import asyncio
+import logging
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from conformance import test_crds
+from kilnwork.cli import exits, main
+from kilnwork.cli.wiring import embedded
 from support import served, waiting
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -75,3 +81,123 @@ async def test_built_in_kinds_cannot_be_taken_away(tmp_path: Path) -> None:
 
         await waiting.wait_until_async(is_gone, what="the definition is gone")
         assert len((await http.get(roles)).json["items"]) == before
+
+
+OURS = f"{CRDS}/tasks.kilnwork.dev"
+AGAIN = "then start the server again"
+TASKS = "/apis/kilnwork.dev/v1alpha1/namespaces/default/tasks"
+
+
+def named_as_ours(plural: str = "tazks", **spec: Any) -> dict[str, Any]:
+    """A definition of somebody else in our group, for kind Task."""
+    names = {"kind": "Task", "plural": plural}
+    made = test_crds.definition("kilnwork.dev", names=names, **spec)
+    made["spec"]["versions"][0]["name"] = "v1alpha1"
+    return made
+
+
+async def gone(http: served.Http, path: str) -> None:
+    async def is_gone() -> bool:
+        return (await http.get(path)).status == 404
+
+    await waiting.wait_until_async(is_gone, what=f"{path} is gone")
+
+
+async def established(http: served.Http, path: str) -> bool:
+    conditions = ((await http.get(path)).json.get("status") or {}).get("conditions") or ()
+    return ("Established", "True") in {(c["type"], c["status"]) for c in conditions}
+
+
+async def replace_ours(data: Path, other: dict[str, Any]) -> None:
+    """Delete our definition of Task and make another in its place."""
+    async with served.control_plane(data) as plane, served.http(plane) as http:
+        assert plane.trouble is None
+        await http.delete(OURS)
+        await gone(http, OURS)
+        assert "tasks.kilnwork.dev was deleted: start the server again" in str(plane.trouble)
+        assert (await http.post(CRDS, other)).status == 201
+        path = f"{CRDS}/{other['metadata']['name']}"
+        await waiting.wait_until_async(lambda: established(http, path), what="it is established")
+
+
+async def test_names_of_our_kinds_that_another_has_stay_there(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One of the two is served, as their statuses say; ours is as soon as the other goes."""
+    theirs = f"{CRDS}/tazks.kilnwork.dev"
+    with caplog.at_level(logging.WARNING):
+        await replace_ours(tmp_path / "data", named_as_ours())
+        async with served.control_plane(tmp_path / "data") as plane, served.http(plane) as http:
+            assert await established(http, theirs)
+            assert not await established(http, OURS)
+            assert (await http.get(TASKS)).status == 404
+            assert (await http.get(TASKS.replace("tasks", "tazks"))).status == 200
+            assert "`kubectl delete crd tazks.kilnwork.dev`" in str(plane.trouble)
+            assert not plane.serves_installed
+            whys = [vars(r)["why"] for r in caplog.records if "why" in vars(r)]
+            assert [why.partition(" tasks.kilnwork.dev")[0] for why in whys] == [
+                f"tasks.kilnwork.dev is being deleted: wait until it is gone, {AGAIN}",
+                "tasks.kilnwork.dev was deleted: start the server again to install it",
+                "tazks.kilnwork.dev has names of",
+            ]
+            await http.delete(theirs)
+            await waiting.wait_until_async(lambda: established(http, OURS), what="ours is served")
+            assert (await http.get(TASKS)).status == 200
+            assert plane.trouble is None
+
+
+async def test_a_definition_that_cannot_be_made_ours_is_named(tmp_path: Path) -> None:
+    """With what to do; after that our kind is back at the next start."""
+    await replace_ours(tmp_path / "data", named_as_ours("tasks", scope="Cluster"))
+    async with served.control_plane(tmp_path / "data") as plane, served.http(plane) as http:
+        assert "spec.scope: Invalid value" in str(plane.trouble)
+        assert "`kubectl delete crd tasks.kilnwork.dev`, then start" in str(plane.trouble)
+        assert not plane.serves_installed
+        await http.delete(OURS)
+        await gone(http, OURS)
+    async with served.control_plane(tmp_path / "data") as plane, served.http(plane) as http:
+        assert plane.trouble is None
+        assert (await http.get(TASKS)).status == 200
+
+
+async def test_our_kind_is_back_at_the_start_after_its_deletion(tmp_path: Path) -> None:
+    """Not before: until it is gone, it takes no new objects."""
+    task = {"apiVersion": "kilnwork.dev/v1alpha1", "kind": "Task", "spec": {"command": ["true"]}}
+    held = task | {"metadata": {"name": "held", "finalizers": ["a.b/c"]}}
+    new = task | {"metadata": {"name": "new"}}
+    async with served.control_plane(tmp_path / "data") as plane, served.http(plane) as http:
+        assert (await http.post(TASKS, held)).status == 201
+        assert (await http.delete(OURS)).status == 200
+    async with served.control_plane(tmp_path / "data") as plane, served.http(plane) as http:
+        assert "tasks.kilnwork.dev is being deleted" in str(plane.trouble)
+        refused = await http.post(TASKS, new)
+        assert (refused.status, refused.json["reason"]) == (405, "MethodNotAllowed")
+        await http.patch(f"{TASKS}/held", {"metadata": {"finalizers": None}})
+        await gone(http, OURS)
+    async with served.control_plane(tmp_path / "data") as plane, served.http(plane) as http:
+        assert plane.trouble is None
+        assert (await http.post(TASKS, new)).status == 201
+
+
+async def test_a_server_without_its_kinds_is_up_and_not_ready(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """So that the definitions can be mended; commands say that a restart does it."""
+    await replace_ours(tmp_path / "data", named_as_ours())
+    settings = embedded.Settings(data_dir=tmp_path / "data", port=0, workdir=tmp_path, slots=1)
+    server = embedded.Server(settings, on_failure=print)
+    ca = tmp_path / "data" / "pki" / "ca.crt"
+    try:
+        await server.start(say=lambda _: None)
+        async with served.Http(server.http_url, ca=ca, token=None) as http:
+            ready = await http.get("/readyz")
+        assert ready.status == 503
+        assert "[-]API server not ready: tazks.kilnwork.dev has names of tasks" in ready.json
+        assert "[-]controllers not ready: kinds were missing at the start" in ready.json
+        monkeypatch.setenv("KUBECONFIG", str(server.kubeconfig))
+        code = await asyncio.to_thread(main.main, ["run", "--", "true"])
+    finally:
+        await server.stop(say=lambda _: None)
+    said = capfd.readouterr().err
+    assert (code, "a restart of `kiln up`" in said) == (exits.Exit.UNREACHABLE, True), said
+    assert "kiln install" not in said

@@ -36,7 +36,7 @@ PAGE = 500
 
 
 _OUR_KINDS = f"/apis/{api_kinds.GROUP}/"
-"""Below a group that it does not serve, an API server says 404 in plain text, without a Status."""
+"""Below, a 404 without the name of an object is of a kind that is not served, or not so."""
 
 _MANAGERS = ("/v1/", "/jobs", "/files", "/blobs/")
 """Paths that begin so are the manager's, wherever it is."""
@@ -121,17 +121,27 @@ class Session:
         try:
             answer = await self.http.send(asked)
         except kube_errors.NotFound as error:
-            if path.startswith(_OUR_KINDS) and not error.reason:
-                raise errors.Unreachable(
-                    f"{self.server} does not serve the kinds of {api_kinds.GROUP}: choose another"
-                    " server by KUBECONFIG or --context, or add them there:"
-                    " `kiln install | kubectl apply -f -`"
-                ) from error
+            if path.startswith(_OUR_KINDS) and not error.details.get("name"):
+                raise errors.Unreachable(await self._without_kinds()) from error
             raise
         try:
             return msgspec.json.decode(answer.body, type=dict[str, Any])
         except msgspec.MsgspecError as error:
             raise errors.CommandError(f"{self.server}{path} did not answer with JSON") from error
+
+    async def _without_kinds(self) -> str:
+        """What to do about a server that does not serve our kinds."""
+        text = f"{self.server} does not serve the kinds of {api_kinds.GROUP}: "
+        with contextlib.suppress(errors.CommandError, kube_errors.KubeError):
+            if await self.carry_out(discovery.ask_server(self._settings)) is not None:
+                return (
+                    f"{text}`kubectl get --raw '/readyz?verbose'` says which definition was "
+                    "deleted or replaced; a restart of `kiln up` installs what is missing"
+                )
+        return (
+            f"{text}choose another server by KUBECONFIG or --context, or add them there: "
+            "`kiln install | kubectl apply -f -`"
+        )
 
     async def exchange(
         self,

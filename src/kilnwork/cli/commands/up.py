@@ -78,7 +78,10 @@ def command(
 
 
 def _say_ready(server: embedded.Server, settings: embedded.Settings) -> None:
-    click.echo(f"kiln {version.__version__} is ready at {server.url} (data: {settings.data_dir})")
+    state = "is ready" if server.trouble is None else "is not ready, but can be mended,"
+    click.echo(f"kiln {version.__version__} {state} at {server.url} (data: {settings.data_dir})")
+    if server.trouble is not None:
+        click.echo(f"  {server.trouble}")
     click.echo()
     click.echo(f"  export KUBECONFIG={shlex.quote(str(server.kubeconfig))}")
     click.echo()

@@ -70,10 +70,13 @@ class Server:
                 ("API server", self._start_plane),
                 ("dispatcher", self._start_dispatcher),
                 ("node", self._start_node),
-                ("controllers", self._manager.start_controllers),
+                ("controllers", self._start_controllers),
                 ("TaskCluster default", self._make_default),
             )
         )
+        self._steps.explain("API server", lambda: self._plane.trouble)
+        self._steps.explain("controllers", lambda: self._controllers_wait)
+        self._controllers_wait: str | None = None
         self._client: client.Client
         front = self._manager.guard(adapters.EmbeddedAccess(self._plane))
         for mount in front.mounts:
@@ -93,6 +96,11 @@ class Server:
     def kubeconfig(self) -> Path:
         """The file for clients."""
         return self._plane.kubeconfig
+
+    @property
+    def trouble(self) -> str | None:
+        """Why our kinds are not served, and what to do; None when all are."""
+        return self._plane.trouble
 
     async def start(self, *, say: steps.Say) -> None:
         """Be ready when this returns; whatever happens, call `stop` afterwards.
@@ -127,5 +135,14 @@ class Server:
         await self._manager.hub.closing()
         await self._plane.stop_node(grace_s=NODE_GRACE_S)
 
+    async def _start_controllers(self) -> None:
+        """Start them, unless there is nothing to list: the API server stays, to be mended by."""
+        if self._plane.serves_installed:
+            await self._manager.start_controllers()
+        else:
+            self._controllers_wait = "kinds were missing at the start: start the server again"
+
     async def _make_default(self) -> None:
+        if self.trouble is not None:
+            return
         await controllers.ensure_default(self._client, slots=self._settings.slots)
