@@ -32,11 +32,12 @@ async def test_many_calls_run_in_order_and_end_in_few_reports(hub: scripted_slot
     await hub.end(slot, runs[-1].ref)
     assert [ref for kind, ref in slot.order if kind == "end"] == [run.ref for run in runs]
     assert [await hub.result(slot, run.ref) for run in runs] == list(range(1, 501))
-    assert len(slot.all_of(messages.Done)) < 100
-    assert [done.serial for done in slot.all_of(messages.Done)] == list(
-        range(1, len(slot.all_of(messages.Done)) + 1)
-    )
-    assert slot.all_of(messages.Started) == []
+    reports = slot.all_of(messages.Done)
+    ends = [slot.ends[run.ref] for run in runs]
+    took_s = ends[-1].started + ends[-1].seconds - ends[0].started
+    assert len(reports) < 100 + took_s / slot_session.FLUSH_S  # on a slow machine, one each 2 ms
+    assert [done.serial for done in reports] == list(range(1, len(reports) + 1))
+    assert len(slot.all_of(messages.Started)) <= took_s // slot_session.STARTED_S
 
 
 @pytest.mark.usefixtures("worker")
