@@ -51,8 +51,20 @@ def test_small_answers_are_not_held_back() -> None:
         ports.close()
 
 
+def _after_a_free_port() -> socket.socket:
+    """A listening socket, with nobody on the port before it."""
+    while True:
+        taken = socket.create_server(("127.0.0.1", 0))
+        try:
+            socket.create_server(("127.0.0.1", taken.getsockname()[1] - 1)).close()
+        except OSError:
+            taken.close()
+        else:
+            return taken
+
+
 def test_a_port_in_use_names_its_holder() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
+    with _after_a_free_port() as taken:
         port = taken.getsockname()[1]
         holder = f"process {os.getpid()} "
         with pytest.raises(errors.ConfigurationError, match=holder):
