@@ -3,8 +3,9 @@
 Used by `sdk` (drivers) and by the worker's slots. No event loop: whichever thread waits reads the
 socket itself (`turns`), and one background thread (`standin`) reads when nobody waits, writes what
 nobody flushed, connects again with back-off. A link outlives many connections; what matters is sent
-again on each by its `Handler`. An exception in the middle of handling what was read (Ctrl-C) cuts
-the connection, so that a new one brings both ends into step. A fork makes the child's copy useless.
+again on each by its `Handler`, which is `sdk.session`. An exception in the middle of handling what
+was read (Ctrl-C) cuts the connection, so that a new one brings both ends into step. A fork makes
+the child's copy useless.
 """
 
 import contextlib

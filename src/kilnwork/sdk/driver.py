@@ -1,7 +1,8 @@
 """The session of a user's process: opened, used in a `with` block or until the end, closed.
 
 Made by `local` (start) and `remote` (connect). The innermost open one is what task functions submit
-to; closing it sends what was submitted and leaves the tasks to the dispatcher.
+to; closing it sends what was submitted and leaves the tasks to the dispatcher. How calls are sent,
+held back and sent again is in `session`, its base class.
 """
 
 import atexit
