@@ -53,7 +53,7 @@ class Answers(server.BaseHTTPRequestHandler):
         elif path.endswith("/tasks/a"):
             self._send(200, TASK)
         else:
-            self._refuse(404, "NotFound", f"{path} not found")
+            self._refuse(404, "NotFound", f"{path} not found", name=path.rpartition("/")[2])
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length") or 0))
@@ -86,9 +86,10 @@ class Answers(server.BaseHTTPRequestHandler):
         else:
             self._send(200, {"items": []})
 
-    def _refuse(self, status: int, reason: str, message: str) -> None:
+    def _refuse(self, status: int, reason: str, message: str, *, name: str = "") -> None:
+        """As API servers do: `details` name the object that is missing."""
         body = {"kind": "Status", "status": "Failure", "code": status, "reason": reason}
-        self._send(status, {**body, "message": message})
+        self._send(status, {**body, "message": message, "details": {"name": name}})
 
     def _send(self, status: int, body: Any) -> None:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
