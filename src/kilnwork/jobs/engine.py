@@ -224,14 +224,14 @@ class Engine:
             return -1
         return MAX_LIVE - len(self.live)
 
-    def join(self, batch: instructions.Batch) -> None:
+    def join(self, batch: instructions.Batch) -> bool:
         """`commits.Participant`: add what has changed of jobs, and their tasks."""
         if self.stopped is not None:
-            return
+            return False
         changes = subscriptions.of_batch(batch, self.tasks) if self.tasks and batch.dirty else []
         self._take_in(changes)
         if not (self._ready or self._purged):
-            return
+            return False
         now = self.now()
         joined = self._joined = _Joined()
         joined.taken_in = {change.task: change for change in changes}
@@ -250,6 +250,7 @@ class Engine:
         for job in joined.purged:
             writes.delete(job.row)
         batch.writes += writes.statements()
+        return True
 
     def committed(self) -> None:
         """`commits.Participant`: what was added last is on disk."""

@@ -43,9 +43,10 @@ class Observer(Protocol):
 class Participant(Protocol):
     """Keeps tables of its own in the store, in step with tasks: `jobs`."""
 
-    def join(self, batch: instructions.Batch) -> None:
+    def join(self, batch: instructions.Batch) -> bool:
         """A batch is about to be written: add `writes`; inputs that are applied now are in it too.
-        Only one batch is on its way at a time."""
+        Only one batch is on its way at a time. True when `committed` must be called even if the
+        batch is empty."""
         ...
 
     def committed(self) -> None:
@@ -183,14 +184,15 @@ class Core:
         if self._writing or self._stopped is not None:
             return
         try:
+            joined = False
             for participant in self.participants:
-                participant.join(self.machine.memory.batch)
+                joined = participant.join(self.machine.memory.batch) or joined
             batch = self.machine.take(self.now())
             waiting, self._waiting = self._waiting, []
             self._set_timer()
             if batch.durable:
                 self._write(batch, waiting)
-            elif waiting or self.participants or not batch.empty:
+            elif waiting or joined or not batch.empty:
                 self._settle(batch, self._delivery.prepare(batch), waiting)
         except Exception as error:  # noqa: BLE001 - half a batch is done: only a restart mends that
             self._fail(error)
