@@ -33,7 +33,6 @@ class Authority:
 
     @classmethod
     def load(cls, folder: Path, name: str) -> "Authority":
-        """One that was made before."""
         key = serialization.load_pem_private_key((folder / f"{name}.key").read_bytes(), None)
         assert isinstance(key, ec.EllipticCurvePrivateKey)
         found = cls.__new__(cls)

@@ -305,7 +305,6 @@ def test_what_is_established_is_served_without_a_name_that_it_does_not_get(
 def test_definitions_are_judged(
     admin: kube_servers.Http, spec: dict[str, Any], causes: list[str]
 ) -> None:
-    """422 with all that is wrong."""
     body = definition("bad.test", **spec)
     done = admin.post(CRDS, body)
     assert done.status == 422
@@ -316,7 +315,6 @@ def test_definitions_are_judged(
 
 
 def test_a_definition_is_named_for_what_it_defines(admin: kube_servers.Http) -> None:
-    """plural.group."""
     body = definition("bad.test")
     body["metadata"]["name"] = "wrong"
     assert admin.post(CRDS, body).message == (
@@ -376,7 +374,6 @@ def test_discovery_names_the_new_kind(admin: kube_servers.Http, group: str) -> N
 
 
 def test_kinds_of_the_cluster(admin: kube_servers.Http, define: Define) -> None:
-    """Without a namespace."""
     group = define(scope="Cluster")
     path = f"/apis/{group}/v1/widgets"
     made = admin.post(path, widget(path, "a", size=1)).ok()
@@ -454,7 +451,6 @@ def test_defaults_come_in_and_unknown_fields_go(admin: kube_servers.Http, widget
 
 
 def test_unknown_fields_may_be_refused(admin: kube_servers.Http, widgets: str) -> None:
-    """400."""
     done = admin.post(widgets, widget(widgets, "a", size=1, unknown=3), fieldValidation="Strict")
     assert done.status == 400
     assert done.message == (
@@ -534,7 +530,6 @@ def test_a_kind_is_required(admin: kube_servers.Http, widgets: str) -> None:
 
 
 def test_updates_need_a_version(admin: kube_servers.Http, widgets: str) -> None:
-    """422."""
     admin.post(widgets, widget(widgets, "a", size=1)).ok()
     done = admin.put(f"{widgets}/a", widget(widgets, "a", size=2))
     assert done.status == 422
@@ -546,7 +541,6 @@ def test_updates_need_a_version(admin: kube_servers.Http, widgets: str) -> None:
 
 
 def test_patches_are_judged(admin: kube_servers.Http, widgets: str) -> None:
-    """By the schema, and for unknown fields."""
     admin.post(widgets, widget(widgets, "a", size=1)).ok()
     assert admin.patch(f"{widgets}/a", {"spec": {"size": 0}}).status == 422
     assert admin.patch(f"{widgets}/a", {"spec": {"foo": 0}}).warnings == [
@@ -575,7 +569,6 @@ def test_columns_of_a_definition(admin: kube_servers.Http, widgets: str) -> None
 
 
 def test_watches_of_users_kinds(admin: kube_servers.Http, widgets: str) -> None:
-    """As of any kind."""
     with admin.watch(widgets) as watch:
         admin.post(widgets, widget(widgets, "a", size=1)).ok()
         admin.delete(f"{widgets}/a").ok()
@@ -771,7 +764,6 @@ def test_patterns_are_of_re2(admin: kube_servers.Http) -> None:
 
 
 def test_short_names_and_categories_are_labels(admin: kube_servers.Http) -> None:
-    """422 names each that is none."""
     names = {"kind": "Widget", "plural": "widgets"}
     wanted = definition(
         f"{kube_servers.fresh_name('g')}.test",

@@ -35,13 +35,11 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
 
 @pytest.fixture
 def name(request: pytest.FixtureRequest) -> str:
-    """Of the task of one test."""
     return str(request.node.name).replace("_", "-")[:40].strip("-")
 
 
 @pytest.fixture
 def task(name: str) -> str:
-    """Its manifest."""
     return TASK.replace("THIS", name)
 
 

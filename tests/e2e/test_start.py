@@ -62,7 +62,6 @@ def outlive(folder: str) -> int:
 
 
 def _parents(pid: int) -> Iterator[int]:
-    """From the oldest on."""
     stats = processes.look()
     line = []
     while pid in stats:
@@ -79,7 +78,6 @@ def _command(pid: int) -> str:
 
 
 def started(mark: str, what: str) -> list[int]:
-    """Our processes of a kind."""
     return sorted(p for p in processes.marked(mark) if what in _command(p))
 
 

@@ -61,17 +61,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
 
 
 def job_of(done: subprocess.CompletedProcess[str]) -> str:
-    """The id that an upload has printed."""
     return done.stdout.strip()
 
 
 def shown(server: up_support.Up, job: str) -> Any:
-    """Its document."""
     return json.loads(server.kiln("files", job, "-o", "json").stdout)
 
 
 def phase(server: up_support.Up, job: str) -> str:
-    """Where it is."""
     return str(shown(server, job)["phase"])
 
 

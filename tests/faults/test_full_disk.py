@@ -51,7 +51,6 @@ def troubled(server: up_support.Up) -> str:
 
 
 def fill(path: Path) -> None:
-    """Take all room there is."""
     with path.open("wb", buffering=0) as file:
         for size in (1 << 20, 1 << 12):
             try:

@@ -25,13 +25,11 @@ def home(tmp_path: Path) -> Iterator[Path]:
 
 
 def gone(pid: int) -> bool:
-    """Whether that process has ended."""
     found = processes.identify(pid)
     return found is None or not found.alive()
 
 
 def dispatches(pid: int) -> bool:
-    """Whether that process is a dispatcher."""
     try:
         return b"kilnwork.dispatch" in Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:  # it has ended
@@ -89,7 +87,6 @@ def test_a_child_with_other_json_arguments_is_another_child(home: Path) -> None:
 
 
 def blobs(home: Path) -> list[Path]:
-    """Files of blobs, by time."""
     files = [path for path in (home / "blobs").rglob("*") if path.is_file()]
     return sorted(files, key=lambda path: path.stat().st_mtime_ns)
 
@@ -125,7 +122,6 @@ def test_a_missing_blob_is_told(home: Path) -> None:
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 16 MiB."""
     if os.geteuid() != 0:
         pytest.skip("mounts a small tmpfs: run it as root")
     folder = tmp_path / "disk"
@@ -138,7 +134,6 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def fill(path: Path) -> None:
-    """Take all room there is."""
     with path.open("wb", buffering=0) as file:
         for size in (1 << 20, 1 << 12):
             try:

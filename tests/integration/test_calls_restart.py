@@ -42,7 +42,6 @@ class Peers:
         self.slot = raw_calls.RawSlot(socket, b"")
 
     async def meet(self) -> None:
-        """Worker and driver connect."""
         await self.worker.connect()
         await self.worker.expect(messages.Welcome)
         await self.driver.connect()
@@ -50,11 +49,9 @@ class Peers:
         self.driver.template()
 
     async def open(self) -> None:
-        """The slot opens."""
         self.slot = await raw_calls.open_slot(self.worker)
 
     async def leave(self) -> None:
-        """All links are closed."""
         for peer in (self.slot, self.driver, self.worker):
             await peer.disconnect()
 
@@ -199,6 +196,5 @@ async def test_a_worker_that_is_not_back_yet_holds_its_calls(tmp_path: Path) -> 
 
 
 def _holding(dispatcher: hub.Hub) -> list[int]:
-    """What each worker has."""
     view = dispatcher.cluster("ns", "default")
     return [] if view is None else [worker.holding for worker in view.workers]

@@ -91,7 +91,6 @@ async def test_idle_pods_go_first_and_busy_ones_when_their_tasks_have_ended(
 
 
 async def test_pods_that_stay_terminating_are_replaced(world: controlled.World) -> None:
-    """As on a node that is lost."""
     await world.cluster(replicas=2)
     await world.has_pods("default-0", "default-1")
     held = {"metadata": {"finalizers": ["test.kilnwork.dev/held"]}}

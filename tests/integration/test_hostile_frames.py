@@ -77,7 +77,6 @@ class Home:
         self.idle = idle
 
     async def end(self) -> None:
-        """Everybody leaves."""
         for peer in (self.idle, self.honest, self.hostile, self.driver, self.worker):
             await peer.disconnect()
         await self.hub.stop()

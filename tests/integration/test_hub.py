@@ -416,7 +416,6 @@ async def test_a_container_that_ended_loses_its_attempts_but_no_later_ones(
 
 
 def ready(dispatcher: hub.Hub) -> bool:
-    """Whether a worker is connected."""
     seen = dispatcher.cluster("ns", "default")
     return seen is not None and any(worker.ready for worker in seen.workers)
 

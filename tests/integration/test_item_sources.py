@@ -69,7 +69,6 @@ class House:
         return self.engine.load(row)
 
     def view(self, uuid: bytes) -> model.View[Any, Any]:
-        """What the journal says."""
         row = self.engine.tables.job("uuid", uuid)
         assert row is not None
         return rows.view_of(row, index_items.IndexKind())

@@ -409,7 +409,6 @@ class Stream:
         self.writer = writer
 
     async def event(self) -> dict[str, str]:
-        """The next one that is no comment."""
         async for chunk in self._chunks:
             lines = chunk.decode().strip().split("\n")
             if not lines[0].startswith(":"):

@@ -107,7 +107,6 @@ async def test_a_command_of_half_a_mebibyte(world: jobs_http.World) -> None:
 
 
 async def test_a_spec_is_short(world: jobs_http.World) -> None:
-    """It is part of each document of its job."""
     data = jobs_http.form(LINES, command='["' + "a" * 100_000 + '"]')
     refused = await world.ask("POST", "/jobs", data, Content_Type=FORM)
     assert refused.status == 400
@@ -176,7 +175,6 @@ async def test_a_file_that_lost_a_piece_is_no_input(
 
 
 async def test_a_file_that_is_deleted_stays_so(world: jobs_http.World) -> None:
-    """Also when more of it is on the way."""
     begun = await world.ask("POST", "/files", Upload_Complete="?0")
     path = begun.headers["location"]
     reader, writer = await asyncio.open_connection("127.0.0.1", world.port)

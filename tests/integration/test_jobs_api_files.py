@@ -81,7 +81,6 @@ async def test_a_file_at_once(world: jobs_http.World) -> None:
 
 
 async def _job_of(world: jobs_http.World, file: str, query: str = "") -> Path:
-    """Where its input is."""
     made = await world.ask("POST", f"/jobs?file={file}{query}")
     assert made.status == 202, made.body
     return world.folder / "files" / "default" / world.jobs.created[-1].id.dashed / "input"

@@ -19,7 +19,6 @@ LARGE = 5 << 20
 
 @pytest.fixture
 def kept(tmp_path: Path) -> local.LocalStore:
-    """What the manager has."""
     return local.LocalStore(tmp_path / "files")
 
 
@@ -64,7 +63,6 @@ def read(store: port.Store, key: str) -> bytes:
 
 
 def is_open(path: Path) -> bool:
-    """In this process."""
     for descriptor in descriptors.opened():
         with contextlib.suppress(FileNotFoundError):
             if Path(f"/proc/self/fd/{descriptor}").readlink() == path:
@@ -373,7 +371,6 @@ def test_a_reader_that_stalls_is_cut_off_and_reads_on(
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """4 MiB."""
     if os.geteuid() != 0:
         pytest.skip("mounts a small tmpfs: run it as root")
     folder = tmp_path / "disk"

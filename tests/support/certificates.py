@@ -24,7 +24,6 @@ class Authority:
 
     @property
     def pem(self) -> str:
-        """The CA's certificate."""
         return _pem(self._certificate)
 
     def issue(self, common_name: str, *names: str) -> tuple[str, str]:

@@ -40,7 +40,6 @@ class FarManager:
         self._listener: serving.Listener
 
     async def start(self) -> None:
-        """Serve."""
         verifier = verifiers.OneSecret(SECRET)
         self.hub = hub.Hub(
             journal.Journal(self.folder / "journal.db"),
@@ -62,12 +61,10 @@ class FarManager:
         await self._listener.start()
 
     async def stop(self) -> None:
-        """As a manager that is told to."""
         await self._listener.stop(timeout_s=1.0)
         await self.hub.stop()
 
     async def restart(self) -> None:
-        """Another life."""
         await self.stop()
         await self.start()
 
@@ -84,7 +81,6 @@ class FarManager:
 
 @contextlib.asynccontextmanager
 async def serving_in(folder: Path) -> AsyncIterator[FarManager]:
-    """A manager that runs."""
     run = short.folder()
     made = FarManager(folder, run)
     await made.start()

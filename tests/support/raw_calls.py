@@ -56,7 +56,6 @@ class _Raw(Generic[T]):
         self.say(self.hello())
 
     async def disconnect(self) -> None:
-        """Close the connection."""
         if self._writer is not None:
             self._writer.close()
             with contextlib.suppress(OSError):
@@ -64,11 +63,9 @@ class _Raw(Generic[T]):
             self._writer = None
 
     def say(self, *sent: frames.Sent) -> None:
-        """Send messages."""
         self.send(b"".join(map(frames.encode, sent)))
 
     def send(self, data: bytes) -> None:
-        """Send raw bytes."""
         assert self._writer is not None
         self._writer.write(data)
 
@@ -120,7 +117,6 @@ class RawDriver(_Raw[messages.ToDriver]):
         )
 
     def template(self, number: int = 1, spec: api_task.TaskSpec = ADD) -> None:
-        """Name a template."""
         self.say(messages.Template(number, spec))
 
     def item(self, data: bytes = b"[[1],{}]", **facts: object) -> calls.CallItem:
@@ -130,11 +126,9 @@ class RawDriver(_Raw[messages.ToDriver]):
         return calls.CallItem(number=self.number, task=ids.new_task_id(), **given)  # type: ignore[arg-type]
 
     def submit(self, *items: calls.CallItem, again: bool = False) -> None:
-        """Submit calls in one frame."""
         self.say(messages.Submit(items, again))
 
     async def results(self, count: int, *, timeout_s: float = 30.0) -> dict[int, calls.CallResult]:
-        """That many results, by number."""
         found: dict[int, calls.CallResult] = {}
         while len(found) < count:
             message = await self.expect(messages.Results, timeout_s=timeout_s)
@@ -161,7 +155,6 @@ class RawSlot(_Raw[messages.ToSlot]):
 
     @property
     def opening(self) -> messages.SlotOpening:
-        """What its agent announces."""
         return messages.SlotOpening(self.slot, hashlib.sha256(self.secret.encode()).digest())
 
     def hello(self) -> messages.SlotHello:
@@ -170,7 +163,6 @@ class RawSlot(_Raw[messages.ToSlot]):
         )
 
     async def run(self, *, timeout_s: float = 30.0) -> calls.CallRun:
-        """The next call it is given."""
         while not self.waiting_runs:
             self.waiting_runs += (await self.expect(messages.Calls, timeout_s=timeout_s)).runs
         return self.waiting_runs.pop(0)

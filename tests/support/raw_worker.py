@@ -58,7 +58,6 @@ class RawWorker:
         self._reader, self._writer = await asyncio.open_unix_connection(str(self.socket))
 
     async def disconnect(self) -> None:
-        """Close the connection."""
         if self._writer is not None:
             self._writer.close()
             with contextlib.suppress(OSError):
@@ -66,16 +65,13 @@ class RawWorker:
             self._writer = None
 
     def say(self, *sent: messages.FromWorker) -> None:
-        """Send messages."""
         self.send(b"".join(frames.encode(message) for message in sent))
 
     def send(self, data: bytes) -> None:
-        """Send raw bytes."""
         assert self._writer is not None
         self._writer.write(data)
 
     def started(self, ref: attempts.AttemptRef, *, at: float = 0.0) -> None:
-        """Report that an attempt runs."""
         self.serial += 1
         self.say(messages.Started(self.serial, ref, at))
 

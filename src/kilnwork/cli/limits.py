@@ -34,7 +34,6 @@ def size_text(number: int) -> str:
 
 
 def options(function: Function) -> Function:
-    """Add them; `chosen` reads them."""
     for option in reversed(_OPTIONS):
         function = option(function)
     return function

@@ -90,7 +90,6 @@ class Session:
         self._route: _Route | None = None
 
     async def get_json(self, path: str) -> dict[str, Any]:
-        """The JSON document at `path`."""
         return await self.ask("GET", path)
 
     async def ask(
@@ -314,7 +313,6 @@ def decoded(response: http_types.Response) -> Any:
 
 
 def quoted(text: str) -> str:
-    """One segment of a URL path."""
     return parse.quote(text, safe="")
 
 
@@ -348,7 +346,6 @@ async def _connected(work: Callable[[Session], Awaitable[T]], settings: config.C
 
 @contextlib.asynccontextmanager
 async def connect(settings: config.Config, target: options.Target) -> AsyncIterator[Session]:
-    """A session with the server of `settings`."""
     warnings = Warnings()
     http = transport.Transport(
         settings,

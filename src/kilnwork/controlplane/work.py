@@ -32,7 +32,6 @@ class Work(Generic[K]):
         self._crew = coroutines.Crew(name)
 
     def start(self) -> None:
-        """Begin to look."""
         self._crew.start("work", self._run())
 
     async def stop(self) -> None:
@@ -40,7 +39,6 @@ class Work(Generic[K]):
         await self._crew.stop()
 
     def add(self, key: K) -> None:
-        """Look at `key` soon."""
         self._keys[key] = None
         self._wake.set()
 

@@ -149,7 +149,6 @@ class Blobs:
         return self.touch_here(digest)
 
     def touch_here(self, digest: bytes) -> bool:
-        """As `touch`, in the folder alone."""
         path = self.path(digest)
         with contextlib.suppress(FileNotFoundError):
             if 0 <= self._time.wall() - path.stat().st_mtime < FRESH_S:
@@ -163,12 +162,10 @@ class Blobs:
         return False
 
     def touch_all(self, digests: Sequence[bytes]) -> None:
-        """Renew those that there are."""
         for digest in digests:
             self.touch(digest)
 
     def path(self, digest: bytes) -> Path:
-        """Where the blob is, or would be."""
         name = digest.hex()
         return self.folder / name[:2] / name
 
@@ -291,7 +288,6 @@ class Writer(ending.Closes):
         return digest, self.size
 
     def write_unhashed(self, view: memoryview) -> None:
-        """As `write`, for `commit_as`."""
         with _explained(self._blobs.folder):
             self._file.write(view)
             self.size += view.nbytes

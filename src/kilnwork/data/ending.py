@@ -35,5 +35,4 @@ class Aborts(Closes):
         """Leave nothing; may be repeated, and does nothing after what was done is complete."""
 
     def close(self) -> None:
-        """As `abort`."""
         self.abort()

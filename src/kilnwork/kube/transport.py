@@ -222,7 +222,6 @@ class Transport:
                 )
 
     async def credential(self) -> credentials.Credential:
-        """What is shown to the server now."""
         if self._credentials.at_hand:
             return self._credentials.get()
         return await asyncio.to_thread(self._credentials.get)
@@ -327,7 +326,6 @@ def _status(body: bytes) -> _Status:
 
 
 def _warning_text(value: str) -> str:
-    """The quoted text of `299 - "text"`."""
     _, quote, rest = value.partition('"')
     if not quote:
         return value

@@ -176,7 +176,6 @@ class Driver(session.Session):
         return NOT_ACCEPTED.format(wait_s, self.dropped)
 
     def _wait_until_accepted(self, wait_s: float) -> None:
-        """As long as it goes on."""
         quiet_s = min(QUIET_S, wait_s)
         told = False
         left = self.unaccepted

@@ -76,7 +76,6 @@ def resolver() -> Resolve | None:
 
 
 def resolving_blobs() -> Blobs | None:
-    """The blobs that go with `resolver()`."""
     return _around.blobs
 
 

@@ -107,7 +107,6 @@ class Slots:
             self.gone(births.Gone(name, None, why, proof=True))
 
     def kill(self, name: bytes) -> None:
-        """The dispatcher wants it gone."""
         slot = self._slots.get(name)
         if slot is None:
             self.refuse(name, "there is no such slot", asked=True)

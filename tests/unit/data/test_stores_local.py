@@ -222,7 +222,6 @@ def test_a_disk_that_takes_no_more_is_told_and_left_clean(store: local.LocalStor
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """16 MiB."""
     if os.geteuid() != 0:
         pytest.skip("mounts a small tmpfs: run it as root")
     folder = tmp_path / "disk"

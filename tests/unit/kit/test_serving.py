@@ -252,8 +252,6 @@ def test_nonsense_is_refused(run: Run) -> None:
 
 @pytest.mark.parametrize("line", [b"X: " + b"a" * 1000 + b"\r\n", b"a" * 1000])
 def test_heads_have_a_size(run: Run, place: Path | None, line: bytes) -> None:
-    """Nobody has said who they are by then."""
-
     async def story() -> None:
         async with World(place) as world:
             reader, writer = await world.connect()

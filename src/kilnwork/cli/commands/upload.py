@@ -255,7 +255,6 @@ async def _make(
     spec: filejobs.JobSpec,
     given: dict[str, Any],
 ) -> file_jobs.Job:
-    """Send the file and make the job."""
     query = {**file_jobs.scope(s), "spec": _encoded(spec)}
     key = given["key"] or ids.new_uid()
     small = source.size is not None and source.size <= ONE_REQUEST_BYTES

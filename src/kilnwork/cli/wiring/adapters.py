@@ -68,7 +68,6 @@ class ChannelVerifier:
         self._access = access
 
     async def verify(self, namespace: str, cluster: str, credential: str) -> bool:
-        """As `controllers` say."""
         return await self._controllers.verifier.verify(namespace, cluster, credential)
 
     async def verify_driver(self, namespace: str, credential: str) -> bool:
@@ -139,11 +138,9 @@ class HubJournal:
         self._reader = queries.Queries(path)
 
     def view(self, task: ids.TaskId) -> model.TaskView | None:
-        """The newest run of a task."""
         return self._hub.view(task)
 
     def find(self, namespace: str, name: str) -> model.TaskView | None:
-        """The newest task of that name."""
         found = self._reader.find(namespace, name)
         return None if found is None else self._hub.view(found.task) or found
 
@@ -159,7 +156,6 @@ class HubJournal:
         return self._hub.log_file(task, run=run, attempt=attempt)
 
     async def kill(self, task: ids.TaskId) -> None:
-        """Ask for the task to be stopped."""
         await self._hub.kill(task, reason=reasons.Reason.KILLED)
 
     async def retry(self, task: ids.TaskId, *, force: bool) -> None:
@@ -167,7 +163,6 @@ class HubJournal:
         await self._hub.retry(task, force=force)
 
     def close(self) -> None:
-        """Let go of the file."""
         self._reader.close()
 
 

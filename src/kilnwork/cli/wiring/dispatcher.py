@@ -179,7 +179,6 @@ class Dispatcher:
         return running
 
     async def _start_jobs(self, running: hub.Hub, parts: steps.Steps) -> service.Jobs:
-        """Go on with the jobs of files."""
         self._running_jobs = jobs = service.Jobs(
             self._data_dir,
             running,
@@ -209,7 +208,6 @@ class Dispatcher:
             shut.app = app
 
     def _samples(self) -> Iterator[metrics.Sample]:
-        """What `/metrics` shows."""
         yield metrics.Sample(
             name="kilnwork_ready",
             help="1 when every part of the server is ready.",

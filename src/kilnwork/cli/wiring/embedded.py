@@ -84,7 +84,6 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Where the API is served."""
         return self._plane.address
 
     @property
@@ -94,7 +93,6 @@ class Server:
 
     @property
     def kubeconfig(self) -> Path:
-        """The file for clients."""
         return self._plane.kubeconfig
 
     @property

@@ -106,7 +106,6 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def decide(facts: Facts) -> Plan:
-    """The plan for one Task."""
     kills = tuple(_deleted(stray) for stray in facts.strays)
     seen = facts.task
     if seen is None:

@@ -26,7 +26,6 @@ class ExpectedPods:
         self._made[made.metadata.uid] = (owner_uid, made, due)
 
     def heard_of(self, uid: str) -> None:
-        """The cache has it, or had it."""
         self._made.pop(uid, None)
 
     def and_known(self, owner_uid: str, known: Iterable[pod.Pod]) -> list[pod.Pod]:

@@ -35,7 +35,6 @@ async def make(
     *,
     cluster: task_cluster.TaskCluster,
 ) -> Made:
-    """Make one object."""
     try:
         return Made(await kube.create(kind, body, cluster.metadata.namespace))
     except errors.AlreadyExists:

@@ -100,7 +100,6 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def decide(facts: Facts, settings: worker_pods.Settings) -> Plan:
-    """The plan for one TaskCluster."""
     cluster = facts.cluster
     if cluster is None:
         return Plan(close=True, missing=_missing(facts))

@@ -86,7 +86,6 @@ class DefinitionKeeper:
         await self._work.stop()
 
     async def _install(self, name: str, wanted: meta.JsonObject) -> None:
-        """Make or renew a definition."""
         place = crud.where(_DEFINITIONS, None, name)
         try:
             if self._store.head(place.key) is None:

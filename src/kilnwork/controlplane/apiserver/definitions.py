@@ -190,7 +190,6 @@ def terminating(definition: meta.JsonObject, *, now: str) -> meta.JsonObject:
 
 
 def is_established(definition: meta.JsonObject) -> bool:
-    """True when its objects are served."""
     conditions = (definition.get("status") or {}).get("conditions") or ()
     return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
 

@@ -24,7 +24,6 @@ class RoleKeeper:
         self._unfollow: Callable[[], None] = lambda: None
 
     def start(self) -> None:
-        """Look at all, then follow."""
         self._unfollow = self._store.follow(self._on_changes)
         self._look_at_all()
         self._work.start()

@@ -153,7 +153,6 @@ class Server:
         self._tls.load_cert_chain(self._certificates.certificate, self._certificates.key)
 
     async def start(self) -> None:
-        """Accept connections."""
         await self._listener.start()
 
     async def stop(self) -> None:

@@ -65,7 +65,6 @@ def _sign(
 
 
 def alternatives(name: str, address: str) -> x509.SubjectAlternativeName:
-    """The names that the certificate is for."""
     try:
         second: x509.GeneralName = x509.IPAddress(ipaddress.ip_address(address))
     except ValueError:
@@ -74,7 +73,6 @@ def alternatives(name: str, address: str) -> x509.SubjectAlternativeName:
 
 
 def key_pem(private: ec.EllipticCurvePrivateKey) -> bytes:
-    """A private key as it is kept."""
     return private.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,
