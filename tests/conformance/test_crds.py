@@ -633,6 +633,9 @@ def test_status_and_spec_are_apart(admin: kube_servers.Http, widgets: str) -> No
     assert below["metadata"].keys().isdisjoint({"labels", "finalizers"})
     assert below["metadata"]["generation"] == 2
     assert admin.get(f"{widgets}/a/status").json == below
+    whole = below | {"status": {"phase": "y"}, "spec": {"size": 9}}
+    put = admin.put(f"{widgets}/a/status", whole).ok()
+    assert (put["status"], put["spec"]["size"]) == ({"phase": "y"}, 3)
 
 
 def test_scale_reads_and_writes_replicas(admin: kube_servers.Http, widgets: str) -> None:
