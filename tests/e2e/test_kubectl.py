@@ -97,12 +97,6 @@ def test_a_pod_runs_as_a_process_and_is_deleted(up: up_support.Up) -> None:
     assert "NotFound" in up.kubectl("get", "pod", "p", check=False).stderr
 
 
-def test_unknown_fields_are_refused(up: up_support.Up, task: str) -> None:
-    done = up.kubectl("apply", "-f", "-", stdin=task + "  colour: red\n", check=False)
-    assert done.returncode == 1
-    assert 'unknown field "spec.colour"' in done.stderr
-
-
 def test_a_service_account_may_do_only_what_its_role_says(
     up: up_support.Up, task: str, name: str
 ) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -11,37 +10,16 @@ from kilnwork.api import attempts, calls
 from kilnwork.api import task as api_task
 from kilnwork.channel import messages
 from kilnwork.dispatch.hub import hub, links
-from kilnwork.dispatch.journal import memory_store, port
-from kilnwork.dispatch.journal.sqlite import journal
-from kilnwork.kit import clock as clocks
+from kilnwork.dispatch.journal import memory_store
 from kilnwork.kit import ids
-from support import raw_calls, raw_worker, verifiers
-
-
-@asynccontextmanager
-async def running(
-    folder: Path, kept: port.Store, *, options: hub.Options | None = None
-) -> AsyncIterator[hub.Hub]:
-    dispatcher = hub.Hub(
-        kept,
-        clock=clocks.SystemClock(),
-        verifier=verifiers.OneSecret(),
-        logs_dir=folder / "logs",
-        entropy=ids.system_entropy(),
-        options=options or hub.Options(blobs_dir=folder / "blobs"),
-    )
-    await dispatcher.start(folder / "run" / "channel.sock")
-    try:
-        yield dispatcher
-    finally:
-        await dispatcher.stop()
+from support import hubs, raw_calls, raw_worker
 
 
 @pytest.fixture(params=["journal", "volatile"])
 async def dispatcher(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[hub.Hub]:
-    durable = request.param == "journal"
-    kept = journal.Journal(tmp_path / "journal.db") if durable else memory_store.MemoryStore()
-    async with running(tmp_path, kept) as started:
+    kept = hubs.store(tmp_path, durable=request.param == "journal")
+    options = hub.Options(blobs_dir=tmp_path / "blobs")
+    async with hubs.running(tmp_path, kept=kept, options=options) as started:
         yield started
 
 
@@ -370,7 +348,7 @@ async def test_a_driver_that_does_not_read_loses_its_link_and_nothing_else(
 async def test_no_more_is_accepted_while_too_much_waits(tmp_path: Path) -> None:
     options = hub.Options(max_backlog=5)
     async with (
-        running(tmp_path, memory_store.MemoryStore(), options=options),
+        hubs.running(tmp_path, kept=memory_store.MemoryStore(), options=options),
         a_driver(tmp_path) as driver,
     ):
         driver.template()
@@ -439,7 +417,7 @@ async def test_a_driver_without_a_token_is_refused_for_good(
 
 
 async def test_who_leaves_tells_everybody(tmp_path: Path) -> None:
-    async with running(tmp_path, memory_store.MemoryStore()) as dispatcher:
+    async with hubs.running(tmp_path, kept=memory_store.MemoryStore()) as dispatcher:
         worker, driver = a_worker(tmp_path), a_driver(tmp_path)
         async with worker, driver:
             await dispatcher.stop(leaving="the driver is gone")

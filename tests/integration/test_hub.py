@@ -3,7 +3,6 @@
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
@@ -14,10 +13,9 @@ from kilnwork.api import task as api_task
 from kilnwork.channel import messages
 from kilnwork.dispatch import errors, model
 from kilnwork.dispatch.hub import hub
-from kilnwork.dispatch.journal.sqlite import journal
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
-from support import raw_worker, verifiers, waiting
+from support import hubs, raw_worker, waiting
 
 FAILED = attempts.Outcome(attempts.Ending.FAILED, "NonZeroExit", "exit 1", exit_code=1)
 STOPPED = attempts.Outcome(attempts.Ending.STOPPED, "Killed", exit_code=143)
@@ -28,31 +26,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@asynccontextmanager
-async def running(
-    folder: Path,
-    *,
-    clock: clocks.Clock | None = None,
-    options: hub.Options | None = None,
-) -> AsyncIterator[hub.Hub]:
-    dispatcher = hub.Hub(
-        journal.Journal(folder / "journal.db"),
-        clock=clock or clocks.SystemClock(),
-        verifier=verifiers.OneSecret(),
-        logs_dir=folder / "logs",
-        entropy=ids.system_entropy(),
-        options=options or hub.Options(),
-    )
-    await dispatcher.start(folder / "run" / "channel.sock")
-    try:
-        yield dispatcher
-    finally:
-        await dispatcher.stop()
-
-
 @pytest.fixture
 async def dispatcher(folder: Path) -> AsyncIterator[hub.Hub]:
-    async with running(folder) as started:
+    async with hubs.running(folder) as started:
         yield started
 
 
@@ -422,7 +398,7 @@ def ready(dispatcher: hub.Hub) -> bool:
 
 async def test_a_lease_that_ends_fences_the_worker(folder: Path) -> None:
     clock = clocks.ManualClock()
-    async with running(folder, clock=clock) as dispatcher:
+    async with hubs.running(folder, clock=clock) as dispatcher:
         submission = a_task()
         async with a_worker(folder) as worker:
             await dispatcher.submit(submission)
@@ -439,7 +415,7 @@ async def test_a_lease_that_ends_fences_the_worker(folder: Path) -> None:
 
 async def test_after_a_stall_every_lease_gets_a_full_term(folder: Path) -> None:
     clock = clocks.ManualClock()
-    async with running(folder, clock=clock) as dispatcher, a_worker(folder) as worker:
+    async with hubs.running(folder, clock=clock) as dispatcher, a_worker(folder) as worker:
         submission = a_task()
         await dispatcher.submit(submission)
         run = await worker.expect(messages.Run)
@@ -458,7 +434,7 @@ async def test_an_attempt_that_runs_too_long_is_stopped_and_retried(folder: Path
     clock = clocks.ManualClock()
     timeouts = api_task.Timeouts(running_seconds=5.0)
     retry = api_task.Retry(max_attempts=2, delay_seconds=0, on=("timeout",))
-    async with running(folder, clock=clock) as dispatcher, a_worker(folder) as worker:
+    async with hubs.running(folder, clock=clock) as dispatcher, a_worker(folder) as worker:
         submission = a_task(timeouts=timeouts, retry=retry)
         await dispatcher.submit(submission)
         run = await worker.expect(messages.Run)
@@ -568,7 +544,7 @@ async def test_who_is_not_believed_is_told_why(
 async def test_a_restart_takes_up_everything(folder: Path) -> None:
     waits, runs, done = a_task("waits"), a_task("runs"), a_task("done")
     worker = a_worker(folder, slots=1)
-    async with running(folder) as dispatcher, worker:
+    async with hubs.running(folder) as dispatcher, worker:
         await dispatcher.submit(done)
         ended = await worker.expect(messages.Run)
         await worker.acknowledged(worker.succeed(ended.ref, b"5"))
@@ -578,7 +554,7 @@ async def test_a_restart_takes_up_everything(folder: Path) -> None:
         await worker.acknowledged(worker.serial)
         await dispatcher.submit(waits)
         epoch = dispatcher.epoch
-    async with running(folder) as dispatcher:
+    async with hubs.running(folder) as dispatcher:
         assert dispatcher.epoch == epoch + 1
         _, views = await dispatcher.changes(0)
         states = {view.name: view.state.value for view in views}
@@ -594,12 +570,12 @@ async def test_a_restart_takes_up_everything(folder: Path) -> None:
 
 async def test_a_restart_holds_back_what_was_held_back(folder: Path) -> None:
     submission = a_task()
-    async with running(folder) as first:
+    async with hubs.running(folder) as first:
         await first.submit(submission)
         held = await first.suspend(submission.task, suspended=True)
         assert held is not None
         assert (held.state, held.reason, held.suspended) == ("Pending", "Suspended", True)
-    async with running(folder) as second, a_worker(folder) as worker:
+    async with hubs.running(folder) as second, a_worker(folder) as worker:
         with pytest.raises(TimeoutError):
             await worker.expect(messages.Run, timeout_s=0.1)
         await second.suspend(submission.task, suspended=False)
@@ -610,10 +586,10 @@ async def test_waiting_goes_on_counting_over_a_restart(folder: Path) -> None:
     clock = clocks.ManualClock()
     limits = api_task.Timeouts(pending_seconds=10)
     submission = msgspec.structs.replace(a_task(timeouts=limits), pending_since=clock.wall() - 4)
-    async with running(folder, clock=clock) as first:
+    async with hubs.running(folder, clock=clock) as first:
         await first.submit(submission)
     clock.advance(5)
-    async with running(folder, clock=clock) as second:
+    async with hubs.running(folder, clock=clock) as second:
         clock.advance(1.5)
         second.tick()
         view = await state_of(second, submission.task, api_task.State.FAILED)
@@ -622,12 +598,12 @@ async def test_waiting_goes_on_counting_over_a_restart(folder: Path) -> None:
 
 async def test_a_loss_while_the_dispatcher_was_away_counts_nothing(folder: Path) -> None:
     submission = a_task(retry=api_task.Retry(max_losses=0))
-    async with running(folder) as dispatcher, a_worker(folder) as worker:
+    async with hubs.running(folder) as dispatcher, a_worker(folder) as worker:
         await dispatcher.submit(submission)
         run = await worker.expect(messages.Run)
         worker.started(run.ref)
         await worker.acknowledged(1)
-    async with running(folder) as dispatcher, a_worker(folder) as reborn:
+    async with hubs.running(folder) as dispatcher, a_worker(folder) as reborn:
         assert (await reborn.expect(messages.Run)).ref.attempt == 2
         view = dispatcher.view(submission.task)
         assert view is not None
@@ -644,13 +620,13 @@ def pass_seconds(clock: clocks.ManualClock, dispatcher: hub.Hub, seconds: int) -
 async def test_a_shorter_lease_than_before_ends_none_that_was_granted(folder: Path) -> None:
     submission = a_task(retry=api_task.Retry(max_losses=0))
     longer = hub.Options(lease_s=90.0)
-    async with running(folder, options=longer) as dispatcher, a_worker(folder) as worker:
+    async with hubs.running(folder, options=longer) as dispatcher, a_worker(folder) as worker:
         await dispatcher.submit(submission)
         run = await worker.expect(messages.Run)
         worker.started(run.ref)
         await worker.acknowledged(1)
     clock = clocks.ManualClock()
-    async with running(folder, clock=clock) as dispatcher:
+    async with hubs.running(folder, clock=clock) as dispatcher:
         pass_seconds(clock, dispatcher, 88)
         view = dispatcher.view(submission.task)
         assert view is not None
@@ -680,13 +656,13 @@ async def test_a_worker_that_could_not_renew_counts_nothing_against_its_tasks(
 
 async def test_two_dispatchers_cannot_share_a_journal(dispatcher: hub.Hub, folder: Path) -> None:
     with pytest.raises(errors.JournalLocked, match=f"process {os.getpid()}"):
-        async with running(folder):
+        async with hubs.running(folder):
             pass
     assert (await dispatcher.submit(a_task())).state is api_task.State.PENDING
 
 
 async def test_a_stopped_hub_says_so(folder: Path) -> None:
-    async with running(folder) as dispatcher:
+    async with hubs.running(folder) as dispatcher:
         since, _ = await dispatcher.changes(0)
         waiter = asyncio.ensure_future(dispatcher.changes(since))
         await asyncio.sleep(0)

@@ -7,21 +7,13 @@ from kilnwork.api import task as api_task
 from kilnwork.channel import messages
 from kilnwork.dispatch import model
 from kilnwork.dispatch.hub import hub, subscriptions
-from kilnwork.dispatch.journal.sqlite import journal
-from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
-from support import raw_worker, verifiers, waiting
+from support import hubs, raw_worker, waiting
 
 
 async def started(folder: Path) -> hub.Hub:
-    dispatcher = hub.Hub(
-        journal.Journal(folder / "journal.db"),
-        clock=clocks.SystemClock(),
-        verifier=verifiers.OneSecret(),
-        logs_dir=folder / "logs",
-        entropy=ids.system_entropy(),
-    )
-    await dispatcher.start(folder / "run" / "channel.sock")
+    dispatcher = hubs.make(folder)
+    await dispatcher.start(hubs.socket_of(folder))
     return dispatcher
 
 

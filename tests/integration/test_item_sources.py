@@ -7,10 +7,9 @@ from typing import Any
 
 from kilnwork.api import filejobs
 from kilnwork.dispatch.hub import hub
-from kilnwork.dispatch.journal.sqlite import journal
 from kilnwork.jobs import engine, facts, items, model, records, rows
 from kilnwork.kit import clock, ids
-from support import index_items, short, verifiers, waiting, worker_process
+from support import hubs, index_items, short, waiting, worker_process
 
 NS = "default"
 _P = filejobs.Phase
@@ -29,13 +28,7 @@ class House:
         self.engine: engine.Engine
 
     async def start(self) -> None:
-        self.hub = hub.Hub(
-            journal.Journal(self.folder / "journal.db"),
-            clock=self.time,
-            verifier=verifiers.OneSecret("opensesame"),
-            logs_dir=self.folder / "logs",
-            entropy=ids.system_entropy(),
-        )
+        self.hub = hubs.make(self.folder, clock=self.time, secret="opensesame")
         await self.hub.start(self.socket)
         sources = {"index": index_items.IndexKind()}
         self.engine = engine.Engine(self.hub, sources=sources, clock=self.time, ttl_s=None)

@@ -12,7 +12,7 @@ import pytest
 from kilnwork.data import disks, errors
 from kilnwork.data.stores import local, port, remote
 from kilnwork.kit import asgi, http1
-from support import descriptors, object_stores, waiting
+from support import descriptors, object_stores, small_disks, waiting
 
 LARGE = 5 << 20
 
@@ -371,13 +371,8 @@ def test_a_reader_that_stalls_is_cut_off_and_reads_on(
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    if os.geteuid() != 0:
-        pytest.skip("mounts a small tmpfs: run it as root")
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)], check=True)
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    with small_disks.mounted(tmp_path, mib=4) as made:
+        yield made
 
 
 def test_no_room_for_what_waits_to_be_sent(

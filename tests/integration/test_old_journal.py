@@ -2,8 +2,6 @@
 
 import sqlite3
 import stat
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -12,29 +10,12 @@ from kilnwork.api import attempts
 from kilnwork.api import task as api_task
 from kilnwork.channel import messages
 from kilnwork.dispatch import errors, model
-from kilnwork.dispatch.hub import hub
 from kilnwork.dispatch.journal.sqlite import journal, statements
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
-from support import raw_worker, verifiers
+from support import hubs, raw_worker
 
 SPEC = api_task.TaskSpec(command=("true",))
-
-
-@asynccontextmanager
-async def running(folder: Path) -> AsyncIterator[hub.Hub]:
-    dispatcher = hub.Hub(
-        journal.Journal(folder / "journal.db"),
-        clock=clocks.SystemClock(),
-        verifier=verifiers.OneSecret(),
-        logs_dir=folder / "logs",
-        entropy=ids.system_entropy(),
-    )
-    await dispatcher.start(folder / "run" / "channel.sock")
-    try:
-        yield dispatcher
-    finally:
-        await dispatcher.stop()
 
 
 def a_task(name: str) -> model.Submission:
@@ -49,12 +30,12 @@ def in_journal(folder: Path, statement: str, *values: object) -> None:
 
 async def test_a_spec_that_cannot_be_read_fails_its_task_alone(tmp_path: Path) -> None:
     bad, good = a_task("bad"), a_task("good")
-    async with running(tmp_path) as first:
+    async with hubs.running(tmp_path) as first:
         for one in (bad, good):
             await first.submit(one)
     spec = b'{"command":["true"],"flux":1}'
     in_journal(tmp_path, "UPDATE task SET spec = ? WHERE name = 'bad'", spec)
-    async with running(tmp_path) as second:
+    async with hubs.running(tmp_path) as second:
         await second.kill(ids.new_task_id(), reason="Killed")
         view = second.view(bad.task)
         assert view is not None
@@ -67,7 +48,7 @@ async def test_a_spec_that_cannot_be_read_fails_its_task_alone(tmp_path: Path) -
 
 async def test_a_spec_that_cannot_be_read_lets_its_attempt_end(tmp_path: Path) -> None:
     one = a_task("bad")
-    async with running(tmp_path) as first:
+    async with hubs.running(tmp_path) as first:
         worker = raw_worker.RawWorker(tmp_path / "run" / "channel.sock")
         await worker.connect()
         await first.submit(one)
@@ -76,7 +57,7 @@ async def test_a_spec_that_cannot_be_read_lets_its_attempt_end(tmp_path: Path) -
         await worker.acknowledged(1)
     await worker.disconnect()
     in_journal(tmp_path, "UPDATE task SET spec = ?", b"nothing")
-    async with running(tmp_path) as second:
+    async with hubs.running(tmp_path) as second:
         worker.running = [run.ref]
         await worker.connect()
         await worker.expect(messages.Welcome)
@@ -100,7 +81,7 @@ async def test_a_journal_of_version_1_is_taken_up(tmp_path: Path) -> None:
             (task,),
         )
     db.close()
-    async with running(tmp_path) as dispatcher:
+    async with hubs.running(tmp_path) as dispatcher:
         view = dispatcher.view(task)
         assert view is not None
         assert (view.state, view.created, view.suspended) == ("Pending", 5.0, False)
@@ -147,7 +128,7 @@ async def test_a_journal_of_version_4_is_taken_up(tmp_path: Path) -> None:
     assert first.argument_payload == attempts.Payload(attempts.JSON, b"[]")
     assert (second.run, second.attempt, second.worker_name, second.digest) == (3, 2, "w", b"\xaa")
     store.close()
-    async with running(tmp_path) as dispatcher:
+    async with hubs.running(tmp_path) as dispatcher:
         view = dispatcher.view(call)
         assert view is not None
         assert (view.state, view.suspended, view.function) == ("Pending", True, "sums:add")
@@ -159,7 +140,7 @@ async def test_a_journal_of_version_4_is_taken_up(tmp_path: Path) -> None:
 
 
 async def test_files_are_for_their_owner_only(tmp_path: Path) -> None:
-    async with running(tmp_path) as dispatcher:
+    async with hubs.running(tmp_path) as dispatcher:
         async with raw_worker.RawWorker(tmp_path / "run" / "channel.sock") as worker:
             await dispatcher.submit(a_task("t"))
             run = await worker.expect(messages.Run)
@@ -174,7 +155,7 @@ async def test_files_are_for_their_owner_only(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("damage", ["truncated", "garbage", "page"])
 async def test_a_broken_journal_is_named_and_left_alone(tmp_path: Path, damage: str) -> None:
-    async with running(tmp_path) as first:
+    async with hubs.running(tmp_path) as first:
         for number in range(30):
             await first.submit(a_task(f"t-{number}"))
     file = tmp_path / "journal.db"
@@ -187,16 +168,19 @@ async def test_a_broken_journal_is_named_and_left_alone(tmp_path: Path, damage: 
     }[damage]
     file.write_bytes(broken)
     with pytest.raises(errors.JournalUnreadable, match=r"journal\.db"):
-        async with running(tmp_path):
+        async with hubs.running(tmp_path):
             pass
     assert file.read_bytes() == broken
 
 
 async def test_a_clock_turned_back_puts_no_retry_off_for_long(tmp_path: Path) -> None:
-    async with running(tmp_path) as first:
+    async with hubs.running(tmp_path) as first:
         await first.submit(a_task("t"))
     far = clocks.SystemClock().wall() + 86_400
     in_journal(tmp_path, "UPDATE task SET reason = 'RetryBackoff', attempt = 1, due = ?", far)
     in_journal(tmp_path, 'UPDATE task SET spec = \'{"retry":{"maxDelaySeconds":0.1}}\'')
-    async with running(tmp_path), raw_worker.RawWorker(tmp_path / "run" / "channel.sock") as worker:
+    async with (
+        hubs.running(tmp_path),
+        raw_worker.RawWorker(tmp_path / "run" / "channel.sock") as worker,
+    ):
         assert (await worker.expect(messages.Run)).ref.attempt == 2

@@ -4,103 +4,20 @@ The worker that goes with them is `raw_worker.RawWorker`, which opens the slots 
 """
 
 import asyncio
-import contextlib
 import hashlib
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import Generic, Self, TypeVar
 
 from kilnwork.api import attempts, calls
 from kilnwork.api import task as api_task
 from kilnwork.channel import frames, messages
 from kilnwork.kit import ids
-from support import raw_worker
-
-T = TypeVar("T", bound=messages.ToDriver | messages.ToSlot)
-M = TypeVar("M")
+from support import raw_link, raw_worker
 
 ADD = api_task.TaskSpec(call=api_task.Call(function="sums:add"))
 
 
-class _Raw(Generic[T]):
-    """One end of a link; `inbox` holds what was read and not expected yet."""
-
-    def __init__(self, socket: Path, decode: Callable[[bytes], T]) -> None:
-        self.socket = socket
-        self.inbox: list[T] = []
-        self.frames_read = 0
-        self.largest_frame = 0
-        self._decode = decode
-        self._cutter = frames.Cutter()
-        self._reader: asyncio.StreamReader | None = None
-        self._writer: asyncio.StreamWriter | None = None
-
-    def hello(self) -> messages.DriverHello | messages.SlotHello:
-        raise NotImplementedError
-
-    async def __aenter__(self) -> Self:
-        await self.connect()
-        await self.expect(messages.Attached)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.disconnect()
-
-    async def connect(self) -> None:
-        """Open a connection and say hello."""
-        await self.disconnect()
-        self._cutter = frames.Cutter()
-        self.inbox.clear()
-        self._reader, self._writer = await asyncio.open_unix_connection(str(self.socket))
-        self.say(self.hello())
-
-    async def disconnect(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
-            with contextlib.suppress(OSError):
-                await self._writer.wait_closed()
-            self._writer = None
-
-    def say(self, *sent: frames.Sent) -> None:
-        self.send(b"".join(map(frames.encode, sent)))
-
-    def send(self, data: bytes) -> None:
-        assert self._writer is not None
-        self._writer.write(data)
-
-    async def expect(self, kind: type[M], *, timeout_s: float = 30.0) -> M:
-        """The next message of that kind; others before it stay for later."""
-        async with asyncio.timeout(timeout_s):
-            while True:
-                for at, message in enumerate(self.inbox):
-                    if isinstance(message, kind):
-                        del self.inbox[at]
-                        return message
-                await self.read()
-
-    async def closed(self, *, timeout_s: float = 30.0) -> None:
-        """Wait until the dispatcher has closed the connection."""
-        async with asyncio.timeout(timeout_s):
-            try:
-                while True:
-                    await self.read()
-            except (EOFError, ConnectionError):
-                return
-
-    async def read(self) -> None:
-        """Read what comes next into the inbox."""
-        assert self._reader is not None
-        data = await self._reader.read(1 << 18)
-        if not data:
-            raise EOFError("the dispatcher closed the link")
-        bodies = self._cutter.feed(data)
-        self.frames_read += len(bodies)
-        self.largest_frame = max(self.largest_frame, *map(len, bodies), 0)
-        self.inbox += map(self._decode, bodies)
-
-
-class RawDriver(_Raw[messages.ToDriver]):
+class RawDriver(raw_link.RawLink[messages.ToDriver]):
     """One session of a driver; `connect` again is a reconnect."""
 
     def __init__(self, socket: Path, *, namespace: str = "ns", credential: str = "secret") -> None:
@@ -141,7 +58,7 @@ class RawDriver(_Raw[messages.ToDriver]):
             continue
 
 
-class RawSlot(_Raw[messages.ToSlot]):
+class RawSlot(raw_link.RawLink[messages.ToSlot]):
     """One slot process; `connect` again is a reconnect."""
 
     def __init__(self, socket: Path, slot: bytes) -> None:
@@ -176,11 +93,6 @@ class RawSlot(_Raw[messages.ToSlot]):
     def succeed(self, run: calls.CallRun, data: bytes = b"null", *, seconds: float = 0.001) -> int:
         """Report that a call ended well."""
         return self.done(ended_well(run.ref, data, seconds=seconds))
-
-    async def acknowledged(self, serial: int) -> None:
-        """Wait until that report is acknowledged."""
-        while (await self.expect(messages.Acknowledged)).serial < serial:
-            continue
 
 
 def ended_well(

@@ -274,3 +274,35 @@ def error_of(payload: attempts.Payload | None) -> attempts.ErrorInfo:
     assert payload is not None
     assert payload.media_type == attempts.ERROR
     return msgspec.msgpack.decode(payload.data, type=attempts.ErrorInfo)
+
+
+def world_of(template: api_task.TaskSpec | None = None, **options: Any) -> World:
+    """A world with a driver whose template 1 is `template`."""
+    world = World(**options)
+    world.driver()
+    world.define(template or spec())
+    return world
+
+
+def short_world(template: api_task.TaskSpec | None = None, **options: Any) -> World:
+    """A world that knows that calls of template 1 are short, with all its slots open."""
+    world = world_of(template, **options)
+    for task in world.submit(options.get("slots", 1)):
+        world.end(task, seconds=0.001)
+    return world
+
+
+def spawn(
+    world: World,
+    parent: ids.TaskId,
+    *,
+    template: api_task.TaskSpec | None = None,
+    ordinal: int = 1,
+    **item: Any,
+) -> ids.TaskId:
+    """A child that `parent` asks for, of `m:child` unless `template` says otherwise."""
+    link = world.holder(parent).link
+    world.define(template or spec("m:child"), link=link)
+    ref = world.task(parent).ref
+    (child,) = world.submit(link=link, parent=ref, ordinal=ordinal, **item)
+    return child

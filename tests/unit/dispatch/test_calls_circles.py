@@ -5,23 +5,14 @@ import pytest
 from kilnwork.api import attempts
 from kilnwork.dispatch.machine import inputs, instructions
 from kilnwork.kit import ids
-from support.told_calls import World, said, spec
+from support import told_calls
+from support.told_calls import World, said, world_of
 
 STOPPED = attempts.Ending.STOPPED
 
 
-def world_of() -> World:
-    world = World(slots=4)
-    world.driver()
-    world.define(spec())
-    return world
-
-
 def spawn(world: World, parent: ids.TaskId, *needs: ids.TaskId) -> ids.TaskId:
-    player = world.holder(parent)
-    world.define(spec("m:child"), link=player.link)
-    (child,) = world.submit(link=player.link, parent=world.task(parent).ref, needs=needs)
-    return child
+    return told_calls.spawn(world, parent, needs=needs)
 
 
 def asked_to_stop(world: World) -> list[ids.TaskId]:
@@ -30,7 +21,7 @@ def asked_to_stop(world: World) -> list[ids.TaskId]:
 
 @pytest.mark.parametrize("far", [0, 1, 3])
 def test_a_task_that_waits_for_itself_or_its_parents_fails(far: int) -> None:
-    world = world_of()
+    world = world_of(slots=4)
     (first,) = world.submit()
     last = first
     for _ in range(far):
@@ -46,7 +37,7 @@ def test_a_task_that_waits_for_itself_or_its_parents_fails(far: int) -> None:
 
 
 def test_a_task_that_waits_for_one_that_needs_its_result_fails() -> None:
-    world = world_of()
+    world = world_of(slots=4)
     (parent,) = world.submit()
     child = spawn(world, parent, parent)
     world.wait(parent, child, in_place=True)
@@ -56,7 +47,7 @@ def test_a_task_that_waits_for_one_that_needs_its_result_fails() -> None:
 
 
 def test_delegating_to_one_that_needs_its_result_fails() -> None:
-    world = world_of()
+    world = world_of(slots=4)
     (parent,) = world.submit()
     child = spawn(world, parent, parent)
     world.end(parent, delegate=child, payload=None)
@@ -65,7 +56,7 @@ def test_delegating_to_one_that_needs_its_result_fails() -> None:
 
 
 def test_delegating_to_one_that_waits_for_it_fails() -> None:
-    world = world_of()
+    world = world_of(slots=4)
     (parent,) = world.submit()
     child = spawn(world, parent)
     world.wait(child, parent, in_place=True)
@@ -77,7 +68,7 @@ def test_delegating_to_one_that_waits_for_it_fails() -> None:
 
 @pytest.mark.parametrize("how", [{"in_place": False}, {"in_place": True, "first": True}])
 def test_a_wait_that_may_end_otherwise_is_no_circle(how: dict[str, bool]) -> None:
-    world = world_of()
+    world = world_of(slots=4)
     (parent,) = world.submit()
     child = spawn(world, parent)
     player, ref = world.holder(parent), world.task(parent).ref
@@ -86,7 +77,7 @@ def test_a_wait_that_may_end_otherwise_is_no_circle(how: dict[str, bool]) -> Non
 
 
 def test_waiting_for_a_task_that_waits_no_longer_is_no_circle() -> None:
-    world = world_of()
+    world = world_of(slots=4)
     (parent,) = world.submit()
     child = spawn(world, parent)
     world.wait(parent, child)

@@ -9,7 +9,7 @@ from kilnwork.api import task as api_task
 from kilnwork.dispatch.machine import inputs, instructions
 from kilnwork.kit import ids
 from support import told_calls
-from support.told_calls import DRIVER, World, said, spec, task_id
+from support.told_calls import DRIVER, World, said, spawn, spec, task_id
 
 RETRY = spec(retry=api_task.Retry(max_attempts=5, max_losses=5, delay_seconds=0))
 FAILED = attempts.Ending.FAILED
@@ -21,20 +21,7 @@ def json_arguments(text: str) -> attempts.Payload:
 
 
 def world_of(**options: Any) -> World:
-    world = World(**({"slots": 4} | options))
-    world.driver()
-    world.define(RETRY)
-    return world
-
-
-def spawn(
-    world: World, parent: ids.TaskId, *, ordinal: int = 1, function: str = "m:child", **item: Any
-) -> ids.TaskId:
-    player = world.holder(parent)
-    world.define(spec(function), link=player.link)
-    ref = world.task(parent).ref
-    (child,) = world.submit(link=player.link, parent=ref, ordinal=ordinal, **item)
-    return child
+    return told_calls.world_of(RETRY, **({"slots": 4} | options))
 
 
 def found(world: World) -> dict[int, ids.TaskId]:
@@ -223,12 +210,12 @@ def test_the_next_attempt_finds_children_that_are_over_in_the_journal() -> None:
 def test_children_of_different_functions_are_counted_apart() -> None:
     world = world_of()
     (parent,) = world.submit()
-    first = spawn(world, parent, function="m:a", ordinal=1)
-    second = spawn(world, parent, function="m:b", ordinal=1)
+    first = spawn(world, parent, template=spec("m:a"), ordinal=1)
+    second = spawn(world, parent, template=spec("m:b"), ordinal=1)
     assert world.task(first).child_key == "m:a#1"
     assert world.task(second).child_key == "m:b#1"
     world.end(parent, FAILED)
-    again = spawn(world, parent, function="m:b", ordinal=1)
+    again = spawn(world, parent, template=spec("m:b"), ordinal=1)
     assert found(world)[4] == second
     assert again not in world.memory.tasks
 

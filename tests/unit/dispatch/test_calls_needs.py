@@ -10,26 +10,14 @@ from kilnwork.api import task as api_task
 from kilnwork.dispatch.machine import dependencies, inputs, views
 from kilnwork.kit import ids
 from support import told_calls
-from support.told_calls import World, error_of, said, spec, task_id
+from support.told_calls import World, error_of, said, spawn, spec, task_id
 
 FAILED = attempts.Ending.FAILED
 _S = api_task.State
 
 
 def world_of(template: api_task.TaskSpec | None = None, **options: Any) -> World:
-    world = World(**({"slots": 4} | options))
-    world.driver()
-    world.define(template or spec())
-    return world
-
-
-def spawn(world: World, parent: ids.TaskId, *, ordinal: int = 1, **item: Any) -> ids.TaskId:
-    player = world.holder(parent)
-    world.define(spec("m:child"), link=player.link)
-    (child,) = world.submit(
-        link=player.link, parent=world.task(parent).ref, ordinal=ordinal, **item
-    )
-    return child
+    return told_calls.world_of(template, **({"slots": 4} | options))
 
 
 def values_of(world: World, task: ids.TaskId) -> dict[ids.TaskId, calls.Value]:

@@ -1,27 +1,10 @@
 """Where calls run: seats, slots that open and end, sent ahead, taken back, in turns."""
 
-from typing import Any
-
 from kilnwork.api import attempts
 from kilnwork.api import task as api_task
 from kilnwork.dispatch.machine import assignment, inputs, instructions, records
 from support import told_calls
-from support.told_calls import World, said, spec
-
-
-def world_of(**options: Any) -> World:
-    world = World(**options)
-    world.driver()
-    world.define(spec())
-    return world
-
-
-def short_world(**options: Any) -> World:
-    """A world that knows that calls of template 1 are short, with all its slots open."""
-    world = world_of(**options)
-    for task in world.submit(options.get("slots", 1)):
-        world.end(task, seconds=0.001)
-    return world
+from support.told_calls import World, said, short_world, spec, world_of
 
 
 def held(world: World) -> list[int]:

@@ -1,7 +1,5 @@
 """Slots that die, leave, come back: what they held is settled, once and rightly."""
 
-from typing import Any
-
 import pytest
 
 from kilnwork.api import attempts
@@ -9,30 +7,7 @@ from kilnwork.api import task as api_task
 from kilnwork.dispatch.machine import inputs, instructions
 from kilnwork.kit import ids
 from support import told_calls
-from support.told_calls import World, said, spec
-
-
-def world_of(template: api_task.TaskSpec | None = None, **options: Any) -> World:
-    world = World(**options)
-    world.driver()
-    world.define(template or spec())
-    return world
-
-
-def short_world(template: api_task.TaskSpec | None = None, **options: Any) -> World:
-    world = world_of(template, **options)
-    for task in world.submit(options.get("slots", 1)):
-        world.end(task, seconds=0.001)
-    return world
-
-
-def spawn(world: World, parent: ids.TaskId, *, ordinal: int = 1, **item: Any) -> ids.TaskId:
-    player = world.holder(parent)
-    world.define(spec("m:child"), link=player.link)
-    (child,) = world.submit(
-        link=player.link, parent=world.task(parent).ref, ordinal=ordinal, **item
-    )
-    return child
+from support.told_calls import World, said, short_world, spawn, spec, world_of
 
 
 def counts(world: World, task: ids.TaskId) -> tuple[int, int, int]:

@@ -16,19 +16,11 @@ STOPPED = attempts.Ending.STOPPED
 
 
 def world_of(template: api_task.TaskSpec | None = None, **options: Any) -> World:
-    world = World(**options)
-    world.driver()
-    world.define(template or spec(timeouts=GRACE))
-    return world
+    return told_calls.world_of(template or spec(timeouts=GRACE), **options)
 
 
-def spawn(world: World, parent: ids.TaskId, *, ordinal: int = 1, **item: Any) -> ids.TaskId:
-    player = world.holder(parent)
-    world.define(spec("m:child", timeouts=GRACE), link=player.link)
-    (child,) = world.submit(
-        link=player.link, parent=world.task(parent).ref, ordinal=ordinal, **item
-    )
-    return child
+def spawn(world: World, parent: ids.TaskId, **item: Any) -> ids.TaskId:
+    return told_calls.spawn(world, parent, template=spec("m:child", timeouts=GRACE), **item)
 
 
 def cancel(world: World, *tasks: ids.TaskId, **fields: Any) -> None:

@@ -1,29 +1,10 @@
 """Attempts that wait for other tasks: their seats are free, what they wait for runs in place."""
 
-from typing import Any
-
 from kilnwork.api import attempts, reasons
 from kilnwork.dispatch.machine import inputs, instructions, views
 from kilnwork.kit import ids
 from support import told_calls
-from support.told_calls import World, said, spec
-
-
-def world_of(**options: Any) -> World:
-    world = World(**options)
-    world.driver()
-    world.define(spec())
-    return world
-
-
-def spawn(world: World, parent: ids.TaskId, *, ordinal: int = 1, **item: Any) -> ids.TaskId:
-    """A child that `parent` asks for."""
-    player = world.holder(parent)
-    world.define(spec("m:child"), link=player.link)
-    (child,) = world.submit(
-        link=player.link, parent=world.task(parent).ref, ordinal=ordinal, **item
-    )
-    return child
+from support.told_calls import World, said, spawn, spec, world_of
 
 
 def runs_in_place(world: World, task: ids.TaskId) -> bool:

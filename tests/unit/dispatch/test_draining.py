@@ -1,21 +1,11 @@
 """Workers that are to go: they finish what they have, get nothing new, and take no blame."""
 
-from typing import Any
-
 import pytest
 
 from kilnwork.api import reasons
 from kilnwork.dispatch import model
 from kilnwork.dispatch.machine import inputs, views
-from kilnwork.kit import ids
-from support.told_calls import World, said, spec
-
-
-def world_of(**options: Any) -> World:
-    world = World(**options)
-    world.driver()
-    world.define(spec())
-    return world
+from support.told_calls import World, said, spawn, world_of
 
 
 def drain(world: World, *pods: str) -> None:
@@ -24,13 +14,6 @@ def drain(world: World, *pods: str) -> None:
 
 def view(world: World) -> model.ClusterView:
     return views.of_cluster(world.memory.clusters["ns", "default"])
-
-
-def spawn(world: World, parent: ids.TaskId) -> ids.TaskId:
-    player = world.holder(parent)
-    world.define(spec("m:child"), link=player.link)
-    (child,) = world.submit(link=player.link, parent=world.task(parent).ref, ordinal=1)
-    return child
 
 
 def test_a_drained_worker_gets_nothing_new_until_it_is_wanted_again() -> None:
