@@ -320,3 +320,22 @@ def short_time(seconds: float) -> str:
         if seconds >= 2 * length:
             return f"{int(seconds // length)}{unit}"
     return f"{seconds:.0f}s"
+
+
+def parse_tolerance(text: str | None) -> tuple[int | None, float | None]:
+    """How many bad records fail a job: a count, or a percentage; both None for any number.
+
+    Raises `errors.Unusable`.
+    """
+    if text is None:
+        return None, None
+    try:
+        if text.endswith("%"):
+            share = float(text[:-1])
+            if 0 <= share <= 100:
+                return None, share
+        elif int(text) >= 0:
+            return int(text), None
+    except ValueError:
+        pass
+    raise errors.Unusable(f"--max-failed {text}: write a number such as 100, or 0.5%")

@@ -61,7 +61,7 @@ class _Victim:
     help="All objects with these labels.",
 )
 @click.option("--wait/--no-wait", default=True, help="Wait until they are gone (default).")
-@click.option("--timeout", type=options.Duration(), default=None, help="Wait no longer than this.")
+@click.option("--timeout", type=options.DURATION, default=None, help="Wait no longer than this.")
 @click.option("--ignore-not-found", is_flag=True, help="What is not there is no error.")
 @options.output("name")
 def command(

@@ -31,7 +31,7 @@ _MANY = 10
 @options.output("json", "yaml")
 @click.option("--wait", is_flag=True, help="Wait until the server is ready.")
 @click.option(
-    "--timeout", type=options.Duration(), default=None, help="Wait no longer; default for ever."
+    "--timeout", type=options.DURATION, default=None, help="Wait no longer; default for ever."
 )
 def command(form: str | None, wait: bool, timeout: float | None) -> None:  # noqa: FBT001
     """Show server, nodes, clusters, how many tasks and file jobs are where, and the newest files.
