@@ -31,7 +31,7 @@ class Settings:
     port: int
     workdir: Path
     slots: int
-    """Of TaskCluster `default`, at its first start only."""
+    """Of TaskCluster `default`, when it is made."""
     files: jobs_settings.Settings = field(default_factory=jobs_settings.Settings)
     """Of the Jobs API."""
 
@@ -143,4 +143,11 @@ class Server:
     async def _make_default(self) -> None:
         if self.trouble is not None:
             return
-        await controllers.ensure_default(self._client, slots=self._settings.slots)
+        made = controllers.DefaultCluster(
+            self._client,
+            slots=self._settings.slots,
+            time=self._clock,
+            on_failure=self._manager.fail,
+        )
+        await made.start()
+        self._steps.then("TaskCluster default", made.stop)
