@@ -301,6 +301,13 @@ class Dispatcher:
             found.suspended = suspended
             self._news.append(found)
 
+    def forget_now(self, runs: Iterable[tuple[ids.TaskId, int]]) -> None:
+        for task, run in runs:
+            found = self._touch(task)
+            if found is not None and found.state.final:
+                assert found.run == run
+                del self.tasks[task]
+
     def unfinished(self, tasks: Iterable[ids.TaskId]) -> list[subscriptions.Change]:
         found = (self.tasks.get(task) for task in tasks)
         return [one.change() for one in found if one is not None and not one.state.final]

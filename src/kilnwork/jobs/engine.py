@@ -21,6 +21,7 @@ from kilnwork.jobs import (
     effects,
     errors,
     facts,
+    items,
     model,
     plan,
     prepare_queue,
@@ -35,6 +36,8 @@ from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
 
 log = logging.getLogger(__name__)
+
+_S = items.State
 
 MAX_LIVE = 10_000
 """Unfinished jobs in memory; more wait in the journal, in the order in which they came."""
@@ -54,6 +57,10 @@ ALL_WINDOWS = 65_536
 """Tasks of all jobs together: with very many jobs each gets fewer."""
 
 MIN_WINDOW = 8
+
+KEPT_TASKS = 10_000
+"""Items of a job that have succeeded, and as many that have failed, whose tasks are kept as long as
+any other task: half a kilobyte each. A file has no more parts."""
 
 SHOW_S = 0.05
 """Until users see that a task has begun, at the latest."""
@@ -95,6 +102,7 @@ class Engine:
         self.sources = sources
         self._hub, self._clock = hub, clock
         self._ttl_s, self._on_failure = ttl_s, on_failure
+        self.kept_tasks = KEPT_TASKS
         self.live: dict[bytes, records.Job] = {}
         """Jobs that are not over, or that are being changed; by UUID."""
         self.by_text: dict[str, records.Job] = {}
@@ -241,6 +249,7 @@ class Engine:
             del self._ready[job]
             joined.waiters += self.waiters.taken(job)
             found = plan.next_steps(job, self._room(job, slots), now)
+            self._forget_tasks(job)
             self._unfollow(job)
             for step in found:
                 self._carry_out(job, step, joined)
@@ -314,6 +323,18 @@ class Engine:
         job.dropped += job.tasks
         job.tasks.clear()
         self._unfollow(job)
+
+    def _forget_tasks(self, job: records.Job) -> None:
+        """Forget tasks whose items have ended in this batch, when enough others are kept: from now
+        on its page says what an item is."""
+        for state, count in ((_S.SUCCEEDED, job.counts.succeeded), (_S.FAILED, job.counts.failed)):
+            surplus = count - self.kept_tasks
+            if surplus > 0:
+                over = [item for item in job.dropped if item and job.items.states[item] == state]
+                self._hub.forget_now(
+                    (task_hub.task_id(job.id.uuid, item), job.run_of(item))
+                    for item in over[-surplus:]
+                )
 
     def _unfollow(self, job: records.Job) -> None:
         """Stop following its tasks that are over and understood."""

@@ -222,6 +222,22 @@ class Hub:
         for task in tasks:
             self._core.apply(inputs.Suspend(task, suspended))
 
+    def forget_now(self, runs: Iterable[tuple[ids.TaskId, int]]) -> None:
+        """Forget tasks by their newest runs, in the batch that is being made: for participants.
+
+        One that is not over, has children or has printed something stays as long as any other.
+        """
+        reader = self._core.reader
+        self._core.apply(
+            inputs.Forget(
+                tuple(
+                    task
+                    for task, run in runs
+                    if not any(reader.child_states(task, run)) and not self.logs.has_output(task)
+                )
+            )
+        )
+
     def participate(self, participant: commits.Participant) -> Callable[[], None]:
         """Let it add to every batch from now on; ends when what is returned is called."""
         self._core.participants.append(participant)
