@@ -406,6 +406,38 @@ def test_a_definition_takes_its_objects_with_it(
     assert b"404 page not found" in admin.get(widgets).body
 
 
+@pytest.mark.parametrize("policy", ["Background", "Foreground", "Orphan"])
+def test_deleting_a_definition_marks_it_whatever_the_policy(
+    admin: kube_servers.Http, group: str, widgets: str, policy: str
+) -> None:
+    """The response has the condition and the finalizer; a trial run shows the same."""
+    path = f"{CRDS}/widgets.{group}"
+    held = widget(widgets, "held", size=1)
+    held["metadata"]["finalizers"] = ["a.b/c"]
+    admin.post(widgets, held).ok()
+    before = admin.get(path).json
+    assert "finalizers" not in before["metadata"]
+    trial = admin.delete(path, dryRun="All", propagationPolicy=policy).ok()
+    assert admin.get(path).json == before
+    for shown in (trial, admin.delete(path, propagationPolicy=policy).ok()):
+        metadata = shown["metadata"]
+        assert metadata["finalizers"] == ["customresourcecleanup.apiextensions.k8s.io"]
+        assert metadata["generation"] == before["metadata"]["generation"]
+        assert metadata["deletionTimestamp"]
+        assert "deletionGracePeriodSeconds" not in metadata
+        (condition,) = (c for c in shown["status"]["conditions"] if c["type"] == "Terminating")
+        assert condition.pop("lastTransitionTime")
+        assert condition == {
+            "type": "Terminating",
+            "status": "True",
+            "reason": "InstanceDeletionPending",
+            "message": "CustomResourceDefinition marked for deletion; CustomResource deletion "
+            "will begin soon",
+        }
+    admin.patch(f"{widgets}/held", {"metadata": {"finalizers": None}}).ok()
+    waiting.wait_until(lambda: admin.get(path).status == 404, what="the definition is gone")
+
+
 def test_a_definition_that_is_being_deleted_takes_no_new_objects(
     admin: kube_servers.Http, group: str, widgets: str
 ) -> None:

@@ -154,14 +154,6 @@ class DefinitionKeeper:
 
     async def _establish(self, name: str, definition: meta.JsonObject) -> None:
         place = crud.where(_DEFINITIONS, None, name)
-        metadata = definition["metadata"]
-        if definitions.CLEANUP not in (metadata.get("finalizers") or ()):
-            finalizers = [*(metadata.get("finalizers") or ()), definitions.CLEANUP]
-
-            def held(obj: meta.JsonObject) -> meta.JsonObject:
-                return obj | {"metadata": {**obj["metadata"], "finalizers": finalizers}}
-
-            await self._writer.change(place, held, crud.Options())
         names, conflict = definitions.accept_names(definition, self._others(definition))
         status = definitions.status(definition, names, conflict, now=self._writer.now())
         known = definition | {"status": status}
