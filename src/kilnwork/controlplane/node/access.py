@@ -39,7 +39,7 @@ _FINER = {
 """Subresources of nodes for paths by their first part; for all others `proxy`."""
 
 
-UNAUTHORIZED = asgi.Refusal(401, "Unauthorized")
+UNAUTHORIZED = asgi.Refusal(401, "Unauthorized", ((b"www-authenticate", b"Bearer"),))
 
 
 class Reviewer(Protocol):
