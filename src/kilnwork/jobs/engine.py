@@ -237,7 +237,8 @@ class Engine:
         if self.stopped is not None:
             return False
         changes = subscriptions.of_batch(batch, self.tasks) if self.tasks and batch.dirty else []
-        self._take_in(changes)
+        if changes:
+            self._take_in(changes)
         if not (self._ready or self._purged):
             return False
         now = self.now()
@@ -275,6 +276,8 @@ class Engine:
         self._end(errors.JobsStopped(f"the dispatcher failed: {error}"))
 
     def _room(self, job: records.Job, slots: dict[tuple[str, str], int]) -> plan.Room:
+        if job.spec.suspend:
+            return plan.Room(0, 0, prepare=self._queue.admits(job))
         key = (job.namespace, job.spec.cluster_name)
         if key not in slots:
             cluster = self._hub.cluster(*key)
@@ -290,7 +293,8 @@ class Engine:
             self.waiters.tell(job.id.uuid, over=view.phase.final or view.deleting)
         for job, step in joined.effects:
             self._effects.begin(job, step)
-        self._take_in(joined.existing)
+        if joined.existing:
+            self._take_in(joined.existing)
         for job in self._queue.next():
             self.wake(job)
         for job in joined.purged:

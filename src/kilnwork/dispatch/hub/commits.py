@@ -92,6 +92,8 @@ class Core:
         self._unflushed: set[asyncio.Future[None]] = set()
         self._writing = False
         self._scheduled = False
+        self._wanted = False
+        """Something has come while a batch was being written."""
         self._stopped: errors.HubStopped | None = None
         self._heartbeat_timer: asyncio.TimerHandle | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -159,7 +161,9 @@ class Core:
 
     def schedule(self) -> None:
         """Look soon whether there is something to write or release."""
-        if not self._scheduled and not self._writing and self._stopped is None:
+        if self._writing:
+            self._wanted = True
+        elif not self._scheduled and self._stopped is None:
             self._scheduled = True
             self._loop.call_soon(self._advance)
 
@@ -210,9 +214,10 @@ class Core:
                 self._settle(batch, ready, waiting)
             except Exception as error:  # noqa: BLE001 - as above
                 self._fail(error)
-            self.schedule()
+            if self._wanted or batch.dirty:  # what has ended may make room for what waits
+                self.schedule()
 
-        self._writing = True
+        self._writing, self._wanted = True, False
         self.store.write(batch, committed)
         if self._writing:
             prepared.append(self._delivery.prepare(batch))

@@ -424,11 +424,13 @@ class Hub:
     def committed(self, batch: instructions.Batch) -> None:
         """`commits.Observer`: a batch is stored; publish what changed."""
         self._peers.committed(batch)
-        changed = [task.id for task in batch.dirty if task.declared]
-        self._tasks.publish(changed)
-        self._tasks.publish(batch.published.difference(changed))
-        self._subscriptions.publish(batch)
-        self._clusters.publish(cluster.key for cluster in batch.clusters)
+        if batch.dirty or batch.published:
+            changed = [task.id for task in batch.dirty if task.declared]
+            self._tasks.publish(changed)
+            self._tasks.publish(batch.published.difference(changed))
+            self._subscriptions.publish(batch)
+        if batch.clusters:
+            self._clusters.publish(cluster.key for cluster in batch.clusters)
 
     def failed(self, error: BaseException) -> None:
         """`commits.Observer`: the store cannot go on."""
