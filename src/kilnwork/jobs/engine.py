@@ -311,11 +311,11 @@ class Engine:
         """Return whether only a user can move it, or it is new and there is no room for it."""
         if job.deleting or job.tasks:
             return False
-        if job.stage is records.Stage.RUNNING:
+        if job.stage is records.RUNNING:
             full = self._queue.waits(job) and self._room_for < 0
             self.backlog = self.backlog or full
             return full or (job.spec.suspend and (job.recovered or job.fresh))
-        return job.stage is records.Stage.FINISHED
+        return job.stage is records.FINISHED
 
     def _release(self, job: records.Job) -> None:
         """Drop a job from memory."""
