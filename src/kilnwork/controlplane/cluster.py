@@ -153,7 +153,7 @@ class ControlPlane:
         By certificate or token, and acting as somebody else by the headers for it; raises
         StatusError when they may not.
         """
-        acts = impersonation.asked(request.scope["headers"])
+        acts = impersonation.asked(request.first_headers)
         named = requests.headers(request) if acts else {}
         return await app.authenticate(self._found, request, named)
 
