@@ -259,7 +259,7 @@ async def test_a_port_in_use_is_refused_by_name(
 
 
 async def test_files_are_private(plane: cluster.ControlPlane) -> None:
-    plane.publish(epoch=3, channel=cluster.Channel(unix="/x"))
+    plane.publish(epoch=3, unix="/x")
     for name in ("token", "kubeconfig", "endpoints.json", "control.db", "pki/ca.key"):
         assert (plane.data_dir / name).stat().st_mode & 0o077 == 0, name
     endpoints = json.loads((plane.data_dir / "endpoints.json").read_text())

@@ -106,8 +106,8 @@ class Server:
         Raises KilnError that a person can act on: directory or port in use, journal unreadable.
         """
         await self._steps.start(say=say)
-        channel = cluster.Channel(unix=str(self._manager.dispatcher.socket))
-        self._plane.publish(epoch=self._manager.hub.epoch, channel=channel)
+        unix = str(self._manager.dispatcher.socket)
+        self._plane.publish(epoch=self._manager.hub.epoch, unix=unix)
 
     async def stop(self, *, say: steps.Say) -> None:
         """Stop what has started, last first; a part that fails does not keep the others."""
