@@ -53,8 +53,7 @@ async def test_a_call_runs_and_its_result_comes_back(dispatcher: hub.Hub, tmp_pa
         payload = attempts.Payload(attempts.JSON, b"3")
         success = calls.CallResult(1, api_task.State.SUCCESS, "Succeeded", "", payload)
         assert await driver.results(1) == {1: success}
-        view = dispatcher.view(item.task)
-        assert view is not None
+        view = hubs.view(dispatcher, item.task)
         assert (view.state, view.result, view.attempt) == (api_task.State.SUCCESS, payload, 1)
         assert (view.name, view.function) == ("sum", "sums:add")
         await slot.disconnect()
@@ -176,8 +175,7 @@ async def test_what_a_slot_says_of_a_call_is_seen(dispatcher: hub.Hub, tmp_path:
             messages.Progress(run.ref, 0.5, "half"),
         )
         await slot.acknowledged(slot.serial)
-        view = dispatcher.view(run.ref.task)
-        assert view is not None
+        view = hubs.view(dispatcher, run.ref.task)
         assert (view.state, view.attempt) == (api_task.State.RUNNING, 1)
         assert view.progress is not None
         assert view.progress.message == "half"
@@ -299,8 +297,7 @@ async def test_a_task_in_a_slot_submits_waits_and_runs_its_child(
         slot.say(messages.Resumed(parent.ref))
         slot.succeed(parent, b"6")
         assert (await driver.results(1))[1].payload == attempts.Payload(attempts.JSON, b"6")
-        view = dispatcher.view(parent.ref.task)
-        assert view is not None
+        view = hubs.view(dispatcher, parent.ref.task)
         assert (view.children.total, view.children.succeeded) == (1, 1)
         await slot.disconnect()
 

@@ -48,8 +48,7 @@ async def test_what_runs_goes_on_and_what_waits_runs_later(tmp_path: Path) -> No
         run = await peers.slot.run()
         await peers.leave()
     async with hubs.running(tmp_path) as again:
-        view = again.view(second.task)
-        assert view is not None
+        view = hubs.view(again, second.task)
         assert (view.state, view.name, view.function) == ("Pending", "second", "sums:add")
         peers.worker.processes = (peers.slot.opening,)
         peers.slot.running = [run.ref]
@@ -81,8 +80,7 @@ async def test_results_that_others_need_are_found_again(tmp_path: Path) -> None:
         peers.slot.running = [run.ref]
         await peers.leave()
     async with hubs.running(tmp_path) as again:
-        view = again.view(waiting.task)
-        assert view is not None
+        view = hubs.view(again, waiting.task)
         assert (view.state, view.reason) == ("Pending", "WaitingForInput")
         peers.worker.processes = (peers.slot.opening,)
         await peers.meet()
@@ -116,8 +114,7 @@ async def test_a_call_that_delegated_takes_the_outcome_of_its_task(tmp_path: Pat
         peers.slot.running = [run.ref]
         await peers.leave()
     async with hubs.running(tmp_path) as again:
-        view = again.view(item.task)
-        assert view is not None
+        view = hubs.view(again, item.task)
         assert (view.state, view.reason) == ("Running", "Delegated")
         peers.worker.processes = (peers.slot.opening,)
         await peers.meet()

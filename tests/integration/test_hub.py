@@ -62,8 +62,7 @@ async def test_a_task_runs_and_its_result_is_seen(dispatcher: hub.Hub, folder: P
         worker.started(run.ref)
         await state_of(dispatcher, submission.task, api_task.State.RUNNING)
         await worker.acknowledged(worker.succeed(run.ref, b'{"n": 1}'))
-        done = dispatcher.view(submission.task)
-        assert done is not None
+        done = hubs.view(dispatcher, submission.task)
         assert done.state is api_task.State.SUCCESS
         assert done.result == attempts.Payload("application/json", b'{"n": 1}')
         assert (done.worker, done.node, done.attempt, done.stopped) == ("w-0", "node-1", 1, True)
@@ -124,8 +123,7 @@ async def test_a_late_report_is_acknowledged_and_refused(dispatcher: hub.Hub, fo
         newer = await worker.expect(messages.Run)
         assert newer.ref.attempt == 2
         await worker.acknowledged(worker.succeed(run.ref))
-        view = dispatcher.view(submission.task)
-        assert view is not None
+        view = hubs.view(dispatcher, submission.task)
         assert not view.state.final
 
 
@@ -133,8 +131,7 @@ async def test_a_pending_task_is_killed_at_once(dispatcher: hub.Hub) -> None:
     submission = a_task()
     await dispatcher.submit(submission)
     await dispatcher.kill(submission.task, reason=reasons.Reason.KILLED)
-    view = dispatcher.view(submission.task)
-    assert view is not None
+    view = hubs.view(dispatcher, submission.task)
     assert (view.state, view.reason, view.stopped) == (api_task.State.KILLED, "Killed", True)
 
 
@@ -147,8 +144,7 @@ async def test_a_running_task_is_killed_with_proof(dispatcher: hub.Hub, folder: 
         await dispatcher.kill(submission.task, reason=reasons.Reason.KILLED)
         stop = await worker.expect(messages.Stop)
         assert (stop.ref, stop.grace_s) == (run.ref, 30.0)
-        view = dispatcher.view(submission.task)
-        assert view is not None
+        view = hubs.view(dispatcher, submission.task)
         assert view.state is api_task.State.KILLING
         worker.finished(run.ref, STOPPED)
         killed = await state_of(dispatcher, submission.task, api_task.State.KILLED)
@@ -178,8 +174,7 @@ async def test_who_waits_says_for_what(dispatcher: hub.Hub, folder: Path) -> Non
         await worker.expect(messages.Run)
         since, changed = await dispatcher.changes(since)
         assert second.task in {view.task for view in changed}
-        view = dispatcher.view(second.task)
-        assert view is not None
+        view = hubs.view(dispatcher, second.task)
         assert view.reason == "NoFreeSlot"
         assert "taken by first" in view.message
 
@@ -224,8 +219,7 @@ async def test_a_child_is_made_once_and_asked_about(dispatcher: hub.Hub, folder:
         assert answer.status == 200
         assert b'"state":"Success"' in answer.body
         assert b'"result":[1]' in answer.body
-        view = dispatcher.view(submission.task)
-        assert view is not None
+        view = hubs.view(dispatcher, submission.task)
         assert view.children == api_task.ChildCounts(total=1, succeeded=1)
         worker.say(spawn(parent, 13))
         after = await worker.expect(messages.Answer)
@@ -258,8 +252,7 @@ async def test_the_next_attempt_finds_the_children(dispatcher: hub.Hub, folder: 
         assert other.body != first[1].body
         stopped = await worker.expect(messages.Stop)
         assert ids.task_text(stopped.ref.task) in first[1].body.decode()
-        view = dispatcher.view(submission.task)
-        assert view is not None
+        view = hubs.view(dispatcher, submission.task)
         assert view.reason == "NonDeterministicRetry"
         worker.succeed(again)
         dropped = await worker.expect(messages.Stop)
@@ -303,9 +296,7 @@ async def test_a_reconnect_keeps_what_runs(dispatcher: hub.Hub, folder: Path) ->
     worker = a_worker(folder)
     async with worker:
         await dispatcher.submit(submission)
-        run = await worker.expect(messages.Run)
-        worker.started(run.ref)
-        await worker.acknowledged(1)
+        run = await worker.running_one()
         worker.say(messages.Log(run.ref, 0, b"hello\n"))
         assert (await worker.expect(messages.LogKept)).offset == 6
     stranger = attempts.AttemptRef(ids.new_task_id(), 1, 1)
@@ -317,8 +308,7 @@ async def test_a_reconnect_keeps_what_runs(dispatcher: hub.Hub, folder: Path) ->
         messages.Decision(stranger, messages.Verdict.UNKNOWN, 0),
     }
     await worker.acknowledged(worker.succeed(run.ref))
-    view = dispatcher.view(submission.task)
-    assert view is not None
+    view = hubs.view(dispatcher, submission.task)
     assert (view.state, view.attempt) == (api_task.State.SUCCESS, 1)
     await worker.disconnect()
 
@@ -339,14 +329,11 @@ async def test_a_restarted_container_loses_its_attempts_at_once(
     submission = a_task()
     async with a_worker(folder) as worker:
         await dispatcher.submit(submission)
-        run = await worker.expect(messages.Run)
-        worker.started(run.ref)
-        await worker.acknowledged(1)
+        await worker.running_one()
     async with a_worker(folder) as reborn:
         again = await reborn.expect(messages.Run)
         assert again.ref.attempt == 2
-        view = dispatcher.view(submission.task)
-        assert view is not None
+        view = hubs.view(dispatcher, submission.task)
         assert (view.losses, view.failures) == (1, 0)
         assert view.loss.startswith("WorkerLost: ")
 
@@ -370,21 +357,17 @@ async def test_a_container_that_ended_loses_its_attempts_but_no_later_ones(
     async with a_worker(folder) as worker:
         submission = a_task()
         await dispatcher.submit(submission)
-        run = await worker.expect(messages.Run)
-        worker.started(run.ref)
-        await worker.acknowledged(1)
+        await worker.running_one()
         began = ids.session_began(worker.session)
         assert began is not None
         await dispatcher.worker_gone("uid-w-0", ended=began + 60)
-        view = dispatcher.view(submission.task)
-        assert view is not None
+        view = hubs.view(dispatcher, submission.task)
         assert view.state is api_task.State.RUNNING, "its link stands"
     await waiting.wait_until_async(
         lambda: not ready(dispatcher), what="the dispatcher knows that its link is gone"
     )
     await dispatcher.worker_gone("uid-w-0", ended=began - 60)
-    view = dispatcher.view(submission.task)
-    assert view is not None
+    view = hubs.view(dispatcher, submission.task)
     assert view.state is api_task.State.RUNNING, "it was another container"
     await dispatcher.worker_gone("uid-w-0", why="OOMKilled", ended=began + 60)
     view = await state_of(dispatcher, submission.task, api_task.State.PENDING)
@@ -402,9 +385,7 @@ async def test_a_lease_that_ends_fences_the_worker(folder: Path) -> None:
         submission = a_task()
         async with a_worker(folder) as worker:
             await dispatcher.submit(submission)
-            run = await worker.expect(messages.Run)
-            worker.started(run.ref)
-            await worker.acknowledged(1)
+            await worker.running_one()
             for _ in range(12):
                 clock.advance(1.0)
                 dispatcher.tick()
@@ -418,15 +399,12 @@ async def test_after_a_stall_every_lease_gets_a_full_term(folder: Path) -> None:
     async with hubs.running(folder, clock=clock) as dispatcher, a_worker(folder) as worker:
         submission = a_task()
         await dispatcher.submit(submission)
-        run = await worker.expect(messages.Run)
-        worker.started(run.ref)
-        await worker.acknowledged(1)
+        await worker.running_one()
         clock.advance(3600.0)
         dispatcher.tick()
         worker.say(messages.Renew(1))
         await worker.expect(messages.Renewed)
-        view = dispatcher.view(submission.task)
-        assert view is not None
+        view = hubs.view(dispatcher, submission.task)
         assert view.state is api_task.State.RUNNING
 
 
@@ -445,8 +423,7 @@ async def test_an_attempt_that_runs_too_long_is_stopped_and_retried(folder: Path
             dispatcher.tick()
         stop = await worker.expect(messages.Stop)
         assert stop.reason == "TimedOut"
-        view = dispatcher.view(submission.task)
-        assert view is not None
+        view = hubs.view(dispatcher, submission.task)
         assert (view.state, view.reason) == (api_task.State.RUNNING, "TimedOut")
         worker.finished(run.ref, STOPPED)
         assert (await worker.expect(messages.Run)).ref.attempt == 2
@@ -600,13 +577,10 @@ async def test_a_loss_while_the_dispatcher_was_away_counts_nothing(folder: Path)
     submission = a_task(retry=api_task.Retry(max_losses=0))
     async with hubs.running(folder) as dispatcher, a_worker(folder) as worker:
         await dispatcher.submit(submission)
-        run = await worker.expect(messages.Run)
-        worker.started(run.ref)
-        await worker.acknowledged(1)
+        await worker.running_one()
     async with hubs.running(folder) as dispatcher, a_worker(folder) as reborn:
         assert (await reborn.expect(messages.Run)).ref.attempt == 2
-        view = dispatcher.view(submission.task)
-        assert view is not None
+        view = hubs.view(dispatcher, submission.task)
         assert (view.losses, view.failures) == (1, 0)
 
 
@@ -622,14 +596,11 @@ async def test_a_shorter_lease_than_before_ends_none_that_was_granted(folder: Pa
     longer = hub.Options(lease_s=90.0)
     async with hubs.running(folder, options=longer) as dispatcher, a_worker(folder) as worker:
         await dispatcher.submit(submission)
-        run = await worker.expect(messages.Run)
-        worker.started(run.ref)
-        await worker.acknowledged(1)
+        await worker.running_one()
     clock = clocks.ManualClock()
     async with hubs.running(folder, clock=clock) as dispatcher:
         pass_seconds(clock, dispatcher, 88)
-        view = dispatcher.view(submission.task)
-        assert view is not None
+        view = hubs.view(dispatcher, submission.task)
         assert view.state is api_task.State.RUNNING
         pass_seconds(clock, dispatcher, 3)
         view = await state_of(dispatcher, submission.task, api_task.State.PENDING)

@@ -37,12 +37,10 @@ async def test_a_spec_that_cannot_be_read_fails_its_task_alone(tmp_path: Path) -
     in_journal(tmp_path, "UPDATE task SET spec = ? WHERE name = 'bad'", spec)
     async with hubs.running(tmp_path) as second:
         await second.kill(ids.new_task_id(), reason="Killed")
-        view = second.view(bad.task)
-        assert view is not None
+        view = hubs.view(second, bad.task)
         assert (view.state, view.reason) == ("Failed", "InvalidSpec")
         assert "cannot read" in view.message
-        other = second.view(good.task)
-        assert other is not None
+        other = hubs.view(second, good.task)
         assert other.state == "Pending"
 
 
@@ -52,9 +50,7 @@ async def test_a_spec_that_cannot_be_read_lets_its_attempt_end(tmp_path: Path) -
         worker = raw_worker.RawWorker(tmp_path / "run" / "channel.sock")
         await worker.connect()
         await first.submit(one)
-        run = await worker.expect(messages.Run)
-        worker.started(run.ref)
-        await worker.acknowledged(1)
+        run = await worker.running_one()
     await worker.disconnect()
     in_journal(tmp_path, "UPDATE task SET spec = ?", b"nothing")
     async with hubs.running(tmp_path) as second:
@@ -62,8 +58,7 @@ async def test_a_spec_that_cannot_be_read_lets_its_attempt_end(tmp_path: Path) -
         await worker.connect()
         await worker.expect(messages.Welcome)
         await worker.acknowledged(worker.succeed(run.ref))
-        view = second.view(one.task)
-        assert view is not None
+        view = hubs.view(second, one.task)
         assert view.state == "Success"
         await worker.disconnect()
 
@@ -82,8 +77,7 @@ async def test_a_journal_of_version_1_is_taken_up(tmp_path: Path) -> None:
         )
     db.close()
     async with hubs.running(tmp_path) as dispatcher:
-        view = dispatcher.view(task)
-        assert view is not None
+        view = hubs.view(dispatcher, task)
         assert (view.state, view.created, view.suspended) == ("Pending", 5.0, False)
 
 
@@ -129,11 +123,9 @@ async def test_a_journal_of_version_4_is_taken_up(tmp_path: Path) -> None:
     assert (second.run, second.attempt, second.worker_name, second.digest) == (3, 2, "w", b"\xaa")
     store.close()
     async with hubs.running(tmp_path) as dispatcher:
-        view = dispatcher.view(call)
-        assert view is not None
+        view = hubs.view(dispatcher, call)
         assert (view.state, view.suspended, view.function) == ("Pending", True, "sums:add")
-        view = dispatcher.view(command)
-        assert view is not None
+        view = hubs.view(dispatcher, command)
         assert (view.state, view.run, view.attempt, view.failures) == ("Running", 3, 2, 1)
         assert (view.started, view.node) == (6.5, "n")
         assert view.parent == attempts.AttemptRef(ids.TaskId((9).to_bytes(16, "big")), 1, 2)

@@ -132,6 +132,12 @@ class World:
             timeout_s=within_s,
         )
 
+    async def submitted_one(self, name: str) -> None:
+        """Declare TaskCluster `default` and a Task, which the dispatcher has then."""
+        await self.cluster()
+        await self.task(name)
+        await self.submitted(name)
+
     async def pods(self) -> dict[str, dict[str, Any]]:
         listed = await self.kube.list(resource.PODS, NS, type=dict)
         return {p["metadata"]["name"]: p for p in listed.items}

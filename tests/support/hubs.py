@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from kilnwork.dispatch import model
 from kilnwork.dispatch.hub import hub
 from kilnwork.dispatch.journal import memory_store, port
 from kilnwork.dispatch.journal.sqlite import journal
@@ -54,3 +55,10 @@ async def running(
         yield dispatcher
     finally:
         await dispatcher.stop()
+
+
+def view(dispatcher: hub.Hub, task: ids.TaskId) -> model.TaskView:
+    """A task that the dispatcher must know."""
+    found = dispatcher.view(task)
+    assert found is not None
+    return found

@@ -37,6 +37,13 @@ class RawWorker(raw_link.RawLink[messages.ToWorker]):
         self.serial += 1
         self.say(messages.Started(self.serial, ref, at))
 
+    async def running_one(self) -> messages.Run:
+        """Take the next attempt, and report that it runs: once that is on disk."""
+        run = await self.expect(messages.Run)
+        self.started(run.ref)
+        await self.acknowledged(self.serial)
+        return run
+
     def finished(self, ref: attempts.AttemptRef, outcome: attempts.Outcome) -> int:
         """Report that an attempt is over; the serial of the report."""
         self.serial += 1
