@@ -11,9 +11,7 @@ import pytest
 from support import small_disks, waiting
 from support import up as up_support
 
-pytestmark = [
-    pytest.mark.faults,
-]
+pytestmark = pytest.mark.faults
 
 
 @pytest.fixture

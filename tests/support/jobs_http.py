@@ -59,6 +59,11 @@ class Reply(NamedTuple):
     def json(self) -> Any:
         return msgspec.json.decode(self.body)
 
+    def assert_problem(self, status: int, text: str) -> None:
+        """It is refused with that status, and the text is in what it says."""
+        assert self.status == status, self.body
+        assert text in self.json["detail"]
+
 
 class World:
     """`port`, and the service."""

@@ -284,6 +284,15 @@ def world_of(template: api_task.TaskSpec | None = None, **options: Any) -> World
     return world
 
 
+def with_call(
+    template: api_task.TaskSpec | None = None, **options: Any
+) -> tuple[World, ids.TaskId]:
+    """A world, and a call in it."""
+    world = world_of(template, **options)
+    (task,) = world.submit()
+    return world, task
+
+
 def short_world(template: api_task.TaskSpec | None = None, **options: Any) -> World:
     """A world that knows that calls of template 1 are short, with all its slots open."""
     world = world_of(template, **options)

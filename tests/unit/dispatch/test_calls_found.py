@@ -24,6 +24,10 @@ def world_of(**options: Any) -> World:
     return told_calls.world_of(RETRY, **({"slots": 4} | options))
 
 
+def with_call(**options: Any) -> tuple[World, ids.TaskId]:
+    return told_calls.with_call(RETRY, **({"slots": 4} | options))
+
+
 def found(world: World) -> dict[int, ids.TaskId]:
     return {send.number: send.task for send in world.sent_of(instructions.FoundCall)}
 
@@ -39,8 +43,7 @@ def known(
 
 
 def test_the_same_call_again_is_the_same_task() -> None:
-    world = world_of()
-    (task,) = world.submit()
+    world, task = with_call()
     world.driver(101)
     world.define(RETRY, link=101)
     world.submit(link=101, task=task)
@@ -51,8 +54,7 @@ def test_the_same_call_again_is_the_same_task() -> None:
 
 
 def test_the_same_call_again_after_a_new_link_gets_the_result_there() -> None:
-    world = world_of()
-    (task,) = world.submit()
+    world, task = with_call()
     world.tell(inputs.LinkClosed(DRIVER))
     world.driver(101, session=DRIVER.to_bytes(16, "big"))
     world.define(RETRY, link=101)
@@ -64,8 +66,7 @@ def test_the_same_call_again_after_a_new_link_gets_the_result_there() -> None:
 
 
 def test_a_call_that_is_over_and_forgotten_is_found_in_the_journal() -> None:
-    world = world_of()
-    (task,) = world.submit()
+    world, task = with_call()
     world.end(task)
     item = inputs.SubmitCalls(DRIVER, (calls.CallItem(9, task, 1, told_calls.ARGUMENTS),))
     assert world.machine.lookups(item) is None
@@ -86,8 +87,7 @@ def test_nothing_is_asked_for_plain_calls() -> None:
 
 
 def test_needs_that_memory_does_not_have_are_asked_for() -> None:
-    world = world_of()
-    (here,) = world.submit()
+    world, here = with_call()
     first = calls.CallItem(5, task_id(50), 1, told_calls.ARGUMENTS)
     needs = (here, task_id(50), task_id(60))
     second = calls.CallItem(6, task_id(51), 1, told_calls.ARGUMENTS, needs)
@@ -97,8 +97,7 @@ def test_needs_that_memory_does_not_have_are_asked_for() -> None:
 
 
 def test_watched_tasks_that_memory_does_not_have_are_asked_for() -> None:
-    world = world_of()
-    (here,) = world.submit()
+    world, here = with_call()
     known_one = inputs.WatchTasks(DRIVER, (calls.Watched(5, here),))
     assert world.machine.lookups(known_one) is None
     asked = world.machine.lookups(inputs.WatchTasks(DRIVER, (calls.Watched(5, task_id(60)),)))
@@ -173,8 +172,7 @@ def test_a_key_of_another_function_is_taken() -> None:
 
 
 def test_the_next_attempt_finds_the_children_of_the_one_before() -> None:
-    world = world_of()
-    (parent,) = world.submit()
+    world, parent = with_call()
     child = spawn(world, parent)
     keyed = spawn(world, parent, key="k", ordinal=0)
     world.end(parent, FAILED)
@@ -189,8 +187,7 @@ def test_the_next_attempt_finds_the_children_of_the_one_before() -> None:
 
 
 def test_the_next_attempt_finds_children_that_are_over_in_the_journal() -> None:
-    world = world_of()
-    (parent,) = world.submit()
+    world, parent = with_call()
     child = spawn(world, parent)
     world.end(child)
     world.end(parent, FAILED)
@@ -208,8 +205,7 @@ def test_the_next_attempt_finds_children_that_are_over_in_the_journal() -> None:
 
 
 def test_children_of_different_functions_are_counted_apart() -> None:
-    world = world_of()
-    (parent,) = world.submit()
+    world, parent = with_call()
     first = spawn(world, parent, template=spec("m:a"), ordinal=1)
     second = spawn(world, parent, template=spec("m:b"), ordinal=1)
     assert world.task(first).child_key == "m:a#1"
@@ -221,8 +217,7 @@ def test_children_of_different_functions_are_counted_apart() -> None:
 
 
 def test_another_child_than_before_replaces_it_and_the_parent_says_so() -> None:
-    world = world_of()
-    (parent,) = world.submit()
+    world, parent = with_call()
     child = spawn(world, parent, arguments=json_arguments("[[1],{}]"))
     world.end(parent, FAILED)
     again = spawn(world, parent, arguments=json_arguments("[[2],{}]"))
@@ -233,8 +228,7 @@ def test_another_child_than_before_replaces_it_and_the_parent_says_so() -> None:
 
 
 def test_another_child_than_one_that_is_over_is_made() -> None:
-    world = world_of()
-    (parent,) = world.submit()
+    world, parent = with_call()
     child = spawn(world, parent, arguments=json_arguments("[[1],{}]"))
     world.end(child)
     world.end(parent, FAILED)
@@ -245,8 +239,7 @@ def test_another_child_than_one_that_is_over_is_made() -> None:
 
 
 def test_one_key_for_two_children_of_one_attempt_is_taken() -> None:
-    world = world_of()
-    (parent,) = world.submit()
+    world, parent = with_call()
     spawn(world, parent, key="k", arguments=json_arguments("[[1],{}]"))
     other = spawn(world, parent, key="k", arguments=json_arguments("[[2],{}]"))
     result = world.results[world.holder(parent).link][-1]
@@ -255,8 +248,7 @@ def test_one_key_for_two_children_of_one_attempt_is_taken() -> None:
 
 
 def test_children_that_the_successful_attempt_did_not_ask_for_are_killed() -> None:
-    world = world_of()
-    (parent,) = world.submit()
+    world, parent = with_call()
     kept, dropped = (spawn(world, parent, ordinal=number) for number in (1, 2))
     world.end(parent, FAILED)
     spawn(world, parent, ordinal=1)
@@ -266,8 +258,7 @@ def test_children_that_the_successful_attempt_did_not_ask_for_are_killed() -> No
 
 
 def test_children_that_a_delegating_attempt_did_not_ask_for_are_killed() -> None:
-    world = world_of()
-    (parent,) = world.submit()
+    world, parent = with_call()
     kept, dropped = (spawn(world, parent, ordinal=number) for number in (1, 2))
     world.end(parent, FAILED)
     spawn(world, parent, ordinal=1)
@@ -276,8 +267,7 @@ def test_children_that_a_delegating_attempt_did_not_ask_for_are_killed() -> None
 
 
 def test_an_attempt_that_is_over_cannot_have_children() -> None:
-    world = world_of()
-    (parent,) = world.submit()
+    world, parent = with_call()
     player, ref = world.holder(parent), world.task(parent).ref
     world.define(spec("m:child"), link=player.link)
     world.end(parent)
@@ -297,16 +287,14 @@ def test_an_attempt_in_another_slot_cannot_be_the_parent() -> None:
 
 
 def test_an_attempt_that_is_being_stopped_gets_no_children() -> None:
-    world = world_of()
-    (parent,) = world.submit()
+    world, parent = with_call()
     world.tell(inputs.Kill(parent, "Killed"))
     child = spawn(world, parent)
     assert child not in world.memory.tasks
 
 
 def test_a_watcher_gets_the_result_when_it_is_there() -> None:
-    world = world_of()
-    (task,) = world.submit()
+    world, task = with_call()
     world.driver(101)
     world.tell(inputs.WatchTasks(101, (calls.Watched(7, task),)))
     assert world.result(7, link=101) is None
@@ -315,8 +303,7 @@ def test_a_watcher_gets_the_result_when_it_is_there() -> None:
 
 
 def test_a_watcher_of_what_is_over_gets_it_at_once() -> None:
-    world = world_of()
-    (task,) = world.submit()
+    world, task = with_call()
     world.end(task)
     value = known(world, task).value
     world.tell(inputs.WatchTasks(DRIVER, (calls.Watched(7, task),), {task: value}))
@@ -334,8 +321,7 @@ def test_a_watcher_of_an_unknown_task_is_told() -> None:
 
 
 def test_a_task_of_another_namespace_is_unknown_to_watchers() -> None:
-    world = world_of()
-    (task,) = world.submit()
+    world, task = with_call()
     world.tell(inputs.Attach(300, b"x" * 16, "other"))
     world.tell(inputs.WatchTasks(300, (calls.Watched(7, task),)))
     result = world.result(7, link=300)
@@ -358,8 +344,7 @@ def test_declared_tasks_can_be_watched_and_needed() -> None:
 
 
 def test_what_a_generator_yields_goes_to_everybody_who_waits_for_it() -> None:
-    world = world_of()
-    (task,) = world.submit()
+    world, task = with_call()
     world.driver(101)
     world.tell(inputs.WatchTasks(101, (calls.Watched(7, task),)))
     player, ref = world.holder(task), world.task(task).ref
@@ -433,8 +418,7 @@ def test_a_command_can_have_a_call_as_child() -> None:
 
 
 def test_whose_id_is_known_only_when_accepted_is_waited_for() -> None:
-    world = world_of()
-    (parent,) = world.submit()
+    world, parent = with_call()
     assert world.awaited == set()
     world.submit(key="k")
     assert world.awaited == {DRIVER}
