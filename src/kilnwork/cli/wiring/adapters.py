@@ -14,6 +14,7 @@ from kilnwork.channel import errors as channel_errors
 from kilnwork.controllers import caches as known_caches
 from kilnwork.controlplane import cluster
 from kilnwork.controlplane.apiserver import authn, authz
+from kilnwork.dispatch import errors as dispatch_errors
 from kilnwork.dispatch import model
 from kilnwork.dispatch.hub import hub
 from kilnwork.dispatch.journal.sqlite import queries
@@ -133,8 +134,9 @@ class HubJournal:
     Made after the hub has started; close it before the hub stops.
     """
 
-    def __init__(self, running: hub.Hub, path: Path) -> None:
+    def __init__(self, running: hub.Hub, path: Path, jobs: service.Jobs) -> None:
         self._hub = running
+        self._jobs = jobs
         self._reader = queries.Queries(path)
 
     def view(self, task: ids.TaskId) -> model.TaskView | None:
@@ -159,8 +161,21 @@ class HubJournal:
         await self._hub.kill(task, reason=reasons.Reason.KILLED)
 
     async def retry(self, task: ids.TaskId, *, force: bool) -> None:
-        """Start a new run of a task that is over."""
+        """Start a new run of a task that is over, unless a job says which run of it counts."""
+        view = self._hub.view(task)
+        if view is not None and (job := self._job_of(view)) is not None:
+            raise dispatch_errors.RunRefused(
+                f"task {view.name} is part of file job {job}: `kiln redrive {job}` runs again what "
+                "has failed"
+            )
         await self._hub.retry(task, force=force)
+
+    def _job_of(self, view: model.TaskView) -> str | None:
+        """The id of the file job for which a task works; None when it works for none."""
+        if not view.source:
+            return None
+        found = self._jobs.job(view.namespace, ids.task_text(ids.TaskId(view.source)))
+        return None if found is None else found.id
 
     def close(self) -> None:
         self._reader.close()

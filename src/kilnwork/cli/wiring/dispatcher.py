@@ -149,7 +149,7 @@ class Dispatcher:
         parts.then("dispatcher", running.stop)
         self.hub = running
         jobs = await self._start_jobs(running, parts)
-        reader = adapters.HubJournal(running, self._journal.path)
+        reader = adapters.HubJournal(running, self._journal.path, jobs)
         clusters = callers.clusters(running)
         shown = api.Api(
             reader,
