@@ -107,18 +107,11 @@ class Session:
         Some paths are the manager's, wherever it is.
         """
         encoded = None if body is None else msgspec.json.encode(body)
-        route = await self._route_of(path)
-        asked = http_types.Request(
-            method=method,
-            path=route.prefix + path,
-            query=query,
-            body=encoded,
-            content_type=content_type,
-            accept=accept,
-            headers=route.headers,
-        )
+        headers = {"Content-Type": content_type, "Accept": accept}
         try:
-            answer = await self.http.send(asked)
+            answer = await self.exchange(
+                method, path, query=query, body=encoded, headers=headers, timeout_s=30.0
+            )
         except kube_errors.NotFound as error:
             if path.startswith(_OUR_KINDS) and not error.details.get("name"):
                 raise errors.Unreachable(await self._without_kinds()) from error
