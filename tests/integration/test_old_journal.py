@@ -131,6 +131,36 @@ async def test_a_journal_of_version_4_is_taken_up(tmp_path: Path) -> None:
         assert view.parent == attempts.AttemptRef(ids.TaskId((9).to_bytes(16, "big")), 1, 2)
 
 
+async def test_long_arguments_of_version_6_are_where_they_were(tmp_path: Path) -> None:
+    """Beside those of new calls, which have a row of their own."""
+    data = b"[" + b"1," * 300 + b"1]"
+    with sqlite3.connect(tmp_path / "journal.db") as db:
+        for script in (*statements.MIGRATIONS[:6], VERSION_4):
+            db.executescript(script)
+        db.execute("UPDATE task SET arguments = ? WHERE row = 1", (data,))
+        db.execute("PRAGMA user_version = 6")
+    db.close()
+    call = ids.TaskId((1).to_bytes(16, "big"))
+    for _ in range(2):
+        store = journal.Journal(tmp_path / "journal.db")
+        opened = store.open()
+        assert opened.saved is not None
+        first, _ = opened.saved.unfinished()
+        assert first.argument_payload == attempts.Payload(attempts.JSON, data)
+        store.close()
+    async with hubs.running(tmp_path) as dispatcher:
+        await dispatcher.kill(call, reason="Killed")
+        await dispatcher.retry(call)
+        view = dispatcher.view(call)
+        assert view is not None
+        assert (view.run, view.state) == (2, "Pending")
+    with sqlite3.connect(tmp_path / "journal.db") as db:
+        kept = db.execute("SELECT row, run, arguments FROM task WHERE task = ?", (call,)).fetchall()
+        assert [(run, found) for _, run, found in kept] == [(1, data), (2, None)]
+        assert db.execute("SELECT row, data FROM argument").fetchall() == [(kept[1][0], data)]
+    db.close()
+
+
 async def test_files_are_for_their_owner_only(tmp_path: Path) -> None:
     async with hubs.running(tmp_path) as dispatcher:
         async with raw_worker.RawWorker(tmp_path / "run" / "channel.sock") as worker:
