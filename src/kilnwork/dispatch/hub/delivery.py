@@ -8,9 +8,11 @@ for something to go with, so that a peer is woken once for a call and not twice.
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from kilnwork.channel import errors, frames, messages
 from kilnwork.dispatch.hub import attempt_logs, child_requests, links
@@ -36,16 +38,15 @@ class Terms:
     blobs: Path | None
 
 
-@dataclass(slots=True)
-class Outgoing:
+class Outgoing(msgspec.Struct):
     """What a batch sends: frames by link in order, and confirmations that may follow later; links
     to close, and those that stand now."""
 
-    frames: dict[int, list[bytes]] = field(default_factory=dict)
-    accepted: dict[int, int] = field(default_factory=dict)
-    acknowledged: dict[int, int] = field(default_factory=dict)
-    closing: list[instructions.CloseLink] = field(default_factory=list)
-    opened: list[int] = field(default_factory=list)
+    frames: dict[int, list[bytes]] = {}
+    accepted: dict[int, int] = {}
+    acknowledged: dict[int, int] = {}
+    closing: list[instructions.CloseLink] = []
+    opened: list[int] = []
 
 
 class Delivery:

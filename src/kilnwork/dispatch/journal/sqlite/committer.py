@@ -21,8 +21,8 @@ import queue
 import threading
 from collections.abc import Callable
 from concurrent import futures
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import apsw
 
@@ -47,8 +47,7 @@ CallSoon = Callable[[Callable[[], None]], object]
 """Runs a callable on the owner's loop."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Work:
+class _Work(NamedTuple):
     commit: Callable[[], None]
     done: Callable[[], None]
 
