@@ -34,7 +34,9 @@ class House:
         self.hub = hubs.make(self.folder, clock=self.time, secret="opensesame")
         await self.hub.start(self.socket)
         sources = {"index": index_items.IndexKind()}
-        self.engine = engine.Engine(self.hub, sources=sources, clock=self.time, ttl_s=None)
+        self.engine = engine.Engine(
+            self.hub.participation, sources=sources, clock=self.time, ttl_s=None
+        )
         self.engine.kept_tasks = self.kept_tasks
         self.engine.start()
 
@@ -122,7 +124,7 @@ async def test_all_items_are_done_and_none_is_remembered_by_itself(tmp_path: Pat
         assert sorted(house.calls) == list(range(1, 301))
         assert house.engine.tasks == {}
         assert house.engine.live == {}
-        pages = house.hub.select("job_pages", 1, 0)
+        pages = house.hub.participation.select("job_pages", 1, 0)
         assert len(pages) == 300 // items.PAGE_ITEMS + 1
 
 

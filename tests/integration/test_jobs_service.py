@@ -38,7 +38,7 @@ class House:
     async def start(self) -> None:
         self.hub = hubs.make(self.folder, secret="opensesame")
         await self.hub.start(self.socket)
-        self.jobs = service.Jobs(self.folder, self.hub, clock=clock.SystemClock())
+        self.jobs = service.Jobs(self.folder, self.hub.participation, clock=clock.SystemClock())
         await self.jobs.start()
 
     async def stop(self) -> None:

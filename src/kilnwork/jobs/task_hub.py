@@ -16,7 +16,7 @@ from kilnwork.kit import ids
 
 
 class TaskHub(Protocol):
-    """What jobs need of the dispatcher (`dispatch.hub.hub.Hub`); see there."""
+    """What jobs need of the dispatcher (`dispatch.hub.participation`); see there."""
 
     @property
     def epoch(self) -> int: ...

@@ -181,7 +181,7 @@ class Dispatcher:
     async def _start_jobs(self, running: hub.Hub, parts: steps.Steps) -> service.Jobs:
         self._running_jobs = jobs = service.Jobs(
             self._data_dir,
-            running,
+            running.participation,
             clock=self._clock,
             options=service.Options(
                 worker_url=None if self._files.shared else FAR_FILES,
