@@ -23,12 +23,10 @@ REPLACED_S = 90.0
 @pytest.fixture
 def manager(kube: kube_cluster.Kube, real_node: str) -> Iterator[kube_manager.Manager]:
     """A manager as a Pod on the node that stays."""
-    made = kube_manager.Manager(
+    with kube_manager.installed(
         kube, kube_manager.on_real_node(real_node, *kube_manager.SHORT_LEASE)
-    )
-    made.install()
-    yield made
-    made.remove()
+    ) as made:
+        yield made
 
 
 @pytest.fixture

@@ -4,9 +4,10 @@
 it and its workers run: ours, attached by `kiln node`, or one with a kubelet.
 """
 
+import contextlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -168,3 +169,14 @@ class Manager:
         self.kube.kubectl(
             "delete", "--ignore-not-found", "--wait=true", "-f", "-", stdin=gone, timeout_s=120
         )
+
+
+@contextlib.contextmanager
+def installed(kube: kube_cluster.Kube, home: Home) -> Iterator[Manager]:
+    """A manager that is ready; removed afterwards."""
+    made = Manager(kube, home)
+    made.install()
+    try:
+        yield made
+    finally:
+        made.remove()
