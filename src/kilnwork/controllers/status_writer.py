@@ -74,9 +74,9 @@ class StatusWriter(Generic[S]):
             },
             "status": wanted,
         }
-        answer = await self._client.replace(self._kind, body, subresource="status")
-        stored = msgspec.convert(answer.get("status") or {}, self._type, strict=False)
-        version = answer["metadata"]["resourceVersion"]
+        response = await self._client.replace(self._kind, body, subresource="status")
+        stored = msgspec.convert(response.get("status") or {}, self._type, strict=False)
+        version = response["metadata"]["resourceVersion"]
         self._written[metadata.uid] = _Written(version, wanted, stored)
 
     def forget(self, uid: str) -> None:

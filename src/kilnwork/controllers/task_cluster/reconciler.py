@@ -120,8 +120,8 @@ class Reconciler:
             decided = plan.decide(self._facts(key), self._settings)
         if await self._hold(facts.cluster, wanted=decided.finalizer):
             return making.SOON_S  # the status is written to the object as it is now
-        told = None if decided.status is None else await self._tell(key, facts, decided.status)
-        return min((w for w in (wait_s, told, decided.again_s) if w is not None), default=None)
+        again_s = None if decided.status is None else await self._tell(key, facts, decided.status)
+        return min((w for w in (wait_s, again_s, decided.again_s) if w is not None), default=None)
 
     # Reading
 
