@@ -64,6 +64,7 @@ _CONDITIONS = {
 
 RUN_RULE = "run may only rise"
 CALL_RULE = "give either call, or command with args"
+POD_RULE = "give either pod, or command with args, or call"
 INPUT_RULE = "exactly one of object and task must be given"
 
 _TASK = _Kind(
@@ -88,6 +89,10 @@ _TASK = _Kind(
                     "!has(oldSelf.run) || (has(self.run) && self.run >= oldSelf.run)",
                     RUN_RULE,
                     fieldPath=".run",
+                ),
+                _rule(
+                    "!has(self.pod) || !(has(self.command) || has(self.args) || has(self.call))",
+                    POD_RULE,
                 ),
                 _rule("!has(self.call) || !(has(self.command) || has(self.args))", CALL_RULE),
             ]

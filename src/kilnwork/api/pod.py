@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from kilnwork.api import meta
+from kilnwork.kit import clock
 
 
 class Waiting(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -25,6 +26,7 @@ class Terminated(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     signal: int = 0
     reason: str = ""
     message: str = ""
+    started_at: str | None = None
     finished_at: str = ""
 
 
@@ -34,6 +36,13 @@ class ContainerState(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     waiting: Waiting | None = None
     running: dict[str, Any] | None = None
     terminated: Terminated | None = None
+
+    @property
+    def started(self) -> float | None:
+        """When it began to run, wall clock; None while it has not, or nobody knows."""
+        if self.running is not None:
+            return moment(self.running.get("startedAt"))
+        return None if self.terminated is None else moment(self.terminated.started_at)
 
 
 class ContainerStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -121,6 +130,18 @@ class Pod(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     def over(self) -> bool:
         """True when none of its containers runs or will run again."""
         return self.status.phase in {"Succeeded", "Failed"}
+
+
+_NO_TIME = 86_400.0 * 366
+"""Before the end of 1970: what a kubelet writes for a time that it does not know."""
+
+
+def moment(text: str | None) -> float | None:
+    """The time that a status names, wall clock; None where it names none."""
+    if not text:
+        return None
+    seconds = clock.parse_rfc3339(text)
+    return seconds if seconds > _NO_TIME else None
 
 
 class Kind(enum.Enum):

@@ -53,12 +53,24 @@ class Reason(_Explained):
     )
     TAKEN_BACK = "TakenBack", "Its worker was lost before it started; it waits for another worker."
 
+    EXECUTOR_UNAVAILABLE = (
+        "ExecutorUnavailable",
+        "What would run it is not there, or does not accept it at the moment.",
+    )
     WAITING_FOR_INPUT = (
         "WaitingForInput",
         "A task whose result is among its arguments is not over yet.",
     )
 
     # Staging, Running
+    IMAGE_PULL = "ImagePull", "The image of its Pod cannot be had yet; the message says why."
+    UNSCHEDULABLE = "Unschedulable", "No node takes its Pod; the message is the scheduler's."
+    QUOTA_EXCEEDED = "QuotaExceeded", "A ResourceQuota of its namespace has no room for its Pod."
+    CONTAINER_NOT_STARTED = (
+        "ContainerNotStarted",
+        "A container of its Pod cannot be started yet; the message says why.",
+    )
+    NODE_LOST = "NodeLost", "Kubernetes does not hear of the node on which it runs or ran."
     STARTING = "Starting", "An attempt is reserved and was sent to a worker."
     STARTED = "Started", "Its command or function is running."
     WAITING_FOR_CHILD = (
@@ -125,6 +137,20 @@ class Reason(_Explained):
         "WorkerStopping",
         "The worker that ran it was asked to stop; this counts as a loss.",
     )
+    EVICTED = "Evicted", "Kubernetes evicted its Pod; this counts as a loss."
+    PREEMPTED = "Preempted", "Its Pod made room for one of higher priority; this counts as a loss."
+    NODE_REFUSED = (
+        "NodeRefused",
+        "The node did not take the Pod that the scheduler gave it; this counts as a loss.",
+    )
+    POD_LOST = "PodLost", "Somebody deleted its Pod before it ended; this counts as a loss."
+    POD_FAILED = "PodFailed", "Its Pod failed, and no container says why."
+    DEADLINE_EXCEEDED = (
+        "DeadlineExceeded",
+        "It ran longer than `activeDeadlineSeconds` of its Pod allows.",
+    )
+    ADMISSION_ERROR = "AdmissionError", "The API server refuses what it would run, for good."
+    NAME_TAKEN = "NameTaken", "An object of somebody else has the name that its attempt needs."
     LOST_TOO_OFTEN = (
         "LostTooOften",
         "Its attempts were lost more often than `retry.maxLosses` allows.",

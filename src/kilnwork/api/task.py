@@ -22,6 +22,22 @@ MAX_RUN = 2**31 - 1
 EnvName = Annotated[str, msgspec.Meta(min_length=1, pattern=r"^[^=\x00]+$")]
 
 
+WORKER = "worker"
+"""The executor of tasks that name no other: a slot of a warm worker."""
+
+_EXECUTOR_QUEUE = "executor/"
+
+
+def executor_queue(executor: str) -> str:
+    """Return the name of the queue of an executor; no TaskCluster can be called so."""
+    return _EXECUTOR_QUEUE + executor
+
+
+def is_executor_queue(name: str) -> bool:
+    """Return whether a queue is an executor's; if not, it is that of a TaskCluster."""
+    return name.startswith(_EXECUTOR_QUEUE)
+
+
 class State(StrEnum):
     """Where a task is. Success, Failed and Killed of a run never change."""
 
@@ -132,8 +148,17 @@ class Call(Wire, frozen=True):
     """Call it even if an input failed, with the error in the place of the input."""
 
 
+class PodTemplate(Wire, frozen=True):
+    """A core/v1 PodTemplateSpec; what it holds is for the API server to check."""
+
+    spec: dict[str, Any]
+    """A core/v1 PodSpec. `restartPolicy` is `Never` unless it says `OnFailure`."""
+    metadata: dict[str, Any] = {}
+    """Labels and annotations of the Pod."""
+
+
 class TaskSpec(Wire, frozen=True):
-    """What to run and how long to try: a `command`, or a Python `call`."""
+    """What to run and how long to try: a `command`, a Python `call`, or a `pod`."""
 
     cluster_name: Name = "default"
     """Name of the TaskCluster of this namespace that runs the task."""
@@ -146,6 +171,8 @@ class TaskSpec(Wire, frozen=True):
     """More arguments, after those of `command`."""
     call: Call | None = None
     """Python function to call, instead of `command`; inputs are passed by name."""
+    pod: PodTemplate | None = None
+    """Pod to create and wait for, instead of `command`; no TaskCluster is needed."""
     env: tuple[EnvVar, ...] = ()
     """Environment variables of the command, with literal values."""
     input_object: Name | None = None
@@ -170,6 +197,16 @@ class TaskSpec(Wire, frozen=True):
     """Start no attempt while this is true; one that runs goes on. No timeout counts meanwhile."""
     ttl_seconds_after_finished: Annotated[int, msgspec.Meta(ge=0, le=LONGEST_S)] | None = None
     """Delete the Task so many seconds after its end; without it, never."""
+
+    @property
+    def executor(self) -> str:
+        """What runs its attempts: `worker`, or the field that describes another executor."""
+        return WORKER if self.pod is None else "pod"
+
+    @property
+    def queue_name(self) -> str:
+        """Name of the queue in which it waits: that of its TaskCluster, or of its executor."""
+        return self.cluster_name if self.pod is None else executor_queue("pod")
 
 
 class Result(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):

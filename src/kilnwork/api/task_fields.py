@@ -30,8 +30,8 @@ TASK: Sequence[Row] = (
         _same(f"spec.{field}", Effect.HONOURED, whole=True)
         for field in (
             "args", "call", "clusterName", "command", "env", "inputObject", "inputs",
-            "killTimestamp", "outputObject", "outputType", "priority", "retry", "run", "suspend",
-            "timeouts", "ttlSecondsAfterFinished",
+            "killTimestamp", "outputObject", "outputType", "pod", "priority", "retry", "run",
+            "suspend", "timeouts", "ttlSecondsAfterFinished",
         )
     ),
     _same("spec.image", Effect.IGNORED, "programs come from the worker, not from an image"),

@@ -48,6 +48,8 @@ def _task_problems(spec: task.TaskSpec) -> Iterator[Problem]:
         )
     )
     yield from _text_problems(spec)
+    if spec.pod is not None:
+        yield from _pod_problems(spec, spec.pod)
     yield from _input_problems(spec)
     if spec.call is not None:
         yield from _call_problems(spec, spec.call)
@@ -90,6 +92,25 @@ def _input_problems(spec: task.TaskSpec) -> Iterator[Problem]:
         )
         if given.path is not None and (problem := _path_problem(given.path)):
             yield f"{field}.path", problem
+
+
+def _pod_problems(spec: task.TaskSpec, template: task.PodTemplate) -> Iterator[Problem]:
+    """What the Pod's own spec says holds; what it holds the API server checks."""
+    if spec.command or spec.args or spec.call is not None:
+        yield "spec.pod", crd.POD_RULE
+    for field, given in (("env", spec.env), ("image", spec.image)):
+        if given:
+            yield f"spec.{field}", "is for a command: the containers of spec.pod have their own"
+    policy = template.spec.get("restartPolicy", "Never")
+    if policy not in ("Never", "OnFailure"):
+        yield "spec.pod.spec.restartPolicy", f"must be Never or OnFailure, not {policy!r}"
+    containers = template.spec.get("containers")
+    if not isinstance(containers, list) or not containers:
+        yield "spec.pod.spec.containers", "must be a list of at least one container"
+    elif not all(isinstance(container, dict) for container in containers):
+        yield "spec.pod.spec.containers", "must be a list of objects"
+    for field in template.metadata.keys() - {"labels", "annotations"}:
+        yield f"spec.pod.metadata.{field}", "may not be given: only labels and annotations may"
 
 
 def _call_problems(spec: task.TaskSpec, call: task.Call) -> Iterator[Problem]:

@@ -10,8 +10,11 @@ from typing import Any
 
 from kilnwork.api import kinds, meta, pod, resource, task, task_cluster, task_object
 from kilnwork.controllers import caches, ports, tokens, tools, worker_pods
+from kilnwork.controllers.attempts import driver
 from kilnwork.controllers.task import reconciler as task_reconciler
 from kilnwork.controllers.task_cluster import reconciler as task_cluster_reconciler
+from kilnwork.executors import pod as pod_executor
+from kilnwork.executors import registry
 from kilnwork.kit import clock, coroutines
 from kilnwork.kube import client, controller, events, manager, queue, reflector
 
@@ -19,6 +22,9 @@ TASK_WORKERS = 32
 """Tasks in hand at once: most of the time of one goes by in waiting for the journal's disk."""
 
 CLUSTER_WORKERS = 4
+
+ATTEMPT_WORKERS = 32
+"""Attempts of executors in hand at once: most of the time of one goes by in waiting for an API."""
 
 _OURS = ",".join(f"{key}={value}" for key, value in worker_pods.MANAGED.items())
 
@@ -52,6 +58,9 @@ class Controllers:
         self._clusters = task_cluster_reconciler.Reconciler(
             given, self._clusters_queue, settings=settings, new_token=new_token
         )
+        self._attempts_queue = queue.WorkQueue(time=time)
+        self._pods = pod_executor.PodExecutor(kube, self.caches.pods)
+        self._attempts = driver.Driver(registry.Registry([self._pods]), self._attempts_queue)
         self._follow = coroutines.Crew("controllers", on_failure=on_failure)
         self._manager = manager.Manager("controllers", on_failure=on_failure)
         reflectors = self._all_reflectors(kube, namespaces)
@@ -68,6 +77,7 @@ class Controllers:
         """Follow the dispatcher and the API server, then reconcile. Raises NotSynced."""
         self._follow.start("task views", self._tasks.follow(hub))
         self._follow.start("cluster views", self._clusters.follow(hub))
+        await self._attempts.start(hub)
         try:
             await self._manager.start(sync_timeout_s=sync_timeout_s)
         except BaseException:
@@ -99,6 +109,9 @@ class Controllers:
                 self._clusters_queue,
                 workers=CLUSTER_WORKERS,
             ),
+            controller.Controller(
+                "attempt", self._attempts.reconcile, self._attempts_queue, workers=ATTEMPT_WORKERS
+            ),
         )
 
     def _all_reflectors(
@@ -123,6 +136,8 @@ class Controllers:
         clusters.subscribe(self._clusters.cluster_changed)
         clusters.subscribe(self._tasks.cluster_changed)
         part = self._clusters.part_changed
+        pods = reflector.Reflector(kube, resource.PODS, pod.Pod, known.pods, part, scope=ours)
+        pods.subscribe(self._pods.changed)
         return [
             reflector.Reflector(
                 kube, kinds.TASKS, task.Task, known.tasks, self._tasks.task_changed, scope=here
@@ -136,7 +151,7 @@ class Controllers:
                 scope=here,
             ),
             clusters,
-            reflector.Reflector(kube, resource.PODS, pod.Pod, known.pods, part, scope=ours),
+            pods,
             reflector.Reflector(
                 kube, resource.SECRETS, caches.Secret, known.secrets, part, scope=ours
             ),

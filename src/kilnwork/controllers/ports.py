@@ -6,7 +6,9 @@ Implemented by `dispatch.hub.hub.Hub`. Everything here may be repeated.
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from kilnwork.api import attempts
 from kilnwork.dispatch import model
+from kilnwork.dispatch.machine import instructions
 from kilnwork.kit import ids
 from kilnwork.kube import events
 
@@ -71,5 +73,44 @@ class ClusterHub(Protocol):
         ...
 
 
-class Hub(TaskHub, ClusterHub, Protocol):
-    """Both parts."""
+class ExecutorLink(Protocol):
+    """Where an executor says what it observes. Implemented by `dispatch.hub.executor_links`."""
+
+    def observed(self, ref: attempts.AttemptRef, observed: model.Observed) -> None:
+        """Show why an attempt is where it is."""
+        ...
+
+    def started(self, ref: attempts.AttemptRef, *, at: float) -> None:
+        """An attempt has begun to run, at that wall time."""
+        ...
+
+    async def finished(self, ref: attempts.AttemptRef, outcome: attempts.Outcome) -> None:
+        """An attempt is over; durable when it returns."""
+        ...
+
+    def log(self, ref: attempts.AttemptRef, *, offset: int, data: bytes) -> None:
+        """Keep output that begins at `offset`."""
+        ...
+
+
+class AttemptHub(Protocol):
+    """The part of the hub that `attempts` uses."""
+
+    async def join_executor(
+        self,
+        executor: str,
+        *,
+        capacity: int,
+        receive: Callable[[instructions.ForExecutor], None],
+    ) -> ExecutorLink:
+        """Let an executor take attempts, `capacity` at once; when it returns, `receive` has been
+        told of all that it had before."""
+        ...
+
+    def knows(self, task: ids.TaskId) -> bool:
+        """Whether there is a run of that task, over or not."""
+        ...
+
+
+class Hub(TaskHub, ClusterHub, AttemptHub, Protocol):
+    """All parts."""

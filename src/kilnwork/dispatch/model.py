@@ -46,6 +46,15 @@ class Progress(msgspec.Struct, frozen=True):
     message: str
 
 
+class Observed(msgspec.Struct, frozen=True):
+    """What an executor sees of an attempt that is not over: why it is where it is, and on which
+    node."""
+
+    reason: str
+    message: str = ""
+    node: str = ""
+
+
 class TaskFacts(SubmittedFacts, kw_only=True):
     """What the machine's record of a run and the view of it have in common.
 

@@ -249,7 +249,7 @@ def _before_dispatcher(facts: Facts, seen: task.Task) -> Plan:
         text = "; ".join(f"{field} {why}" for field, why in problems)
         return _ends(facts, seen, task.State.FAILED, status.Why(Reason.INVALID_SPEC, text))
     again_s = _soonest(kill_in, _deadline_in(facts, spec))
-    if facts.cluster is None or facts.cluster.metadata.deletion_timestamp is not None:
+    if spec.executor == task.WORKER and _is_gone(facts.cluster):
         wakes = frozenset({Wake("TaskCluster", spec.cluster_name)})
         return _waits(facts, seen, _no_cluster(facts, seen), wakes=wakes, again_s=again_s)
     return _with_inputs(facts, seen, again_s=again_s)
@@ -302,6 +302,10 @@ def _waits(
 
 def _ends(facts: Facts, seen: task.Task, state: task.State, why: status.Why) -> Plan:
     return Plan(status=status.without_view(seen, state, why, now=facts.now))
+
+
+def _is_gone(cluster: task_cluster.TaskCluster | None) -> bool:
+    return cluster is None or cluster.metadata.deletion_timestamp is not None
 
 
 def _no_cluster(facts: Facts, seen: task.Task) -> status.Why:

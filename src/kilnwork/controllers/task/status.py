@@ -15,6 +15,7 @@ import msgspec
 
 from kilnwork.api import attempts, kinds, meta, reasons, task, task_fields
 from kilnwork.dispatch import model
+from kilnwork.executors.pod import template
 from kilnwork.kit import clock
 
 WAITING_HOLD_S = 0.5
@@ -89,7 +90,7 @@ def of_view(
         run=view.run,
         attempts=view.attempt,
         losses=view.losses,
-        pod_name=view.worker or "",
+        pod_name=view.worker or _own_pod(view),
         node_name=view.node or "",
         exit_code=view.exit_code,
         result=_result(view.result),
@@ -100,6 +101,14 @@ def of_view(
         observed_generation=seen.metadata.generation,
     )
     return _with_conditions(seen, wanted, stopped=view.stopped, now=now)
+
+
+def _own_pod(view: model.TaskView) -> str:
+    """The Pod that the newest attempt is, where executor `pod` runs it."""
+    if view.cluster != task.executor_queue("pod") or not view.attempt:
+        return ""
+    ref = attempts.AttemptRef(view.task, view.run, view.attempt)
+    return template.pod_name(view.name, ref)
 
 
 def _result(payload: attempts.Payload | None) -> task.Result | None:

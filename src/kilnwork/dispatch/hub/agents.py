@@ -185,7 +185,7 @@ class Agents:
         self._core.apply(inputs.Started(link.number, message.serial, message.ref, message.at))
 
     def _finished(self, link: links.Link, message: messages.Finished) -> None:
-        outcome = _bounded(message.outcome)
+        outcome = bounded(message.outcome)
         self._core.apply(inputs.Finished(link.number, message.serial, message.ref, outcome))
         self._logs.forget(message.ref)
 
@@ -273,7 +273,7 @@ def _second_hello(link: links.Link, _: messages.Hello) -> None:
     link.refuse("Malformed", "a second Hello", retry=False)
 
 
-def _bounded(outcome: attempts.Outcome) -> attempts.Outcome:
+def bounded(outcome: attempts.Outcome) -> attempts.Outcome:
     """Return the outcome, cut to what may be stored."""
     result = outcome.result
     if result is not None and len(result.data) > attempts.MAX_INLINE_BYTES:

@@ -38,10 +38,11 @@ class Terms:
 
 @dataclass(slots=True)
 class Outgoing:
-    """What a batch sends: frames by link in order, and confirmations that may follow later; links
-    to close, and those that stand now."""
+    """What a batch sends: frames by link in order, and confirmations that may follow later; what
+    executors are to do; links to close, and those that stand now."""
 
     frames: dict[int, list[bytes]] = field(default_factory=dict)
+    for_executors: list[instructions.ForExecutor] = field(default_factory=list)
     accepted: dict[int, int] = field(default_factory=dict)
     acknowledged: dict[int, int] = field(default_factory=dict)
     closing: list[instructions.CloseLink] = field(default_factory=list)
@@ -57,6 +58,8 @@ class Delivery:
         self.epoch = 0
         self.links = by_number
         """All connections by number; `peers` adds and removes them."""
+        self.executors: dict[int, Callable[[instructions.ForExecutor], None]] = {}
+        """Who takes instructions in this process, by the number of its link."""
         self._logs = logs
         self._terms = terms
         self._accepted: dict[int, int] = {}
@@ -116,6 +119,8 @@ class Delivery:
             if link is not None:
                 written.extend(self._confirmations(number))
                 link.write(written[0] if len(written) == 1 else b"".join(written))
+        for instruction in out.for_executors:
+            self.executors[instruction.link](instruction)
         for gone in out.closing:
             link = self.links.get(gone.link)
             if link is not None:
@@ -162,7 +167,10 @@ class Delivery:
         return words
 
     def _queue_message(self, out: Outgoing, send: instructions.Send) -> None:
-        if send.link in self.links:
+        if send.link in self.executors:
+            if isinstance(send, instructions.ForExecutor):
+                out.for_executors.append(send)
+        elif send.link in self.links:
             self._queue_frames(
                 out, send.link, map(frames.encode, (self._encoders[type(send)](send),))
             )

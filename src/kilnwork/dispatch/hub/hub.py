@@ -107,6 +107,7 @@ class Hub:
         )
         self.new_link: Callable[[], links.Link] = self._peers.new_link
         """The protocol of one more connection, from wherever it comes."""
+        self.join_executor = self._peers.join_executor
         self._tasks: feed.Feed[ids.TaskId] = feed.Feed()
         self._clusters: feed.ThrottledFeed[records.ClusterKey] = feed.ThrottledFeed(
             every_s=CLUSTERS_EVERY_S
@@ -359,7 +360,8 @@ class Hub:
         await self._clusters.newer(since)
         last = self._clusters.last
         if not 0 < since <= last:
-            return last, set(self._core.machine.memory.clusters)
+            every = self._core.machine.memory.clusters.values()
+            return last, {cluster.key for cluster in every if not cluster.is_executor}
         return last, set(self._clusters.since(since))
 
     def view(self, task: ids.TaskId) -> model.TaskView | None:
@@ -412,7 +414,7 @@ class Hub:
         self._tasks.publish(changed)
         self._tasks.publish(batch.published.difference(changed))
         self._subscriptions.publish(batch)
-        self._clusters.publish(cluster.key for cluster in batch.clusters)
+        self._clusters.publish(c.key for c in batch.clusters if not c.is_executor)
 
     def failed(self, error: BaseException) -> None:
         """`commits.Observer`: the store cannot go on."""

@@ -15,6 +15,7 @@ from kilnwork.dispatch.hub import (
     authentication,
     commits,
     delivery,
+    executor_links,
     links,
     submitters,
 )
@@ -40,6 +41,7 @@ class Peers:
         self.greeted = 0
         self._core = core
         self._delivery = frames
+        self._logs = logs
         self._links = frames.links
         self._numbers = 0
         self._authenticator = authentication.Authenticator(
@@ -68,6 +70,18 @@ class Peers:
         self._numbers += 1
         link = links.Link(self, self._numbers)
         self._links[link.number] = link
+        return link
+
+    async def join_executor(
+        self, executor: str, *, capacity: int, receive: executor_links.Receive
+    ) -> executor_links.ExecutorLink:
+        """Let an executor of this process take attempts, `capacity` at once; when this returns,
+        `receive` has been told of all that it had before."""
+        self._numbers += 1
+        link = executor_links.ExecutorLink(self._numbers, self._core, self._logs)
+        self._delivery.executors[link.number] = receive
+        self._core.apply(inputs.JoinExecutor(link.number, executor, capacity))
+        await self._core.flush()
         return link
 
     def hello(self, link: links.Link, message: messages.AnyHello) -> None:

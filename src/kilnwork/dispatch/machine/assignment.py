@@ -153,6 +153,7 @@ def _begin(
     task.worker = worker
     task.reserved = now.wall
     if task.attempt > 1:
+        task.observed = None
         task.attempt_started = None
         task.exit_code = None
         task.stopped = None

@@ -84,7 +84,7 @@ def _make(
         inputs=item.inputs,
         declared=False,
     )
-    cluster = mem.cluster(parent.namespace, item.spec.cluster_name)
+    cluster = mem.cluster(parent.namespace, item.spec.queue_name)
     child = lifecycle.new_run(next(mem.task_rows), submission, cluster)
     child.digest = item.digest
     adopt(family, child, item.parent, child_key=item.child_key)

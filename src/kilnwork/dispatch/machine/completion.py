@@ -28,6 +28,7 @@ _I = records.Intent
 
 _INTENT_REASONS: dict[records.Intent, str] = {
     _I.TIMEOUT: _R.TIMED_OUT,
+    _I.PENDING_TIMEOUT: _R.PENDING_TIMED_OUT,
     _I.TOTAL_TIMEOUT: _R.TOTAL_TIMED_OUT,
     _I.DEADLOCK: _R.DEADLOCK,
     _I.CLUSTER: _R.CLUSTER_DELETED,

@@ -123,6 +123,22 @@ class Join(msgspec.Struct, frozen=True, kw_only=True):
     """Slots of this worker that live."""
 
 
+class JoinExecutor(msgspec.Struct, frozen=True):
+    """An executor of this process takes attempts from now on, `capacity` at once."""
+
+    link: int
+    executor: str
+    capacity: int
+
+
+class Observed(msgspec.Struct, frozen=True):
+    """An executor sees why an attempt is where it is; told again whenever that changes."""
+
+    link: int
+    ref: attempts.AttemptRef
+    observed: model.Observed
+
+
 class LinkClosed(msgspec.Struct, frozen=True):
     """A connection ended; the worker may come back until its lease ends."""
 
@@ -375,6 +391,8 @@ Input = (
     | CloseCluster
     | Drain
     | Join
+    | JoinExecutor
+    | Observed
     | LinkClosed
     | WorkerGone
     | Renew

@@ -142,6 +142,11 @@ Send = (
 )
 
 
+ForExecutor = RunAttempt | StopAttempt
+"""What an executor is told: make sure that an attempt exists, or end it and prove it. Both may come
+again."""
+
+
 @dataclass(slots=True)
 class Batch:
     """One transaction and what follows it.

@@ -20,6 +20,7 @@ from kilnwork.dispatch.machine import (
     children,
     completion,
     dependencies,
+    executors,
     inputs,
     instructions,
     lifecycle,
@@ -55,6 +56,8 @@ class Machine:
             inputs.CloseCluster: self._close_cluster,
             inputs.Drain: lambda item, _: workers.drain(mem, item),
             inputs.Join: functools.partial(workers.join, mem),
+            inputs.JoinExecutor: functools.partial(executors.join, mem),
+            inputs.Observed: lambda item, _: self._observed(item),
             inputs.LinkClosed: self._link_closed,
             inputs.WorkerGone: functools.partial(workers.worker_gone, mem),
             inputs.Renew: functools.partial(workers.renew, mem),
@@ -167,7 +170,7 @@ class Machine:
                     f"run {past.run} of {submission.namespace}/{submission.name} succeeded; "
                     "running it again needs force"
                 )
-        cluster = self.memory.cluster(submission.namespace, submission.spec.cluster_name)
+        cluster = self.memory.cluster(submission.namespace, submission.spec.queue_name)
         task = lifecycle.new_run(next(self.memory.task_rows), submission, cluster)
         lifecycle.admit(self.memory, task, now)
 
@@ -237,6 +240,11 @@ class Machine:
             workers.prove(self.memory, worker, item.ref)
         self.memory.send(instructions.Acknowledge(item.link, item.serial))
 
+    def _observed(self, item: inputs.Observed) -> None:
+        task = self.held_by(item.link, item.ref)
+        if task is not None:
+            executors.observe(self.memory, task, item)
+
     def _progress(self, item: inputs.Progress, now: inputs.Moment) -> None:
         task = self.held_by(item.link, item.ref)
         if task is not None:
@@ -299,6 +307,11 @@ class Machine:
             self._stop(task, now, _I.TOTAL_TIMEOUT, _R.TOTAL_TIMED_OUT, message)
         elif task.state is _S.PENDING and task.started is None:
             completion.stop_pending(self.memory, task, now)
+        elif task.state is _S.STAGING and task.cluster.is_executor:
+            message = f"not started within {task.spec.timeouts.pending_seconds:g} s"
+            if task.observed is not None:
+                message += f": {task.observed.reason}: {task.observed.message}"
+            self._stop(task, now, _I.PENDING_TIMEOUT, _R.PENDING_TIMED_OUT, message)
 
     def _retry(self, task: records.Task) -> None:
         lifecycle.enqueue(self.memory, task)

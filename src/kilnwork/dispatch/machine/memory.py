@@ -155,8 +155,9 @@ class Memory:
         self.closing = True
 
     def cluster(self, namespace: str, name: str) -> records.Cluster:
-        """The cluster of that name, made when it is new."""
-        key = (namespace, name)
+        """The queue of that name, made when it is new: of a TaskCluster of the namespace, or of an
+        executor, which has one for all namespaces."""
+        key = ("" if api_task.is_executor_queue(name) else namespace, name)
         cluster = self.clusters.get(key)
         if cluster is None:
             cluster = self.clusters[key] = records.Cluster(key)

@@ -22,10 +22,11 @@ class Intent(IntEnum):
 
     NONE = 0
     TIMEOUT = 1
-    TOTAL_TIMEOUT = 2
-    DEADLOCK = 3
-    CLUSTER = 4
-    KILL = 5
+    PENDING_TIMEOUT = 2
+    TOTAL_TIMEOUT = 3
+    DEADLOCK = 4
+    CLUSTER = 5
+    KILL = 6
 
 
 class PastAttempt(NamedTuple):
@@ -243,7 +244,8 @@ class Worker:
 
 
 class Cluster:
-    """Workers, waiting tasks and unfinished declared tasks of one TaskCluster."""
+    """Workers, waiting tasks and unfinished declared tasks of one TaskCluster, or of one executor,
+    whose only worker is what carries out its instructions."""
 
     __slots__ = ("declared", "draining", "key", "openings", "queue", "workers")
 
@@ -256,6 +258,11 @@ class Cluster:
         """Slots of its workers that are to join."""
         self.draining: frozenset[str] = frozenset()
         """Uids of the Pods whose workers are to go, connected or not."""
+
+    @property
+    def is_executor(self) -> bool:
+        """It is the queue of an executor, for tasks of all namespaces."""
+        return not self.key[0]
 
 
 class Task(model.TaskFacts, eq=False):
@@ -292,6 +299,8 @@ class Task(model.TaskFacts, eq=False):
     ticket: int | None = None
     """Its ticket while it is queued, None when it is not."""
     progress: model.Progress | None = None
+    observed: model.Observed | None = None
+    """What its executor sees of the newest attempt."""
     child_key: str | None = None
     digest: bytes | None = None
     siblings: Family | None = None

@@ -376,7 +376,7 @@ def _command_again(mem: memory.Memory, item: inputs.Rerun) -> records.Task:
         item.run,
         item.namespace,
         item.name or ids.task_text(item.task),
-        mem.cluster(item.namespace, item.spec.cluster_name),
+        mem.cluster(item.namespace, item.spec.queue_name),
         False,
         item.spec,
         inputs=item.inputs,

@@ -23,6 +23,8 @@ def shown_reason(task: records.Task) -> tuple[str, str] | None:
         return explain(task)
     if task.waiting:
         return _R.WAITING_FOR_CHILD, "it waits for other tasks, and its slot is free for others"
+    if task.observed is not None and task.held and task.intent is records.Intent.NONE:
+        return task.observed.reason, task.observed.message
     if task.unmet and not task.suspended and not task.state.final:
         all_of_them = len(set(task.needs))
         return _R.WAITING_FOR_INPUT, f"{task.unmet} of its {all_of_them} inputs are not over yet"
@@ -33,6 +35,8 @@ def explain(task: records.Task) -> tuple[str, str]:
     """Reason and message of a task that waits in the queue of its cluster."""
     cluster = task.cluster
     name = cluster.key[1]
+    if cluster.is_executor:
+        return _explain_executor(task)
     ready = [worker for worker in cluster.workers.values() if worker.ready]
     ahead = cluster.queue.ahead(task, priority=task.spec.priority)
     line = f"; {ahead} wait before it" if ahead else ""
@@ -51,6 +55,17 @@ def explain(task: records.Task) -> tuple[str, str]:
     by = f" by {named}{more}" if named else ""
     taken = f"all {slots} slots of TaskCluster {name} are taken{by}"
     return _R.NO_FREE_SLOT, f"{taken}{line}{again}"
+
+
+def _explain_executor(task: records.Task) -> tuple[str, str]:
+    cluster = task.cluster
+    executor = task.spec.executor
+    ahead = cluster.queue.ahead(task, priority=task.spec.priority)
+    line = f"; {ahead} wait before it" if ahead else ""
+    capacity = sum(worker.slots for worker in cluster.workers.values() if worker.ready)
+    if not capacity:
+        return _R.EXECUTOR_UNAVAILABLE, f"this manager has no executor {executor}{line}"
+    return _R.NO_FREE_SLOT, f"executor {executor} runs {capacity} attempts, its limit{line}"
 
 
 def _holders(worker: records.Worker) -> Iterator[records.Task]:
@@ -74,7 +89,10 @@ def with_current_facts(view: model.TaskView, record: records.Task | None) -> mod
     shown = shown_reason(record)
     if shown is not None:
         reason, message = shown
-    return msgspec.structs.replace(view, reason=reason, message=message, progress=record.progress)
+    node = view.node if record.observed is None else record.observed.node
+    return msgspec.structs.replace(
+        view, reason=reason, message=message, node=node, progress=record.progress
+    )
 
 
 def of_cluster(seen: records.Cluster) -> model.ClusterView:

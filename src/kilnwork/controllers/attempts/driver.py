@@ -1,0 +1,189 @@
+"""Carries instructions of the dispatcher to executors, and what they observe back.
+
+Used by `assembly`, one for all executors. Every pass over an attempt starts from what is there, so
+that it may be cut off anywhere: by an error, which is tried again, or by the end of the manager,
+after which the dispatcher gives the same instructions again. An attempt that an executor still has
+and the dispatcher has settled (the manager ended between the two) is ended and released.
+"""
+
+import contextlib
+import functools
+import logging
+
+import msgspec
+
+from kilnwork.api import attempts, reasons
+from kilnwork.controllers import ports
+from kilnwork.dispatch import model
+from kilnwork.dispatch.machine import instructions
+from kilnwork.executors import port, registry
+from kilnwork.kit import ids
+from kilnwork.kube import errors, queue
+
+log = logging.getLogger(__name__)
+
+CAPACITY = 1000
+"""Attempts of one executor at once: above some thousand Pods a control plane has other troubles."""
+
+LEFTOVER_GRACE_S = 1.0
+"""What a settled attempt gets that is still there: its outcome is decided."""
+
+_E = attempts.Ending
+
+
+class _Held(msgspec.Struct):
+    """An attempt that the dispatcher wants carried out, or one that is left over (`settled`)."""
+
+    attempt: port.Attempt
+    stop: port.Stop | None = None
+    ensured: bool = False
+    reported_start: bool = False
+    settled: bool = False
+
+
+class Driver:
+    """Drives the executors of a registry. `reconcile` is for a `kube.controller.Controller`."""
+
+    def __init__(self, executors: registry.Registry, work: queue.WorkQueue) -> None:
+        self._executors = executors
+        self._queue = work
+        self._held: dict[tuple[str, str], _Held] = {}
+        self._links: dict[str, ports.ExecutorLink] = {}
+        self._hub: ports.AttemptHub | None = None
+        self._woken_early: set[tuple[str, attempts.AttemptRef]] = set()
+
+    async def start(self, hub: ports.AttemptHub) -> None:
+        """Join every executor to the dispatcher, and follow those that can be watched."""
+        for executor in self._executors:
+            if isinstance(executor, port.Watching):
+                executor.watch(functools.partial(self._woken, executor.name))
+        for executor in self._executors:
+            self._links[executor.name] = await hub.join_executor(
+                executor.name,
+                capacity=CAPACITY,
+                receive=functools.partial(self._received, executor.name),
+            )
+        self._hub = hub
+        early, self._woken_early = self._woken_early, set()
+        for name, ref in early:
+            self._woken(name, ref)
+
+    async def reconcile(self, key: tuple[str, str]) -> float | None:
+        """One pass over one attempt; gives when to look again."""
+        held = self._held.get(key)
+        if held is None:
+            return None
+        executor, link = self._executors[key[0]], self._links[key[0]]
+        try:
+            seen = await self._look(executor, held)
+        except errors.KubeError as error:
+            if not held.settled:
+                unavailable = model.Observed(reasons.Reason.EXECUTOR_UNAVAILABLE, str(error))
+                link.observed(held.attempt.ref, unavailable)
+            raise
+        if not held.settled:
+            await self._report(executor, link, held, seen)
+        if seen.outcome is not None:
+            await executor.release(held.attempt)
+            self._held.pop(key, None)
+            return None
+        return seen.check_s
+
+    async def _look(self, executor: port.Executor, held: _Held) -> port.Observation:
+        if held.stop is not None:
+            return await executor.stop(held.attempt, held.stop)
+        if held.ensured:
+            return await executor.observe(held.attempt)
+        seen = await executor.ensure(held.attempt)
+        held.ensured = seen.check_s is None
+        return seen
+
+    async def _report(
+        self,
+        executor: port.Executor,
+        link: ports.ExecutorLink,
+        held: _Held,
+        seen: port.Observation,
+    ) -> None:
+        ref = held.attempt.ref
+        if seen.outcome is not None:
+            outcome = await self._with_result(executor, held.attempt, seen.outcome)
+            await self._keep_output(executor, link, held.attempt)
+            await link.finished(ref, outcome)
+            held.settled = True
+            return
+        if seen.started is not None and not held.reported_start:
+            link.started(ref, at=seen.started)
+            held.reported_start = True
+        link.observed(ref, model.Observed(seen.reason, seen.message, seen.node))
+
+    async def _with_result(
+        self, executor: port.Executor, attempt: port.Attempt, outcome: attempts.Outcome
+    ) -> attempts.Outcome:
+        if outcome.ending is not _E.SUCCEEDED:
+            return outcome
+        try:
+            result = await executor.result(attempt)
+        except port.ResultError as error:
+            return msgspec.structs.replace(
+                outcome, ending=_E.FAILED, reason=error.reason, message=str(error)
+            )
+        return msgspec.structs.replace(outcome, result=result)
+
+    async def _keep_output(
+        self, executor: port.Executor, link: ports.ExecutorLink, attempt: port.Attempt
+    ) -> None:
+        """Output that cannot be had costs the output, not the outcome."""
+        if not isinstance(executor, port.Logging):
+            return
+        offset = 0
+        try:
+            async with contextlib.aclosing(executor.logs(attempt)) as pieces:
+                async for piece in pieces:
+                    link.log(attempt.ref, offset=offset, data=piece)
+                    offset += len(piece)
+        except errors.KubeError as error:
+            log.warning(
+                "output was not kept", extra={"attempt": str(attempt.ref), "error": str(error)}
+            )
+
+    def _received(self, executor: str, told: instructions.ForExecutor) -> None:
+        key = (executor, str(told.ref))
+        if isinstance(told, instructions.RunAttempt):
+            known = self._held.get(key)
+            if known is None or known.settled:
+                self._held[key] = _Held(_attempt(told))
+        else:
+            held = self._held.get(key)
+            if held is None:
+                return
+            held.stop = port.Stop(told.grace_s, told.reason)
+        self._queue.add(key)
+
+    def _woken(self, executor: str, ref: attempts.AttemptRef) -> None:
+        """Something has changed about an attempt: ours, or one that the dispatcher has settled."""
+        key = (executor, str(ref))
+        if key in self._held:
+            self._queue.add(key)
+        elif self._hub is None:
+            self._woken_early.add((executor, ref))
+        elif self._hub.knows(ref.task):
+            watching = self._executors[executor]
+            left = watching.leftover(ref) if isinstance(watching, port.Watching) else None
+            if left is not None:
+                stop = port.Stop(LEFTOVER_GRACE_S, reasons.Reason.REPLACED)
+                self._held[key] = _Held(left, stop, settled=True)
+                self._queue.add(key)
+
+
+def _attempt(told: instructions.RunAttempt) -> port.Attempt:
+    record = told.task
+    return port.Attempt(
+        ref=told.ref,
+        namespace=record.namespace,
+        name=record.name or ids.task_text(record.id),
+        owner_uid=ids.task_text(record.id) if record.declared else "",
+        spec=record.spec,
+        inputs=record.inputs,
+        began=record.attempt_started is not None,
+    )

@@ -1,0 +1,114 @@
+"""The Pod of an attempt, as JSON, and the way back from a Pod to its attempt. Pure.
+
+Used by `executor`. What is wrong with a template beyond what is refused here, the API server says.
+"""
+
+import copy
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from kilnwork.api import attempts, kinds, meta, names
+from kilnwork.executors import port
+from kilnwork.kit import ids
+
+EXECUTOR = "pod"
+EXECUTOR_LABEL = "kilnwork.dev/executor"
+TASK_LABEL = "kilnwork.dev/task-id"
+RUN_LABEL = "kilnwork.dev/run"
+ATTEMPT_LABEL = "kilnwork.dev/attempt"
+TASK_ANNOTATION = "kilnwork.dev/task"
+"""Name of the task, which may be longer than a label."""
+
+FINALIZER = "kilnwork.dev/attempt"
+"""Keeps the Pod until its outcome is stored, whoever deletes it."""
+
+MANAGED = {"app.kubernetes.io/managed-by": "kilnwork", "app.kubernetes.io/name": "kilnwork"}
+
+
+def pod_name(name: str, ref: attempts.AttemptRef) -> str:
+    """Name of the Pod of an attempt: as much of the task's name as fits, its id, run and attempt.
+
+    The whole id is in it, so that no two attempts share a name; at most 63 characters, so that it
+    is a host name.
+    """
+    identity = f"-{ref.task.hex()}-{ref.run}-{ref.attempt}"
+    prefix = names.dns_label(name)[: names.LABEL_LENGTH - len(identity)]
+    return (prefix.rstrip("-") or "t") + identity
+
+
+def pod(attempt: port.Attempt) -> meta.JsonObject:
+    """The Pod of an attempt of a task with `spec.pod`."""
+    template = attempt.spec.pod
+    if template is None:
+        raise ValueError(f"task {attempt.name} has no pod template")
+    spec = copy.deepcopy(template.spec)
+    spec.setdefault("restartPolicy", "Never")
+    variables = dict(_environment(attempt))
+    for group in ("initContainers", "containers"):
+        for container in spec.get(group) or ():
+            container["env"] = _with(variables, container.get("env") or ())
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": _metadata(attempt, template.metadata),
+        "spec": spec,
+    }
+
+
+def ref_of(labels: Mapping[str, str]) -> attempts.AttemptRef | None:
+    """The attempt to which a Pod with these labels belongs; None when it is none of ours."""
+    if labels.get(EXECUTOR_LABEL) != EXECUTOR:
+        return None
+    try:
+        task = ids.task_id(labels[TASK_LABEL])
+        return attempts.AttemptRef(task, int(labels[RUN_LABEL]), int(labels[ATTEMPT_LABEL]))
+    except (KeyError, ValueError):
+        return None
+
+
+def _metadata(attempt: port.Attempt, given: Mapping[str, Any]) -> dict[str, Any]:
+    ref = attempt.ref
+    labels = {
+        **(given.get("labels") or {}),
+        **MANAGED,
+        EXECUTOR_LABEL: EXECUTOR,
+        TASK_LABEL: ids.task_text(ref.task),
+        RUN_LABEL: str(ref.run),
+        ATTEMPT_LABEL: str(ref.attempt),
+    }
+    made: dict[str, Any] = {
+        "name": pod_name(attempt.name, ref),
+        "namespace": attempt.namespace,
+        "labels": labels,
+        "annotations": {**(given.get("annotations") or {}), TASK_ANNOTATION: attempt.name},
+        "finalizers": [FINALIZER],
+    }
+    if attempt.owner_uid:
+        owner = {
+            "apiVersion": kinds.TASKS.api_version,
+            "kind": kinds.TASKS.kind,
+            "name": attempt.name,
+            "uid": attempt.owner_uid,
+            "controller": True,
+        }
+        made["ownerReferences"] = [owner]
+    return made
+
+
+def _environment(attempt: port.Attempt) -> Iterator[tuple[str, str]]:
+    ref = attempt.ref
+    yield "TASK_NAME", attempt.name
+    yield "TASK_NAMESPACE", attempt.namespace
+    yield "KILN_TASK_ID", ids.task_text(ref.task)
+    yield "KILN_RUN", str(ref.run)
+    yield "KILN_ATTEMPT", str(ref.attempt)
+
+
+def _with(
+    variables: Mapping[str, str], given: "list[dict[str, Any]] | tuple[()]"
+) -> list[dict[str, Any]]:
+    """The variables of a container: ours first, so that the container's own may refer to them;
+    what it sets itself is its own."""
+    own = {entry.get("name") for entry in given}
+    ours = [{"name": name, "value": value} for name, value in variables.items() if name not in own]
+    return [*ours, *given]

@@ -1,0 +1,128 @@
+"""What an executor is: something that runs attempts, adopts them by name, and proves their end.
+
+Implemented by the packages beside this module, used by `controllers.attempts`. Everything here may
+be repeated at any time, also by another manager after a crash: an attempt is created under a name
+that follows from its identity, so that it is found again and never created twice.
+
+States are those of a task (docs/reference/executors.md): STAGING until it runs, RUNNING, OVER. Why
+it is there is a `reason` for programs and a `message` for people.
+"""
+
+from collections.abc import AsyncGenerator, Callable
+from enum import StrEnum
+from typing import Protocol, runtime_checkable
+
+import msgspec
+
+from kilnwork.api import attempts, task
+
+
+class Phase(StrEnum):
+    """How far an attempt is."""
+
+    STAGING = "Staging"
+    RUNNING = "Running"
+    OVER = "Over"
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+    """An attempt to be run.
+
+    `name`: of the task, for people; `owner_uid`: of the Task object, "" for a spawned task, which
+    has none. `inputs`: a JSON object by input name. `began`: the journal knows that it has started,
+    so that it may be adopted but never created.
+    """
+
+    ref: attempts.AttemptRef
+    namespace: str
+    name: str
+    owner_uid: str
+    spec: task.TaskSpec
+    inputs: bytes | None = None
+    began: bool = False
+
+
+class Stop(msgspec.Struct, frozen=True):
+    """An attempt is to end, for `reason`; `grace_s`: seconds between SIGTERM and SIGKILL."""
+
+    grace_s: float
+    reason: str
+
+
+class Observation(msgspec.Struct, frozen=True, kw_only=True):
+    """What is seen of an attempt. `outcome` is there if and only if it is over.
+
+    `started`: wall clock, seconds; None while it has not. `check_s`: look again after so many
+    seconds even if nothing wakes us; None where a watch does.
+    """
+
+    phase: Phase
+    reason: str
+    message: str = ""
+    node: str = ""
+    started: float | None = None
+    outcome: attempts.Outcome | None = None
+    check_s: float | None = None
+
+
+Wake = Callable[[attempts.AttemptRef], None]
+"""Something has changed about an attempt: observe it."""
+
+
+class Executor(Protocol):
+    """Runs attempts of tasks whose spec names it. Raises `KubeError` for what may pass by itself:
+    the same is tried again later, and the task says why it waits."""
+
+    name: str
+    """As `TaskSpec.executor` has it."""
+
+    async def ensure(self, attempt: Attempt) -> Observation:
+        """Create it unless it is there; adopt what we created before; never start it twice."""
+        ...
+
+    async def observe(self, attempt: Attempt) -> Observation:
+        """What is seen of an attempt that `ensure` has returned."""
+        ...
+
+    async def stop(self, attempt: Attempt, how: Stop) -> Observation:
+        """Begin to end it, or go on; OVER is proof that nothing of it runs or ever will."""
+        ...
+
+    async def result(self, attempt: Attempt) -> attempts.Payload | None:
+        """The result of an attempt that succeeded; None if it has none. Raises `ResultError`."""
+        ...
+
+    async def release(self, attempt: Attempt) -> None:
+        """Its outcome is stored: nothing needs to be kept for our sake any more."""
+        ...
+
+
+@runtime_checkable
+class Watching(Protocol):
+    """Ability: it wakes us by itself, so that nothing is polled."""
+
+    def watch(self, wake: Wake) -> None:
+        """Call `wake` for every attempt about which something changes, from now on."""
+        ...
+
+    def leftover(self, ref: attempts.AttemptRef) -> Attempt | None:
+        """What is there of an attempt that nobody wants any more: enough to stop and release it;
+        None when nothing is, or it is released already."""
+        ...
+
+
+@runtime_checkable
+class Logging(Protocol):
+    """Ability: what an attempt has printed can be read until it is released."""
+
+    def logs(self, attempt: Attempt) -> AsyncGenerator[bytes, None]:
+        """Yield its output until now, from the beginning. Raises `KubeError`."""
+        ...
+
+
+class ResultError(Exception):
+    """A result cannot be had. `reason`: one of `api.reasons`."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
