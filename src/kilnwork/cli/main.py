@@ -38,6 +38,7 @@ COMMANDS: dict[str, Entry] = {
     "run": Entry("Tasks", "Run a command as a Task; --watch follows it to its end."),
     "tasks": Entry("Tasks", "List tasks, those of Python programs too."),
     "logs": Entry("Tasks", "Print what a task printed."),
+    "result": Entry("Tasks", "Bring the result of a task."),
     "why": Entry("Tasks", "Say in one sentence why a task is where it is."),
     "wait": Entry("Tasks", "Wait for a state or condition."),
     "cancel": Entry("Tasks", "Stop tasks; their objects and logs stay."),

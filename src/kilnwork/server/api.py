@@ -7,6 +7,7 @@
 | GET /clusters | TaskClusters to which tasks can be submitted |
 | GET /tasks | list, newest first: `declared`, `state`, `parent`, `function`, `limit`, `continue` |
 | GET /tasks/REF | one task by name or id; `wait=SECONDS` answers when it is over |
+| GET /tasks/REF/result | its result as bytes, with their type; 409 while it has none |
 | GET /tasks/REF/logs | its output: `follow`, `run`, `attempt`, `tail` |
 | GET /tasks/REF/why | one sentence, and the Python error if there is one |
 | POST /tasks/REF/cancel | stop it |
@@ -16,6 +17,7 @@ An ASGI app. Authentication is done by whoever mounts it; rights are asked of `p
 """
 
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import msgspec
 
@@ -24,7 +26,7 @@ from kilnwork.api import task as api_task
 from kilnwork.dispatch import errors as dispatch_errors
 from kilnwork.dispatch import model
 from kilnwork.kit import asgi, clock, ids
-from kilnwork.server import documents, errors, logs, ports, problems, why
+from kilnwork.server import documents, errors, logs, ports, problems, results, why
 
 POLL_S = 0.1
 """How often a follower looks for more output. Files are read, not watched: a quiet log costs one
@@ -39,8 +41,8 @@ _Handler = Callable[[asgi.Request, model.TaskView, asgi.Response], Awaitable[Non
 
 
 class Api:
-    """The app. `channel`: path of the dispatcher's Unix socket; `time`: only for sentences and
-    deadlines; the others are ports."""
+    """The app. `channel`: path of the dispatcher's Unix socket; `blobs`: root of the folders of
+    blobs; `time`: only for sentences and deadlines; the others are ports."""
 
     def __init__(
         self,
@@ -49,15 +51,18 @@ class Api:
         clusters: ports.Clusters,
         *,
         channel: str,
+        blobs: Path,
         time: clock.Clock,
     ) -> None:
         self._channel = channel
+        self._blobs = blobs
         self._journal = journal
         self._rights = rights
         self._clusters = clusters
         self._clock = time
         self._subs: dict[tuple[str, str], _Handler] = {
             ("GET", ""): self._task,
+            ("GET", "result"): self._result,
             ("GET", "logs"): self._logs,
             ("GET", "why"): self._why,
             ("POST", "cancel"): self._cancel,
@@ -153,7 +158,9 @@ class Api:
             known = any(name == sub for _, name in self._subs)
             if known:
                 raise errors.MethodNotAllowed
-            raise errors.NotFound(f"a task has no {sub!r}: it has logs, why, cancel and retry")
+            raise errors.NotFound(
+                f"a task has no {sub!r}: it has result, logs, why, cancel and retry"
+            )
         await self._check(request, _question(namespace, ref, sub))
         await handler(request, self._known(namespace, ref), response)
 
@@ -196,6 +203,11 @@ class Api:
                 return
             view = self._journal.view(view.task) or view
         await response.json(documents.task(view))
+
+    async def _result(
+        self, request: asgi.Request, view: model.TaskView, response: asgi.Response
+    ) -> None:
+        await results.send(view, self._blobs, request, response)
 
     async def _why(self, _: asgi.Request, view: model.TaskView, response: asgi.Response) -> None:
         sentence = why.sentence(documents.facts(view), now=self._clock.wall())

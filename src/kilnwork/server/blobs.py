@@ -100,21 +100,32 @@ async def _head(call: _Call) -> None:
 
 async def _read(call: _Call) -> None:
     """The digest is checked by whoever reads it."""
-    descriptor = _open(call)
+    await send(_open(call), _TYPE, call.request, call.response)
+
+
+async def send(
+    descriptor: int,
+    content_type: str,
+    request: asgi.Request,
+    response: asgi.Response,
+    *,
+    headers: asgi.Headers = (),
+) -> None:
+    """Respond with a whole file, which is closed then; cut off whoever reads none of it."""
     try:
         size, at = os.fstat(descriptor).st_size, 0
-        await call.response.start(200, _TYPE, length=size)
+        await response.start(200, content_type, length=size, headers=headers)
         while at < size:
             piece = await asyncio.to_thread(os.pread, descriptor, asgi.PIECE_BYTES, at)
             if not piece:
-                raise errors.HttpError(f"blob {blobs.text(call.digest)} was cut short")
+                raise errors.HttpError(f"{size - at} bytes of {size} are missing in the file")
             at += len(piece)
             async with asyncio.timeout(asgi.STALL_S):
-                await call.response.write(piece, more=at < size)
+                await response.write(piece, more=at < size)
         if not size:
-            await call.response.end()
+            await response.end()
     except TimeoutError:
-        await call.request.cut()
+        await request.cut()
     finally:
         os.close(descriptor)
 

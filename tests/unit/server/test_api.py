@@ -130,7 +130,12 @@ def journal(tmp_path: Path) -> Journal:
 @pytest.fixture
 def app(journal: Journal) -> api.Api:
     return api.Api(
-        journal, Rights(), Clusters(), channel="/run/channel.sock", time=clock.ManualClock()
+        journal,
+        Rights(),
+        Clusters(),
+        channel="/run/channel.sock",
+        blobs=journal.folder / "blobs",
+        time=clock.ManualClock(),
     )
 
 
@@ -194,7 +199,7 @@ async def test_filters_of_a_list_go_to_the_journal(app: api.Api, journal: Journa
         (f"{TASKS}/b/retry", "GET", 405, ""),
         ("/v1/namespaces/default/clusters", "POST", 405, ""),
         (f"{TASKS}/gone", "GET", 404, 'no task \\"gone\\"'),
-        (f"{TASKS}/a/nonsense", "GET", 404, "it has logs, why, cancel and retry"),
+        (f"{TASKS}/a/nonsense", "GET", 404, "it has result, logs, why, cancel and retry"),
         (f"{TASKS}/a/cancel", "GET", 405, ""),
         (TASKS, "POST", 405, ""),
         ("/v1/nothing", "GET", 404, "try /v1/namespaces/default/tasks"),

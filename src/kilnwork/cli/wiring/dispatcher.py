@@ -156,6 +156,7 @@ class Dispatcher:
             callers.rights,
             clusters,
             channel=str(self.socket),
+            blobs=blobs,
             time=self._clock,
         )
         files = jobs_api.App(

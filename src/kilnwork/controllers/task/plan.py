@@ -371,6 +371,11 @@ def _decoded(name: str, payload: attempts.Payload | None) -> Found:
         return Ready(None)
     if payload.media_type != "application/json":
         return Broken(f"the result of Task {name} is {payload.media_type}, not JSON")
+    if payload.digest is not None:
+        return Broken(
+            f"the result of Task {name} is {payload.size} bytes, too large for an input: have the "
+            "task return its address"
+        )
     return Ready(msgspec.json.decode(payload.data))
 
 

@@ -114,6 +114,9 @@ def _own_pod(view: model.TaskView) -> str:
 def _result(payload: attempts.Payload | None) -> task.Result | None:
     if payload is None:
         return None
+    if payload.digest is not None:
+        digest = f"sha256:{payload.digest.hex()}"
+        return task.Result(media_type=payload.media_type, size_bytes=payload.size, digest=digest)
     value: Any = msgspec.UNSET
     if payload.media_type == "application/json" and len(payload.data) <= attempts.MAX_STATUS_BYTES:
         value = msgspec.json.decode(payload.data)

@@ -346,6 +346,13 @@ def test_binary_result_is_no_input() -> None:
     assert isinstance(found, plan.Broken)
 
 
+def test_result_in_a_blob_is_no_input() -> None:
+    payload = attempts.Payload("application/json", b"", digest=b"\1" * 32, size=70_000)
+    found = plan.result_of(_task(), _view(state=task.State.SUCCESS, result=payload))
+    assert isinstance(found, plan.Broken)
+    assert "70000 bytes" in found.message
+
+
 def test_status_gives_the_result_that_the_journal_forgot() -> None:
     known = msgspec.structs.replace(_final(), result=task.Result(value=7, size_bytes=1))
     assert plan.result_of(_task(known=known), None) == plan.Ready(7)

@@ -72,6 +72,13 @@ def test_large_or_binary_result_leaves_only_its_facts(payload: attempts.Payload)
     assert told.result.size_bytes == len(payload.data)
 
 
+def test_result_in_a_blob_is_named_by_its_own_digest_and_size() -> None:
+    payload = attempts.Payload("application/json", b"", digest=b"\1" * 32, size=70_000)
+    told = _told(_task(), _view(state=task.State.SUCCESS, result=payload))
+    assert told.result is not None
+    assert (told.result.size_bytes, told.result.digest) == (70_000, "sha256:" + "01" * 32)
+
+
 @pytest.mark.parametrize(
     ("proof", "expected"), [(True, "True"), (None, "True"), (False, "Unknown")]
 )
