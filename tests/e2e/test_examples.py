@@ -15,7 +15,7 @@ from support import waiting
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 SCRIPTS = sorted([*EXAMPLES.glob("0[2-6]-*/*.py"), *EXAMPLES.glob("31-*/*.py")])
-ON_A_SERVER = sorted(EXAMPLES.glob("3*/run.sh"))
+ON_A_SERVER = sorted([*EXAMPLES.glob("1*/run.sh"), *EXAMPLES.glob("3*/run.sh")])
 
 
 def name(script: Path) -> str:
@@ -46,7 +46,12 @@ def test_these_are_all() -> None:
         "06-async",
         "31-map",
     ]
-    assert [name(script) for script in ON_A_SERVER] == ["30-upload", "32-command", "33-reduce"]
+    assert [name(script) for script in ON_A_SERVER] == [
+        "13-results",
+        "30-upload",
+        "32-command",
+        "33-reduce",
+    ]
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=name)
@@ -76,7 +81,7 @@ def test_an_example_runs_unchanged_on_kiln_up(
 
 
 @pytest.mark.parametrize("script", ON_A_SERVER, ids=name)
-def test_an_example_of_files_runs_on_kiln_up(
+def test_an_example_in_bash_runs_on_kiln_up(
     script: Path, server: up_support.Up, tmp_path: Path
 ) -> None:
     done = subprocess.run(

@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Results of tasks: printed, passed on, written to a file. Needs a server: `kiln up`.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+folder=$(mktemp -d)
+trap 'kiln delete -f "$here/tasks.yaml" >/dev/null; rm -rf "$folder"' EXIT
+
+kiln apply -f "$here/tasks.yaml"
+kiln wait sum bytes --timeout 40s
+
+kiln result sum
+[ "$(kiln result sum)" = '{"count": 100, "sum": 5050}' ]
+kiln result bytes -o "$folder/three.bin"
+[ "$(od -An -tu1 "$folder/three.bin" | tr -s ' ')" = " 0 1 2" ]
+kiln get task sum -o yaml | grep -A 4 'value:' # JSON up to 8 KiB stands in the Task as well
+echo "100 numbers, their sum and three bytes: ok"
