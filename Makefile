@@ -96,6 +96,7 @@ bench: $(VENV)/.dev ## Measure what docs/reference/performance.md states; fails 
 	$(BIN)/python bench/counter.py
 	$(BIN)/python bench/tasks.py
 	$(BIN)/python bench/files.py
+	$(BIN)/python bench/pods.py
 
 bench-cluster: $(VENV)/.dev ## Measure on the real Kubernetes that hack/kube builds
 	$(BIN)/python bench/cluster.py
