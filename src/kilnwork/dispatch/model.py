@@ -82,6 +82,8 @@ class TaskFacts(SubmittedFacts, kw_only=True):
     that something may rightly run."""
     suspended: bool = False
     """No attempt starts before it is resumed; one that runs goes on."""
+    placed: str = ""
+    """Node of the newest attempt, as its executor says; "" for one of a worker, which has its."""
     parent: attempts.AttemptRef | None = None
 
 

@@ -148,6 +148,7 @@ class TaskRow(NamedTuple):
         ),
     ]
     """None: since it was created. It changes when a suspended task is resumed."""
+    placed: Annotated[str, _C(changes=True, new_call=None)]
     released: Annotated[int, _C("0", stored=False)]
     """1: its object is gone."""
     template: Annotated[
@@ -275,7 +276,7 @@ def view(row: TaskRow, children: api_task.ChildCounts, *, seq: int = 0) -> model
         row,
         name=row.shown_name,
         worker=row.worker_name or "",
-        node=row.node or "",
+        node=row.node or row.placed,
         result=row.payload,
         children=children,
         progress=None,

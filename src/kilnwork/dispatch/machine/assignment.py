@@ -154,6 +154,7 @@ def _begin(
     task.reserved = now.wall
     if task.attempt > 1:
         task.observed = None
+        task.placed = ""
         task.attempt_started = None
         task.exit_code = None
         task.stopped = None

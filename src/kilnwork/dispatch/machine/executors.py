@@ -64,5 +64,6 @@ def observe(mem: memory.Memory, task: records.Task, item: inputs.Observed) -> No
     """Note what is seen of an attempt, to be shown while it stays in this state."""
     if task.observed != item.observed:
         task.observed = item.observed
+        task.placed = item.observed.node or task.placed  # stored with its start or end
         if task.declared:
             mem.batch.published.add(task.id)

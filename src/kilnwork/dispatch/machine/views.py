@@ -89,9 +89,12 @@ def with_current_facts(view: model.TaskView, record: records.Task | None) -> mod
     shown = shown_reason(record)
     if shown is not None:
         reason, message = shown
-    node = view.node if record.observed is None else record.observed.node
     return msgspec.structs.replace(
-        view, reason=reason, message=message, node=node, progress=record.progress
+        view,
+        reason=reason,
+        message=message,
+        node=record.placed or view.node,
+        progress=record.progress,
     )
 
 
