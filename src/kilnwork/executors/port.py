@@ -53,7 +53,8 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     """What is seen of an attempt. `outcome` is there if and only if it is over.
 
     `started`: wall clock, seconds; None while it has not. `check_s`: look again after so many
-    seconds even if nothing wakes us; None where a watch does.
+    seconds even if nothing wakes us; None where a watch does. `exists`: False while nothing of it
+    has been created, so that `ensure` is to be called again.
     """
 
     phase: Phase
@@ -63,6 +64,7 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     started: float | None = None
     outcome: attempts.Outcome | None = None
     check_s: float | None = None
+    exists: bool = True
 
 
 Wake = Callable[[attempts.AttemptRef], None]
@@ -99,15 +101,20 @@ class Executor(Protocol):
 
 @runtime_checkable
 class Watching(Protocol):
-    """Ability: it wakes us by itself, so that nothing is polled."""
+    """Ability: it says by itself of which attempts there is something, so that what a manager left
+    behind is found by the next one, and that nothing need be polled."""
 
     def watch(self, wake: Wake) -> None:
-        """Call `wake` for every attempt about which something changes, from now on."""
+        """Call `wake` for every attempt of which there is something, and when that changes."""
         ...
 
-    def leftover(self, ref: attempts.AttemptRef) -> Attempt | None:
+    def leftover(self, ref: attempts.AttemptRef, *, known: bool) -> Attempt | None:
         """What is there of an attempt that nobody wants any more: enough to stop and release it;
-        None when nothing is, or it is released already."""
+        None when nothing is, or it is released already.
+
+        `known`: the journal has its task. If not, it may be another manager's, and only what is
+        being deleted is let go.
+        """
         ...
 
 

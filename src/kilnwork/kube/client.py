@@ -218,23 +218,26 @@ class Client:
             "PATCH", path, _typed(resource, obj), content_type=http_types.APPLY, query=query
         )
 
-    async def delete(
+    async def delete(  # noqa: PLR0913 - what DeleteOptions have
         self,
         resource: resources.Resource,
         name: str,
         namespace: str | None = None,
         *,
         uid: str | None = None,
+        resource_version: str | None = None,
         grace_s: int | None = None,
         propagation: str | None = None,
     ) -> meta.JsonObject:
-        """Ask for deletion. Conflict when `uid` is given and another object has the name by now.
+        """Ask for deletion. Conflict when `uid` is given and another object has the name by now,
+        or when `resource_version` is given and it has changed since.
 
         `propagation`: Background, Foreground or Orphan; None leaves it to the server.
         """
         options: dict[str, Any] = {"kind": "DeleteOptions", "apiVersion": "v1"}
-        if uid is not None:
-            options["preconditions"] = {"uid": uid}
+        conditions = {"uid": uid, "resourceVersion": resource_version}
+        if given := {name: value for name, value in conditions.items() if value is not None}:
+            options["preconditions"] = given
         if grace_s is not None:
             options["gracePeriodSeconds"] = grace_s
         if propagation is not None:

@@ -76,13 +76,13 @@ class Driver:
         executor, link = self._executors[key[0]], self._links[key[0]]
         try:
             seen = await self._look(executor, held)
-        except errors.KubeError as error:
             if not held.settled:
+                await self._report(executor, link, held, seen)
+        except errors.KubeError as error:
+            if not held.settled and not isinstance(error, errors.Conflict):
                 unavailable = model.Observed(reasons.Reason.EXECUTOR_UNAVAILABLE, str(error))
                 link.observed(held.attempt.ref, unavailable)
             raise
-        if not held.settled:
-            await self._report(executor, link, held, seen)
         if seen.outcome is not None:
             await executor.release(held.attempt)
             self._held.pop(key, None)
@@ -95,7 +95,7 @@ class Driver:
         if held.ensured:
             return await executor.observe(held.attempt)
         seen = await executor.ensure(held.attempt)
-        held.ensured = seen.check_s is None
+        held.ensured = seen.exists
         return seen
 
     async def _report(
@@ -105,17 +105,18 @@ class Driver:
         held: _Held,
         seen: port.Observation,
     ) -> None:
-        ref = held.attempt.ref
+        ref, observed = held.attempt.ref, model.Observed(seen.reason, seen.message, seen.node)
         if seen.outcome is not None:
             outcome = await self._with_result(executor, held.attempt, seen.outcome)
             await self._keep_output(executor, link, held.attempt)
+            link.observed(ref, observed)  # its node is stored with what follows
             await link.finished(ref, outcome)
             held.settled = True
             return
+        link.observed(ref, observed)
         if seen.started is not None and not held.reported_start:
             link.started(ref, at=seen.started)
             held.reported_start = True
-        link.observed(ref, model.Observed(seen.reason, seen.message, seen.node))
 
     async def _with_result(
         self, executor: port.Executor, attempt: port.Attempt, outcome: attempts.Outcome
@@ -167,9 +168,8 @@ class Driver:
             self._queue.add(key)
         elif self._hub is None:
             self._woken_early.add((executor, ref))
-        elif self._hub.knows(ref.task):
-            watching = self._executors[executor]
-            left = watching.leftover(ref) if isinstance(watching, port.Watching) else None
+        elif isinstance(watching := self._executors[executor], port.Watching):
+            left = watching.leftover(ref, known=self._hub.knows(ref.task))
             if left is not None:
                 stop = port.Stop(LEFTOVER_GRACE_S, reasons.Reason.REPLACED)
                 self._held[key] = _Held(left, stop, settled=True)

@@ -117,7 +117,9 @@ def conclude(
     elif outcome.ending is attempts.Ending.FAILED:
         _fail(mem, task, outcome, now)
     else:
-        excused = excused or before_start or mem.closing or _by_us(task.worker, outcome)
+        # An executor has made something that others can end before it starts, again and again.
+        unstarted = before_start and not task.cluster.is_executor
+        excused = excused or unstarted or mem.closing or _by_us(task.worker, outcome)
         _lose(mem, task, outcome, now, excused=excused)
 
 

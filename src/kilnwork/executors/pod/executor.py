@@ -12,7 +12,7 @@ import msgspec
 from kilnwork.api import attempts, meta, pod, reasons, resource, task
 from kilnwork.executors import port
 from kilnwork.executors.pod import judge, template
-from kilnwork.kube import cache, client, errors
+from kilnwork.kube import cache, client, errors, finalizers
 
 _R = reasons.Reason
 
@@ -27,6 +27,10 @@ class PodExecutor:
         self._client = kube
         self._pods = pods
         self._wake: port.Wake = lambda ref: None
+        self._held: dict[attempts.AttemptRef, tuple[str, str]] = {}
+        """Namespace and name of the Pods that our finalizer keeps."""
+        self._unproven: set[attempts.AttemptRef] = set()
+        """Their Pods are gone, although their containers were not seen to end."""
 
     def watch(self, wake: port.Wake) -> None:
         self._wake = wake
@@ -35,8 +39,13 @@ class PodExecutor:
         """A Pod came, changed or went."""
         seen = new or old
         ref = None if seen is None else template.ref_of(seen.metadata.labels)
-        if ref is not None:
-            self._wake(ref)
+        if seen is None or ref is None:
+            return
+        if new is not None and _is_held(new):
+            self._held[ref] = key
+        elif self._held.pop(ref, None) is not None and new is None and _runs(seen):
+            self._unproven.add(ref)
+        self._wake(ref)
 
     async def ensure(self, attempt: port.Attempt) -> port.Observation:
         seen = await self._find(attempt)
@@ -58,16 +67,19 @@ class PodExecutor:
     async def stop(self, attempt: port.Attempt, how: port.Stop) -> port.Observation:
         seen = await self._read(attempt)
         if seen is None or not _is_ours(attempt, seen):
-            return judge.gone(template.pod_name(attempt.name, attempt.ref), how)
+            name = template.pod_name(attempt.name, attempt.ref)
+            return judge.gone(name, how, proof=not self._ran_last(attempt, name))
         observed = self._judge(attempt, seen, how)
         if observed.outcome is None and not seen.terminating:
             grace = max(int(how.grace_s), 1)  # 0 would remove the object while containers run
-            with contextlib.suppress(errors.NotFound, errors.Conflict):
+            # As it was judged, or not at all: if it has ended meanwhile, that counts.
+            with contextlib.suppress(errors.NotFound):
                 await self._client.delete(
                     resource.PODS,
                     seen.metadata.name,
                     attempt.namespace,
                     uid=seen.metadata.uid,
+                    resource_version=seen.metadata.resource_version,
                     grace_s=grace,
                 )
         return observed
@@ -77,35 +89,33 @@ class PodExecutor:
 
     async def release(self, attempt: port.Attempt) -> None:
         """Let the Pod go; that of a spawned task, which no Task owns, is deleted."""
-        name = template.pod_name(attempt.name, attempt.ref)
+        self._unproven.discard(attempt.ref)
         seen = await self._find(attempt)
         if seen is None or not _is_ours(attempt, seen):
             return
-        left = [f for f in seen.metadata.finalizers if f != template.FINALIZER]
-        with contextlib.suppress(errors.NotFound, errors.Conflict):
-            if not attempt.owner_uid and not seen.terminating:
+        metadata = seen.metadata
+        if not attempt.owner_uid and not seen.terminating:
+            with contextlib.suppress(errors.NotFound, errors.Conflict):
                 await self._client.delete(
-                    resource.PODS, name, attempt.namespace, uid=seen.metadata.uid, grace_s=1
+                    resource.PODS, metadata.name, attempt.namespace, uid=metadata.uid, grace_s=1
                 )
-            if len(left) != len(seen.metadata.finalizers):
-                patch = {"metadata": {"uid": seen.metadata.uid, "finalizers": left}}
-                await self._client.merge_patch(resource.PODS, name, patch, attempt.namespace)
+        await finalizers.remove(self._client, resource.PODS, seen, finalizer=template.FINALIZER)
 
-    def leftover(self, ref: attempts.AttemptRef) -> port.Attempt | None:
-        for seen in self._pods.list():
-            metadata = seen.metadata
-            if template.ref_of(metadata.labels) != ref or not _is_held(seen):
-                continue
-            owner = metadata.controller()
-            return port.Attempt(
-                ref=ref,
-                namespace=metadata.namespace,
-                name=metadata.annotations.get(template.TASK_ANNOTATION, ""),
-                owner_uid="" if owner is None else owner.uid,
-                spec=task.TaskSpec(pod=task.PodTemplate(spec={})),
-                began=True,
-            )
-        return None
+    def leftover(self, ref: attempts.AttemptRef, *, known: bool) -> port.Attempt | None:
+        key = self._held.get(ref)
+        seen = None if key is None else self._pods.get(key)
+        if seen is None or not (known or seen.terminating):
+            return None
+        metadata = seen.metadata
+        owner = metadata.controller()
+        return port.Attempt(
+            ref=ref,
+            namespace=metadata.namespace,
+            name=metadata.annotations.get(template.TASK_ANNOTATION, ""),
+            owner_uid="" if owner is None else owner.uid,
+            spec=task.TaskSpec(pod=task.PodTemplate(spec={})),
+            began=True,
+        )
 
     async def logs(self, attempt: port.Attempt) -> AsyncGenerator[bytes, None]:
         seen = await self._find(attempt)
@@ -122,6 +132,12 @@ class PodExecutor:
                 yield response.body
             else:
                 yield _named(container.name, response.body)
+
+    def _ran_last(self, attempt: port.Attempt, name: str) -> bool:
+        """Whether its Pod ran when it was seen last, so that its absence proves nothing."""
+        known = self._pods.get((attempt.namespace, name))
+        running = known is not None and _is_ours(attempt, known) and _runs(known)
+        return running or attempt.ref in self._unproven
 
     def _judge(
         self, attempt: port.Attempt, seen: pod.Pod, how: port.Stop | None = None
@@ -145,11 +161,7 @@ class PodExecutor:
         except errors.Invalid as error:
             return _refused(_R.ADMISSION_ERROR, str(error))
         except errors.Forbidden as error:
-            if "exceeded quota" in str(error):
-                return _waits(_R.QUOTA_EXCEEDED, str(error))
-            if attempt.owner_uid and "being terminated" in str(error):
-                return _refused(_R.ADMISSION_ERROR, str(error))
-            raise
+            return _forbidden(error)
         return msgspec.convert(made, pod.Pod)
 
     async def _find(self, attempt: port.Attempt) -> pod.Pod | None:
@@ -176,6 +188,27 @@ def _named(container: str, output: bytes) -> bytes:
     return b"".join(prefix + line for line in output.splitlines(keepends=True))
 
 
+def _forbidden(error: errors.Forbidden) -> port.Observation:
+    """Why a Pod may not be created: what may pass by itself is waited for.
+
+    Admission names the Pod, and why; authorization names the user (apiserver
+    pkg/endpoints/handlers/responsewriters, `pods is forbidden: User "…" cannot create …`).
+    """
+    said = str(error)
+    if "exceeded quota" in said:
+        return _waits(_R.QUOTA_EXCEEDED, said)
+    if "error looking up service account" in said:
+        return _waits(_R.WAITING_FOR_SERVICE_ACCOUNT, said)
+    if "is forbidden: User " in said:
+        raise error
+    return _refused(_R.ADMISSION_ERROR, said)
+
+
+def _runs(seen: pod.Pod) -> bool:
+    """A node has it, and has not said that its containers are over."""
+    return bool(seen.spec.node_name) and not seen.over
+
+
 def _is_held(seen: pod.Pod) -> bool:
     """Our finalizer keeps it."""
     return template.FINALIZER in seen.metadata.finalizers
@@ -184,13 +217,18 @@ def _is_held(seen: pod.Pod) -> bool:
 MAX_LOG_BYTES = 8 << 20
 """Of one container: what is kept of the output of an attempt."""
 
-QUOTA_CHECK_S = 5.0
-"""How often a Pod is tried again for which a ResourceQuota has no room: nothing wakes us."""
+CREATE_AGAIN_S = 5.0
+"""How often a Pod is tried again that a ResourceQuota, or a missing account, does not let in:
+nothing wakes us."""
 
 
 def _waits(reason: str, message: str) -> port.Observation:
     return port.Observation(
-        phase=port.Phase.STAGING, reason=reason, message=message, check_s=QUOTA_CHECK_S
+        phase=port.Phase.STAGING,
+        reason=reason,
+        message=message,
+        check_s=CREATE_AGAIN_S,
+        exists=False,
     )
 
 

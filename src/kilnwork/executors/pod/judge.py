@@ -1,6 +1,6 @@
 """What the status of a Pod means for the attempt that it is. Pure.
 
-Used by `executor`; the table is in docs/reference/executors.md. The final phase decides about
+Used by `executor`; `states` has the table of it. The final phase decides about
 success and failure: a container that was started again after running out of memory and then
 succeeded has succeeded (https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/).
 What Kubernetes itself ends (eviction, preemption, a node that is lost or shuts down) is a loss and
@@ -40,10 +40,10 @@ _REFUSED_BY_NODE = (
 def observe(seen: pod.Pod, stop: port.Stop | None, *, spec: dict[str, object]) -> port.Observation:
     """What is seen of an attempt whose Pod is `seen`. `spec`: of the Pod, for its limits.
 
-    `stop`: somebody wants it to end. An end of its own counts if it came before we asked for the
-    deletion of the Pod: no clocks are compared.
+    `stop`: somebody wants it to end. An end of its own counts if it came before the deletion of
+    the Pod was asked for, which only a Pod that is as it was read is.
     """
-    started = _started(seen)
+    started = _running_since(seen)
     node = seen.spec.node_name
     outcome = _outcome(seen, stop, spec)
     if outcome is not None:
@@ -60,10 +60,13 @@ def observe(seen: pod.Pod, stop: port.Stop | None, *, spec: dict[str, object]) -
     return port.Observation(phase=phase, reason=reason, message=message, node=node, started=started)
 
 
-def gone(name: str, stop: port.Stop | None) -> port.Observation:
-    """There is no Pod where one was, or may have been: nothing of it runs."""
+def gone(name: str, stop: port.Stop | None, *, proof: bool = True) -> port.Observation:
+    """There is no Pod where one was, or may have been. `proof`: nothing of it runs."""
     if stop is not None:
-        outcome = attempts.Outcome(_E.STOPPED, stop.reason, f"Pod {name} is gone")
+        message = f"Pod {name} is gone"
+        if not proof:
+            message += ", removed by force: its containers were not seen to end"
+        outcome = attempts.Outcome(_E.STOPPED, stop.reason, message, proof=proof)
     else:
         message = f"Pod {name} was deleted before its end was seen"
         outcome = attempts.Outcome(_E.LOST, _R.POD_LOST, message)
@@ -97,7 +100,7 @@ def _outcome(
 def _ended_badly(
     seen: pod.Pod, spec: dict[str, object], *, started: float | None, finished: float | None
 ) -> attempts.Outcome:
-    loss = _loss(seen)
+    loss = _loss(seen, finished)
     if loss is not None:
         reason, message = loss
         return attempts.Outcome(
@@ -122,7 +125,7 @@ def _ended_badly(
     )
 
 
-def _loss(seen: pod.Pod) -> tuple[str, str] | None:
+def _loss(seen: pod.Pod, finished: float | None) -> tuple[str, str] | None:
     """Why Kubernetes ended it, or somebody else deleted it; None when neither is so."""
     name, status = seen.metadata.name, seen.status
     if status.reason in _LOSSES:
@@ -134,9 +137,19 @@ def _loss(seen: pod.Pod) -> tuple[str, str] | None:
         preempted = seen.disruption.startswith("PreemptionByScheduler")
         reason = _R.PREEMPTED if preempted else _R.EVICTED
         return reason, f"Pod {name} was disrupted: {seen.disruption}"
-    if seen.terminating:
-        return _R.POD_LOST, f"somebody deleted Pod {name}"
-    return None
+    deleted = _deleted(seen)
+    if deleted is None or (finished is not None and finished < deleted):
+        return None  # if it is deleted, then it is tidied away after its end
+    return _R.POD_LOST, f"somebody deleted Pod {name}"
+
+
+def _deleted(seen: pod.Pod) -> float | None:
+    """When its deletion was asked for, by the clock of the API server; None when it was not.
+
+    `deletionTimestamp` is when the grace ends (apiserver pkg/registry/rest, BeforeDelete).
+    """
+    ends = pod.moment(seen.metadata.deletion_timestamp)
+    return None if ends is None else ends - (seen.metadata.deletion_grace_period_seconds or 0)
 
 
 def _failed(seen: pod.Pod) -> Iterator[tuple[pod.ContainerStatus, pod.Terminated]]:
@@ -171,13 +184,13 @@ def _failure(
 
 def memory_limit(spec: dict[str, object], container: str) -> str:
     """`resources.limits.memory` of a container of a PodSpec as it is written, "" without one."""
-    match spec:
-        case {"containers": list(containers)}:
-            for one in containers:
-                match one:
-                    case {"name": str(name), "resources": {"limits": {"memory": limit}}}:
-                        if name == container:
-                            return str(limit)
+    for group in ("containers", "initContainers"):
+        given = spec.get(group)
+        for one in given if isinstance(given, list) else ():
+            match one:
+                case {"name": str(name), "resources": {"limits": {"memory": limit}}}:
+                    if name == container:
+                        return str(limit)
     return ""
 
 
@@ -201,6 +214,14 @@ def _why(seen: pod.Pod, *, running: bool) -> tuple[str, str]:
 def _restarting(seen: pod.Pod) -> str:
     found = pod.trouble(seen)
     return "" if found is None else found.text
+
+
+def _running_since(seen: pod.Pod) -> float | None:
+    """As `_started`; of a Pod that runs although no container says since when, its creation."""
+    started = _started(seen)
+    if started is None and seen.status.phase == "Running":
+        return pod.moment(seen.metadata.creation_timestamp)
+    return started
 
 
 def _started(seen: pod.Pod) -> float | None:
