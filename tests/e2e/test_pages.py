@@ -82,11 +82,17 @@ TROUBLESHOOT = page_reader.Page(
     instead={"~/.local/share/kilnwork/*": "$(dirname $KUBECONFIG)/*"},
 )
 
+EXECUTORS = page_reader.Page(
+    path=pages.DOCS / "reference" / "executors.md",
+    left_out={"kubectl patch": "is for who has no manager any more"},
+)
+
 PAGES = [
     TROUBLESHOOT,
     README,
     *TUTORIALS,
     MAP_A_FILE,
+    pytest.param(EXECUTORS, marks=pytest.mark.kubectl, id="executors"),
     pytest.param(USE_KUBECTL, marks=pytest.mark.kubectl, id="use-kubectl"),
 ]
 
