@@ -36,6 +36,8 @@ VALUES: dict[str, Any] = {
     "spec.serviceAccountName": "default",
     "spec.terminationGracePeriodSeconds": 5,
     "spec.call.function": "package.module:name",
+    "spec.pod.metadata": {"labels": {"x": "1"}},
+    "spec.pod.spec": POD,
     "spec.killTimestamp": "2026-01-02T03:04:05Z",
     "spec.outputType": "bytes",
     "spec.retry.on[]": "timeout",
@@ -101,8 +103,10 @@ def fields_of(kind: resource.Resource) -> Iterator[str]:
 def object_of(kind: resource.Resource, path: str) -> dict[str, Any]:
     """An object of a kind of ours with this field, without metadata."""
     made: dict[str, Any] = {"spec": copy.deepcopy(OBJECTS[kind.kind])}
-    if path.startswith("spec.call"):
+    if path.startswith(("spec.call", "spec.pod")):
         made["spec"] = {}
+    if path == "spec.pod.metadata":
+        made["spec"] = {"pod": {"spec": copy.deepcopy(POD)}}
     if path == "data":
         return {"data": [1]}
     if path.startswith("spec.inputs[]") and not path.endswith((".object", ".task")):
