@@ -305,7 +305,9 @@ class Machine:
         if kind is memory.Timer.TOTAL:
             message = f"the run took longer than {task.spec.timeouts.total_seconds:g} s"
             self._stop(task, now, _I.TOTAL_TIMEOUT, _R.TOTAL_TIMED_OUT, message)
-        elif task.state is _S.PENDING and task.started is None:
+        elif task.started is not None:
+            return
+        elif task.state is _S.PENDING:
             completion.stop_pending(self.memory, task, now)
         elif task.state is _S.STAGING and task.cluster.is_executor:
             message = f"not started within {task.spec.timeouts.pending_seconds:g} s"
