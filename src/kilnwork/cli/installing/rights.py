@@ -89,12 +89,17 @@ WHERE_SERVED: tuple[Right, ...] = (
     ),
     Right(
         resources=("pods",),
-        verbs=(*_FOLLOW, "create", "get", "delete"),
+        verbs=(*_FOLLOW, "create", "get", "delete", "patch"),
         why=(
-            "Makes and ends worker Pods. Follows only those labelled "
+            "Makes and ends worker Pods, and Pods that are tasks. Follows only those labelled "
             "`app.kubernetes.io/managed-by=kilnwork`; asks for one by name before it gives its "
-            "worker up."
+            "worker or its task up. Takes its finalizer off a Pod whose outcome is stored."
         ),
+    ),
+    Right(
+        resources=("pods/log",),
+        verbs=("get",),
+        why="Keeps the output of a Pod that was a task, so that it can be read when that is gone.",
     ),
     Right(
         resources=("secrets",),
