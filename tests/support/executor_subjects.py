@@ -55,8 +55,7 @@ class PodSubject(executor_world.Subject):
 
     creates, deletes, releases = "POST pod", "DELETE pod", "PATCH pod"
 
-    def __init__(self, plane: cluster.ControlPlane, admin: client.Client) -> None:
-        self._plane = plane
+    def __init__(self, admin: client.Client) -> None:
         self._admin = admin
         self._absent = False
         self._manager: SteppingClient | None = None
@@ -72,7 +71,7 @@ class PodSubject(executor_world.Subject):
 
     def life(self, steps: executor_world.Steps) -> executor_world.Life:
         known: cache.Cache[pod.Pod] = cache.Cache()
-        kube = SteppingClient(self._plane.admin_config(), user_agent="manager")
+        kube = SteppingClient(self._admin.config, user_agent="manager")
         kube.steps, kube.absent = steps, self._absent
         self._manager = kube
         made = pod_executor.PodExecutor(kube, known)
@@ -340,7 +339,7 @@ async def on_pods(folder: Path) -> AsyncIterator[PodSubject]:
     try:
         await plane.start_node()
         async with client.Client(plane.admin_config(), user_agent="test") as admin:
-            yield PodSubject(plane, admin)
+            yield PodSubject(admin)
     finally:
         await plane.stop()
 

@@ -158,9 +158,9 @@ class World:
         self.life: Life
         self._names = 0
 
-    async def start(self, *, cut_at: int | None = None) -> None:
-        """Begin a life, which is cut off at that step."""
-        self.steps = Steps(cut_at)
+    async def start(self, *, cut_at: int | None = None, steps: Steps | None = None) -> None:
+        """Begin a life, which is cut off at that step, or as `steps` does."""
+        self.steps = steps or Steps(cut_at)
         await self.start_without_executors()
         self.life = self.subject.life(self.steps)
         work = queue.WorkQueue()
@@ -202,12 +202,17 @@ class World:
         identity = '"$KILN_TASK_ID/$KILN_RUN/$KILN_ATTEMPT"'
         return f"echo {identity} >> {self.starts_file}; {then}"
 
-    async def submit(self, then: str = "", **spec: Any) -> ids.TaskId:
-        """Submit a task of the subject's executor, spawned, as no Task object owns it."""
+    async def submit(
+        self, then: str = "", *, task: ids.TaskId | None = None, **spec: Any
+    ) -> ids.TaskId:
+        """Submit a task of the subject's executor, spawned, as no Task object owns it.
+
+        `task`: its id, so that it can be submitted again.
+        """
         self._names += 1
         spec.setdefault("timeouts", api_task.Timeouts(kill_grace_seconds=2))
         submission = model.Submission(
-            task=ids.new_task_id(),
+            task=task or ids.new_task_id(),
             namespace=NS,
             name=f"t{self._names}",
             spec=self.subject.spec(self.script(then), **spec),

@@ -43,7 +43,9 @@ class PodExecutor:
             return
         if new is not None and _is_held(new):
             self._held[ref] = key
-        elif self._held.pop(ref, None) is not None and new is None and _runs(seen):
+        else:
+            self._held.pop(ref, None)
+        if new is None and _runs(seen):
             self._unproven.add(ref)
         self._wake(ref)
 
@@ -70,8 +72,9 @@ class PodExecutor:
             name = template.pod_name(attempt.name, attempt.ref)
             return judge.gone(name, how, proof=not self._ran_last(attempt, name))
         observed = self._judge(attempt, seen, how)
-        if observed.outcome is None and not seen.terminating:
-            grace = max(int(how.grace_s), 1)  # 0 would remove the object while containers run
+        grace = max(int(how.grace_s), 1)  # 0 would remove the object while containers run
+        longer = (seen.metadata.deletion_grace_period_seconds or 0) > grace
+        if observed.outcome is None and (longer or not seen.terminating):
             # As it was judged, or not at all: if it has ended meanwhile, that counts.
             with contextlib.suppress(errors.NotFound):
                 await self._client.delete(
@@ -93,13 +96,14 @@ class PodExecutor:
         seen = await self._find(attempt)
         if seen is None or not _is_ours(attempt, seen):
             return
-        metadata = seen.metadata
+        metadata, held = seen.metadata, {}
         if not attempt.owner_uid and not seen.terminating:
             with contextlib.suppress(errors.NotFound, errors.Conflict):
-                await self._client.delete(
+                held = await self._client.delete(
                     resource.PODS, metadata.name, attempt.namespace, uid=metadata.uid, grace_s=1
                 )
-        await finalizers.remove(self._client, resource.PODS, seen, finalizer=template.FINALIZER)
+        current = held if held.get("kind") == "Pod" else seen
+        await finalizers.remove(self._client, resource.PODS, current, finalizer=template.FINALIZER)
 
     def leftover(self, ref: attempts.AttemptRef, *, known: bool) -> port.Attempt | None:
         key = self._held.get(ref)

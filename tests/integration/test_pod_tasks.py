@@ -1,0 +1,378 @@
+"""Tasks that are Pods, with all controllers, a real hub and journal, an API server and a node.
+
+What is the same for every executor is in tests/contract/test_executors.py.
+"""
+
+import contextlib
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kilnwork import controllers
+from kilnwork.api import kinds, resource
+from kilnwork.cli import embedded_kinds
+from kilnwork.controlplane import cluster
+from kilnwork.controlplane.node import container
+from kilnwork.dispatch.hub import hub as hubs
+from kilnwork.dispatch.journal.sqlite import journal
+from kilnwork.executors.pod import template
+from kilnwork.kit import clock, http_types, ids, processes
+from kilnwork.kube import client, errors
+from support import controlled, short, verifiers, waiting
+
+NS = "default"
+FOREVER = "trap '' TERM; while :; do sleep 0.1; done"
+
+
+class RefusingClient(client.Client):
+    """A manager's client, of whose creations of Pods the first are refused. `before_delete`: what
+    happens in the world before a deletion arrives."""
+
+    refusals: list[errors.ApiError]
+    before_delete: Callable[[], Awaitable[None]] | None = None
+
+    async def raw(self, method: str, path: str, **more: Any) -> http_types.Response:
+        if method == "POST" and path.endswith("/pods") and self.refusals:
+            raise self.refusals.pop(0)
+        if method == "DELETE" and self.before_delete is not None:
+            happens, self.before_delete = self.before_delete, None
+            await happens()
+        return await super().raw(method, path, **more)
+
+
+class World:
+    """A control plane with a node, and a manager that can be ended and started again."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.refusals: list[errors.ApiError] = []
+        self.journal = folder / "journal.db"
+        self.plane = cluster.ControlPlane(
+            cluster.Settings(
+                data_dir=folder,
+                port=0,
+                workdir=folder,
+                node_name="n1",
+                installed=embedded_kinds.EXTENSIONS,
+            )
+        )
+        self.kube: client.Client
+        self.hub: hubs.Hub
+        self.manager: RefusingClient
+        self._manager = contextlib.AsyncExitStack()
+
+    async def start(self) -> None:
+        """Begin a manager."""
+        self.manager = RefusingClient(self.plane.admin_config(), user_agent="manager")
+        self.manager.refusals = self.refusals
+        await self._manager.enter_async_context(self.manager)
+        made = controllers.Controllers(self.manager, controlled.SETTINGS, time=clock.SystemClock())
+        self.hub = hubs.Hub(
+            journal.Journal(self.journal),
+            clock=clock.SystemClock(),
+            verifier=verifiers.OneSecret(),
+            logs_dir=self.folder / "logs",
+            entropy=ids.system_entropy(),
+            options=hubs.Options(lease_s=2.0),
+        )
+        await self.hub.start(self.folder / "c.sock")
+        self._manager.push_async_callback(self.hub.stop)
+        await made.start(self.hub)
+        self._manager.push_async_callback(made.stop)
+
+    async def end(self) -> None:
+        """End it."""
+        await self._manager.aclose()
+
+    async def task(self, name: str, script: str = "true", **spec: Any) -> str:
+        """Declare a Task whose Pod runs a shell script; its uid."""
+        body = {"containers": [a_container(script)], "automountServiceAccountToken": False}
+        spec = {"pod": {"spec": {**body, **spec.pop("pod", {})}}, **spec}
+        spec.setdefault("timeouts", {"killGraceSeconds": 1})
+        made = await self.kube.create(
+            kinds.TASKS, controlled.body(kinds.TASKS, name, spec=spec), NS
+        )
+        return str(made["metadata"]["uid"])
+
+    async def status(self, name: str) -> dict[str, Any]:
+        return (await self.kube.get(kinds.TASKS, name, NS)).get("status") or {}
+
+    async def says(self, name: str, state: str, reason: str | None = None) -> dict[str, Any]:
+        """Wait until a Task says so; its status."""
+        last: dict[str, Any] = {}
+
+        async def look() -> bool:
+            nonlocal last
+            last = await self.status(name)
+            return last.get("state") == state and reason in (None, last.get("reason"))
+
+        try:
+            await waiting.wait_until_async(look, what=f"{state}/{reason}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}; it says {last}") from None
+        return last
+
+    async def pods(self) -> list[dict[str, Any]]:
+        """All there are."""
+        listed = await self.kube.list(resource.PODS, NS, type=dict)
+        return list(listed.items)
+
+    async def no_pods(self) -> None:
+        async def none() -> bool:
+            return not await self.pods()
+
+        await waiting.wait_until_async(none, what="no Pod is left")
+
+
+def a_container(script: str, name: str = "main") -> dict[str, Any]:
+    return {"name": name, "image": "label", "command": ["sh", "-c", script]}
+
+
+def programs(pod: dict[str, Any]) -> set[int]:
+    """Pids of the container of a Pod."""
+    return processes.belonging(None, marker=f"{container.MARKER}={pod['metadata']['uid']}/main/0")
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    made = World(short.folder())
+    await made.plane.start()
+    try:
+        await made.plane.start_node()
+        async with client.Client(made.plane.admin_config(), user_agent="test") as made.kube:
+            await made.start()
+            yield made
+            await made.end()
+    finally:
+        await made.plane.stop()
+
+
+async def test_its_status_names_pod_and_node_also_after_a_restart(world: World) -> None:
+    uid = await world.task("a")
+    status = await world.says("a", "Success", "Succeeded")
+    [pod] = await world.pods()
+    assert (status["podName"], status["nodeName"]) == (pod["metadata"]["name"], "n1")
+    assert [owner["uid"] for owner in pod["metadata"]["ownerReferences"]] == [uid]
+
+    async def released() -> bool:
+        [found] = await world.pods()
+        return "finalizers" not in found["metadata"]
+
+    await waiting.wait_until_async(released, what="nothing holds the Pod")
+    await world.end()
+    await world.kube.merge_patch(kinds.TASKS, "a", {"status": None}, NS, subresource="status")
+    await world.start()
+    again = await world.says("a", "Success")
+    assert (again["podName"], again["nodeName"]) == (status["podName"], "n1")
+    assert len(await world.pods()) == 1
+
+
+async def test_the_output_of_several_containers_is_kept_by_name(world: World) -> None:
+    uid = await world.task(
+        "a", pod={"containers": [a_container("echo 1; echo 2"), a_container("echo 3", "other")]}
+    )
+    await world.says("a", "Success")
+    kept = b"".join(
+        path.read_bytes() for path in (world.folder / "logs").rglob("*") if path.is_file()
+    )
+    assert sorted(kept.splitlines()) == [b"[main] 1", b"[main] 2", b"[other] 3"], uid
+
+
+async def test_a_deleted_task_takes_its_running_pod_with_it(world: World) -> None:
+    await world.task("a", FOREVER)
+    await world.says("a", "Running")
+    [pod] = await world.pods()
+    assert programs(pod)
+    await world.kube.delete(kinds.TASKS, "a", NS)
+    await world.no_pods()
+    assert programs(pod) == set()
+
+
+async def test_a_deleted_task_takes_its_pod_with_it_without_a_manager(world: World) -> None:
+    """The finalizer waits for the next one."""
+    await world.task("a", FOREVER)
+    await world.says("a", "Running")
+    await world.end()
+    await world.kube.delete(kinds.TASKS, "a", NS)
+    await world.start()
+    await world.no_pods()
+
+
+async def test_a_lost_journal_adopts_what_goes_on(world: World) -> None:
+    gate = world.folder / "gate"
+    await world.task("a", f"until [ -e {gate} ]; do sleep 0.02; done")
+    before = await world.says("a", "Running")
+    await world.end()
+    world.journal = world.folder / "other.db"
+    await world.start()
+    gate.touch()
+    status = await world.says("a", "Success")
+    assert (status["attempts"], status["podName"]) == (1, before["podName"])
+    assert len(await world.pods()) == 1
+
+
+async def test_what_no_journal_knows_is_left_alone_until_it_is_deleted(world: World) -> None:
+    await world.task("a", FOREVER)
+    await world.says("a", "Running")
+    await world.end()
+    world.journal = world.folder / "other.db"
+    orphan = await world.kube.get(kinds.TASKS, "a", NS)
+    [pod] = await world.pods()
+    change = {"metadata": {"ownerReferences": None}}
+    await world.kube.merge_patch(resource.PODS, pod["metadata"]["name"], change, NS)
+    await world.kube.delete(kinds.TASKS, orphan["metadata"]["name"], NS)
+    await world.start()
+    await world.task("b")
+    await world.says("b", "Success")
+    [held] = [p for p in await world.pods() if p["metadata"]["uid"] == pod["metadata"]["uid"]]
+    assert held["metadata"]["finalizers"] == [template.FINALIZER]
+    assert "deletionTimestamp" not in held["metadata"]
+    assert programs(pod)
+    await world.kube.delete(resource.PODS, pod["metadata"]["name"], NS, grace_s=1)
+    await world.kube.delete(kinds.TASKS, "b", NS)
+    await world.no_pods()
+
+
+async def test_removed_by_force_while_it_is_killed_nothing_is_proved(world: World) -> None:
+    await world.task("a", FOREVER, timeouts={"killGraceSeconds": 60})
+    await world.says("a", "Running")
+    [pod] = await world.pods()
+    name = pod["metadata"]["name"]
+    now = {"spec": {"killTimestamp": "2026-01-01T00:00:00Z"}}
+    await world.kube.merge_patch(kinds.TASKS, "a", now, NS)
+
+    async def terminating() -> bool:
+        found = await world.kube.get(resource.PODS, name, NS)
+        return "deletionTimestamp" in found["metadata"]
+
+    await waiting.wait_until_async(terminating, what="the Pod is being deleted")
+    change = {"metadata": {"finalizers": None}}
+    await world.kube.merge_patch(resource.PODS, name, change, NS)
+    with contextlib.suppress(errors.NotFound):
+        await world.kube.delete(resource.PODS, name, NS, grace_s=0)
+    status = await world.says("a", "Killed", "Unconfirmed")
+    conditions = {c["type"]: c["status"] for c in status["conditions"]}
+    assert conditions["Stopped"] == "Unknown"
+    await waiting.wait_until_async(lambda: not programs(pod), what="the node has ended it")
+
+
+async def test_an_end_between_our_look_and_our_deletion_counts(world: World) -> None:
+    gate = world.folder / "gate"
+    await world.task("a", f"until [ -e {gate} ]; do sleep 0.02; done")
+    await world.says("a", "Running")
+
+    async def ends() -> None:
+        gate.touch()
+
+        async def over() -> bool:
+            [pod] = await world.pods()
+            return bool(pod["status"]["phase"] == "Succeeded")
+
+        await waiting.wait_until_async(over, what="its Pod has succeeded")
+
+    world.manager.before_delete = ends
+    now = {"spec": {"killTimestamp": "2026-01-01T00:00:00Z"}}
+    await world.kube.merge_patch(kinds.TASKS, "a", now, NS)
+    await world.says("a", "Success", "Succeeded")
+    assert world.manager.before_delete is None
+
+
+async def test_a_program_that_a_stranger_kills_is_a_loss(world: World) -> None:
+    await world.task("a", '[ "$KILN_ATTEMPT" = 2 ] || while :; do sleep 0.1; done')
+    await world.says("a", "Running")
+    [pod] = await world.pods()
+    processes.send(programs(pod), signal.SIGKILL)
+    status = await world.says("a", "Success")
+    assert (status["attempts"], status["losses"]) == (2, 1)
+
+
+async def test_a_container_that_is_started_again_is_the_same_attempt(world: World) -> None:
+    mark = world.folder / "mark"
+    await world.task(
+        "a", f"[ -e {mark} ] || {{ touch {mark}; exit 3; }}", pod={"restartPolicy": "OnFailure"}
+    )
+    status = await world.says("a", "Success")
+    assert (status["attempts"], status.get("losses", 0)) == (1, 0)
+
+
+def forbidden(why: str) -> errors.ApiError:
+    return errors.from_status(403, "Forbidden", f'pods "a-1" is forbidden: {why}')
+
+
+QUOTA = forbidden("exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1")
+NO_ACCOUNT = forbidden('error looking up service account default/x: serviceaccount "x" not found')
+NO_RIGHT = errors.from_status(
+    403, "Forbidden", 'pods is forbidden: User "m" cannot create resource "pods" in API group ""'
+)
+AWAY = errors.from_status(503, "ServiceUnavailable", "the server is shutting down")
+
+
+@pytest.mark.parametrize(
+    ("refusal", "reason"),
+    [
+        (lambda: QUOTA, "QuotaExceeded"),
+        (lambda: NO_ACCOUNT, "WaitingForServiceAccount"),
+        (lambda: NO_RIGHT, "ExecutorUnavailable"),
+        (lambda: AWAY, "ExecutorUnavailable"),
+    ],
+    ids=["quota", "account", "right", "away"],
+)
+async def test_what_passes_by_itself_is_waited_for_and_named(
+    world: World, refusal: Callable[[], errors.ApiError], reason: str, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr("kilnwork.executors.pod.executor.CREATE_AGAIN_S", 0.5)
+    world.refusals += 5 * [refusal()]
+    await world.task("a")
+    status = await world.says("a", "Staging", reason)
+    assert refusal().message in status["message"]
+    status = await world.says("a", "Success")
+    assert (status["attempts"], status.get("losses", 0)) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    "why",
+    [
+        'violates PodSecurity "restricted:latest": allowPrivilegeEscalation != false',
+        "maximum cpu usage per Pod is 1, but limit is 2",
+        "unable to create new content in namespace default because it is being terminated",
+    ],
+)
+async def test_what_admission_refuses_fails_at_once(world: World, why: str) -> None:
+    world.refusals.append(forbidden(why))
+    await world.task("a", retry={"maxAttempts": 5})
+    status = await world.says("a", "Failed", "AdmissionError")
+    assert why in status["message"]
+    assert status["attempts"] == 1
+    assert await world.pods() == []
+
+
+async def test_what_the_api_server_finds_invalid_fails_with_its_words(world: World) -> None:
+    await world.task("a", pod={"containers": [{"name": "UPPER", "image": "x"}]})
+    status = await world.says("a", "Failed", "AdmissionError")
+    assert "containers[0].name" in status["message"]
+
+
+async def test_no_taskcluster_is_needed_or_touched(world: World) -> None:
+    await controlled_cluster(world)
+    await world.task("a", clusterName="nowhere")
+    await world.says("a", "Success")
+    assert {view.cluster for view in [world.hub.cluster(NS, "default")] if view} <= {"default"}
+    clusters = await world.kube.list(kinds.TASK_CLUSTERS, NS, type=dict)
+    assert [(c["metadata"]["name"], c["status"].get("queued", 0)) for c in clusters.items] == [
+        ("default", 0)
+    ]
+
+
+async def controlled_cluster(world: World) -> None:
+    """A TaskCluster without workers."""
+    body = controlled.body(kinds.TASK_CLUSTERS, "default", spec={"replicas": 0})
+    await world.kube.create(kinds.TASK_CLUSTERS, body, NS)
+
+    async def seen() -> bool:
+        found = await world.kube.get(kinds.TASK_CLUSTERS, "default", NS)
+        return bool(found.get("status"))
+
+    await waiting.wait_until_async(seen, what="the TaskCluster has a status")
