@@ -63,7 +63,6 @@ class Suite:
         self.took_s = time.monotonic() - self._began
 
     def wait(self) -> int:
-        """Its exit code."""
         code = self._process.wait()
         self._reader.join()
         return code
@@ -79,7 +78,6 @@ class Suite:
 
 
 def main() -> int:
-    """See --help."""
     parser = argparse.ArgumentParser(prog="python -m hack.beside", description=__doc__)
     parser.add_argument("--logs", type=Path, required=True, help="folder, made if it is not there")
     parser.add_argument("suites", nargs="+", type=_named, metavar="NAME=COMMAND")

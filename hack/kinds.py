@@ -46,7 +46,6 @@ _ALWAYS = (f"{_META}DeleteOptions", f"{_META}Patch", f"{_META}Status", f"{_META}
 
 
 def main() -> int:
-    """Write the file."""
     with tempfile.TemporaryDirectory(prefix="kinds-") as scratch:
         running = cluster.Cluster(cluster.Settings(folder=Path(scratch) / "k", controllers=()))
         try:

@@ -92,7 +92,6 @@ _FIELD = re.compile(
 
 
 def main() -> int:
-    """Write the file."""
     messages: dict[str, dict[str, list[str]]] = {}
     for module, packages in PACKAGES.items():
         folder = _folder(module)

@@ -12,7 +12,6 @@ from hack.image import worker
 
 
 def main() -> int:
-    """See --help."""
     parser = argparse.ArgumentParser(prog="python -m hack.image", description=__doc__)
     parser.add_argument("--out", type=Path, metavar="FILE", help="copy it there")
     given = parser.parse_args()

@@ -38,7 +38,6 @@ class Blob(NamedTuple):
     content: Path | bytes
 
     def descriptor(self, media: str) -> dict[str, Any]:
-        """As a manifest names it."""
         kind = f"application/vnd.oci.image.{media}"
         return {"mediaType": kind, "digest": f"sha256:{self.digest}", "size": self.size_bytes}
 

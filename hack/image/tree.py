@@ -77,14 +77,12 @@ class Tree:
             here.symlink_to(target)
 
     def text(self, path: str, content: str, *, mode: int = 0o644) -> None:
-        """A file."""
         here = self.at(path)
         here.parent.mkdir(parents=True, exist_ok=True)
         here.write_text(content)
         here.chmod(mode)
 
     def busybox(self, source: Path) -> None:
-        """A shell and the usual commands."""
         self.program(source, "/bin/busybox")
         said = subprocess.run([source, "--list"], capture_output=True, text=True, check=True).stdout
         for name in said.split():

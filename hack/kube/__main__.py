@@ -14,7 +14,6 @@ _UNFIT = 75
 
 
 def main() -> int:
-    """See --help."""
     parser = argparse.ArgumentParser(prog="python -m hack.kube", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("build", help="build it unless that has been done; print where it is")

@@ -34,12 +34,10 @@ class Access:
 
     @property
     def server(self) -> str:
-        """URL of the API server."""
         return f"https://{self.address}:{self._ports[0]}"
 
     @property
     def port(self) -> int:
-        """Of the API server."""
         return self._ports[0]
 
     @property
@@ -140,21 +138,16 @@ class Attached(Access):
         self._control = control.Client(folder)
 
     def start_part(self, name: str) -> None:
-        """Ready when this returns."""
         self._control.call("start_part", name)
 
     def stop_part(self, name: str) -> None:
-        """SIGTERM, and its end."""
         self._control.call("stop_part", name)
 
     def kill_part(self, name: str) -> None:
-        """SIGKILL, and its end."""
         self._control.call("kill_part", name)
 
     def pause_part(self, name: str) -> None:
-        """SIGSTOP."""
         self._control.call("pause_part", name)
 
     def resume_part(self, name: str) -> None:
-        """SIGCONT."""
         self._control.call("resume_part", name)

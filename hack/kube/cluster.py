@@ -75,11 +75,9 @@ class Cluster(access.Access):
             self._until(lambda: self.answers("/readyz"), "the API server is ready")
 
     def stop_part(self, name: str) -> None:
-        """SIGTERM and wait."""
         self.processes.stop(name)
 
     def kill_part(self, name: str) -> None:
-        """SIGKILL and wait."""
         self.processes.kill(name)
 
     def pause_part(self, name: str) -> None:
@@ -87,7 +85,6 @@ class Cluster(access.Access):
         self.processes.signal(name, signal.SIGSTOP)
 
     def resume_part(self, name: str) -> None:
-        """SIGCONT."""
         self.processes.signal(name, signal.SIGCONT)
 
     def stop(self) -> None:

@@ -67,7 +67,6 @@ disabled_plugins = [
 
 
 def answers(socket: Path) -> bool:
-    """True once it serves."""
     return _ctr(socket, ["version"]).returncode == 0
 
 

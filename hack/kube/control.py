@@ -31,7 +31,6 @@ class Parts(Protocol):
 
 
 def path(folder: Path) -> Path:
-    """Of the socket."""
     return folder / "control.sock"
 
 
@@ -74,7 +73,6 @@ class Client:
         self._path = path(folder)
 
     def call(self, method: str, name: str) -> None:
-        """Any of METHODS."""
         with socket.socket(socket.AF_UNIX) as link:
             link.settimeout(_ANSWER_S)
             link.connect(str(self._path))

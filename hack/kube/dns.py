@@ -110,7 +110,6 @@ def _name(message: bytes, at: int) -> tuple[str, int]:
 
 
 def main() -> None:
-    """Serve until killed."""
     parser = argparse.ArgumentParser(prog="python -m hack.kube.dns", description=__doc__)
     parser.add_argument("--listen", required=True, help="address; port 53, UDP")
     parser.add_argument("--server", required=True, help="URL of the API server")

@@ -32,7 +32,6 @@ class Missing(Exception):
 
 
 def check() -> None:
-    """Raises Missing."""
     absent = missing()
     if absent:
         names = " ".join(sorted(absent))

@@ -49,11 +49,9 @@ class Processes:
             )
 
     def log(self, name: str) -> Path:
-        """Where its output goes."""
         return self._folder / f"{name}.log"
 
     def pid(self, name: str) -> int:
-        """Of one that was started."""
         return self._running[name].pid
 
     def names(self) -> list[str]:
@@ -86,7 +84,6 @@ class Processes:
         del self._running[name]
 
     def kill(self, name: str) -> None:
-        """SIGKILL, and wait for its end."""
         process = self._find(name)
         process.kill()
         process.wait()
@@ -98,12 +95,10 @@ class Processes:
         return self._running[name]
 
     def stop_all(self) -> None:
-        """Newest first."""
         for name in reversed(self.names()):
             self.stop(name)
 
     def kill_all(self) -> None:
-        """SIGKILL, newest first."""
         for name in reversed(self.names()):
             self.kill(name)
 

@@ -40,7 +40,6 @@ class Impossible(Exception):
 
 
 def check() -> None:
-    """Raises Impossible."""
     if os.geteuid() != 0:
         raise Impossible("a cluster with a network of its own needs root: run this with sudo")
     for program, package in NEEDED.items():

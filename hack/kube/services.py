@@ -33,7 +33,6 @@ class Services:
             self.start_part(part)
 
     def start_part(self, name: str) -> None:
-        """One of PARTS."""
         if name == PROXY:
             self._start_proxy()
         else:

@@ -48,7 +48,6 @@ class Whole:
         self.cluster.remove()
 
     def start_part(self, name: str) -> None:
-        """Ready when this returns."""
         of_node, _, part = name.partition("/")
         if of_node in self.nodes:
             self.nodes[of_node].start_part(part)
@@ -58,19 +57,15 @@ class Whole:
             self.cluster.start_part(name)
 
     def stop_part(self, name: str) -> None:
-        """SIGTERM, and its end."""
         self.cluster.stop_part(name)
 
     def kill_part(self, name: str) -> None:
-        """SIGKILL, and its end."""
         self.cluster.kill_part(name)
 
     def pause_part(self, name: str) -> None:
-        """SIGSTOP."""
         self.cluster.pause_part(name)
 
     def resume_part(self, name: str) -> None:
-        """SIGCONT."""
         self.cluster.resume_part(name)
 
 

@@ -87,10 +87,20 @@ def manager(
     node = kube_cluster.VirtualNode(kube, folder, name=name, more=more)
     try:
         node.start()
-        made = kube_manager.Manager(kube, kube_manager.on_virtual_node(name))
-        made.install()
-        yield made
-        made.remove()
+        with kube_manager.installed(kube, kube_manager.on_virtual_node(name)) as made:
+            yield made
     finally:
         node.stop()
         kube.http.delete(f"/api/v1/nodes/{name}")
+
+
+@pytest.fixture(scope="module")
+def team(manager: kube_manager.Manager) -> Iterator[str]:
+    """A namespace with a TaskCluster `default` of one worker, and drivers."""
+    name = kube_servers.fresh_name("team")
+    http = manager.kube.http
+    http.post("/api/v1/namespaces", {"metadata": {"name": name}}).ok()
+    manager.allow_drivers(name)
+    manager.start_cluster("default", namespace=name)
+    yield name
+    http.delete(f"/api/v1/namespaces/{name}")

@@ -186,30 +186,6 @@ async def test_who_may_not_act_as_another_is_told(
             await other.list(resource.PODS, settings.namespace, type=dict)
 
 
-async def test_json_patches_are_all_or_nothing(admin: client.Client) -> None:
-    await admin.create(resource.CONFIG_MAPS, _map("m", a="1"))
-    patched = await admin.json_patch(
-        resource.CONFIG_MAPS,
-        "m",
-        [
-            {"op": "test", "path": "/data/a", "value": "1"},
-            {"op": "replace", "path": "/data/a", "value": "2"},
-            {"op": "add", "path": "/metadata/labels", "value": {"x": "y"}},
-        ],
-    )
-    assert (patched["data"], patched["metadata"]["labels"]) == ({"a": "2"}, {"x": "y"})
-    with pytest.raises(errors.Invalid):
-        await admin.json_patch(
-            resource.CONFIG_MAPS,
-            "m",
-            [
-                {"op": "add", "path": "/data/b", "value": "1"},
-                {"op": "test", "path": "/data/a", "value": "1"},
-            ],
-        )
-    assert (await admin.get(resource.CONFIG_MAPS, "m"))["data"] == {"a": "2"}
-
-
 async def test_fields_have_owners(admin: client.Client) -> None:
     first = await admin.apply(resource.CONFIG_MAPS, _map("m", a="1", b="1"), manager="one")
     assert first["data"] == {"a": "1", "b": "1"}

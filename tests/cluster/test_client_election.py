@@ -46,11 +46,9 @@ class Candidate:
         return next((t for t, text in self.said if text.startswith(word) and t > after), 0.0)
 
     def epochs(self) -> list[int]:
-        """Of its terms."""
         return [int(text.split()[1]) for _, text in self.said if text.startswith("holds")]
 
     def end(self) -> None:
-        """Whatever state it is in."""
         self.process.send_signal(signal.SIGCONT)
         self.process.kill()
         self.process.wait()
@@ -71,13 +69,11 @@ class Pair:
         waiting.wait_until(lambda: self.second.heard("stands"), what="the second stands")
 
     def lease(self) -> dict[str, Any]:
-        """Its spec."""
         found: dict[str, Any] = self._kube.get("-n", self._namespace, "lease", candidate.LEASE)
         spec: dict[str, Any] = found["spec"]
         return spec
 
     def written(self) -> list[tuple[int, str]]:
-        """(epoch, who) in order."""
         pairs = (line.split() for line in self.epochs.read_text().splitlines())
         return [(int(epoch), who) for epoch, who in pairs]
 
@@ -97,7 +93,6 @@ def _in_order(pair: Pair) -> bool:
 
 
 def _second_term(pair: Pair) -> float:
-    """When the one who waits has it."""
     return waiting.wait_until(
         lambda: pair.second.heard("holds"), what="the second term", timeout_s=3 * LEASE_S
     )

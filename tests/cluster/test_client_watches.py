@@ -113,7 +113,6 @@ def _object(name: str, *, size: int = 1, **labels: str) -> meta.JsonObject:
 
 
 async def _write(kube: client.Client, kind: resource.Resource, *names: str, size: int = 1) -> None:
-    """Make them, sixteen at once."""
     gate = asyncio.Semaphore(16)
 
     async def one(name: str) -> None:

@@ -25,10 +25,8 @@ COUNT = 100
 @pytest.fixture(scope="module")
 def manager(kube: kube_cluster.Kube, real_node: str) -> Iterator[kube_manager.Manager]:
     """A manager as a Pod on the node with a kubelet."""
-    made = kube_manager.Manager(kube, kube_manager.on_real_node(real_node))
-    made.install()
-    yield made
-    made.remove()
+    with kube_manager.installed(kube, kube_manager.on_real_node(real_node)) as made:
+        yield made
 
 
 class Program:

@@ -42,7 +42,6 @@ def environment(
 
 @kiln.task
 def family(number: int) -> int:
-    """Waits for children of its own."""
     return sum(future.result() for future in [far.double.submit(n) for n in range(number)])
 
 

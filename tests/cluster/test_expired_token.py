@@ -70,7 +70,6 @@ class Outside(kube_manager.Manager):
 
 @pytest.fixture
 def outside(kube: kube_cluster.Kube, real_node: str, tmp_path: Path) -> Iterator[Outside]:
-    """Such a manager, leading."""
     made = Outside(kube, kube_manager.on_real_node(real_node), tmp_path)
     try:
         made.install()

@@ -20,12 +20,10 @@ pytestmark = pytest.mark.timeout(240)
 @pytest.fixture(scope="module")
 def manager(kube: kube_cluster.Kube, real_node: str) -> Iterator[kube_manager.Manager]:
     """A manager as a Pod on the node with a kubelet."""
-    made = kube_manager.Manager(
+    with kube_manager.installed(
         kube, kube_manager.on_real_node(real_node, *kube_manager.SHORT_LEASE)
-    )
-    made.install()
-    yield made
-    made.remove()
+    ) as made:
+        yield made
 
 
 @pytest.fixture

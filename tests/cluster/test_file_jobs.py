@@ -2,7 +2,7 @@
 
 import json
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,18 +16,6 @@ EXPECTED = SAMPLE.with_name("sample_small_work.results.json")
 MIB = 1 << 20
 
 Kiln = Callable[..., subprocess.CompletedProcess[bytes]]
-
-
-@pytest.fixture(scope="module")
-def team(manager: kube_manager.Manager) -> Iterator[str]:
-    """A namespace with a TaskCluster `default` of one worker, and drivers."""
-    name = kube_servers.fresh_name("files")
-    http = manager.kube.http
-    http.post("/api/v1/namespaces", {"metadata": {"name": name}}).ok()
-    manager.allow_drivers(name)
-    manager.start_cluster("default", namespace=name)
-    yield name
-    http.delete(f"/api/v1/namespaces/{name}")
 
 
 @pytest.fixture(scope="module")

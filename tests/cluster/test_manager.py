@@ -3,7 +3,7 @@
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +18,6 @@ Kiln = Callable[..., subprocess.CompletedProcess[str]]
 
 SOON_S = 5.0
 """Within which people are told why nothing runs."""
-
-
-@pytest.fixture(scope="module")
-def team(manager: kube_manager.Manager) -> Iterator[str]:
-    """A namespace with a TaskCluster `default` of one worker, and drivers."""
-    name = kube_servers.fresh_name("team")
-    http = manager.kube.http
-    http.post("/api/v1/namespaces", {"metadata": {"name": name}}).ok()
-    manager.allow_drivers(name)
-    manager.start_cluster("default", namespace=name)
-    yield name
-    http.delete(f"/api/v1/namespaces/{name}")
 
 
 def as_user(manager: kube_manager.Manager, kubeconfig: Path, namespace: str) -> Kiln:

@@ -124,11 +124,9 @@ def _wait_back(load: kube_load.Load) -> None:
 
 
 def _node(kube: kube_cluster.Kube) -> str:
-    """Where the manager runs."""
     found = kube.get("pod", kube_manager.POD, _HERE)["spec"]["nodeName"]
     return str(found)
 
 
 def _pods(kube: kube_cluster.Kube) -> list[str]:
-    """The manager's."""
     return [pod["metadata"]["name"] for pod in kube.get("pods", _HERE)["items"]]

@@ -23,12 +23,10 @@ REPLACED_S = 90.0
 @pytest.fixture
 def manager(kube: kube_cluster.Kube, real_node: str) -> Iterator[kube_manager.Manager]:
     """A manager as a Pod on the node that stays."""
-    made = kube_manager.Manager(
+    with kube_manager.installed(
         kube, kube_manager.on_real_node(real_node, *kube_manager.SHORT_LEASE)
-    )
-    made.install()
-    yield made
-    made.remove()
+    ) as made:
+        yield made
 
 
 @pytest.fixture
@@ -85,7 +83,6 @@ def test_tasks_of_a_node_that_is_given_up_end_elsewhere(
 
 
 def _worker_on(kube: kube_cluster.Kube, namespace: str, node: str) -> str:
-    """The Pod there."""
     found = kube.get("pods", f"--namespace={namespace}", f"--field-selector=spec.nodeName={node}")
     return str(found["items"][0]["metadata"]["name"])
 
@@ -110,6 +107,5 @@ def _says(kube: kube_cluster.Kube, namespace: str, reason: str) -> str:
 
 
 def _ready_condition(kube: kube_cluster.Kube, namespace: str) -> dict[str, Any]:
-    """Of the TaskCluster."""
     found = kube.get("taskcluster", kube_load.CLUSTER, f"--namespace={namespace}")
     return next(c for c in found["status"]["conditions"] if c["type"] == "Ready")

@@ -20,7 +20,6 @@ pytestmark = [
 
 
 def _left() -> set[str]:
-    """Root cgroups of sandboxes."""
     return {found.name for tree in cgroups.trees() for found in tree.glob("kilnwork-kube-*")}
 
 

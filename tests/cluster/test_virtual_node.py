@@ -95,7 +95,6 @@ def test_the_node_is_tainted_labelled_and_holds_its_lease(
     assert node["metadata"]["labels"]["kilnwork.dev/local"] == "true"
 
     def owners() -> list[dict[str, Any]]:
-        """It has them from its first renewal on."""
         lease = kube.get("lease", virtual_node.name, "--namespace=kube-node-lease")
         return list(lease["metadata"].get("ownerReferences", ()))
 

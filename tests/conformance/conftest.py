@@ -45,7 +45,6 @@ def server(
 
 @pytest.fixture(scope="session")
 def admin(server: kube_servers.Server) -> Iterator[kube_servers.Http]:
-    """The administrator's way to it."""
     with server.admin() as http:
         yield http
 

@@ -20,7 +20,6 @@ def pod(name: str = "p", **spec: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def pods(namespace: str) -> str:
-    """The path of Pods."""
     return f"/api/v1/namespaces/{namespace}/pods"
 
 
@@ -70,7 +69,6 @@ def test_the_class_of_a_pod(admin: Http, pods: str, resources: Any, class_: str)
 
 
 def test_an_account_must_be_there(admin: Http, pods: str, namespace: str) -> None:
-    """403."""
     done = admin.post(pods, pod(serviceAccountName="nobody"))
     assert done.status == 403
     assert done.message == (
@@ -118,7 +116,6 @@ def test_an_account_must_be_there(admin: Http, pods: str, namespace: str) -> Non
     ids=["none", "twice", "image", "restart", "mount", "deadline"],
 )
 def test_pods_are_judged(admin: Http, pods: str, spec: Any, text: str) -> None:
-    """422."""
     done = admin.post(pods, pod(**spec))
     assert done.status == 422
     assert done.message == f'Pod "p" is invalid: {text}'

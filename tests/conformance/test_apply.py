@@ -47,7 +47,6 @@ def test_apply_makes_what_is_not_there(admin: kube_servers.Http, path: str) -> N
 
 
 def test_the_same_again_is_not_written(admin: kube_servers.Http, path: str) -> None:
-    """200, nothing changes."""
     first = apply(admin, path, config_map({"a": "1"})).ok()
     again = apply(admin, path, config_map({"a": "1"}))
     assert again.status == 200
@@ -79,7 +78,6 @@ def test_another_value_is_a_conflict(admin: kube_servers.Http, path: str) -> Non
 
 
 def test_several_conflicts_are_listed(admin: kube_servers.Http, path: str) -> None:
-    """By manager, a line for each field."""
     apply(admin, path, config_map({"a": "1", "b": "2"})).ok()
     refused = apply(admin, path, config_map({"a": "8", "b": "9"}), "two")
     assert refused.message == (
@@ -218,7 +216,6 @@ def test_a_name_may_be_left_to_the_path(admin: kube_servers.Http, path: str) -> 
 
 
 def test_versions_and_uids_are_demands(admin: kube_servers.Http, path: str) -> None:
-    """409 when they are of another object."""
     ghost = apply(admin, path, config_map(uid="x"))
     assert ghost.status == 409
     assert ghost.message.endswith(
@@ -229,7 +226,6 @@ def test_versions_and_uids_are_demands(admin: kube_servers.Http, path: str) -> N
 
 
 def test_a_dry_apply_keeps_nothing(admin: kube_servers.Http, path: str) -> None:
-    """Conflicts are found all the same."""
     assert apply(admin, path, config_map({"a": "1"}), dryRun="All").status == 201
     assert admin.get(path).status == 404
     apply(admin, path, config_map({"a": "1"})).ok()

@@ -22,7 +22,6 @@ SELECTIONS: dict[str, dict[str, str]] = {
 
 
 def shown(change: kube_servers.Change) -> tuple[str, str, str]:
-    """What makes a change that change."""
     return change.type, change.name, change.object["metadata"]["resourceVersion"]
 
 
@@ -36,7 +35,6 @@ class Writer:
         self._random = random.Random(seed)
 
     def run(self) -> None:
-        """Until the time is over."""
         end = time.monotonic() + WRITE_S
         one = f"{self._path}/{self._name}"
         there = False

@@ -305,7 +305,6 @@ def test_what_is_established_is_served_without_a_name_that_it_does_not_get(
 def test_definitions_are_judged(
     admin: kube_servers.Http, spec: dict[str, Any], causes: list[str]
 ) -> None:
-    """422 with all that is wrong."""
     body = definition("bad.test", **spec)
     done = admin.post(CRDS, body)
     assert done.status == 422
@@ -316,7 +315,6 @@ def test_definitions_are_judged(
 
 
 def test_a_definition_is_named_for_what_it_defines(admin: kube_servers.Http) -> None:
-    """plural.group."""
     body = definition("bad.test")
     body["metadata"]["name"] = "wrong"
     assert admin.post(CRDS, body).message == (
@@ -376,7 +374,6 @@ def test_discovery_names_the_new_kind(admin: kube_servers.Http, group: str) -> N
 
 
 def test_kinds_of_the_cluster(admin: kube_servers.Http, define: Define) -> None:
-    """Without a namespace."""
     group = define(scope="Cluster")
     path = f"/apis/{group}/v1/widgets"
     made = admin.post(path, widget(path, "a", size=1)).ok()
@@ -407,6 +404,38 @@ def test_a_definition_takes_its_objects_with_it(
     )
     waiting.wait_until(lambda: admin.get(widgets).status == 404, what="the path is gone")
     assert b"404 page not found" in admin.get(widgets).body
+
+
+@pytest.mark.parametrize("policy", ["Background", "Foreground", "Orphan"])
+def test_deleting_a_definition_marks_it_whatever_the_policy(
+    admin: kube_servers.Http, group: str, widgets: str, policy: str
+) -> None:
+    """The response has the condition and the finalizer; a trial run shows the same."""
+    path = f"{CRDS}/widgets.{group}"
+    held = widget(widgets, "held", size=1)
+    held["metadata"]["finalizers"] = ["a.b/c"]
+    admin.post(widgets, held).ok()
+    before = admin.get(path).json
+    assert "finalizers" not in before["metadata"]
+    trial = admin.delete(path, dryRun="All", propagationPolicy=policy).ok()
+    assert admin.get(path).json == before
+    for shown in (trial, admin.delete(path, propagationPolicy=policy).ok()):
+        metadata = shown["metadata"]
+        assert metadata["finalizers"] == ["customresourcecleanup.apiextensions.k8s.io"]
+        assert metadata["generation"] == before["metadata"]["generation"]
+        assert metadata["deletionTimestamp"]
+        assert "deletionGracePeriodSeconds" not in metadata
+        (condition,) = (c for c in shown["status"]["conditions"] if c["type"] == "Terminating")
+        assert condition.pop("lastTransitionTime")
+        assert condition == {
+            "type": "Terminating",
+            "status": "True",
+            "reason": "InstanceDeletionPending",
+            "message": "CustomResourceDefinition marked for deletion; CustomResource deletion "
+            "will begin soon",
+        }
+    admin.patch(f"{widgets}/held", {"metadata": {"finalizers": None}}).ok()
+    waiting.wait_until(lambda: admin.get(path).status == 404, what="the definition is gone")
 
 
 def test_a_definition_that_is_being_deleted_takes_no_new_objects(
@@ -454,7 +483,6 @@ def test_defaults_come_in_and_unknown_fields_go(admin: kube_servers.Http, widget
 
 
 def test_unknown_fields_may_be_refused(admin: kube_servers.Http, widgets: str) -> None:
-    """400."""
     done = admin.post(widgets, widget(widgets, "a", size=1, unknown=3), fieldValidation="Strict")
     assert done.status == 400
     assert done.message == (
@@ -534,7 +562,6 @@ def test_a_kind_is_required(admin: kube_servers.Http, widgets: str) -> None:
 
 
 def test_updates_need_a_version(admin: kube_servers.Http, widgets: str) -> None:
-    """422."""
     admin.post(widgets, widget(widgets, "a", size=1)).ok()
     done = admin.put(f"{widgets}/a", widget(widgets, "a", size=2))
     assert done.status == 422
@@ -546,7 +573,6 @@ def test_updates_need_a_version(admin: kube_servers.Http, widgets: str) -> None:
 
 
 def test_patches_are_judged(admin: kube_servers.Http, widgets: str) -> None:
-    """By the schema, and for unknown fields."""
     admin.post(widgets, widget(widgets, "a", size=1)).ok()
     assert admin.patch(f"{widgets}/a", {"spec": {"size": 0}}).status == 422
     assert admin.patch(f"{widgets}/a", {"spec": {"foo": 0}}).warnings == [
@@ -575,7 +601,6 @@ def test_columns_of_a_definition(admin: kube_servers.Http, widgets: str) -> None
 
 
 def test_watches_of_users_kinds(admin: kube_servers.Http, widgets: str) -> None:
-    """As of any kind."""
     with admin.watch(widgets) as watch:
         admin.post(widgets, widget(widgets, "a", size=1)).ok()
         admin.delete(f"{widgets}/a").ok()
@@ -640,6 +665,9 @@ def test_status_and_spec_are_apart(admin: kube_servers.Http, widgets: str) -> No
     assert below["metadata"].keys().isdisjoint({"labels", "finalizers"})
     assert below["metadata"]["generation"] == 2
     assert admin.get(f"{widgets}/a/status").json == below
+    whole = below | {"status": {"phase": "y"}, "spec": {"size": 9}}
+    put = admin.put(f"{widgets}/a/status", whole).ok()
+    assert (put["status"], put["spec"]["size"]) == ({"phase": "y"}, 3)
 
 
 def test_scale_reads_and_writes_replicas(admin: kube_servers.Http, widgets: str) -> None:
@@ -771,7 +799,6 @@ def test_patterns_are_of_re2(admin: kube_servers.Http) -> None:
 
 
 def test_short_names_and_categories_are_labels(admin: kube_servers.Http) -> None:
-    """422 names each that is none."""
     names = {"kind": "Widget", "plural": "widgets"}
     wanted = definition(
         f"{kube_servers.fresh_name('g')}.test",

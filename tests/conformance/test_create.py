@@ -99,7 +99,6 @@ def test_generate_name_is_cut_to_63_characters(admin: kube_servers.Http, namespa
 
 
 def test_a_name_beside_generate_name_wins(admin: kube_servers.Http, namespace: str) -> None:
-    """Nothing is drawn."""
     body = {"metadata": {"name": "a", "generateName": "g-"}}
     assert admin.post(config_maps(namespace), body).ok()["metadata"]["name"] == "a"
 
@@ -285,7 +284,6 @@ def test_another_kind_is_refused(
 def test_the_namespace_of_body_and_path_must_agree(
     admin: kube_servers.Http, namespace: str
 ) -> None:
-    """400."""
     made = admin.post(config_maps(namespace), {"metadata": {"name": "c", "namespace": "other"}})
     assert made.status == 400
     assert made.message == (
@@ -344,7 +342,6 @@ def test_dry_run_checks_and_keeps_nothing(admin: kube_servers.Http, namespace: s
 def test_options_are_judged(
     admin: kube_servers.Http, namespace: str, query: dict[str, str], text: str
 ) -> None:
-    """422 of kind CreateOptions."""
     made = admin.post(config_maps(namespace), {"metadata": {"name": "a"}}, **query)
     assert made.status == 422
     assert made.message == f'CreateOptions.meta.k8s.io "" is invalid: {text}'
@@ -370,7 +367,6 @@ def test_unknown_fields_are_dropped_with_a_warning(
 
 
 def test_unknown_fields_may_be_ignored(admin: kube_servers.Http, namespace: str) -> None:
-    """Dropped without a word."""
     made = admin.post(config_maps(namespace), UNKNOWN, fieldValidation="Ignore")
     assert made.status == 201
     assert "dat" not in made.json
@@ -378,7 +374,6 @@ def test_unknown_fields_may_be_ignored(admin: kube_servers.Http, namespace: str)
 
 
 def test_unknown_fields_may_be_refused(admin: kube_servers.Http, namespace: str) -> None:
-    """400 names all of them."""
     made = admin.post(config_maps(namespace), UNKNOWN, fieldValidation="Strict")
     assert made.status == 400
     begin, _, listed = made.message.partition("strict decoding error: ")
@@ -420,7 +415,6 @@ def test_doubled_fields_are_warned_of(admin: kube_servers.Http, namespace: str) 
 
 
 def test_doubled_fields_may_be_refused(admin: kube_servers.Http, namespace: str) -> None:
-    """400 as for unknown fields."""
     made = admin.post(config_maps(namespace), DOUBLED, fieldValidation="Strict")
     assert made.status == 400
     assert made.message == (

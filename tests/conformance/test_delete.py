@@ -12,14 +12,11 @@ Make = Callable[..., dict[str, Any]]
 
 @pytest.fixture
 def maps(namespace: str) -> str:
-    """The path of ConfigMaps."""
     return f"/api/v1/namespaces/{namespace}/configmaps"
 
 
 @pytest.fixture
 def make(admin: kube_servers.Http, maps: str) -> Make:
-    """Makes a ConfigMap."""
-
     def made(name: str, **metadata: Any) -> dict[str, Any]:
         body = {"metadata": {"name": name, **metadata}}
         found: dict[str, Any] = admin.post(maps, body).ok()
@@ -46,7 +43,6 @@ def test_the_answer_is_a_status_with_the_uid(
 
 
 def test_a_dry_delete_deletes_nothing(admin: kube_servers.Http, maps: str, make: Make) -> None:
-    """By query or by body."""
     make("a")
     assert admin.delete(f"{maps}/a", dryRun="All").ok()["status"] == "Success"
     assert admin.delete(f"{maps}/a", {"dryRun": ["All"]}).ok()["status"] == "Success"
@@ -102,7 +98,6 @@ def test_preconditions_are_held(admin: kube_servers.Http, maps: str, make: Make)
 def test_options_are_judged(
     admin: kube_servers.Http, maps: str, make: Make, body: Any, text: str
 ) -> None:
-    """422 of kind DeleteOptions."""
     make("a")
     done = admin.delete(f"{maps}/a", body)
     assert done.status == 422
@@ -110,7 +105,6 @@ def test_options_are_judged(
 
 
 def test_options_in_the_query_are_judged(admin: kube_servers.Http, maps: str, make: Make) -> None:
-    """As those of a body."""
     make("a")
     done = admin.delete(f"{maps}/a", propagationPolicy="Bad")
     assert done.status == 422
@@ -135,7 +129,6 @@ def test_options_in_the_query_are_judged(admin: kube_servers.Http, maps: str, ma
 def test_options_that_cannot_be_read(
     admin: kube_servers.Http, maps: str, make: Make, body: Any, text: str
 ) -> None:
-    """500 without a reason."""
     make("a")
     done = admin.delete(f"{maps}/a", body)
     assert (done.status, done.message) == (500, text)
@@ -207,7 +200,6 @@ def test_a_collection_is_deleted_by_labels(admin: kube_servers.Http, maps: str, 
 
 
 def test_collections_are_deleted_in_one_namespace(admin: kube_servers.Http) -> None:
-    """405 across all."""
     assert admin.delete("/api/v1/configmaps", labelSelector="c=1").status == 405
     assert admin.delete("/api/v1/namespaces", labelSelector="c=none").status == 405
 
@@ -222,7 +214,6 @@ def pod(name: str, **spec: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def pods(namespace: str) -> str:
-    """The path of Pods."""
     return f"/api/v1/namespaces/{namespace}/pods"
 
 
@@ -277,7 +268,6 @@ def test_an_eviction_deletes(admin: kube_servers.Http, pods: str) -> None:
 
 
 def test_a_binding_puts_a_pod_on_a_node(admin: kube_servers.Http, pods: str) -> None:
-    """Once."""
     admin.post(pods, pod("p", schedulerName="nobody")).ok()
 
     def bind(name: str) -> kube_servers.Answer:

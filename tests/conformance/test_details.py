@@ -79,7 +79,6 @@ def test_refused_writes_have_warnings_too(admin: kube_servers.Http, core: str) -
 
 
 def test_rules_come_before_a_name_that_is_taken(admin: kube_servers.Http, core: str) -> None:
-    """422, not 409."""
     admin.post(f"{core}/configmaps", named("a")).ok()
     assert admin.post(f"{core}/configmaps", named(data={"/": ""})).status == 422
 
@@ -101,7 +100,6 @@ def test_a_pod_tolerates_bad_nodes_for_a_while(admin: kube_servers.Http, core: s
 
 
 def test_a_toleration_of_everything_is_enough(admin: kube_servers.Http, core: str) -> None:
-    """Nothing is added to it."""
     given = [{"operator": "Exists"}]
     assert admin.post(f"{core}/pods", pod(tolerations=given)).ok()["spec"]["tolerations"] == given
 

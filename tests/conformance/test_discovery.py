@@ -18,12 +18,10 @@ KUBECTL = (
 
 
 def resources(http: kube_servers.Http, path: str) -> dict[str, Any]:
-    """APIResources by name."""
     return by_name(http.get(path), path)
 
 
 def by_name(answer: kube_servers.Answer, path: str) -> dict[str, Any]:
-    """Those of an answer."""
     found = answer.ok()
     assert (found["kind"], found["groupVersion"]) == (
         "APIResourceList",
@@ -80,7 +78,6 @@ def test_resources(
 
 
 def test_namespaces_go_one_by_one(admin: kube_servers.Http) -> None:
-    """They have no deletecollection."""
     found = resources(admin, "/api/v1")["namespaces"]
     assert sorted(found["verbs"]) == [verb for verb in WRITE if verb != "deletecollection"]
     assert found["shortNames"] == ["ns"]
@@ -126,14 +123,12 @@ def test_subresources(admin: kube_servers.Http, name: str, verbs: list[str], kin
     ],
 )
 def test_reviews(admin: kube_servers.Http, group: str, expected: dict[str, bool]) -> None:
-    """They can be created only."""
     found = resources(admin, f"/apis/{group}/v1")
     assert {name: one["namespaced"] for name, one in found.items()} == expected
     assert all(one["verbs"] == ["create"] for one in found.values())
 
 
 def test_groups(admin: kube_servers.Http) -> None:
-    """With their versions, the preferred one first."""
     found = admin.get("/apis").ok()
     assert (found["kind"], found["apiVersion"]) == ("APIGroupList", "v1")
     groups = {group["name"]: group for group in found["groups"]}
@@ -149,7 +144,6 @@ def test_groups(admin: kube_servers.Http) -> None:
 
 
 def test_versions_of_the_core(admin: kube_servers.Http) -> None:
-    """One, and where the server is."""
     found = admin.get("/api").ok()
     assert (found["kind"], found["versions"]) == ("APIVersions", ["v1"])
     assert found["serverAddressByClientCIDRs"][0]["clientCIDR"] == "0.0.0.0/0"

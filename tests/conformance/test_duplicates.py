@@ -57,13 +57,11 @@ def definition(admin: kube_servers.Http) -> None:
 
 @pytest.fixture
 def config_maps(namespace: str) -> str:
-    """Where they are."""
     return f"/api/v1/namespaces/{namespace}/configmaps"
 
 
 @pytest.fixture
 def numbers(definition: None, namespace: str) -> str:
-    """Where they are."""
     return f"/apis/duplicates.example.com/v1/namespaces/{namespace}/numbers"
 
 
@@ -155,7 +153,6 @@ def test_in_yaml_of_one_line(admin: kube_servers.Http, numbers: str) -> None:
 
 @pytest.mark.parametrize("form", ["json", "yaml"])
 def test_in_apply_patches(admin: kube_servers.Http, config_maps: str, form: str) -> None:
-    """Both are read as YAML."""
     body = {
         "json": (
             '{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"p"},'
@@ -219,7 +216,6 @@ POSTED = {
 
 @pytest.mark.parametrize("kind", POSTED)
 def test_in_what_is_not_kept(admin: kube_servers.Http, namespace: str, kind: str) -> None:
-    """Reviews and requests for tokens."""
     path, version, spec, field = POSTED[kind]
     path = path.format(namespace)
     body = f'{{"kind":"{kind}","apiVersion":"{version}","spec":{{{spec}}}}}'

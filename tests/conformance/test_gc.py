@@ -12,7 +12,6 @@ Make = Callable[..., dict[str, Any]]
 
 @pytest.fixture
 def maps(namespace: str) -> str:
-    """The path of ConfigMaps."""
     return f"/api/v1/namespaces/{namespace}/configmaps"
 
 
@@ -55,7 +54,6 @@ def test_dependents_go_after_their_owner(admin: kube_servers.Http, maps: str, ma
 
 
 def test_dependents_of_dependents_go(admin: kube_servers.Http, maps: str, make: Make) -> None:
-    """To the last."""
     make("c", make("b", make("a")))
     admin.delete(f"{maps}/a", propagationPolicy="Background").ok()
     gone(admin, f"{maps}/b")
@@ -72,7 +70,6 @@ def test_orphans_stay(admin: kube_servers.Http, maps: str, make: Make) -> None:
 
 
 def test_orphan_dependents_is_the_old_way(admin: kube_servers.Http, maps: str, make: Make) -> None:
-    """Still taken."""
     make("d", make("o"))
     admin.delete(f"{maps}/o", {"orphanDependents": True}).ok()
     gone(admin, f"{maps}/o")
@@ -97,7 +94,6 @@ def test_a_foreground_owner_waits(admin: kube_servers.Http, maps: str, make: Mak
 
 
 def test_dependents_that_do_not_block(admin: kube_servers.Http, maps: str, make: Make) -> None:
-    """The owner goes, and they after it."""
     make("d", make("o"), finalizers=["a.b/c"])
     admin.delete(f"{maps}/o", propagationPolicy="Foreground").ok()
     gone(admin, f"{maps}/o")
@@ -200,7 +196,6 @@ def test_its_own_owner_waits_for_itself(admin: kube_servers.Http, maps: str, mak
 
 
 def test_a_circle_of_owners_goes(admin: kube_servers.Http, maps: str, make: Make) -> None:
-    """All of it, though each blocks the next."""
     made = [make(f"c{i}") for i in range(4)]
     for i, owner in enumerate(made):
         references = [reference(owner, blockOwnerDeletion=True)]
@@ -253,7 +248,6 @@ def test_an_owner_of_an_unknown_kind_stops_all(
 def test_kube_events_have_no_owners(
     admin: kube_servers.Http, namespace: str, maps: str, make: Make
 ) -> None:
-    """They go when they are old."""
     owner = make("o")
     make("d", owner)
     events = f"/api/v1/namespaces/{namespace}/events"
@@ -268,7 +262,6 @@ def test_kube_events_have_no_owners(
 
 
 def test_two_controllers_are_refused(admin: kube_servers.Http, maps: str, make: Make) -> None:
-    """422."""
     one, two = make("one"), make("two")
     references = [reference(one, controller=True), reference(two, controller=True)]
     done = admin.post(maps, {"metadata": {"name": "d", "ownerReferences": references}})

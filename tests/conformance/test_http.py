@@ -17,7 +17,6 @@ ROOT_CA = "kube-root-ca.crt"
 
 
 def status(code: int, reason: str, message: str, **more: Any) -> dict[str, Any]:
-    """A whole Status."""
     found = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
     return {**found, "message": message, "reason": reason, **more, "code": code}
 
@@ -53,7 +52,6 @@ def test_an_object_that_is_not_there(admin: kube_servers.Http, namespace: str) -
 def test_methods_that_a_path_does_not_have(
     admin: kube_servers.Http, namespace: str, method: str, path: str
 ) -> None:
-    """405, with empty details."""
     target = path.format(CONFIG_MAPS.format(namespace)).replace(f"{ROOT_CA}/../../", "../")
     target = target.replace("configmaps/../", "")
     body: Any = None if method in ("DELETE", "OPTIONS") else {}
@@ -117,7 +115,6 @@ def test_media_types_of_built_in_kinds(admin: kube_servers.Http, namespace: str,
 
 
 def test_media_types_of_custom_kinds(admin: kube_servers.Http, namespace: str) -> None:
-    """406 in words of the negotiation."""
     answer = admin.get(TASKS.format(namespace), headers={"Accept": "text/html"})
     assert (answer.status, answer.reason) == (406, "NotAcceptable")
     assert answer.message.startswith(
@@ -187,7 +184,6 @@ def test_people_get_indented_json(
 def test_large_answers_are_compressed_for_who_takes_it(
     admin: kube_servers.Http, namespace: str
 ) -> None:
-    """From 128 KiB on."""
     path = CONFIG_MAPS.format(namespace)
     big = {"metadata": {"name": "big", "labels": {"only": "this"}}, "data": {"a": "x" * 200_000}}
     admin.post(path, big).ok()
@@ -203,7 +199,6 @@ def test_large_answers_are_compressed_for_who_takes_it(
 
 
 def test_answers_are_not_to_be_cached(admin: kube_servers.Http, namespace: str) -> None:
-    """Every one says so."""
     for name in (ROOT_CA, "none"):
         answer = admin.get(f"{CONFIG_MAPS.format(namespace)}/{name}")
         assert answer.headers["Cache-Control"] == "no-cache, private"
@@ -238,7 +233,6 @@ def test_options_of_writes(admin: kube_servers.Http, namespace: str, verb: str, 
 
 
 def test_all_that_is_wrong_with_options(admin: kube_servers.Http, namespace: str) -> None:
-    """In one answer."""
     known = '"", "Ignore", "Strict", "Warn"'
     query = {"dryRun": "Some", "fieldManager": "x" * 129, "fieldValidation": "Maybe"}
     answer = admin.post(CONFIG_MAPS.format(namespace), {"metadata": {"name": "x"}}, **query)
@@ -286,7 +280,6 @@ def test_nobody(server: kube_servers.Server) -> None:
 
 
 def test_the_root_names_the_paths(admin: kube_servers.Http) -> None:
-    """For who looks around by hand."""
     paths = admin.get("/").ok()["paths"]
     wanted = {"/api", "/api/v1", "/apis", "/apis/", "/apis/rbac.authorization.k8s.io/v1"}
     assert wanted | {"/healthz", "/openapi/v2", "/openapi/v3", "/version"} <= set(paths)
@@ -311,7 +304,6 @@ def test_one_connection_for_many_requests(admin: kube_servers.Http, namespace: s
 def test_broken_pairs_of_a_query_are_passed_over(
     admin: kube_servers.Http, namespace: str, query: str
 ) -> None:
-    """As if they were not there."""
     listed = admin.get(f"{CONFIG_MAPS.format(namespace)}?{query}").ok()
     assert [item["metadata"]["name"] for item in listed["items"]] == [ROOT_CA]
 

@@ -105,7 +105,6 @@ def test_documents(filled: kube_servers.Kubectl) -> None:
 
 
 def test_what_is_not_there(filled: kube_servers.Kubectl) -> None:
-    """Names, kinds and namespaces."""
     assert filled.refused("get", "cm", "z") == (
         'Error from server (NotFound): configmaps "z" not found\n'
     )
@@ -161,7 +160,6 @@ def test_api_resources(kubectl: kube_servers.Kubectl) -> None:
 
 
 def test_raw(kubectl: kube_servers.Kubectl) -> None:
-    """Any path, as it is answered."""
     assert kubectl("get", "--raw", "/healthz") == "ok"
     assert json.loads(kubectl("get", "--raw", "/api/v1"))["groupVersion"] == "v1"
     said = kubectl.refused("get", "--raw", "/nowhere")
@@ -213,7 +211,6 @@ def test_watch(
     server: kube_servers.Server,
     namespace: str,
 ) -> None:
-    """Rows as they change."""
     argv = [str(kubectl_program), f"--kubeconfig={server.kubeconfig}", f"--namespace={namespace}"]
     with subprocess.Popen(
         [*argv, "get", "cm", "-l", "app", "-w", "--output-watch-events"],

@@ -11,7 +11,6 @@ Kubectl = kube_servers.Kubectl
 
 
 def test_create_label_annotate_delete(kubectl: Kubectl, namespace: str) -> None:
-    """The lines that kubectl prints."""
     assert kubectl("create", "configmap", "a", "--from-literal=x=y") == "configmap/a created\n"
     refused = kubectl.refused("create", "configmap", "a")
     assert refused == ('error: failed to create configmap: configmaps "a" already exists\n')
@@ -92,7 +91,6 @@ def test_fields_that_nobody_knows(kubectl: Kubectl) -> None:
 
 
 def test_dry_runs(kubectl: Kubectl) -> None:
-    """On the server."""
     manifest = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n"
     done = kubectl("apply", "--dry-run=server", "-f", "-", stdin=manifest)
     assert done == "configmap/a created (server dry run)\n"
@@ -206,7 +204,6 @@ def test_a_kind_that_nobody_serves(kubectl: kube_servers.Kubectl, command: tuple
 
 
 def test_kinds_that_nobody_serves_beside_others(kubectl: kube_servers.Kubectl) -> None:
-    """The others are made."""
     known = "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: known}\ndata: {a: '1'}\n"
     done = kubectl.run("apply", "-f", "-", stdin=UNKNOWN + known)
     assert done.returncode == 1

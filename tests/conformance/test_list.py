@@ -39,7 +39,6 @@ def names(listed: Any) -> list[str]:
 
 
 def refused(answer: kube_servers.Answer) -> list[str]:
-    """The causes of a 422 of ListOptions."""
     found = answer.json
     assert (answer.status, found["reason"]) == (422, "Invalid")
     assert {k: found["details"].get(k) for k in ("name", "group", "kind")} == {
@@ -106,7 +105,6 @@ def test_one_object_of_the_future(admin: kube_servers.Http, path: str) -> None:
 
 
 def test_a_negative_limit_is_none(admin: kube_servers.Http, path: str) -> None:
-    """It is not refused."""
     assert len(names(admin.get(path, limit=-1).ok())) == 5
 
 
@@ -125,14 +123,12 @@ def test_a_negative_limit_is_none(admin: kube_servers.Http, path: str) -> None:
 def test_a_corrupt_token_is_a_bad_request(
     admin: kube_servers.Http, namespace: str, token: str, why: str
 ) -> None:
-    """The text says what is wrong with it."""
     answer = admin.get(CONFIG_MAPS.format(namespace), **{"continue": token})
     assert (answer.status, answer.reason) == (400, "BadRequest")
     assert answer.message == f"invalid continue token: continue key is not valid: {why}"
 
 
 def test_continue_brings_its_own_version(admin: kube_servers.Http, path: str) -> None:
-    """Another one beside it is refused."""
     first = admin.get(path, limit=1).ok()["metadata"]
     both = {"continue": first["continue"], "resourceVersion": first["resourceVersion"]}
     answer = admin.get(path, **both)
@@ -210,13 +206,11 @@ def test_a_version_that_is_no_number_is_a_bad_request(
 def test_options_that_exclude_each_other(
     admin: kube_servers.Http, path: str, query: dict[str, str], causes: list[str]
 ) -> None:
-    """422, and every reason is told."""
     told = refused(admin.get(path, **query))
     assert told == [f"resourceVersionMatch: {cause}" for cause in causes]
 
 
 def test_initial_events_are_for_watches(admin: kube_servers.Http, path: str) -> None:
-    """A list refuses them."""
     assert refused(admin.get(path, sendInitialEvents="true")) == [
         "sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list"
     ]

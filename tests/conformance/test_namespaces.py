@@ -64,7 +64,6 @@ def _comes_back(admin: kube_servers.Http, url: str) -> None:
     ],
 )
 def test_names_are_labels(admin: kube_servers.Http, name: str, text: str) -> None:
-    """A dot has a text of its own."""
     done = admin.post(NAMESPACES, {"metadata": {"name": name}})
     assert (done.status, done.message) == (422, text)
 
@@ -91,7 +90,6 @@ def test_an_ending_namespace_is_marked(admin: kube_servers.Http, ending: str) ->
 
 
 def test_an_ending_namespace_takes_nothing_new(admin: kube_servers.Http, ending: str) -> None:
-    """403 with the cause NamespaceTerminating."""
     done = admin.post(f"{NAMESPACES}/{ending}/configmaps", {"metadata": {"name": "new"}})
     assert done.status == 403
     assert done.reason == "Forbidden"
@@ -115,7 +113,6 @@ def test_what_is_in_an_ending_namespace_may_change(admin: kube_servers.Http, end
 
 
 def test_an_empty_namespace_goes(admin: kube_servers.Http, ending: str) -> None:
-    """When the last object is gone."""
     path = f"{NAMESPACES}/{ending}/configmaps/held"
     waiting.wait_until(
         lambda: "deletionTimestamp" in admin.get(path).json["metadata"],
@@ -127,7 +124,6 @@ def test_an_empty_namespace_goes(admin: kube_servers.Http, ending: str) -> None:
 
 
 def test_a_name_may_be_had_again(admin: kube_servers.Http) -> None:
-    """By another namespace, empty."""
     name = kube_servers.fresh_name("again")
     admin.post(NAMESPACES, {"metadata": {"name": name}}).ok()
     admin.post(f"{NAMESPACES}/{name}/configmaps", {"metadata": {"name": "a"}}).ok()
@@ -295,14 +291,12 @@ def test_another_delete_changes_nothing(admin: kube_servers.Http, ending: str) -
 
 @pytest.mark.parametrize("name", ["default", "kube-system", "kube-public"])
 def test_the_first_namespaces_stay(admin: kube_servers.Http, name: str) -> None:
-    """403."""
     done = admin.delete(f"{NAMESPACES}/{name}")
     assert done.status == 403
     assert done.message == (f'namespaces "{name}" is forbidden: this namespace may not be deleted')
 
 
 def test_a_dry_delete_keeps_a_namespace(admin: kube_servers.Http, namespace: str) -> None:
-    """The answer shows it Terminating."""
     shown: Any = admin.delete(f"{NAMESPACES}/{namespace}", dryRun="All").ok()
     assert shown["status"]["phase"] == "Terminating"
     assert admin.get(f"{NAMESPACES}/{namespace}").json["status"]["phase"] == "Active"

@@ -19,7 +19,6 @@ def group(http: kube_servers.Http, name: str) -> Any:
 
 
 def schemas(http: kube_servers.Http, name: str) -> dict[str, Any]:
-    """Its types."""
     found: dict[str, Any] = group(http, name)["components"]["schemas"]
     return found
 
@@ -54,7 +53,6 @@ def test_documents_are_kept_by_their_hash(admin: kube_servers.Http) -> None:
 
 
 def test_unknown_groups(admin: kube_servers.Http) -> None:
-    """404."""
     assert admin.get("/openapi/v3/apis/nope.example.com/v1").status == 404
     assert admin.get("/openapi").status == 404
 
@@ -83,7 +81,6 @@ def test_types_say_which_kind_they_are_of(
 
 
 def test_metadata_of_a_custom_kind(admin: kube_servers.Http) -> None:
-    """Is the common one, and comes with it."""
     found = schemas(admin, KILN)
     target = found["dev.kilnwork.v1alpha1.Task"]["properties"]["metadata"]["allOf"]
     assert target == [{"$ref": f"#/components/schemas/{META}.ObjectMeta"}]
@@ -179,5 +176,4 @@ def test_v2_in_the_form_that_is_asked_for(
 
 
 def test_v2_in_no_other_form(admin: kube_servers.Http) -> None:
-    """406."""
     assert admin.get("/openapi/v2", headers={"Accept": "application/yaml"}).status == 406

@@ -57,7 +57,6 @@ def test_merge_adds_changes_and_removes(admin: kube_servers.Http, path: str) -> 
 def test_merge_takes_objects_only(
     admin: kube_servers.Http, path: str, body: str, text: str
 ) -> None:
-    """400."""
     done = admin.patch(path, body)
     assert (done.status, done.message) == (400, text)
 
@@ -135,13 +134,11 @@ def test_patch_of_nothing(admin: kube_servers.Http, path: str) -> None:
 
 @pytest.mark.parametrize("form", ["application/json", "application/yaml", "text/plain"])
 def test_other_media_types(admin: kube_servers.Http, path: str, form: str) -> None:
-    """415."""
     done = admin.patch(path, {}, form=form)
     assert (done.status, done.reason) == (415, "UnsupportedMediaType")
 
 
 def test_a_dry_patch_keeps_nothing(admin: kube_servers.Http, path: str) -> None:
-    """As a dry update."""
     before = admin.get(path).json
     done = admin.patch(path, {"data": {"dry": "1"}}, dryRun="All").ok()
     assert done["data"] == {"n": "2", "dry": "1"}
@@ -152,7 +149,6 @@ def test_a_dry_patch_keeps_nothing(admin: kube_servers.Http, path: str) -> None:
 
 
 def test_json_patch_does_all_operations_in_order(admin: kube_servers.Http, path: str) -> None:
-    """Each sees what the one before has made."""
     done = admin.patch(
         path,
         [
@@ -266,13 +262,11 @@ def test_json_patch_replaces_what_is_not_there(admin: kube_servers.Http, path: s
 def test_json_patch_is_a_list_of_operations(
     admin: kube_servers.Http, path: str, body: str, text: str
 ) -> None:
-    """400."""
     done = admin.patch(path, body, form=JSON_PATCH)
     assert (done.status, done.message) == (400, text)
 
 
 def test_an_empty_json_patch(admin: kube_servers.Http, path: str) -> None:
-    """200, nothing written."""
     before = admin.get(path).json
     assert admin.patch(path, [], form=JSON_PATCH).ok() == before
 
@@ -293,7 +287,6 @@ def test_json_patch_of_unknown_fields(admin: kube_servers.Http, path: str) -> No
 
 
 def test_json_patch_has_10000_operations_at_most(admin: kube_servers.Http, path: str) -> None:
-    """413."""
     operations = [{"op": "test", "path": "/data/n", "value": "2"}] * 10001
     done = admin.patch(path, operations, form=JSON_PATCH)
     assert done.status == 413
@@ -340,8 +333,6 @@ def test_merge_replaces_lists(admin: kube_servers.Http, pod: str) -> None:
 
 
 def test_strategic_merges_conditions_by_type(admin: kube_servers.Http, pod: str) -> None:
-    """In the status as well."""
-
     def types(form: str, type_: str) -> list[str]:
         condition = {"type": type_, "status": "True"}
         done = admin.patch(f"{pod}/status", {"status": {"conditions": [condition]}}, form=form)
@@ -375,7 +366,6 @@ def test_strategic_directives(admin: kube_servers.Http, pod: str) -> None:
 
 
 def test_strategic_is_not_for_custom_kinds(admin: kube_servers.Http, namespace: str) -> None:
-    """415 names what is taken."""
     path = f"/apis/kilnwork.dev/v1alpha1/namespaces/{namespace}/taskobjects"
     admin.post(
         path,

@@ -180,7 +180,6 @@ def test_subresources_are_apart(
 def test_rights_end_with_their_binding(
     admin: kube_servers.Http, joe: kube_servers.Http, roles: str, namespace: str
 ) -> None:
-    """Soon."""
     path = f"/api/v1/namespaces/{namespace}/configmaps"
     admin.post(f"{roles}/roles", role("r", rule("configmaps", "list"))).ok()
     admin.post(f"{roles}/rolebindings", binding("b", "r")).ok()
@@ -240,7 +239,6 @@ def test_cluster_roles_hold_everywhere(
 def test_a_cluster_role_bound_in_a_namespace_holds_there(
     admin: kube_servers.Http, joe: kube_servers.Http, roles: str, namespace: str
 ) -> None:
-    """And no further."""
     name = kube_servers.fresh_name("c")
     admin.post(f"{RBAC}/clusterroles", role(name, rule("configmaps", "list"))).ok()
     admin.post(f"{roles}/rolebindings", binding("b", name, "ClusterRole")).ok()
@@ -268,7 +266,6 @@ def test_roles_are_put_together_by_labels(
 
 
 def test_the_rules_of_an_aggregated_role_are_written_into_it(admin: kube_servers.Http) -> None:
-    """By a controller, soon after."""
     name = kube_servers.fresh_name("c")
     selectors = [{"matchLabels": {name: "x"}}]
     whole = {**role(name), "aggregationRule": {"clusterRoleSelectors": selectors}}
@@ -406,7 +403,6 @@ def test_only_who_may_everything_gathers_rules(admin: kube_servers.Http) -> None
 def test_roles_and_bindings_are_judged(
     admin: kube_servers.Http, roles: str, plural: str, body: Any, text: str
 ) -> None:
-    """422."""
     done = admin.post(f"{roles}/{plural}", body)
     assert (done.status, done.message) == (422, text)
 

@@ -22,7 +22,6 @@ def review(http: kube_servers.Http, path: str, spec: Any) -> Any:
 
 
 def wrong(answer: kube_servers.Answer) -> str:
-    """The one cause of a 422."""
     assert (answer.status, answer.reason) == (422, "Invalid")
     assert answer.json["details"]["group"] == "authorization.k8s.io"
     [cause] = answer.json["details"]["causes"]
@@ -94,7 +93,6 @@ def test_what_others_may_do(admin: kube_servers.Http, namespace: str) -> None:
 
 
 def test_what_others_may_do_in_one_namespace(admin: kube_servers.Http, namespace: str) -> None:
-    """And in no other."""
     path = f"{AUTHORIZATION}/namespaces/{namespace}/localsubjectaccessreviews"
     found = review(admin, path, {"user": "joe", **pods(namespace)})
     assert found["metadata"]["namespace"] == namespace
@@ -136,7 +134,6 @@ def test_what_others_may_do_in_one_namespace(admin: kube_servers.Http, namespace
 def test_questions_that_ask_nothing(
     admin: kube_servers.Http, plural: str, spec: dict[str, Any], expected: str
 ) -> None:
-    """422 that says what is missing."""
     assert wrong(admin.post(f"{AUTHORIZATION}/{plural}", {"spec": spec})) == expected
 
 
@@ -208,7 +205,6 @@ def test_tokens_of_nobody(admin: kube_servers.Http) -> None:
 
 
 def test_reviews_are_not_kept(admin: kube_servers.Http) -> None:
-    """There is nothing to read."""
     path = f"{AUTHORIZATION}/subjectaccessreviews"
     assert admin.get(path).status == 405
     assert admin.get(f"{path}/x").status == 404

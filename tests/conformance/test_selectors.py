@@ -114,7 +114,6 @@ def test_label_selectors_that_cannot_be_read(
 def test_field_selectors_that_cannot_be_read(
     admin: kube_servers.Http, selector: str, message: str
 ) -> None:
-    """400 in the words of the parser."""
     answer = admin.get(CONFIG_MAPS.format("default"), fieldSelector=selector)
     assert (answer.status, answer.reason, answer.message) == (400, "BadRequest", message)
 
@@ -171,7 +170,6 @@ def test_fields_of_pods(admin: kube_servers.Http, namespace: str) -> None:
 
 
 def test_fields_of_events(admin: kube_servers.Http, namespace: str) -> None:
-    """By what they are about, and by who says so."""
     path = f"/api/v1/namespaces/{namespace}/events"
     for name, about in (("e1", "x"), ("e2", "y")):
         event = {

@@ -177,7 +177,6 @@ def test_restarts_addresses_and_gates_of_pods(admin: kube_servers.Http, namespac
 
 
 def test_pods_that_are_over_say_so(admin: kube_servers.Http, namespace: str) -> None:
-    """In a condition of the row."""
     path = PODS.format(namespace)
     admin.post(path, pod("p")).ok()
     assert "conditions" not in table(admin, path)["rows"][0]

@@ -90,7 +90,6 @@ def test_columns(admin: kube_servers.Http, namespace: str, path: str, expected: 
 
 
 def test_cells_of_small_kinds(admin: kube_servers.Http, namespace: str) -> None:
-    """Counts, types, ages."""
     core = CORE.format(namespace)
     admin.post(
         core + "configmaps",
@@ -111,7 +110,6 @@ def test_cells_of_small_kinds(admin: kube_servers.Http, namespace: str) -> None:
 
 
 def test_cells_of_role_bindings(admin: kube_servers.Http, namespace: str) -> None:
-    """Who is bound to what."""
     path = RBAC.format(namespace)
     group = "rbac.authorization.k8s.io"
     made = admin.post(path + "roles", {"metadata": {"name": "r"}, "rules": []}).ok()
@@ -218,7 +216,6 @@ def test_what_comes_with_a_row(admin: kube_servers.Http, namespace: str) -> None
 
 @pytest.mark.usefixtures("history")
 def test_tables_have_pages(admin: kube_servers.Http, namespace: str) -> None:
-    """With the metadata of the list."""
     path = CORE.format(namespace) + "configmaps"
     admin.post(path, {"metadata": {"name": "zz"}}).ok()
     first = table(admin, path, limit=1)
@@ -229,7 +226,6 @@ def test_tables_have_pages(admin: kube_servers.Http, namespace: str) -> None:
 
 
 def test_no_rows(admin: kube_servers.Http, namespace: str) -> None:
-    """The columns are there all the same."""
     shown = table(admin, CORE.format(namespace) + "pods")
     assert shown["rows"] == []
     assert shown["columnDefinitions"]

@@ -25,7 +25,6 @@ def account(admin: Http, namespace: str) -> str:
 
 @pytest.fixture
 def maps(namespace: str) -> str:
-    """What the account may read."""
     return f"/api/v1/namespaces/{namespace}/configmaps"
 
 
@@ -101,7 +100,6 @@ def test_a_token_says_whose_it_is(
     ids=["short", "long", "gone", "kind"],
 )
 def test_requests_are_judged(admin: Http, account: str, spec: Any, status: int, text: str) -> None:
-    """Before a token is made."""
     done = ask(admin, account, **spec)
     assert (done.status, done.message) == (status, text)
 
@@ -131,7 +129,6 @@ def test_an_audience_is_held(
 def test_a_bound_token_ends_with_its_object(
     admin: Http, server: kube_servers.Server, account: str, maps: str, namespace: str
 ) -> None:
-    """Of a Secret, of a Pod."""
     secrets = f"/api/v1/namespaces/{namespace}/secrets"
     made = admin.post(secrets, {"metadata": {"name": "s"}}).ok()["metadata"]
     reference = {"kind": "Secret", "apiVersion": "v1", "name": "s"}
@@ -227,7 +224,6 @@ def test_a_token_ends_a_minute_after_its_account(admin: Http, account: str) -> N
 
 
 def test_a_pod_of_another_account_binds_no_token(admin: Http, account: str, namespace: str) -> None:
-    """400."""
     pod = {
         "metadata": {"name": "p"},
         "spec": {"containers": [{"name": "c", "image": "x"}]},

@@ -15,7 +15,6 @@ MODIFIED = (
 
 @pytest.fixture
 def path(admin: kube_servers.Http, namespace: str) -> str:
-    """Of a ConfigMap that is there."""
     collection = f"/api/v1/namespaces/{namespace}/configmaps"
     admin.post(collection, {"metadata": {"name": "a"}, "data": {"x": "y"}}).ok()
     return f"{collection}/a"
@@ -113,7 +112,6 @@ def test_another_uid_is_a_conflict(admin: kube_servers.Http, path: str) -> None:
 
 @pytest.mark.parametrize("metadata", [{}, {"resourceVersion": "5"}], ids=["plain", "version"])
 def test_what_is_not_there_is_not_made(admin: kube_servers.Http, path: str, metadata: Any) -> None:
-    """404 for most kinds."""
     new = path.removesuffix("/a") + "/new"
     done = admin.put(new, {"metadata": {"name": "new", **metadata}})
     assert done.status == 404

@@ -32,7 +32,6 @@ class Things:
         self.kind = "Task" if self.custom else "ConfigMap"
 
     def make(self, name: str, **labels: str) -> Any:
-        """Create one."""
         body: dict[str, Any] = {"metadata": {"name": name, "labels": labels}}
         if self.custom:
             more = {"apiVersion": "kilnwork.dev/v1alpha1", "spec": {"command": ["true"]}}
@@ -40,11 +39,9 @@ class Things:
         return self.http.post(self.path, body).ok()
 
     def label(self, name: str, **labels: str | None) -> Any:
-        """Change its labels."""
         return self.http.patch(f"{self.path}/{name}", {"metadata": {"labels": labels}}).ok()
 
     def delete(self, name: str) -> None:
-        """Delete one."""
         self.http.delete(f"{self.path}/{name}").ok()
 
     def version(self) -> str:
@@ -52,20 +49,17 @@ class Things:
         return str(self.http.get(self.path).ok()["metadata"]["resourceVersion"])
 
     def watch(self, **query: object) -> contextlib.AbstractContextManager[kube_servers.Watch]:
-        """Without what the namespace brings."""
         query.setdefault("fieldSelector", OURS)
         return self.http.watch(self.path, headers=None, **query)
 
 
 @pytest.fixture(params=["built-in", "custom"])
 def things(request: pytest.FixtureRequest, admin: kube_servers.Http, namespace: str) -> Things:
-    """A collection in a new namespace."""
     path = CONFIG_MAPS if request.param == "built-in" else TASKS
     return Things(admin, path.format(namespace))
 
 
 def causes(answer: kube_servers.Answer) -> list[str]:
-    """Of a refusal of ListOptions."""
     assert (answer.status, answer.reason) == (422, "Invalid")
     assert answer.json["details"]["kind"] == "ListOptions"
     return [f"{cause['field']}: {cause['message']}" for cause in answer.json["details"]["causes"]]
@@ -90,7 +84,6 @@ def test_changes_follow_a_list(things: Things) -> None:
 
 @pytest.mark.parametrize("query", [{}, {"resourceVersion": "0"}])
 def test_without_a_version_all_there_is_comes_first(things: Things, query: dict[str, str]) -> None:
-    """As ADDED, then the changes."""
     things.make("a")
     things.make("b")
     with things.watch(**query) as watch:
@@ -277,13 +270,11 @@ def test_a_version_of_the_future_is_waited_for(things: Things) -> None:
 def test_options_that_exclude_each_other(
     things: Things, query: dict[str, str], expected: list[str]
 ) -> None:
-    """422, and every reason is told."""
     told = causes(things.http.get(things.path, watch="1", **query))
     assert told == [f"resourceVersionMatch: {cause}" for cause in expected]
 
 
 def test_watches_are_json_only(things: Things) -> None:
-    """406 for who wants YAML."""
     headers = {"Accept": "application/yaml"}
     answer = things.http.get(things.path, watch="1", headers=headers)
     assert answer.status == 406
@@ -294,7 +285,6 @@ def test_watches_are_json_only(things: Things) -> None:
 
 @pytest.mark.parametrize("value", ["0", "false", "False"])
 def test_what_is_no_watch(things: Things, value: str) -> None:
-    """A list."""
     assert things.http.get(things.path, watch=value).ok()["kind"] == f"{things.kind}List"
 
 
@@ -333,7 +323,6 @@ def test_metadata_is_watched(things: Things) -> None:
 
 
 def test_across_namespaces(things: Things) -> None:
-    """By a path without one."""
     everywhere = things.path.split("/namespaces/")[0] + "/" + things.path.rpartition("/")[2]
     mine = f"metadata.namespace={things.path.split('/')[-2]},{OURS}"
     with things.http.watch(everywhere, fieldSelector=mine) as watch:
@@ -342,7 +331,6 @@ def test_across_namespaces(things: Things) -> None:
 
 
 def test_many_watchers_see_the_same(things: Things) -> None:
-    """Every change, in the same order."""
     start = things.version()
     with contextlib.ExitStack() as stack:
         watches = [stack.enter_context(things.watch(resourceVersion=start)) for _ in range(5)]

@@ -19,6 +19,7 @@ import pytest
 from kilnwork.api import attempts
 from kilnwork.api import task as api_task
 from kilnwork.dispatch import errors, model
+from kilnwork.dispatch.journal import task_rows
 from kilnwork.dispatch.journal.sqlite import journal, queries, statements
 from kilnwork.dispatch.machine import instructions, lifecycle, records, transitions
 from kilnwork.kit import ids
@@ -343,6 +344,41 @@ def test_templates_that_nothing_uses_go_at_the_next_opening(tmp_path: Path) -> N
     with contextlib.closing(apsw.Connection(str(tmp_path / "journal.db"))) as connection:
         assert connection.execute("SELECT user FROM blob_use").fetchall() == [(-1,)]
     again.close()
+
+
+def test_only_short_arguments_are_in_the_row_of_a_call(tmp_path: Path) -> None:
+    """Longer ones come with it, go with it, and are not there without it."""
+    store = journal.Journal(tmp_path / "journal.db")
+    store.open()
+    template = records.Template(1, records.Cluster(("ns", "default")), api_task.TaskSpec())
+
+    def call(number: int, data: bytes, *, row: int) -> records.Task:
+        task = a_record(number)
+        task.row, task.template, task.spec = row, template, template.spec
+        task.arguments = attempts.Payload(attempts.JSON, data)
+        return task
+
+    short, long = b"a" * task_rows.MAX_ROW_ARGUMENTS, b"b" * (task_rows.MAX_ROW_ARGUMENTS + 1)
+    first, second = call(1, short, row=1), call(2, long, row=2)
+    not_kept = call(2, b"c" * 200, row=3)  # somebody else's task has its id
+    batch = instructions.Batch(
+        dirty={first: None, second: None, not_kept: None}, templates=[template]
+    )
+    assert write(store, batch) is None
+    for task, data in ((first, short), (second, long)):
+        found = store.reader.task_row(task.id)
+        assert found is not None
+        assert found.argument_payload is not None
+        assert found.argument_payload.data == found.arguments == data
+    with contextlib.closing(apsw.Connection(str(store.path))) as connection:
+        in_rows = connection.execute("SELECT row, length(arguments) FROM task").fetchall()
+        assert in_rows == [(1, len(short)), (2, None)]
+        assert connection.execute("SELECT row FROM argument").fetchall() == [(2,)]
+        ended = threading.Event()
+        store.write(instructions.Batch(forgotten=[second.id]), ended.set)
+        assert ended.wait(30)
+        assert connection.execute("SELECT row FROM argument").fetchall() == []
+    store.close()
 
 
 def test_a_journal_of_version_2_equals_a_fresh_one(tmp_path: Path) -> None:

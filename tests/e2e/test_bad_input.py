@@ -1,10 +1,7 @@
 """What a person gets wrong: a clear error with a remedy, an exit code, nothing half done."""
 
 import json
-import os
-import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -12,29 +9,12 @@ from kilnwork.cli import exits
 from support import up as up_support
 from support import waiting
 
-GOOD = """
-apiVersion: kilnwork.dev/v1alpha1
-kind: TaskObject
-metadata: {name: good}
-data: {a: 1}
-"""
-
 
 @pytest.fixture(scope="module")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
     """One for all: every test has names of its own."""
     with up_support.serving(tmp_path_factory.mktemp("up")) as server:
         yield server
-
-
-def test_malformed_yaml_names_file_and_place_and_applies_nothing(up: up_support.Up) -> None:
-    path = up.workdir / "bad.yaml"
-    path.write_text(GOOD.replace("good", "before") + "---\nkind: Task\n  metadata: {name: x}\n")
-    done = up.kiln("apply", "-f", "bad.yaml", check=False)
-    assert done.returncode == exits.Exit.USAGE
-    assert "bad.yaml" in done.stderr
-    assert "bad.yaml:8:" in done.stderr
-    assert up.kiln("get", "taskobject", "before", check=False).returncode == exits.Exit.NOT_FOUND
 
 
 @pytest.mark.parametrize(
@@ -62,24 +42,6 @@ def test_a_bad_field_is_named_with_its_path(
     assert path in done.stderr
     assert remedy in done.stderr
     assert up.kiln("get", "task", "bad", check=False).returncode == exits.Exit.NOT_FOUND
-
-
-def test_the_good_objects_of_a_file_are_applied_and_the_bad_one_fails(up: up_support.Up) -> None:
-    bad = (
-        "---\napiVersion: kilnwork.dev/v1alpha1\nkind: Task\nmetadata: {name: x}\nspec: {nope: 1}\n"
-    )
-    done = up.kiln("apply", "-f", "-", stdin=GOOD + bad, check=False)
-    assert done.returncode == exits.Exit.FAILED
-    assert up.get("taskobjects", "good")["data"] == {"a": 1}
-
-
-def test_a_task_object_cannot_be_changed(up: up_support.Up) -> None:
-    fixed = GOOD.replace("good", "fixed")
-    up.kiln("apply", "-f", "-", stdin=fixed)
-    done = up.kiln("apply", "-f", "-", stdin=fixed.replace("a: 1", "a: 2"), check=False)
-    assert done.returncode == exits.Exit.FAILED
-    assert "immutable" in done.stderr
-    assert up.get("taskobjects", "fixed")["data"] == {"a": 1}
 
 
 def test_a_name_too_long_for_labels_and_hosts_still_runs(up: up_support.Up) -> None:
@@ -113,47 +75,10 @@ def test_a_command_that_does_not_exist_says_where_it_was_looked_for(up: up_suppo
     assert "PATH" in status["message"]
 
 
-def test_an_unknown_command_suggests_the_nearest(up: up_support.Up) -> None:
-    done = up.kiln("gett", "tasks", check=False)
-    assert done.returncode == exits.Exit.USAGE
-    assert "get" in done.stderr
-
-
-def test_a_second_server_on_the_same_folder_is_refused_by_name(up: up_support.Up) -> None:
-    done = up.kiln("up", "--data", str(up.data), "--port", "0", check=False)
-    assert done.returncode != 0
-    assert up.process is not None
-    assert str(up.process.pid) in done.stderr
-    assert str(up.data) in done.stderr
-    assert up.ready()
-
-
-def test_a_taken_port_is_refused_by_name(up: up_support.Up, tmp_path: Path) -> None:
-    endpoints = json.loads((up.data / "endpoints.json").read_text())
-    port = endpoints["kubernetes"].rpartition(":")[2]
-    done = up.kiln("up", "--data", str(tmp_path / "other"), "--port", port, check=False)
-    assert done.returncode != 0
-    assert port in done.stderr
-    assert "--port" in done.stderr
-
-
 def test_a_stale_lock_does_not_keep_a_server_from_starting(up: up_support.Up) -> None:
     up.kill()
     up.start()
     assert up.kiln("run", "--watch", "--", "true").returncode == 0
-
-
-def test_without_a_server_the_error_says_how_to_start_one(tmp_path: Path) -> None:
-    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
-    done = subprocess.run(
-        [up_support.KILN, "get", "tasks"],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == exits.Exit.UNREACHABLE
-    assert "kiln up" in done.stderr
 
 
 def test_cancel_ends_even_what_ignores_sigterm(up: up_support.Up) -> None:

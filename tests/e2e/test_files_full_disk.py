@@ -4,7 +4,6 @@ import contextlib
 import http.client
 import json
 import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,8 @@ from urllib import parse
 
 import pytest
 
+from support import small_disks, waiting
 from support import up as up_support
-from support import waiting
 
 DISK_MIB = 96
 LINE = json.dumps({"text": "x" * 1000}).encode() + b"\n"
@@ -27,20 +26,14 @@ SPEC = {
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[up_support.Up]:
-    if os.geteuid() != 0:
-        pytest.skip("mounts a small tmpfs: run it as root")
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    size = f"size={DISK_MIB}m"
-    subprocess.run(["mount", "-t", "tmpfs", "-o", size, "tmpfs", str(disk)], check=True)
-    made = up_support.Up(disk / "data", workdir=tmp_path, slots=2)
-    made.log = tmp_path / "server.log"
-    try:
-        made.start()
-        yield made
-    finally:
-        made.stop()
-        subprocess.run(["umount", "--lazy", str(disk)], check=True)
+    with small_disks.mounted(tmp_path, mib=DISK_MIB) as disk:
+        made = up_support.Up(disk / "data", workdir=tmp_path, slots=2)
+        made.log = tmp_path / "server.log"
+        try:
+            made.start()
+            yield made
+        finally:
+            made.stop()
 
 
 def ask(

@@ -35,13 +35,11 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
 
 @pytest.fixture
 def name(request: pytest.FixtureRequest) -> str:
-    """Of the task of one test."""
     return str(request.node.name).replace("_", "-")[:40].strip("-")
 
 
 @pytest.fixture
 def task(name: str) -> str:
-    """Its manifest."""
     return TASK.replace("THIS", name)
 
 
@@ -97,32 +95,6 @@ def test_a_pod_runs_as_a_process_and_is_deleted(up: up_support.Up) -> None:
     assert up.kubectl("logs", "p").stdout == "hi\n"
     up.kubectl("delete", "pod", "p")
     assert "NotFound" in up.kubectl("get", "pod", "p", check=False).stderr
-
-
-def test_explain_and_api_resources_know_our_kinds(up: up_support.Up) -> None:
-    resources = up.kubectl("api-resources", "--api-group=kilnwork.dev").stdout
-    assert all(short in resources for short in ("ktask", "ktobj", "ktc"))
-    explained = up.kubectl("explain", "task.spec.retry").stdout
-    assert "maxAttempts" in explained
-
-
-def test_unknown_fields_are_refused(up: up_support.Up, task: str) -> None:
-    done = up.kubectl("apply", "-f", "-", stdin=task + "  colour: red\n", check=False)
-    assert done.returncode == 1
-    assert 'unknown field "spec.colour"' in done.stderr
-
-
-def test_every_kind_of_patch_is_taken(up: up_support.Up, task: str) -> None:
-    up.kubectl("apply", "-f", "-", stdin=task)
-    up.kubectl("create", "configmap", "patched", "--from-literal=a=1")
-    json_patch = '[{"op":"test","path":"/data/a","value":"1"},{"op":"remove","path":"/data/a"}]'
-    for form, patch in (("merge", '{"data":{"b":"2"}}'), ("json", json_patch)):
-        up.kubectl("patch", "configmap", "patched", f"--type={form}", "-p", patch)
-    assert up.kubectl("get", "cm", "patched", "-o", "jsonpath={.data}").stdout == '{"b":"2"}'
-    again = up.kubectl(
-        "patch", "configmap", "patched", "--type=json", "-p", json_patch, check=False
-    )
-    assert again.returncode != 0
 
 
 def test_a_service_account_may_do_only_what_its_role_says(

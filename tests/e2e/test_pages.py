@@ -56,7 +56,6 @@ def serve_requests(reader: page_reader.Reader) -> None:
 
 
 def see_results(reader: page_reader.Reader, _: str) -> None:
-    """The directory that kubectl has copied."""
     assert (reader.directory / "results" / "index.html").read_text() == "hello\n"
 
 

@@ -62,7 +62,6 @@ def outlive(folder: str) -> int:
 
 
 def _parents(pid: int) -> Iterator[int]:
-    """From the oldest on."""
     stats = processes.look()
     line = []
     while pid in stats:
@@ -79,7 +78,6 @@ def _command(pid: int) -> str:
 
 
 def started(mark: str, what: str) -> list[int]:
-    """Our processes of a kind."""
     return sorted(p for p in processes.marked(mark) if what in _command(p))
 
 
@@ -369,3 +367,23 @@ FIRST = """
 def test_the_first_result_comes_soon(program: homes.Program) -> None:
     """The aim is 0.35 s on an idle machine (`make bench` measures that); here it may be busy."""
     assert min(float(program.run()) for _ in range(3)) < 10
+
+
+OPENSSL = """
+    import sys
+    import kilnwork as kiln
+
+    @kiln.task
+    def loaded():
+        return "_hashlib" in sys.modules or "_ssl" in sys.modules
+
+    if __name__ == "__main__":
+        with kiln.start(slots=1):
+            print(loaded.submit().result() or loaded())
+"""
+
+
+@pytest.mark.parametrize("program", [OPENSSL], indirect=True)
+def test_driver_and_slot_go_without_openssl(program: homes.Program) -> None:
+    """Neither a function's blob nor a secret needs it; it is 0.6 MiB in each process."""
+    assert program.run().strip() == "False"

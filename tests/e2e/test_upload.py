@@ -61,17 +61,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
 
 
 def job_of(done: subprocess.CompletedProcess[str]) -> str:
-    """The id that an upload has printed."""
     return done.stdout.strip()
 
 
 def shown(server: up_support.Up, job: str) -> Any:
-    """Its document."""
     return json.loads(server.kiln("files", job, "-o", "json").stdout)
 
 
 def phase(server: up_support.Up, job: str) -> str:
-    """Where it is."""
     return str(shown(server, job)["phase"])
 
 
@@ -313,6 +310,46 @@ def test_only_failed_parts_run_again(server: up_support.Up) -> None:
         for part in server.kiln("files", job, "--parts", "--no-headers").stdout.splitlines()
     ]
     assert runs == ["1", "2", *["1"] * 19]
+
+
+def test_tasks_of_a_job_are_like_all_others(server: up_support.Up) -> None:
+    """Listed, found by name and id, explained, with logs; but run again by their job alone."""
+    upload = ("upload", str(SAMPLE), "--mapper", "mappers.py:half", "--items-per-part", "7",
+              "--bad-records", "fail", "--retries", "1", "--watch")  # fmt: skip
+    job = job_of(server.kiln(*upload, check=False))
+    listed = json.loads(server.kiln("tasks", "--all", "-o", "json").stdout)["items"]
+    ours = {task["name"]: task for task in listed if task["name"].startswith(f"{job}-")}
+    states = {name: (task["state"], task["attempts"]) for name, task in ours.items()}
+    assert states == {
+        f"{job}-1": ("Failed", 2),
+        f"{job}-2": ("Success", 1),
+        f"{job}-3": ("Success", 1),
+    }
+    failed = f"{job}-1"
+    word = server.kiln("tasks", "--all", "--state", "Failed", "-o", "name").stdout
+    assert ours[failed]["id"] in word.split()
+    spawned = server.kiln("tasks", "--all", "--spawned", "--function", ours[failed]["function"])
+    assert failed in spawned.stdout
+    for name in (failed, ours[failed]["id"]):
+        reason = server.kiln("why", name).stdout
+        assert f"Task {failed} failed in " in reason
+        assert "(Raised) after 2 attempts: RecordsRefused: line 7: ValueError: seven" in reason
+        assert "line 7 is bad" in server.kiln("logs", name).stdout
+    assert server.kiln("wait", failed, check=False).returncode == exits.Exit.TASK_FAILED
+    refused = server.kiln("retry", failed, check=False)
+    assert refused.returncode == exits.Exit.FAILED
+    assert refused.stderr == (
+        f"error: task {failed} is part of file job {job}: `kiln redrive {job}` runs again what "
+        "has failed\n"
+    )
+    assert phase(server, job) == "Failed"
+    token = (server.data / "token").read_text().strip()
+    request = urllib.request.Request(
+        f"{server.http}/metrics", headers={"Authorization": f"Bearer {token}"}
+    )
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        samples = answer.read().decode()
+    assert 'kilnwork_file_jobs{namespace="default",phase="Failed"}' in samples
 
 
 @pytest.mark.parametrize(

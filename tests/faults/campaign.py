@@ -40,7 +40,6 @@ KINDS = {"programs": one_program, "storms": one_storm, "mixed": one_load}
 
 
 def main() -> int:
-    """See the module."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -45,13 +45,11 @@ def dice(seed: int) -> random.Random:
 
 
 def records(world: file_faults.FaultFiles, found: Any) -> dict[str, bytes]:
-    """The commit records there are."""
     folder = world.folder / found["storageBlobPrefix"] / "commits"
     return {path.name: path.read_bytes() for path in folder.glob("[0-9]*")}
 
 
 def perhaps(world: file_faults.FaultFiles, chance: random.Random, *kinds: str) -> None:
-    """A blow, or none."""
     kind = chance.choice([*kinds, ""])
     if kind:
         print("blow:", world.strike(kind, chance))

@@ -57,7 +57,6 @@ def done(world: file_faults.FaultFiles, job: str, count: int) -> None:
 
 
 def running(world: file_faults.FaultFiles, job: str) -> list[str]:
-    """Tasks of parts that are mapped."""
     return [part["task"] for part in world.parts(job) if part["state"] == "Running"]
 
 

@@ -1,8 +1,6 @@
 """The disk is full for a while: the server says so, loses no task, and goes on afterwards."""
 
 import json
-import os
-import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -10,28 +8,22 @@ from pathlib import Path
 
 import pytest
 
+from support import small_disks, waiting
 from support import up as up_support
-from support import waiting
 
-pytestmark = [
-    pytest.mark.faults,
-    pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small tmpfs: run it as root"),
-]
+pytestmark = pytest.mark.faults
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[up_support.Up]:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(disk)], check=True)
-    made = up_support.Up(disk / "data", workdir=tmp_path)
-    made.log = tmp_path / "server.log"
-    try:
-        made.start()
-        yield made
-    finally:
-        made.stop()
-        subprocess.run(["umount", "--lazy", str(disk)], check=True)
+    with small_disks.mounted(tmp_path) as disk:
+        made = up_support.Up(disk / "data", workdir=tmp_path)
+        made.log = tmp_path / "server.log"
+        try:
+            made.start()
+            yield made
+        finally:
+            made.stop()
 
 
 def readiness(server: up_support.Up) -> tuple[int, str]:
@@ -50,17 +42,6 @@ def troubled(server: up_support.Up) -> str:
     return text if status == 503 and "its journal" in text else ""
 
 
-def fill(path: Path) -> None:
-    """Take all room there is."""
-    with path.open("wb", buffering=0) as file:
-        for size in (1 << 20, 1 << 12):
-            try:
-                while True:
-                    file.write(b"x" * size)
-            except OSError:
-                continue
-
-
 def test_a_full_disk_is_said_and_survived(server: up_support.Up) -> None:
     gate = server.workdir / "gate"
     script = f"while ! test -e {gate}; do sleep 0.05; done"
@@ -69,7 +50,7 @@ def test_a_full_disk_is_said_and_survived(server: up_support.Up) -> None:
         lambda: server.get("tasks", "t").get("status", {}).get("state") == "Running", what="it runs"
     )
     ballast = server.data.parent / "ballast"
-    fill(ballast)
+    small_disks.fill(ballast)
     gate.touch()
     found = waiting.wait_until(lambda: troubled(server), what="readyz tells")
     assert "cannot write its journal" in found

@@ -2,7 +2,6 @@
 
 import os
 import pickle
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 import kilnwork as kiln
 from kilnwork.data import errors as data_errors
 from kilnwork.kit import processes
-from support import fault_home, odd_tasks, waiting
+from support import fault_home, odd_tasks, small_disks, waiting
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(90)]
 
@@ -25,13 +24,11 @@ def home(tmp_path: Path) -> Iterator[Path]:
 
 
 def gone(pid: int) -> bool:
-    """Whether that process has ended."""
     found = processes.identify(pid)
     return found is None or not found.alive()
 
 
 def dispatches(pid: int) -> bool:
-    """Whether that process is a dispatcher."""
     try:
         return b"kilnwork.dispatch" in Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:  # it has ended
@@ -89,7 +86,6 @@ def test_a_child_with_other_json_arguments_is_another_child(home: Path) -> None:
 
 
 def blobs(home: Path) -> list[Path]:
-    """Files of blobs, by time."""
     files = [path for path in (home / "blobs").rglob("*") if path.is_file()]
     return sorted(files, key=lambda path: path.stat().st_mtime_ns)
 
@@ -125,34 +121,15 @@ def test_a_missing_blob_is_told(home: Path) -> None:
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 16 MiB."""
-    if os.geteuid() != 0:
-        pytest.skip("mounts a small tmpfs: run it as root")
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(folder)], check=True)
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
-
-
-def fill(path: Path) -> None:
-    """Take all room there is."""
-    with path.open("wb", buffering=0) as file:
-        for size in (1 << 20, 1 << 12):
-            try:
-                while True:
-                    file.write(b"x" * size)
-            except OSError:
-                continue
+    with small_disks.mounted(tmp_path) as made:
+        yield made
 
 
 def test_a_full_disk_delays_and_loses_nothing(disk: Path) -> None:
     ballast = disk / "ballast"
     with kiln.start(disk / "home", slots=2):
         assert odd_tasks.double.submit(1).result(timeout=30) == 2
-        fill(ballast)
+        small_disks.fill(ballast)
         # What may be left of the journal's last page takes some; then nothing is accepted.
         futures = [odd_tasks.double.submit(number) for number in range(2_000)]
         with pytest.raises(TimeoutError):

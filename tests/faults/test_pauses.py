@@ -50,7 +50,6 @@ def scale(server: up_support.Up, workers: int, slots: int) -> None:
 
 
 def slots_of(server: up_support.Up) -> int:
-    """Slots of workers that are connected."""
     status = server.get("taskclusters", "default").get("status", {})
     total: int = status.get("slots", {}).get("total", 0)
     return total

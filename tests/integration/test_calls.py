@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -11,37 +10,16 @@ from kilnwork.api import attempts, calls
 from kilnwork.api import task as api_task
 from kilnwork.channel import messages
 from kilnwork.dispatch.hub import hub, links
-from kilnwork.dispatch.journal import memory_store, port
-from kilnwork.dispatch.journal.sqlite import journal
-from kilnwork.kit import clock as clocks
+from kilnwork.dispatch.journal import memory_store
 from kilnwork.kit import ids
-from support import raw_calls, raw_worker, verifiers
-
-
-@asynccontextmanager
-async def running(
-    folder: Path, kept: port.Store, *, options: hub.Options | None = None
-) -> AsyncIterator[hub.Hub]:
-    dispatcher = hub.Hub(
-        kept,
-        clock=clocks.SystemClock(),
-        verifier=verifiers.OneSecret(),
-        logs_dir=folder / "logs",
-        entropy=ids.system_entropy(),
-        options=options or hub.Options(blobs_dir=folder / "blobs"),
-    )
-    await dispatcher.start(folder / "run" / "channel.sock")
-    try:
-        yield dispatcher
-    finally:
-        await dispatcher.stop()
+from support import hubs, raw_calls, raw_worker
 
 
 @pytest.fixture(params=["journal", "volatile"])
 async def dispatcher(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[hub.Hub]:
-    durable = request.param == "journal"
-    kept = journal.Journal(tmp_path / "journal.db") if durable else memory_store.MemoryStore()
-    async with running(tmp_path, kept) as started:
+    kept = hubs.store(tmp_path, durable=request.param == "journal")
+    options = hub.Options(blobs_dir=tmp_path / "blobs")
+    async with hubs.running(tmp_path, kept=kept, options=options) as started:
         yield started
 
 
@@ -75,8 +53,7 @@ async def test_a_call_runs_and_its_result_comes_back(dispatcher: hub.Hub, tmp_pa
         payload = attempts.Payload(attempts.JSON, b"3")
         success = calls.CallResult(1, api_task.State.SUCCESS, "Succeeded", "", payload)
         assert await driver.results(1) == {1: success}
-        view = dispatcher.view(item.task)
-        assert view is not None
+        view = hubs.view(dispatcher, item.task)
         assert (view.state, view.result, view.attempt) == (api_task.State.SUCCESS, payload, 1)
         assert (view.name, view.function) == ("sum", "sums:add")
         await slot.disconnect()
@@ -198,8 +175,7 @@ async def test_what_a_slot_says_of_a_call_is_seen(dispatcher: hub.Hub, tmp_path:
             messages.Progress(run.ref, 0.5, "half"),
         )
         await slot.acknowledged(slot.serial)
-        view = dispatcher.view(run.ref.task)
-        assert view is not None
+        view = hubs.view(dispatcher, run.ref.task)
         assert (view.state, view.attempt) == (api_task.State.RUNNING, 1)
         assert view.progress is not None
         assert view.progress.message == "half"
@@ -321,8 +297,7 @@ async def test_a_task_in_a_slot_submits_waits_and_runs_its_child(
         slot.say(messages.Resumed(parent.ref))
         slot.succeed(parent, b"6")
         assert (await driver.results(1))[1].payload == attempts.Payload(attempts.JSON, b"6")
-        view = dispatcher.view(parent.ref.task)
-        assert view is not None
+        view = hubs.view(dispatcher, parent.ref.task)
         assert (view.children.total, view.children.succeeded) == (1, 1)
         await slot.disconnect()
 
@@ -370,7 +345,7 @@ async def test_a_driver_that_does_not_read_loses_its_link_and_nothing_else(
 async def test_no_more_is_accepted_while_too_much_waits(tmp_path: Path) -> None:
     options = hub.Options(max_backlog=5)
     async with (
-        running(tmp_path, memory_store.MemoryStore(), options=options),
+        hubs.running(tmp_path, kept=memory_store.MemoryStore(), options=options),
         a_driver(tmp_path) as driver,
     ):
         driver.template()
@@ -439,7 +414,7 @@ async def test_a_driver_without_a_token_is_refused_for_good(
 
 
 async def test_who_leaves_tells_everybody(tmp_path: Path) -> None:
-    async with running(tmp_path, memory_store.MemoryStore()) as dispatcher:
+    async with hubs.running(tmp_path, kept=memory_store.MemoryStore()) as dispatcher:
         worker, driver = a_worker(tmp_path), a_driver(tmp_path)
         async with worker, driver:
             await dispatcher.stop(leaving="the driver is gone")

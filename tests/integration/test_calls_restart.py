@@ -1,35 +1,15 @@
 """A dispatcher that starts anew from its journal takes up calls where they were."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 from kilnwork.api import attempts, calls
 from kilnwork.api import task as api_task
 from kilnwork.channel import messages
 from kilnwork.dispatch.hub import hub
-from kilnwork.dispatch.journal.sqlite import journal
-from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
-from support import raw_calls, raw_worker, verifiers
+from support import hubs, raw_calls, raw_worker
 
 ONE = attempts.Payload(attempts.JSON, b"1")
-
-
-@asynccontextmanager
-async def running(folder: Path) -> AsyncIterator[hub.Hub]:
-    dispatcher = hub.Hub(
-        journal.Journal(folder / "journal.db"),
-        clock=clocks.SystemClock(),
-        verifier=verifiers.OneSecret(),
-        logs_dir=folder / "logs",
-        entropy=ids.system_entropy(),
-    )
-    await dispatcher.start(folder / "run" / "channel.sock")
-    try:
-        yield dispatcher
-    finally:
-        await dispatcher.stop()
 
 
 class Peers:
@@ -42,7 +22,6 @@ class Peers:
         self.slot = raw_calls.RawSlot(socket, b"")
 
     async def meet(self) -> None:
-        """Worker and driver connect."""
         await self.worker.connect()
         await self.worker.expect(messages.Welcome)
         await self.driver.connect()
@@ -50,11 +29,9 @@ class Peers:
         self.driver.template()
 
     async def open(self) -> None:
-        """The slot opens."""
         self.slot = await raw_calls.open_slot(self.worker)
 
     async def leave(self) -> None:
-        """All links are closed."""
         for peer in (self.slot, self.driver, self.worker):
             await peer.disconnect()
 
@@ -62,7 +39,7 @@ class Peers:
 async def test_what_runs_goes_on_and_what_waits_runs_later(tmp_path: Path) -> None:
     peers = Peers(tmp_path)
     driver = peers.driver
-    async with running(tmp_path):
+    async with hubs.running(tmp_path):
         await peers.meet()
         first, second = driver.item(), driver.item(b"[[2],{}]", name="second")
         driver.submit(first, second)
@@ -70,9 +47,8 @@ async def test_what_runs_goes_on_and_what_waits_runs_later(tmp_path: Path) -> No
         await peers.open()
         run = await peers.slot.run()
         await peers.leave()
-    async with running(tmp_path) as again:
-        view = again.view(second.task)
-        assert view is not None
+    async with hubs.running(tmp_path) as again:
+        view = hubs.view(again, second.task)
         assert (view.state, view.name, view.function) == ("Pending", "second", "sums:add")
         peers.worker.processes = (peers.slot.opening,)
         peers.slot.running = [run.ref]
@@ -92,7 +68,7 @@ async def test_what_runs_goes_on_and_what_waits_runs_later(tmp_path: Path) -> No
 async def test_results_that_others_need_are_found_again(tmp_path: Path) -> None:
     peers = Peers(tmp_path)
     driver = peers.driver
-    async with running(tmp_path):
+    async with hubs.running(tmp_path):
         await peers.meet()
         over, going = driver.item(), driver.item()
         waiting = driver.item(needs=(over.task, going.task))
@@ -103,9 +79,8 @@ async def test_results_that_others_need_are_found_again(tmp_path: Path) -> None:
         assert run.ref.task == going.task
         peers.slot.running = [run.ref]
         await peers.leave()
-    async with running(tmp_path) as again:
-        view = again.view(waiting.task)
-        assert view is not None
+    async with hubs.running(tmp_path) as again:
+        view = hubs.view(again, waiting.task)
         assert (view.state, view.reason) == ("Pending", "WaitingForInput")
         peers.worker.processes = (peers.slot.opening,)
         await peers.meet()
@@ -121,7 +96,7 @@ async def test_results_that_others_need_are_found_again(tmp_path: Path) -> None:
 async def test_a_call_that_delegated_takes_the_outcome_of_its_task(tmp_path: Path) -> None:
     peers = Peers(tmp_path)
     driver = peers.driver
-    async with running(tmp_path):
+    async with hubs.running(tmp_path):
         await peers.meet()
         item = driver.item()
         driver.submit(item)
@@ -138,9 +113,8 @@ async def test_a_call_that_delegated_takes_the_outcome_of_its_task(tmp_path: Pat
         assert run.ref.task == child.task
         peers.slot.running = [run.ref]
         await peers.leave()
-    async with running(tmp_path) as again:
-        view = again.view(item.task)
-        assert view is not None
+    async with hubs.running(tmp_path) as again:
+        view = hubs.view(again, item.task)
         assert (view.state, view.reason) == ("Running", "Delegated")
         peers.worker.processes = (peers.slot.opening,)
         await peers.meet()
@@ -154,7 +128,7 @@ async def test_a_call_that_delegated_takes_the_outcome_of_its_task(tmp_path: Pat
 async def test_a_key_is_remembered(tmp_path: Path) -> None:
     peers = Peers(tmp_path)
     driver = peers.driver
-    async with running(tmp_path):
+    async with hubs.running(tmp_path):
         await peers.meet()
         pending, done = driver.item(key="pending"), driver.item(key="done")
         driver.submit(done)
@@ -163,7 +137,7 @@ async def test_a_key_is_remembered(tmp_path: Path) -> None:
         driver.submit(pending)
         await driver.accepted(pending.number)
         await peers.leave()
-    async with running(tmp_path):
+    async with hubs.running(tmp_path):
         await driver.connect()
         await driver.expect(messages.Attached)
         driver.template()
@@ -177,7 +151,7 @@ async def test_a_key_is_remembered(tmp_path: Path) -> None:
 async def test_a_worker_that_is_not_back_yet_holds_its_calls(tmp_path: Path) -> None:
     """Until its lease has passed it may come back with them, so it is no idle worker."""
     peers = Peers(tmp_path)
-    async with running(tmp_path) as dispatcher:
+    async with hubs.running(tmp_path) as dispatcher:
         await peers.meet()
         peers.driver.submit(peers.driver.item())
         await peers.driver.accepted(1)
@@ -185,7 +159,7 @@ async def test_a_worker_that_is_not_back_yet_holds_its_calls(tmp_path: Path) -> 
         run = await peers.slot.run()
         assert _holding(dispatcher) == [1]
         await peers.leave()
-    async with running(tmp_path) as again:
+    async with hubs.running(tmp_path) as again:
         assert _holding(again) == [1]
         peers.worker.processes = (peers.slot.opening,)
         peers.slot.running = [run.ref]
@@ -199,6 +173,5 @@ async def test_a_worker_that_is_not_back_yet_holds_its_calls(tmp_path: Path) -> 
 
 
 def _holding(dispatcher: hub.Hub) -> list[int]:
-    """What each worker has."""
     view = dispatcher.cluster("ns", "default")
     return [] if view is None else [worker.holding for worker in view.workers]

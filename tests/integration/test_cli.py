@@ -341,7 +341,8 @@ def test_a_server_that_is_not_there(
     assert "is the server running, and is this the right kubeconfig or address?" in done.err
     monkeypatch.delenv("KUBECONFIG")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    assert kiln("get", "tasks").code == exits.Exit.UNREACHABLE
+    done = kiln("get", "tasks")
+    assert (done.code, "kiln up" in done.err) == (exits.Exit.UNREACHABLE, True)
 
 
 def test_a_second_server_on_the_folder_is_refused_by_name(kiln: Kiln, data: Path) -> None:
@@ -361,6 +362,7 @@ def test_a_port_in_use_is_refused_by_number(data: Path, tmp_path: Path) -> None:
     _, err = second.communicate(timeout=READY_S)
     assert second.returncode == exits.Exit.FAILED
     assert port in err
+    assert "--port" in err
 
 
 def test_down_stops_everything_and_may_be_repeated(

@@ -91,7 +91,6 @@ async def test_idle_pods_go_first_and_busy_ones_when_their_tasks_have_ended(
 
 
 async def test_pods_that_stay_terminating_are_replaced(world: controlled.World) -> None:
-    """As on a node that is lost."""
     await world.cluster(replicas=2)
     await world.has_pods("default-0", "default-1")
     held = {"metadata": {"finalizers": ["test.kilnwork.dev/held"]}}
@@ -251,15 +250,88 @@ async def test_a_namespace_that_is_served_no_more_says_so_and_its_workers_go(
     await world.has_no_pods()
 
 
+async def start_default(world: controlled.World, *, slots: int = 2) -> None:
+    """Start and stop what makes TaskCluster `default`."""
+    made = controllers.DefaultCluster(world.kube, slots=slots, time=clock.SystemClock())
+    await made.start()
+    await made.stop()
+
+
+async def slots_of_default(world: controlled.World) -> int | None:
+    """Slots of TaskCluster `default`; None when there is none."""
+    try:
+        found = await world.kube.get(kinds.TASK_CLUSTERS, "default", controlled.NS)
+    except errors.NotFound:
+        return None
+    slots: int = found["spec"]["slotsPerWorker"]
+    return slots
+
+
 async def test_default_cluster_is_made_once(world: controlled.World) -> None:
-    assert await controllers.ensure_default(world.kube, slots=2)
-    assert not await controllers.ensure_default(world.kube, slots=2)
+    await start_default(world)
+    assert await slots_of_default(world) == 2
     await world.kube.delete(kinds.TASK_CLUSTERS, "default", controlled.NS)
-    assert not await controllers.ensure_default(world.kube, slots=2)
+    await waiting.wait_until_async(lambda: gone(world), what="the cluster is gone")
+    await start_default(world)
+    assert await slots_of_default(world) is None
+
+
+async def gone(world: controlled.World) -> bool:
+    return await slots_of_default(world) is None
+
+
+@pytest.mark.parametrize("again", ["while it runs", "while it is stopped"])
+async def test_default_cluster_comes_back_with_its_definition(
+    world: controlled.World, again: str
+) -> None:
+    """Once: deleted by itself it stays away."""
+    name = kinds.TASK_CLUSTERS.qualified
+    definition = await world.kube.get(resource.CUSTOM_RESOURCE_DEFINITIONS, name)
+    made = controllers.DefaultCluster(world.kube, slots=2, time=clock.SystemClock())
+    await made.start()
+    if again == "while it is stopped":
+        await made.stop()
+    await world.kube.delete(resource.CUSTOM_RESOURCE_DEFINITIONS, name)
+
+    async def undefined() -> bool:
+        try:
+            await world.kube.get(resource.CUSTOM_RESOURCE_DEFINITIONS, name)
+        except errors.NotFound:
+            return True
+        return False
+
+    await waiting.wait_until_async(undefined, what="the definition is gone")
+    metadata = {"name": name}
+    await world.kube.create(
+        resource.CUSTOM_RESOURCE_DEFINITIONS,
+        {key: definition[key] for key in ("apiVersion", "kind", "spec")} | {"metadata": metadata},
+    )
+    if again == "while it is stopped":
+        made = controllers.DefaultCluster(world.kube, slots=2, time=clock.SystemClock())
+        await made.start()
+
+    async def back() -> bool:
+        return await slots_of_default(world) == 2
+
+    await waiting.wait_until_async(back, what="the cluster is back")
+    await world.kube.delete(kinds.TASK_CLUSTERS, "default", controlled.NS)
+    await waiting.wait_until_async(lambda: gone(world), what="the cluster is gone")
+    await made.stop()
+    await start_default(world)
+    assert await gone(world)
+
+
+async def test_default_cluster_made_by_an_earlier_version_is_not_made_again(
+    world: controlled.World,
+) -> None:
+    patch = {"metadata": {"annotations": {"kilnwork.dev/default-cluster": "made"}}}
+    await world.kube.merge_patch(resource.NAMESPACES, controlled.NS, patch)
+    await start_default(world)
+    assert await gone(world)
 
 
 async def test_default_cluster_that_exists_is_left_as_it_is(world: controlled.World) -> None:
     await world.cluster("default", replicas=2)
-    assert not await controllers.ensure_default(world.kube, slots=7)
+    await start_default(world, slots=7)
     found = await world.kube.get(kinds.TASK_CLUSTERS, "default", controlled.NS)
     assert found["spec"]["replicas"] == 2

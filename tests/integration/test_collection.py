@@ -12,11 +12,9 @@ from kilnwork.api import attempts, calls
 from kilnwork.api import task as api_task
 from kilnwork.data import blobs
 from kilnwork.dispatch.hub import blob_collection, hub
-from kilnwork.dispatch.journal import memory_store
 from kilnwork.dispatch.journal.sqlite import journal
 from kilnwork.kit import clock as clocks
-from kilnwork.kit import ids
-from support import raw_calls, raw_worker, verifiers
+from support import hubs, raw_calls, raw_worker
 
 HOUR = 3600.0
 WEEK = 7 * 24 * HOUR
@@ -28,14 +26,9 @@ def clock() -> clocks.ManualClock:
 
 
 def a_hub(folder: Path, clock: clocks.ManualClock, *, durable: bool) -> hub.Hub:
-    return hub.Hub(
-        journal.Journal(folder / "journal.db") if durable else memory_store.MemoryStore(),
-        clock=clock,
-        verifier=verifiers.OneSecret(),
-        logs_dir=folder / "logs",
-        entropy=ids.system_entropy(),
-        options=hub.Options(blobs_dir=folder / "blobs", lease_s=1e9),
-    )
+    options = hub.Options(blobs_dir=folder / "blobs", lease_s=1e9)
+    kept = hubs.store(folder, durable=durable)
+    return hubs.make(folder, kept=kept, clock=clock, options=options)
 
 
 @pytest.fixture(params=["journal", "volatile"])

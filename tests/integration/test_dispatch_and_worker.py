@@ -10,10 +10,8 @@ import pytest
 
 from kilnwork.api import task
 from kilnwork.dispatch import model
-from kilnwork.dispatch.hub import hub
-from kilnwork.dispatch.journal.sqlite import journal
-from kilnwork.kit import clock, ids
-from support import short, verifiers, waiting, worker_process
+from kilnwork.kit import ids
+from support import hubs, short, waiting, worker_process
 
 
 class House:
@@ -23,20 +21,11 @@ class House:
         self.folder = folder
         self.socket = run / "channel.sock"
         self.worker = worker_process.WorkerProcess(folder, channel=self.socket)
-        self.hub = self._hub()
-
-    def _hub(self) -> hub.Hub:
-        return hub.Hub(
-            journal.Journal(self.folder / "journal.db"),
-            clock=clock.SystemClock(),
-            verifier=verifiers.OneSecret("opensesame"),
-            logs_dir=self.folder / "logs",
-            entropy=ids.system_entropy(),
-        )
+        self.hub = hubs.make(folder, secret="opensesame")
 
     async def restart(self) -> None:
         await self.hub.stop()
-        self.hub = self._hub()
+        self.hub = hubs.make(self.folder, secret="opensesame")
         await self.hub.start(self.socket)
 
     async def submit(self, *command: str, **more: object) -> ids.TaskId:

@@ -42,7 +42,6 @@ class Process:
         listener.close()
 
     def driver(self) -> socket.socket:
-        """A driver that was let in."""
         link = socket.socket(socket.AF_UNIX)
         link.settimeout(30)
         link.connect(str(self.path))
@@ -66,7 +65,6 @@ class Process:
 
 
 def read(link: socket.socket) -> messages.ToDriver:
-    """One message."""
     cutter = frames.Cutter()
     while True:
         bodies = cutter.feed(link.recv(1 << 16))

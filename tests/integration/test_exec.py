@@ -53,8 +53,6 @@ class World:
         return int(process.stdout.readline())
 
     def until_gone(self, pid: int) -> None:
-        """Wait for the end of a process."""
-
         def gone() -> bool:
             found = processes.identify(pid)
             return found is None or not found.alive()

@@ -57,7 +57,6 @@ class World:
         return ""
 
     async def pod(self, name: str, spec: dict[str, Any]) -> None:
-        """Create a Pod."""
         refused = await self.write(
             resource.PODS, {"metadata": {"name": name}, "spec": spec}, dry_run=False
         )

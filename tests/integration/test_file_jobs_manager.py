@@ -74,7 +74,6 @@ class Caller:
     async def ask(
         self, method: str, path: str, *, data: bytes | None = None
     ) -> tuple[int, bytes, Any]:
-        """Status, body, and the document if it is one."""
         async with (
             aiohttp.ClientSession(headers=self._headers) as http,
             http.request(method, self._url + path, data=data, ssl=False) as answer,

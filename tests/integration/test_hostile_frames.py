@@ -19,9 +19,8 @@ from kilnwork.channel import errors, frames, messages
 from kilnwork.dispatch.hub import hub
 from kilnwork.dispatch.journal import memory_store, port
 from kilnwork.dispatch.journal.sqlite import journal
-from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
-from support import raw_calls, raw_worker
+from support import hubs, raw_calls, raw_worker
 
 EXAMPLES = 30
 """Streams that are tried on one dispatcher; each opens its own link."""
@@ -43,14 +42,8 @@ class Home:
     def __init__(self, folder: Path, kept: port.Store) -> None:
         self.failures: list[BaseException] = []
         self.socket = folder / "run" / "channel.sock"
-        self.hub = hub.Hub(
-            kept,
-            clock=clocks.SystemClock(),
-            verifier=OneSecret(),
-            logs_dir=folder / "logs",
-            entropy=ids.system_entropy(),
-            options=hub.Options(on_failure=self.failures.append),
-        )
+        options = hub.Options(on_failure=self.failures.append)
+        self.hub = hubs.make(folder, kept=kept, options=options)
         self.worker = raw_worker.RawWorker(self.socket, slots=3)
         self.driver = raw_calls.RawDriver(self.socket)
         self.tasks: list[ids.TaskId] = []
@@ -77,7 +70,6 @@ class Home:
         self.idle = idle
 
     async def end(self) -> None:
-        """Everybody leaves."""
         for peer in (self.idle, self.honest, self.hostile, self.driver, self.worker):
             await peer.disconnect()
         await self.hub.stop()

@@ -3,7 +3,6 @@
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
@@ -14,10 +13,9 @@ from kilnwork.api import task as api_task
 from kilnwork.channel import messages
 from kilnwork.dispatch import errors, model
 from kilnwork.dispatch.hub import hub
-from kilnwork.dispatch.journal.sqlite import journal
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
-from support import raw_worker, verifiers, waiting
+from support import hubs, raw_worker, waiting
 
 FAILED = attempts.Outcome(attempts.Ending.FAILED, "NonZeroExit", "exit 1", exit_code=1)
 STOPPED = attempts.Outcome(attempts.Ending.STOPPED, "Killed", exit_code=143)
@@ -28,31 +26,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@asynccontextmanager
-async def running(
-    folder: Path,
-    *,
-    clock: clocks.Clock | None = None,
-    options: hub.Options | None = None,
-) -> AsyncIterator[hub.Hub]:
-    dispatcher = hub.Hub(
-        journal.Journal(folder / "journal.db"),
-        clock=clock or clocks.SystemClock(),
-        verifier=verifiers.OneSecret(),
-        logs_dir=folder / "logs",
-        entropy=ids.system_entropy(),
-        options=options or hub.Options(),
-    )
-    await dispatcher.start(folder / "run" / "channel.sock")
-    try:
-        yield dispatcher
-    finally:
-        await dispatcher.stop()
-
-
 @pytest.fixture
 async def dispatcher(folder: Path) -> AsyncIterator[hub.Hub]:
-    async with running(folder) as started:
+    async with hubs.running(folder) as started:
         yield started
 
 
@@ -86,8 +62,7 @@ async def test_a_task_runs_and_its_result_is_seen(dispatcher: hub.Hub, folder: P
         worker.started(run.ref)
         await state_of(dispatcher, submission.task, api_task.State.RUNNING)
         await worker.acknowledged(worker.succeed(run.ref, b'{"n": 1}'))
-        done = dispatcher.view(submission.task)
-        assert done is not None
+        done = hubs.view(dispatcher, submission.task)
         assert done.state is api_task.State.SUCCESS
         assert done.result == attempts.Payload("application/json", b'{"n": 1}')
         assert (done.worker, done.node, done.attempt, done.stopped) == ("w-0", "node-1", 1, True)
@@ -148,8 +123,7 @@ async def test_a_late_report_is_acknowledged_and_refused(dispatcher: hub.Hub, fo
         newer = await worker.expect(messages.Run)
         assert newer.ref.attempt == 2
         await worker.acknowledged(worker.succeed(run.ref))
-        view = dispatcher.view(submission.task)
-        assert view is not None
+        view = hubs.view(dispatcher, submission.task)
         assert not view.state.final
 
 
@@ -157,8 +131,7 @@ async def test_a_pending_task_is_killed_at_once(dispatcher: hub.Hub) -> None:
     submission = a_task()
     await dispatcher.submit(submission)
     await dispatcher.kill(submission.task, reason=reasons.Reason.KILLED)
-    view = dispatcher.view(submission.task)
-    assert view is not None
+    view = hubs.view(dispatcher, submission.task)
     assert (view.state, view.reason, view.stopped) == (api_task.State.KILLED, "Killed", True)
 
 
@@ -171,8 +144,7 @@ async def test_a_running_task_is_killed_with_proof(dispatcher: hub.Hub, folder: 
         await dispatcher.kill(submission.task, reason=reasons.Reason.KILLED)
         stop = await worker.expect(messages.Stop)
         assert (stop.ref, stop.grace_s) == (run.ref, 30.0)
-        view = dispatcher.view(submission.task)
-        assert view is not None
+        view = hubs.view(dispatcher, submission.task)
         assert view.state is api_task.State.KILLING
         worker.finished(run.ref, STOPPED)
         killed = await state_of(dispatcher, submission.task, api_task.State.KILLED)
@@ -202,8 +174,7 @@ async def test_who_waits_says_for_what(dispatcher: hub.Hub, folder: Path) -> Non
         await worker.expect(messages.Run)
         since, changed = await dispatcher.changes(since)
         assert second.task in {view.task for view in changed}
-        view = dispatcher.view(second.task)
-        assert view is not None
+        view = hubs.view(dispatcher, second.task)
         assert view.reason == "NoFreeSlot"
         assert "taken by first" in view.message
 
@@ -248,8 +219,7 @@ async def test_a_child_is_made_once_and_asked_about(dispatcher: hub.Hub, folder:
         assert answer.status == 200
         assert b'"state":"Success"' in answer.body
         assert b'"result":[1]' in answer.body
-        view = dispatcher.view(submission.task)
-        assert view is not None
+        view = hubs.view(dispatcher, submission.task)
         assert view.children == api_task.ChildCounts(total=1, succeeded=1)
         worker.say(spawn(parent, 13))
         after = await worker.expect(messages.Answer)
@@ -282,8 +252,7 @@ async def test_the_next_attempt_finds_the_children(dispatcher: hub.Hub, folder: 
         assert other.body != first[1].body
         stopped = await worker.expect(messages.Stop)
         assert ids.task_text(stopped.ref.task) in first[1].body.decode()
-        view = dispatcher.view(submission.task)
-        assert view is not None
+        view = hubs.view(dispatcher, submission.task)
         assert view.reason == "NonDeterministicRetry"
         worker.succeed(again)
         dropped = await worker.expect(messages.Stop)
@@ -327,9 +296,7 @@ async def test_a_reconnect_keeps_what_runs(dispatcher: hub.Hub, folder: Path) ->
     worker = a_worker(folder)
     async with worker:
         await dispatcher.submit(submission)
-        run = await worker.expect(messages.Run)
-        worker.started(run.ref)
-        await worker.acknowledged(1)
+        run = await worker.running_one()
         worker.say(messages.Log(run.ref, 0, b"hello\n"))
         assert (await worker.expect(messages.LogKept)).offset == 6
     stranger = attempts.AttemptRef(ids.new_task_id(), 1, 1)
@@ -341,8 +308,7 @@ async def test_a_reconnect_keeps_what_runs(dispatcher: hub.Hub, folder: Path) ->
         messages.Decision(stranger, messages.Verdict.UNKNOWN, 0),
     }
     await worker.acknowledged(worker.succeed(run.ref))
-    view = dispatcher.view(submission.task)
-    assert view is not None
+    view = hubs.view(dispatcher, submission.task)
     assert (view.state, view.attempt) == (api_task.State.SUCCESS, 1)
     await worker.disconnect()
 
@@ -363,14 +329,11 @@ async def test_a_restarted_container_loses_its_attempts_at_once(
     submission = a_task()
     async with a_worker(folder) as worker:
         await dispatcher.submit(submission)
-        run = await worker.expect(messages.Run)
-        worker.started(run.ref)
-        await worker.acknowledged(1)
+        await worker.running_one()
     async with a_worker(folder) as reborn:
         again = await reborn.expect(messages.Run)
         assert again.ref.attempt == 2
-        view = dispatcher.view(submission.task)
-        assert view is not None
+        view = hubs.view(dispatcher, submission.task)
         assert (view.losses, view.failures) == (1, 0)
         assert view.loss.startswith("WorkerLost: ")
 
@@ -394,21 +357,17 @@ async def test_a_container_that_ended_loses_its_attempts_but_no_later_ones(
     async with a_worker(folder) as worker:
         submission = a_task()
         await dispatcher.submit(submission)
-        run = await worker.expect(messages.Run)
-        worker.started(run.ref)
-        await worker.acknowledged(1)
+        await worker.running_one()
         began = ids.session_began(worker.session)
         assert began is not None
         await dispatcher.worker_gone("uid-w-0", ended=began + 60)
-        view = dispatcher.view(submission.task)
-        assert view is not None
+        view = hubs.view(dispatcher, submission.task)
         assert view.state is api_task.State.RUNNING, "its link stands"
     await waiting.wait_until_async(
         lambda: not ready(dispatcher), what="the dispatcher knows that its link is gone"
     )
     await dispatcher.worker_gone("uid-w-0", ended=began - 60)
-    view = dispatcher.view(submission.task)
-    assert view is not None
+    view = hubs.view(dispatcher, submission.task)
     assert view.state is api_task.State.RUNNING, "it was another container"
     await dispatcher.worker_gone("uid-w-0", why="OOMKilled", ended=began + 60)
     view = await state_of(dispatcher, submission.task, api_task.State.PENDING)
@@ -416,20 +375,17 @@ async def test_a_container_that_ended_loses_its_attempts_but_no_later_ones(
 
 
 def ready(dispatcher: hub.Hub) -> bool:
-    """Whether a worker is connected."""
     seen = dispatcher.cluster("ns", "default")
     return seen is not None and any(worker.ready for worker in seen.workers)
 
 
 async def test_a_lease_that_ends_fences_the_worker(folder: Path) -> None:
     clock = clocks.ManualClock()
-    async with running(folder, clock=clock) as dispatcher:
+    async with hubs.running(folder, clock=clock) as dispatcher:
         submission = a_task()
         async with a_worker(folder) as worker:
             await dispatcher.submit(submission)
-            run = await worker.expect(messages.Run)
-            worker.started(run.ref)
-            await worker.acknowledged(1)
+            await worker.running_one()
             for _ in range(12):
                 clock.advance(1.0)
                 dispatcher.tick()
@@ -440,18 +396,15 @@ async def test_a_lease_that_ends_fences_the_worker(folder: Path) -> None:
 
 async def test_after_a_stall_every_lease_gets_a_full_term(folder: Path) -> None:
     clock = clocks.ManualClock()
-    async with running(folder, clock=clock) as dispatcher, a_worker(folder) as worker:
+    async with hubs.running(folder, clock=clock) as dispatcher, a_worker(folder) as worker:
         submission = a_task()
         await dispatcher.submit(submission)
-        run = await worker.expect(messages.Run)
-        worker.started(run.ref)
-        await worker.acknowledged(1)
+        await worker.running_one()
         clock.advance(3600.0)
         dispatcher.tick()
         worker.say(messages.Renew(1))
         await worker.expect(messages.Renewed)
-        view = dispatcher.view(submission.task)
-        assert view is not None
+        view = hubs.view(dispatcher, submission.task)
         assert view.state is api_task.State.RUNNING
 
 
@@ -459,7 +412,7 @@ async def test_an_attempt_that_runs_too_long_is_stopped_and_retried(folder: Path
     clock = clocks.ManualClock()
     timeouts = api_task.Timeouts(running_seconds=5.0)
     retry = api_task.Retry(max_attempts=2, delay_seconds=0, on=("timeout",))
-    async with running(folder, clock=clock) as dispatcher, a_worker(folder) as worker:
+    async with hubs.running(folder, clock=clock) as dispatcher, a_worker(folder) as worker:
         submission = a_task(timeouts=timeouts, retry=retry)
         await dispatcher.submit(submission)
         run = await worker.expect(messages.Run)
@@ -470,8 +423,7 @@ async def test_an_attempt_that_runs_too_long_is_stopped_and_retried(folder: Path
             dispatcher.tick()
         stop = await worker.expect(messages.Stop)
         assert stop.reason == "TimedOut"
-        view = dispatcher.view(submission.task)
-        assert view is not None
+        view = hubs.view(dispatcher, submission.task)
         assert (view.state, view.reason) == (api_task.State.RUNNING, "TimedOut")
         worker.finished(run.ref, STOPPED)
         assert (await worker.expect(messages.Run)).ref.attempt == 2
@@ -569,7 +521,7 @@ async def test_who_is_not_believed_is_told_why(
 async def test_a_restart_takes_up_everything(folder: Path) -> None:
     waits, runs, done = a_task("waits"), a_task("runs"), a_task("done")
     worker = a_worker(folder, slots=1)
-    async with running(folder) as dispatcher, worker:
+    async with hubs.running(folder) as dispatcher, worker:
         await dispatcher.submit(done)
         ended = await worker.expect(messages.Run)
         await worker.acknowledged(worker.succeed(ended.ref, b"5"))
@@ -579,7 +531,7 @@ async def test_a_restart_takes_up_everything(folder: Path) -> None:
         await worker.acknowledged(worker.serial)
         await dispatcher.submit(waits)
         epoch = dispatcher.epoch
-    async with running(folder) as dispatcher:
+    async with hubs.running(folder) as dispatcher:
         assert dispatcher.epoch == epoch + 1
         _, views = await dispatcher.changes(0)
         states = {view.name: view.state.value for view in views}
@@ -595,12 +547,12 @@ async def test_a_restart_takes_up_everything(folder: Path) -> None:
 
 async def test_a_restart_holds_back_what_was_held_back(folder: Path) -> None:
     submission = a_task()
-    async with running(folder) as first:
+    async with hubs.running(folder) as first:
         await first.submit(submission)
         held = await first.suspend(submission.task, suspended=True)
         assert held is not None
         assert (held.state, held.reason, held.suspended) == ("Pending", "Suspended", True)
-    async with running(folder) as second, a_worker(folder) as worker:
+    async with hubs.running(folder) as second, a_worker(folder) as worker:
         with pytest.raises(TimeoutError):
             await worker.expect(messages.Run, timeout_s=0.1)
         await second.suspend(submission.task, suspended=False)
@@ -611,10 +563,10 @@ async def test_waiting_goes_on_counting_over_a_restart(folder: Path) -> None:
     clock = clocks.ManualClock()
     limits = api_task.Timeouts(pending_seconds=10)
     submission = msgspec.structs.replace(a_task(timeouts=limits), pending_since=clock.wall() - 4)
-    async with running(folder, clock=clock) as first:
+    async with hubs.running(folder, clock=clock) as first:
         await first.submit(submission)
     clock.advance(5)
-    async with running(folder, clock=clock) as second:
+    async with hubs.running(folder, clock=clock) as second:
         clock.advance(1.5)
         second.tick()
         view = await state_of(second, submission.task, api_task.State.FAILED)
@@ -623,15 +575,12 @@ async def test_waiting_goes_on_counting_over_a_restart(folder: Path) -> None:
 
 async def test_a_loss_while_the_dispatcher_was_away_counts_nothing(folder: Path) -> None:
     submission = a_task(retry=api_task.Retry(max_losses=0))
-    async with running(folder) as dispatcher, a_worker(folder) as worker:
+    async with hubs.running(folder) as dispatcher, a_worker(folder) as worker:
         await dispatcher.submit(submission)
-        run = await worker.expect(messages.Run)
-        worker.started(run.ref)
-        await worker.acknowledged(1)
-    async with running(folder) as dispatcher, a_worker(folder) as reborn:
+        await worker.running_one()
+    async with hubs.running(folder) as dispatcher, a_worker(folder) as reborn:
         assert (await reborn.expect(messages.Run)).ref.attempt == 2
-        view = dispatcher.view(submission.task)
-        assert view is not None
+        view = hubs.view(dispatcher, submission.task)
         assert (view.losses, view.failures) == (1, 0)
 
 
@@ -645,16 +594,13 @@ def pass_seconds(clock: clocks.ManualClock, dispatcher: hub.Hub, seconds: int) -
 async def test_a_shorter_lease_than_before_ends_none_that_was_granted(folder: Path) -> None:
     submission = a_task(retry=api_task.Retry(max_losses=0))
     longer = hub.Options(lease_s=90.0)
-    async with running(folder, options=longer) as dispatcher, a_worker(folder) as worker:
+    async with hubs.running(folder, options=longer) as dispatcher, a_worker(folder) as worker:
         await dispatcher.submit(submission)
-        run = await worker.expect(messages.Run)
-        worker.started(run.ref)
-        await worker.acknowledged(1)
+        await worker.running_one()
     clock = clocks.ManualClock()
-    async with running(folder, clock=clock) as dispatcher:
+    async with hubs.running(folder, clock=clock) as dispatcher:
         pass_seconds(clock, dispatcher, 88)
-        view = dispatcher.view(submission.task)
-        assert view is not None
+        view = hubs.view(dispatcher, submission.task)
         assert view.state is api_task.State.RUNNING
         pass_seconds(clock, dispatcher, 3)
         view = await state_of(dispatcher, submission.task, api_task.State.PENDING)
@@ -681,13 +627,13 @@ async def test_a_worker_that_could_not_renew_counts_nothing_against_its_tasks(
 
 async def test_two_dispatchers_cannot_share_a_journal(dispatcher: hub.Hub, folder: Path) -> None:
     with pytest.raises(errors.JournalLocked, match=f"process {os.getpid()}"):
-        async with running(folder):
+        async with hubs.running(folder):
             pass
     assert (await dispatcher.submit(a_task())).state is api_task.State.PENDING
 
 
 async def test_a_stopped_hub_says_so(folder: Path) -> None:
-    async with running(folder) as dispatcher:
+    async with hubs.running(folder) as dispatcher:
         since, _ = await dispatcher.changes(0)
         waiter = asyncio.ensure_future(dispatcher.changes(since))
         await asyncio.sleep(0)

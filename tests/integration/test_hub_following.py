@@ -7,21 +7,13 @@ from kilnwork.api import task as api_task
 from kilnwork.channel import messages
 from kilnwork.dispatch import model
 from kilnwork.dispatch.hub import hub, subscriptions
-from kilnwork.dispatch.journal.sqlite import journal
-from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
-from support import raw_worker, verifiers, waiting
+from support import hubs, raw_worker, waiting
 
 
 async def started(folder: Path) -> hub.Hub:
-    dispatcher = hub.Hub(
-        journal.Journal(folder / "journal.db"),
-        clock=clocks.SystemClock(),
-        verifier=verifiers.OneSecret(),
-        logs_dir=folder / "logs",
-        entropy=ids.system_entropy(),
-    )
-    await dispatcher.start(folder / "run" / "channel.sock")
+    dispatcher = hubs.make(folder)
+    await dispatcher.start(hubs.socket_of(folder))
     return dispatcher
 
 
@@ -39,8 +31,8 @@ def submission(number: int, *, run: int = 1, source: bytes = b"") -> model.Submi
 async def submitted(
     dispatcher: hub.Hub, submissions: list[model.Submission], *, new: bool = False
 ) -> list[subscriptions.Change]:
-    there = dispatcher.submit_now(submissions, new=new)
-    await dispatcher.write([])
+    there = dispatcher.participation.submit_now(submissions, new=new)
+    await dispatcher.participation.write([])
     return there
 
 
@@ -48,7 +40,7 @@ async def test_followers_hear_of_their_tasks_only_and_of_ends_once_kept(tmp_path
     dispatcher = await started(tmp_path)
     heard: list[subscriptions.Change] = []
     mine, other = submission(1), submission(2)
-    stop = dispatcher.follow({mine.task}, heard.extend)
+    stop = dispatcher.participation.follow({mine.task}, heard.extend)
     assert await submitted(dispatcher, [mine, other], new=True) == []
     async with raw_worker.RawWorker(tmp_path / "run" / "channel.sock", name="w-0", slots=1) as one:
         for _ in range(2):
@@ -69,18 +61,20 @@ async def test_what_was_there_before_is_given_back(tmp_path: Path) -> None:
     await submitted(dispatcher, [first], new=True)
     [again] = await submitted(dispatcher, [first, submission(2)])
     assert (again.task, again.run, again.over) == (first.task, 1, False)
-    dispatcher.kill_now([first.task], reason="Killed", message="not wanted")
-    await dispatcher.write([])
+    dispatcher.participation.kill_now([first.task], reason="Killed", message="not wanted")
+    await dispatcher.participation.write([])
     [killed] = await submitted(dispatcher, [first])
     assert (killed.state, killed.message) == (api_task.State.KILLED, "not wanted")
     assert await submitted(dispatcher, [submission(1, run=2)]) == []
-    assert [one.run for one in dispatcher.unfinished([first.task])] == [2]
-    dispatcher.suspend_now([first.task], suspended=True)
-    await dispatcher.write([])
-    assert dispatcher.unfinished([first.task])[0].suspended
-    assert dispatcher.knows(first.task)
-    assert not dispatcher.knows(submission(3).task)
-    assert [one.run for one in dispatcher.states([first.task, submission(3).task])] == [2]
+    assert [one.run for one in dispatcher.participation.unfinished([first.task])] == [2]
+    dispatcher.participation.suspend_now([first.task], suspended=True)
+    await dispatcher.participation.write([])
+    assert dispatcher.participation.unfinished([first.task])[0].suspended
+    assert dispatcher.participation.knows(first.task)
+    assert not dispatcher.participation.knows(submission(3).task)
+    assert [
+        one.run for one in dispatcher.participation.states([first.task, submission(3).task])
+    ] == [2]
     await dispatcher.stop()
 
 

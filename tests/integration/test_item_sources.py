@@ -1,27 +1,29 @@
 """The engine of jobs with another source than files, on a real dispatcher with a real worker."""
 
+import contextlib
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import apsw
+
 from kilnwork.api import filejobs
+from kilnwork.api import task as api_task
 from kilnwork.dispatch.hub import hub
-from kilnwork.dispatch.journal.sqlite import journal
-from kilnwork.jobs import engine, facts, items, model, records, rows
+from kilnwork.jobs import engine, facts, items, model, records, rows, task_hub
 from kilnwork.kit import clock, ids
-from support import index_items, short, verifiers, waiting, worker_process
+from support import hubs, index_items, short, waiting, worker_process
 
 NS = "default"
-_P = filejobs.Phase
+_P, _T = filejobs.Phase, api_task.State
 _TESTS = str(Path(__file__).parents[1])
 
 
 class House:
     """A data directory with dispatcher and engine that may be restarted, and a worker."""
 
-    def __init__(self, folder: Path, run: Path) -> None:
-        self.folder, self.socket = folder, run / "channel.sock"
+    def __init__(self, folder: Path, run: Path, *, kept_tasks: int) -> None:
+        self.folder, self.socket, self.kept_tasks = folder, run / "channel.sock", kept_tasks
         self.worker = worker_process.WorkerProcess(folder, channel=self.socket, PYTHONPATH=_TESTS)
         self.time = clock.SystemClock()
         self.row = 0
@@ -29,16 +31,13 @@ class House:
         self.engine: engine.Engine
 
     async def start(self) -> None:
-        self.hub = hub.Hub(
-            journal.Journal(self.folder / "journal.db"),
-            clock=self.time,
-            verifier=verifiers.OneSecret("opensesame"),
-            logs_dir=self.folder / "logs",
-            entropy=ids.system_entropy(),
-        )
+        self.hub = hubs.make(self.folder, clock=self.time, secret="opensesame")
         await self.hub.start(self.socket)
         sources = {"index": index_items.IndexKind()}
-        self.engine = engine.Engine(self.hub, sources=sources, clock=self.time, ttl_s=None)
+        self.engine = engine.Engine(
+            self.hub.participation, sources=sources, clock=self.time, ttl_s=None
+        )
+        self.engine.kept_tasks = self.kept_tasks
         self.engine.start()
 
     async def stop(self) -> None:
@@ -69,7 +68,6 @@ class House:
         return self.engine.load(row)
 
     def view(self, uuid: bytes) -> model.View[Any, Any]:
-        """What the journal says."""
         row = self.engine.tables.job("uuid", uuid)
         assert row is not None
         return rows.view_of(row, index_items.IndexKind())
@@ -88,15 +86,26 @@ class House:
     async def finished(self, uuid: bytes) -> model.View[Any, Any]:
         return await self.until(uuid, lambda view: view.phase.final)
 
+    def tasks(self, job: bytes, count: int) -> dict[int, api_task.State]:
+        """Return the states of those tasks of a job's items that the dispatcher has."""
+        views = ((n, self.hub.view(task_hub.task_id(job, n))) for n in range(1, count + 1))
+        return {number: view.state for number, view in views if view is not None}
+
+    @property
+    def size(self) -> int:
+        """Bytes of the journal, when its log is copied into it."""
+        with contextlib.closing(apsw.Connection(str(self.folder / "journal.db"))) as found:
+            return int(found.pragma("page_count")) * int(found.pragma("page_size"))
+
     @property
     def calls(self) -> list[int]:
         path = self.folder / "calls"
         return [int(line) for line in path.read_text().split()] if path.exists() else []
 
 
-@asynccontextmanager
-async def house_in(folder: Path) -> AsyncIterator[House]:
-    made = House(folder, short.folder())
+@contextlib.asynccontextmanager
+async def house_in(folder: Path, *, kept_tasks: int = engine.KEPT_TASKS) -> AsyncIterator[House]:
+    made = House(folder, short.folder(), kept_tasks=kept_tasks)
     await made.start()
     made.worker.start()
     try:
@@ -115,8 +124,52 @@ async def test_all_items_are_done_and_none_is_remembered_by_itself(tmp_path: Pat
         assert sorted(house.calls) == list(range(1, 301))
         assert house.engine.tasks == {}
         assert house.engine.live == {}
-        pages = house.hub.select("job_pages", 1, 0)
+        pages = house.hub.participation.select("job_pages", 1, 0)
         assert len(pages) == 300 // items.PAGE_ITEMS + 1
+
+
+async def test_only_some_items_that_succeed_leave_a_task(tmp_path: Path) -> None:
+    """And the journal grows by what an item takes, not by what a task takes."""
+    for failing in (7, 301, 302):
+        (tmp_path / f"fail-{failing}").touch()
+    async with house_in(tmp_path, kept_tasks=20) as house:
+        await house.finished(await house.create(600))
+        before = house.size
+        job = await house.create(2000)
+        done = await house.finished(job)
+        assert (done.parts.succeeded, done.parts.failed) == (1997, 3)
+        kept = house.tasks(job, 2000)
+        states = list(kept.values())
+        assert states.count(_T.FAILED) == 3
+        assert states.count(_T.SUCCESS) == 20
+        assert house.size - before < 2000 * 100
+        assert house.tasks(job, 2000) == kept
+
+
+async def test_items_that_fail_leave_as_many_tasks(tmp_path: Path) -> None:
+    for failing in range(1, 61):
+        (tmp_path / f"fail-{failing}").touch()
+    async with house_in(tmp_path, kept_tasks=20) as house:
+        job = await house.create(61, max_attempts=2)
+        await house.finished(job)
+        assert list(house.tasks(job, 61).values()).count(_T.FAILED) == 20
+        found = house.job(job)
+        facts.redrive(found, now=house.time.wall())
+        for failing in range(1, 61):
+            (tmp_path / f"fail-{failing}").unlink()
+        await house.engine.settled(found)
+        done = await house.finished(job)
+        assert (done.phase, done.parts.succeeded) == (_P.SUCCEEDED, 61)
+
+
+async def test_a_task_with_output_or_children_stays(tmp_path: Path) -> None:
+    (tmp_path / "print-3").touch()
+    (tmp_path / "child-4").touch()
+    async with house_in(tmp_path, kept_tasks=0) as house:
+        job = await house.create(6)
+        done = await house.finished(job)
+        assert done.parts.succeeded == 6
+        assert list(house.tasks(job, 6)) == [3, 4]
 
 
 async def test_what_fails_is_tried_again_and_redriven_alone(tmp_path: Path) -> None:

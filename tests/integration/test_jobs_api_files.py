@@ -81,7 +81,6 @@ async def test_a_file_at_once(world: jobs_http.World) -> None:
 
 
 async def _job_of(world: jobs_http.World, file: str, query: str = "") -> Path:
-    """Where its input is."""
     made = await world.ask("POST", f"/jobs?file={file}{query}")
     assert made.status == 202, made.body
     return world.folder / "files" / "default" / world.jobs.created[-1].id.dashed / "input"
@@ -137,8 +136,7 @@ async def test_a_file_that_is_deleted_meanwhile(world: jobs_http.World) -> None:
     (bytes_,) = world.folder.rglob("data/bytes")
     bytes_.write_bytes(LARGE[:-1])
     short = await world.ask("POST", f"/jobs?file={file}")
-    assert short.status == 409
-    assert "lacks some" in short.json["detail"]
+    short.assert_problem(409, "lacks some")
     bytes_.unlink()
     gone = await world.ask("POST", f"/jobs?file={file}")
     assert gone.status in (404, 409), gone.body
@@ -349,8 +347,7 @@ async def test_one_user_has_so_many_bytes_in_files(tmp_path: Path) -> None:
             await world.ask("POST", "/files", Upload_Complete="?0", Upload_Length="401"),
             await _more(world, path, b"z" * 401, at=600),
         ):
-            assert refused.status == 507
-            assert "DELETE /files/ID" in refused.json["detail"]
+            refused.assert_problem(507, "DELETE /files/ID")
         promised = await _begun(world, length=400)
         assert (await world.ask("POST", "/files", b"y")).status == 507
         assert (await world.ask("POST", "/files", b"y", token="other")).status == 201
@@ -372,5 +369,4 @@ async def test_a_record_is_no_longer_than_the_server_takes(world: jobs_http.Worl
     good = await world.ask("POST", f"/jobs?maxLineBytes={64 << 20}", LINES)
     assert good.status == 202
     refused = await world.ask("POST", f"/jobs?maxLineBytes={(64 << 20) + 1}", LINES)
-    assert refused.status == 422
-    assert "--max-line" in refused.json["detail"]
+    refused.assert_problem(422, "--max-line")

@@ -165,8 +165,7 @@ async def test_a_coding_of_a_field(world: jobs_http.World) -> None:
         b"application/octet-stream", b"text/plain\r\nContent-Transfer-Encoding: base64"
     )
     refused = await world.ask("POST", "/jobs", data, Content_Type=FORM)
-    assert refused.status == 415
-    assert "Content-Transfer-Encoding: base64" in refused.json["detail"]
+    refused.assert_problem(415, "Content-Transfer-Encoding: base64")
 
 
 @pytest.mark.parametrize("name", notices.HEADERS)

@@ -3,8 +3,7 @@
 import hashlib
 import os
 import signal
-import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,9 @@ from kilnwork.api import filejobs
 from kilnwork.data.records import intake
 from kilnwork.data.stores import opening, port
 from kilnwork.dispatch.hub import hub
-from kilnwork.dispatch.journal.sqlite import journal
 from kilnwork.jobs import model, service
-from kilnwork.kit import clock, ids, processes
-from support import short, verifiers, waiting, worker_process
+from kilnwork.kit import clock, processes
+from support import hubs, short, waiting, worker_process
 
 NS = "default"
 _P = filejobs.Phase
@@ -38,15 +36,9 @@ class House:
         self.jobs: service.Jobs
 
     async def start(self) -> None:
-        self.hub = hub.Hub(
-            journal.Journal(self.folder / "journal.db"),
-            clock=clock.SystemClock(),
-            verifier=verifiers.OneSecret("opensesame"),
-            logs_dir=self.folder / "logs",
-            entropy=ids.system_entropy(),
-        )
+        self.hub = hubs.make(self.folder, secret="opensesame")
         await self.hub.start(self.socket)
-        self.jobs = service.Jobs(self.folder, self.hub, clock=clock.SystemClock())
+        self.jobs = service.Jobs(self.folder, self.hub.participation, clock=clock.SystemClock())
         await self.jobs.start()
 
     async def stop(self) -> None:
@@ -113,17 +105,6 @@ async def house_in(folder: Path) -> AsyncIterator[House]:
     finally:
         made.worker.destroy()
         await made.stop()
-
-
-@pytest.fixture
-def memory(tmp_path: Path) -> Iterator[Path]:
-    """A folder in memory where that is possible: what a busy disk takes is not what is tried."""
-    shared = Path("/dev/shm")
-    if not os.access(shared, os.W_OK):
-        yield tmp_path
-        return
-    with tempfile.TemporaryDirectory(dir=shared, prefix="kiln-jobs-") as made:
-        yield Path(made)
 
 
 def lines(number: int) -> bytes:
@@ -228,8 +209,8 @@ async def test_a_mapper_that_always_crashes_is_given_up_soon(tmp_path: Path) -> 
 
 
 @pytest.mark.timeout(180)
-async def test_ten_thousand_parts(memory: Path) -> None:
-    async with house_in(memory) as house:
+async def test_ten_thousand_parts(memory_path: Path) -> None:
+    async with house_in(memory_path) as house:
         view = await house.create(lines(10_000), itemsPerPart=1, mapper=IDENTITY)
         assert view.parts.total == 10_000
         done = await house.finished(view.id, timeout_s=170)

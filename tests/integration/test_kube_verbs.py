@@ -1,4 +1,4 @@
-"""Elections, finalizers, patches, apply, impersonation: our client on the embedded API server."""
+"""Elections, finalizers, apply, impersonation: our client on the embedded API server."""
 
 import asyncio
 import dataclasses
@@ -75,16 +75,6 @@ async def test_a_finalizer_holds_an_object(kube: client.Client) -> None:
     await finalizers.remove(kube, resource.CONFIG_MAPS, going, finalizer="test.dev/x")
     with pytest.raises(errors.NotFound):
         await kube.get(resource.CONFIG_MAPS, "m", NS)
-
-
-async def test_a_json_patch_is_all_or_nothing(kube: client.Client) -> None:
-    await kube.create(resource.CONFIG_MAPS, _map(a="1"))
-    replace = {"op": "replace", "path": "/data/a", "value": "2"}
-    test = {"op": "test", "path": "/data/a", "value": "1"}
-    with pytest.raises(errors.Invalid):
-        await kube.json_patch(resource.CONFIG_MAPS, "m", [replace, test], NS)
-    patched = await kube.json_patch(resource.CONFIG_MAPS, "m", [test, replace], NS)
-    assert patched["data"] == {"a": "2"}
 
 
 async def test_fields_have_owners(kube: client.Client) -> None:

@@ -1,7 +1,6 @@
 """kubectl against the embedded control plane: what a user of Kubernetes types first."""
 
 import asyncio
-import json
 import os
 import shutil
 from collections.abc import AsyncIterator
@@ -134,32 +133,6 @@ async def test_explain_knows_our_fields(kubectl: Kubectl) -> None:
     assert "maxAttempts" in await kubectl("explain", "tasks", "--recursive")
     assert "<[]Container>" in await kubectl("explain", "pod.spec.containers")
     assert 'field "nope" does not exist' in await kubectl.refused("explain", "task.spec.nope")
-
-
-async def test_service_account_has_the_rights_of_its_role_only(
-    kubectl: Kubectl, tmp_path: Path
-) -> None:
-    await kubectl("apply", "-f", "-", stdin=TASK)
-    await kubectl("create", "serviceaccount", "robot")
-    await kubectl("create", "role", "reader", "--verb=get", "--resource=tasks.kilnwork.dev")
-    await kubectl(
-        "create", "rolebinding", "robot", "--role=reader", "--serviceaccount=default:robot"
-    )
-    token = (await kubectl("create", "token", "robot")).strip()
-    config = json.loads(await kubectl("config", "view", "--raw", "-o", "json"))
-    config["users"][0]["user"] = {"token": token}
-    path = tmp_path / "robot.kubeconfig"
-    path.write_text(json.dumps(config))
-    robot = Kubectl(path, tmp_path)
-    assert "task-0" in await robot("get", "task", "task-0")
-    assert await robot.refused("delete", "task", "task-0") == (
-        'Error from server (Forbidden): tasks.kilnwork.dev "task-0" is forbidden: User '
-        '"system:serviceaccount:default:robot" cannot delete resource "tasks" in API group '
-        '"kilnwork.dev" in the namespace "default"\n'
-    )
-    assert await robot("auth", "can-i", "get", "tasks") == "yes\n"
-    await kubectl("delete", "serviceaccount", "robot")
-    assert "Unauthorized" in await robot.refused("get", "task", "task-0")
 
 
 async def test_pod_runs_is_read_and_goes(plane: cluster.ControlPlane, kubectl: Kubectl) -> None:

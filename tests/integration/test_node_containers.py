@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import shutil
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -11,35 +10,19 @@ import pytest
 import pytest_asyncio
 
 from kilnwork.api import resource
-from kilnwork.controlplane import cluster
-from kilnwork.kube import client, errors
+from kilnwork.kube import errors
+from support import planes, waiting
 from support import ports as support_ports
-from support import short, waiting
 
 NS = "default"
 Spec = dict[str, Any]
 
 
-class World:
+class World(planes.World):
     """A control plane with a node, and an admin's client."""
 
     def __init__(self) -> None:
-        self.data = short.folder()
-        self.plane: cluster.ControlPlane
-        self.kube: client.Client
-
-    async def start(self) -> None:
-        settings = cluster.Settings(data_dir=self.data, port=0, workdir=self.data, node_name="n1")
-        self.plane = cluster.ControlPlane(settings)
-        await self.plane.start()
-        await self.plane.start_node()
-        self.kube = client.Client(self.plane.admin_config(), user_agent="test")
-        await self.kube.__aenter__()
-
-    async def stop(self) -> None:
-        await self.kube.__aexit__(None, None, None)
-        await self.plane.stop()
-        shutil.rmtree(self.data)
+        super().__init__(node_name="n1")
 
     async def create(self, **spec: Any) -> None:
         """Pod `p`; each container without an image gets one."""
@@ -98,10 +81,8 @@ class World:
 
 @pytest_asyncio.fixture
 async def world() -> AsyncIterator[World]:
-    made = World()
-    await made.start()
-    yield made
-    await made.stop()
+    async with World() as made:
+        yield made
 
 
 def shell(name: str, script: str, **more: Any) -> Spec:

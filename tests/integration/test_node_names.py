@@ -1,7 +1,6 @@
 """Two processes that want the same node: the Lease says whose it is."""
 
 import asyncio
-import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -10,33 +9,20 @@ import pytest
 import pytest_asyncio
 
 from kilnwork.api import resource
-from kilnwork.controlplane import cluster
 from kilnwork.controlplane.node import node_lease, registration, virtual
 from kilnwork.kit import clock
 from kilnwork.kit import errors as kit_errors
-from kilnwork.kube import client, errors
-from support import short, waiting
+from kilnwork.kube import errors
+from support import planes, waiting
 
 
-class World:
+class World(planes.World):
     """An API server without a node, and a clock that its machines share unless they have one."""
 
     def __init__(self) -> None:
-        self.data = short.folder()
-        self.plane = cluster.ControlPlane(cluster.Settings(data_dir=self.data, port=0))
-        self.kube: client.Client
+        super().__init__()
         self.now = clock.ManualClock()
         self.taken: list[str] = []
-
-    async def start(self) -> None:
-        await self.plane.start()
-        self.kube = client.Client(self.plane.admin_config(), user_agent="test")
-        await self.kube.__aenter__()
-
-    async def stop(self) -> None:
-        await self.kube.__aexit__(None, None, None)
-        await self.plane.stop()
-        shutil.rmtree(self.data)
 
     def node(self, holder: str, now: clock.Clock | None = None) -> registration.Registration:
         identity = registration.Identity("n", "127.0.0.1", 1, holder=holder)
@@ -65,10 +51,8 @@ class World:
 
 @pytest_asyncio.fixture
 async def world() -> AsyncIterator[World]:
-    made = World()
-    await made.start()
-    yield made
-    await made.stop()
+    async with World() as made:
+        yield made
 
 
 async def test_a_second_one_is_refused_by_the_name_of_the_first(world: World) -> None:

@@ -1,7 +1,6 @@
 """Node and Lease of our node: taints, conditions, marks, and the way out."""
 
 import asyncio
-import shutil
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -9,34 +8,21 @@ import pytest
 import pytest_asyncio
 
 from kilnwork.api import resource
-from kilnwork.controlplane import cluster
 from kilnwork.controlplane.node import node_lease, registration, removal, virtual
 from kilnwork.kit import clock
 from kilnwork.kit import errors as kit_errors
-from kilnwork.kube import client, errors
-from support import short, waiting
+from kilnwork.kube import errors
+from support import planes, waiting
 
 TAINT = registration.Taint("k", "v", "NoSchedule")
 
 
-class World:
+class World(planes.World):
     """An API server without a node, and one that registers."""
 
     def __init__(self) -> None:
-        self.data = short.folder()
-        self.plane = cluster.ControlPlane(cluster.Settings(data_dir=self.data, port=0))
-        self.kube: client.Client
+        super().__init__()
         self.removals = 0
-
-    async def start(self) -> None:
-        await self.plane.start()
-        self.kube = client.Client(self.plane.admin_config(), user_agent="test")
-        await self.kube.__aenter__()
-
-    async def stop(self) -> None:
-        await self.kube.__aexit__(None, None, None)
-        await self.plane.stop()
-        shutil.rmtree(self.data)
 
     def registration(self, *taints: registration.Taint) -> registration.Registration:
         identity = registration.Identity("n", "127.0.0.1", 1, {"zone": "a"}, taints)
@@ -56,10 +42,8 @@ class World:
 
 @pytest_asyncio.fixture
 async def world() -> AsyncIterator[World]:
-    made = World()
-    await made.start()
-    yield made
-    await made.stop()
+    async with World() as made:
+        yield made
 
 
 async def test_a_new_node_has_its_taint_and_labels(world: World) -> None:

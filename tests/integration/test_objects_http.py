@@ -12,14 +12,13 @@ import pytest
 from kilnwork.data import disks, errors
 from kilnwork.data.stores import local, port, remote
 from kilnwork.kit import asgi, http1
-from support import descriptors, object_stores, waiting
+from support import descriptors, object_stores, small_disks, waiting
 
 LARGE = 5 << 20
 
 
 @pytest.fixture
 def kept(tmp_path: Path) -> local.LocalStore:
-    """What the manager has."""
     return local.LocalStore(tmp_path / "files")
 
 
@@ -64,7 +63,6 @@ def read(store: port.Store, key: str) -> bytes:
 
 
 def is_open(path: Path) -> bool:
-    """In this process."""
     for descriptor in descriptors.opened():
         with contextlib.suppress(FileNotFoundError):
             if Path(f"/proc/self/fd/{descriptor}").readlink() == path:
@@ -373,14 +371,8 @@ def test_a_reader_that_stalls_is_cut_off_and_reads_on(
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """4 MiB."""
-    if os.geteuid() != 0:
-        pytest.skip("mounts a small tmpfs: run it as root")
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)], check=True)
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    with small_disks.mounted(tmp_path, mib=4) as made:
+        yield made
 
 
 def test_no_room_for_what_waits_to_be_sent(

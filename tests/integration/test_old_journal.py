@@ -2,8 +2,6 @@
 
 import sqlite3
 import stat
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -12,29 +10,12 @@ from kilnwork.api import attempts
 from kilnwork.api import task as api_task
 from kilnwork.channel import messages
 from kilnwork.dispatch import errors, model
-from kilnwork.dispatch.hub import hub
 from kilnwork.dispatch.journal.sqlite import journal, statements
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
-from support import raw_worker, verifiers
+from support import hubs, raw_worker
 
 SPEC = api_task.TaskSpec(command=("true",))
-
-
-@asynccontextmanager
-async def running(folder: Path) -> AsyncIterator[hub.Hub]:
-    dispatcher = hub.Hub(
-        journal.Journal(folder / "journal.db"),
-        clock=clocks.SystemClock(),
-        verifier=verifiers.OneSecret(),
-        logs_dir=folder / "logs",
-        entropy=ids.system_entropy(),
-    )
-    await dispatcher.start(folder / "run" / "channel.sock")
-    try:
-        yield dispatcher
-    finally:
-        await dispatcher.stop()
 
 
 def a_task(name: str) -> model.Submission:
@@ -49,40 +30,35 @@ def in_journal(folder: Path, statement: str, *values: object) -> None:
 
 async def test_a_spec_that_cannot_be_read_fails_its_task_alone(tmp_path: Path) -> None:
     bad, good = a_task("bad"), a_task("good")
-    async with running(tmp_path) as first:
+    async with hubs.running(tmp_path) as first:
         for one in (bad, good):
             await first.submit(one)
     spec = b'{"command":["true"],"flux":1}'
     in_journal(tmp_path, "UPDATE task SET spec = ? WHERE name = 'bad'", spec)
-    async with running(tmp_path) as second:
+    async with hubs.running(tmp_path) as second:
         await second.kill(ids.new_task_id(), reason="Killed")
-        view = second.view(bad.task)
-        assert view is not None
+        view = hubs.view(second, bad.task)
         assert (view.state, view.reason) == ("Failed", "InvalidSpec")
         assert "cannot read" in view.message
-        other = second.view(good.task)
-        assert other is not None
+        other = hubs.view(second, good.task)
         assert other.state == "Pending"
 
 
 async def test_a_spec_that_cannot_be_read_lets_its_attempt_end(tmp_path: Path) -> None:
     one = a_task("bad")
-    async with running(tmp_path) as first:
+    async with hubs.running(tmp_path) as first:
         worker = raw_worker.RawWorker(tmp_path / "run" / "channel.sock")
         await worker.connect()
         await first.submit(one)
-        run = await worker.expect(messages.Run)
-        worker.started(run.ref)
-        await worker.acknowledged(1)
+        run = await worker.running_one()
     await worker.disconnect()
     in_journal(tmp_path, "UPDATE task SET spec = ?", b"nothing")
-    async with running(tmp_path) as second:
+    async with hubs.running(tmp_path) as second:
         worker.running = [run.ref]
         await worker.connect()
         await worker.expect(messages.Welcome)
         await worker.acknowledged(worker.succeed(run.ref))
-        view = second.view(one.task)
-        assert view is not None
+        view = hubs.view(second, one.task)
         assert view.state == "Success"
         await worker.disconnect()
 
@@ -100,9 +76,8 @@ async def test_a_journal_of_version_1_is_taken_up(tmp_path: Path) -> None:
             (task,),
         )
     db.close()
-    async with running(tmp_path) as dispatcher:
-        view = dispatcher.view(task)
-        assert view is not None
+    async with hubs.running(tmp_path) as dispatcher:
+        view = hubs.view(dispatcher, task)
         assert (view.state, view.created, view.suspended) == ("Pending", 5.0, False)
 
 
@@ -147,19 +122,47 @@ async def test_a_journal_of_version_4_is_taken_up(tmp_path: Path) -> None:
     assert first.argument_payload == attempts.Payload(attempts.JSON, b"[]")
     assert (second.run, second.attempt, second.worker_name, second.digest) == (3, 2, "w", b"\xaa")
     store.close()
-    async with running(tmp_path) as dispatcher:
-        view = dispatcher.view(call)
-        assert view is not None
+    async with hubs.running(tmp_path) as dispatcher:
+        view = hubs.view(dispatcher, call)
         assert (view.state, view.suspended, view.function) == ("Pending", True, "sums:add")
-        view = dispatcher.view(command)
-        assert view is not None
+        view = hubs.view(dispatcher, command)
         assert (view.state, view.run, view.attempt, view.failures) == ("Running", 3, 2, 1)
         assert (view.started, view.node) == (6.5, "n")
         assert view.parent == attempts.AttemptRef(ids.TaskId((9).to_bytes(16, "big")), 1, 2)
 
 
+async def test_long_arguments_of_version_6_are_where_they_were(tmp_path: Path) -> None:
+    """Beside those of new calls, which have a row of their own."""
+    data = b"[" + b"1," * 300 + b"1]"
+    with sqlite3.connect(tmp_path / "journal.db") as db:
+        for script in (*statements.MIGRATIONS[:6], VERSION_4):
+            db.executescript(script)
+        db.execute("UPDATE task SET arguments = ? WHERE row = 1", (data,))
+        db.execute("PRAGMA user_version = 6")
+    db.close()
+    call = ids.TaskId((1).to_bytes(16, "big"))
+    for _ in range(2):
+        store = journal.Journal(tmp_path / "journal.db")
+        opened = store.open()
+        assert opened.saved is not None
+        first, _ = opened.saved.unfinished()
+        assert first.argument_payload == attempts.Payload(attempts.JSON, data)
+        store.close()
+    async with hubs.running(tmp_path) as dispatcher:
+        await dispatcher.kill(call, reason="Killed")
+        await dispatcher.retry(call)
+        view = dispatcher.view(call)
+        assert view is not None
+        assert (view.run, view.state) == (2, "Pending")
+    with sqlite3.connect(tmp_path / "journal.db") as db:
+        kept = db.execute("SELECT row, run, arguments FROM task WHERE task = ?", (call,)).fetchall()
+        assert [(run, found) for _, run, found in kept] == [(1, data), (2, None)]
+        assert db.execute("SELECT row, data FROM argument").fetchall() == [(kept[1][0], data)]
+    db.close()
+
+
 async def test_files_are_for_their_owner_only(tmp_path: Path) -> None:
-    async with running(tmp_path) as dispatcher:
+    async with hubs.running(tmp_path) as dispatcher:
         async with raw_worker.RawWorker(tmp_path / "run" / "channel.sock") as worker:
             await dispatcher.submit(a_task("t"))
             run = await worker.expect(messages.Run)
@@ -174,7 +177,7 @@ async def test_files_are_for_their_owner_only(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("damage", ["truncated", "garbage", "page"])
 async def test_a_broken_journal_is_named_and_left_alone(tmp_path: Path, damage: str) -> None:
-    async with running(tmp_path) as first:
+    async with hubs.running(tmp_path) as first:
         for number in range(30):
             await first.submit(a_task(f"t-{number}"))
     file = tmp_path / "journal.db"
@@ -187,16 +190,19 @@ async def test_a_broken_journal_is_named_and_left_alone(tmp_path: Path, damage: 
     }[damage]
     file.write_bytes(broken)
     with pytest.raises(errors.JournalUnreadable, match=r"journal\.db"):
-        async with running(tmp_path):
+        async with hubs.running(tmp_path):
             pass
     assert file.read_bytes() == broken
 
 
 async def test_a_clock_turned_back_puts_no_retry_off_for_long(tmp_path: Path) -> None:
-    async with running(tmp_path) as first:
+    async with hubs.running(tmp_path) as first:
         await first.submit(a_task("t"))
     far = clocks.SystemClock().wall() + 86_400
     in_journal(tmp_path, "UPDATE task SET reason = 'RetryBackoff', attempt = 1, due = ?", far)
     in_journal(tmp_path, 'UPDATE task SET spec = \'{"retry":{"maxDelaySeconds":0.1}}\'')
-    async with running(tmp_path), raw_worker.RawWorker(tmp_path / "run" / "channel.sock") as worker:
+    async with (
+        hubs.running(tmp_path),
+        raw_worker.RawWorker(tmp_path / "run" / "channel.sock") as worker,
+    ):
         assert (await worker.expect(messages.Run)).ref.attempt == 2

@@ -30,7 +30,6 @@ def world(tmp_path: Path, content: bytes, **spec: Any) -> part_works.World:
 def call(
     hub: scripted_slots.SlotHub, slot: scripted_slots.Slot, here: part_works.World, part: int = 1
 ) -> attempts.AttemptRef:
-    """Give a slot a part."""
     return hub.call(slot, PART, msgspec.to_builtins(here.work(part)))
 
 
@@ -220,7 +219,6 @@ async def test_what_a_mapper_prints_is_in_the_log_of_its_task(
 
 
 def commits_of(here: part_works.World) -> filejobs.Commit:
-    """Of its only part."""
     found = commits.find(here.store, 1, 1)
     assert found is not None
     return found

@@ -58,7 +58,6 @@ class House:
         return await self.becomes(asked, what=lambda view: view.state.final)
 
     def commands(self) -> list[str]:
-        """What runs below the worker."""
         found = []
         for pid in self.worker.descendants():
             with contextlib.suppress(OSError):

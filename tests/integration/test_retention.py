@@ -10,10 +10,9 @@ from kilnwork.api import task as api_task
 from kilnwork.channel import messages
 from kilnwork.dispatch import model
 from kilnwork.dispatch.hub import hub, retention
-from kilnwork.dispatch.journal.sqlite import journal
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
-from support import raw_worker, verifiers
+from support import hubs, raw_worker
 
 WEEK_S = 7 * 86_400.0
 
@@ -25,17 +24,8 @@ def clock() -> clocks.ManualClock:
 
 @pytest.fixture
 async def dispatcher(tmp_path: Path, clock: clocks.ManualClock) -> AsyncIterator[hub.Hub]:
-    made = hub.Hub(
-        journal.Journal(tmp_path / "journal.db"),
-        clock=clock,
-        verifier=verifiers.OneSecret(),
-        logs_dir=tmp_path / "logs",
-        entropy=ids.system_entropy(),
-        options=hub.Options(lease_s=1e9),
-    )
-    await made.start(tmp_path / "run" / "channel.sock")
-    yield made
-    await made.stop()
+    async with hubs.running(tmp_path, clock=clock, options=hub.Options(lease_s=1e9)) as made:
+        yield made
 
 
 @pytest.fixture
@@ -101,8 +91,7 @@ async def test_what_is_not_over_is_kept(dispatcher: hub.Hub, clock: clocks.Manua
     await dispatcher.release([task])
     clock.advance(100 * WEEK_S)
     await dispatcher.forget_old()
-    view = dispatcher.view(task)
-    assert view is not None
+    view = hubs.view(dispatcher, task)
     assert view.state is api_task.State.PENDING
     assert await followed(dispatcher) == {task}
 
@@ -182,17 +171,7 @@ async def test_the_count_goes_on_in_the_next_dispatcher(
 ) -> None:
     options = hub.Options(lease_s=1e9, clock_file=tmp_path / "journal.clock")
 
-    def made() -> hub.Hub:
-        return hub.Hub(
-            journal.Journal(tmp_path / "journal.db"),
-            clock=clock,
-            verifier=verifiers.OneSecret(),
-            logs_dir=None,
-            entropy=ids.system_entropy(),
-            options=options,
-        )
-
-    first = made()
+    first = hubs.make(tmp_path, clock=clock, options=options)
     await first.start(tmp_path / "run" / "channel.sock")
     async with raw_worker.RawWorker(tmp_path / "run" / "channel.sock", slots=1) as one:
         task = await run_one(first, one)
@@ -200,7 +179,7 @@ async def test_the_count_goes_on_in_the_next_dispatcher(
     await first.stop()
     assert (tmp_path / "journal.clock").exists()
     clock.jump(WEEK_S + 60)
-    second = made()
+    second = hubs.make(tmp_path, clock=clock, options=options)
     await second.start(tmp_path / "run" / "channel.sock")
     await second.forget_old()
     kept = second.view(task) is not None

@@ -20,7 +20,6 @@ C = "support.slot_coroutines"
 
 
 def slots_of(worker: worker_process.WorkerProcess) -> set[int]:
-    """The processes of its slots."""
     return {p for p in worker.alive() if worker_process.comm(p) == slot_process.NAME}
 
 

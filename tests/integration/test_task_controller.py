@@ -33,9 +33,7 @@ async def test_task_is_submitted_with_its_inputs(world: controlled.World) -> Non
 
 
 async def test_short_task_costs_one_status_write(world: controlled.World) -> None:
-    await world.cluster()
-    await world.task("a")
-    await world.submitted("a")
+    await world.submitted_one("a")
     world.hub.run("a")
     world.hub.succeed("a")
     status = await world.says("a", "Success", "Succeeded")
@@ -48,9 +46,7 @@ async def test_short_task_costs_one_status_write(world: controlled.World) -> Non
 
 
 async def test_task_that_takes_longer_costs_two_status_writes(world: controlled.World) -> None:
-    await world.cluster()
-    await world.task("a")
-    await world.submitted("a")
+    await world.submitted_one("a")
     world.hub.run("a")
     status = await world.says("a", "Running", "Started")
     assert status["podName"] == "w-0"
@@ -82,9 +78,7 @@ async def test_reconciling_again_writes_nothing(world: controlled.World) -> None
 
 
 async def test_result_keeps_its_nulls_in_the_status(world: controlled.World) -> None:
-    await world.cluster()
-    await world.task("a")
-    await world.submitted("a")
+    await world.submitted_one("a")
     world.hub.succeed("a", result=attempts.Payload("application/json", b'{"x":null,"y":[1]}'))
     status = await world.says("a", "Success", "Succeeded")
     assert status["result"]["value"] == {"x": None, "y": [1]}
@@ -148,18 +142,14 @@ async def test_missing_account_is_told_and_its_coming_makes_workers(
 
 
 async def test_longest_task_name_runs(world: controlled.World) -> None:
-    await world.cluster()
-    await world.task(controlled.LONG)
-    await world.submitted(controlled.LONG)
+    await world.submitted_one(controlled.LONG)
     world.hub.move(controlled.LONG, "Failed", reason="NonZeroExit", message="x", exit_code=1)
     await world.says(controlled.LONG, "Failed", "NonZeroExit")
     await waiting.wait_until_async(lambda: world.kube_events("NonZeroExit"), what="kube event")
 
 
 async def test_kill_timestamp_kills(world: controlled.World) -> None:
-    await world.cluster()
-    await world.task("a")
-    await world.submitted("a")
+    await world.submitted_one("a")
     world.hub.run("a")
     now = clock.SystemClock().wall()
     await world.spec("a", killTimestamp=clock.rfc3339(now))
@@ -185,9 +175,7 @@ async def test_suspended_task_starts_when_it_is_let_go(world: controlled.World) 
 
 
 async def test_suspension_reaches_a_task_that_the_dispatcher_has(world: controlled.World) -> None:
-    await world.cluster()
-    await world.task("a")
-    await world.submitted("a")
+    await world.submitted_one("a")
     view = next(iter(world.hub.views.values()))
     await world.spec("a", suspend=True)
     await waiting.wait_until_async(lambda: world.hub.views[view.task].suspended, what="it is held")
@@ -196,9 +184,7 @@ async def test_suspension_reaches_a_task_that_the_dispatcher_has(world: controll
 
 
 async def test_deleted_object_kills_its_task(world: controlled.World) -> None:
-    await world.cluster()
-    await world.task("a")
-    await world.submitted("a")
+    await world.submitted_one("a")
     await world.kube.delete(kinds.TASKS, "a", controlled.NS)
     await waiting.wait_until_async(lambda: world.hub.killed == [("a", "Deleted")], what="kill")
     uid = next(iter(world.hub.views))
@@ -235,9 +221,7 @@ async def test_object_made_anew_is_another_task(world: controlled.World) -> None
 
 
 async def test_end_that_came_while_the_manager_was_away_is_told(world: controlled.World) -> None:
-    await world.cluster()
-    await world.task("a")
-    await world.submitted("a")
+    await world.submitted_one("a")
     await world.controllers.stop()
     world.hub.succeed("a")
     await world.restart()
@@ -246,9 +230,7 @@ async def test_end_that_came_while_the_manager_was_away_is_told(world: controlle
 
 
 async def test_failed_task_runs_anew_when_run_rises(world: controlled.World) -> None:
-    await world.cluster()
-    await world.task("a")
-    await world.submitted("a")
+    await world.submitted_one("a")
     world.hub.move("a", "Failed", reason="NonZeroExit", message="exit code 1", exit_code=1)
     await world.says("a", "Failed", "NonZeroExit")
     await world.spec("a", run=2)
@@ -259,9 +241,7 @@ async def test_failed_task_runs_anew_when_run_rises(world: controlled.World) -> 
 
 
 async def test_success_runs_anew_only_by_force(world: controlled.World) -> None:
-    await world.cluster()
-    await world.task("a")
-    await world.submitted("a")
+    await world.submitted_one("a")
     world.hub.succeed("a")
     await world.says("a", "Success", "Succeeded")
     await world.spec("a", run=2)

@@ -48,7 +48,6 @@ async def starting(
 
 
 def kill_first_child(worker: worker_process.WorkerProcess) -> int:
-    """As soon as it appears."""
     pid = waiting.wait_until(
         lambda: processes.children(worker.pid), what="a child", every_s=0.0001
     )[0]

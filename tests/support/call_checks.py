@@ -92,6 +92,5 @@ def no_task_runs_twice_at_once(world: call_world.World) -> None:
 
 
 def no_accepted_task_is_lost(world: call_world.World) -> None:
-    """It is unfinished in memory, or has ended."""
     for task in world.accepted:
         assert task in world.memory.tasks or task in world.finals

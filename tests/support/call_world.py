@@ -57,13 +57,11 @@ class SlotPlayer:
 
     @property
     def running(self) -> attempts.AttemptRef | None:
-        """What runs at this moment."""
         top = self.top
         return None if top is None or top in self.waits else top
 
     @property
     def waiting(self) -> bool:
-        """Its top waits."""
         return self.top is not None and self.top in self.waits
 
     def begin(self) -> None:
@@ -356,7 +354,6 @@ class World:
         seconds: float = 0.001,
         delegate: ids.TaskId | None = None,
     ) -> None:
-        """What runs is over."""
         ref = slot.stack.pop()
         slot.begin()
         slot.serial += 1

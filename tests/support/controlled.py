@@ -38,7 +38,6 @@ class Writes:
         self._kind = kind
 
     async def follow(self) -> None:
-        """Count until cancelled."""
         changes = self._kube.watch(self._kind, NS, resource_version="1", type=meta.Partial)
         async with contextlib.aclosing(changes):
             async for change in changes:
@@ -70,13 +69,11 @@ class World:
         self._watching = coroutines.Crew("test")
 
     async def start(self) -> None:
-        """Begin."""
         for writes in (self.tasks, self.clusters):
             self._watching.start("writes", writes.follow())
         await self.controllers.start(self.hub)
 
     async def stop(self) -> None:
-        """End."""
         await self.controllers.stop()
         await self._watching.stop()
 
@@ -97,7 +94,6 @@ class World:
         return uid
 
     async def cluster(self, name: str = "default", **spec: Any) -> None:
-        """Declare a TaskCluster."""
         declared = body(kinds.TASK_CLUSTERS, name, spec=spec)
         await self.kube.create(kinds.TASK_CLUSTERS, declared, NS)
 
@@ -107,16 +103,13 @@ class World:
         await self.kube.merge_patch(kinds.TASK_CLUSTERS, name, change, NS)
 
     async def data(self, name: str, data: Any) -> None:
-        """Make a TaskObject."""
         declared = {**body(kinds.TASK_OBJECTS, name), "data": data}
         await self.kube.create(kinds.TASK_OBJECTS, declared, NS)
 
     async def spec(self, name: str, **spec: Any) -> None:
-        """Change the spec of a Task."""
         await self.kube.merge_patch(kinds.TASKS, name, {"spec": spec}, NS)
 
     async def status(self, name: str, kind: resource.Resource = kinds.TASKS) -> dict[str, Any]:
-        """Status of an object."""
         found = await self.kube.get(kind, name, NS)
         status: dict[str, Any] = found.get("status") or {}
         return status
@@ -139,8 +132,13 @@ class World:
             timeout_s=within_s,
         )
 
+    async def submitted_one(self, name: str) -> None:
+        """Declare TaskCluster `default` and a Task, which the dispatcher has then."""
+        await self.cluster()
+        await self.task(name)
+        await self.submitted(name)
+
     async def pods(self) -> dict[str, dict[str, Any]]:
-        """All Pods by name."""
         listed = await self.kube.list(resource.PODS, NS, type=dict)
         return {p["metadata"]["name"]: p for p in listed.items}
 
@@ -162,13 +160,11 @@ class World:
         await waiting.wait_until_async(empty, what="no Pods")
 
     async def kube_events(self, reason: str) -> list[dict[str, Any]]:
-        """Kube events with a reason."""
         listed = await self.kube.list(resource.EVENTS, NS, type=dict)
         return [e for e in listed.items if e["reason"] == reason]
 
 
 def body(kind: resource.Resource, name: str, **more: Any) -> dict[str, Any]:
-    """A manifest."""
     metadata = {"name": name}
     return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, **more}
 

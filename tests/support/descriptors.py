@@ -8,7 +8,6 @@ from pathlib import Path
 
 
 def opened() -> set[str]:
-    """The numbers of all that are open."""
     return {path.name for path in Path("/proc/self/fd").iterdir()}
 
 

@@ -43,7 +43,6 @@ class House:
 
 @contextlib.asynccontextmanager
 async def opened(folder: Path) -> AsyncIterator[House]:
-    """All of it, started."""
     async with (
         far_manager.serving_in(folder) as manager,
         wires.Wire(manager.port) as wire,

@@ -10,10 +10,9 @@ from pathlib import Path
 from kilnwork.api import manager
 from kilnwork.data.stores import local
 from kilnwork.dispatch.hub import hub
-from kilnwork.dispatch.journal.sqlite import journal
-from kilnwork.kit import asgi, clock, ids, serving
+from kilnwork.kit import asgi, serving
 from kilnwork.server import blobs, channel, errors, objects, problems
-from support import certificates, short, verifiers
+from support import certificates, hubs, short, verifiers
 
 SECRET = "opensesame"
 
@@ -40,18 +39,9 @@ class FarManager:
         self._listener: serving.Listener
 
     async def start(self) -> None:
-        """Serve."""
         verifier = verifiers.OneSecret(SECRET)
-        self.hub = hub.Hub(
-            journal.Journal(self.folder / "journal.db"),
-            clock=clock.SystemClock(),
-            verifier=verifier,
-            logs_dir=self.folder / "logs",
-            entropy=ids.system_entropy(),
-            options=hub.Options(
-                blobs_dir=self.blobs, lease_s=self.lease_s, renew_s=self.lease_s / 3
-            ),
-        )
+        options = hub.Options(blobs_dir=self.blobs, lease_s=self.lease_s, renew_s=self.lease_s / 3)
+        self.hub = hubs.make(self.folder, secret=SECRET, options=options)
         await self.hub.start(self.socket)
         self._channel = channel.Channel(self.hub.new_link)
         self._blobs = blobs.Blobs(self.blobs, verifier)
@@ -62,12 +52,10 @@ class FarManager:
         await self._listener.start()
 
     async def stop(self) -> None:
-        """As a manager that is told to."""
         await self._listener.stop(timeout_s=1.0)
         await self.hub.stop()
 
     async def restart(self) -> None:
-        """Another life."""
         await self.stop()
         await self.start()
 
@@ -84,7 +72,6 @@ class FarManager:
 
 @contextlib.asynccontextmanager
 async def serving_in(folder: Path) -> AsyncIterator[FarManager]:
-    """A manager that runs."""
     run = short.folder()
     made = FarManager(folder, run)
     await made.start()

@@ -37,7 +37,6 @@ class FaultHome:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Of the driver, and by it of all others."""
         name, _, value = self.mark.partition("=")
         path = os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")]).strip(os.pathsep)
         notes = str(self.notes)
@@ -66,7 +65,6 @@ class FaultHome:
         return [(task, int(run), int(attempt)) for task, run, attempt in rows]
 
     def pids(self, kind: str) -> list[int]:
-        """Processes of that kind, in order."""
         if kind == "driver":
             return [self.driver.pid] if self.driver and self.driver.poll() is None else []
         stats, found = processes.look(), collections.defaultdict(list)

@@ -26,7 +26,6 @@ def note() -> None:
 
 @task
 def leaf(number: int, millis: int) -> int:
-    """Some work."""
     note()
     time.sleep(millis / 1000)
     return number * number
@@ -42,7 +41,6 @@ def fan(count: int) -> int:
 
 @task
 def relay(left: int) -> int | kiln.Future[int]:
-    """A chain in which nobody waits."""
     note()
     time.sleep(0.01)
     return relay.submit(left - 1) if left else 0
@@ -50,7 +48,6 @@ def relay(left: int) -> int | kiln.Future[int]:
 
 @task
 def descend(left: int) -> int:
-    """A chain in which everybody waits."""
     note()
     time.sleep(0.005)
     return descend.submit(left - 1).result() + 1 if left else 0
@@ -68,14 +65,12 @@ def tree(n: int) -> int:
 
 @task
 def recursion(depth: int, n: int) -> list[int]:
-    """Deep and broad at once."""
     note()
     return kiln.gather(descend.submit(depth), tree.submit(n)).result()
 
 
 @task
 def words(part: kiln.Part) -> dict[str, int]:
-    """The words of one part."""
     note()
     time.sleep(0.03)
     counts: dict[str, int] = {}
@@ -87,7 +82,6 @@ def words(part: kiln.Part) -> dict[str, int]:
 
 @task
 def merge(counts: list[dict[str, int]]) -> dict[str, int]:
-    """All counts in one."""
     note()
     merged: dict[str, int] = {}
     for each in counts:
@@ -98,6 +92,5 @@ def merge(counts: list[dict[str, int]]) -> dict[str, int]:
 
 @task
 def mapreduce(path: str, parts: int) -> kiln.Future[dict[str, int]]:
-    """A parent that delegates."""
     note()
     return merge.submit(words.map(kiln.split(path, parts)))

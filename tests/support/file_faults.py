@@ -86,7 +86,6 @@ def held(data: bytes, gate: Path, *numbers: int) -> bytes:
 
 
 def by_one_process(data: bytes, *, reduced: bool) -> up_files.Whole:
-    """What must come out."""
     out: list[dict[str, int]] = []
     bad: list[int] = []
     skipped = 0
@@ -120,7 +119,6 @@ class FaultFiles(up_files.UpFiles):
         up_files.mappers(folder, "fault_mappers", MAPPERS, NOTES=str(self.notes), DELAY_S=delay_s)
 
     def forget_notes(self) -> None:
-        """What follows is of another job."""
         self.notes.write_text("")
 
     def noted(self) -> list[tuple[int, int]]:
@@ -130,7 +128,6 @@ class FaultFiles(up_files.UpFiles):
         return [(int(pid), int(n)) for pid, n in rows]
 
     def pids(self, kind: str) -> list[int]:
-        """Processes of that kind, in order."""
         commands = self.server.leftovers()
         if kind == "server":
             assert self.server.process is not None

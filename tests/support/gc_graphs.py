@@ -24,7 +24,6 @@ _SETTLE_S = 90.0
 
 
 def play(admin: kube_servers.Http, seed: int, namespaces: tuple[str, str]) -> "Graph":
-    """One graph from its making to its end."""
     graph = Graph(admin, random.Random(seed), seed, namespaces)
     try:
         graph.build()
@@ -157,7 +156,6 @@ class Graph:
         self._set_references(thing, tuple(kept))
 
     def _now(self, thing: Thing) -> Thing:
-        """The object as it is in the world of now."""
         return next((one for one in self.world if one.uid == thing.uid), thing)
 
     def _patch(self, thing: Thing, metadata: dict[str, Any]) -> None:

@@ -44,7 +44,6 @@ World = frozenset[Thing]
 
 
 def ends(world: World) -> set[World]:
-    """The worlds in which everything has settled."""
     seen, front, found = {world}, [world], set[World]()
     while front:
         one = front.pop()
@@ -58,7 +57,6 @@ def ends(world: World) -> set[World]:
 
 
 def steps(world: World) -> Iterator[World]:
-    """What one write of the collector makes of it."""
     for thing in world:
         if not thing.deleting:
             yield from _step_of_dependent(world, thing)
@@ -143,5 +141,4 @@ def deleted(world: World, thing: Thing, policy: str | None) -> World:
 
 
 def replaced(world: World, old: Thing, new: Thing) -> World:
-    """The world with one object changed."""
     return (world - {old}) | {new}

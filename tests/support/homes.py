@@ -26,7 +26,6 @@ class Program:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What it runs with."""
         name, _, value = self.mark.partition("=")
         return {**os.environ, name: value}
 
@@ -42,7 +41,6 @@ class Program:
         )
 
     def line(self) -> str:
-        """The next line that it prints."""
         assert self.process is not None
         assert self.process.stdout is not None
         return self.process.stdout.readline().strip()
@@ -60,7 +58,6 @@ class Program:
         return out
 
     def kill(self) -> None:
-        """SIGKILL to the driver alone."""
         assert self.process is not None
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()

@@ -27,7 +27,6 @@ class Instant(job_world.Dispatcher):
     """A dispatcher whose tasks succeed as soon as they are committed, and are then forgotten."""
 
     def run(self) -> None:
-        """End what is committed."""
         ended = self.queued
         for entry in ended:
             call = entry.submission.spec.call
@@ -102,7 +101,6 @@ async def measure(folder: Path, count: int) -> Costs:
 
 
 def main(count: int) -> None:
-    """Print the figures."""
     with tempfile.TemporaryDirectory(prefix="kiln-items-") as folder:
         found = asyncio.run(measure(Path(folder), count))
     print(f"{count} items: {found}")

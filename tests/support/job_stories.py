@@ -54,7 +54,6 @@ class Task:
         self.suspended = False
 
     def change(self) -> subscriptions.Change:
-        """As followers are told."""
         return subscriptions.Change(
             ids.TaskId(bytes(16)), self.run, self.state, "", "why", self.attempt, 0, 0, "w", None,
             self.suspended,
@@ -161,14 +160,12 @@ class Story:
             facts.adjust(self.job, model.Adjustment(suspend=False), now=self.now)
 
     def redrive(self) -> None:
-        """If it can be."""
         try:
             facts.redrive(self.job, now=self.now)
         except errors.NotNow:
             return
 
     def _work(self) -> None:
-        """A worker gets on with a task."""
         open_ = [n for n, task in self.tasks.items() if not task.state.final]
         if not open_:
             return
@@ -208,7 +205,6 @@ class Story:
         facts.moved(self.job, part, self.tasks[part].change(), now=self.now)
 
     def _commit(self, part: int, run: int, outcome: filejobs.Outcome) -> filejobs.Commit:
-        """Create-only."""
         found = self.commits.get((part, run))
         if found is None:
             count = LINES if outcome is _O.SUCCEEDED else 0
@@ -290,7 +286,6 @@ class Story:
         self._tell(part)
 
     def check(self) -> None:
-        """What holds at any time."""
         job = self.job
         counts = job.counts
         assert counts.closed <= job.size
@@ -310,7 +305,6 @@ class Story:
             self.check_end()
 
     def check_end(self) -> None:
-        """What holds when it is over."""
         job = self.job
         assert job.counts.closed == job.size
         assert not job.tasks

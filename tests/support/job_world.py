@@ -110,7 +110,6 @@ class Entry:
 
     @property
     def work(self) -> filejobs.PartWork | filejobs.ReduceWork:
-        """Its argument, as a worker gets it."""
         call = self.submission.spec.call
         assert call is not None
         raw = msgspec.json.decode(msgspec.json.encode(call.args[0]))
@@ -119,7 +118,6 @@ class Entry:
         return found
 
     def change(self) -> subscriptions.Change:
-        """As followers are told."""
         return subscriptions.Change(
             self.submission.task, self.run, self.state, "", self.message, self.attempt,
             self.failures, self.losses, "w-0", None, self.suspended,
@@ -178,13 +176,11 @@ class Dispatcher:
         self._journal.start(asyncio.get_running_loop().call_soon_threadsafe, on_failure=self._fail)
 
     def stop(self) -> None:
-        """End a life."""
         if self._journal is not None:
             self._journal.close()
 
     @property
     def kept(self) -> journal.Journal:
-        """Its journal."""
         assert self._journal is not None
         return self._journal
 
@@ -263,7 +259,6 @@ class Dispatcher:
         return self._followers.clear
 
     def tell(self, *entries: Entry) -> None:
-        """Followers hear of these."""
         for tasks, tell in tuple(self._followers):
             tell([one.change() for one in entries if one.submission.task in tasks])
 
@@ -306,6 +301,13 @@ class Dispatcher:
             found.suspended = suspended
             self._news.append(found)
 
+    def forget_now(self, runs: Iterable[tuple[ids.TaskId, int]]) -> None:
+        for task, run in runs:
+            found = self._touch(task)
+            if found is not None and found.state.final:
+                assert found.run == run
+                del self.tasks[task]
+
     def unfinished(self, tasks: Iterable[ids.TaskId]) -> list[subscriptions.Change]:
         found = (self.tasks.get(task) for task in tasks)
         return [one.change() for one in found if one is not None and not one.state.final]
@@ -335,7 +337,6 @@ class Dispatcher:
         return [one for one in self.tasks.values() if one.state is _S.PENDING and not one.suspended]
 
     def begin(self, entry: Entry) -> None:
-        """A worker has it."""
         entry.state = _S.RUNNING
         entry.attempt += 1
         self.tell(entry)
@@ -347,7 +348,6 @@ class Dispatcher:
         self.tell(entry)
 
     def finish(self, entry: Entry) -> None:
-        """It ends, by the real work."""
         work = entry.work
         why = self.broken(work)
         number = work.part.number if isinstance(work, filejobs.PartWork) else 0
@@ -406,7 +406,6 @@ class World:
         """What the service has said at its starts."""
 
     async def start(self) -> "World":
-        """Begin a life."""
         fuse = self.fuse
         self.dispatcher.start()
 
@@ -420,7 +419,6 @@ class World:
         return self
 
     async def stop(self) -> None:
-        """End a life in order."""
         await self.jobs.stop()
         self.dispatcher.stop()
 
@@ -446,7 +444,6 @@ class World:
     async def create(
         self, content: bytes, *, key: str | None = None, inline: bool = False, **spec: Any
     ) -> model.JobView:
-        """A job of an input."""
         found = msgspec.convert({"mapper": {"builtin": "identity"}, **spec}, filejobs.JobSpec)
         taken = intake.Intake(found)
         data = b"".join(taken.feed(content))
@@ -497,7 +494,6 @@ class World:
         return not moving and not any(job.busy for job in inside.live.values())
 
     async def finished(self, job: str) -> model.JobView:
-        """Run it to its end."""
         await self.until(lambda: self.view(job).phase.final, what=f"the end of {job}")
         return self.view(job)
 
@@ -506,17 +502,14 @@ class World:
         await self.until(lambda: self.view(job).parts.succeeded >= number)
 
     def folder_of(self, view: model.JobView) -> port.Store:
-        """Its folder, unfused."""
         return opening.open_store(opening.inside(self.jobs.store.url, NS, view.dashed))
 
     def result(self, view: model.JobView) -> bytes:
-        """What was published."""
         if view.progress.output is None:
             return b""
         return port.read_all(self.folder_of(view), view.progress.output.key)
 
     def records(self, view: model.JobView) -> dict[tuple[int, int], filejobs.Outcome]:
-        """All commit records of a job."""
         folder = self.folder_of(view)
         found = {}
         for number, run in commits.listed(folder):
@@ -541,7 +534,6 @@ async def stubbornly(world: World, *acts: Callable[[], Awaitable[object]]) -> No
 
 
 def check_counts(view: model.JobView) -> None:
-    """In every document, at any time."""
     parts, found = view.parts, view.progress.records
     closed = parts.succeeded + parts.failed + parts.cancelled
     assert parts.total == parts.pending + parts.running + closed, parts

@@ -59,6 +59,11 @@ class Reply(NamedTuple):
     def json(self) -> Any:
         return msgspec.json.decode(self.body)
 
+    def assert_problem(self, status: int, text: str) -> None:
+        """It is refused with that status, and the text is in what it says."""
+        assert self.status == status, self.body
+        assert text in self.json["detail"]
+
 
 class World:
     """`port`, and the service."""
@@ -71,7 +76,6 @@ class World:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator["World"]:
-        """Serve."""
         self.app = app.App(
             self.jobs, Rights(), Clusters(), time=clock.SystemClock(), chosen=self._chosen
         )
@@ -86,7 +90,6 @@ class World:
             await self.app.close()
 
     async def _named(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
-        """As the guard does."""
         token = dict(scope["headers"]).get(b"x-kiln-token", b"").decode()
         scope[asgi.USER] = User(token) if token else None
         await self.app(scope, receive, send)
@@ -155,14 +158,12 @@ async def reply(reader: asyncio.StreamReader, *, method: str = "GET") -> Reply:
 
 
 async def reply_head(reader: asyncio.StreamReader) -> tuple[int, dict[str, str]]:
-    """Status and headers."""
     lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
     headers = dict(line.split(": ", 1) for line in lines[1:] if line)
     return int(lines[0].split()[1]), {name.lower(): value for name, value in headers.items()}
 
 
 async def chunks(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
-    """A body of chunks."""
     while size := int(await reader.readline(), 16):
         yield (await reader.readexactly(size + 2))[:-2]
 

@@ -42,12 +42,10 @@ class Kube(access.Attached):
                     super().start_part(part)
 
     def kill_part(self, name: str) -> None:
-        """SIGKILL, and its end."""
         super().kill_part(name)
         self.http.close()  # a connection that was cut cannot be told from one that is kept
 
     def stop_part(self, name: str) -> None:
-        """SIGTERM, and its end."""
         super().stop_part(name)
         self.http.close()
 

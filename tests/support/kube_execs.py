@@ -101,7 +101,6 @@ class Kubectl:
 
     @contextlib.contextmanager
     def terminal(self, *arguments: str, width: int, height: int) -> Iterator["Terminal"]:
-        """On a pseudo-terminal of that size."""
         ours, theirs = os.openpty()
         made = Terminal(ours)
         made.resize(width=width, height=height)
@@ -138,7 +137,6 @@ class Forward:
     process: subprocess.Popen[bytes]
 
     def get(self, path: str) -> bytes:
-        """The body behind a path."""
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with opener.open(f"http://127.0.0.1:{self.port}{path}", timeout=20) as answer:
             body: bytes = answer.read()
@@ -168,7 +166,6 @@ class Terminal:
             self.process.send_signal(signal.SIGWINCH)
 
     def type(self, content: bytes) -> None:
-        """Press keys."""
         os.write(self._descriptor, content)
 
     def until(self, wanted: bytes, *, timeout_s: float = 30.0) -> bytes:
@@ -276,7 +273,6 @@ class Caller:
         )
 
     def http(self) -> kube_servers.Http:
-        """Its plain requests."""
         return self._server.bearer(self._token)
 
     def socket(self, pod: str, what: str, query: str, *subprotocols: str) -> "WebSocket":
@@ -312,7 +308,6 @@ class WebSocket:
 
     @property
     def subprotocol(self) -> str | None:
-        """What the server has chosen."""
         return self._protocol.subprotocol
 
     def __enter__(self) -> Self:
@@ -322,7 +317,6 @@ class WebSocket:
         self._connection.close()
 
     def send(self, message: bytes | str) -> None:
-        """One message, a text for a str."""
         if isinstance(message, str):
             self._protocol.send_text(message.encode())
         else:

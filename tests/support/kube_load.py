@@ -97,18 +97,14 @@ class Load:
         waiting.wait_until(lambda: len(self.notes()) >= count, what="tasks run", timeout_s=40)
 
     def notes(self) -> list[str]:
-        """All lines so far."""
         path = self._folder / "ran"
         return path.read_text().splitlines() if path.exists() else []
 
     def statuses(self) -> dict[str, dict[str, Any]]:
-        """By name, of those that are there."""
         items = self._read(_TASKS.format(self.namespace))["items"]
         return {item["metadata"]["name"]: item.get("status", {}) for item in items}
 
     def wait_final(self, *, timeout_s: float = 90.0) -> dict[str, dict[str, Any]]:
-        """The statuses when every one is final."""
-
         def all_final() -> dict[str, dict[str, Any]] | None:
             found = self.statuses()
             final = all(found.get(name, {}).get("state") in FINAL for name in self._names)
@@ -147,7 +143,6 @@ class Load:
         return list(self.pod_uids())
 
     def pod_uids(self) -> dict[str, str]:
-        """The same, with the uid of each."""
         items = self._read(f"/api/v1/namespaces/{self.namespace}/pods")["items"]
         standing = [p["metadata"] for p in items if "deletionTimestamp" not in p["metadata"]]
         return {metadata["name"]: metadata["uid"] for metadata in standing}

@@ -4,9 +4,10 @@
 it and its workers run: ours, attached by `kiln node`, or one with a kubelet.
 """
 
+import contextlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -74,7 +75,6 @@ class Manager:
         self.wait_ready()
 
     def wait_ready(self, *, timeout_s: float = 60.0) -> None:
-        """Until the Service leads to it."""
         path = f"{names.proxy_path()}/readyz"
         try:
             waiting.wait_until(
@@ -87,7 +87,6 @@ class Manager:
             raise AssertionError(f"{error}\n{self.described()}") from error
 
     def described(self) -> str:
-        """What a person would look at."""
         here = f"--namespace={NAMESPACE}"
         said = [self.kube.kubectl("describe", "pods", here)[-3000:]]
         try:
@@ -141,7 +140,6 @@ class Manager:
         self.wait_available(name, namespace=namespace)
 
     def wait_available(self, name: str, *, namespace: str, timeout_s: float = 55.0) -> None:
-        """Until a worker is connected."""
         self.kube.kiln(
             *("wait", f"taskcluster/{name}", "-n", namespace),
             *("--for", "condition=Available", "--timeout", f"{timeout_s:g}s"),
@@ -161,7 +159,6 @@ class Manager:
         self.kube.kubectl("apply", "-f", "-", stdin=made)
 
     def task(self, name: str, namespace: str) -> dict[str, Any]:
-        """One Task as it is now."""
         path = f"/apis/kilnwork.dev/v1alpha1/namespaces/{namespace}/tasks/{name}"
         found: dict[str, Any] = json.loads(self.kube.http.get(path).body)
         return found
@@ -172,3 +169,14 @@ class Manager:
         self.kube.kubectl(
             "delete", "--ignore-not-found", "--wait=true", "-f", "-", stdin=gone, timeout_s=120
         )
+
+
+@contextlib.contextmanager
+def installed(kube: kube_cluster.Kube, home: Home) -> Iterator[Manager]:
+    """A manager that is ready; removed afterwards."""
+    made = Manager(kube, home)
+    made.install()
+    try:
+        yield made
+    finally:
+        made.remove()

@@ -63,23 +63,19 @@ class Answer:
 
     @property
     def json(self) -> Any:
-        """The decoded body."""
         return json.loads(self.body)
 
     @property
     def message(self) -> str:
-        """The text of a Status."""
         return str(self.json["message"])
 
     @property
     def reason(self) -> str | None:
-        """The reason of a Status."""
         found: str | None = self.json.get("reason")
         return found
 
     @property
     def warnings(self) -> list[str]:
-        """The Warning headers, as sent."""
         return self.headers.get_all("Warning", [])
 
     def ok(self) -> Any:
@@ -98,12 +94,10 @@ class Change(dict[str, Any]):
 
     @property
     def object(self) -> Any:
-        """What it is about."""
         return self["object"]
 
     @property
     def name(self) -> str:
-        """Of the object."""
         return str(self["object"]["metadata"]["name"])
 
 
@@ -143,7 +137,6 @@ class Watch:
         return found
 
     def close(self) -> None:
-        """Leave."""
         self._answer.close()
         self._connection.close()
 
@@ -227,15 +220,12 @@ class Http:
         return answer
 
     def get(self, path: str, **more: Any) -> Answer:
-        """GET."""
         return self.send("GET", path, **more)
 
     def post(self, path: str, body: Any, **more: Any) -> Answer:
-        """POST."""
         return self.send("POST", path, body, **more)
 
     def put(self, path: str, body: Any, **more: Any) -> Answer:
-        """PUT."""
         return self.send("PUT", path, body, **more)
 
     def patch(self, path: str, body: Any, *, form: str = MERGE, **more: Any) -> Answer:
@@ -244,7 +234,6 @@ class Http:
         return self.send("PATCH", path, body, headers=headers, **more)
 
     def delete(self, path: str, body: Any = None, **more: Any) -> Answer:
-        """DELETE."""
         return self.send("DELETE", path, body, **more)
 
     @contextlib.contextmanager
@@ -342,7 +331,6 @@ class Kubectl:
         self._environment = {"PATH": os.environ["PATH"], "HOME": str(home)}
 
     def run(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        """Whatever the exit code."""
         return subprocess.run(
             [*self._argv, *arguments],
             input=stdin,

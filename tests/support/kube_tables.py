@@ -7,7 +7,6 @@ from support import kube_servers
 
 
 def table(http: kube_servers.Http, path: str, **query: object) -> Any:
-    """What is answered to who accepts a Table."""
     return http.get(path, headers={"Accept": kube_servers.TABLE}, **query).ok()
 
 

@@ -20,7 +20,6 @@ class MemoryLookup:
         self._objects[kind.qualified, namespace, metadata["name"]] = obj
 
     def remove(self, kind: resource.Resource, namespace: str, name: str) -> None:
-        """Delete an object."""
         del self._objects[kind.qualified, namespace, name]
 
     def get(

@@ -55,7 +55,6 @@ async def repeated_later(record: dict[str, int]) -> AsyncIterator[int]:
 
 
 def lines(record: str) -> Any:
-    """What text may be mapped to."""
     return {
         "str": "a é",
         "ended": "a\n",

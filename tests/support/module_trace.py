@@ -120,7 +120,6 @@ def passed(directory: Path) -> list[Passed]:
 
 
 def until(found: list[Passed], module: str, function: str) -> dict[str, list[str]]:
-    """Functions by module, up to and with that one."""
     modules: dict[str, list[str]] = {}
     for one in found:
         modules.setdefault(one.module.removeprefix("kilnwork."), []).append(one.function)

@@ -100,7 +100,6 @@ class Served:
 
 @contextlib.contextmanager
 def opened(kind: str, folder: Path) -> Iterator[port.Store]:
-    """An empty store of that kind."""
     kept = local.LocalStore(folder / "a store, 100 % local")
     if kind == "local":
         yield kept

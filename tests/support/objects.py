@@ -38,7 +38,6 @@ class World:
     def get(
         self, kind: resource.Resource, name: str, *, namespace: str = "default"
     ) -> meta.JsonObject | None:
-        """The committed object."""
         return self.writer.lookup.get(kind, namespace, name)
 
     async def delete(self, kind: resource.Resource, name: str, **asked: Any) -> crud.Outcome:
@@ -69,7 +68,6 @@ async def world(folder: Path, *, keep_changes: int = store.KEEP_CHANGES) -> Asyn
 
 
 def owned_by(*owners: meta.JsonObject, block: bool = False) -> dict[str, Any]:
-    """Metadata that names the owners."""
     references = [
         {
             "apiVersion": owner["apiVersion"],

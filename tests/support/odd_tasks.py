@@ -17,7 +17,6 @@ def double(number: int) -> int:
 
 @kiln.task
 def large(byte: int, size: int) -> bytes:
-    """A result that is kept as a blob."""
     return bytes([byte]) * size
 
 

@@ -102,7 +102,6 @@ class Reader:
         self.instead = dict(page.instead)
 
     def read(self) -> None:
-        """All of the page, from its beginning to its end."""
         assert self.page.unused() == [], f"not on {self.page.path.name}"
         for first, second in self.page.blocks():
             if isinstance(first, str):
@@ -112,7 +111,6 @@ class Reader:
                 self.follow(first, second)
 
     def save(self, name: str, content: str) -> None:
-        """Save a file of the page."""
         path = self.directory / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)

@@ -26,7 +26,6 @@ class Row(NamedTuple):
 
     @property
     def key(self) -> str:
-        """The first cell."""
         return self.cells[0]
 
 

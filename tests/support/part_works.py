@@ -32,7 +32,6 @@ class World:
         self.store.put("input", stored + rest)
 
     def work(self, number: int = 1, *, run: int = 1) -> filejobs.PartWork:
-        """What a worker is told of a part."""
         return filejobs.PartWork(
             store=self.store.url,
             job="job",
@@ -46,7 +45,6 @@ class World:
         )
 
     def map(self, number: int = 1, *, attempt: int = 1, run: int = 1) -> filejobs.Commit:
-        """Map one part."""
         return self.map_by(never, number, attempt=attempt, run=run)
 
     def map_by(
@@ -83,14 +81,12 @@ class World:
             context.end()
 
     def content(self, file: filejobs.StoredFile | None) -> bytes:
-        """Of a file that a commit names."""
         assert file is not None
         found = port.read_all(self.store, file.key, most=1 << 30)
         assert (len(found), found.count(b"\n")) == (file.bytes, file.lines)
         return found
 
     def reports(self, commit: filejobs.Commit) -> list[dict[str, Any]]:
-        """The bad records of a part."""
         if commit.errors is None:
             return []
         return [json.loads(line) for line in self.content(commit.errors).splitlines()]

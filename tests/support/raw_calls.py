@@ -4,106 +4,20 @@ The worker that goes with them is `raw_worker.RawWorker`, which opens the slots 
 """
 
 import asyncio
-import contextlib
 import hashlib
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import Generic, Self, TypeVar
 
 from kilnwork.api import attempts, calls
 from kilnwork.api import task as api_task
 from kilnwork.channel import frames, messages
 from kilnwork.kit import ids
-from support import raw_worker
-
-T = TypeVar("T", bound=messages.ToDriver | messages.ToSlot)
-M = TypeVar("M")
+from support import raw_link, raw_worker
 
 ADD = api_task.TaskSpec(call=api_task.Call(function="sums:add"))
 
 
-class _Raw(Generic[T]):
-    """One end of a link; `inbox` holds what was read and not expected yet."""
-
-    def __init__(self, socket: Path, decode: Callable[[bytes], T]) -> None:
-        self.socket = socket
-        self.inbox: list[T] = []
-        self.frames_read = 0
-        self.largest_frame = 0
-        self._decode = decode
-        self._cutter = frames.Cutter()
-        self._reader: asyncio.StreamReader | None = None
-        self._writer: asyncio.StreamWriter | None = None
-
-    def hello(self) -> messages.DriverHello | messages.SlotHello:
-        raise NotImplementedError
-
-    async def __aenter__(self) -> Self:
-        await self.connect()
-        await self.expect(messages.Attached)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.disconnect()
-
-    async def connect(self) -> None:
-        """Open a connection and say hello."""
-        await self.disconnect()
-        self._cutter = frames.Cutter()
-        self.inbox.clear()
-        self._reader, self._writer = await asyncio.open_unix_connection(str(self.socket))
-        self.say(self.hello())
-
-    async def disconnect(self) -> None:
-        """Close the connection."""
-        if self._writer is not None:
-            self._writer.close()
-            with contextlib.suppress(OSError):
-                await self._writer.wait_closed()
-            self._writer = None
-
-    def say(self, *sent: frames.Sent) -> None:
-        """Send messages."""
-        self.send(b"".join(map(frames.encode, sent)))
-
-    def send(self, data: bytes) -> None:
-        """Send raw bytes."""
-        assert self._writer is not None
-        self._writer.write(data)
-
-    async def expect(self, kind: type[M], *, timeout_s: float = 30.0) -> M:
-        """The next message of that kind; others before it stay for later."""
-        async with asyncio.timeout(timeout_s):
-            while True:
-                for at, message in enumerate(self.inbox):
-                    if isinstance(message, kind):
-                        del self.inbox[at]
-                        return message
-                await self.read()
-
-    async def closed(self, *, timeout_s: float = 30.0) -> None:
-        """Wait until the dispatcher has closed the connection."""
-        async with asyncio.timeout(timeout_s):
-            try:
-                while True:
-                    await self.read()
-            except (EOFError, ConnectionError):
-                return
-
-    async def read(self) -> None:
-        """Read what comes next into the inbox."""
-        assert self._reader is not None
-        data = await self._reader.read(1 << 18)
-        if not data:
-            raise EOFError("the dispatcher closed the link")
-        bodies = self._cutter.feed(data)
-        self.frames_read += len(bodies)
-        self.largest_frame = max(self.largest_frame, *map(len, bodies), 0)
-        self.inbox += map(self._decode, bodies)
-
-
-class RawDriver(_Raw[messages.ToDriver]):
+class RawDriver(raw_link.RawLink[messages.ToDriver]):
     """One session of a driver; `connect` again is a reconnect."""
 
     def __init__(self, socket: Path, *, namespace: str = "ns", credential: str = "secret") -> None:
@@ -120,7 +34,6 @@ class RawDriver(_Raw[messages.ToDriver]):
         )
 
     def template(self, number: int = 1, spec: api_task.TaskSpec = ADD) -> None:
-        """Name a template."""
         self.say(messages.Template(number, spec))
 
     def item(self, data: bytes = b"[[1],{}]", **facts: object) -> calls.CallItem:
@@ -130,11 +43,9 @@ class RawDriver(_Raw[messages.ToDriver]):
         return calls.CallItem(number=self.number, task=ids.new_task_id(), **given)  # type: ignore[arg-type]
 
     def submit(self, *items: calls.CallItem, again: bool = False) -> None:
-        """Submit calls in one frame."""
         self.say(messages.Submit(items, again))
 
     async def results(self, count: int, *, timeout_s: float = 30.0) -> dict[int, calls.CallResult]:
-        """That many results, by number."""
         found: dict[int, calls.CallResult] = {}
         while len(found) < count:
             message = await self.expect(messages.Results, timeout_s=timeout_s)
@@ -147,7 +58,7 @@ class RawDriver(_Raw[messages.ToDriver]):
             continue
 
 
-class RawSlot(_Raw[messages.ToSlot]):
+class RawSlot(raw_link.RawLink[messages.ToSlot]):
     """One slot process; `connect` again is a reconnect."""
 
     def __init__(self, socket: Path, slot: bytes) -> None:
@@ -161,7 +72,6 @@ class RawSlot(_Raw[messages.ToSlot]):
 
     @property
     def opening(self) -> messages.SlotOpening:
-        """What its agent announces."""
         return messages.SlotOpening(self.slot, hashlib.sha256(self.secret.encode()).digest())
 
     def hello(self) -> messages.SlotHello:
@@ -170,7 +80,6 @@ class RawSlot(_Raw[messages.ToSlot]):
         )
 
     async def run(self, *, timeout_s: float = 30.0) -> calls.CallRun:
-        """The next call it is given."""
         while not self.waiting_runs:
             self.waiting_runs += (await self.expect(messages.Calls, timeout_s=timeout_s)).runs
         return self.waiting_runs.pop(0)
@@ -184,11 +93,6 @@ class RawSlot(_Raw[messages.ToSlot]):
     def succeed(self, run: calls.CallRun, data: bytes = b"null", *, seconds: float = 0.001) -> int:
         """Report that a call ended well."""
         return self.done(ended_well(run.ref, data, seconds=seconds))
-
-    async def acknowledged(self, serial: int) -> None:
-        """Wait until that report is acknowledged."""
-        while (await self.expect(messages.Acknowledged)).serial < serial:
-            continue
 
 
 def ended_well(

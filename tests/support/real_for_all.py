@@ -15,7 +15,6 @@ _made: list[tuple[cluster.Cluster, control.Server]] = []
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Start it."""
     if "KILN_KUBE_FOLDER" in os.environ or hasattr(config, "workerinput"):
         return
     found = cluster.Cluster(cluster.Settings(folder=Path(tempfile.mkdtemp(prefix="kube-"))))
@@ -29,7 +28,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_unconfigure() -> None:
-    """Remove it."""
     while _made:
         made, server = _made.pop()
         made.remove()

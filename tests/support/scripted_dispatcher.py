@@ -20,7 +20,6 @@ M = TypeVar("M")
 
 
 def succeeded(item: calls.CallItem) -> calls.CallResult:
-    """Its arguments are its result."""
     return calls.CallResult(item.number, task.State.SUCCESS, "", "", item.arguments)
 
 
@@ -45,7 +44,6 @@ class ScriptedDispatcher:
         self._listener: socket.socket | None = None
 
     def start(self) -> None:
-        """Listen."""
         self.path.unlink(missing_ok=True)
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(self.path))
@@ -67,7 +65,6 @@ class ScriptedDispatcher:
             self._listener = None
 
     def connect(self) -> socket.socket:
-        """What a link calls."""
         made = socket.socket(socket.AF_UNIX)
         try:
             made.connect(str(self.path))
@@ -77,7 +74,6 @@ class ScriptedDispatcher:
         return made
 
     def drop(self) -> None:
-        """Cut all links."""
         with self._lock:
             links, self._links = self._links, []
         for link in links:
@@ -85,7 +81,6 @@ class ScriptedDispatcher:
                 link.shutdown(socket.SHUT_RDWR)
 
     def send(self, *said: messages.ToDriver | messages.ToSlot) -> None:
-        """To everybody who is attached."""
         self.send_raw(b"".join(map(frames.encode, said)))
 
     def send_raw(self, data: bytes) -> None:
@@ -95,7 +90,6 @@ class ScriptedDispatcher:
                 link.sendall(data)
 
     def results(self, *items: calls.CallResult) -> None:
-        """Push results."""
         self.send(messages.Results(items))
 
     def all_of(self, kind: type[M]) -> list[M]:
@@ -182,7 +176,6 @@ class ScriptedDispatcher:
 
 
 def json(text: str) -> attempts.Payload:
-    """A payload of JSON."""
     return attempts.Payload(attempts.JSON, text.encode())
 
 

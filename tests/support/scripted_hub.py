@@ -47,7 +47,6 @@ class ScriptedHub:
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
-        """Listen."""
         self._server = await asyncio.start_unix_server(self._serve, str(self.path))
 
     async def stop(self) -> None:
@@ -60,7 +59,6 @@ class ScriptedHub:
         await waiting.wait_until_async(lambda: self._links == 0, what="all links are closed")
 
     def drop(self) -> None:
-        """Cut all links."""
         for writer in self._writers:
             writer.transport.abort()
         self._writers.clear()
@@ -71,7 +69,6 @@ class ScriptedHub:
             writer.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
 
     def send(self, message: messages.ToWorker) -> None:
-        """To the newest link."""
         for writer in self._writers:
             writer.write(frames.encode(message))
 
@@ -109,7 +106,6 @@ class ScriptedHub:
     async def outcome(
         self, ref: attempts.AttemptRef, *, timeout_s: float = 30.0
     ) -> attempts.Outcome:
-        """How the attempt ended."""
         return (await self.first(messages.Finished, ref, timeout_s=timeout_s)).outcome
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

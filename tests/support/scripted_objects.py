@@ -36,7 +36,6 @@ class Objects:
         return len(self._streams)
 
     def put(self, name: str, *, uid: str = "", **fields: Any) -> None:
-        """Create or change an object."""
         kind = "MODIFIED" if name in self.stored else "ADDED"
         self.version += 1
         metadata = {"name": name, "namespace": "x", "uid": uid or f"uid-{name}"}
@@ -72,7 +71,6 @@ class Objects:
             stream.put_nowait(None)
 
     def cut_watches(self) -> None:
-        """Break the connections of all streams."""
         for member in self._aborts:
             member.cancel()
 

@@ -30,5 +30,4 @@ def ended(number: int, state: task.State, reason: str = "", message: str = "") -
 
 
 def failed(number: int, payload: attempts.Payload) -> calls.CallResult:
-    """A call that raised."""
     return calls.CallResult(number, task.State.FAILED, "Raised", "", payload)

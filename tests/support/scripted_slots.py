@@ -46,12 +46,10 @@ class Slot:
         self._news = asyncio.Event()
 
     def send(self, *sent: frames.Sent) -> None:
-        """Say something to it."""
         assert self.writer is not None, "the slot has no link"
         self.writer.write(b"".join(map(frames.encode, sent)))
 
     def drop(self) -> None:
-        """Cut its link."""
         if self.writer is not None:
             self.writer.transport.abort()
             self.writer = None
@@ -72,7 +70,6 @@ class Slot:
             raise AssertionError(f"{what}: not within {timeout_s} s; {self.seen[-3:]}") from None
 
     def all_of(self, kind: type[M]) -> list[M]:
-        """Everything of one kind that it has said."""
         return [message for message in self.seen if isinstance(message, kind)]
 
 
@@ -100,7 +97,6 @@ class SlotHub(scripted_hub.ScriptedHub):
         return slot
 
     async def gone(self, slot: Slot, *, timeout_s: float = 30.0) -> messages.SlotGone:
-        """What the agent says of its end."""
         found = await waiting.wait_until_async(
             lambda: [m for m in self.all_of(messages.SlotGone) if m.slot == slot.name],
             what="the agent reports its end",
@@ -137,24 +133,20 @@ class SlotHub(scripted_hub.ScriptedHub):
     async def end(
         self, slot: Slot, ref: attempts.AttemptRef, *, timeout_s: float = 30.0
     ) -> calls.CallEnd:
-        """How the attempt ended."""
         await slot.until(lambda: ref in slot.ends, what=f"the end of {ref}", timeout_s=timeout_s)
         return slot.ends[ref]
 
     async def said(self, slot: Slot, kind: type[M], *, timeout_s: float = 30.0) -> list[M]:
-        """What it has said of one kind, at least one."""
         look = functools.partial(slot.all_of, kind)
         return await slot.until(look, what=f"a {kind.__name__}", timeout_s=timeout_s)
 
     async def result(self, slot: Slot, ref: attempts.AttemptRef) -> Any:
-        """The value of a success."""
         end = await self.end(slot, ref)
         assert end.ending is attempts.Ending.SUCCEEDED, end
         assert end.payload is not None
         return pickling.unpack_value(end.payload, None)  # type: ignore[arg-type]
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """The first frame says who it is."""
         cutter = frames.Cutter()
         bodies: list[bytes] = []
         try:
@@ -268,7 +260,6 @@ class _Taken:
 
 
 def payload(value: Any) -> attempts.Payload:
-    """A value as a result holds it."""
     return attempts.Payload(attempts.JSON, msgspec.json.encode(value))
 
 

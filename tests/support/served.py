@@ -33,7 +33,6 @@ class Answer:
 
     @property
     def message(self) -> str:
-        """The text of a Status."""
         return str(self.json["message"])
 
 
@@ -91,7 +90,6 @@ class Http:
 
     @contextlib.asynccontextmanager
     async def watch(self, path: str, **more: Any) -> AsyncIterator["Stream"]:
-        """An open watch."""
         mark = "&" if "?" in path else "?"
         async with self.session.get(f"{path}{mark}watch=1", **more) as answer:
             assert answer.status == 200, await answer.text()

@@ -30,6 +30,5 @@ def sockets_of(data: Path) -> None:
 
 
 def remove_all() -> None:
-    """Called when pytest ends."""
     while _made:
         shutil.rmtree(_made.pop(), ignore_errors=True)

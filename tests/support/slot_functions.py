@@ -94,7 +94,6 @@ def sleep(seconds: float, sign: str = "") -> str:
 
 
 def hold(gate: str, sign: str = "") -> str:
-    """Until the gate is there."""
     if sign:
         Path(sign).touch()
     while not Path(gate).exists():
@@ -112,7 +111,6 @@ def spin(seconds: float, sign: str = "") -> str:
 
 
 def cancelled_how(seconds: float, sign: str) -> None:
-    """Tells what it sees when it is cancelled."""
     try:
         Path(sign).touch()
         time.sleep(seconds)
@@ -350,7 +348,6 @@ def print_natively(size: int) -> int:
 
 
 def log_something(configuration: str) -> None:
-    """By a logger of its own, and by the one that tasks are given."""
     if configuration:
         logging.basicConfig(format=configuration)
     logging.getLogger("mine").warning("careful")

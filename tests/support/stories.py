@@ -372,6 +372,5 @@ def _pointers(value: Any, at: str = "") -> Any:
 
 
 def shown(step: Step) -> str:
-    """A step on one line."""
     body = "" if step.body is None else f" {step.form.partition('/')[2]} {json.dumps(step.body)}"
     return f"{step.method} {step.path} {step.query or ''}{body}"

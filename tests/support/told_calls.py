@@ -82,7 +82,6 @@ class World:
         return self.memory.links[(given | fields)["link"]]
 
     def driver(self, link: int = DRIVER, *, session: bytes | None = None) -> int:
-        """A driver attaches."""
         self.tell(inputs.Attach(link, session or link.to_bytes(16, "big"), "ns"))
         return link
 
@@ -116,7 +115,6 @@ class World:
                 self.by_link.pop(send.link, None)
 
     def open(self, name: bytes, *, worker: int = 1) -> SlotPlayer:
-        """A slot opens and joins."""
         player = self.slots[name] = SlotPlayer(name)
         self.tell(inputs.SlotOpening(worker, name))
         self.join(player)
@@ -157,7 +155,6 @@ class World:
         return [one.task for one in items]
 
     def declare(self, number: int, template: api_task.TaskSpec, **fields: Any) -> ids.TaskId:
-        """A Task object."""
         submission = model.Submission(
             task=task_id(number), namespace="ns", name="t", spec=template, **fields
         )
@@ -168,7 +165,6 @@ class World:
         return self.written[task]
 
     def holder(self, task: ids.TaskId) -> SlotPlayer:
-        """The slot that has it."""
         found = [p for p in self.slots.values() if any(ref.task == task for ref in p.has)]
         assert len(found) == 1, f"{len(found)} slots have it"
         return found[0]
@@ -185,7 +181,6 @@ class World:
         values: Mapping[ids.TaskId, calls.Value] | None = None,
         **fields: Any,
     ) -> None:
-        """Its slot says that it is over."""
         player = self.holder(task)
         ref = next(ref for ref in player.has if ref.task == task)
         good = ending is attempts.Ending.SUCCEEDED
@@ -250,7 +245,6 @@ class World:
         worker: int = 1,
         reason: str = "",
     ) -> None:
-        """Its agent says that it is over."""
         self.serial += 1
         ref = None if running is None else self.task(running).ref
         player.has.clear()
@@ -280,3 +274,44 @@ def error_of(payload: attempts.Payload | None) -> attempts.ErrorInfo:
     assert payload is not None
     assert payload.media_type == attempts.ERROR
     return msgspec.msgpack.decode(payload.data, type=attempts.ErrorInfo)
+
+
+def world_of(template: api_task.TaskSpec | None = None, **options: Any) -> World:
+    """A world with a driver whose template 1 is `template`."""
+    world = World(**options)
+    world.driver()
+    world.define(template or spec())
+    return world
+
+
+def with_call(
+    template: api_task.TaskSpec | None = None, **options: Any
+) -> tuple[World, ids.TaskId]:
+    """A world, and a call in it."""
+    world = world_of(template, **options)
+    (task,) = world.submit()
+    return world, task
+
+
+def short_world(template: api_task.TaskSpec | None = None, **options: Any) -> World:
+    """A world that knows that calls of template 1 are short, with all its slots open."""
+    world = world_of(template, **options)
+    for task in world.submit(options.get("slots", 1)):
+        world.end(task, seconds=0.001)
+    return world
+
+
+def spawn(
+    world: World,
+    parent: ids.TaskId,
+    *,
+    template: api_task.TaskSpec | None = None,
+    ordinal: int = 1,
+    **item: Any,
+) -> ids.TaskId:
+    """A child that `parent` asks for, of `m:child` unless `template` says otherwise."""
+    link = world.holder(parent).link
+    world.define(template or spec("m:child"), link=link)
+    ref = world.task(parent).ref
+    (child,) = world.submit(link=link, parent=ref, ordinal=ordinal, **item)
+    return child

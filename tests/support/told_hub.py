@@ -48,7 +48,6 @@ class ToldHub:
         return self._publish(_waiting(submission, self._wall))
 
     async def kill(self, task: ids.TaskId, *, reason: str, message: str = "") -> None:
-        """Killed at once."""
         view = self.views.get(task)
         if view is None or view.state.final:
             return
@@ -64,7 +63,6 @@ class ToldHub:
         return self.views.get(task)
 
     async def release(self, tasks: Iterable[ids.TaskId]) -> None:
-        """Keep that it was told."""
         self.released += tasks
 
     async def changes(self, since: int) -> tuple[int, list[model.TaskView]]:
@@ -76,11 +74,9 @@ class ToldHub:
             await self._wait()
 
     async def close_cluster(self, namespace: str, cluster: str, *, running: bool = True) -> None:
-        """Keep that it was asked."""
         (self.closed if running else self.closing).append((namespace, cluster))
 
     async def drain(self, namespace: str, cluster: str, pods: frozenset[str]) -> None:
-        """Mark the workers."""
         view = self.clusters.get((namespace, cluster))
         workers = () if view is None else view.workers
         marked = [msgspec.structs.replace(w, draining=w.pod_uid in pods) for w in workers]
@@ -96,7 +92,6 @@ class ToldHub:
                 self.tell_cluster(key, *left, queued=view.queued, draining=view.draining)
 
     def cluster(self, namespace: str, name: str) -> model.ClusterView | None:
-        """As told by the test."""
         return self.clusters.get((namespace, name))
 
     def knows(self, task: ids.TaskId) -> bool:
@@ -126,7 +121,6 @@ class ToldHub:
         self._publish(msgspec.structs.replace(view, **changes))
 
     def run(self, name: str) -> None:
-        """Its command has started."""
         self.move(
             name,
             "Running",
@@ -138,7 +132,6 @@ class ToldHub:
         )
 
     def succeed(self, name: str, **facts: Any) -> None:
-        """It has exited 0."""
         ended = {"exit_code": 0, "finished": self._wall, "stopped": True}
         self.move(name, "Success", reason="Succeeded", message="", **{**ended, **facts})
 
@@ -149,7 +142,6 @@ class ToldHub:
         queued: int = 0,
         draining: frozenset[str] = frozenset(),
     ) -> None:
-        """Publish the workers of a cluster."""
         self._seq += 1
         self.clusters[key] = model.ClusterView(
             namespace=key[0], cluster=key[1], workers=workers, queued=queued, draining=draining

@@ -41,12 +41,10 @@ class ToldJobs(service.Jobs):
     # What the API calls
 
     def new_id(self) -> model.JobId:
-        """In ascending order."""
         self.told_number += 1
         return model.JobId(uuid.UUID(int=self.told_number).bytes, f"2026-11-{self.told_number:05}")
 
     def known(self, namespace: str, key: model.Key) -> model.JobView | None:
-        """By user and text."""
         found = self.told_keys.get((namespace, key.user, key.text))
         if found is None or found[0] not in self.told_views:
             return None
@@ -55,7 +53,6 @@ class ToldJobs(service.Jobs):
         return self.told_views[found[0]]
 
     async def create(self, new: model.NewJob) -> tuple[model.JobView, bool]:
-        """It waits until it is moved."""
         failure, self.fail = self.fail, None
         if failure is not None:
             raise failure
@@ -72,7 +69,6 @@ class ToldJobs(service.Jobs):
         return view, True
 
     def job(self, namespace: str, ref: str) -> model.JobView | None:
-        """By id."""
         view = self.told_views.get(ref)
         return view if view is not None and view.namespace == namespace else None
 
@@ -84,7 +80,6 @@ class ToldJobs(service.Jobs):
         limit: int = 100,
         below: str | None = None,
     ) -> tuple[list[model.JobView], str | None]:
-        """Newest first."""
         found = [
             view
             for name, view in sorted(self.told_views.items(), reverse=True)
@@ -96,11 +91,9 @@ class ToldJobs(service.Jobs):
         return found[:limit], found[limit - 1].id if len(found) > limit else None
 
     def manifest(self, namespace: str, job: str) -> filejobs.Manifest:
-        """As it was created with."""
         return self.told_manifests[job]
 
     def small_input(self, namespace: str, job: str) -> bytes | None:
-        """Always kept here."""
         return next(new.inline for new in self.created if new.id.text == job)
 
     async def parts(
@@ -112,12 +105,10 @@ class ToldJobs(service.Jobs):
         limit: int = 100,
         state: model.PartState | None = None,
     ) -> list[model.PartView]:
-        """In order."""
         found = [self._part(job, part) for part in self.told_manifests[job].parts[after:]]
         return [view for view in found if state in (None, view.state)][:limit]
 
     async def part(self, namespace: str, job: str, number: int) -> model.PartView | None:
-        """One."""
         parts = self.told_manifests[job].parts
         return self._part(job, parts[number - 1]) if number <= len(parts) else None
 
@@ -140,7 +131,6 @@ class ToldJobs(service.Jobs):
         return self._act("redrive", job, filejobs.Phase.RUNNING)
 
     async def adjust(self, namespace: str, job: str, change: model.Adjustment) -> model.JobView:
-        """Only fields of the spec."""
         given = {
             field: getattr(change, field)
             for field in change.__struct_fields__
@@ -150,14 +140,12 @@ class ToldJobs(service.Jobs):
         return self.move(job, spec=spec)
 
     async def delete(self, namespace: str, job: str) -> None:
-        """At once."""
         del self.told_views[job]
         self._tell()
 
     async def changed(
         self, namespace: str, job: str, *, version: int, timeout_s: float, over: bool = False
     ) -> model.JobView | None:
-        """As the real one."""
         try:
             async with asyncio.timeout(timeout_s):
                 while (view := self.told_views.get(job)) is not None and not (
@@ -171,7 +159,6 @@ class ToldJobs(service.Jobs):
     # What the test tells
 
     def move(self, job: str, **fields: object) -> model.JobView:
-        """Change what is seen of a job."""
         before = self.told_views[job]
         own = {name: fields.pop(name) for name in _PROGRESS if name in fields}
         progress = msgspec.structs.replace(before.progress, **own)

@@ -63,7 +63,6 @@ class Up(started.Started):
 
     @property
     def http(self) -> str:
-        """Its address for plain http."""
         return str(json.loads((self.data / "endpoints.json").read_text())["http"])
 
     def ready(self) -> bool:

@@ -33,7 +33,6 @@ class Answer(NamedTuple):
 
     @property
     def json(self) -> Any:
-        """The body, decoded."""
         return json.loads(self.body)
 
 
@@ -56,7 +55,6 @@ class UpFiles:
         """Documents of all jobs that were found sound."""
 
     def connect(self, *, timeout_s: float = 30.0) -> http.client.HTTPConnection:
-        """A connection of one's own."""
         place = parse.urlsplit(self.server.http)
         return http.client.HTTPConnection(place.netloc, timeout=timeout_s)
 
@@ -67,7 +65,6 @@ class UpFiles:
         return {"Authorization": f"Bearer {token}", **given}
 
     def ask(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Answer:
-        """One request."""
         connection = self.connect()
         try:
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it has said why
@@ -91,18 +88,14 @@ class UpFiles:
         return answer.json
 
     def document(self, job: str) -> Any:
-        """Of a job that is there."""
         answer = self.ask("GET", f"/jobs/{job}")
         assert answer.status == 200, answer.body
         return answer.json
 
     def jobs(self) -> list[str]:
-        """Ids of all, newest first."""
         return [found["id"] for found in self.ask("GET", "/jobs").json]
 
     def ended(self, job: str, *, timeout_s: float = 60.0) -> Any:
-        """Its document when it is over."""
-
         def look() -> Any:
             found = self.document(job)
             return found if found["phase"] in FINAL else None
@@ -110,7 +103,6 @@ class UpFiles:
         return waiting.wait_until(look, what=f"{job} is over", timeout_s=timeout_s, every_s=0.05)
 
     def parts(self, job: str) -> list[Any]:
-        """Of all its parts, page by page."""
         found: list[Any] = []
         path: str | None = f"/jobs/{job}/parts?limit=1000"
         while path is not None:
@@ -230,14 +222,12 @@ class UpFiles:
         assert not missing, missing
 
     def _commits(self, folder: str) -> list[filejobs.Commit]:
-        """All records, by part and run."""
         store = local.LocalStore(self.folder / folder)
         found = [commits.find(store, *one) for one in sorted(commits.listed(store))]
         return [commit for commit in found if commit is not None]
 
 
 def where(spec: Mapping[str, Any]) -> str:
-    """The address to POST a file to."""
     return "/jobs?" + parse.urlencode({"spec": json.dumps(spec)})
 
 

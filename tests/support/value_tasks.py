@@ -7,13 +7,11 @@ import kilnwork as kiln
 
 @kiln.task
 def size(value: Any) -> int:
-    """Of whatever has a length."""
     return len(value)
 
 
 @kiln.task
 def sizes(values: dict[str, Any]) -> dict[str, int]:
-    """Of values in a container."""
     return {name: len(value) for name, value in values.items()}
 
 
@@ -32,7 +30,6 @@ def changed(value: bytearray) -> int:
 
 @kiln.task
 def large(count: int) -> bytes:
-    """A result that is a blob."""
     return bytes(count)
 
 

@@ -36,16 +36,13 @@ class Wire:
         await asyncio.gather(*pairs, return_exceptions=True)
 
     def cut(self) -> None:
-        """End all connections."""
         for pair in self._pairs:
             pair.cancel()
 
     def stall(self) -> None:
-        """Pass on nothing, in silence."""
         self._flows.clear()
 
     def flow(self) -> None:
-        """Go on."""
         self._flows.set()
 
     async def _serve(self, near: asyncio.StreamReader, near_out: asyncio.StreamWriter) -> None:

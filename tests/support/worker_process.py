@@ -64,12 +64,10 @@ class WorkerProcess:
 
     @property
     def pid(self) -> int:
-        """Its pid."""
         assert self.process is not None
         return self.process.pid
 
     def signal(self, number: int) -> None:
-        """Send it a signal."""
         os.kill(self.pid, number)
 
     def stop(self, *, timeout_s: float = 30.0) -> int:

@@ -57,7 +57,10 @@ class Phase(StrEnum):
     @property
     def final(self) -> bool:
         """True when nothing of it runs any more."""
-        return self in (Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED)
+        return self in _FINAL
+
+
+_FINAL = (Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED)
 
 
 class Format(StrEnum):

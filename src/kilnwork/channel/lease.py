@@ -41,7 +41,6 @@ class Lease:
         self._until = sent + length_s
 
     def sent(self, number: int, *, at: float) -> None:
-        """Renewal `number` is on its way."""
         self._sent[number] = at
 
     def granted(self, number: int) -> None:

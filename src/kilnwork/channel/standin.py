@@ -97,7 +97,6 @@ class StandIn:
     # from any thread
 
     def start(self) -> None:
-        """Begin; the link stands."""
         self._thread = threading.Thread(target=self._run, name="kiln link", daemon=True)
         self._thread.start()
 
@@ -108,7 +107,6 @@ class StandIn:
             thread.join(timeout=5)
 
     def due(self) -> None:
-        """There is something to write."""
         self.is_due = True
         if not self._awake:
             self._awake = True
@@ -119,11 +117,9 @@ class StandIn:
                 raise
 
     def written(self) -> None:
-        """Nothing is left to write."""
         self.is_due = False
 
     def left(self) -> None:
-        """A thread that waited has gone."""
         if self._asleep:
             self._asleep = False
             self.nudge()
@@ -137,11 +133,9 @@ class StandIn:
                 self.nudge()
 
     def nudge(self) -> None:
-        """Look up."""
         os.eventfd_write(self._bell, 1)
 
     def dropped(self, error: Exception) -> None:
-        """The connection is over."""
         self._lost = error
         self.nudge()
 

@@ -105,7 +105,6 @@ class _Pump:
         self._to_far = b""
 
     def start(self) -> socket.socket:
-        """The other end of the pair."""
         given, self._near = socket.socketpair()
         self._given = weakref.ref(given)
         self._near.setblocking(False)
@@ -124,7 +123,6 @@ class _Pump:
             self.close()
 
     def close(self) -> None:
-        """Let go of both."""
         self._far.close()
         self._near.close()
 

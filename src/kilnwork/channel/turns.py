@@ -103,7 +103,6 @@ class Turns:
                 self._wake(turn)
 
     def open(self) -> None:
-        """There is something to read from."""
         with self._lock:
             self._open = True
             if self._leader is None:

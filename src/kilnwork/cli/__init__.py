@@ -3,8 +3,9 @@
 
 `main` holds one table of commands; a command's module is loaded only when it is called, so that
 `kiln --help` and every client command start in milliseconds. `wiring` is the composition root: the
-only place that puts controlplane, dispatch, controllers and server together. Nothing imports this
-room.
+only place that puts controlplane, dispatch, controllers and server together. `session` is one
+command's conversation with a server; `exits` has the exit codes, `errors` gives each error one, and
+`commands.run` ends with that of the task's command. Nothing imports this room.
 """
 
 import signal

@@ -27,13 +27,10 @@ _ANSWER_S = 1.0
 
 
 def files(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Files, by the shell itself."""
     return [CompletionItem(incomplete, type="file")]
 
 
 def of_kind(served: resource.Resource) -> Completer:
-    """Names of the objects of one kind."""
-
     def names(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
         return _items(_names(ctx, served), incomplete)
 

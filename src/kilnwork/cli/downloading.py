@@ -107,7 +107,6 @@ class _Download:
         self._meter = meter.Meter(None, file_jobs.size_text)
 
     async def run(self, *, text: str = "") -> int:
-        """All of it: how many bytes."""
         if not text:  # the output itself shows that something comes
             return await self._all(None, text)
         text = f"writing {text}"

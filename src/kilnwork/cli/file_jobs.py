@@ -64,7 +64,6 @@ def everywhere(s: session.Session) -> dict[str, str]:
 
 
 async def get(s: session.Session, job: str) -> Job:
-    """The document of one job."""
     return await s.ask("GET", path(job), query=scope(s))
 
 
@@ -104,12 +103,10 @@ def _following(query: Mapping[str, str], link: str) -> dict[str, str] | None:
 
 
 def phase(job: Job) -> filejobs.Phase:
-    """Where it is."""
     return filejobs.Phase(job["phase"])
 
 
 def records(job: Job) -> filejobs.Records:
-    """Its counts."""
     return msgspec.convert(job.get("records") or {}, filejobs.Records)
 
 
@@ -214,7 +211,6 @@ def check_end(job: Job) -> None:
 
 
 def sentence(job: Job) -> str:
-    """Where it is, and why, in one line."""
     counts, known = records(job), parts(job)
     text = f"job {job['id']} is {phase(job)}"
     if job.get("message"):
@@ -283,7 +279,6 @@ _PART_COLUMNS = ("PART", "STATE", "RUN", "ATTEMPT", "LINES", "OK", "BAD", "WORKE
 
 
 def part_table(found: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Lines of a table, one part each."""
     return render.columns(_PART_COLUMNS, [_part_row(part) for part in found])
 
 
@@ -325,3 +320,22 @@ def short_time(seconds: float) -> str:
         if seconds >= 2 * length:
             return f"{int(seconds // length)}{unit}"
     return f"{seconds:.0f}s"
+
+
+def parse_tolerance(text: str | None) -> tuple[int | None, float | None]:
+    """How many bad records fail a job: a count, or a percentage; both None for any number.
+
+    Raises `errors.Unusable`.
+    """
+    if text is None:
+        return None, None
+    try:
+        if text.endswith("%"):
+            share = float(text[:-1])
+            if 0 <= share <= 100:
+                return None, share
+        elif int(text) >= 0:
+            return int(text), None
+    except ValueError:
+        pass
+    raise errors.Unusable(f"--max-failed {text}: write a number such as 100, or 0.5%")

@@ -38,7 +38,6 @@ async def many(s: session.Session, form: str | None, asked: Mapping[str, Any]) -
 def show(
     s: session.Session, items: Sequence[file_jobs.Job], form: str | None, *, headers: bool
 ) -> None:
-    """Several jobs."""
     if form in ("json", "yaml"):
         click.echo(render.document({"items": items}, form), nl=False)
     elif form == "name":
@@ -104,7 +103,6 @@ def _told(job: file_jobs.Job, bad: Mapping[str, Any] | None) -> Iterator[str]:
 
 
 def _next(job: file_jobs.Job, counts: filejobs.Records) -> Iterator[str]:
-    """What can be done with it now."""
     of, phase = job["id"], file_jobs.phase(job)
     if phase is filejobs.Phase.SUCCEEDED:
         yield f"kiln results {of} -o FILE    brings the result"

@@ -6,7 +6,7 @@ newest is meant, but never to be deleted.
 """
 
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 import click
@@ -115,7 +115,8 @@ async def only(s: session.Session, name: str) -> str:
     file_jobs.path(name)
     if file_jobs.is_id(name):
         return name
-    found = [each["id"] async for each in _called(s, name)]
+    same = file_jobs.listed(s, where=file_jobs.path(), wanted={"name": name}, limit=_SHOWN + 1)
+    found = [each["id"] async for each in same]
     if len(found) > 1:
         more = ", …" if len(found) > _SHOWN else ""
         raise errors.Unusable(
@@ -123,10 +124,6 @@ async def only(s: session.Session, name: str) -> str:
             f"id: {', '.join(found[:_SHOWN])}{more}"
         )
     return found[0] if found else name
-
-
-def _called(s: session.Session, name: str) -> AsyncIterator[file_jobs.Job]:
-    return file_jobs.listed(s, where=file_jobs.path(), wanted={"name": name}, limit=_SHOWN + 1)
 
 
 async def each(words: Sequence[str], do: Callable[[str], Awaitable[None]]) -> None:

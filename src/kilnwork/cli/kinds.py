@@ -26,9 +26,7 @@ CATEGORY = "kiln"
 class Asker(Protocol):
     """What discovery needs of a client."""
 
-    async def get_json(self, path: str) -> dict[str, Any]:
-        """The JSON document at `path`."""
-        ...
+    async def get_json(self, path: str) -> dict[str, Any]: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import click
 
+from kilnwork.cli import options as common
 from kilnwork.server.jobs import settings, source
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -13,18 +14,15 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 _UNITS = {"": 0, "Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40}
 
 
-class Size(click.ParamType):  # type: ignore[type-arg]  # generic only since click 8.4
-    """Bytes, with binary units as Kubernetes writes them: 500Mi, 10Gi. Gives int."""
+def _size(text: str) -> int:
+    """Bytes, with binary units as Kubernetes writes them: 500Mi, 10Gi."""
+    found = re.fullmatch(r"([1-9][0-9]{0,14})(|Ki|Mi|Gi|Ti)", text.strip())
+    if found is None:
+        raise ValueError(f"{text!r} is no size: write it as 500Mi, 10Gi or 1Ti")
+    return int(found[1]) << _UNITS[found[2]]
 
-    name = "size"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
-        found = re.fullmatch(r"([1-9][0-9]{0,14})(|Ki|Mi|Gi|Ti)", value.strip())
-        if found is None:
-            self.fail(f"{value!r} is no size: write it as 500Mi, 10Gi or 1Ti", param, ctx)
-        return int(found[1]) << _UNITS[found[2]]
+SIZE = common.Parsed("size", _size)
 
 
 def size_text(number: int) -> str:
@@ -34,7 +32,6 @@ def size_text(number: int) -> str:
 
 
 def options(function: Function) -> Function:
-    """Add them; `chosen` reads them."""
     for option in reversed(_OPTIONS):
         function = option(function)
     return function
@@ -61,13 +58,13 @@ _DEFAULT = settings.Settings()
 _OPTIONS = (
     click.option(
         "--max-upload",
-        type=Size(),
+        type=SIZE,
         metavar="SIZE",
         help="Largest upload of a file job, as it is sent; default as the disk has room.",
     ),
     click.option(
         "--max-input",
-        type=Size(),
+        type=SIZE,
         metavar="SIZE",
         default="1Ti",
         show_default=True,
@@ -75,7 +72,7 @@ _OPTIONS = (
     ),
     click.option(
         "--max-unpacked",
-        type=Size(),
+        type=SIZE,
         metavar="SIZE",
         default="64Gi",
         show_default=True,
@@ -105,7 +102,7 @@ _OPTIONS = (
     ),
     click.option(
         "--max-line",
-        type=Size(),
+        type=SIZE,
         metavar="SIZE",
         default="64Mi",
         show_default=True,
@@ -121,7 +118,7 @@ _OPTIONS = (
     ),
     click.option(
         "--max-files-size",
-        type=Size(),
+        type=SIZE,
         metavar="SIZE",
         help="All resumable uploads of one user that are kept; more get 507."
         " Default three quarters of the disk's room.",

@@ -13,29 +13,55 @@ from kilnwork.cli import limits
 from kilnwork.cli import options as common
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+_EVERYWHERE = ("0.0.0.0", "[::]")  # noqa: S104 - refused, not listened on
 
 
-class LeaseLength(common.Duration):
-    """A duration that a lease may have."""
+def _lease_length(text: str) -> float:
+    """Seconds that a lease may have."""
+    seconds = common.parse_duration(text)
+    least, most = manager.MIN_ABSENCE_S, manager.MAX_ABSENCE_S
+    if not least <= seconds <= most:
+        raise ValueError(f"{text!r}: at least {least:g}s, at most {most:g}s")
+    return seconds
 
-    name = "duration"
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """Seconds."""
-        seconds = super().convert(value, param, ctx)
-        least, most = manager.MIN_ABSENCE_S, manager.MAX_ABSENCE_S
-        if not least <= seconds <= most:
-            self.fail(f"{value!r}: at least {least:g}s, at most {most:g}s", param, ctx)
-        return seconds
+LEASE_LENGTH = common.Parsed("duration", _lease_length)
+
+
+def _address(text: str) -> tuple[str, int]:
+    """Return host and port of HOST:PORT, with brackets around an IPv6 address."""
+    host, colon, port = text.rpartition(":")
+    if not (colon and port.isascii() and port.isdigit() and int(port) < 1 << 16):
+        raise ValueError(f"{text!r}: write HOST:PORT, such as 0.0.0.0:7443")
+    return host.strip("[]"), int(port)
+
+
+ADDRESS = common.Parsed("HOST:PORT", _address)
+"""Where to listen."""
+
+
+def advertised(*also: str) -> common.Parsed:
+    """Where others connect: HOST:PORT, both of them said, or a word of `also`."""
+
+    def parse(text: str) -> str:
+        host, _, port = text.rpartition(":")
+        known = port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16
+        usable = (
+            known and host.strip("[]") and not set(host) & set("/ ") and host not in _EVERYWHERE
+        )
+        if text not in also and not usable:
+            wanted = "write HOST:PORT that others reach, such as 10.0.0.5:7443"
+            raise ValueError(f"{text!r}: {wanted}")
+        return text
+
+    return common.Parsed("HOST:PORT", parse)
 
 
 def options(function: Function) -> Function:
     """Add them: the lease, and the bounds of the Jobs API."""
     lease = click.option(
         "--lease",
-        type=LeaseLength(),
+        type=LEASE_LENGTH,
         metavar="DURATION",
         default=f"{manager.ABSENCE_S:g}s",
         show_default=True,
@@ -58,9 +84,9 @@ def chosen_arguments(ctx: click.Context) -> tuple[str, ...]:
 
 
 def _text(kind: object, value: Any) -> str:
-    if isinstance(kind, limits.Size):
+    if kind is limits.SIZE:
         return limits.size_text(value)
-    return f"{value:g}s" if isinstance(kind, LeaseLength) else str(value)
+    return f"{value:g}s" if kind is LEASE_LENGTH else str(value)
 
 
 @options

@@ -80,18 +80,18 @@ def output(*forms: str) -> Callable[[Function], Function]:
     )
 
 
-class Duration(click.ParamType):  # type: ignore[type-arg]  # generic only since click 8.4
-    """Seconds, or units as kubectl takes them: 90, 1.5s, 2m, 1h30m. Gives float."""
+class Parsed(click.ParamType):  # type: ignore[type-arg]  # generic only since click 8.4
+    """What `parse` makes of a text; its ValueError is wrong usage, in its own words."""
 
-    name = "duration"
+    def __init__(self, name: str, parse: Callable[[str], object]) -> None:
+        self.name = name
+        self._parse = parse
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        if isinstance(value, int | float):
-            return float(value)
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
         try:
-            return parse_duration(value)
+            return self._parse(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
 
@@ -117,3 +117,7 @@ def parse_duration(text: str) -> float:
         total += float(number) * _UNITS[unit]
         rest = rest[letters:]
     return total
+
+
+DURATION = Parsed("duration", parse_duration)
+"""Seconds, or units as kubectl takes them."""

@@ -90,7 +90,6 @@ class Session:
         self._route: _Route | None = None
 
     async def get_json(self, path: str) -> dict[str, Any]:
-        """The JSON document at `path`."""
         return await self.ask("GET", path)
 
     async def ask(
@@ -108,18 +107,11 @@ class Session:
         Some paths are the manager's, wherever it is.
         """
         encoded = None if body is None else msgspec.json.encode(body)
-        route = await self._route_of(path)
-        asked = http_types.Request(
-            method=method,
-            path=route.prefix + path,
-            query=query,
-            body=encoded,
-            content_type=content_type,
-            accept=accept,
-            headers=route.headers,
-        )
+        headers = {"Content-Type": content_type, "Accept": accept}
         try:
-            answer = await self.http.send(asked)
+            answer = await self.exchange(
+                method, path, query=query, body=encoded, headers=headers, timeout_s=30.0
+            )
         except kube_errors.NotFound as error:
             if path.startswith(_OUR_KINDS) and not error.details.get("name"):
                 raise errors.Unreachable(await self._without_kinds()) from error
@@ -314,7 +306,6 @@ def decoded(response: http_types.Response) -> Any:
 
 
 def quoted(text: str) -> str:
-    """One segment of a URL path."""
     return parse.quote(text, safe="")
 
 
@@ -348,7 +339,6 @@ async def _connected(work: Callable[[Session], Awaitable[T]], settings: config.C
 
 @contextlib.asynccontextmanager
 async def connect(settings: config.Config, target: options.Target) -> AsyncIterator[Session]:
-    """A session with the server of `settings`."""
     warnings = Warnings()
     http = transport.Transport(
         settings,

@@ -57,7 +57,6 @@ class Source:
         return not rest
 
     def close(self) -> None:
-        """Let go of it."""
         self._file.close()
 
     def seek(self, offset: int) -> None:
@@ -180,7 +179,6 @@ class Upload:
         return over
 
     async def _look(self) -> _Seen:
-        """What the server has."""
         path = f"/files/{session.quoted(self.id)}"
         found = await self._session.exchange("HEAD", path, query=file_jobs.scope(self._session))
         length = found.headers.get("Upload-Length", "")

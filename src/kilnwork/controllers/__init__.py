@@ -6,7 +6,7 @@ line's wiring; knows nothing of HTTP servers, nodes or processes.
 """
 
 from kilnwork.controllers.assembly import Controllers
-from kilnwork.controllers.defaults import ensure_default
+from kilnwork.controllers.defaults import DefaultCluster
 from kilnwork.controllers.worker_pods import Settings
 
-__all__ = ["Controllers", "Settings", "ensure_default"]
+__all__ = ["Controllers", "DefaultCluster", "Settings"]

@@ -20,14 +20,10 @@ class Seen(Protocol[S_co]):
     """An object with a status, as a cache has it."""
 
     @property
-    def metadata(self) -> meta.ObjectMeta:
-        """Its metadata."""
-        ...
+    def metadata(self) -> meta.ObjectMeta: ...
 
     @property
-    def status(self) -> S_co:
-        """Its status."""
-        ...
+    def status(self) -> S_co: ...
 
 
 class _Written(msgspec.Struct, Generic[S], frozen=True):
@@ -78,13 +74,12 @@ class StatusWriter(Generic[S]):
             },
             "status": wanted,
         }
-        answer = await self._client.replace(self._kind, body, subresource="status")
-        stored = msgspec.convert(answer.get("status") or {}, self._type, strict=False)
-        version = answer["metadata"]["resourceVersion"]
+        response = await self._client.replace(self._kind, body, subresource="status")
+        stored = msgspec.convert(response.get("status") or {}, self._type, strict=False)
+        version = response["metadata"]["resourceVersion"]
         self._written[metadata.uid] = _Written(version, wanted, stored)
 
     def forget(self, uid: str) -> None:
-        """The object is gone."""
         self._written.pop(uid, None)
 
 

@@ -27,7 +27,6 @@ class Views:
         self._by_key.setdefault((view.namespace, view.name), set()).add(view.task)
 
     def get(self, task: ids.TaskId) -> model.TaskView | None:
-        """The newest view of a task."""
         return self._by_id.get(task)
 
     def named(self, key: Key) -> tuple[model.TaskView, ...]:

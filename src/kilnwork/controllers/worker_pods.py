@@ -170,7 +170,6 @@ def owner(cluster: task_cluster.TaskCluster) -> meta.JsonObject:
 def secret(
     cluster: task_cluster.TaskCluster, token: str, *, ca: bytes | None = None
 ) -> meta.JsonObject:
-    """The channel Secret."""
     return {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -210,7 +209,6 @@ def template(
 
 
 def named(pod: meta.JsonObject, name: str) -> meta.JsonObject:
-    """One Pod of the template."""
     return {**pod, "metadata": {**pod["metadata"], "name": name}}
 
 

@@ -5,40 +5,32 @@ or preempted: with one local node there is nothing to choose, only a reason to g
 """
 
 import decimal
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from kilnwork.api import meta, resource
-from kilnwork.controlplane import fitting, objects, work
+from kilnwork.controlplane import fitting, objects, store_keeper
 from kilnwork.controlplane.apiserver import crud, statuses, subresources
 
 _PODS, _NODES = resource.PODS.qualified, resource.NODES.qualified
 
 
-class Binder:
+class Binder(store_keeper.StoreKeeper[objects.Key]):
     """Binds the Pods of one store."""
 
     def __init__(self, writer: crud.Writer) -> None:
-        self._writer = writer
-        self._store = writer.store
+        super().__init__("binder", writer)
         self._unbound: dict[objects.Key, None] = {}
         self._bound: dict[objects.Key, tuple[str, fitting.Amounts]] = {}
-        self._work: work.Work[objects.Key] = work.Work("binder", self._look)
-        self._unfollow: Callable[[], None] = lambda: None
 
     def start(self) -> None:
         """Look at what there is, then follow."""
         for stored in self._store.select(_PODS):
             self._note(stored.key, stored.raw)
-        self._unfollow = self._store.follow(self._on_changes)
-        self._work.start()
-
-    async def stop(self) -> None:
-        """Stop; the next start finds what is left to do."""
-        self._unfollow()
-        await self._work.stop()
+        self._follow()
+        self._begin()
 
     def _on_changes(self, changes: Sequence[objects.Change]) -> None:
         for change in changes:
@@ -53,7 +45,7 @@ class Binder:
 
     def _look_at_all(self) -> None:
         for key in self._unbound:
-            self._work.add(key)
+            self._add(key)
 
     def _note(self, key: objects.Key, raw: bytes) -> None:
         pod = _decode(raw)
@@ -67,7 +59,7 @@ class Binder:
             self._unbound.pop(key, None)
         else:
             self._unbound[key] = None
-            self._work.add(key)
+            self._add(key)
 
     def _release(self, key: objects.Key) -> None:
         """A Pod takes no room any more: others may fit now."""

@@ -39,6 +39,7 @@ from kilnwork.controlplane.apiserver import (
     watching,
 )
 from kilnwork.controlplane.node import kubelet, local, pod_fields
+from kilnwork.endpoints import directory
 from kilnwork.kit import asgi, ids, paths, serving
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import errors as kit_errors
@@ -50,7 +51,7 @@ log = logging.getLogger(__name__)
 
 DEFAULT_PORT = 7443
 _REQUESTS_END_S = 2.0
-_DATABASE, _TOKEN, _KUBECONFIG, _ENDPOINTS = "control.db", "token", "kubeconfig", "endpoints.json"
+_DATABASE, _KUBECONFIG = "control.db", "kubeconfig"
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,26 +76,6 @@ class Tools(msgspec.Struct, frozen=True, kw_only=True):
     clock: clocks.Clock = msgspec.field(default_factory=clocks.SystemClock)
     new_uid: ids.NewUid = ids.new_uid
     entropy: ids.Entropy = msgspec.field(default_factory=ids.system_entropy)
-
-
-class Channel(msgspec.Struct, frozen=True):
-    """Where workers and drivers of this machine connect; None: nowhere yet.
-
-    From elsewhere they take `/channel` of the port for TLS.
-    """
-
-    unix: str | None = None
-
-
-class Endpoints(msgspec.Struct, frozen=True, kw_only=True):
-    """Content of DIR/endpoints.json: who serves this directory, and where."""
-
-    version: str
-    pid: int
-    epoch: int | None
-    kubernetes: str
-    http: str
-    channel: Channel = Channel()
 
 
 class ControlPlane:
@@ -153,7 +134,7 @@ class ControlPlane:
         By certificate or token, and acting as somebody else by the headers for it; raises
         StatusError when they may not.
         """
-        acts = impersonation.asked(request.scope["headers"])
+        acts = impersonation.asked(request.first_headers)
         named = requests.headers(request) if acts else {}
         return await app.authenticate(self._found, request, named)
 
@@ -243,19 +224,20 @@ class ControlPlane:
             except Exception:
                 log.exception("part did not stop", extra={"part": name})
 
-    def publish(self, *, epoch: int | None = None, channel: Channel | None = None) -> Endpoints:
-        """Write DIR/endpoints.json: this process serves now. Called when all of it is ready."""
-        found = Endpoints(
+    def publish(self, *, epoch: int | None = None, unix: str | None = None) -> None:
+        """Write DIR/endpoints.json: this process serves now. Called when all of it is ready.
+
+        `unix`: socket for workers and drivers of this machine; others take `/channel` over TLS.
+        """
+        found = directory.Endpoints(
             version=__version__,
             pid=os.getpid(),
             epoch=epoch,
             kubernetes=self.address,
             http=self.http_address,
-            channel=channel or Channel(),
+            channel=directory.Channel(unix),
         )
-        document = msgspec.json.format(msgspec.json.encode(found), indent=2)
-        paths.write_private(self.data_dir / _ENDPOINTS, document + b"\n")
-        return found
+        directory.write(self.data_dir, found)
 
     def admin_config(self) -> config.Config:
         """How the server's own controllers reach the API server."""
@@ -284,14 +266,14 @@ class ControlPlane:
             self.run_dir.rmdir()
 
     def _last_port(self) -> int | None:
-        found = read_endpoints(self.data_dir)
+        found = directory.read(self.data_dir)
         if found is None:
             return None
         _, _, number = found.kubernetes.rpartition(":")
         return int(number) if number.isdigit() else None
 
     def _admin_token(self) -> str:
-        path = self.data_dir / _TOKEN
+        path = self.data_dir / directory.TOKEN
         if path.exists():
             token = path.read_bytes().decode("latin-1").strip()
             if not token.isascii() or (token and not token.isprintable()):
@@ -410,14 +392,6 @@ class ControlPlane:
             "current-context": "kilnwork",
         }
         return msgspec.yaml.encode(document)
-
-
-def read_endpoints(data_dir: Path) -> Endpoints | None:
-    """Who last served a data directory; None when nobody did or the file cannot be read."""
-    try:
-        return msgspec.json.decode((data_dir / _ENDPOINTS).read_bytes(), type=Endpoints)
-    except (OSError, msgspec.MsgspecError):
-        return None
 
 
 def _later(stop: Callable[[], None]) -> Callable[[], Awaitable[None]]:

@@ -20,7 +20,6 @@ Warn = Callable[[meta.JsonObject, meta.JsonObject | None], Iterable[str]]
 
 
 def no_warnings(*_: Any) -> tuple[()]:
-    """Return none."""
     return ()
 
 

@@ -153,7 +153,6 @@ def _max(one: Amounts, other: Amounts) -> dict[str, decimal.Decimal]:
 
 
 def total(amounts: Iterable[Amounts]) -> dict[str, decimal.Decimal]:
-    """All of them together."""
     found: dict[str, decimal.Decimal] = {}
     for one in amounts:
         found = _sum(found, one)

@@ -8,15 +8,14 @@ Not for contents of namespaces (`apiserver.namespaces`), and not for processes (
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
 from kilnwork.api import meta, resource
-from kilnwork.controlplane import objects, owners, work
+from kilnwork.controlplane import objects, owners, store_keeper
 from kilnwork.controlplane.apiserver import crud, deletion, statuses
 from kilnwork.kit import clock as clocks
-from kilnwork.kit import coroutines
 
 log = logging.getLogger(__name__)
 
@@ -40,35 +39,25 @@ class _Owners(msgspec.Struct):
     """It does not exist."""
 
 
-class Collector:
+class Collector(store_keeper.StoreKeeper[objects.Key]):
     """The garbage collector of one store."""
 
     def __init__(self, writer: crud.Writer, deleter: deletion.Deleter) -> None:
-        self._writer = writer
+        super().__init__("garbage collector", writer)
         self._deleter = deleter
-        self._store = writer.store
         self._kinds = writer.kinds
         self._graph = owners.OwnerGraph()
         self._unresolved: set[objects.Key] = set()
-        self._work: work.Work[objects.Key] = work.Work("garbage collector", self._look)
-        self._crew = coroutines.Crew("garbage collector")
-        self._unfollow: Callable[[], None] = lambda: None
 
     def start(self) -> None:
         """Read what there is, then follow."""
         for served in self._kinds.kept():
             for stored in self._store.select(served.resource.qualified):
                 self._note(stored.key, stored.metadata())
-        self._unfollow = self._store.follow(self._on_changes)
-        self._work.start()
+        self._follow()
+        self._begin()
         self._crew.start("sweep", self._sweep())
         self._crew.start("kinds", self._watch_kinds())
-
-    async def stop(self) -> None:
-        """Stop; the next start finds what is left to do."""
-        self._unfollow()
-        await self._work.stop()
-        await self._crew.stop()
 
     def _on_changes(self, changes: Sequence[objects.Change]) -> None:
         for change in changes:
@@ -77,13 +66,13 @@ class Collector:
                 continue
             self._unresolved.discard(change.key)
             for key in self._graph.forget(change.key, change.metadata()):
-                self._work.add(key)
+                self._add(key)
 
     def _note(self, key: objects.Key, found: meta.ObjectMeta) -> None:
         if key.resource == resource.EVENTS.qualified:
             return  # they expire; neither collects them by owner
         for affected in self._graph.note(key, found):
-            self._work.add(affected)
+            self._add(affected)
 
     async def _watch_kinds(self) -> None:
         """Look again at dependents whose owner's kind was not served when it is now."""
@@ -93,7 +82,7 @@ class Collector:
             if self._kinds.revision != revision:
                 revision = self._kinds.revision
                 for key in tuple(self._unresolved):
-                    self._work.add(key)
+                    self._add(key)
 
     async def _look(self, key: objects.Key) -> None:
         stored, place = self._store.get(key), self._place(key)
@@ -109,7 +98,7 @@ class Collector:
                 await self._look_at_waiting_owner(place, found)
         except statuses.StatusError as error:
             if error.code == 409:
-                self._work.add(key)
+                self._add(key)
             elif error.code != 404:
                 raise
 
@@ -131,7 +120,7 @@ class Collector:
             # Owners that wait for each other in a circle would never go.
             if _is_blocking(found) and self._graph.has_foreground_dependent(found.uid):
                 await self._unblock_owners(place)
-                self._work.add(place.key)
+                self._add(place.key)
                 return
             propagation = "Foreground"
         await self._deleter.delete(
@@ -198,7 +187,7 @@ class Collector:
                 await self._look_at_dependent(dependent, stored.metadata())
             except statuses.StatusError as error:
                 if error.code != 404:
-                    self._work.add(key)
+                    self._add(key)
         await self._drop_finalizer(place, deletion.FOREGROUND)
 
     async def _drop_references(self, place: crud.Where, uids: set[str]) -> None:

@@ -27,7 +27,6 @@ class DirectoryLock:
             )
 
     def release(self) -> None:
-        """Give it back."""
         self._lock.release()
 
 

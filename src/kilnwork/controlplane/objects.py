@@ -43,7 +43,6 @@ class Stored(NamedTuple):
         return _decode(self.raw)
 
     def metadata(self) -> meta.ObjectMeta:
-        """Only the metadata."""
         return _decode_partial(self.raw).metadata
 
 
@@ -61,11 +60,9 @@ class Change(NamedTuple):
     previous: bytes | None
 
     def decode(self) -> meta.JsonObject:
-        """A fresh copy of `raw`."""
         return _decode(self.raw)
 
     def metadata(self) -> meta.ObjectMeta:
-        """Only the metadata of `raw`."""
         return _decode_partial(self.raw).metadata
 
 

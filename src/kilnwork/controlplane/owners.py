@@ -30,7 +30,6 @@ class OwnerGraph:
         self._absent: OrderedDict[str, objects.Key] = OrderedDict()
 
     def owned(self) -> tuple[objects.Key, ...]:
-        """Every object with owner references."""
         return tuple(self._references)
 
     def dependents(self, uid: str) -> tuple[objects.Key, ...]:
@@ -86,7 +85,6 @@ class OwnerGraph:
         return affected
 
     def forget(self, key: objects.Key, found: meta.ObjectMeta) -> Iterable[objects.Key]:
-        """Forget a deleted object."""
         self._foreground.pop(found.uid, None)
         self._was_foreground.pop(found.uid, None)
         dependents = self.dependents(found.uid)

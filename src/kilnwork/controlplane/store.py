@@ -84,7 +84,6 @@ class Store:
         return self._sequence
 
     def get(self, key: objects.Key) -> objects.Stored | None:
-        """The committed object."""
         return self._objects.get(key.resource, {}).get((key.namespace, key.name))
 
     def head(self, key: objects.Key) -> objects.Stored | None:

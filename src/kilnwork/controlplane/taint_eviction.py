@@ -7,10 +7,10 @@ anew after a restart.
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from kilnwork.api import meta, resource
-from kilnwork.controlplane import fitting, objects, work
+from kilnwork.controlplane import fitting, objects, store_keeper
 from kilnwork.controlplane.apiserver import crud, deletion, statuses
 
 log = logging.getLogger(__name__)
@@ -24,31 +24,27 @@ _CONDITION = {
 }
 
 
-class TaintEviction:
+class TaintEviction(store_keeper.StoreKeeper[objects.Key]):
     """Evicts the Pods of one store."""
 
     def __init__(self, writer: crud.Writer) -> None:
-        self._writer = writer
-        self._store = writer.store
+        super().__init__("taint eviction", writer)
         self._deleter = deletion.Deleter(writer)
         self._tainted: dict[str, meta.JsonObject] = {}
         self._timers: dict[objects.Key, tuple[float, asyncio.TimerHandle]] = {}
-        self._work: work.Work[objects.Key] = work.Work("taint eviction", self._look)
-        self._unfollow: Callable[[], None] = lambda: None
 
     def start(self) -> None:
         """Look at what there is, then follow."""
         for stored in self._store.select(_NODES):
             self._note_node(stored.key.name, stored.decode())
-        self._unfollow = self._store.follow(self._on_changes)
-        self._work.start()
+        self._follow()
+        self._begin()
 
     async def stop(self) -> None:
         """Stop; the next start finds what is left to do."""
-        self._unfollow()
         for _, timer in self._timers.values():
             timer.cancel()
-        await self._work.stop()
+        await super().stop()
 
     def _on_changes(self, changes: Sequence[objects.Change]) -> None:
         for change in changes:
@@ -59,7 +55,7 @@ class TaintEviction:
                 if gone:
                     self._forget(change.key)
                 else:
-                    self._work.add(change.key)
+                    self._add(change.key)
 
     def _note_node(self, name: str, node: meta.JsonObject) -> None:
         taints = (node.get("spec") or {}).get("taints") or ()
@@ -68,7 +64,7 @@ class TaintEviction:
         elif self._tainted.pop(name, None) is None:
             return
         for stored in self._store.select(_PODS):
-            self._work.add(stored.key)
+            self._add(stored.key)
 
     def _forget(self, key: objects.Key) -> None:
         _, timer = self._timers.pop(key, (0.0, None))
@@ -89,7 +85,7 @@ class TaintEviction:
         left_s = began + stays_s - loop.time()
         self._forget(key)
         if left_s > 0:
-            self._timers[key] = (began, loop.call_later(left_s, self._work.add, key))
+            self._timers[key] = (began, loop.call_later(left_s, self._add, key))
             return
         await self._evict(key, pod)
 

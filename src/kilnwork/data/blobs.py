@@ -13,7 +13,7 @@ meanwhile takes it back by renaming, so that one of the two wins and the other o
 """
 
 import contextlib
-import hashlib
+import functools
 import mmap
 import os
 import weakref
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kilnwork.data import disks, ending, errors
-from kilnwork.kit import clock
+from kilnwork.kit import clock, digests
 
 Part = bytes | bytearray | memoryview
 
@@ -95,7 +95,7 @@ class Blobs:
         read twice and not copied; they must not change meanwhile. Raises `BlobNotWritten`.
         """
         views = [view for view in map(_flat, parts) if view.nbytes]
-        digest, size = _digest(views), sum(view.nbytes for view in views)
+        digest, size = digests.sha256_of(views), sum(view.nbytes for view in views)
         with _explained(self.folder):
             good = self._renew_good(digest, size)
         if not good:
@@ -118,7 +118,7 @@ class Blobs:
         """
         view, seen = self._read(digest, private=private)
         if self._checked.get(digest) != seen:
-            if _digest((view,)) != digest:
+            if digests.sha256_of((view,)) != digest:
                 raise errors.BlobDamaged(
                     f"blob {text(digest)} is damaged: {self.path(digest)} ({seen.size} bytes) is "
                     "not what was written. Make the value again: putting it anew replaces the "
@@ -149,7 +149,6 @@ class Blobs:
         return self.touch_here(digest)
 
     def touch_here(self, digest: bytes) -> bool:
-        """As `touch`, in the folder alone."""
         path = self.path(digest)
         with contextlib.suppress(FileNotFoundError):
             if 0 <= self._time.wall() - path.stat().st_mtime < FRESH_S:
@@ -162,13 +161,11 @@ class Blobs:
             return True
         return False
 
-    def touch_all(self, digests: Sequence[bytes]) -> None:
-        """Renew those that there are."""
-        for digest in digests:
+    def touch_all(self, blobs: Sequence[bytes]) -> None:
+        for digest in blobs:
             self.touch(digest)
 
     def path(self, digest: bytes) -> Path:
-        """Where the blob is, or would be."""
         name = digest.hex()
         return self.folder / name[:2] / name
 
@@ -259,7 +256,6 @@ class Writer(ending.Closes):
 
     def __init__(self, blobs: Blobs) -> None:
         self._blobs = blobs
-        self._hash = hashlib.sha256()
         self._path = blobs.folder / f"{_UNFINISHED}{os.urandom(8).hex()}"
         self.size = 0
         with _explained(blobs.folder):
@@ -272,6 +268,10 @@ class Writer(ending.Closes):
         with contextlib.suppress(OSError):  # a full disk is told by write and commit
             self._file.close()
         self._path.unlink(missing_ok=True)
+
+    @functools.cached_property
+    def _hash(self) -> digests.Hash:
+        return digests.sha256()
 
     def write(self, part: Part) -> None:
         """Append; `part` may be used again afterwards. Raises `BlobNotWritten`."""
@@ -291,7 +291,6 @@ class Writer(ending.Closes):
         return digest, self.size
 
     def write_unhashed(self, view: memoryview) -> None:
-        """As `write`, for `commit_as`."""
         with _explained(self._blobs.folder):
             self._file.write(view)
             self.size += view.nbytes
@@ -329,13 +328,6 @@ def _flat(part: Part) -> memoryview:
     if view.nbytes and (view.ndim != 1 or view.format != "B"):
         return view.cast("B")
     return view
-
-
-def _digest(views: Sequence[memoryview]) -> bytes:
-    digest = hashlib.sha256()
-    for view in views:
-        digest.update(view)
-    return digest.digest()
 
 
 def _copied(descriptor: int, size: int) -> memoryview:

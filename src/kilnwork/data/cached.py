@@ -47,7 +47,6 @@ class CachedBlobs(blobs.Blobs):
         return digest, size
 
     def writer(self) -> blobs.Writer:
-        """As `Blobs.writer`."""
         return _Writer(self)
 
     def get(self, digest: bytes, *, private: bool = False) -> memoryview:
@@ -58,7 +57,6 @@ class CachedBlobs(blobs.Blobs):
         return super().get(digest, private=private)
 
     def open(self, digest: bytes) -> int:
-        """As `Blobs.open`."""
         try:
             return super().open(digest)
         except errors.BlobMissing:  # somebody made room between two looks
@@ -163,14 +161,12 @@ class _Writer(blobs.Writer):
         self._kept = kept
 
     def commit_as(self, digest: bytes) -> None:
-        """As `Writer.commit_as`."""
         super().commit_as(digest)
         self._kept.give(digest, self.size)
 
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """For one process and thread at a time."""
     descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -4,7 +4,6 @@ Bases of readings and writers, here and in `files`.
 """
 
 import abc
-from types import TracebackType
 from typing import Self
 
 
@@ -18,12 +17,7 @@ class Closes(abc.ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -35,5 +29,4 @@ class Aborts(Closes):
         """Leave nothing; may be repeated, and does nothing after what was done is complete."""
 
     def close(self) -> None:
-        """As `abort`."""
         self.abort()

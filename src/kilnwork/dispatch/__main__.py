@@ -17,9 +17,14 @@ from kilnwork.dispatch.journal import memory_store, port
 from kilnwork.kit import errors as kit_errors
 from kilnwork.kit import logs
 
+_SWITCH_S = 0.0005
+"""How long a thread keeps Python's lock while another waits for it; 5 ms is Python's own. The
+journal's thread needs it between any two statements, and the event loop seldom rests."""
+
 
 def main() -> int:
     """Run the dispatcher; its exit code."""
+    sys.setswitchinterval(_SWITCH_S)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the driver, who ends us
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     logs.setup(level="warning")

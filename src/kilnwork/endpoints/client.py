@@ -30,7 +30,12 @@ R = TypeVar("R")
 
 
 class TryAgain(Exception):
-    """There is no response, or one that may be another one the next time."""
+    """There is no response, or one that may be another one the next time: after `wait_s`, if the
+    server asks for that."""
+
+    def __init__(self, text: str, *, wait_s: float = 0.0) -> None:
+        super().__init__(text)
+        self.wait_s = wait_s
 
 
 class OpenResponse(NamedTuple):
@@ -128,12 +133,11 @@ class Client:
                 return self.send_once(request, expected, read, repeated=failures > 0, lend=lend)
             except TryAgain as error:
                 failures += 1
-                if self._clock.monotonic() > until:
-                    raise self._failures.unreachable(
-                        f"the manager's {self._what} cannot be reached for {self._patience_s:g} s "
-                        f"({error}): is it running?"
-                    ) from error
-                self._pause.wait(RETRY.delay_s(failures, entropy=self._entropy))
+                if self._clock.monotonic() + error.wait_s > until:
+                    raise self._failures.unreachable(self._no_patience(error)) from error
+                # Spread, so that those who were refused together do not come together.
+                asked_s = error.wait_s * (1 + 0.2 * self._entropy.random())
+                self._pause.wait(max(asked_s, RETRY.delay_s(failures, entropy=self._entropy)))
 
     def send_once(
         self,
@@ -180,12 +184,26 @@ class Client:
         """Let go of the connections; new requests open new ones."""
         _close(self._idle)
 
+    def _no_patience(self, error: TryAgain) -> str:
+        if error.wait_s:
+            return (
+                f"the manager's {self._what} is busy ({error}) and asks to wait "
+                f"{error.wait_s:,.0f} s, of {self._patience_s:g} s at most: try again later"
+            )
+        return (
+            f"the manager's {self._what} cannot be reached for {self._patience_s:g} s "
+            f"({error}): is it running?"
+        )
+
     def _refusal(self, head: http1.ResponseHead, connection: http1.Connection) -> Exception:
         response = http_types.Response(head.status, head.reason, connection.read())
         connection.close()
         text = response.message()
         if head.status in _LATER:
-            return TryAgain(text)
+            asked_s = http_types.retry_after_s(
+                head.headers.get("retry-after"), now_s=self._clock.wall()
+            )
+            return TryAgain(text, wait_s=asked_s or 0.0)
         if head.status == _NO_ROOM:
             return self._failures.full(text)
         return self._failures.refused(f"the manager refuses {self._what}: {text}")

@@ -1,8 +1,8 @@
 """DIR/endpoints.json: who serves a folder, and where to reach it.
 
-`kiln up` writes one into its data directory (`controlplane.cluster`), `kiln.start(DIR)` writes one
-with more members into its own. Read by `sdk.durable` and `resolve`. It holds no secret: the token
-is a file of its own.
+`controlplane.cluster` writes one into the data directory of `kiln up`, `sdk.durable` into that of
+`kiln.start(DIR)`; both read it at the next start, and `resolve` to find them. It holds no secret:
+the token is a file of its own.
 """
 
 from pathlib import Path
@@ -38,22 +38,23 @@ class Channel(msgspec.Struct, frozen=True):
     unix: str | None = None
 
 
-class Endpoints(msgspec.Struct, frozen=True, kw_only=True):
-    """Content of the file.
-
-    `kubernetes`, `http`: URLs of a `kiln up`, empty for a home of `kiln.start`, which has instead
-    `dispatcher`, `worker`, and `home`: what the environment of everything it has started holds as
-    KILN_HOME_ID. `pid`: of the server, or the dispatcher.
-    """
+class Endpoints(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Content of the file: of a `kiln up`, which has URLs, or of a home of `kiln.start`."""
 
     version: str
     pid: int
-    channel: Channel = Channel()
+    """Of the server, or the dispatcher."""
+    epoch: int | None = None
+    """Of the dispatcher of a `kiln up`."""
     kubernetes: str = ""
+    """URL of everything, over TLS."""
     http: str = ""
+    """URL of all but Kubernetes, over plain http."""
+    channel: Channel = Channel()
     dispatcher: Process | None = None
     worker: Process | None = None
     home: str = ""
+    """KILN_HOME_ID in the environment of everything that a home has started."""
 
     @property
     def is_server(self) -> bool:

@@ -143,9 +143,9 @@ def _shown(response: http_types.Response) -> Steps[AccountToken]:
     lasts_s = RENEW_AT * float(made["spec"].get("expirationSeconds") or manager.TOKEN_S)
     headers = {manager.TOKEN_HEADER: str(made["status"]["token"])}
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
-    answered = yield _post(_SELF_REVIEWS, review)
-    if answered.ok:  # Kubernetes before 1.28 does not say
-        name = str(answered.document()["status"]["userInfo"].get("username") or "")
+    reviewed = yield _post(_SELF_REVIEWS, review)
+    if reviewed.ok:  # Kubernetes before 1.28 does not say
+        name = str(reviewed.document()["status"]["userInfo"].get("username") or "")
         headers |= {manager.USER_HEADER: parse.quote(name, safe=":@/ ")} if name else {}
     return AccountToken(headers, lasts_s)
 

@@ -140,7 +140,6 @@ class _Outputs(outputs.Outputs):
         self.own = bytearray()
 
     def results(self, lines: Sequence[bytes]) -> None:
-        """As `Outputs.results`."""
         self.own += bytes(_OWN.get(type(line), 0) for line in lines)
         super().results(lines)
 
@@ -159,15 +158,12 @@ class _Kept(ending.Aborts):
 
     @property
     def content(self) -> bytes:
-        """All that was written."""
         return self._buffer.getvalue()
 
     def write(self, piece: port.Data) -> None:
-        """Append."""
         self.bytes += self._buffer.write(piece)
 
     def commit(self) -> port.Facts:
-        """What there is."""
         return port.Facts("", self.bytes, "", 0.0)
 
     def abort(self) -> None:

@@ -21,6 +21,7 @@ from kilnwork.jobs import (
     effects,
     errors,
     facts,
+    items,
     model,
     plan,
     prepare_queue,
@@ -35,6 +36,8 @@ from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
 
 log = logging.getLogger(__name__)
+
+_S = items.State
 
 MAX_LIVE = 10_000
 """Unfinished jobs in memory; more wait in the journal, in the order in which they came."""
@@ -54,6 +57,10 @@ ALL_WINDOWS = 65_536
 """Tasks of all jobs together: with very many jobs each gets fewer."""
 
 MIN_WINDOW = 8
+
+KEPT_TASKS = 10_000
+"""Items of a job that have succeeded, and as many that have failed, whose tasks are kept as long as
+any other task: half a kilobyte each. A file has no more parts."""
 
 SHOW_S = 0.05
 """Until users see that a task has begun, at the latest."""
@@ -95,6 +102,7 @@ class Engine:
         self.sources = sources
         self._hub, self._clock = hub, clock
         self._ttl_s, self._on_failure = ttl_s, on_failure
+        self.kept_tasks = KEPT_TASKS
         self.live: dict[bytes, records.Job] = {}
         """Jobs that are not over, or that are being changed; by UUID."""
         self.by_text: dict[str, records.Job] = {}
@@ -224,14 +232,15 @@ class Engine:
             return -1
         return MAX_LIVE - len(self.live)
 
-    def join(self, batch: instructions.Batch) -> None:
+    def join(self, batch: instructions.Batch) -> bool:
         """`commits.Participant`: add what has changed of jobs, and their tasks."""
         if self.stopped is not None:
-            return
+            return False
         changes = subscriptions.of_batch(batch, self.tasks) if self.tasks and batch.dirty else []
-        self._take_in(changes)
+        if changes:
+            self._take_in(changes)
         if not (self._ready or self._purged):
-            return
+            return False
         now = self.now()
         joined = self._joined = _Joined()
         joined.taken_in = {change.task: change for change in changes}
@@ -241,6 +250,7 @@ class Engine:
             del self._ready[job]
             joined.waiters += self.waiters.taken(job)
             found = plan.next_steps(job, self._room(job, slots), now)
+            self._forget_tasks(job)
             self._unfollow(job)
             for step in found:
                 self._carry_out(job, step, joined)
@@ -250,6 +260,7 @@ class Engine:
         for job in joined.purged:
             writes.delete(job.row)
         batch.writes += writes.statements()
+        return True
 
     def committed(self) -> None:
         """`commits.Participant`: what was added last is on disk."""
@@ -265,6 +276,8 @@ class Engine:
         self._end(errors.JobsStopped(f"the dispatcher failed: {error}"))
 
     def _room(self, job: records.Job, slots: dict[tuple[str, str], int]) -> plan.Room:
+        if job.spec.suspend:
+            return plan.Room(0, 0, prepare=self._queue.admits(job))
         key = (job.namespace, job.spec.cluster_name)
         if key not in slots:
             cluster = self._hub.cluster(*key)
@@ -280,7 +293,8 @@ class Engine:
             self.waiters.tell(job.id.uuid, over=view.phase.final or view.deleting)
         for job, step in joined.effects:
             self._effects.begin(job, step)
-        self._take_in(joined.existing)
+        if joined.existing:
+            self._take_in(joined.existing)
         for job in self._queue.next():
             self.wake(job)
         for job in joined.purged:
@@ -297,11 +311,11 @@ class Engine:
         """Return whether only a user can move it, or it is new and there is no room for it."""
         if job.deleting or job.tasks:
             return False
-        if job.stage is records.Stage.RUNNING:
+        if job.stage is records.RUNNING:
             full = self._queue.waits(job) and self._room_for < 0
             self.backlog = self.backlog or full
             return full or (job.spec.suspend and (job.recovered or job.fresh))
-        return job.stage is records.Stage.FINISHED
+        return job.stage is records.FINISHED
 
     def _release(self, job: records.Job) -> None:
         """Drop a job from memory."""
@@ -313,6 +327,18 @@ class Engine:
         job.dropped += job.tasks
         job.tasks.clear()
         self._unfollow(job)
+
+    def _forget_tasks(self, job: records.Job) -> None:
+        """Forget tasks whose items have ended in this batch, when enough others are kept: from now
+        on its page says what an item is."""
+        for state, count in ((_S.SUCCEEDED, job.counts.succeeded), (_S.FAILED, job.counts.failed)):
+            surplus = count - self.kept_tasks
+            if surplus > 0:
+                over = [item for item in job.dropped if item and job.items.states[item] == state]
+                self._hub.forget_now(
+                    (task_hub.task_id(job.id.uuid, item), job.run_of(item))
+                    for item in over[-surplus:]
+                )
 
     def _unfollow(self, job: records.Job) -> None:
         """Stop following its tasks that are over and understood."""

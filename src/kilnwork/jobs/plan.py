@@ -16,7 +16,6 @@ from kilnwork.jobs import item_source, items, model, records, steps
 _O = filejobs.Outcome
 _R = model.Reason
 _S = items.State
-_Stage = records.Stage
 
 
 class Room(NamedTuple):
@@ -43,21 +42,21 @@ def next_steps(job: records.Job, room: Room, now: float) -> list[steps.Step]:
 def _advance(job: records.Job, found: list[steps.Step], room: Room, now: float) -> None:
     """Find the steps of this stage; if there are none and the stage has changed, there may be more
     to do."""
-    if job.stage is _Stage.FINISHED:
+    if job.stage is records.FINISHED:
         if job.deleting:
             _once(job, found, steps.Purge())
     elif not job.prepared:
-        if job.stage is _Stage.STOPPING and job.fresh and not (job.busy or job.tasks):
+        if job.stage is records.STOPPING and job.fresh and not (job.busy or job.tasks):
             _end(job, now)  # nothing of it was ever anywhere
         elif room.prepare:
             _once(job, found, steps.Prepare())
     elif not job.recovered:
         _once(job, found, steps.Recover())
-    elif job.concluded is not None and job.stage is not _Stage.STOPPING:
+    elif job.concluded is not None and job.stage is not records.STOPPING:
         _follow_result(job, job.concluded, now)
-    elif job.stage is _Stage.RUNNING:
+    elif job.stage is records.RUNNING:
         _run(job, found, room, now)
-    elif job.stage is _Stage.FINALIZING:
+    elif job.stage is records.FINALIZING:
         _finalize(job, found)
     else:
         _stop(job, found, now)
@@ -67,7 +66,7 @@ def stop(
     job: records.Job, outcome: filejobs.Outcome, reason: str, message: str, *, now: float
 ) -> None:
     """Let the job end so; no item of it gets a task any more."""
-    job.stage = _Stage.STOPPING
+    job.stage = records.STOPPING
     job.verdict, job.reason, job.message = outcome, reason, message
     if not job.fresh:
         job.recovered = False  # tasks of an earlier service that are over may need a result
@@ -106,7 +105,7 @@ def _all_closed(job: records.Job, found: list[steps.Step], now: float) -> None:
         stop(job, _O.FAILED, _R.PARTS_FAILED, message, now=now)
         _stop(job, found, now)
         return
-    job.stage = _Stage.FINALIZING
+    job.stage = records.FINALIZING
     job.dirty = True
     job.changed(now)
     _finalize(job, found)
@@ -216,7 +215,7 @@ def _follow_result(job: records.Job, result: item_source.ItemResult, now: float)
     if result.outcome is _O.SUCCEEDED and job.counts.succeeded == job.size:
         _end(job, now)
     else:
-        reason = _R.REDUCER_FAILED if job.stage is _Stage.FINALIZING else _R.ENDED
+        reason = _R.REDUCER_FAILED if job.stage is records.FINALIZING else _R.ENDED
         stop(job, result.outcome, reason, result.message, now=now)
 
 
@@ -263,7 +262,7 @@ def _end(job: records.Job, now: float) -> None:
             job.source.count(result)
             job.reason, job.message = result.reason, result.message
     job.counts.cancelled += job.items.cancel_open()
-    job.stage = _Stage.FINISHED
+    job.stage = records.FINISHED
     for item in list(job.tasks):  # of a finalizer that has published, and has not said so yet
         drop_task(job, item)
     job.end(now)

@@ -24,7 +24,7 @@ class PrepareQueue:
         need of that any more."""
         if not job.fresh:
             return True
-        waits = job.started is None and job.stage is records.Stage.RUNNING
+        waits = job.started is None and job.stage is records.RUNNING
         if not waits or (job.spec.suspend and not job.tasks):
             self.forget(job)
             return not waits

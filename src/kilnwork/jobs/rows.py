@@ -183,20 +183,21 @@ def view_of(row: JobRow, kind: SourceKind) -> model.View[Any, Any]:
     )
 
 
+_SUSPENDED_REASON = model.Reason.SUSPENDED
 _SUSPENDED = "resume it, and {}s start again"
 _QUEUED = "it waits for its turn"
 
 
 def _why(job: records.Job) -> tuple[str, str]:
     """Why it ended so or waits: never empty while nothing of it runs."""
-    if job.stage is records.Stage.FINISHED or job.reason:
+    if job.stage is records.FINISHED or job.reason:
         return job.reason, job.message
     if job.trouble:
         return model.Reason.STORE_UNAVAILABLE, job.trouble
-    if job.stage is not records.Stage.RUNNING:
+    if job.stage is not records.RUNNING:
         return "", ""
     if job.spec.suspend:
-        return model.Reason.SUSPENDED, _SUSPENDED.format(job.source.noun)
+        return _SUSPENDED_REASON, _SUSPENDED.format(job.source.noun)
     if job.active:
         return "", ""
     if not job.tasks:
@@ -211,7 +212,7 @@ def _why(job: records.Job) -> tuple[str, str]:
 
 def _why_stored(row: JobRow, noun: str) -> tuple[str, str]:
     if row.phase == filejobs.Phase.PAUSED:
-        return model.Reason.SUSPENDED, _SUSPENDED.format(noun)
+        return _SUSPENDED_REASON, _SUSPENDED.format(noun)
     if row.finished is None and not row.reason:
         return model.Reason.QUEUED, _QUEUED
     return row.reason, row.message

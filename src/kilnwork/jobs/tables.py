@@ -14,7 +14,7 @@ from kilnwork.jobs import items, model, records, rows
 
 
 class Select(Protocol):
-    """`dispatch.hub.hub.Hub.select`."""
+    """`dispatch.hub.participation.Participation.select`."""
 
     def __call__(self, name: str, *values: instructions.Value) -> list[tuple[Any, ...]]: ...
 

@@ -16,7 +16,7 @@ from kilnwork.kit import ids
 
 
 class TaskHub(Protocol):
-    """What jobs need of the dispatcher (`dispatch.hub.hub.Hub`); see there."""
+    """What jobs need of the dispatcher (`dispatch.hub.participation`); see there."""
 
     @property
     def epoch(self) -> int: ...
@@ -43,6 +43,8 @@ class TaskHub(Protocol):
     def kill_now(self, tasks: Iterable[ids.TaskId], *, reason: str, message: str) -> None: ...
 
     def suspend_now(self, tasks: Iterable[ids.TaskId], *, suspended: bool) -> None: ...
+
+    def forget_now(self, runs: Iterable[tuple[ids.TaskId, int]]) -> None: ...
 
     def unfinished(self, tasks: Iterable[ids.TaskId]) -> list[subscriptions.Change]: ...
 

@@ -40,6 +40,13 @@ TEXT = "text/plain; charset=utf-8"
 HIJACK = "kiln.hijack"
 """Key in `scope["extensions"]`; its value is a `Hijack`."""
 
+WHOLE = "kiln.whole"
+"""Key in the message of a head: True when the whole body follows at once, so that `serving` may
+write both together. Other servers ignore it."""
+
+_HEADERS = "kiln.headers"
+"""Key in the scope of the first header of each name: several apps read those of one request."""
+
 USER = "kiln.user"
 """Key in the scope under which whoever authenticates puts the user, None without a credential."""
 
@@ -127,14 +134,13 @@ class Refusal(NamedTuple):
 class Request:
     """One request. `path` is decoded; `method` in capitals."""
 
-    __slots__ = ("_first", "_query", "method", "path", "receive", "scope")
+    __slots__ = ("_query", "method", "path", "receive", "scope")
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self.scope = scope
         self.receive = receive
         self.method: str = scope["method"]
         self.path: str = scope["path"]
-        self._first: dict[bytes, bytes] | None = None
         self._query: Mapping[str, str] | None = None
 
     @property
@@ -150,13 +156,21 @@ class Request:
 
     def header(self, name: bytes) -> str | None:
         """Return the first header of that lower-case name, None without one."""
-        if self._first is None:
-            self._first = dict(reversed(self.scope["headers"]))
-        found = self._first.get(name)
+        found = self.first_headers.get(name)
         return None if found is None else found.decode("latin-1")
+
+    @property
+    def first_headers(self) -> Mapping[bytes, bytes]:
+        """The first header of each lower-case name."""
+        found: dict[bytes, bytes] | None = self.scope.get(_HEADERS)
+        if found is None:
+            found = self.scope[_HEADERS] = dict(reversed(self.scope["headers"]))
+        return found
 
     def headers(self, name: bytes) -> list[str]:
         """Return all headers of that lower-case name."""
+        if name not in self.first_headers:
+            return []
         return [value.decode("latin-1") for key, value in self.scope["headers"] if key == name]
 
     @property
@@ -374,7 +388,9 @@ class Response:
         self, status: int, content_type: str, data: bytes, *, headers: Headers = ()
     ) -> None:
         """Send a whole response."""
-        await self._send(self._head(status, content_type, len(data), headers))
+        head = self._head(status, content_type, len(data), headers)
+        head[WHOLE] = True
+        await self._send(head)
         await self._send({"type": "http.response.body", "body": data, "more_body": False})
 
     async def text(self, status: int, value: str, *, headers: Headers = ()) -> None:

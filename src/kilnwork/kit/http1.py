@@ -155,7 +155,6 @@ class Connection:
         return bytes(found[:most])
 
     def close(self) -> None:
-        """End it."""
         self.socket.close()
 
     def _chunks(self) -> Iterator[bytes]:

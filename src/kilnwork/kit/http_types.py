@@ -5,6 +5,7 @@ Used by both HTTP clients, the blocking one (`endpoints.client`) and the one for
 (`endpoints.discovery`).
 """
 
+import importlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,7 +14,6 @@ from urllib import parse
 import msgspec
 
 JSON = "application/json"
-JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
 APPLY = "application/apply-patch+yaml"
 BYTES = "application/octet-stream"
@@ -81,3 +81,20 @@ class Response(NamedTuple):
     def is_kubernetes_status(self) -> bool:
         """Whether an API server itself says this, and not who is behind its proxy."""
         return self.document().get("kind") == "Status"
+
+
+def retry_after_s(value: str | None, *, now_s: float) -> float | None:
+    """Return the seconds of a Retry-After of either form (RFC 9110 §10.2.3), None for nonsense.
+
+    `now_s`: wall clock.
+    """
+    if value is None:
+        return None
+    if value.strip().isdecimal():
+        return float(value)
+    utils = importlib.import_module("email.utils")  # by name: dates are rare, and it is large
+    try:
+        moment: float = utils.parsedate_to_datetime(value).timestamp()
+    except ValueError:
+        return None
+    return max(0.0, moment - now_s)

@@ -77,8 +77,8 @@ class TaskIds:
 
     _COUNTS = 1 << 26
 
-    def __init__(self, random_bits: int | None = None) -> None:
-        bits = int.from_bytes(os.urandom(8), "big") if random_bits is None else random_bits
+    def __init__(self) -> None:
+        bits = int.from_bytes(os.urandom(8), "big")
         self._bits = 0x7 << 76 | (bits >> 36 & 0xFFF) << 64 | 0x2 << 62
         self._random = bits & 0xF_FFFF_FFFF
         self._milliseconds = 0

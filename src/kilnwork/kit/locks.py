@@ -20,7 +20,6 @@ class OwnerLock:
 
     @property
     def held(self) -> bool:
-        """True while it is ours."""
         return self._descriptor is not None
 
     def take(self) -> bool:

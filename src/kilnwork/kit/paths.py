@@ -3,13 +3,12 @@
 Used by the command line, the kubeconfig loader, the control plane, the worker and the sdk.
 """
 
-import hashlib
 import os
 import stat
 import tempfile
 from pathlib import Path
 
-from kilnwork.kit import errors
+from kilnwork.kit import digests, errors
 
 MAX_SOCKET_FOLDER = 80
 """Longest folder for Unix sockets: unix(7) allows 108 bytes with the file name."""
@@ -54,7 +53,7 @@ def runtime_dir(folder: Path) -> Path:
     run = folder / "run"
     if len(os.fsencode(run)) < MAX_SOCKET_FOLDER:
         return run
-    digest = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:16]
+    digest = digests.sha256_of([os.fsencode(folder.resolve())]).hex()[:16]
     return Path("/tmp") / f"kiln-{digest}"  # noqa: S108  0700, owner checked, name is no secret
 
 

@@ -91,12 +91,12 @@ def die_with_parent(parent: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def offer_to_oom_killer(pid: int, *, by: int = 200) -> None:
+def offer_to_oom_killer(pid: int) -> None:
     """Have the kernel choose this process, and what it will start, before those that are as large:
     of 1000 points that a process has for its memory (proc_pid_oom_score_adj(5)). Best effort."""
     path = _PROC / str(pid) / "oom_score_adj"
     with contextlib.suppress(OSError, ValueError):
-        path.write_text(str(min(1000, int(path.read_text()) + by)))
+        path.write_text(str(min(1000, int(path.read_text()) + 200)))
 
 
 def rename(name: str) -> None:

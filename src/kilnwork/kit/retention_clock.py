@@ -9,16 +9,14 @@ written down can be read; where it fits into several spans, the one in which it 
 Thus nothing goes early, and some things late. See docs/decisions/0021-retention-and-clocks.md.
 """
 
-import contextlib
-import json
-import os
-import tempfile
 import threading
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated
+
+import msgspec
 
 from kilnwork.kit import clock as clocks
+from kilnwork.kit import paths
 
 SAMPLE_S = 10.0
 """How often `sample` should be called: a jump there and back in between goes unseen."""
@@ -46,8 +44,7 @@ def boot_id() -> str:
         return ""
 
 
-@dataclass
-class _Span:
+class _Span(msgspec.Struct):
     """Wall times from `first` to `last`; the count was the wall time plus `offset`."""
 
     first: float
@@ -55,15 +52,14 @@ class _Span:
     offset: float
 
 
-@dataclass
-class _State:
+class _State(msgspec.Struct):
     """`count`: seconds, which began as those of the wall clock."""
 
     count: float
     wall: float
     monotonic: float
     boot: str
-    spans: list[_Span] = field(default_factory=list)
+    spans: Annotated[list[_Span], msgspec.Meta(min_length=1)]
 
 
 class RetentionClock:
@@ -113,20 +109,9 @@ class RetentionClock:
         with self._lock:
             self.sample()
             self._due, self._saved = False, self._clock.monotonic()
-            document = asdict(self._state)
-        if self._path is None:
-            return
-        made, name = tempfile.mkstemp(prefix=f"{self._path.name}.", dir=self._path.parent)
-        try:
-            with os.fdopen(made, "w") as file:
-                json.dump(document, file)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(name).replace(self._path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                Path(name).unlink()
-            raise
+            content = msgspec.json.encode(self._state)
+        if self._path is not None:
+            paths.write_private(self._path, content, durable=True)
 
     def _first(self) -> _State:
         """Nothing is known of the past: until now, the wall clock was right."""
@@ -136,8 +121,8 @@ class RetentionClock:
     def _restored(self, path: Path) -> _State | None:
         """Of the process before; None when it left nothing that can be read."""
         try:
-            self._state = _parsed(json.loads(path.read_text()))
-        except (OSError, ValueError, TypeError, KeyError):
+            self._state = msgspec.json.decode(path.read_bytes(), type=_State)
+        except (OSError, msgspec.MsgspecError):
             return None
         same = self._boot != "" and self._boot == self._state.boot
         passed = self._clock.monotonic() - self._state.monotonic
@@ -171,15 +156,3 @@ def _merge_oldest(spans: list[_Span]) -> None:
         one, two = spans[:2]
         first, last = min(one.first, two.first), max(one.last, two.last)
         spans[:2] = [_Span(first, last, max(one.offset, two.offset))]
-
-
-def _parsed(document: dict[str, Any]) -> _State:
-    """Raises KeyError, TypeError or ValueError for what is no state."""
-    numbers = {name: float(document[name]) for name in ("count", "wall", "monotonic")}
-    spans = [
-        _Span(*(float(span[name]) for name in ("first", "last", "offset")))
-        for span in document["spans"]
-    ]
-    if not spans:
-        raise ValueError("no spans")
-    return _State(**numbers, boot=str(document["boot"]), spans=spans)

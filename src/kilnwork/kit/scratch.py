@@ -32,7 +32,6 @@ class Scratch:
         self.path, self._lock = _new(temporary, prefix)
 
     def close(self) -> None:
-        """Remove all of it."""
         shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._lock)
 

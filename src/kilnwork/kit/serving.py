@@ -18,7 +18,8 @@ import socket
 import ssl
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+from urllib import parse
 
 import httptools
 import uvicorn
@@ -192,6 +193,15 @@ class _Together:
             return
         self._transport.write(data)
 
+    def write_whole(self, head: bytes, body: bytes) -> None:
+        """Send a response now."""
+        self.flush()
+        if len(body) <= _JOIN_BYTES:
+            self._transport.write(head + body)
+        else:
+            self._transport.write(head)
+            self._transport.write(body)
+
     def flush(self) -> None:
         """Let go of what is held."""
         if self._held:
@@ -205,6 +215,54 @@ class _Together:
     def close(self) -> None:
         self.flush()
         self._transport.close()
+
+
+class _Cycle(httptools_impl.RequestResponseCycle):
+    """One request. A whole response (`asgi.WHOLE`) is written at once; uvicorn writes head and
+    body apart, and searches each header twice with regular expressions."""
+
+    transport: Any  # a `_Together`
+    _head = b""
+    """Of a whole response, until its body comes."""
+
+    async def send(self, message: Any) -> None:
+        """Send one message (ASGI)."""
+        if self._head:
+            self._write_whole(message["body"])
+        elif asgi.WHOLE in message and self._is_plain():
+            self._head = _head(message["status"], message["headers"])
+            self.response_started = True
+            self.waiting_for_100_continue = False
+        else:
+            await super().send(message)
+
+    def _is_plain(self) -> bool:
+        """Nothing about the connection or the request asks for more than head and body."""
+        return (
+            self.keep_alive
+            and not (self.disconnected or self.response_started or self.flow.write_paused)
+            and self.scope["method"] != "HEAD"
+        )
+
+    def _write_whole(self, body: bytes) -> None:
+        head, self._head = self._head, b""
+        if self.disconnected:
+            return
+        self.transport.write_whole(head, body)
+        self.response_complete = True
+        self.message_event.set()
+        if not self.keep_alive:  # the server stops
+            self.transport.close()
+        self.on_response()
+
+
+def _head(status: int, headers: asgi.Headers) -> bytes:
+    """Return a head. Raises RuntimeError for what would end a line too early (RFC 9110 §5.5)."""
+    lines = b"\r\n".join([name + b": " + value for name, value in headers])
+    ends = len(headers) - 1
+    if lines.count(b"\n") != ends or lines.count(b"\r") != ends or b"\0" in lines:
+        raise RuntimeError("a header of the response has a line end or a NUL in it")
+    return b"%b%b\r\n\r\n" % (httptools_impl.STATUS_LINE[status], lines)
 
 
 class _Protocol(httptools_impl.HttpToolsProtocol):
@@ -239,13 +297,43 @@ class _Protocol(httptools_impl.HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._useless_bytes = 0
         self._in_time()
-        super().on_headers_complete()
-        asked: Any = self.cycle
-        asked.transport = self._together
+        self._complete_scope()
+        before: httptools_impl.RequestResponseCycle | None = self.cycle  # None: the first request
+        self.cycle = cycle = self._new_cycle()
         if self.parser.should_upgrade() and self._may_upgrade():
-            cycle = self.cycle
             extensions: dict[str, Any] = {asgi.HIJACK: lambda: self._give_away(cycle)}
             self.scope["extensions"] = extensions
+        if before is None or before.response_complete:
+            self._start_asgi_task(cycle, self.app)
+        else:  # pipelined: one after the other
+            self.flow.pause_reading()
+            self.pipeline.appendleft((cycle, self.app))
+
+    def _complete_scope(self) -> None:
+        scope: Any = self.scope
+        scope["method"] = self.parser.get_method().decode("ascii")
+        scope["http_version"] = self.parser.get_http_version()
+        url = httptools.parse_url(self.url)
+        path = url.path.decode("ascii")
+        scope["path"] = parse.unquote(path) if "%" in path else path
+        scope["raw_path"] = url.path
+        scope["query_string"] = url.query or b""
+
+    def _new_cycle(self) -> "_Cycle":
+        keeps_alive = self.scope["http_version"] != "1.0" and self.parser.should_keep_alive()
+        return _Cycle(
+            scope=self.scope,
+            transport=cast(Any, self._together),
+            flow=self.flow,
+            logger=self.logger,
+            access_logger=self.access_logger,
+            access_log=False,
+            default_headers=[],
+            message_event=asyncio.Event(),
+            expect_100_continue=self.expect_100_continue,
+            keep_alive=keeps_alive,
+            on_response=self.on_response_complete,
+        )
 
     def _may_upgrade(self) -> bool:
         """HTTP/1.0 knows no upgrade (RFC 9110 §7.8), and what has a body must be read as HTTP."""

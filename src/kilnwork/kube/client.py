@@ -184,19 +184,6 @@ class Client:
         path = self._path(resource, name, namespace, subresource)
         return await self._send("PATCH", path, patch, content_type=http_types.MERGE_PATCH)
 
-    async def json_patch(
-        self,
-        resource: resources.Resource,
-        name: str,
-        operations: Sequence[Mapping[str, Any]],
-        namespace: str | None = None,
-        *,
-        subresource: str | None = None,
-    ) -> meta.JsonObject:
-        """JSON patch (RFC 6902); Invalid when a `test` fails or a path leads nowhere."""
-        path = self._path(resource, name, namespace, subresource)
-        return await self._send("PATCH", path, operations, content_type=http_types.JSON_PATCH)
-
     async def apply(
         self,
         resource: resources.Resource,

@@ -40,7 +40,6 @@ class Controller:
         self._workers: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Begin to take keys."""
         self._workers = [
             self._crew.start(f"worker {number}", self._work()) for number in range(self._count)
         ]

@@ -53,7 +53,6 @@ class Reference(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True,
 
 
 def reference(resource: resources.Resource, obj: Any) -> Reference:
-    """The reference to `obj`, which is one of `resource`."""
     namespace, name = objects.key(obj)
     return Reference(
         api_version=resource.api_version,
@@ -184,7 +183,6 @@ class Recorder:
         self._crew = coroutines.Crew("kube events")
 
     async def start(self) -> None:
-        """Begin to write."""
         self._crew.start("writer", self._write_all())
 
     async def stop(self) -> None:

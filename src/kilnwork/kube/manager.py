@@ -18,9 +18,7 @@ log = logging.getLogger(__name__)
 class Service(Protocol):
     """Something that controllers use: the recorder of kube events, the hub."""
 
-    async def start(self) -> None:
-        """Be usable when this returns."""
-        ...
+    async def start(self) -> None: ...
 
     async def stop(self) -> None:
         """End; called once, after everyone who uses it has stopped."""

@@ -20,7 +20,6 @@ def metadata(obj: Any) -> meta.ObjectMeta | dict[str, Any]:
 
 
 def key(obj: Any) -> Key:
-    """(namespace, name) of an object."""
     m = metadata(obj)
     if isinstance(m, dict):
         return m.get("namespace") or "", m.get("name") or ""

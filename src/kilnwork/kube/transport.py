@@ -14,7 +14,6 @@ import socket
 import ssl
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
-from email import utils
 from pathlib import Path
 from typing import Any, Self
 
@@ -189,7 +188,7 @@ class Transport:
 
     def _busy_s(self, response: aiohttp.ClientResponse) -> float | None:
         """How long to wait, spread so that those who were refused together do not come together."""
-        asked_s = self._retry_after_s(response.headers.get("Retry-After"))
+        asked_s = self._retry_after_s(response)
         return None if asked_s is None else asked_s * (1 + 0.2 * self._entropy.random())
 
     async def _start(
@@ -222,7 +221,6 @@ class Transport:
                 )
 
     async def credential(self) -> credentials.Credential:
-        """What is shown to the server now."""
         if self._credentials.at_hand:
             return self._credentials.get()
         return await asyncio.to_thread(self._credentials.get)
@@ -276,20 +274,12 @@ class Transport:
             status.reason,
             status.message,
             details=status.details,
-            retry_after_s=self._retry_after_s(response.headers.get("Retry-After")),
+            retry_after_s=self._retry_after_s(response),
         )
 
-    def _retry_after_s(self, value: str | None) -> float | None:
-        """Seconds for both forms of Retry-After (RFC 9110 §10.2.3); None for nonsense."""
-        if value is None:
-            return None
-        if value.strip().isdecimal():
-            return float(value)
-        try:
-            moment = utils.parsedate_to_datetime(value).timestamp()
-        except ValueError:
-            return None
-        return max(0.0, moment - self._clock.wall())
+    def _retry_after_s(self, response: aiohttp.ClientResponse) -> float | None:
+        value = response.headers.get("Retry-After")
+        return http_types.retry_after_s(value, now_s=self._clock.wall())
 
 
 def _end(response: aiohttp.ClientResponse) -> None:
@@ -327,7 +317,6 @@ def _status(body: bytes) -> _Status:
 
 
 def _warning_text(value: str) -> str:
-    """The quoted text of `299 - "text"`."""
     _, quote, rest = value.partition('"')
     if not quote:
         return value

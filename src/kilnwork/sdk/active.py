@@ -19,7 +19,6 @@ def innermost() -> Any:
 
 
 def add(session: Any) -> None:
-    """It is the innermost one from now on."""
     remove(session)
     _stack.append(session)
 

@@ -49,13 +49,11 @@ def submits(items: Iterable[calls.CallItem]) -> Iterator[messages.Submit]:
 
 
 def watches(items: Iterable[calls.Watched]) -> Iterator[messages.Watch]:
-    """All of them."""
     left = iter(items)
     while some := tuple(islice(left, _IDS_IN_A_FRAME)):
         yield messages.Watch(some)
 
 
 def cancels(tasks: Sequence[ids.TaskId], *, recursive: bool) -> Iterator[messages.Cancel]:
-    """All of them."""
     for start in range(0, len(tasks), _IDS_IN_A_FRAME):
         yield messages.Cancel(tuple(tasks[start : start + _IDS_IN_A_FRAME]), recursive)

@@ -23,7 +23,6 @@ class Runner:
         self._thread: threading.Thread | None = None
 
     def put(self, callback: Callable[[Any], object], future: Any) -> None:
-        """Call it soon."""
         self._due.put((callback, future))
         if self._thread is None:
             self._start()

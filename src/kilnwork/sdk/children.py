@@ -76,7 +76,6 @@ class Child:
             self._pidfd = None
 
     def last_words(self) -> str:
-        """The last line of its log."""
         try:
             with self.log.open("rb") as file:
                 file.seek(max(0, self.log.stat().st_size - _LAST_LINES))

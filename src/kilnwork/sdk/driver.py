@@ -13,7 +13,6 @@ import threading
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Self
 
 from kilnwork.channel import errors as channel_errors
@@ -139,23 +138,13 @@ class Driver(session.Session):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        where: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        where: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await sys.modules["asyncio"].to_thread(self.close)
 
     def _leave(self, wait_s: float) -> str:
@@ -176,7 +165,6 @@ class Driver(session.Session):
         return NOT_ACCEPTED.format(wait_s, self.dropped)
 
     def _wait_until_accepted(self, wait_s: float) -> None:
-        """As long as it goes on."""
         quiet_s = min(QUIET_S, wait_s)
         told = False
         left = self.unaccepted

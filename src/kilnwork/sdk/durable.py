@@ -198,7 +198,6 @@ def _dispatches(pid: int, folder: Path) -> bool:
 
 
 def _own_name() -> str:
-    """What `DRIVER_VARIABLE` holds."""
     own = processes.identify(os.getpid())
     return "" if own is None else f"{own.pid}:{own.started}"
 

@@ -30,7 +30,7 @@ OUT_OF_BAND_BYTES = attempts.MAX_INLINE_BYTES
 _ALIGNMENT = 64
 _MAGIC = b"KILN"
 _HEAD = struct.Struct("<4sIQ")
-_LONGEST_FRAME = 256 * 1024
+_MAX_FRAME_BYTES = 256 * 1024
 """Pickle writes frames of 64 KiB and larger values on their own: longer parts name no class."""
 
 _NOT_OURS = (MemoryError, errors.KilnError)
@@ -76,7 +76,6 @@ def resolver() -> Resolve | None:
 
 
 def resolving_blobs() -> Blobs | None:
-    """The blobs that go with `resolver()`."""
     return _around.blobs
 
 
@@ -175,7 +174,7 @@ def _by_value_wanted() -> bool:
 def _names_main(parts: Sequence[Part]) -> bool:
     """Plain pickle names what `__main__` holds; in a worker that is another module."""
     for part in parts:  # noqa: SIM110 - twice as fast as any()
-        if len(part) <= _LONGEST_FRAME and b"__main__" in part:
+        if len(part) <= _MAX_FRAME_BYTES and b"__main__" in part:
             return True
     return False
 

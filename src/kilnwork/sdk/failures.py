@@ -51,7 +51,6 @@ def unpack_error(payload: attempts.Payload) -> BaseException:
 
 
 def revived(info: ErrorInfo) -> Exception:
-    """As `unpack_error`, of what it decodes."""
     error = _unpickled(info) or _named(info)
     cause = revived(info.cause) if info.cause is not None else None
     if info.traceback:

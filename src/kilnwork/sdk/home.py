@@ -70,13 +70,11 @@ class Home:
     # what a session needs
 
     def connect(self) -> socket.socket:
-        """A fresh connection to the dispatcher."""
         if self.failure is not None:
             raise self.failure
         return client.unix(str(self._socket))
 
     def credential(self) -> str:
-        """What a driver shows the dispatcher."""
         return self._token_file.read_text().strip()
 
     def close(self) -> None:

@@ -64,7 +64,6 @@ class Output:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def copy(self) -> None:
-        """Pass on what is there now."""
         with contextlib.suppress(BlockingIOError, OSError):
             while data := os.read(self.start, _OUTPUT_BYTES):
                 self._write(self._decoder.decode(data))

@@ -53,7 +53,6 @@ def running() -> "asyncio.AbstractEventLoop":
 
 
 def bell() -> Bell:
-    """That of the running loop."""
     loop = running()
     found = _bells.get(loop)
     if found is None:

@@ -149,7 +149,6 @@ def taken_along(module: str) -> bool:
 
 
 def load_function(data: envelope.Part) -> Any:
-    """What `pack_by_value` has packed."""
     return envelope.load(data)
 
 

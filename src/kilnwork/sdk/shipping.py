@@ -16,7 +16,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import Self
 
 from kilnwork.data import blobs, errors
@@ -58,12 +58,7 @@ class Entered:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        where: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.leave()
 
 

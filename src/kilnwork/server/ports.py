@@ -122,7 +122,7 @@ class Journal(Protocol):
     async def retry(self, task: ids.TaskId, *, force: bool) -> None:
         """Start a new run of a spawned task that is over, durably.
 
-        Raises `dispatch.errors.RunRefused` when it is not over, or has succeeded and `force` is
-        False.
+        Raises `dispatch.errors.RunRefused` when it is not over, works for a job, or has succeeded
+        and `force` is False.
         """
         ...

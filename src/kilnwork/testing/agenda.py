@@ -26,7 +26,6 @@ class Agenda:
         return self._clock.monotonic()
 
     def queue(self, record: records.Record) -> None:
-        """It is ready to run."""
         heapq.heappush(self._ready, (-record.spec.priority, next(self._order), record))
 
     def take(self) -> records.Record | None:

@@ -60,7 +60,6 @@ class Record:
 
     @property
     def id(self) -> str:
-        """As `future.id`."""
         return ids.task_text(self.task)
 
     @property
@@ -70,7 +69,6 @@ class Record:
 
     @property
     def final(self) -> bool:
-        """True when it is over."""
         return self.state.final
 
     def result(self, number: int) -> calls.CallResult:
@@ -78,7 +76,6 @@ class Record:
         return calls.CallResult(number, self.state, self.reason, self.message, self.payload)
 
     def error_info(self) -> attempts.ErrorInfo:
-        """Its failure, as the cause of another one."""
         kinds = {api_task.State.KILLED: "kilnwork.Cancelled"}
         return attempts.ErrorInfo(kinds.get(self.state, "kilnwork.TaskFailed"), self.message, "")
 

@@ -49,7 +49,6 @@ class Runs:
 
     @property
     def innermost(self) -> Record | None:
-        """The task that runs."""
         return self._stack[-1] if self._stack else None
 
     def runs_here(self) -> bool:
@@ -325,7 +324,6 @@ class Runs:
     def _failed(
         self, record: Record, reason: Reason, message: str, payload: attempts.Payload | None
     ) -> None:
-        """Try again, if that is allowed."""
         retry = record.spec.retry
         if record.attempts >= retry.max_attempts:
             self._settle(record, State.FAILED, reason, message, payload)

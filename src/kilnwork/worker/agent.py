@@ -60,17 +60,11 @@ class Relay(Protocol):
     """What listens where the dispatcher's socket would be; see `relay`."""
 
     @property
-    def place(self) -> str:
-        """Where the dispatcher is, for people."""
-        ...
+    def place(self) -> str: ...
 
-    async def start(self) -> None:
-        """Listen."""
-        ...
+    async def start(self) -> None: ...
 
-    async def stop(self) -> None:
-        """Pass on nothing more."""
-        ...
+    async def stop(self) -> None: ...
 
 
 class Agent:
@@ -215,7 +209,6 @@ class Agent:
                     del self._attempts[ref]
 
     def received(self, order: peer.Order) -> None:
-        """Carry out one order."""
         match order:
             case messages.Run():
                 self._start(order)
@@ -301,7 +294,6 @@ class Agent:
         self._stopping.set()
 
     def _memory_candidates(self) -> list[memory_watch.Candidate]:
-        """All that may be ended for its memory."""
         running = [current.candidate() for current in self._attempts.values()]
         return [*self._slots.candidates(), *(each for each in running if each is not None)]
 

@@ -55,9 +55,7 @@ class Tools:
 class Server(Protocol):
     """What answers on a task's socket; see `task_socket`."""
 
-    async def close(self) -> None:
-        """Answer nothing more."""
-        ...
+    async def close(self) -> None: ...
 
 
 class Attempt:

@@ -125,7 +125,6 @@ class Capture:
 
     @property
     def kept(self) -> list[messages.Log]:
-        """What was sent last."""
         return list(self._kept)
 
     def _keep(self, message: messages.Log) -> None:

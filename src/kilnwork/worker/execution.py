@@ -54,9 +54,7 @@ class Owner(Protocol):
         """A call says how far it is."""
         ...
 
-    def yielded(self, ref: attempts.AttemptRef, index: int, payload: attempts.Payload) -> None:
-        """A generator has yielded."""
-        ...
+    def yielded(self, ref: attempts.AttemptRef, index: int, payload: attempts.Payload) -> None: ...
 
 
 class _Refused(Exception):

@@ -104,7 +104,6 @@ class Folders:
             ) from error
 
     def close(self) -> None:
-        """Remove everything."""
         self._scratch.close()
 
 

@@ -75,7 +75,6 @@ class Holdings:
         return returned
 
     def return_all(self) -> list[attempts.AttemptRef]:
-        """Everything that has not begun."""
         refs = [run.ref for run in (*self.placed, *self.queue)]
         self.placed.clear()
         self.queue.clear()
@@ -99,14 +98,12 @@ class Holdings:
         return next((level for level in self.stack if level.ref == ref), None)
 
     def stop(self, level: Level, reason: str) -> None:
-        """It is to end."""
         level.stop = reason
         self.stops.add(level)
         if level.inner is not None:
             level.inner.stop()
 
     def pop(self, end: calls.CallEnd) -> None:
-        """The innermost has ended."""
         level = self.stack.pop()
         level.over = True
         self.stops.discard(level)
@@ -144,7 +141,6 @@ class Holdings:
     # reports
 
     def started(self, level: Level) -> messages.Started:
-        """The report that it runs."""
         level.reported = True
         self._serial += 1
         report = messages.Started(self._serial, level.ref, level.started)
@@ -167,7 +163,6 @@ class Holdings:
             del self._reports[oldest]
 
     def reports(self) -> list[Report]:
-        """All that are not acknowledged."""
         return list(self._reports.values())
 
 

@@ -141,7 +141,6 @@ class _Connection(asyncio.Protocol):
             self._refuse(known or HttpError(400, f"not an HTTP request: {error}"))
 
     def abort(self) -> None:
-        """Close now."""
         if self._transport is not None:
             self._transport.abort()
 

@@ -13,9 +13,7 @@ LONGEST_LINE = 16 * 1024
 class Sink(Protocol):
     """Where lines go: several, each with its end."""
 
-    def write(self, data: bytes) -> None:
-        """Take them."""
-        ...
+    def write(self, data: bytes) -> None: ...
 
 
 class Lines:

@@ -126,7 +126,6 @@ def share_of(pids: Iterable[int]) -> int:
 
 
 def family(root: int, stats: dict[int, processes.Stat]) -> set[int]:
-    """A process and all below it."""
     return processes.below({root}, stats) | ({root} & stats.keys())
 
 

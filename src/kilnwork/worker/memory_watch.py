@@ -95,7 +95,6 @@ class MemoryWatch:
         self._families: dict[int, set[int]] = {}
 
     async def run(self) -> None:
-        """Watch, for ever."""
         while True:
             pause_s = self.sample()
             await asyncio.sleep(pause_s)

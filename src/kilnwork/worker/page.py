@@ -71,7 +71,6 @@ class Page:
         self._memory[0] = self._active = spare
 
     def clear(self) -> None:
-        """Nothing runs."""
         spare = 1 - self._active
         self._pack(self._memory, _RECORDS[spare], _NOBODY, 0, 0, 0.0, 0)
         self._memory[0] = self._active = spare
@@ -119,7 +118,6 @@ class Page:
 
     @property
     def has_room(self) -> bool:
-        """More may be spilled."""
         return self._number(_SPILLED) < MOST_SPILLED
 
     def try_lock(self) -> bool:
@@ -135,7 +133,6 @@ class Page:
         fcntl.lockf(self._descriptor, fcntl.LOCK_UN)
 
     def close(self) -> None:
-        """Unmap it."""
         os.close(self._descriptor)
         with contextlib.suppress(BufferError):
             self._memory.close()

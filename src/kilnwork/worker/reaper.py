@@ -28,7 +28,6 @@ class Reaper:
         self.sweep()
 
     def stop(self) -> None:
-        """Let go of SIGCHLD."""
         asyncio.get_running_loop().remove_signal_handler(signal.SIGCHLD)
 
     def watch(self, pid: int) -> asyncio.Future[int]:

@@ -85,7 +85,6 @@ class _End(asyncio.Protocol):
             asyncio.get_running_loop().call_later(DRAIN_S, self.transport.abort)
 
     def abort(self) -> None:
-        """End it now."""
         if self.transport is not None:
             self.transport.abort()
 
@@ -190,7 +189,6 @@ class Relay:
             end.abort()
 
     def accepted(self, near: _Near, *, upgrade: bool) -> None:
-        """For `_Near`: somebody connected."""
         self._crew.start("join", self._join(near, upgrade=upgrade))
 
     async def _join(self, near: _Near, *, upgrade: bool) -> None:

@@ -237,7 +237,6 @@ class SlotSession(session.Session):
             self._waits.let_go(self._stack[-1], tasks, in_place=False)
 
     def resumed(self) -> None:
-        """It goes on."""
         if self._stack:
             self._waits.go_on(self._stack[-1])
 
@@ -359,7 +358,6 @@ class SlotSession(session.Session):
         self.link.send(messages.Progress(ref, fraction, message))
 
     def yielded(self, ref: attempts.AttemptRef, index: int, payload: attempts.Payload) -> None:
-        """A generator has yielded."""
         self.link.send(messages.Yielded(ref, index, payload))
 
     def _stop(self, order: messages.StopCall) -> None:

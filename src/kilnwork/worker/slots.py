@@ -10,10 +10,8 @@ import asyncio
 import contextlib
 import fcntl
 import functools
-import hashlib
 import logging
 import os
-import secrets
 import signal
 import termios
 from collections.abc import Callable, Iterator
@@ -21,6 +19,7 @@ from dataclasses import dataclass
 
 from kilnwork.api import reasons
 from kilnwork.channel import messages, peer
+from kilnwork.kit import digests
 from kilnwork.worker import (
     births,
     lines,
@@ -90,8 +89,8 @@ class Slots:
         """Have a slot born, and tell the dispatcher by what to know it, in this order reversed."""
         if name in self._slots:
             return
-        secret = secrets.token_hex(32)
-        opening = messages.SlotOpening(name, hashlib.sha256(secret.encode()).digest())
+        secret = os.urandom(32).hex()
+        opening = messages.SlotOpening(name, digests.sha256_of([secret.encode()]))
         try:
             sheet, reading, writing, *ours = _descriptors()
         except OSError as error:
@@ -107,7 +106,6 @@ class Slots:
             self.gone(births.Gone(name, None, why, proof=True))
 
     def kill(self, name: bytes) -> None:
-        """The dispatcher wants it gone."""
         slot = self._slots.get(name)
         if slot is None:
             self.refuse(name, "there is no such slot", asked=True)

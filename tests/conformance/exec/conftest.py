@@ -63,7 +63,6 @@ def tool(
     kubectl_program: Path,
     tmp_path: Path,
 ) -> kube_execs.Kubectl:
-    """kubectl by each transport."""
     return kube_execs.Kubectl(
         kubectl_program, server, namespace=namespace, home=tmp_path, transport=request.param
     )

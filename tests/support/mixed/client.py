@@ -43,7 +43,6 @@ class Client:
         self._open: list[http.client.HTTPSConnection] = []
 
     def connect(self, *, timeout_s: float = REQUEST_S) -> tuple[http.client.HTTPSConnection, str]:
-        """A new connection, and the token."""
         settings = config.load(self._data / "kubeconfig")
         place = parse.urlsplit(settings.server)
         tls = ssl.create_default_context(cadata=settings.ca_data)
@@ -79,7 +78,6 @@ class Client:
         return made, token
 
     def close(self) -> None:
-        """When all threads are done."""
         for connection in self._open:
             connection.close()
 
@@ -106,7 +104,6 @@ class Workers:
         self.failures: list[BaseException] = []
 
     def start(self, function: Callable[[], None], name: str) -> None:
-        """Run it in a thread of its own."""
         thread = threading.Thread(target=self._guarded, args=(function, name), name=name)
         thread.daemon = True
         self._threads.append(thread)

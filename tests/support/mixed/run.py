@@ -88,7 +88,6 @@ class _Load:
         self.program: programs.Report | None = None
 
     def go(self) -> None:
-        """All of it, then the checks."""
         self.server.start(timeout_s=120)
         self._prepare()
         self._begin()

@@ -86,7 +86,6 @@ class Driver:
         self.write()
 
     def opened(self) -> Any:
-        """The session of this program."""
         server = self.directory / SERVER
         if server.exists():
             return _connected(server.read_text())
@@ -137,7 +136,6 @@ class Driver:
         self.remember(node.id)
 
     def remember(self, name: str) -> None:
-        """In the file, for the next driver."""
         with (self.directory / "ids.jsonl").open("a") as file:
             file.write(json.dumps([name, self.ids[name]]) + "\n")
 
@@ -178,7 +176,6 @@ class Driver:
             time.sleep(0.02)
 
     def may_cancel(self, node: nodes.Node) -> bool:
-        """Whether the moment has come."""
         if node.cancel in ("started", "alone"):
             return effects.count("hang", node.id) > 0 or bool(self.futures[node.id].done())
         return node.cancel == "at-once" or self.chance.random() < 0.2
@@ -233,7 +230,6 @@ class Driver:
         return ["boxed", [tasks.outcome(each) for each in future.result()["box"]]]
 
     def iterate(self, node: nodes.Node, stream: Any) -> None:
-        """A stream yields what its result has."""
         yielded: list[Any] = []
         with contextlib.suppress(kiln.TaskError):
             yielded.extend(stream)
@@ -251,14 +247,12 @@ class Driver:
             self.outcomes[child.id] = tasks.outcome(kiln.future(spawned[-1].task))
 
     def check_done(self, simple: dict[str, Any]) -> None:
-        """What is over says so."""
         for name, future in simple.items():
             cancelled = self.outcomes[name] == ["error", "Cancelled", ""]
             if not future.done() or future.cancelled() != cancelled:
                 self.problems.append(f"{name}: done {future.done()}, {future.cancelled()}")
 
     def write(self) -> None:
-        """What was seen."""
         document = {"outcomes": self.outcomes, "roots": self.roots, "problems": self.problems}
         path = self.directory / f"outcomes-{self.name}.json"
         path.with_suffix(".new").write_text(json.dumps(document))
@@ -301,7 +295,6 @@ def say(word: str) -> None:
 
 
 def main() -> None:
-    """See the module."""
     directory, phase = Path(sys.argv[1]), sys.argv[2]
     tasks.dump_on_signal()
     FUNCTIONS["program"] = kiln.task(in_program)

@@ -34,7 +34,6 @@ def note(kind: str, node: str, task: str = "-", run: int = 0, attempt: int = 0) 
 
 
 def read(path: Path) -> list[Effect]:
-    """All lines that are whole."""
     try:
         text = path.read_text()
     except FileNotFoundError:

@@ -39,7 +39,6 @@ class Family:
         return found
 
     def of_kind(self, kind: str) -> list[int]:
-        """Pids, oldest first."""
         return sorted(pid for pid, each in self.members().items() if each == kind)
 
     def destroy(self) -> None:
@@ -64,7 +63,6 @@ class Family:
 
 
 def _parent(pid: int) -> int:
-    """0 for a process that is gone."""
     words = _read(pid, "stat").rpartition(b")")[2].split()
     return int(words[1]) if words else 0
 

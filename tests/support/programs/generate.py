@@ -62,7 +62,6 @@ class _Maker:
         )
 
     def _call(self, name: str, before: list[nodes.Node]) -> nodes.Node:
-        """A call of the driver."""
         chance = self._chance
         node = self._node(name, before, depth=0, top=True)
         changes: dict[str, object] = {"phase": chance.randrange(self._phases)}

@@ -89,7 +89,6 @@ class Program(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def walk(nodes: tuple[Node, ...]) -> list[Node]:
-    """These calls and all that they spawn."""
     found: list[Node] = []
     for node in nodes:
         found += [node, *walk(node.children)]

@@ -133,11 +133,9 @@ class _Run:
 
     @property
     def effects(self) -> Path:
-        """The present file of effects."""
         return effects_of(self.directory, self.epoch)
 
     def go(self) -> None:
-        """All phases, then the checks."""
         phase = runs = 0
         guest = self._guest() if self.program.guest else None
         while phase < self.program.phases:
@@ -286,7 +284,6 @@ class _Run:
                 pending.remove(each)
 
     def _hit_all(self) -> None:
-        """As if the machine had stopped."""
         self.report.hits.append("kill all")
         self.hit_in_run += ["kill driver", "kill dispatcher"]
         self.disturbed = self.drivers_killed = True

@@ -56,7 +56,6 @@ def _state(pid: int) -> str:
 
 
 def _journal(path: Path) -> str:
-    """Tasks that are not over."""
     if not path.exists():
         return "no journal"
     with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:

@@ -61,7 +61,6 @@ def dump_on_signal() -> None:
 
 
 def directory() -> Path:
-    """Of this run."""
     return Path(os.environ[effects.VARIABLE]).parent
 
 
@@ -248,7 +247,6 @@ WAYS = tuple(_WAYS)
 
 @kiln.task
 def in_module(document: dict[str, Any], *inputs: Any) -> Any:
-    """A call that slots import."""
     return perform(document, inputs, FUNCTIONS)
 
 

@@ -79,7 +79,6 @@ class Ends:
 
 @pytest.fixture
 async def ends(request: pytest.FixtureRequest) -> AsyncIterator[Ends]:
-    """A parameter is its patience in seconds."""
     folder = short.folder()
     hub = scripted_hub.ScriptedHub(folder / "channel.sock")
     await hub.start()

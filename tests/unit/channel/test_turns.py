@@ -77,7 +77,6 @@ def test_who_has_what_it_waits_for_wakes_without_the_lead() -> None:
 
 
 def elsewhere(done: Callable[[], bool] = never) -> turns.Turn:
-    """Of a thread that is not this one."""
     turn = turns.Turn(done)
     turn.thread = -1
     return turn

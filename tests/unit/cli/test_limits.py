@@ -20,7 +20,7 @@ def _command(**given: Any) -> None:
     ("text", "size"), [("1", 1), ("500Mi", 500 << 20), ("3Gi", 3 << 30), (" 2Ti ", 2 << 40)]
 )
 def test_a_size_has_binary_units(text: str, size: int) -> None:
-    assert limits.Size().convert(text, None, None) == size
+    assert limits.SIZE.convert(text, None, None) == size
 
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "1.5Gi", "10GB", "Gi", "1 Gi", "1e9"])

@@ -28,7 +28,6 @@ def kept(tmp_path: Path) -> blobs.Blobs:
 
 
 def aged(kept: blobs.Blobs, number: int) -> bytes:
-    """A blob of an hour ago."""
     digest, _ = kept.put([number.to_bytes(4, "big")])
     stat = kept.path(digest).stat()
     os.utime(kept.path(digest), (stat.st_mtime - HOUR, stat.st_mtime - HOUR))

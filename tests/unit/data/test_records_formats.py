@@ -53,7 +53,6 @@ def taken_in(spec: filejobs.JobSpec, given: list[bytes]) -> tuple[bytes, filejob
 def read(
     spec: filejobs.JobSpec, kept: bytes, manifest: filejobs.Manifest, cuts: list[int]
 ) -> list[bytes]:
-    """All records of all parts."""
     found: list[bytes] = []
     for part in manifest.parts:
         assert part.first_line == len(found) + 1

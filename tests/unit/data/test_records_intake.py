@@ -37,7 +37,6 @@ def pieces(content: bytes, cuts: list[int]) -> list[bytes]:
 
 
 def taken_in(spec: filejobs.JobSpec, given: list[bytes]) -> tuple[bytes, filejobs.Manifest]:
-    """What was stored, and its manifest."""
     taker = intake.Intake(spec)
     stored = b"".join(block for piece in given for block in taker.feed(piece))
     rest, manifest = taker.finish()
@@ -45,7 +44,6 @@ def taken_in(spec: filejobs.JobSpec, given: list[bytes]) -> tuple[bytes, filejob
 
 
 def naive_lines(content: bytes) -> list[bytes]:
-    """With their ends."""
     found = [line + b"\n" for line in content.split(b"\n")]
     found[-1] = found[-1][:-1]
     return [line for line in found if line]

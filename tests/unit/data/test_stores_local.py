@@ -19,7 +19,7 @@ import pytest
 from kilnwork.data import errors
 from kilnwork.data.stores import filling, growing, local, port
 from kilnwork.kit import clock as clocks
-from support import no_links
+from support import no_links, small_disks
 
 WRITER = """
 import hashlib, random, sys
@@ -222,14 +222,8 @@ def test_a_disk_that_takes_no_more_is_told_and_left_clean(store: local.LocalStor
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """16 MiB."""
-    if os.geteuid() != 0:
-        pytest.skip("mounts a small tmpfs: run it as root")
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(folder)], check=True)
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    with small_disks.mounted(tmp_path) as made:
+        yield made
 
 
 def test_files_leave_room_for_the_journal_and_for_records(small_disk: Path) -> None:

@@ -1,25 +1,17 @@
 """Calls: from a driver's submit over a slot to its result."""
 
 import gc
-from typing import Any
 
 import pytest
 
 from kilnwork.api import attempts
 from kilnwork.dispatch.machine import inputs, instructions, memory
 from support import told_calls
-from support.told_calls import World, said, spec
-
-
-def started_world(**options: Any) -> World:
-    world = World(**options)
-    world.driver()
-    world.define(spec())
-    return world
+from support.told_calls import World, said, spec, world_of
 
 
 def test_a_call_runs_in_a_slot_and_its_result_comes_back() -> None:
-    world = started_world()
+    world = world_of()
     (task,) = world.submit()
     record = world.task(task)
     assert said(record) == ("Staging", "Starting")
@@ -35,7 +27,7 @@ def test_a_call_runs_in_a_slot_and_its_result_comes_back() -> None:
 
 
 def test_the_next_call_takes_the_idle_slot() -> None:
-    world = started_world()
+    world = world_of()
     for _ in range(3):
         (task,) = world.submit()
         world.end(task)
@@ -64,7 +56,7 @@ def test_one_slot_opens_for_each_seat_and_no_more_than_calls_wait() -> None:
 
 
 def test_a_started_call_is_running() -> None:
-    world = started_world()
+    world = world_of()
     (task,) = world.submit()
     world.started(task)
     assert said(world.task(task)) == ("Running", "Started")
@@ -73,7 +65,7 @@ def test_a_started_call_is_running() -> None:
 
 
 def test_a_call_of_an_unknown_template_closes_the_link() -> None:
-    world = started_world()
+    world = world_of()
     world.submit(template=7)
     (closed,) = world.sent_of(instructions.CloseLink)
     assert closed.link == told_calls.DRIVER
@@ -81,7 +73,7 @@ def test_a_call_of_an_unknown_template_closes_the_link() -> None:
 
 
 def test_a_late_report_is_acknowledged_and_changes_nothing() -> None:
-    world = started_world()
+    world = world_of()
     (task,) = world.submit()
     player, ref = world.holder(task), world.task(task).ref
     world.end(task)
@@ -92,7 +84,7 @@ def test_a_late_report_is_acknowledged_and_changes_nothing() -> None:
 
 
 def test_a_newer_link_of_the_same_session_replaces_the_older() -> None:
-    world = started_world()
+    world = world_of()
     world.driver(101, session=told_calls.DRIVER.to_bytes(16, "big"))
     (closed,) = world.sent_of(instructions.CloseLink)
     assert closed.link == told_calls.DRIVER
@@ -104,7 +96,7 @@ def test_a_newer_link_of_the_same_session_replaces_the_older() -> None:
 
 
 def test_a_template_that_is_forgotten_is_no_more_and_its_tasks_go_on() -> None:
-    world = started_world(slots=0)
+    world = world_of(slots=0)
     (task,) = world.submit()
     world.define(spec("m:other"), number=2)
     world.tell(inputs.Undefine(told_calls.DRIVER, (1, 2, 99)))
@@ -118,7 +110,7 @@ def test_a_template_that_is_forgotten_is_no_more_and_its_tasks_go_on() -> None:
 
 def test_templates_that_nobody_uses_are_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "RECENT_TEMPLATES", 10)
-    world = started_world()
+    world = world_of()
     for number in range(2, 100):
         world.define(spec(f"m:f{number}"), number=number)
         (task,) = world.submit(template=number)

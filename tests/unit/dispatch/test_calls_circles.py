@@ -5,23 +5,14 @@ import pytest
 from kilnwork.api import attempts
 from kilnwork.dispatch.machine import inputs, instructions
 from kilnwork.kit import ids
-from support.told_calls import World, said, spec
+from support import told_calls
+from support.told_calls import World, said, with_call
 
 STOPPED = attempts.Ending.STOPPED
 
 
-def world_of() -> World:
-    world = World(slots=4)
-    world.driver()
-    world.define(spec())
-    return world
-
-
 def spawn(world: World, parent: ids.TaskId, *needs: ids.TaskId) -> ids.TaskId:
-    player = world.holder(parent)
-    world.define(spec("m:child"), link=player.link)
-    (child,) = world.submit(link=player.link, parent=world.task(parent).ref, needs=needs)
-    return child
+    return told_calls.spawn(world, parent, needs=needs)
 
 
 def asked_to_stop(world: World) -> list[ids.TaskId]:
@@ -30,8 +21,7 @@ def asked_to_stop(world: World) -> list[ids.TaskId]:
 
 @pytest.mark.parametrize("far", [0, 1, 3])
 def test_a_task_that_waits_for_itself_or_its_parents_fails(far: int) -> None:
-    world = world_of()
-    (first,) = world.submit()
+    world, first = with_call(slots=4)
     last = first
     for _ in range(far):
         child = spawn(world, last)
@@ -46,8 +36,7 @@ def test_a_task_that_waits_for_itself_or_its_parents_fails(far: int) -> None:
 
 
 def test_a_task_that_waits_for_one_that_needs_its_result_fails() -> None:
-    world = world_of()
-    (parent,) = world.submit()
+    world, parent = with_call(slots=4)
     child = spawn(world, parent, parent)
     world.wait(parent, child, in_place=True)
     world.end(parent, STOPPED, reason="Deadlock", payload=None)
@@ -56,8 +45,7 @@ def test_a_task_that_waits_for_one_that_needs_its_result_fails() -> None:
 
 
 def test_delegating_to_one_that_needs_its_result_fails() -> None:
-    world = world_of()
-    (parent,) = world.submit()
+    world, parent = with_call(slots=4)
     child = spawn(world, parent, parent)
     world.end(parent, delegate=child, payload=None)
     assert said(world.task(parent)) == ("Failed", "InputFailed")
@@ -65,8 +53,7 @@ def test_delegating_to_one_that_needs_its_result_fails() -> None:
 
 
 def test_delegating_to_one_that_waits_for_it_fails() -> None:
-    world = world_of()
-    (parent,) = world.submit()
+    world, parent = with_call(slots=4)
     child = spawn(world, parent)
     world.wait(child, parent, in_place=True)
     assert not asked_to_stop(world)
@@ -77,8 +64,7 @@ def test_delegating_to_one_that_waits_for_it_fails() -> None:
 
 @pytest.mark.parametrize("how", [{"in_place": False}, {"in_place": True, "first": True}])
 def test_a_wait_that_may_end_otherwise_is_no_circle(how: dict[str, bool]) -> None:
-    world = world_of()
-    (parent,) = world.submit()
+    world, parent = with_call(slots=4)
     child = spawn(world, parent)
     player, ref = world.holder(parent), world.task(parent).ref
     world.tell(inputs.Waiting(player.link, ref, (parent, child), **how))
@@ -86,8 +72,7 @@ def test_a_wait_that_may_end_otherwise_is_no_circle(how: dict[str, bool]) -> Non
 
 
 def test_waiting_for_a_task_that_waits_no_longer_is_no_circle() -> None:
-    world = world_of()
-    (parent,) = world.submit()
+    world, parent = with_call(slots=4)
     child = spawn(world, parent)
     world.wait(parent, child)
     world.resume(parent)

@@ -9,7 +9,7 @@ from kilnwork.api import task as api_task
 from kilnwork.dispatch.machine import inputs, instructions
 from kilnwork.kit import ids
 from support import told_calls
-from support.told_calls import DRIVER, World, said, spec, task_id
+from support.told_calls import DRIVER, World, said, spawn, spec, task_id
 
 RETRY = spec(retry=api_task.Retry(max_attempts=5, max_losses=5, delay_seconds=0))
 FAILED = attempts.Ending.FAILED
@@ -21,20 +21,11 @@ def json_arguments(text: str) -> attempts.Payload:
 
 
 def world_of(**options: Any) -> World:
-    world = World(**({"slots": 4} | options))
-    world.driver()
-    world.define(RETRY)
-    return world
+    return told_calls.world_of(RETRY, **({"slots": 4} | options))
 
 
-def spawn(
-    world: World, parent: ids.TaskId, *, ordinal: int = 1, function: str = "m:child", **item: Any
-) -> ids.TaskId:
-    player = world.holder(parent)
-    world.define(spec(function), link=player.link)
-    ref = world.task(parent).ref
-    (child,) = world.submit(link=player.link, parent=ref, ordinal=ordinal, **item)
-    return child
+def with_call(**options: Any) -> tuple[World, ids.TaskId]:
+    return told_calls.with_call(RETRY, **({"slots": 4} | options))
 
 
 def found(world: World) -> dict[int, ids.TaskId]:
@@ -52,8 +43,7 @@ def known(
 
 
 def test_the_same_call_again_is_the_same_task() -> None:
-    world = world_of()
-    (task,) = world.submit()
+    world, task = with_call()
     world.driver(101)
     world.define(RETRY, link=101)
     world.submit(link=101, task=task)
@@ -64,8 +54,7 @@ def test_the_same_call_again_is_the_same_task() -> None:
 
 
 def test_the_same_call_again_after_a_new_link_gets_the_result_there() -> None:
-    world = world_of()
-    (task,) = world.submit()
+    world, task = with_call()
     world.tell(inputs.LinkClosed(DRIVER))
     world.driver(101, session=DRIVER.to_bytes(16, "big"))
     world.define(RETRY, link=101)
@@ -77,8 +66,7 @@ def test_the_same_call_again_after_a_new_link_gets_the_result_there() -> None:
 
 
 def test_a_call_that_is_over_and_forgotten_is_found_in_the_journal() -> None:
-    world = world_of()
-    (task,) = world.submit()
+    world, task = with_call()
     world.end(task)
     item = inputs.SubmitCalls(DRIVER, (calls.CallItem(9, task, 1, told_calls.ARGUMENTS),))
     assert world.machine.lookups(item) is None
@@ -99,8 +87,7 @@ def test_nothing_is_asked_for_plain_calls() -> None:
 
 
 def test_needs_that_memory_does_not_have_are_asked_for() -> None:
-    world = world_of()
-    (here,) = world.submit()
+    world, here = with_call()
     first = calls.CallItem(5, task_id(50), 1, told_calls.ARGUMENTS)
     needs = (here, task_id(50), task_id(60))
     second = calls.CallItem(6, task_id(51), 1, told_calls.ARGUMENTS, needs)
@@ -110,8 +97,7 @@ def test_needs_that_memory_does_not_have_are_asked_for() -> None:
 
 
 def test_watched_tasks_that_memory_does_not_have_are_asked_for() -> None:
-    world = world_of()
-    (here,) = world.submit()
+    world, here = with_call()
     known_one = inputs.WatchTasks(DRIVER, (calls.Watched(5, here),))
     assert world.machine.lookups(known_one) is None
     asked = world.machine.lookups(inputs.WatchTasks(DRIVER, (calls.Watched(5, task_id(60)),)))
@@ -186,8 +172,7 @@ def test_a_key_of_another_function_is_taken() -> None:
 
 
 def test_the_next_attempt_finds_the_children_of_the_one_before() -> None:
-    world = world_of()
-    (parent,) = world.submit()
+    world, parent = with_call()
     child = spawn(world, parent)
     keyed = spawn(world, parent, key="k", ordinal=0)
     world.end(parent, FAILED)
@@ -202,8 +187,7 @@ def test_the_next_attempt_finds_the_children_of_the_one_before() -> None:
 
 
 def test_the_next_attempt_finds_children_that_are_over_in_the_journal() -> None:
-    world = world_of()
-    (parent,) = world.submit()
+    world, parent = with_call()
     child = spawn(world, parent)
     world.end(child)
     world.end(parent, FAILED)
@@ -221,21 +205,19 @@ def test_the_next_attempt_finds_children_that_are_over_in_the_journal() -> None:
 
 
 def test_children_of_different_functions_are_counted_apart() -> None:
-    world = world_of()
-    (parent,) = world.submit()
-    first = spawn(world, parent, function="m:a", ordinal=1)
-    second = spawn(world, parent, function="m:b", ordinal=1)
+    world, parent = with_call()
+    first = spawn(world, parent, template=spec("m:a"), ordinal=1)
+    second = spawn(world, parent, template=spec("m:b"), ordinal=1)
     assert world.task(first).child_key == "m:a#1"
     assert world.task(second).child_key == "m:b#1"
     world.end(parent, FAILED)
-    again = spawn(world, parent, function="m:b", ordinal=1)
+    again = spawn(world, parent, template=spec("m:b"), ordinal=1)
     assert found(world)[4] == second
     assert again not in world.memory.tasks
 
 
 def test_another_child_than_before_replaces_it_and_the_parent_says_so() -> None:
-    world = world_of()
-    (parent,) = world.submit()
+    world, parent = with_call()
     child = spawn(world, parent, arguments=json_arguments("[[1],{}]"))
     world.end(parent, FAILED)
     again = spawn(world, parent, arguments=json_arguments("[[2],{}]"))
@@ -246,8 +228,7 @@ def test_another_child_than_before_replaces_it_and_the_parent_says_so() -> None:
 
 
 def test_another_child_than_one_that_is_over_is_made() -> None:
-    world = world_of()
-    (parent,) = world.submit()
+    world, parent = with_call()
     child = spawn(world, parent, arguments=json_arguments("[[1],{}]"))
     world.end(child)
     world.end(parent, FAILED)
@@ -258,8 +239,7 @@ def test_another_child_than_one_that_is_over_is_made() -> None:
 
 
 def test_one_key_for_two_children_of_one_attempt_is_taken() -> None:
-    world = world_of()
-    (parent,) = world.submit()
+    world, parent = with_call()
     spawn(world, parent, key="k", arguments=json_arguments("[[1],{}]"))
     other = spawn(world, parent, key="k", arguments=json_arguments("[[2],{}]"))
     result = world.results[world.holder(parent).link][-1]
@@ -268,8 +248,7 @@ def test_one_key_for_two_children_of_one_attempt_is_taken() -> None:
 
 
 def test_children_that_the_successful_attempt_did_not_ask_for_are_killed() -> None:
-    world = world_of()
-    (parent,) = world.submit()
+    world, parent = with_call()
     kept, dropped = (spawn(world, parent, ordinal=number) for number in (1, 2))
     world.end(parent, FAILED)
     spawn(world, parent, ordinal=1)
@@ -279,8 +258,7 @@ def test_children_that_the_successful_attempt_did_not_ask_for_are_killed() -> No
 
 
 def test_children_that_a_delegating_attempt_did_not_ask_for_are_killed() -> None:
-    world = world_of()
-    (parent,) = world.submit()
+    world, parent = with_call()
     kept, dropped = (spawn(world, parent, ordinal=number) for number in (1, 2))
     world.end(parent, FAILED)
     spawn(world, parent, ordinal=1)
@@ -289,8 +267,7 @@ def test_children_that_a_delegating_attempt_did_not_ask_for_are_killed() -> None
 
 
 def test_an_attempt_that_is_over_cannot_have_children() -> None:
-    world = world_of()
-    (parent,) = world.submit()
+    world, parent = with_call()
     player, ref = world.holder(parent), world.task(parent).ref
     world.define(spec("m:child"), link=player.link)
     world.end(parent)
@@ -310,16 +287,14 @@ def test_an_attempt_in_another_slot_cannot_be_the_parent() -> None:
 
 
 def test_an_attempt_that_is_being_stopped_gets_no_children() -> None:
-    world = world_of()
-    (parent,) = world.submit()
+    world, parent = with_call()
     world.tell(inputs.Kill(parent, "Killed"))
     child = spawn(world, parent)
     assert child not in world.memory.tasks
 
 
 def test_a_watcher_gets_the_result_when_it_is_there() -> None:
-    world = world_of()
-    (task,) = world.submit()
+    world, task = with_call()
     world.driver(101)
     world.tell(inputs.WatchTasks(101, (calls.Watched(7, task),)))
     assert world.result(7, link=101) is None
@@ -328,8 +303,7 @@ def test_a_watcher_gets_the_result_when_it_is_there() -> None:
 
 
 def test_a_watcher_of_what_is_over_gets_it_at_once() -> None:
-    world = world_of()
-    (task,) = world.submit()
+    world, task = with_call()
     world.end(task)
     value = known(world, task).value
     world.tell(inputs.WatchTasks(DRIVER, (calls.Watched(7, task),), {task: value}))
@@ -347,8 +321,7 @@ def test_a_watcher_of_an_unknown_task_is_told() -> None:
 
 
 def test_a_task_of_another_namespace_is_unknown_to_watchers() -> None:
-    world = world_of()
-    (task,) = world.submit()
+    world, task = with_call()
     world.tell(inputs.Attach(300, b"x" * 16, "other"))
     world.tell(inputs.WatchTasks(300, (calls.Watched(7, task),)))
     result = world.result(7, link=300)
@@ -371,8 +344,7 @@ def test_declared_tasks_can_be_watched_and_needed() -> None:
 
 
 def test_what_a_generator_yields_goes_to_everybody_who_waits_for_it() -> None:
-    world = world_of()
-    (task,) = world.submit()
+    world, task = with_call()
     world.driver(101)
     world.tell(inputs.WatchTasks(101, (calls.Watched(7, task),)))
     player, ref = world.holder(task), world.task(task).ref
@@ -446,8 +418,7 @@ def test_a_command_can_have_a_call_as_child() -> None:
 
 
 def test_whose_id_is_known_only_when_accepted_is_waited_for() -> None:
-    world = world_of()
-    (parent,) = world.submit()
+    world, parent = with_call()
     assert world.awaited == set()
     world.submit(key="k")
     assert world.awaited == {DRIVER}

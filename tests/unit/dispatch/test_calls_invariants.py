@@ -13,10 +13,7 @@ RETRY = api_task.Retry(max_attempts=3, delay_seconds=0)
 
 
 def world_of(template: api_task.TaskSpec | None = None, **options: Any) -> World:
-    world = World(**({"slots": 2} | options))
-    world.driver()
-    world.define(template or spec(retry=RETRY))
-    return world
+    return told_calls.world_of(template or spec(retry=RETRY), **({"slots": 2} | options))
 
 
 def test_invariant_1_an_accepted_call_is_written_and_repeating_it_changes_nothing() -> None:

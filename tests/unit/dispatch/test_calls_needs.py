@@ -10,26 +10,20 @@ from kilnwork.api import task as api_task
 from kilnwork.dispatch.machine import dependencies, inputs, views
 from kilnwork.kit import ids
 from support import told_calls
-from support.told_calls import World, error_of, said, spec, task_id
+from support.told_calls import World, error_of, said, spawn, spec, task_id
 
 FAILED = attempts.Ending.FAILED
 _S = api_task.State
 
 
 def world_of(template: api_task.TaskSpec | None = None, **options: Any) -> World:
-    world = World(**({"slots": 4} | options))
-    world.driver()
-    world.define(template or spec())
-    return world
+    return told_calls.world_of(template, **({"slots": 4} | options))
 
 
-def spawn(world: World, parent: ids.TaskId, *, ordinal: int = 1, **item: Any) -> ids.TaskId:
-    player = world.holder(parent)
-    world.define(spec("m:child"), link=player.link)
-    (child,) = world.submit(
-        link=player.link, parent=world.task(parent).ref, ordinal=ordinal, **item
-    )
-    return child
+def with_call(
+    template: api_task.TaskSpec | None = None, **options: Any
+) -> tuple[World, ids.TaskId]:
+    return told_calls.with_call(template, **({"slots": 4} | options))
 
 
 def values_of(world: World, task: ids.TaskId) -> dict[ids.TaskId, calls.Value]:
@@ -50,8 +44,7 @@ def test_a_call_waits_for_what_it_needs_and_says_so() -> None:
 
 
 def test_results_go_along_with_the_call() -> None:
-    world = world_of()
-    (first,) = world.submit()
+    world, first = with_call()
     (task,) = world.submit(needs=(first,))
     world.end(first)
     value = values_of(world, task)[first]
@@ -88,8 +81,7 @@ def test_results_that_are_too_large_together_are_left_to_the_slot() -> None:
 
 
 def test_a_failed_input_fails_the_call_and_is_its_cause() -> None:
-    world = world_of()
-    (first,) = world.submit()
+    world, first = with_call()
     (task,) = world.submit(needs=(first,))
     world.end(first, FAILED)
     assert said(world.task(task)) == ("Failed", "InputFailed")
@@ -113,8 +105,7 @@ def test_a_killed_input_has_a_cause_that_says_so() -> None:
 
 
 def test_failures_pass_along_a_long_chain() -> None:
-    world = world_of()
-    (first,) = world.submit()
+    world, first = with_call()
     last = first
     for _ in range(3000):
         (last,) = world.submit(needs=(last,))
@@ -159,8 +150,7 @@ def test_a_call_that_needs_itself_fails() -> None:
 
 
 def test_a_need_in_another_namespace_is_unknown() -> None:
-    world = world_of()
-    (first,) = world.submit()
+    world, first = with_call()
     world.tell(inputs.Attach(300, b"x" * 16, "other"))
     world.define(spec(), link=300)
     (task,) = world.submit(link=300, needs=(first,))
@@ -168,8 +158,7 @@ def test_a_need_in_another_namespace_is_unknown() -> None:
 
 
 def test_a_call_that_waits_for_inputs_can_be_held_back_and_let_go() -> None:
-    world = world_of()
-    (first,) = world.submit()
+    world, first = with_call()
     (task,) = world.submit(needs=(first,))
     world.tell(inputs.Suspend(task, True))
     assert said(world.task(task)) == ("Pending", "Suspended")
@@ -183,8 +172,7 @@ def test_a_call_that_waits_for_inputs_can_be_held_back_and_let_go() -> None:
 
 
 def test_the_values_stay_for_the_next_attempt() -> None:
-    world = world_of(spec(retry=api_task.Retry(max_attempts=2, delay_seconds=0)))
-    (first,) = world.submit()
+    world, first = with_call(spec(retry=api_task.Retry(max_attempts=2, delay_seconds=0)))
     (task,) = world.submit(needs=(first,))
     world.end(first)
     world.end(task, FAILED)
@@ -193,8 +181,7 @@ def test_the_values_stay_for_the_next_attempt() -> None:
 
 
 def test_a_task_that_returns_a_future_ends_as_that_task_does() -> None:
-    world = world_of()
-    (parent,) = world.submit()
+    world, parent = with_call()
     child = spawn(world, parent)
     world.end(parent, delegate=child, payload=None)
     assert said(world.task(parent)) == ("Running", "Delegated")
@@ -208,8 +195,7 @@ def test_a_task_that_returns_a_future_ends_as_that_task_does() -> None:
 
 
 def test_a_task_that_delegated_holds_no_slot() -> None:
-    world = world_of(slots=1)
-    (parent,) = world.submit()
+    world, parent = with_call(slots=1)
     child = spawn(world, parent)
     world.end(parent, delegate=child, payload=None)
     assert world.holds(child)
@@ -217,8 +203,7 @@ def test_a_task_that_delegated_holds_no_slot() -> None:
 
 
 def test_delegation_goes_on_and_on() -> None:
-    world = world_of(slots=1)
-    (task,) = world.submit()
+    world, task = with_call(slots=1)
     chain = [task]
     for _ in range(50):
         child = spawn(world, chain[-1])
@@ -229,8 +214,7 @@ def test_delegation_goes_on_and_on() -> None:
 
 
 def test_a_failure_of_the_delegate_is_its_own_without_another_attempt() -> None:
-    world = world_of(spec(retry=api_task.Retry(max_attempts=3, delay_seconds=0)))
-    (parent,) = world.submit()
+    world, parent = with_call(spec(retry=api_task.Retry(max_attempts=3, delay_seconds=0)))
     child = spawn(world, parent)
     world.end(parent, delegate=child, payload=None)
     world.end(child, FAILED)
@@ -239,8 +223,7 @@ def test_a_failure_of_the_delegate_is_its_own_without_another_attempt() -> None:
 
 
 def test_a_killed_delegate_kills_it_too() -> None:
-    world = world_of()
-    (parent,) = world.submit()
+    world, parent = with_call()
     child = spawn(world, parent)
     world.end(parent, delegate=child, payload=None)
     world.tell(inputs.Kill(child, "Killed"))
@@ -249,8 +232,7 @@ def test_a_killed_delegate_kills_it_too() -> None:
 
 
 def test_a_task_that_delegated_is_killed_at_once_and_its_child_with_proof() -> None:
-    world = world_of()
-    (parent,) = world.submit()
+    world, parent = with_call()
     child = spawn(world, parent)
     world.end(parent, delegate=child, payload=None)
     world.tell(inputs.Kill(parent, "Killed"))
@@ -273,8 +255,7 @@ def test_delegating_to_what_is_over() -> None:
 
 
 def test_delegating_to_what_only_the_journal_has() -> None:
-    world = world_of()
-    (parent,) = world.submit()
+    world, parent = with_call()
     child = spawn(world, parent)
     world.end(child)
     player, ref = world.holder(parent), world.task(parent).ref
@@ -309,16 +290,14 @@ def test_delegating_to_what_is_forgotten_a_moment_later() -> None:
 
 
 def test_delegating_to_an_unknown_task_fails() -> None:
-    world = world_of()
-    (parent,) = world.submit()
+    world, parent = with_call()
     world.end(parent, delegate=task_id(999), payload=None)
     assert said(world.task(parent)) == ("Failed", "InputFailed")
 
 
 @pytest.mark.parametrize("far", [0, 1, 3])
 def test_returning_a_future_of_oneself_fails_and_does_not_wait_for_ever(far: int) -> None:
-    world = world_of()
-    (task,) = world.submit()
+    world, task = with_call()
     chain = [task]
     for _ in range(far):
         child = spawn(world, chain[-1])
@@ -329,8 +308,7 @@ def test_returning_a_future_of_oneself_fails_and_does_not_wait_for_ever(far: int
 
 
 def test_a_dependent_of_a_task_that_delegated_waits_for_the_outcome() -> None:
-    world = world_of()
-    (parent,) = world.submit()
+    world, parent = with_call()
     (after,) = world.submit(needs=(parent,))
     child = spawn(world, parent)
     world.end(parent, delegate=child, payload=None)

@@ -1,27 +1,10 @@
 """Where calls run: seats, slots that open and end, sent ahead, taken back, in turns."""
 
-from typing import Any
-
 from kilnwork.api import attempts
 from kilnwork.api import task as api_task
 from kilnwork.dispatch.machine import assignment, inputs, instructions, records
 from support import told_calls
-from support.told_calls import World, said, spec
-
-
-def world_of(**options: Any) -> World:
-    world = World(**options)
-    world.driver()
-    world.define(spec())
-    return world
-
-
-def short_world(**options: Any) -> World:
-    """A world that knows that calls of template 1 are short, with all its slots open."""
-    world = world_of(**options)
-    for task in world.submit(options.get("slots", 1)):
-        world.end(task, seconds=0.001)
-    return world
+from support.told_calls import World, said, short_world, spec, with_call, world_of
 
 
 def held(world: World) -> list[int]:
@@ -43,8 +26,7 @@ def test_short_calls_are_sent_ahead_up_to_the_credit() -> None:
 
 
 def test_long_calls_are_not_sent_ahead() -> None:
-    world = world_of()
-    (task,) = world.submit()
+    world, task = with_call()
     world.end(task, seconds=0.5)
     world.submit(3)
     assert held(world) == [1]
@@ -184,8 +166,7 @@ def test_a_command_waits_for_the_slot_of_a_call_to_be_free() -> None:
 
 
 def test_two_drivers_take_turns() -> None:
-    world = world_of()
-    (running,) = world.submit()
+    world, running = with_call()
     world.driver(200)
     world.define(spec(), link=200)
     many = world.submit(5)
@@ -200,8 +181,7 @@ def test_two_drivers_take_turns() -> None:
 
 
 def test_children_take_the_turns_of_their_driver() -> None:
-    world = world_of(slots=2)
-    (parent,) = world.submit()
+    world, parent = with_call(slots=2)
     player = world.holder(parent)
     world.define(spec("m:child"), link=player.link)
     (child,) = world.submit(link=player.link, parent=world.task(parent).ref, ordinal=1)
@@ -220,8 +200,7 @@ def test_higher_priority_goes_first() -> None:
 
 
 def test_slots_that_cannot_be_opened_are_asked_for_less_and_less_often() -> None:
-    world = world_of(opens=False)
-    (task,) = world.submit()
+    world, task = with_call(opens=False)
     for number, pause in enumerate((0.1, 0.2, 0.4), start=1):
         asked = world.sent_of(instructions.OpenSlot)
         assert len(asked) == number
@@ -237,8 +216,7 @@ def test_slots_that_cannot_be_opened_are_asked_for_less_and_less_often() -> None
 
 
 def test_a_slot_that_never_joins_is_ended_and_replaced() -> None:
-    world = world_of(opens=False)
-    (task,) = world.submit()
+    world, task = with_call(opens=False)
     (asked,) = world.sent_of(instructions.OpenSlot)
     for _ in range(6):
         world.after(2)
@@ -251,8 +229,7 @@ def test_a_slot_that_never_joins_is_ended_and_replaced() -> None:
 
 
 def test_idle_slots_beyond_the_seats_end_after_a_while() -> None:
-    world = world_of()
-    (parent,) = world.submit()
+    world, parent = with_call()
     world.wait(parent, told_calls.task_id(77))
     (other,) = world.submit()
     assert len(world.slots) == 2

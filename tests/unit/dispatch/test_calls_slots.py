@@ -1,7 +1,5 @@
 """Slots that die, leave, come back: what they held is settled, once and rightly."""
 
-from typing import Any
-
 import pytest
 
 from kilnwork.api import attempts
@@ -9,30 +7,7 @@ from kilnwork.api import task as api_task
 from kilnwork.dispatch.machine import inputs, instructions
 from kilnwork.kit import ids
 from support import told_calls
-from support.told_calls import World, said, spec
-
-
-def world_of(template: api_task.TaskSpec | None = None, **options: Any) -> World:
-    world = World(**options)
-    world.driver()
-    world.define(template or spec())
-    return world
-
-
-def short_world(template: api_task.TaskSpec | None = None, **options: Any) -> World:
-    world = world_of(template, **options)
-    for task in world.submit(options.get("slots", 1)):
-        world.end(task, seconds=0.001)
-    return world
-
-
-def spawn(world: World, parent: ids.TaskId, *, ordinal: int = 1, **item: Any) -> ids.TaskId:
-    player = world.holder(parent)
-    world.define(spec("m:child"), link=player.link)
-    (child,) = world.submit(
-        link=player.link, parent=world.task(parent).ref, ordinal=ordinal, **item
-    )
-    return child
+from support.told_calls import World, said, short_world, spawn, spec, with_call, world_of
 
 
 def counts(world: World, task: ids.TaskId) -> tuple[int, int, int]:
@@ -41,8 +16,7 @@ def counts(world: World, task: ids.TaskId) -> tuple[int, int, int]:
 
 
 def test_a_slot_that_exits_fails_what_it_ran() -> None:
-    world = world_of()
-    (task,) = world.submit()
+    world, task = with_call()
     world.die(world.holder(task), running=task, code=1)
     assert said(world.task(task)) == ("Failed", "SlotDied")
     assert world.task(task).exit_code == 1
@@ -53,8 +27,7 @@ def test_a_slot_that_exits_fails_what_it_ran() -> None:
 
 def test_a_slot_that_exits_counts_against_the_attempts() -> None:
     retry = api_task.Retry(max_attempts=2, delay_seconds=0)
-    world = world_of(spec(retry=retry))
-    (task,) = world.submit()
+    world, task = with_call(spec(retry=retry))
     world.die(world.holder(task), running=task, code=139)
     assert counts(world, task) == (1, 0, 0)
     assert world.task(task).attempt == 2
@@ -63,8 +36,7 @@ def test_a_slot_that_exits_counts_against_the_attempts() -> None:
 
 
 def test_a_foreign_sigkill_is_a_loss() -> None:
-    world = world_of(spec(retry=api_task.Retry(max_losses=1)))
-    (task,) = world.submit()
+    world, task = with_call(spec(retry=api_task.Retry(max_losses=1)))
     world.die(world.holder(task), running=task, code=137)
     assert counts(world, task) == (0, 1, 0)
     world.die(world.holder(task), running=task, code=137)
@@ -101,8 +73,7 @@ def test_a_slot_that_dies_between_calls_fails_none() -> None:
 
 
 def test_a_slot_is_settled_only_when_its_link_is_read_to_the_end() -> None:
-    world = world_of()
-    (task,) = world.submit()
+    world, task = with_call()
     player = world.holder(task)
     ref = world.task(task).ref
     world.gone(player, running=task, code=0)
@@ -116,8 +87,7 @@ def test_a_slot_is_settled_only_when_its_link_is_read_to_the_end() -> None:
 
 
 def test_parents_below_on_the_stack_run_again_uncounted_and_elsewhere() -> None:
-    world = world_of()
-    (top,) = world.submit()
+    world, top = with_call()
     middle = spawn(world, top)
     world.wait(top, middle, in_place=True)
     bottom = spawn(world, middle)
@@ -132,8 +102,7 @@ def test_parents_below_on_the_stack_run_again_uncounted_and_elsewhere() -> None:
 
 
 def test_the_second_time_nothing_runs_in_place_on_it() -> None:
-    world = world_of()
-    (parent,) = world.submit()
+    world, parent = with_call()
     child = spawn(world, parent)
     world.wait(parent, child, in_place=True)
     world.die(world.holder(parent), running=child, code=1)
@@ -144,8 +113,7 @@ def test_the_second_time_nothing_runs_in_place_on_it() -> None:
 
 
 def test_a_parent_that_dies_while_it_waits_is_what_ran() -> None:
-    world = world_of()
-    (parent,) = world.submit()
+    world, parent = with_call()
     child = spawn(world, parent)
     world.wait(parent, child)
     world.die(world.holder(parent), running=parent, code=1)
@@ -166,8 +134,7 @@ def test_a_lost_worker_loses_what_its_slots_ran() -> None:
 
 
 def test_a_restarted_agent_proves_that_its_slots_are_gone() -> None:
-    world = world_of()
-    (task,) = world.submit()
+    world, task = with_call()
     world.started(task)
     world.worker(2, pod_uid="pod1", session=b"2" * 16)
     assert counts(world, task) == (0, 1, 0)
@@ -203,8 +170,7 @@ def test_what_never_reached_a_slot_is_sent_again() -> None:
 
 
 def test_a_slot_drops_what_is_not_its_own_any_more() -> None:
-    world = world_of()
-    (task,) = world.submit()
+    world, task = with_call()
     player = world.holder(task)
     stale = attempts.AttemptRef(task, 1, 7)
     world.tell(inputs.LinkClosed(player.link))
@@ -215,8 +181,7 @@ def test_a_slot_drops_what_is_not_its_own_any_more() -> None:
 
 
 def test_a_slot_that_does_not_come_back_is_ended() -> None:
-    world = world_of()
-    (task,) = world.submit()
+    world, task = with_call()
     player = world.holder(task)
     world.tell(inputs.LinkClosed(player.link))
     for _ in range(6):
@@ -236,8 +201,7 @@ def test_a_slot_nobody_asked_for_is_turned_away() -> None:
 
 
 def test_a_second_link_of_a_slot_replaces_the_first() -> None:
-    world = world_of()
-    (task,) = world.submit()
+    world, task = with_call()
     player = world.holder(task)
     old = player.link
     world.join(player)
@@ -248,8 +212,7 @@ def test_a_second_link_of_a_slot_replaces_the_first() -> None:
 
 
 def test_a_worker_that_was_cut_off_gets_its_kills_again() -> None:
-    world = world_of(spec(timeouts=api_task.Timeouts(kill_grace_seconds=1)))
-    (task,) = world.submit()
+    world, task = with_call(spec(timeouts=api_task.Timeouts(kill_grace_seconds=1)))
     player = world.holder(task)
     world.tell(inputs.LinkClosed(1))
     world.tell(inputs.Kill(task, "Killed"))
@@ -260,8 +223,7 @@ def test_a_worker_that_was_cut_off_gets_its_kills_again() -> None:
 
 
 def test_a_slot_that_was_asked_for_and_got_lost_on_the_way_is_forgotten() -> None:
-    world = world_of(opens=False)
-    (task,) = world.submit()
+    world, task = with_call(opens=False)
     world.tell(inputs.LinkClosed(1))
     world.opens = True
     world.worker(processes=())
@@ -278,8 +240,7 @@ def test_gone_is_acknowledged_even_of_an_unknown_slot(asked: bool) -> None:  # n
 
 
 def test_what_ran_when_the_agent_lost_its_lease_is_excused() -> None:
-    world = world_of()
-    (task,) = world.submit()
+    world, task = with_call()
     player, ref = world.holder(task), world.task(task).ref
     world.tell(inputs.LinkClosed(player.link))
     world.tell(inputs.SlotGone(1, 9, player.name, ref, 137, False, "", True, "WorkerLost"))
@@ -288,8 +249,7 @@ def test_what_ran_when_the_agent_lost_its_lease_is_excused() -> None:
 
 
 def test_what_ran_when_the_agent_was_asked_to_stop_is_lost() -> None:
-    world = world_of()
-    (task,) = world.submit()
+    world, task = with_call()
     player, ref = world.holder(task), world.task(task).ref
     world.tell(inputs.LinkClosed(player.link))
     world.tell(inputs.SlotGone(1, 9, player.name, ref, 143, False, "", True, "WorkerStopping"))
@@ -297,8 +257,7 @@ def test_what_ran_when_the_agent_was_asked_to_stop_is_lost() -> None:
 
 
 def test_a_call_that_used_too_much_memory_has_failed() -> None:
-    world = world_of()
-    (task,) = world.submit()
+    world, task = with_call()
     player = world.holder(task)
     world.gone(player, running=task, code=137, reason="OutOfMemory")
     world.tell(inputs.LinkClosed(player.link))

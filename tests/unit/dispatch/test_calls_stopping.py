@@ -16,19 +16,17 @@ STOPPED = attempts.Ending.STOPPED
 
 
 def world_of(template: api_task.TaskSpec | None = None, **options: Any) -> World:
-    world = World(**options)
-    world.driver()
-    world.define(template or spec(timeouts=GRACE))
-    return world
+    return told_calls.world_of(template or spec(timeouts=GRACE), **options)
 
 
-def spawn(world: World, parent: ids.TaskId, *, ordinal: int = 1, **item: Any) -> ids.TaskId:
-    player = world.holder(parent)
-    world.define(spec("m:child", timeouts=GRACE), link=player.link)
-    (child,) = world.submit(
-        link=player.link, parent=world.task(parent).ref, ordinal=ordinal, **item
-    )
-    return child
+def with_call(
+    template: api_task.TaskSpec | None = None, **options: Any
+) -> tuple[World, ids.TaskId]:
+    return told_calls.with_call(template or spec(timeouts=GRACE), **options)
+
+
+def spawn(world: World, parent: ids.TaskId, **item: Any) -> ids.TaskId:
+    return told_calls.spawn(world, parent, template=spec("m:child", timeouts=GRACE), **item)
 
 
 def cancel(world: World, *tasks: ids.TaskId, **fields: Any) -> None:
@@ -45,8 +43,7 @@ def test_a_queued_call_is_killed_at_once() -> None:
 
 
 def test_a_call_that_has_not_started_is_returned_and_killed() -> None:
-    world = world_of()
-    (task,) = world.submit()
+    world, task = with_call()
     world.end(task, seconds=0.001)
     (running, sent) = world.submit(2)
     cancel(world, sent)
@@ -60,8 +57,7 @@ def test_a_call_that_has_not_started_is_returned_and_killed() -> None:
 
 
 def test_a_running_call_is_interrupted_first() -> None:
-    world = world_of()
-    (task,) = world.submit()
+    world, task = with_call()
     cancel(world, task)
     world.end(task, STOPPED, reason="Killed")
     assert said(world.task(task)) == ("Killed", "Killed")
@@ -70,8 +66,7 @@ def test_a_running_call_is_interrupted_first() -> None:
 
 
 def test_after_the_grace_its_process_is_ended_which_is_the_proof() -> None:
-    world = world_of()
-    (task,) = world.submit()
+    world, task = with_call()
     player = world.holder(task)
     cancel(world, task)
     world.after(4)
@@ -86,16 +81,14 @@ def test_after_the_grace_its_process_is_ended_which_is_the_proof() -> None:
 
 
 def test_a_slot_that_exits_by_itself_while_it_is_stopped_has_stopped() -> None:
-    world = world_of()
-    (task,) = world.submit()
+    world, task = with_call()
     cancel(world, task)
     world.die(world.holder(task), running=task, code=1, asked=False)
     assert said(world.task(task)) == ("Killed", "Killed")
 
 
 def test_without_proof_a_lease_after_the_grace_it_is_unconfirmed() -> None:
-    world = world_of()
-    (task,) = world.submit()
+    world, task = with_call()
     player = world.holder(task)
     cancel(world, task)
     for _ in range(8):
@@ -111,16 +104,14 @@ def test_without_proof_a_lease_after_the_grace_it_is_unconfirmed() -> None:
 
 
 def test_an_outcome_that_was_sent_before_the_kill_was_read_counts() -> None:
-    world = world_of()
-    (task,) = world.submit()
+    world, task = with_call()
     cancel(world, task)
     world.end(task)
     assert said(world.task(task)) == ("Success", "Succeeded")
 
 
 def test_innocents_in_an_ended_process_run_again_uncounted() -> None:
-    world = world_of()
-    (parent,) = world.submit()
+    world, parent = with_call()
     child = spawn(world, parent)
     world.wait(parent, child, in_place=True)
     player = world.holder(parent)
@@ -150,8 +141,7 @@ def test_those_above_a_stopped_parent_run_elsewhere_uncounted() -> None:
 
 
 def test_cancel_is_recursive() -> None:
-    world = world_of(slots=4)
-    (parent,) = world.submit()
+    world, parent = with_call(slots=4)
     child = spawn(world, parent)
     world.wait(parent, child)
     grandchild = spawn(world, child)
@@ -164,8 +154,7 @@ def test_cancel_is_recursive() -> None:
 
 
 def test_cancel_of_one_task_alone_leaves_its_children() -> None:
-    world = world_of(slots=2)
-    (parent,) = world.submit()
+    world, parent = with_call(slots=2)
     child = spawn(world, parent)
     cancel(world, parent, recursive=False)
     assert said(world.task(parent))[0] == "Killing"
@@ -173,8 +162,7 @@ def test_cancel_of_one_task_alone_leaves_its_children() -> None:
 
 
 def test_a_driver_cannot_cancel_in_another_namespace() -> None:
-    world = world_of()
-    (task,) = world.submit()
+    world, task = with_call()
     world.tell(inputs.Attach(300, b"x" * 16, "other"))
     world.tell(inputs.CancelTasks(300, (task,)))
     assert said(world.task(task)) == ("Staging", "Starting")
@@ -182,8 +170,7 @@ def test_a_driver_cannot_cancel_in_another_namespace() -> None:
 
 def test_a_call_that_runs_too_long_fails_with_proof() -> None:
     template = spec(timeouts=api_task.Timeouts(running_seconds=3, kill_grace_seconds=1))
-    world = world_of(template)
-    (task,) = world.submit()
+    world, task = with_call(template)
     world.started(task)
     world.after(4)
     (stop,) = world.sent_of(instructions.StopCall)
@@ -198,8 +185,7 @@ def test_a_call_that_timed_out_may_be_tried_again() -> None:
         timeouts=api_task.Timeouts(running_seconds=3, kill_grace_seconds=1),
         retry=api_task.Retry(max_attempts=2, delay_seconds=0),
     )
-    world = world_of(template)
-    (task,) = world.submit()
+    world, task = with_call(template)
     world.started(task)
     world.after(4)
     player = world.holder(task)
@@ -231,8 +217,7 @@ def test_a_call_that_nobody_could_start_in_time_fails() -> None:
 
 def test_a_failed_call_is_tried_again_after_its_delay() -> None:
     retry = api_task.Retry(max_attempts=2, delay_seconds=2, jitter=0)
-    world = world_of(spec(retry=retry))
-    (task,) = world.submit()
+    world, task = with_call(spec(retry=retry))
     world.end(task, attempts.Ending.FAILED)
     assert said(world.task(task)) == ("Pending", "RetryBackoff")
     assert world.task(task).result is None
@@ -248,8 +233,7 @@ def test_a_failed_call_is_tried_again_after_its_delay() -> None:
 def test_a_call_that_never_says_that_it_runs_is_timed_out_all_the_same() -> None:
     """It stops itself, or keeps the interpreter to itself, before its slot has told of it."""
     limits = api_task.Timeouts(running_seconds=10, kill_grace_seconds=5)
-    world = world_of(spec(timeouts=limits))
-    (task,) = world.submit()
+    world, task = with_call(spec(timeouts=limits))
     world.after(10.5)
     assert said(world.task(task)) == ("Running", "Started")
     world.after(10.5)
@@ -259,8 +243,7 @@ def test_a_call_that_never_says_that_it_runs_is_timed_out_all_the_same() -> None
 
 
 def test_what_queues_in_a_slot_does_not_run() -> None:
-    world = world_of(spec(timeouts=api_task.Timeouts(running_seconds=10)))
-    (task,) = world.submit()
+    world, task = with_call(spec(timeouts=api_task.Timeouts(running_seconds=10)))
     world.end(task, seconds=0.001)
     (running, sent) = world.submit(2)
     assert world.holds(sent)
@@ -271,15 +254,13 @@ def test_what_queues_in_a_slot_does_not_run() -> None:
 
 
 def test_an_exception_that_is_not_to_be_retried_is_final() -> None:
-    world = world_of(spec(retry=api_task.Retry(max_attempts=5, delay_seconds=0)))
-    (task,) = world.submit()
+    world, task = with_call(spec(retry=api_task.Retry(max_attempts=5, delay_seconds=0)))
     world.end(task, attempts.Ending.FAILED, may_retry=False)
     assert said(world.task(task)) == ("Failed", "Raised")
 
 
 def test_a_killed_call_that_failed_by_itself_has_failed() -> None:
-    world = world_of()
-    (task,) = world.submit()
+    world, task = with_call()
     cancel(world, task)
     world.end(task, attempts.Ending.FAILED)
     assert said(world.task(task)) == ("Failed", "Raised")
@@ -288,8 +269,7 @@ def test_a_killed_call_that_failed_by_itself_has_failed() -> None:
 
 @pytest.mark.parametrize("in_place", [True, False])
 def test_a_child_that_is_killed_under_its_waiting_parents(in_place: bool) -> None:  # noqa: FBT001
-    world = world_of(slots=2)
-    (parent,) = world.submit()
+    world, parent = with_call(slots=2)
     child = spawn(world, parent)
     world.wait(parent, child, in_place=in_place)
     cancel(world, child)

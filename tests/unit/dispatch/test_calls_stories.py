@@ -36,7 +36,6 @@ class CallStories(RuleBasedStateMachine):
 
     @rule(seed=SEEDS, steps=st.integers(1, 12))
     def work(self, *, seed: int, steps: int) -> None:
-        """What happens all the time."""
         dice = random.Random(seed)
         acts: list[Callable[[random.Random], None]] = [
             self.submit, self.open_slot, self.open_slot, self.end, self.end, self.end,
@@ -223,7 +222,6 @@ class CallStories(RuleBasedStateMachine):
 
     @invariant()
     def it_holds(self) -> None:
-        """Everything that must."""
         mem = self.world.memory
         call_checks.every_task_is_somewhere(mem)
         call_checks.seats_are_counted_right(mem)

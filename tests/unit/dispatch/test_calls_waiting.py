@@ -1,29 +1,10 @@
 """Attempts that wait for other tasks: their seats are free, what they wait for runs in place."""
 
-from typing import Any
-
 from kilnwork.api import attempts, reasons
 from kilnwork.dispatch.machine import inputs, instructions, views
 from kilnwork.kit import ids
 from support import told_calls
-from support.told_calls import World, said, spec
-
-
-def world_of(**options: Any) -> World:
-    world = World(**options)
-    world.driver()
-    world.define(spec())
-    return world
-
-
-def spawn(world: World, parent: ids.TaskId, *, ordinal: int = 1, **item: Any) -> ids.TaskId:
-    """A child that `parent` asks for."""
-    player = world.holder(parent)
-    world.define(spec("m:child"), link=player.link)
-    (child,) = world.submit(
-        link=player.link, parent=world.task(parent).ref, ordinal=ordinal, **item
-    )
-    return child
+from support.told_calls import World, said, spawn, spec, with_call, world_of
 
 
 def runs_in_place(world: World, task: ids.TaskId) -> bool:
@@ -31,8 +12,7 @@ def runs_in_place(world: World, task: ids.TaskId) -> bool:
 
 
 def test_a_child_says_that_its_parent_has_started() -> None:
-    world = world_of()
-    (parent,) = world.submit()
+    world, parent = with_call()
     spawn(world, parent)
     assert said(world.task(parent)) == ("Running", "Started")
 
@@ -48,8 +28,7 @@ def test_a_parent_that_waits_frees_its_seat() -> None:
 
 
 def test_a_waiting_parent_says_so_without_a_row() -> None:
-    world = world_of()
-    (parent,) = world.submit()
+    world, parent = with_call()
     child = spawn(world, parent)
     player, ref = world.holder(parent), world.task(parent).ref
     world.written.clear()
@@ -61,8 +40,7 @@ def test_a_waiting_parent_says_so_without_a_row() -> None:
 
 
 def test_an_awaited_child_runs_in_place_in_the_same_slot() -> None:
-    world = world_of()
-    (parent,) = world.submit()
+    world, parent = with_call()
     child = spawn(world, parent)
     world.wait(parent, child, in_place=True)
     assert world.holder(child) is world.holder(parent)
@@ -78,8 +56,7 @@ def test_an_awaited_child_runs_in_place_in_the_same_slot() -> None:
 
 
 def test_without_in_place_the_child_runs_in_another_slot() -> None:
-    world = world_of()
-    (parent,) = world.submit()
+    world, parent = with_call()
     child = spawn(world, parent)
     world.wait(parent, child)
     assert world.holder(child) is not world.holder(parent)
@@ -89,8 +66,7 @@ def test_without_in_place_the_child_runs_in_another_slot() -> None:
 
 
 def test_a_thousand_levels_deep_in_one_slot() -> None:
-    world = world_of()
-    (task,) = world.submit()
+    world, task = with_call()
     stack = [task]
     for _ in range(1000):
         child = spawn(world, stack[-1])
@@ -107,8 +83,7 @@ def test_a_thousand_levels_deep_in_one_slot() -> None:
 
 
 def test_children_run_in_place_one_after_the_other() -> None:
-    world = world_of()
-    (parent,) = world.submit()
+    world, parent = with_call()
     children = [spawn(world, parent, ordinal=number) for number in (1, 2, 3)]
     world.wait(parent, *children, in_place=True)
     for child in children:
@@ -128,8 +103,7 @@ def test_in_place_goes_before_the_queue() -> None:
 
 
 def test_what_an_awaited_task_needs_runs_in_place_too() -> None:
-    world = world_of()
-    (parent,) = world.submit()
+    world, parent = with_call()
     first = spawn(world, parent, ordinal=1)
     second = spawn(world, parent, ordinal=2, needs=(first,))
     third = spawn(world, parent, ordinal=3, needs=(second,))
@@ -140,8 +114,7 @@ def test_what_an_awaited_task_needs_runs_in_place_too() -> None:
 
 
 def test_what_an_awaited_task_delegates_to_runs_in_place_too() -> None:
-    world = world_of()
-    (parent,) = world.submit()
+    world, parent = with_call()
     middle = spawn(world, parent)
     world.wait(parent, middle, in_place=True)
     last = spawn(world, middle)
@@ -152,8 +125,7 @@ def test_what_an_awaited_task_delegates_to_runs_in_place_too() -> None:
 
 
 def test_a_retried_child_runs_in_place_again() -> None:
-    world = world_of()
-    (parent,) = world.submit()
+    world, parent = with_call()
     player = world.holder(parent)
     child = spawn(world, parent)
     world.wait(parent, child, in_place=True)
@@ -163,8 +135,7 @@ def test_a_retried_child_runs_in_place_again() -> None:
 
 
 def test_what_becomes_ready_waits_for_a_seat_even_in_place() -> None:
-    world = world_of()
-    (parent,) = world.submit()
+    world, parent = with_call()
     (blocker,) = world.submit()
     child = spawn(world, parent, needs=(blocker,))
     world.wait(parent, child, in_place=False)
@@ -175,8 +146,7 @@ def test_what_becomes_ready_waits_for_a_seat_even_in_place() -> None:
 
 
 def test_a_child_of_another_environment_does_not_run_in_place() -> None:
-    world = world_of()
-    (parent,) = world.submit()
+    world, parent = with_call()
     player = world.holder(parent)
     world.define(spec("m:child", environment="sha256:1"), link=player.link)
     ref = world.task(parent).ref
@@ -228,8 +198,7 @@ def test_all_slots_waiting_is_no_deadlock() -> None:
 
 
 def test_a_slot_that_joins_again_has_nothing_that_waits_until_it_says_so() -> None:
-    world = world_of()
-    (parent,) = world.submit()
+    world, parent = with_call()
     player = world.holder(parent)
     world.wait(parent, told_calls.task_id(77))
     assert world.memory.links[1].busy == 0
@@ -241,8 +210,7 @@ def test_a_slot_that_joins_again_has_nothing_that_waits_until_it_says_so() -> No
 
 
 def test_a_parent_keeps_its_seat_between_two_children_in_place() -> None:
-    world = world_of()
-    (parent,) = world.submit()
+    world, parent = with_call()
     (other,) = world.submit()
     first, second = (spawn(world, parent, ordinal=number) for number in (1, 2))
     world.wait(parent, first, in_place=True)
@@ -258,8 +226,7 @@ def test_a_parent_keeps_its_seat_between_two_children_in_place() -> None:
 
 
 def test_a_parent_that_waits_for_any_gets_no_other_child_when_one_is_over() -> None:
-    world = world_of()
-    (parent,) = world.submit()
+    world, parent = with_call()
     player, ref = world.holder(parent), world.task(parent).ref
     first, second = (spawn(world, parent, ordinal=number) for number in (1, 2))
     world.tell(inputs.Waiting(player.link, ref, (first, second), in_place=True, first=True))
@@ -273,8 +240,7 @@ def test_a_parent_that_waits_for_any_gets_no_other_child_when_one_is_over() -> N
 
 
 def test_a_parent_that_waits_for_others_besides_may_go_on_waiting() -> None:
-    world = world_of()
-    (parent,) = world.submit()
+    world, parent = with_call()
     player, ref = world.holder(parent), world.task(parent).ref
     named, _ = (spawn(world, parent, ordinal=number) for number in (1, 2))
     world.tell(inputs.Waiting(player.link, ref, (named,), in_place=True, more=True))
@@ -284,8 +250,7 @@ def test_a_parent_that_waits_for_others_besides_may_go_on_waiting() -> None:
 
 
 def test_a_wait_for_what_is_over_keeps_the_seat() -> None:
-    world = world_of()
-    (parent,) = world.submit()
+    world, parent = with_call()
     world.wait(parent, told_calls.task_id(77), in_place=True)
     assert world.memory.links[1].busy == 1
 
@@ -304,8 +269,7 @@ def test_waiting_for_other_tasks_now_replaces_the_wait_before() -> None:
 
 
 def test_a_waiting_attempt_may_end_without_going_on_first() -> None:
-    world = world_of()
-    (parent,) = world.submit()
+    world, parent = with_call()
     child = spawn(world, parent)
     world.wait(parent, child)
     world.end(parent, attempts.Ending.FAILED)

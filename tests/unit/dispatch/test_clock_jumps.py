@@ -10,7 +10,6 @@ _S = api_task.State
 
 
 def turn_back(world: told_machine.World, seconds: float) -> None:
-    """Somebody sets the clock."""
     world.now = inputs.Moment(world.now.wall - seconds, world.now.mono)
 
 

@@ -30,7 +30,6 @@ class Written:
         self.committer.start(self.told.put, on_failure=self.failures.append)
 
     def insert(self, n: int) -> None:
-        """One transaction."""
         with connections.transaction(self.connection) as cursor:
             cursor.execute("INSERT INTO t VALUES (?, zeroblob(9000))", (n,))
 

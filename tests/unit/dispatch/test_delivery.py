@@ -41,7 +41,6 @@ class Wire(asyncio.Transport):
         return 0
 
     def said(self) -> list[list[messages.ToDriver | messages.ToSlot]]:
-        """Messages, by write."""
         cutters = [frames.Cutter().feed(data) for data in self.writes]
         return [[_decoded(body) for body in bodies] for bodies in cutters]
 

@@ -1,21 +1,11 @@
 """Workers that are to go: they finish what they have, get nothing new, and take no blame."""
 
-from typing import Any
-
 import pytest
 
 from kilnwork.api import reasons
 from kilnwork.dispatch import model
 from kilnwork.dispatch.machine import inputs, views
-from kilnwork.kit import ids
-from support.told_calls import World, said, spec
-
-
-def world_of(**options: Any) -> World:
-    world = World(**options)
-    world.driver()
-    world.define(spec())
-    return world
+from support.told_calls import World, said, spawn, with_call, world_of
 
 
 def drain(world: World, *pods: str) -> None:
@@ -24,13 +14,6 @@ def drain(world: World, *pods: str) -> None:
 
 def view(world: World) -> model.ClusterView:
     return views.of_cluster(world.memory.clusters["ns", "default"])
-
-
-def spawn(world: World, parent: ids.TaskId) -> ids.TaskId:
-    player = world.holder(parent)
-    world.define(spec("m:child"), link=player.link)
-    (child,) = world.submit(link=player.link, parent=world.task(parent).ref, ordinal=1)
-    return child
 
 
 def test_a_drained_worker_gets_nothing_new_until_it_is_wanted_again() -> None:
@@ -45,8 +28,7 @@ def test_a_drained_worker_gets_nothing_new_until_it_is_wanted_again() -> None:
 
 
 def test_what_a_drained_worker_has_goes_on() -> None:
-    world = world_of()
-    (task,) = world.submit()
+    world, task = with_call()
     drain(world, "pod1")
     assert [(w.draining, w.ready, w.holding) for w in view(world).workers] == [(True, False, 1)]
     world.end(task)
@@ -64,8 +46,7 @@ def test_a_worker_that_was_not_there_yet_is_drained_when_it_comes() -> None:
 
 def test_a_parent_that_waits_without_a_seat_is_held() -> None:
     """Its worker is not busy, and deleting it would lose the parent."""
-    world = world_of()
-    (parent,) = world.submit()
+    world, parent = with_call()
     world.wait(parent, spawn(world, parent))
     child_only = view(world).workers[0]
     assert (child_only.busy, child_only.holding) == (1, 2)
@@ -73,8 +54,7 @@ def test_a_parent_that_waits_without_a_seat_is_held() -> None:
 
 def test_children_run_in_place_on_a_drained_worker() -> None:
     """Else a parent could not end, and its worker never be empty."""
-    world = world_of()
-    (parent,) = world.submit()
+    world, parent = with_call()
     drain(world, "pod1")
     child = spawn(world, parent)
     world.wait(parent, child, in_place=True)
@@ -104,8 +84,7 @@ def test_a_cluster_that_is_being_deleted_spares_what_runs() -> None:
 def test_what_is_lost_with_a_drained_worker_is_not_charged(
     *, drained: bool, losses: int, excused: int
 ) -> None:
-    world = world_of()
-    (task,) = world.submit()
+    world, task = with_call()
     world.started(task)
     if drained:
         drain(world, "pod1")
@@ -118,8 +97,7 @@ def test_what_is_lost_with_a_drained_worker_is_not_charged(
 def test_what_its_agent_had_to_stop_is_not_charged(
     *, drained: bool, losses: int, excused: int
 ) -> None:
-    world = world_of()
-    (task,) = world.submit()
+    world, task = with_call()
     player, ref = world.holder(task), world.task(task).ref
     if drained:
         drain(world, "pod1")

@@ -154,7 +154,6 @@ def members(name: str) -> list[str]:
 
 
 def _assigned(kind: type) -> set[str]:
-    """What the constructors of a class set."""
     made = (base.__dict__.get("__init__") for base in kind.__mro__)
     return {each for init in made if inspect.isfunction(init) for each in init.__code__.co_names}
 

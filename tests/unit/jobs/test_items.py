@@ -1,10 +1,7 @@
 """States of items are packed: bytes each, in memory and in the journal, and a change is small."""
 
 import gc
-import os
-import tempfile
 import tracemalloc
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,17 +15,6 @@ MAX_MEMORY = 64
 
 MAX_DISK = 100
 MAX_PACKED = 5.1
-
-
-@pytest.fixture
-def memory(tmp_path: Path) -> Iterator[Path]:
-    """A directory in memory where that is possible: what a busy disk takes is not measured."""
-    shared = Path("/dev/shm")
-    if not os.access(shared, os.W_OK):
-        yield tmp_path
-        return
-    with tempfile.TemporaryDirectory(dir=shared, prefix="kiln-items-") as made:
-        yield Path(made)
 
 
 def test_pages_hold_states_and_runs() -> None:
@@ -70,11 +56,11 @@ def test_items_wait_in_order_and_those_open_again_first() -> None:
 
 
 @pytest.mark.timeout(300)
-async def test_an_item_costs_some_bytes(memory: Path) -> None:
+async def test_an_item_costs_some_bytes(memory_path: Path) -> None:
     """From submission to the end, measured between two jobs of different size."""
     sizes, peaks, costs = (1_000, 20_000), [], []  # apart by more than a process keeps anyway
     for size in sizes:
-        folder = memory / str(size)
+        folder = memory_path / str(size)
         folder.mkdir()
         gc.freeze()  # so that other tests' objects do not put off the collection of ours
         gc.collect()

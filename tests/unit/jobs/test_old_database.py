@@ -35,7 +35,6 @@ def insert(into: apsw.Connection, table: str, values: tuple[Any, ...]) -> None:
 
 
 def old_job(row: rows.JobRow) -> tuple[Any, ...]:
-    """As the old database had it."""
     known = msgspec.json.decode(row.progress, type=model.FileProgress)
     files = [
         None if one is None else msgspec.json.encode(one) for one in (known.output, known.errors)

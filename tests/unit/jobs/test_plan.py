@@ -22,7 +22,6 @@ def play(dice: random.Random) -> Story:
 
 
 def finish(story: Story) -> None:
-    """It gets to an end by itself."""
     for _ in range(3000):
         story.look()
         if story.job.stage is records.Stage.FINISHED and not story.under_way:

@@ -158,7 +158,6 @@ async def test_pausing_holds_back_what_has_not_begun(tmp_path: Path) -> None:
 async def test_a_record_that_is_lost_before_the_end_is_made_again(
     tmp_path: Path, size: int
 ) -> None:
-    """Of several parts, and of the only one."""
     async with World(tmp_path) as world:
         view = await world.create(lines(30), itemsPerPart=10)
         await world.until(lambda: world.view(view.id).phase is _P.REDUCING)

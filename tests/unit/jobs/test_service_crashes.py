@@ -5,10 +5,8 @@ after it and before it could take note. Every scenario is first played without a
 its effects, then once for each of them.
 """
 
-import os
 import random
-import tempfile
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -136,17 +134,6 @@ async def loses_a_result_before_it_is_merged(world: World) -> None:
     assert world.result(view) == CONTENT
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    """In memory where that is possible: some hundred services are started there."""
-    shared = Path("/dev/shm")
-    if not os.access(shared, os.W_OK):
-        yield tmp_path
-        return
-    with tempfile.TemporaryDirectory(dir=shared, prefix="kiln-jobs-") as made:
-        yield Path(made)
-
-
 SCENARIOS: list[Scenario] = [
     maps_and_reduces,
     maps_one_small_part,
@@ -170,25 +157,25 @@ async def play(folder: Path, scenario: Scenario, fuse: Fuse) -> None:
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda one: one.__name__)
-async def test_it_may_be_killed_at_any_effect(folder: Path, scenario: Scenario) -> None:
+async def test_it_may_be_killed_at_any_effect(memory_path: Path, scenario: Scenario) -> None:
     counted = Fuse()
-    await play(folder / "whole", scenario, counted)
+    await play(memory_path / "whole", scenario, counted)
     assert counted.count > 10
     for number in range(counted.count):
         fuse = Fuse(after=number)
         try:
-            await play(folder / str(number), scenario, fuse)
+            await play(memory_path / str(number), scenario, fuse)
         except BaseException as error:
             error.add_note(f"killed at effect {number}: {fuse.blown}")
             raise
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_it_may_be_killed_again_and_again(folder: Path, seed: int) -> None:
+async def test_it_may_be_killed_again_and_again(memory_path: Path, seed: int) -> None:
     print(f"seed {seed}")
     dice = random.Random(seed)
     for number, scenario in enumerate(SCENARIOS):
-        world = World(folder / str(number), fuse=Fuse(dice.randrange(30)))
+        world = World(memory_path / str(number), fuse=Fuse(dice.randrange(30)))
         world.hasty = dice
         left = [dice.randrange(1, 25) for _ in range(6)]
         original = world.restart

@@ -11,7 +11,6 @@ END: asgi.Message = {"type": "http.request", "body": b"", "more_body": False}
 
 
 def piece(data: bytes, *, more: bool = True) -> asgi.Message:
-    """A message of the server."""
     return {"type": "http.request", "body": data, "more_body": more}
 
 

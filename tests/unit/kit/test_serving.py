@@ -252,8 +252,6 @@ def test_nonsense_is_refused(run: Run) -> None:
 
 @pytest.mark.parametrize("line", [b"X: " + b"a" * 1000 + b"\r\n", b"a" * 1000])
 def test_heads_have_a_size(run: Run, place: Path | None, line: bytes) -> None:
-    """Nobody has said who they are by then."""
-
     async def story() -> None:
         async with World(place) as world:
             reader, writer = await world.connect()
@@ -320,6 +318,57 @@ def test_heads_have_a_time(run: Run, sent: bytes, monkeypatch: pytest.MonkeyPatc
             assert await body_of(reader) == b"/b nobody not asked"
             writer.write(sent)
             assert await ended(reader)
+            writer.close()
+
+    run(story())
+
+
+async def in_both_ways(scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
+    """`/whole` responds at once, `/pieces` with the same bit by bit; `?SIZE` of the body."""
+    request, response = asgi.Request(scope, receive), asgi.Response(send)
+    data = b"x" * int(scope["query_string"])
+    if request.path == "/whole":
+        await response.send(200, asgi.TEXT, data)
+    else:
+        await response.start(200, asgi.TEXT, length=len(data))
+        await response.write(data, more=False)
+
+
+@pytest.mark.parametrize("line", ["GET {} HTTP/1.1", "HEAD {} HTTP/1.1", "GET {} HTTP/1.0"])
+@pytest.mark.parametrize("size", [0, 10, 1_000_000])
+def test_a_whole_response_is_that_of_pieces(
+    run: Run, place: Path | None, line: str, size: int
+) -> None:
+    async def all_of(world: World, path: str) -> bytes:
+        reader, writer = await world.connect()
+        first, last = line.format(path), f"GET {path} HTTP/1.1"
+        writer.write(f"{first}\r\n\r\n{last}\r\nConnection: close\r\n\r\n".encode())
+        found = await reader.read()
+        writer.close()
+        return found
+
+    async def story() -> None:
+        async with World(place, in_both_ways) as world:
+            whole = await all_of(world, f"/whole?{size}")
+            assert whole == await all_of(world, f"/pieces?{size}")
+            assert f"content-length: {size}\r\n".encode() in whole
+            assert whole.endswith(b"\r\n\r\n" + b"x" * size)
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    "header", [(b"x", b"a\r\nb: c"), (b"x", b"\n"), (b"x\r", b""), (b"x", b"\0")]
+)
+def test_a_header_cannot_end_its_line(run: Run, header: tuple[bytes, bytes]) -> None:
+    async def hostile(scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
+        await asgi.Response(send).send(200, asgi.TEXT, b"fine", headers=(header,))
+
+    async def story() -> None:
+        async with World(served=hostile) as world:
+            reader, writer = await world.connect()
+            writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert (await reader.read()).startswith(b"HTTP/1.1 500 ")
             writer.close()
 
     run(story())

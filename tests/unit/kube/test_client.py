@@ -237,7 +237,6 @@ async def test_writes_carry_their_options(kube: client.Client, stand: scripted.S
     await kube.merge_patch(resource.PODS, "a", {"status": {}}, "x", subresource="status")
     await kube.delete(resource.PODS, "a", "x", uid="u", grace_s=0, propagation="Orphan")
     await kube.create_sub(resource.SERVICE_ACCOUNTS, "sa", "token", {"spec": {}}, "x")
-    await kube.json_patch(resource.PODS, "a", [{"op": "remove", "path": "/spec/x"}], "x")
     await kube.apply(resource.PODS, obj, manager="m")
     await kube.apply(resource.PODS, obj, manager="m", force=True, subresource="status")
     pods = "/api/v1/namespaces/x/pods"
@@ -252,12 +251,10 @@ async def test_writes_carry_their_options(kube: client.Client, stand: scripted.S
         ("PATCH", f"{pods}/a/status", {}, b'{"status":{}}'),
         ("DELETE", f"{pods}/a", {}, options),
         ("POST", "/api/v1/namespaces/x/serviceaccounts/sa/token", {}, b'{"spec":{}}'),
-        ("PATCH", f"{pods}/a", {}, b'[{"op":"remove","path":"/spec/x"}]'),
         ("PATCH", f"{pods}/a", {"fieldManager": "m"}, whole),
         ("PATCH", f"{pods}/a/status", {"fieldManager": "m", "force": "true"}, whole),
     ]
-    assert stand.headers[5]["Content-Type"] == "application/json-patch+json"
-    assert stand.headers[6]["Content-Type"] == "application/apply-patch+yaml"
+    assert stand.headers[5]["Content-Type"] == "application/apply-patch+yaml"
     assert stand.headers[2]["Content-Type"] == "application/merge-patch+json"
 
 

@@ -39,7 +39,6 @@ class Plugin:
         self.program.chmod(0o700)
 
     def config(self, **more: Any) -> config.Exec:
-        """As a kubeconfig would have it."""
         facts: dict[str, Any] = {"command": str(self.program), "api_version": V1, **more}
         return config.Exec(**facts)
 

@@ -81,25 +81,21 @@ class Leases:
         stand.handler = self._serve
 
     def spec(self) -> dict[str, Any]:
-        """What is stored."""
         assert self.lease is not None
         found: dict[str, Any] = self.lease["spec"]
         return found
 
     def annotations(self) -> dict[str, str]:
-        """What is stored."""
         assert self.lease is not None
         found: dict[str, str] = self.lease["metadata"]["annotations"]
         return found
 
     def annotate(self, **annotations: str) -> None:
-        """As a person does it."""
         self.write()
         assert self.lease is not None
         self.lease["metadata"]["annotations"] = annotations
 
     def write(self, **spec: Any) -> None:
-        """As another candidate does it."""
         self._version += 1
         before = self.lease or {"metadata": {}, "spec": {}}
         metadata = {"name": "l", "namespace": "n", "resourceVersion": str(self._version)}

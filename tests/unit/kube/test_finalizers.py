@@ -25,7 +25,6 @@ class Stored:
         stand.handler = self._serve
 
     def read(self) -> dict[str, Any]:
-        """As it is now."""
         metadata = {"name": "a", "namespace": "x", "uid": self.uid}
         return {
             "metadata": {

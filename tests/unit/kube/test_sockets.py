@@ -37,7 +37,6 @@ class Hanging:
         self._thread.start()
 
     def stop(self) -> None:
-        """Let go of everything."""
         self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
         self._thread.join(30)

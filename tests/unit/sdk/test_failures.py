@@ -22,7 +22,6 @@ TEXT = ids.task_text(TASK)
 
 
 def raised(error: BaseException) -> BaseException:
-    """The same, as a function raised it."""
     try:
         raise error
     except BaseException as caught:  # noqa: BLE001 - whatever it is

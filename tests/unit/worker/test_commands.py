@@ -12,7 +12,6 @@ PATH = {"PATH": "/usr/bin:/bin"}
 
 
 def output_of(argv: list[str], environment: dict[str, str]) -> tuple[int, bytes]:
-    """Exit code and all output."""
     command = commands.start(argv, environment)
     code = os.waitstatus_to_exitcode(os.waitpid(command.pid, 0)[1])
     os.set_blocking(command.output, True)

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from kilnwork.cli import completing, file_jobs, options, session, tolerance
+from kilnwork.cli import completing, file_jobs, options, session
 from kilnwork.kit import http_types
 
 
@@ -14,7 +14,7 @@ from kilnwork.kit import http_types
 @click.option("--parallelism", type=click.IntRange(1, 100_000), help="Parts that run at once.")
 @click.option("--max-failed", metavar="N|N%", help="More bad records than this fail the job.")
 @click.option("--priority", type=click.IntRange(-1_000_000, 1_000_000), help="Higher runs first.")
-@click.option("--ttl", type=options.Duration(), help="Delete it all so long after its end.")
+@click.option("--ttl", type=options.DURATION, help="Delete it all so long after its end.")
 def command(job: str, **given: Any) -> None:
     """Change how a file job runs, at once: what runs already goes on.
 
@@ -28,7 +28,7 @@ def command(job: str, **given: Any) -> None:
         name: given[name] for name in ("parallelism", "priority") if given[name] is not None
     }
     if given["max_failed"] is not None:
-        records, percent = tolerance.parse(given["max_failed"])
+        records, percent = file_jobs.parse_tolerance(given["max_failed"])
         change |= {"maxFailedRecords": records, "maxFailedPercent": percent}
     if given["ttl"] is not None:
         change["ttlSecondsAfterFinished"] = int(given["ttl"])

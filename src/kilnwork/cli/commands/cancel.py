@@ -29,7 +29,7 @@ from kilnwork.kube import errors as kube_errors
 )
 @options.target
 @click.option("--wait", is_flag=True, help="Wait until they have stopped.")
-@click.option("--timeout", type=options.Duration(), default=None, help="Wait no longer than this.")
+@click.option("--timeout", type=options.DURATION, default=None, help="Wait no longer than this.")
 def command(tasks: tuple[str, ...], wait: bool, timeout: float | None) -> None:  # noqa: FBT001
     """Stop tasks: SIGTERM, their grace period, SIGKILL to all they started.
 

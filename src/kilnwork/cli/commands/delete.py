@@ -61,7 +61,7 @@ class _Victim:
     help="All objects with these labels.",
 )
 @click.option("--wait/--no-wait", default=True, help="Wait until they are gone (default).")
-@click.option("--timeout", type=options.Duration(), default=None, help="Wait no longer than this.")
+@click.option("--timeout", type=options.DURATION, default=None, help="Wait no longer than this.")
 @click.option("--ignore-not-found", is_flag=True, help="What is not there is no error.")
 @options.output("name")
 def command(
@@ -169,7 +169,8 @@ async def _victims(s: session.Session, choice: _Choice, *, lenient: bool) -> lis
             namespace = metadata.get("namespace") or s.namespace
             named.append((served, metadata.get("name", ""), namespace))
     else:
-        if len(choice.words) == 1 and "/" not in choice.words[0] and not _every(choice):
+        chosen = choice.everything or choice.selector  # one word is a kind then
+        if len(choice.words) == 1 and "/" not in choice.words[0] and not chosen:
             await _check_kind(s, choice.words[0])
         for ref in await s.kinds.refs(choice.words):
             if ref.name is not None:
@@ -185,11 +186,6 @@ async def _check_kind(s: session.Session, word: str) -> None:
     known = kinds.named(word, api_kinds.ALL)
     if not known and await file_names.perhaps(s, word) is not None:
         raise errors.Missing(f"{word} is a file job: write `kiln delete file/{word}`")
-
-
-def _every(choice: _Choice) -> bool:
-    """True if one word is a kind, all or some of which are meant."""
-    return choice.everything or bool(choice.selector)
 
 
 def _check_plain(choice: _Choice, what: str) -> None:

@@ -22,7 +22,7 @@ _LOOK_S = 0.05
 )
 @click.option(
     "--timeout",
-    type=options.Duration(),
+    type=options.DURATION,
     default=30.0,
     show_default=True,
     help="Give up waiting after this; the server goes on stopping.",

@@ -11,57 +11,40 @@ import msgspec
 import yaml
 
 from kilnwork.api import manager, names
-from kilnwork.cli import addresses, manager_options, render
+from kilnwork.cli import manager_options, options, render
 from kilnwork.cli.installing import everything, settings
 
 _QUANTITY = re.compile(r"[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?")
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
-class Quantity(click.ParamType):  # type: ignore[type-arg]  # generic only since click 8.4
+def _quantity(text: str) -> str:
     """A quantity of Kubernetes, such as 10Gi."""
-
-    name = "QUANTITY"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> str:
-        """The text."""
-        if not _QUANTITY.fullmatch(str(value)):
-            self.fail(f"{value!r} is no quantity: write 500m, 2, 512Mi or 10Gi", param, ctx)
-        return str(value)
+    if not _QUANTITY.fullmatch(text):
+        raise ValueError(f"{text!r} is no quantity: write 500m, 2, 512Mi or 10Gi")
+    return text
 
 
-class Pair(click.ParamType):  # type: ignore[type-arg]  # generic only since click 8.4
-    """KEY=VALUE."""
-
-    name = "KEY=VALUE"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, str]:
-        """The two."""
-        key, equals, text = str(value).partition("=")
-        if not key or not equals:
-            self.fail(f"{value!r}: write KEY=VALUE", param, ctx)
-        return key, text
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise ValueError(f"{text!r}: write KEY=VALUE")
+    return key, value
 
 
-class Toleration(click.ParamType):  # type: ignore[type-arg]  # generic only since click 8.4
+def _toleration(text: str) -> settings.Toleration:
     """KEY[=VALUE][:EFFECT], as kubectl writes a taint."""
+    pair, _, effect = text.partition(":")
+    key, _, value = pair.partition("=")
+    if not key or (effect and effect not in _EFFECTS):
+        known = ", ".join(_EFFECTS)
+        raise ValueError(f"{text!r}: write KEY[=VALUE][:EFFECT]; effects are {known}")
+    return settings.Toleration(key=key, value=value, effect=effect)
 
-    name = "KEY[=VALUE][:EFFECT]"
 
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> settings.Toleration:
-        """The toleration."""
-        pair, _, effect = str(value).partition(":")
-        key, _, text = pair.partition("=")
-        if not key or (effect and effect not in _EFFECTS):
-            known = ", ".join(_EFFECTS)
-            self.fail(f"{value!r}: write KEY[=VALUE][:EFFECT]; effects are {known}", param, ctx)
-        return settings.Toleration(key=key, value=text, effect=effect)
+QUANTITY = options.Parsed("QUANTITY", _quantity)
+PAIR = options.Parsed("KEY=VALUE", _pair)
+TOLERATION = options.Parsed("KEY[=VALUE][:EFFECT]", _toleration)
 
 
 def _image(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
@@ -134,7 +117,7 @@ def _label(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
 )
 @click.option(
     "--advertise",
-    type=addresses.Advertised(),
+    type=manager_options.advertised(),
     metavar="HOST:PORT",
     help="Where workers connect; default the Service's DNS name and port.",
 )
@@ -146,17 +129,15 @@ def _label(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
     help="Where the journal is: a claim, a folder that ends with the Pod, a folder of the node.",
 )
 @click.option(
-    "--storage-size", type=Quantity(), default="10Gi", show_default=True, help="Size of the claim."
+    "--storage-size", type=QUANTITY, default="10Gi", show_default=True, help="Size of the claim."
 )
 @click.option(
     "--storage-class", metavar="NAME", help="Class of the claim; default that of the cluster."
 )
 @click.option("--host-path", metavar="DIR", help="The folder for --storage hostPath.")
+@click.option("--node-selector", type=PAIR, multiple=True, help="A label that its node must have.")
 @click.option(
-    "--node-selector", type=Pair(), multiple=True, help="A label that its node must have."
-)
-@click.option(
-    "--toleration", "tolerations", type=Toleration(), multiple=True, help="A taint to put up with."
+    "--toleration", "tolerations", type=TOLERATION, multiple=True, help="A taint to put up with."
 )
 @click.option("--priority-class", metavar="NAME", help="PriorityClass of its Pod.")
 @click.option(
@@ -169,11 +150,11 @@ def _label(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
     " its own user.",
 )
 @click.option(
-    "--cpu", type=Quantity(), default="250m", show_default=True, help="CPU that it requests."
+    "--cpu", type=QUANTITY, default="250m", show_default=True, help="CPU that it requests."
 )
 @click.option(
     "--memory",
-    type=Quantity(),
+    type=QUANTITY,
     default="512Mi",
     show_default=True,
     help="Memory that it requests, and may use at most.",

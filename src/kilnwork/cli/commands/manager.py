@@ -15,7 +15,6 @@ import click
 from kilnwork import version
 from kilnwork.api import manager
 from kilnwork.cli import (
-    addresses,
     folders,
     foreground,
     limits,
@@ -55,7 +54,7 @@ _DATA = Path("/var/lib/kilnwork")
 )
 @click.option(
     "--listen",
-    type=addresses.Address(),
+    type=manager_options.ADDRESS,
     default=f"0.0.0.0:{manager.PORT}",
     show_default=True,
     help="Where to listen, over TLS; [::]:7443 where Pods have IPv6 only.",
@@ -63,7 +62,7 @@ _DATA = Path("/var/lib/kilnwork")
 @click.option(
     "--advertise",
     metavar="HOST:PORT",
-    type=addresses.Advertised(in_cluster.UNIX),
+    type=manager_options.advertised(in_cluster.UNIX),
     help="Where workers connect; default the Service's name. `unix` for workers on this machine.",
 )
 @click.option(

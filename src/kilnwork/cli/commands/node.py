@@ -23,25 +23,17 @@ from kilnwork.kube import config
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
-class Taint(click.ParamType):  # type: ignore[type-arg]  # generic only since click 8.4
+def _taint(text: str) -> registration.Taint:
     """KEY=VALUE:EFFECT or KEY:EFFECT, as kubectl takes it."""
+    left, _, effect = text.rpartition(":")
+    key, _, content = left.partition("=")
+    if not key or effect not in _EFFECTS:
+        known = ", ".join(_EFFECTS)
+        raise ValueError(f"{text!r} is no taint: write KEY=VALUE:EFFECT with one of {known}")
+    return registration.Taint(key, content, effect)
 
-    name = "taint"
 
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> registration.Taint:
-        if isinstance(value, registration.Taint):
-            return value
-        left, _, effect = str(value).rpartition(":")
-        key, _, content = left.partition("=")
-        if not key or effect not in _EFFECTS:
-            self.fail(
-                f"{value!r} is no taint: write KEY=VALUE:EFFECT with one of {', '.join(_EFFECTS)}",
-                param,
-                ctx,
-            )
-        return registration.Taint(key, content, effect)
+TAINT = options.Parsed("taint", _taint)
 
 
 @click.command()
@@ -69,7 +61,7 @@ class Taint(click.ParamType):  # type: ignore[type-arg]  # generic only since cl
     "--taint",
     "taints",
     multiple=True,
-    type=Taint(),
+    type=TAINT,
     help="KEY=VALUE:EFFECT; may be repeated. "
     "Default virtual-kubelet.io/provider=kilnwork:NoSchedule.",
 )

@@ -20,7 +20,7 @@ _FORCE = "kilnwork.dev/force-run"
 @options.target
 @click.option("--force", is_flag=True, help="Run again also what has succeeded.")
 @click.option("--wait", is_flag=True, help="Wait until they are over; 6 if one ends badly.")
-@click.option("--timeout", type=options.Duration(), default=None, help="Wait no longer than this.")
+@click.option("--timeout", type=options.DURATION, default=None, help="Wait no longer than this.")
 def command(tasks: tuple[str, ...], force: bool, wait: bool, timeout: float | None) -> None:  # noqa: FBT001
     """Start tasks anew that have failed or were killed: a new run with new budgets.
 

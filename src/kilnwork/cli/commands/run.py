@@ -50,7 +50,7 @@ class _Input:
     shell_complete=completing.files,
 )
 @click.option("--retries", type=click.IntRange(min=0), help="Tries after the first one failed.")
-@click.option("--timeout", type=options.Duration(), help="How long an attempt may run.")
+@click.option("--timeout", type=options.DURATION, help="How long an attempt may run.")
 @click.option("--watch", is_flag=True, help="Follow states and output, and end as the task ends.")
 @click.option("--dry-run", is_flag=True, help="Print the Task and make nothing.")
 @options.output("name", "json", "yaml")

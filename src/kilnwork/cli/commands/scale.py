@@ -20,7 +20,7 @@ MAX_NAMED = 10
 @options.target
 @click.option("--replicas", type=click.IntRange(min=0), required=True, help="How many workers.")
 @click.option("--wait", is_flag=True, help="Wait until there are as many, all connected.")
-@click.option("--timeout", type=options.Duration(), default=None, help="Wait no longer than this.")
+@click.option("--timeout", type=options.DURATION, default=None, help="Wait no longer than this.")
 def command(name: str, replicas: int, wait: bool, timeout: float | None) -> None:  # noqa: FBT001
     """Ask for another number of workers of TaskCluster NAME, `default` if none is named.
 

@@ -3,7 +3,7 @@
 import asyncio
 import os
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -31,7 +31,7 @@ _MANY = 10
 @options.output("json", "yaml")
 @click.option("--wait", is_flag=True, help="Wait until the server is ready.")
 @click.option(
-    "--timeout", type=options.Duration(), default=None, help="Wait no longer; default for ever."
+    "--timeout", type=options.DURATION, default=None, help="Wait no longer; default for ever."
 )
 def command(form: str | None, wait: bool, timeout: float | None) -> None:  # noqa: FBT001
     """Show server, nodes, clusters, how many tasks and file jobs are where, and the newest files.
@@ -152,7 +152,10 @@ async def _file_jobs(s: session.Session) -> dict[str, Any] | None:
         spaces.insert(0, {"allNamespaces": "true"})
     for space in spaces:
         try:
-            found = [job async for job in _newest_files(s, space)]
+            newest = file_jobs.listed(
+                s, where=file_jobs.path(), wanted={}, limit=session.PAGE, space=space
+            )
+            found = [job async for job in newest]
         except errors.Unreachable:
             return None
         except kube_errors.ApiError as error:
@@ -166,10 +169,6 @@ async def _file_jobs(s: session.Session) -> dict[str, Any] | None:
         "phases": {phase: phases[phase] for phase in filejobs.Phase if phases[phase]},
         "newest": found[:_NEWEST],
     }
-
-
-def _newest_files(s: session.Session, space: dict[str, str]) -> AsyncIterator[file_jobs.Job]:
-    return file_jobs.listed(s, where=file_jobs.path(), wanted={}, limit=session.PAGE, space=space)
 
 
 async def _manager(s: session.Session, git_version: str) -> dict[str, Any] | None:

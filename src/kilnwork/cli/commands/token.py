@@ -18,7 +18,7 @@ from kilnwork.kube import credentials
 @options.target
 @click.option(
     "--duration",
-    type=options.Duration(),
+    type=options.DURATION,
     default=None,
     help="How long a ServiceAccount's token is good; default what the server gives.",
 )

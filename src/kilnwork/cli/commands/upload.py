@@ -21,7 +21,6 @@ from kilnwork.cli import (
     progress,
     render,
     session,
-    tolerance,
     uploading,
 )
 from kilnwork.kit import ids
@@ -93,9 +92,7 @@ _PROGRAM = "kilnwork.program"
 @click.option("--parallelism", type=click.IntRange(1, 100_000), help="Parts that run at once.")
 @click.option("--retries", type=click.IntRange(0, 999), default=2, show_default=True,
               help="Tries of a part after the first one failed.")  # fmt: skip
-@click.option(
-    "--timeout", type=options.Duration(), help="How long a part may run; default no limit."
-)
+@click.option("--timeout", type=options.DURATION, help="How long a part may run; default no limit.")
 @click.option(
     "--bad-records",
     type=click.Choice([each.value for each in filejobs.BadRecords]),
@@ -114,7 +111,7 @@ _PROGRAM = "kilnwork.program"
 @click.option("--name", default="", help="A name to find it by; need not be unique.")
 @click.option("--priority", type=click.IntRange(-1_000_000, 1_000_000), default=0,
               show_default=True, help="Higher runs first.")  # fmt: skip
-@click.option("--ttl", type=options.Duration(), help="Delete it all so long after its end.")
+@click.option("--ttl", type=options.DURATION, help="Delete it all so long after its end.")
 @click.option("--paused", is_flag=True, help="Start no part before `kiln resume`.")
 @click.option("--key", metavar="KEY", help="The same key again makes no second job.")
 @click.option("--resume", metavar="UPLOAD", help="Go on with an upload that broke off.")
@@ -175,7 +172,7 @@ def command(ctx: click.Context, /, file: str, **given: Any) -> int:
 
 def _spec(file: str, given: dict[str, Any]) -> dict[str, Any]:
     """All of the job but its mapper; raises `errors.Unusable` for what cannot be."""
-    records, percent = tolerance.parse(given["max_failed"])
+    records, percent = file_jobs.parse_tolerance(given["max_failed"])
     name = file.lower().removesuffix(".gz")
     form = given["form"] or next((f for end, f in _BY_NAME.items() if name.endswith(end)), "jsonl")
     delimiter = given["delimiter"] or ("\t" if name.endswith(".tsv") else ",")
@@ -255,7 +252,6 @@ async def _make(
     spec: filejobs.JobSpec,
     given: dict[str, Any],
 ) -> file_jobs.Job:
-    """Send the file and make the job."""
     query = {**file_jobs.scope(s), "spec": _encoded(spec)}
     key = given["key"] or ids.new_uid()
     small = source.size is not None and source.size <= ONE_REQUEST_BYTES

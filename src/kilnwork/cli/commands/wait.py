@@ -43,7 +43,7 @@ _STATES = {state.lower(): state for state in task.State}
     " default: the end, which must be Success.",
 )
 @click.option(
-    "--timeout", type=options.Duration(), default=None, help="Give up after this; default never."
+    "--timeout", type=options.DURATION, default=None, help="Give up after this; default never."
 )
 def command(words: tuple[str, ...], wanted: str | None, timeout: float | None) -> None:
     """Wait for tasks to succeed, or for them or other objects to become what --for says.

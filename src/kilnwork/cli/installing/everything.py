@@ -4,10 +4,12 @@ from collections.abc import Iterator
 
 import yaml
 
-from kilnwork.api import crd, meta
-from kilnwork.cli.installing import policy, rights, settings, workload
+from kilnwork.api import crd, kinds, meta
+from kilnwork.cli.installing import rights, settings, workload
 
 _ENFORCED = "pod-security.kubernetes.io/enforce"
+_POLICY = f"immutable.{kinds.TASK_OBJECTS.qualified}"
+_ADMISSION = "admissionregistration.k8s.io/v1"
 
 
 def objects(chosen: settings.Settings) -> list[meta.JsonObject]:
@@ -21,7 +23,7 @@ def _objects(chosen: settings.Settings) -> Iterator[meta.JsonObject]:
     if "crds" in chosen.parts:
         for path in sorted(crd.DIRECTORY.glob("*.yaml")):
             yield yaml.safe_load(path.read_text("utf-8"))
-        yield from policy.objects()
+        yield from _policy()
     if "rights" in chosen.parts:
         yield from rights.manager_account(chosen.namespace, only_in=chosen.only_in)
         yield from rights.users(chosen.namespace)
@@ -42,4 +44,48 @@ def _namespace(chosen: settings.Settings) -> meta.JsonObject:
         "apiVersion": "v1",
         "kind": "Namespace",
         "metadata": {"name": chosen.namespace, "labels": labels},
+    }
+
+
+def _policy() -> tuple[meta.JsonObject, meta.JsonObject]:
+    """What keeps TaskObjects as they are, and the binding that puts it into force everywhere.
+
+    A ValidatingAdmissionPolicy (Kubernetes 1.30), because the CEL rules of a
+    CustomResourceDefinition cannot see fields without a schema. The embedded API server has the
+    rule built in. Not the only line: a Task remembers the digest of its inputs.
+    """
+    rule = {
+        "apiGroups": [kinds.GROUP],
+        "apiVersions": ["*"],
+        "operations": ["UPDATE"],
+        "resources": [kinds.TASK_OBJECTS.plural],
+        "scope": "*",
+    }
+    policy = {
+        "apiVersion": _ADMISSION,
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": _POLICY, "labels": rights.labels()},
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {"resourceRules": [rule]},
+            "validations": [_unchanged("data")],
+        },
+    }
+    binding = {
+        "apiVersion": _ADMISSION,
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": _POLICY, "labels": rights.labels()},
+        "spec": {"policyName": _POLICY, "validationActions": ["Deny"]},
+    }
+    return policy, binding
+
+
+def _unchanged(field: str) -> meta.JsonObject:
+    return {
+        "expression": (
+            f"has(object.{field}) == has(oldObject.{field}) && "
+            f"(!has(object.{field}) || object.{field} == oldObject.{field})"
+        ),
+        "message": f"{field}: field is immutable",
+        "reason": "Invalid",
     }

@@ -14,6 +14,7 @@ from kilnwork.channel import errors as channel_errors
 from kilnwork.controllers import caches as known_caches
 from kilnwork.controlplane import cluster
 from kilnwork.controlplane.apiserver import authn, authz
+from kilnwork.dispatch import errors as dispatch_errors
 from kilnwork.dispatch import model
 from kilnwork.dispatch.hub import hub
 from kilnwork.dispatch.journal.sqlite import queries
@@ -68,7 +69,6 @@ class ChannelVerifier:
         self._access = access
 
     async def verify(self, namespace: str, cluster: str, credential: str) -> bool:
-        """As `controllers` say."""
         return await self._controllers.verifier.verify(namespace, cluster, credential)
 
     async def verify_driver(self, namespace: str, credential: str) -> bool:
@@ -134,16 +134,15 @@ class HubJournal:
     Made after the hub has started; close it before the hub stops.
     """
 
-    def __init__(self, running: hub.Hub, path: Path) -> None:
+    def __init__(self, running: hub.Hub, path: Path, jobs: service.Jobs) -> None:
         self._hub = running
+        self._jobs = jobs
         self._reader = queries.Queries(path)
 
     def view(self, task: ids.TaskId) -> model.TaskView | None:
-        """The newest run of a task."""
         return self._hub.view(task)
 
     def find(self, namespace: str, name: str) -> model.TaskView | None:
-        """The newest task of that name."""
         found = self._reader.find(namespace, name)
         return None if found is None else self._hub.view(found.task) or found
 
@@ -159,15 +158,26 @@ class HubJournal:
         return self._hub.log_file(task, run=run, attempt=attempt)
 
     async def kill(self, task: ids.TaskId) -> None:
-        """Ask for the task to be stopped."""
         await self._hub.kill(task, reason=reasons.Reason.KILLED)
 
     async def retry(self, task: ids.TaskId, *, force: bool) -> None:
-        """Start a new run of a task that is over."""
+        """Start a new run of a task that is over, unless a job says which run of it counts."""
+        view = self._hub.view(task)
+        if view is not None and (job := self._job_of(view)) is not None:
+            raise dispatch_errors.RunRefused(
+                f"task {view.name} is part of file job {job}: `kiln redrive {job}` runs again what "
+                "has failed"
+            )
         await self._hub.retry(task, force=force)
 
+    def _job_of(self, view: model.TaskView) -> str | None:
+        """The id of the file job for which a task works; None when it works for none."""
+        if not view.source:
+            return None
+        found = self._jobs.job(view.namespace, ids.task_text(ids.TaskId(view.source)))
+        return None if found is None else found.id
+
     def close(self) -> None:
-        """Let go of the file."""
         self._reader.close()
 
 

@@ -149,7 +149,7 @@ class Dispatcher:
         parts.then("dispatcher", running.stop)
         self.hub = running
         jobs = await self._start_jobs(running, parts)
-        reader = adapters.HubJournal(running, self._journal.path)
+        reader = adapters.HubJournal(running, self._journal.path, jobs)
         clusters = callers.clusters(running)
         shown = api.Api(
             reader,
@@ -180,10 +180,9 @@ class Dispatcher:
         return running
 
     async def _start_jobs(self, running: hub.Hub, parts: steps.Steps) -> service.Jobs:
-        """Go on with the jobs of files."""
         self._running_jobs = jobs = service.Jobs(
             self._data_dir,
-            running,
+            running.participation,
             clock=self._clock,
             options=service.Options(
                 worker_url=None if self._files.shared else FAR_FILES,
@@ -210,7 +209,6 @@ class Dispatcher:
             shut.app = app
 
     def _samples(self) -> Iterator[metrics.Sample]:
-        """What `/metrics` shows."""
         yield metrics.Sample(
             name="kilnwork_ready",
             help="1 when every part of the server is ready.",

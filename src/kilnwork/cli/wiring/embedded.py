@@ -31,7 +31,7 @@ class Settings:
     port: int
     workdir: Path
     slots: int
-    """Of TaskCluster `default`, at its first start only."""
+    """Of TaskCluster `default`, when it is made."""
     files: jobs_settings.Settings = field(default_factory=jobs_settings.Settings)
     """Of the Jobs API."""
 
@@ -84,7 +84,6 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Where the API is served."""
         return self._plane.address
 
     @property
@@ -94,7 +93,6 @@ class Server:
 
     @property
     def kubeconfig(self) -> Path:
-        """The file for clients."""
         return self._plane.kubeconfig
 
     @property
@@ -108,8 +106,8 @@ class Server:
         Raises KilnError that a person can act on: directory or port in use, journal unreadable.
         """
         await self._steps.start(say=say)
-        channel = cluster.Channel(unix=str(self._manager.dispatcher.socket))
-        self._plane.publish(epoch=self._manager.hub.epoch, channel=channel)
+        unix = str(self._manager.dispatcher.socket)
+        self._plane.publish(epoch=self._manager.hub.epoch, unix=unix)
 
     async def stop(self, *, say: steps.Say) -> None:
         """Stop what has started, last first; a part that fails does not keep the others."""
@@ -145,4 +143,11 @@ class Server:
     async def _make_default(self) -> None:
         if self.trouble is not None:
             return
-        await controllers.ensure_default(self._client, slots=self._settings.slots)
+        made = controllers.DefaultCluster(
+            self._client,
+            slots=self._settings.slots,
+            time=self._clock,
+            on_failure=self._manager.fail,
+        )
+        await made.start()
+        self._steps.then("TaskCluster default", made.stop)

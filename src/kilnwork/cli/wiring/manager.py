@@ -99,7 +99,6 @@ class Manager:
         self.hub = await self.dispatcher.start(callers, self.steps, terms=chosen.terms)
 
     async def start_controllers(self) -> None:
-        """Reconcile from now on."""
         await self._controllers.start(self.hub)
         self.steps.then("controllers", self._controllers.stop)
 

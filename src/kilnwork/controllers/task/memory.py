@@ -13,7 +13,7 @@ _FRESH_S = 2.0
 """An object younger than this was first seen as it came: creationTimestamp has whole seconds."""
 
 TOLD_AFTER_S = 10.0
-"""A wait that lasts so long is told by a kube event."""
+"""A wait that lasts so long is reported by a kube event."""
 
 _QUIET = frozenset({reasons.Reason.SUSPENDED, reasons.Reason.RETRY_BACKOFF})
 
@@ -33,7 +33,7 @@ class Memory(msgspec.Struct):
     output: tuple[int, str] | None = None
     _pending: tuple[int, float] | None = None
     _wait: tuple[int, str, float] | None = None
-    _told: bool = False
+    _reported: bool = False
 
     def pending_since(self, seen: task.Task, now: float) -> float:
         """Since when this run waits to start (wall clock, seconds); suspension does not count."""
@@ -56,17 +56,17 @@ class Memory(msgspec.Struct):
         """Why the dispatcher can never take this run, "" if it can."""
         return self.unfit[1] if self.unfit is not None and self.unfit[0] == run else ""
 
-    def long_wait(self, told: task.TaskStatus, now: float) -> tuple[bool, float | None]:
-        """Whether a wait is to be told now, else seconds until it is; `now` is monotonic."""
-        if told.state != task.State.PENDING or told.reason in _QUIET:
+    def long_wait(self, shown: task.TaskStatus, now: float) -> tuple[bool, float | None]:
+        """Whether a wait is to be reported now, else seconds until it is; `now` is monotonic."""
+        if shown.state != task.State.PENDING or shown.reason in _QUIET:
             self._wait = None
             return False, None
-        if self._wait is None or self._wait[:2] != (told.run, told.reason):
-            self._wait, self._told = (told.run, told.reason, now), False
+        if self._wait is None or self._wait[:2] != (shown.run, shown.reason):
+            self._wait, self._reported = (shown.run, shown.reason, now), False
         left = self._wait[2] + TOLD_AFTER_S - now
-        if left > 0 or self._told:
-            return False, None if self._told else left
-        self._told = True
+        if left > 0 or self._reported:
+            return False, None if self._reported else left
+        self._reported = True
         return True, None
 
 

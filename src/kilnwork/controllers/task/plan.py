@@ -106,7 +106,6 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def decide(facts: Facts) -> Plan:
-    """The plan for one Task."""
     kills = tuple(_deleted(stray) for stray in facts.strays)
     seen = facts.task
     if seen is None:
@@ -147,8 +146,8 @@ def _leaving(facts: Facts, seen: task.Task, kills: tuple[Kill, ...]) -> Plan:
     if view is None:
         return Plan(kills=kills)
     if view.state.final:
-        return _told(facts, seen, view, kills=kills)
-    return _told(facts, seen, view, kills=(*kills, _deleted(view.task)))
+        return _report(facts, seen, view, kills=kills)
+    return _report(facts, seen, view, kills=(*kills, _deleted(view.task)))
 
 
 def _run(facts: Facts, seen: task.Task) -> Plan:
@@ -167,9 +166,9 @@ def _run(facts: Facts, seen: task.Task) -> Plan:
 def _replaced(facts: Facts, seen: task.Task, view: model.TaskView) -> Plan:
     """A new run is asked for while the one before goes on: that one is killed first."""
     if view.state is task.State.KILLING:
-        return _told(facts, seen, view)
+        return _report(facts, seen, view)
     kill = Kill(view.task, Reason.REPLACED, f"run {seen.spec.run} takes its place")
-    return _told(facts, seen, view, kills=(kill,))
+    return _report(facts, seen, view, kills=(kill,))
 
 
 def _over(known: task.TaskStatus, run: int) -> bool:
@@ -184,14 +183,14 @@ def _with_dispatcher(facts: Facts, seen: task.Task, view: model.TaskView) -> Pla
         message = f"killTimestamp {seen.spec.kill_timestamp} has come"
         kill = Kill(view.task, Reason.KILLED, message)
         heard = view.state is task.State.KILLING
-        return _told(facts, seen, view, kills=() if heard else (kill,))
-    told = _told(facts, seen, view, again_s=kill_in)
+        return _report(facts, seen, view, kills=() if heard else (kill,))
+    reported = _report(facts, seen, view, again_s=kill_in)
     if view.suspended == seen.spec.suspend or view.state is task.State.KILLING:
-        return told
-    return msgspec.structs.replace(told, suspend=seen.spec.suspend)
+        return reported
+    return msgspec.structs.replace(reported, suspend=seen.spec.suspend)
 
 
-def _told(
+def _report(
     facts: Facts,
     seen: task.Task,
     view: model.TaskView,
@@ -203,16 +202,20 @@ def _told(
     wakes = frozenset[Wake]()
     if view.reason == Reason.NO_WORKER:
         wakes = frozenset({Wake("TaskCluster", view.cluster)})
-    told = status.of_view(seen, view, why=why, output_object=facts.output_made or "", now=facts.now)
-    return Plan(kills=kills, status=told, wakes=wakes, again_s=again_s)
+    shown = status.of_view(
+        seen, view, why=why, output_object=facts.output_made or "", now=facts.now
+    )
+    return Plan(kills=kills, status=shown, wakes=wakes, again_s=again_s)
 
 
 def _finished(facts: Facts, seen: task.Task, view: model.TaskView) -> Plan:
-    told = _told(facts, seen, view)
+    reported = _report(facts, seen, view)
     output = _output(facts, seen, view)
     finished = None if view.finished is None else clock.rfc3339(view.finished)
     rest = _after(facts, seen, finished)
-    return msgspec.structs.replace(told, output=output, delete=rest.delete, again_s=rest.again_s)
+    return msgspec.structs.replace(
+        reported, output=output, delete=rest.delete, again_s=rest.again_s
+    )
 
 
 def _output(facts: Facts, seen: task.Task, view: model.TaskView) -> Output | None:
@@ -296,8 +299,8 @@ def _waits(
     wakes: frozenset[Wake] = frozenset(),
     again_s: float | None = None,
 ) -> Plan:
-    told = status.without_view(seen, task.State.PENDING, why, now=facts.now)
-    return Plan(status=told, wakes=wakes, again_s=again_s)
+    shown = status.without_view(seen, task.State.PENDING, why, now=facts.now)
+    return Plan(status=shown, wakes=wakes, again_s=again_s)
 
 
 def _ends(facts: Facts, seen: task.Task, state: task.State, why: status.Why) -> Plan:

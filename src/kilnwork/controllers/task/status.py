@@ -205,8 +205,8 @@ def _sort(current: task.TaskStatus, wanted: task.TaskStatus) -> tuple[str, float
         return "final", 0.0
     if state in _WAITING:
         return f"waiting/{wanted.run}", WAITING_HOLD_S
-    told = current.run == wanted.run and current.state != ""
-    return f"running/{wanted.run}", WAITING_HOLD_S if told else RUNNING_HOLD_S
+    reported = current.run == wanted.run and current.state != ""
+    return f"running/{wanted.run}", WAITING_HOLD_S if reported else RUNNING_HOLD_S
 
 
 def _class(status: task.TaskStatus) -> tuple[object, ...]:

@@ -23,7 +23,6 @@ def works(view: model.ClusterView | None) -> bool:
 
 
 def held(cluster: task_cluster.TaskCluster) -> bool:
-    """The finalizer is there."""
     return FINALIZER in cluster.metadata.finalizers
 
 

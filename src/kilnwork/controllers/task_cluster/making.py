@@ -4,10 +4,12 @@ Used by `reconciler`. A name that is taken by what a deleted cluster of the same
 waited for; one that is taken by somebody else is an obstacle that people must clear.
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
-from kilnwork.api import kinds, meta, reasons, resource, task_cluster
+from kilnwork.api import kinds, meta, pod, reasons, resource, task_cluster
 from kilnwork.controllers.task_cluster import status
+from kilnwork.kit import clock
 from kilnwork.kube import client, errors
 
 Reason = reasons.ClusterReason
@@ -35,7 +37,6 @@ async def make(
     *,
     cluster: task_cluster.TaskCluster,
 ) -> Made:
-    """Make one object."""
     try:
         return Made(await kube.create(kind, body, cluster.metadata.namespace))
     except errors.AlreadyExists:
@@ -90,3 +91,38 @@ def _refused(error: errors.ApiError) -> reasons.ClusterReason:
     if any(c.get("reason") == "NamespaceTerminating" for c in error.details.get("causes") or ()):
         return Reason.NAMESPACE_ENDING
     return Reason.POD_REFUSED
+
+
+PATIENCE_S = 30.0
+"""A Pod of which nothing is heard for so long came and went while the watch was interrupted."""
+
+
+class ExpectedPods:
+    """Pods that were made, by uid, until the cache has heard of them.
+
+    Without them a pass between the creation of a Pod and the news of it would take its place for
+    empty and, as soon as another name is free, make one more.
+    """
+
+    def __init__(self, time: clock.Clock) -> None:
+        self._clock = time
+        self._made: dict[str, tuple[str, pod.Pod, float]] = {}
+
+    def add(self, owner_uid: str, made: pod.Pod) -> None:
+        """The API server has this Pod now."""
+        due = self._clock.monotonic() + PATIENCE_S
+        self._made[made.metadata.uid] = (owner_uid, made, due)
+
+    def heard_of(self, uid: str) -> None:
+        self._made.pop(uid, None)
+
+    def and_known(self, owner_uid: str, known: Iterable[pod.Pod]) -> list[pod.Pod]:
+        """The Pods of one owner: those of the cache, and those that it will hear of."""
+        pods = list(known)
+        names = {p.metadata.name for p in pods}
+        now = self._clock.monotonic()
+        self._made = {uid: kept for uid, kept in self._made.items() if kept[2] > now}
+        for owner, made, _ in self._made.values():
+            if owner == owner_uid and made.metadata.name not in names:
+                pods.append(made)
+        return pods

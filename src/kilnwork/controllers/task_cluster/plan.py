@@ -100,14 +100,13 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def decide(facts: Facts, settings: worker_pods.Settings) -> Plan:
-    """The plan for one TaskCluster."""
     cluster = facts.cluster
     if cluster is None:
         return Plan(close=True, missing=_missing(facts))
     if cluster.metadata.deletion_timestamp is not None:
         return _deleted(facts, cluster)
     problem = worker_pods.problem(cluster)
-    told = status.make(
+    shown = status.make(
         cluster,
         status.Workers(facts.pods, facts.view, facts.heard),
         account_exists=facts.account_exists,
@@ -117,7 +116,7 @@ def decide(facts: Facts, settings: worker_pods.Settings) -> Plan:
     finalizer, idle_s = closing.finalizer(cluster, facts.view, worked=facts.worked, now=facts.now)
     base = Plan(
         finalizer=finalizer,
-        status=told,
+        status=shown,
         missing=_missing(facts),
         gone=_gone(facts),
         again_s=min((s for s in (_again_s(facts), idle_s) if s is not None), default=None),
@@ -151,7 +150,7 @@ def _deleted(facts: Facts, cluster: task_cluster.TaskCluster) -> Plan:
     if facts.view is None or left_s <= 0 or not any(w.holding for w in facts.view.workers):
         over = False if closing.held(cluster) else None
         return Plan(close=True, finalizer=over, missing=_missing(facts), gone=_gone(facts))
-    told = status.make(
+    shown = status.make(
         cluster,
         status.Workers(facts.pods, facts.view, facts.heard),
         account_exists=True,
@@ -164,7 +163,7 @@ def _deleted(facts: Facts, cluster: task_cluster.TaskCluster) -> Plan:
         missing=_missing(facts),
         gone=_gone(facts),
         again_s=min(left_s, LOOK_S),
-        status=told,
+        status=shown,
     )
 
 

@@ -11,7 +11,7 @@ import msgspec
 
 from kilnwork.api import kinds, meta, pod, reasons, resource, task_cluster
 from kilnwork.controllers import ports, status_writer, tokens, tools, wakes, worker_pods
-from kilnwork.controllers.task_cluster import closing, expected, making, plan, status
+from kilnwork.controllers.task_cluster import closing, making, plan, status
 from kilnwork.dispatch import model
 from kilnwork.kube import errors, events, finalizers, queue
 
@@ -51,7 +51,7 @@ class Reconciler:
         self._worked: dict[Key, float] = {}
         self._may_hold = True
         self._heard: dict[str, float] = {}
-        self._expected = expected.ExpectedPods(given.time)
+        self._expected = making.ExpectedPods(given.time)
 
     # What happens around us: each only names the keys that must be looked at.
 
@@ -120,8 +120,8 @@ class Reconciler:
             decided = plan.decide(self._facts(key), self._settings)
         if await self._hold(facts.cluster, wanted=decided.finalizer):
             return making.SOON_S  # the status is written to the object as it is now
-        told = None if decided.status is None else await self._tell(key, facts, decided.status)
-        return min((w for w in (wait_s, told, decided.again_s) if w is not None), default=None)
+        again_s = None if decided.status is None else await self._tell(key, facts, decided.status)
+        return min((w for w in (wait_s, again_s, decided.again_s) if w is not None), default=None)
 
     # Reading
 

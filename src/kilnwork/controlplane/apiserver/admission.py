@@ -59,7 +59,6 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def how(self) -> builtin.Served:
-        """How the kind is served."""
         return self.served or builtin.of(self.kind)
 
 

@@ -72,12 +72,12 @@ class _App:
         self._reviewer = reviews.Reviewer(parts.authenticator, parts.authorizer)
 
     async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
-        mounted = self._mounted(scope["path"])
-        encoder = send if mounted else encoding.Encoder(send, scope)
+        app = self._mounted(scope["path"])
+        encoder = send if app else encoding.Encoder(send, scope)
         response = asgi.Response(encoder, headers=answers.HEADERS)
         try:
-            if mounted is not None:
-                await mounted.app(scope, receive, response)
+            if app is not None:
+                await app(scope, receive, response)
             else:
                 await self._serve(asgi.Request(scope, receive), response)
         except asgi.Disconnected:
@@ -113,11 +113,10 @@ class _App:
             raise statuses.NoPage
         return found
 
-    def _mounted(self, path: str) -> Mount | None:
-        for mount in self._mounts:
-            prefix = mount.prefix
+    def _mounted(self, path: str) -> asgi.App | None:
+        for prefix, app in self._mounts:
             if path.startswith(prefix) and _is_below(path, prefix):
-                return mount
+                return app
         return None
 
     async def _authenticate(

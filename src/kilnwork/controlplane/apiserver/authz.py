@@ -108,7 +108,6 @@ class Authorizer:
         return [] if user.is_admin else lacking(self.held(user, namespace), rules, namespace)
 
     def held(self, user: authn.User, namespace: str) -> list[Rule]:
-        """All rules that hold for `user` in a namespace."""
         return [rule for _, rule in self._rules(user, namespace)]
 
     def role_rules(self, namespace: str, reference: meta.JsonObject) -> tuple[Rule, ...] | None:

@@ -76,7 +76,6 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def discovered_verbs(self) -> tuple[str, ...]:
-        """The verbs in documents of discovery."""
         return TERMINATING_VERBS if self.terminating else self.verbs
 
     @property

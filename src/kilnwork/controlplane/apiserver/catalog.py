@@ -68,7 +68,6 @@ class Catalog:
         self._index()
 
     def forget(self, name: str) -> None:
-        """Serve it no more."""
         if self._defined.pop(name, None) is not None:
             self._index()
 

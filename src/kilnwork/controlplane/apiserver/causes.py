@@ -61,7 +61,6 @@ def duplicate(field: str, value: Any) -> Cause:
 
 
 def unsupported(field: str, value: Any, supported: Iterable[str]) -> Cause:
-    """A value outside an enumeration."""
     listed = ", ".join(f'"{option}"' for option in supported)
     text = f"Unsupported value: {shown(value)}: supported values: {listed}"
     return Cause(field, "FieldValueNotSupported", text)

@@ -279,7 +279,6 @@ class Writer:
                 new["metadata"]["managedFields"] = entries
 
     def now(self) -> str:
-        """The time as objects carry it."""
         second = int(self.clock.wall())
         if second != self._now[0]:
             self._now = (second, clocks.rfc3339(second))

@@ -7,10 +7,10 @@ logged, and said by `trouble`.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from kilnwork.api import meta, resource
-from kilnwork.controlplane import objects, work
+from kilnwork.controlplane import objects, store_keeper
 from kilnwork.controlplane.apiserver import (
     builtin,
     crud,
@@ -29,7 +29,7 @@ objects with it when it goes."""
 _AGAIN = "then start the server again"
 
 
-class DefinitionKeeper:
+class DefinitionKeeper(store_keeper.StoreKeeper[str]):
     """Keeps a catalog equal to the definitions in the store."""
 
     def __init__(
@@ -46,17 +46,14 @@ class DefinitionKeeper:
         self._troubles: dict[str, str] = {}
         self._accepted: dict[str, tuple[str, meta.JsonObject]] = {}
         """Group and accepted names of each definition."""
-        self._writer = writer
+        super().__init__("definitions", writer)
         self._deleter = deleter
-        self._store = writer.store
         self._kinds = writer.kinds
         self._ending: set[str] = set()
-        self._work: work.Work[str] = work.Work("definitions", self._look)
-        self._unfollow: Callable[[], None] = lambda: None
 
     async def start(self) -> None:
         """Install what comes with the control plane, serve what is established, then follow."""
-        self._unfollow = self._store.follow(self._on_changes)
+        self._follow()
         for name, definition in self._installed.items():
             await self._install(name, definition)
         for stored in tuple(self._store.select(_DEFINITIONS.qualified)):
@@ -64,10 +61,10 @@ class DefinitionKeeper:
             self._note_names(definition)
             if definitions.is_established(definition):
                 self._serve(definition)
-            self._work.add(stored.key.name)
+            self._add(stored.key.name)
         for name in self._installed:  # before anybody comes
             await self._look(name)
-        self._work.start()
+        self._begin()
 
     @property
     def trouble(self) -> str | None:
@@ -80,13 +77,7 @@ class DefinitionKeeper:
         while its definition is being deleted."""
         return not self._foreign and all(map(self._kinds.stored, self._installed))
 
-    async def stop(self) -> None:
-        """Stop; the next start finds what is left to do."""
-        self._unfollow()
-        await self._work.stop()
-
     async def _install(self, name: str, wanted: meta.JsonObject) -> None:
-        """Make or renew a definition."""
         place = crud.where(_DEFINITIONS, None, name)
         try:
             if self._store.head(place.key) is None:
@@ -108,9 +99,9 @@ class DefinitionKeeper:
             if key.resource == _DEFINITIONS.qualified:
                 if change.action == objects.Action.DELETED:
                     self._forget(key.name)
-                self._work.add(key.name)
+                self._add(key.name)
             elif change.action == objects.Action.DELETED and key.resource in self._ending:
-                self._work.add(key.resource)
+                self._add(key.resource)
 
     def _forget(self, name: str) -> None:
         """Free the names of a definition that is gone: others may wait for them."""
@@ -124,7 +115,7 @@ class DefinitionKeeper:
     def _look_at_others(self, name: str, group: str) -> None:
         for other, (its_group, _) in self._accepted.items():
             if other != name and its_group == group:
-                self._work.add(other)
+                self._add(other)
 
     def _report(self, name: str, trouble: str | None) -> None:
         """Remember and log why an installed definition is not served, or that it is."""
@@ -149,20 +140,12 @@ class DefinitionKeeper:
                 await self._establish(name, definition)
         except statuses.StatusError as error:
             if error.code == 409:
-                self._work.add(name)
+                self._add(name)
             elif error.code != 404:
                 raise
 
     async def _establish(self, name: str, definition: meta.JsonObject) -> None:
         place = crud.where(_DEFINITIONS, None, name)
-        metadata = definition["metadata"]
-        if definitions.CLEANUP not in (metadata.get("finalizers") or ()):
-            finalizers = [*(metadata.get("finalizers") or ()), definitions.CLEANUP]
-
-            def held(obj: meta.JsonObject) -> meta.JsonObject:
-                return obj | {"metadata": {**obj["metadata"], "finalizers": finalizers}}
-
-            await self._writer.change(place, held, crud.Options())
         names, conflict = definitions.accept_names(definition, self._others(definition))
         status = definitions.status(definition, names, conflict, now=self._writer.now())
         known = definition | {"status": status}

@@ -174,23 +174,34 @@ def status(
     }
 
 
+def mark_deleted(definition: meta.JsonObject, *, now: str) -> meta.JsonObject:
+    """Return a definition as its first DELETE leaves it: its objects go before it does."""
+    metadata = definition["metadata"]
+    finalizers = [f for f in metadata.get("finalizers") or () if f != CLEANUP]
+    marked = {**metadata, "deletionTimestamp": now, "finalizers": [*finalizers, CLEANUP]}
+    text = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon"
+    status = _terminating(definition, "InstanceDeletionPending", text, now=now)
+    return definition | {"metadata": marked, "status": status}
+
+
 def terminating(definition: meta.JsonObject, *, now: str) -> meta.JsonObject:
-    """The status of a definition whose objects are being deleted."""
+    """Return the status of a definition whose objects are being deleted."""
+    text = "CustomResource deletion is in progress"
+    return _terminating(definition, "InstanceDeletionInProgress", text, now=now)
+
+
+def _terminating(
+    definition: meta.JsonObject, reason: str, message: str, *, now: str
+) -> meta.JsonObject:
     old = definition.get("status") or {}
     conditions = list(old.get("conditions") or ())
     was = next((c for c in conditions if c["type"] == "Terminating"), None)
-    condition = _condition(
-        "Terminating",
-        ok=True,
-        reason="InstanceDeletionInProgress",
-        message="CustomResource deletion is in progress",
-    )
+    condition = _condition("Terminating", ok=True, reason=reason, message=message)
     kept = [c for c in conditions if c is not was]
     return {**old, "conditions": [*kept, _since(condition, was, now)]}
 
 
 def is_established(definition: meta.JsonObject) -> bool:
-    """True when its objects are served."""
     conditions = (definition.get("status") or {}).get("conditions") or ()
     return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
 

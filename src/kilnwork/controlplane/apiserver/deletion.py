@@ -17,6 +17,7 @@ from kilnwork.controlplane.apiserver import (
     bodies,
     causes,
     crud,
+    definitions,
     fieldtypes,
     reading,
     requests,
@@ -134,6 +135,8 @@ def decide(place: crud.Where, obj: meta.JsonObject, asked: DeleteOptions, now_s:
     found = obj["metadata"]
     grace = _grace_s(place, obj, asked)
     deleting = "deletionTimestamp" in found
+    if place.kind == resource.CUSTOM_RESOURCE_DEFINITIONS and not deleting:
+        return Verdict(marked=definitions.mark_deleted(obj, now=clocks.rfc3339(now_s)))
     finalizers = _finalizers(found, asked)
     held = place.kind == resource.NAMESPACES and (
         not deleting or bool((obj.get("spec") or {}).get("finalizers"))

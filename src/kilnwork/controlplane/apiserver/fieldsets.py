@@ -38,7 +38,6 @@ def _is_element(key: str) -> bool:
 
 
 def union(left: Set, right: Set) -> Set:
-    """What is in either."""
     if not left or not right:
         return left or right
     made = dict(left)
@@ -54,7 +53,6 @@ def union(left: Set, right: Set) -> Set:
 
 
 def difference(left: Set, right: Set) -> Set:
-    """What is in `left` and not in `right`."""
     if not right:
         return left
     made = {}
@@ -71,7 +69,6 @@ def difference(left: Set, right: Set) -> Set:
 
 
 def intersection(left: Set, right: Set) -> Set:
-    """What is in both."""
     made = {}
     for key, below in left.items():
         other = right.get(key)

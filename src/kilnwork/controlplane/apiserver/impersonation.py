@@ -37,9 +37,9 @@ _EXTRA = "impersonate-extra-"
 _ACCOUNT = "system:serviceaccount:"
 
 
-def asked(headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    """Whether a request may have such headers; few have any. Names are in lower case."""
-    return b"impersonate-" in b"\0".join(dict(headers))
+def asked(names: Iterable[bytes]) -> bool:
+    """Whether headers of these lower-case names may be such; few requests have any."""
+    return b"impersonate-" in b"\0".join(names)
 
 
 def acting(

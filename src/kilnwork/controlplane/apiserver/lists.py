@@ -38,7 +38,6 @@ class Selection(msgspec.Struct, frozen=True):
         return not self.labels and not self.fields
 
     def matches_key(self, key: objects.Key) -> bool:
-        """Whether the namespace fits."""
         return self.namespace is None or key.namespace == self.namespace
 
     def matches(self, key: objects.Key, look: Callable[[], meta.JsonObject]) -> bool:

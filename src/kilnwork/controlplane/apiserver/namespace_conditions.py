@@ -42,7 +42,6 @@ class Remaining:
         """Why kinds could not be deleted."""
 
     def add(self, kind: resource.Resource, left: Iterable[meta.ObjectMeta]) -> None:
-        """Count the objects of one kind that are left."""
         for found in left:
             self.objects[f"{kind.plural}.{kind.group}"] += 1
             self.finalizers.update(found.finalizers)

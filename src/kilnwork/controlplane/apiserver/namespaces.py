@@ -7,10 +7,10 @@ is left in it. Refusing new content meanwhile is admission's part.
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from kilnwork.api import meta, resource
-from kilnwork.controlplane import objects, work
+from kilnwork.controlplane import objects, store_keeper
 from kilnwork.controlplane.apiserver import (
     builtin,
     crud,
@@ -37,37 +37,33 @@ _LOOK_AGAIN_S = 1.0
 """How late the conditions may be with what changes in a namespace and does not go."""
 
 
-class Keeper:
+class Keeper(store_keeper.StoreKeeper[str]):
     """Keeps the namespaces of one store."""
 
     def __init__(self, writer: crud.Writer, deleter: deletion.Deleter, *, ca: str) -> None:
-        self._writer = writer
+        super().__init__("namespaces", writer)
         self._deleter = deleter
-        self._store = writer.store
         self._ca = ca
         self._terminating: set[str] = set()
         self._delayed: dict[str, asyncio.TimerHandle] = {}
-        self._work: work.Work[str] = work.Work("namespaces", self._look)
-        self._unfollow: Callable[[], None] = lambda: None
 
     async def start(self) -> None:
         """Make the basic namespaces, look at all, then follow."""
         for name in BASIC:
             await self._make(resource.NAMESPACES, "", {"metadata": {"name": name}})
         for stored in tuple(self._store.select(_NAMESPACES)):
-            self._work.add(stored.key.name)
-        self._unfollow = self._store.follow(self._on_changes)
-        self._work.start()
+            self._add(stored.key.name)
+        self._follow()
+        self._begin()
         for name in BASIC:
             await self.furnish(name)
 
     async def stop(self) -> None:
         """Stop; the next start finds what is left to do."""
-        self._unfollow()
         for timer in self._delayed.values():
             timer.cancel()
         self._delayed.clear()
-        await self._work.stop()
+        await super().stop()
 
     async def furnish(self, namespace: str) -> None:
         """Make what every namespace holds; what is there stays."""
@@ -96,9 +92,9 @@ class Keeper:
         for change in changes:
             key = change.key
             if key.resource == _NAMESPACES:
-                self._work.add(key.name)
+                self._add(key.name)
             elif self._concerns(key, gone=change.action == objects.Action.DELETED):
-                self._work.add(key.namespace)
+                self._add(key.namespace)
             elif key.namespace in self._terminating:
                 self._look_again(key.namespace)
 
@@ -183,7 +179,7 @@ class Keeper:
 
     def _take_delayed(self, name: str) -> None:
         self._delayed.pop(name, None)
-        self._work.add(name)
+        self._add(name)
 
 
 def _spec_finalizers(namespace: meta.JsonObject) -> list[str]:

@@ -61,7 +61,6 @@ class Page(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, document: meta.JsonObject) -> "Page":
-        """Encode a document."""
         body = msgspec.json.encode(document)
         return cls(body, hashlib.sha512(body).hexdigest().upper())
 
@@ -162,7 +161,6 @@ def _info() -> meta.JsonObject:
 
 
 def _schemas(served: builtin.Served) -> dict[str, Any]:
-    """The type of a kind and that of its lists."""
     what = served.resource
     name = openapi_paths.schema_name(what)
     own = _custom(served) if served.custom else builtin_types.of(what) or {"type": "object"}
@@ -210,7 +208,6 @@ _REFERENCE = re.compile(rf'"{re.escape(builtin_types.REFERENCE)}([^"]+)"')
 
 
 def _complete(schemas: dict[str, Any]) -> None:
-    """Add every type that one of them refers to."""
     known = builtin_types.definitions()
     missing = {*_ALWAYS, *_referred(list(schemas.values()))} - schemas.keys()
     while missing:

@@ -49,7 +49,6 @@ def gvk(what: resource.Resource, *, suffix: str = "") -> dict[str, str]:
 
 
 def reference(name: str) -> meta.JsonObject:
-    """To another type of the document."""
     return {"$ref": f"{builtin_types.REFERENCE}{name}"}
 
 

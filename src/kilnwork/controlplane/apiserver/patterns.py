@@ -122,7 +122,6 @@ class Pattern:
 
 @functools.lru_cache(maxsize=256)
 def compiled(text: str) -> Pattern:
-    """As `Pattern`, remembered."""
     return Pattern(text)
 
 
@@ -165,7 +164,6 @@ class _Parser:
         return self._text[self._at - 1]
 
     def _has(self, what: str) -> bool:
-        """Pass over it if it is next."""
         if not self._text.startswith(what, self._at):
             return False
         self._at += len(what)
@@ -286,7 +284,6 @@ class _Parser:
         return lambda letter: letter.casefold() == folded
 
     def _set(self) -> Test:
-        """A class in brackets."""
         negated = self._has("^")
         tests: list[Test] = []
         first = True

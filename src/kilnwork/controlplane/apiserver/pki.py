@@ -7,27 +7,23 @@ Not a general CA: nothing is revoked, and names are fixed.
 """
 
 import datetime
-import ipaddress
 import ssl
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509 import oid
 
+from kilnwork.kit import certificates, errors, paths
 from kilnwork.kit import clock as clocks
-from kilnwork.kit import errors, paths
 
 RENEW_BEFORE_S = 30 * 86_400
 """A certificate with less left is renewed: a monthly restart is enough."""
 
 CA_DAYS = 3650
 LEAF_DAYS = 365
-_BACKDATED = datetime.timedelta(hours=1)
-"""Certificates begin an hour ago, so that a client whose clock is behind accepts them."""
 
 SERVER_NAMES = (
     "localhost",
@@ -54,8 +50,7 @@ class KeyPair(msgspec.Struct, frozen=True):
 class _Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """What a leaf certificate should say."""
 
-    common_name: str
-    organisation: str | None = None
+    subject: x509.Name
     names: tuple[str, ...] = ()
     usages: tuple[x509.ObjectIdentifier, ...] = ()
 
@@ -91,18 +86,23 @@ class Pki:
         self.prepare_ca()
         self._prepare_leaf(
             self.server,
-            _Wanted(common_name="kube-apiserver", names=self._server_names, usages=(_SERVER_AUTH,)),
+            _Wanted(
+                subject=certificates.name("kube-apiserver"),
+                names=self._server_names,
+                usages=(_SERVER_AUTH,),
+            ),
         )
         self._prepare_leaf(
             self.kubelet_client,
             _Wanted(
-                common_name="kube-apiserver-kubelet-client",
-                organisation="system:masters",
+                subject=certificates.name("kube-apiserver-kubelet-client", "system:masters"),
                 usages=(_CLIENT_AUTH,),
             ),
         )
         if not self.service_account_key.exists():
-            paths.write_private(self.service_account_key, _key_pem(_new_key()), durable=True)
+            paths.write_private(
+                self.service_account_key, certificates.key_pem(certificates.new_key()), durable=True
+            )
 
     def node(self, name: str, *, addresses: Sequence[str] = ()) -> KeyPair:
         """Certificate of node `name` for its kubelet paths, and for its own requests.
@@ -113,8 +113,7 @@ class Pki:
         pair = self._pair(f"node-{name}")
         names = tuple(dict.fromkeys((name, "localhost", "127.0.0.1", "::1", *addresses)))
         wanted = _Wanted(
-            common_name=f"system:node:{name}",
-            organisation="system:nodes",
+            subject=certificates.name(f"system:node:{name}", "system:nodes"),
             names=names,
             usages=(_SERVER_AUTH, _CLIENT_AUTH),
         )
@@ -124,7 +123,9 @@ class Pki:
     def manager(self, names: Sequence[str]) -> KeyPair:
         """Certificate of a manager in a cluster, which needs the CA and nothing else from here."""
         pair = self._pair("manager")
-        wanted = _Wanted(common_name=names[0], names=tuple(names), usages=(_SERVER_AUTH,))
+        wanted = _Wanted(
+            subject=certificates.name(names[0]), names=tuple(names), usages=(_SERVER_AUTH,)
+        )
         self._prepare_leaf(pair, wanted)
         return pair
 
@@ -142,7 +143,7 @@ class Pki:
     def signing_key(self) -> ec.EllipticCurvePrivateKey:
         """The key for service-account tokens."""
         try:
-            return _load_key(self.service_account_key)
+            return certificates.load_key(self.service_account_key)
         except (ValueError, TypeError) as error:
             raise errors.ConfigurationError(
                 f"the key {self.service_account_key} cannot be read; remove that file to get a "
@@ -169,19 +170,21 @@ class Pki:
             self._make_ca()
 
     def _make_ca(self) -> None:
-        key, now = _new_key(), self._now()
-        name = _name("kilnwork")
-        builder = _builder(name, name, key.public_key(), now=now, days=CA_DAYS)
+        key, now = certificates.new_key(), self._now()
+        name = certificates.name("kilnwork")
+        builder = certificates.builder(name, name, key.public_key(), now=now, days=CA_DAYS)
         builder = builder.add_extension(
             x509.BasicConstraints(ca=True, path_length=0), critical=True
         )
-        builder = builder.add_extension(_key_usage(signs_certificates=True), critical=True)
-        self._write(self._ca, key, builder.sign(key, hashes.SHA256()))
+        builder = builder.add_extension(
+            certificates.key_usage(signs_certificates=True), critical=True
+        )
+        self._write(self._ca, key, builder.sign(key, certificates.SHA256))
 
     def _load_ca(self) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
         try:
             certificate = x509.load_pem_x509_certificate(self._ca.certificate.read_bytes())
-            return certificate, _load_key(self._ca.key)
+            return certificate, certificates.load_key(self._ca.key)
         except (OSError, ValueError, TypeError) as error:
             raise errors.ConfigurationError(
                 f"the CA in {self._directory} cannot be read ({error}); "
@@ -192,33 +195,34 @@ class Pki:
         ca_certificate, ca_key = self._load_ca()
         if self._is_good(pair, wanted, ca_certificate):
             return
-        key, now = _new_key(), self._now()
-        subject = _name(wanted.common_name, wanted.organisation)
-        builder = _builder(
-            subject, ca_certificate.subject, key.public_key(), now=now, days=LEAF_DAYS
+        key, now = certificates.new_key(), self._now()
+        builder = certificates.builder(
+            wanted.subject, ca_certificate.subject, key.public_key(), now=now, days=LEAF_DAYS
         )
         builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), True)
-        builder = builder.add_extension(_key_usage(signs_certificates=False), critical=True)
+        builder = builder.add_extension(
+            certificates.key_usage(signs_certificates=False), critical=True
+        )
         builder = builder.add_extension(x509.ExtendedKeyUsage(wanted.usages), critical=False)
         authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key())
         builder = builder.add_extension(authority, critical=False)
         if wanted.names:
-            builder = builder.add_extension(_alternatives(wanted.names), critical=False)
-        self._write(pair, key, builder.sign(ca_key, hashes.SHA256()))
+            builder = builder.add_extension(certificates.alternatives(wanted.names), critical=False)
+        self._write(pair, key, builder.sign(ca_key, certificates.SHA256))
 
     def _is_good(self, pair: KeyPair, wanted: _Wanted, ca: x509.Certificate) -> bool:
         if not pair.exists:
             return False
         try:
             certificate = x509.load_pem_x509_certificate(pair.certificate.read_bytes())
-            key = _load_key(pair.key)
+            key = certificates.load_key(pair.key)
             certificate.verify_directly_issued_by(ca)
         except Exception:  # noqa: BLE001 - whatever is wrong with the file, a new one replaces it
             return False
         return (
             certificate.public_key() == key.public_key()
-            and certificate.subject == _name(wanted.common_name, wanted.organisation)
-            and _names_of(certificate) == set(wanted.names)
+            and certificate.subject == wanted.subject
+            and certificates.names_of(certificate) == set(wanted.names)
             and not self._expires_soon(certificate)
         )
 
@@ -231,86 +235,5 @@ class Pki:
     ) -> None:
         """The certificate last: a crash in between leaves a pair that the next start replaces."""
         pair.certificate.unlink(missing_ok=True)
-        paths.write_private(pair.key, _key_pem(key), durable=True)
-        pem = certificate.public_bytes(serialization.Encoding.PEM)
-        paths.write_private(pair.certificate, pem, durable=True)
-
-
-def _new_key() -> ec.EllipticCurvePrivateKey:
-    return ec.generate_private_key(ec.SECP256R1())
-
-
-def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-
-
-def _load_key(path: Path) -> ec.EllipticCurvePrivateKey:
-    key = serialization.load_pem_private_key(path.read_bytes(), password=None)
-    if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise TypeError(f"{path} holds no elliptic-curve key")
-    return key
-
-
-def _name(common_name: str, organisation: str | None = None) -> x509.Name:
-    parts = []
-    if organisation is not None:
-        parts.append(x509.NameAttribute(oid.NameOID.ORGANIZATION_NAME, organisation))
-    parts.append(x509.NameAttribute(oid.NameOID.COMMON_NAME, common_name))
-    return x509.Name(parts)
-
-
-def _builder(
-    subject: x509.Name,
-    issuer: x509.Name,
-    public_key: ec.EllipticCurvePublicKey,
-    *,
-    now: datetime.datetime,
-    days: int,
-) -> x509.CertificateBuilder:
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(public_key)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _BACKDATED)
-        .not_valid_after(now + datetime.timedelta(days=days))
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
-    )
-
-
-def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=True,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=signs_certificates,
-        crl_sign=signs_certificates,
-        encipher_only=False,
-        decipher_only=False,
-    )
-
-
-def _alternatives(names: Sequence[str]) -> x509.SubjectAlternativeName:
-    return x509.SubjectAlternativeName([_alternative(name) for name in names])
-
-
-def _alternative(name: str) -> x509.GeneralName:
-    try:
-        return x509.IPAddress(ipaddress.ip_address(name))
-    except ValueError:
-        return x509.DNSName(name)
-
-
-def _names_of(certificate: x509.Certificate) -> set[str]:
-    try:
-        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
-    except x509.ExtensionNotFound:
-        return set()
-    return {str(name.value) for name in found.value}
+        paths.write_private(pair.key, certificates.key_pem(key), durable=True)
+        paths.write_private(pair.certificate, certificates.pem(certificate), durable=True)

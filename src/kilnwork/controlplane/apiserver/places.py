@@ -21,12 +21,10 @@ class Where(msgspec.Struct, frozen=True):
 
     @property
     def kind(self) -> resource.Resource:
-        """The resource."""
         return self.served.resource
 
     @property
     def key(self) -> objects.Key:
-        """Its key in the store."""
         return objects.Key(self.kind.qualified, self.namespace, self.name)
 
 

@@ -61,7 +61,6 @@ class PodStreams:
         self._crew = coroutines.Crew("pod streams")
 
     async def close(self) -> None:
-        """End all tunnels."""
         await self._crew.stop()
 
     async def serve(

@@ -44,7 +44,6 @@ class Query(msgspec.Struct, frozen=True):
         return cls(values)
 
     def text(self, name: str, default: str = "") -> str:
-        """The value of `name`."""
         return self.values.get(name, default)
 
     def flag(self, name: str) -> bool:

@@ -77,7 +77,6 @@ class Resources:
         self._now = parts.writer.clock.wall()
 
     async def answer(self) -> None:
-        """Route by verb and subresource."""
         request = self._request
         if request.subresource:
             await self._subresource()
@@ -199,7 +198,6 @@ class Resources:
         )
 
     async def _body(self) -> tuple[meta.JsonObject, tuple[str, ...]]:
-        """The object in the body, and what is odd in it."""
         raw, form = await self._request.body(), self._request.content_type
         obj = bodies.decode_object(raw, form)
         return obj, duplicates.texts(raw, form, obj, typed=not self._served.custom)

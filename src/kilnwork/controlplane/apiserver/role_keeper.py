@@ -4,35 +4,26 @@ Used by `cluster`. The clusterrole-aggregation-controller of Kubernetes; rights 
 judged in `authz`, which puts the parts together at each use.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from kilnwork.api import resource
-from kilnwork.controlplane import objects, work
+from kilnwork.controlplane import objects, store_keeper
 from kilnwork.controlplane.apiserver import authz, bootstrap, crud, statuses
 
 _ROLES = resource.CLUSTER_ROLES
 
 
-class RoleKeeper:
+class RoleKeeper(store_keeper.StoreKeeper[str]):
     """Keeps the aggregated ClusterRoles of one store."""
 
     def __init__(self, writer: crud.Writer) -> None:
-        self._writer = writer
-        self._store = writer.store
+        super().__init__("cluster roles", writer)
         self._authorizer = authz.Authorizer(writer.lookup)
-        self._work: work.Work[str] = work.Work("cluster roles", self._look)
-        self._unfollow: Callable[[], None] = lambda: None
 
     def start(self) -> None:
-        """Look at all, then follow."""
-        self._unfollow = self._store.follow(self._on_changes)
+        self._follow()
         self._look_at_all()
-        self._work.start()
-
-    async def stop(self) -> None:
-        """Stop; the next start finds what is left to do."""
-        self._unfollow()
-        await self._work.stop()
+        self._begin()
 
     def _on_changes(self, changes: Sequence[objects.Change]) -> None:
         if any(change.key.resource == _ROLES.qualified for change in changes):
@@ -41,7 +32,7 @@ class RoleKeeper:
     def _look_at_all(self) -> None:
         for stored in self._store.select(_ROLES.qualified):
             if b'"aggregationRule"' in stored.raw:
-                self._work.add(stored.key.name)
+                self._add(stored.key.name)
 
     async def _look(self, name: str) -> None:
         place = crud.where(_ROLES, None, name)
@@ -61,6 +52,6 @@ class RoleKeeper:
             await self._writer.change(place, lambda obj: obj | {"rules": rules}, crud.Options())
         except statuses.StatusError as error:
             if error.code == 409:
-                self._work.add(name)
+                self._add(name)
             elif error.code != 404:
                 raise

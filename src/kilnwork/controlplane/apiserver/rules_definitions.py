@@ -18,7 +18,6 @@ _TYPES = ("array", "boolean", "integer", "number", "object", "string")
 
 
 def validate(definition: meta.JsonObject) -> Iterator[causes.Cause]:
-    """What is wrong with a definition."""
     spec = definition.get("spec") or {}
     wanted = spec.get("names") or {}
     name = definition["metadata"].get("name", "")

@@ -103,7 +103,6 @@ def _tolerates(toleration: meta.JsonObject, key: str) -> bool:
 
 
 def validate(pod: meta.JsonObject) -> Iterator[causes.Cause]:
-    """What is wrong with a new Pod."""
     spec = pod["spec"]
     volumes: set[str] = set()
     yield from _volumes(spec, volumes)

@@ -100,7 +100,6 @@ class _Reading:
             self._word = "Running" if _is_true(self._status, "Ready") else "NotReady"
 
     def word(self) -> str:
-        """The Status column."""
         if not self._pod["metadata"].get("deletionTimestamp"):
             return str(self._word)
         if self._status.get("reason") == _NODE_LOST:

@@ -27,7 +27,6 @@ class Comparison(NamedTuple):
 
     @property
     def taken(self) -> fieldsets.Set:
-        """What a writer makes its own."""
         return fieldsets.union(self.added, self.modified)
 
 
@@ -41,7 +40,6 @@ def check(type_: Type, value: Any) -> None:
 
 
 def fields(type_: Type, value: Any) -> fieldsets.Set:
-    """The set of all fields of an object."""
     return _collected(type_, value)
 
 
@@ -53,7 +51,6 @@ def compare(type_: Type, old: Any, new: Any) -> Comparison:
 
 
 def merge(type_: Type, old: Any, new: Any) -> Any:
-    """`old` with what `new` says."""
     if _is_map(type_, old, new):
         made = dict(old or {})
         for name, value in (new or {}).items():

@@ -60,13 +60,11 @@ class SharedChange:
         self._lines: dict[str, bytes] = {}
 
     def new(self) -> meta.JsonObject:
-        """The object after the change."""
         if self._new is None:
             self._new = self.change.decode()
         return self._new
 
     def old(self) -> meta.JsonObject:
-        """The object before the change."""
         if self._old is None:
             self._old = msgspec.json.decode(self.change.previous or b"{}")
         return self._old
@@ -87,7 +85,6 @@ class _Unformed(NamedTuple):
 
 
 def line(action: str, raw: bytes) -> bytes:
-    """One item of a stream."""
     return b'{"type":"' + action.encode() + b'","object":' + raw + b"}\n"
 
 

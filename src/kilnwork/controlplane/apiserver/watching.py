@@ -78,12 +78,10 @@ class Hub:
         self._ended = 0
 
     def start(self) -> None:
-        """Begin to follow the store."""
         self._offered = self._store.sequence
         self._unfollow = self._store.follow(self._tell)
 
     async def stop(self) -> None:
-        """End every stream, cleanly."""
         self._closed = True
         if self._unfollow is not None:
             self._unfollow()
@@ -111,7 +109,6 @@ class Hub:
         return watch
 
     def close(self, watch: watch_stream.Watch) -> None:
-        """Forget a watch."""
         watches = self._watches.get(watch.wants.served.resource.qualified, {})
         if watch in watches:
             del watches[watch]

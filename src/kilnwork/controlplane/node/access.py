@@ -39,7 +39,7 @@ _FINER = {
 """Subresources of nodes for paths by their first part; for all others `proxy`."""
 
 
-UNAUTHORIZED = asgi.Refusal(401, "Unauthorized")
+UNAUTHORIZED = asgi.Refusal(401, "Unauthorized", ((b"www-authenticate", b"Bearer"),))
 
 
 class Reviewer(Protocol):
@@ -104,8 +104,6 @@ class Reviews:
         self._rights: reviews.Remembered[bool] = reviews.Remembered(now)
 
     async def user(self, token: str) -> reviews.User | None:
-        """Whose token it is."""
-
         async def ask() -> tuple[reviews.User | None, float]:
             found = await reviews.user_of(self._kube, token)
             return found, 0.0 if found is None else TOKEN_S

@@ -51,7 +51,6 @@ class _Listener:
             self.guest.connection.shutdown(socket.SHUT_RDWR)  # wakes the shim, which parts from it
 
     def close(self) -> None:
-        """No more output."""
         stdio.close(list(self._outputs.values()))
         self._outputs.clear()
 
@@ -89,7 +88,6 @@ class Attachments:
         return True
 
     def left(self, guest: exec_shim.Guest) -> None:
-        """The guest is gone."""
         for listener, held in self._drop([pair for pair in self._all if pair[0].guest is guest]):
             held.listeners.remove(listener.hear)
 

@@ -105,7 +105,6 @@ class Records:
         temporary.replace(path)
 
     def forget(self, container: str) -> None:
-        """Remove the file, if there is one."""
         self._path(container).unlink(missing_ok=True)
 
     def load(self) -> list[Record]:

@@ -24,7 +24,6 @@ class _End:
         self._waiting: asyncio.Future[None] | None = None
 
     def close(self) -> None:
-        """Give the descriptor back."""
         if self._descriptor >= 0:
             self._stop()
             os.close(self._descriptor)

@@ -104,7 +104,6 @@ class Process:
         return answer
 
     async def close(self) -> None:
-        """Let go of it."""
         self._writer.close()
         with contextlib.suppress(OSError):
             await self._writer.wait_closed()
@@ -155,7 +154,6 @@ class Attachment:
             return False
 
     def close(self) -> None:
-        """Let go of it."""
         if self.input is not None:
             self.input.close()
         self._connection.close()

@@ -50,7 +50,6 @@ class Paths:
         self._crew = coroutines.Crew("streams")
 
     async def stop(self) -> None:
-        """Cut off every session."""
         await self._crew.stop()
 
     async def serve(self, request: asgi.Request, response: asgi.Response) -> None:

@@ -81,7 +81,6 @@ class Ends(NamedTuple):
             os.close(descriptor)
 
     def close(self) -> None:
-        """Close ours."""
         for output in self.outputs.values():
             output.close()
         if self.input is not None:

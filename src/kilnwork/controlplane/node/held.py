@@ -43,7 +43,6 @@ class Held:
         return sum(view.running for view in self.views.values())
 
     def view(self, name: str) -> lifecycle.View:
-        """What is known of a container."""
         return self.views.get(name, lifecycle.UNKNOWN)
 
     def change(self, name: str, **fields: Any) -> None:
@@ -51,6 +50,5 @@ class Held:
         self.views[name] = self.view(name)._replace(**fields)
 
     def records(self) -> list[containers.Record]:
-        """Every start that is remembered."""
         both = ((view.last, view.before) for view in self.views.values())
         return [record for pair in both for record in pair if record is not None]

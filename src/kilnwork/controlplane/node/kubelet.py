@@ -51,7 +51,7 @@ class App:
         request, response = asgi.Request(scope, receive), asgi.Response(send)
         parts = request.segments
         if (refusal := await self._allowed.refusal(request)) is not None:
-            await _send(response, refusal.status, refusal.message)
+            await _refuse(response, refusal)
         elif parts == ["healthz"]:
             await _send(response, 200, "ok")
         elif request.method == "GET" and len(parts) == 4 and parts[0] == "containerLogs":
@@ -71,7 +71,7 @@ class App:
         _, namespace, pod, container = request.segments
         found = self._find_log(namespace, pod, container, truth(query.get("previous")))
         if isinstance(found, asgi.Refusal):
-            await _send(response, found.status, found.message)
+            await _refuse(response, found)
             return
         await response.start(200, _TEXT)
         crew = coroutines.Crew("kubelet log request")
@@ -90,6 +90,11 @@ class App:
         finally:
             await crew.stop()
         await response.end()
+
+
+async def _refuse(response: asgi.Response, refusal: asgi.Refusal) -> None:
+    text = refusal.message.encode()
+    await response.send(refusal.status, _TEXT, text, headers=refusal.headers)
 
 
 async def _send(response: asgi.Response, status: int, text: str) -> None:
@@ -153,7 +158,6 @@ class Server:
         self._tls.load_cert_chain(self._certificates.certificate, self._certificates.key)
 
     async def start(self) -> None:
-        """Accept connections."""
         await self._listener.start()
 
     async def stop(self) -> None:

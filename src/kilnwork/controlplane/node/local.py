@@ -131,7 +131,6 @@ class LocalNode:
 
     @property
     def name(self) -> str:
-        """The Node's name."""
         return self._settings.name
 
     @property

@@ -116,7 +116,6 @@ class _Log:
             self.close()
 
     def close(self) -> None:
-        """Let go of the file."""
         if self._file is not None:
             self._file.close()
             self._file = None

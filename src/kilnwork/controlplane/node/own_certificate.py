@@ -6,42 +6,38 @@ shows the same one.
 """
 
 import datetime
-import ipaddress
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509 import oid
 
-from kilnwork.kit import clock, paths
+from kilnwork.kit import certificates, clock, paths
 
 DAYS = 365
 _RENEW = datetime.timedelta(days=30)
-_BACKDATED = datetime.timedelta(hours=1)
 
 
 def ensure(certificate: Path, key: Path, *, name: str, address: str, now: clock.Clock) -> None:
     """Make the pair unless a good one is there; raises OSError."""
     moment = datetime.datetime.fromtimestamp(now.wall(), datetime.UTC)
     if not _is_good(certificate, key, {name, address}, moment + _RENEW):
-        private = ec.generate_private_key(ec.SECP256R1())
+        private = certificates.new_key()
         certificate.unlink(missing_ok=True)
-        paths.write_private(key, key_pem(private))
+        paths.write_private(key, certificates.key_pem(private))
         made = _sign(private, name=name, address=address, moment=moment)
-        paths.write_private(certificate, made.public_bytes(serialization.Encoding.PEM))
+        paths.write_private(certificate, certificates.pem(made))
 
 
 def _is_good(certificate: Path, key: Path, names: set[str], moment: datetime.datetime) -> bool:
     try:
         found = x509.load_pem_x509_certificate(certificate.read_bytes())
-        private = serialization.load_pem_private_key(key.read_bytes(), password=None)
-        shown = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except (OSError, ValueError, TypeError, x509.ExtensionNotFound):
+        private = certificates.load_key(key)
+    except (OSError, ValueError, TypeError):
         return False
     return (
         found.public_key() == private.public_key()
-        and {str(entry.value) for entry in shown} == names
+        and certificates.names_of(found) == names
         and found.not_valid_after_utc > moment
     )
 
@@ -49,34 +45,10 @@ def _is_good(certificate: Path, key: Path, names: set[str], moment: datetime.dat
 def _sign(
     private: ec.EllipticCurvePrivateKey, *, name: str, address: str, moment: datetime.datetime
 ) -> x509.Certificate:
-    subject = x509.Name([x509.NameAttribute(oid.NameOID.COMMON_NAME, name[:64])])
+    subject = certificates.name(name[:64])
     return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject)
-        .public_key(private.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(moment - _BACKDATED)
-        .not_valid_after(moment + datetime.timedelta(days=DAYS))
-        .add_extension(alternatives(name, address), critical=False)
+        certificates.builder(subject, subject, private.public_key(), now=moment, days=DAYS)
+        .add_extension(certificates.alternatives((name, address)), critical=False)
         .add_extension(x509.ExtendedKeyUsage([oid.ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .sign(private, hashes.SHA256())
-    )
-
-
-def alternatives(name: str, address: str) -> x509.SubjectAlternativeName:
-    """The names that the certificate is for."""
-    try:
-        second: x509.GeneralName = x509.IPAddress(ipaddress.ip_address(address))
-    except ValueError:
-        second = x509.DNSName(address)
-    return x509.SubjectAlternativeName([x509.DNSName(name), second])
-
-
-def key_pem(private: ec.EllipticCurvePrivateKey) -> bytes:
-    """A private key as it is kept."""
-    return private.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
+        .sign(private, certificates.SHA256)
     )

@@ -296,7 +296,6 @@ class Pod(_Struct, frozen=True):
         return (*self.init_containers, *self.spec.containers)
 
     def container(self, name: str) -> Container | None:
-        """The container of that name."""
         return next((c for c in self.all_containers if c.name == name), None)
 
     def path(self, container: Container) -> str:

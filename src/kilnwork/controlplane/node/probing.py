@@ -62,7 +62,6 @@ class Probers:
             )
 
     def drop(self, container_id: str) -> None:
-        """Probe it no more."""
         watched = self._watched.pop(container_id, None)
         if watched is not None:
             watched.cancel()

@@ -382,7 +382,6 @@ class Reconciler:
 
 
 def _name(record: container.Record) -> tuple[str, str]:
-    """Uid and container of a start."""
     uid, name, _ = record.id.split("/")
     return uid, name
 

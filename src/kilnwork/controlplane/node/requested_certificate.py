@@ -14,13 +14,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509 import oid
 
 from kilnwork.api import meta, resource
-from kilnwork.controlplane.node import own_certificate
-from kilnwork.kit import clock, paths
+from kilnwork.kit import certificates, clock, paths
 from kilnwork.kube import client, errors
 
 log = logging.getLogger(__name__)
@@ -79,27 +77,22 @@ class Requester(NamedTuple):
 
     async def _request(self) -> x509.Certificate:
         """Ask, wait for approval, keep what was issued."""
-        private = ec.generate_private_key(ec.SECP256R1())
+        private = certificates.new_key()
         made = await self.kube.create(_REQUESTS, self._body(private))
         name = made["metadata"]["name"]
         log.info("approve it: kubectl certificate approve", extra={"request": name})
         while not (text := _issued(made)):
             await asyncio.sleep(LOOK_S)
             made = await self.kube.get(_REQUESTS, name)
-        paths.write_private(self.key, own_certificate.key_pem(private))
+        paths.write_private(self.key, certificates.key_pem(private))
         paths.write_private(self.certificate, text)
         return x509.load_pem_x509_certificate(text)
 
     def _body(self, private: ec.EllipticCurvePrivateKey) -> dict[str, Any]:
-        subject = x509.Name(
-            [
-                x509.NameAttribute(oid.NameOID.ORGANIZATION_NAME, "system:nodes"),
-                x509.NameAttribute(oid.NameOID.COMMON_NAME, f"system:node:{self.name}"),
-            ]
-        )
-        names = own_certificate.alternatives(self.name, self.address)
+        subject = certificates.name(f"system:node:{self.name}", "system:nodes")
+        names = certificates.alternatives((self.name, self.address))
         built = x509.CertificateSigningRequestBuilder().subject_name(subject)
-        signed = built.add_extension(names, critical=False).sign(private, hashes.SHA256())
+        signed = built.add_extension(names, critical=False).sign(private, certificates.SHA256)
         pem = signed.public_bytes(serialization.Encoding.PEM)
         return {
             "apiVersion": _REQUESTS.api_version,

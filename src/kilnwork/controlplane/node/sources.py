@@ -74,7 +74,6 @@ def wanted(pod: pods.Pod) -> Iterator[inputs.Want]:
 
 
 def tokens(pod: pods.Pod) -> Iterator[inputs.TokenWant]:
-    """The tokens that the volumes hold."""
     for volume in pod.spec.volumes or ():
         for kind, raw in _parts(volume):
             source = _read(volume, kind, raw)

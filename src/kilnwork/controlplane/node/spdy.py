@@ -213,7 +213,6 @@ class Reader:
 
 
 def _words(plain: bytes) -> Iterator[str]:
-    """Names and values in turn."""
     (pairs,) = struct.unpack_from(">I", plain)
     at = 4
     for _ in range(2 * pairs):
@@ -237,12 +236,10 @@ class Writer:
         self._deflate = zlib.compressobj(zdict=DICTIONARY)
 
     def syn_stream(self, stream: int, headers: Headers, *, fin: bool = False) -> bytes:
-        """Open a stream."""
         payload = struct.pack(">IIH", stream, 0, 0) + self._block(headers)
         return _control(SYN_STREAM, payload, flags=FIN if fin else 0)
 
     def syn_reply(self, stream: int, headers: Headers) -> bytes:
-        """Accept a stream."""
         return _control(SYN_REPLY, struct.pack(">I", stream) + self._block(headers))
 
     def _block(self, headers: Headers) -> bytes:

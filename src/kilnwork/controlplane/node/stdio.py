@@ -100,6 +100,5 @@ class Stdio:
 
 
 def close(descriptors: tuple[int, ...] | list[int]) -> None:
-    """Close each, once."""
     for descriptor in set(descriptors):
         os.close(descriptor)

@@ -42,7 +42,6 @@ class Stream:
 
     @property
     def kind(self) -> str:
-        """What it is for, as its opener says."""
         return self.headers.get(streams.TYPE, "")
 
     async def read(self) -> bytes:
@@ -65,7 +64,6 @@ class Stream:
         return not self.over.is_set()
 
     def finish(self) -> None:
-        """Nothing more from us."""
         self._connection.codec.finish(self.number)
         self._connection.push()
 
@@ -146,11 +144,9 @@ class Connection(asyncio.Protocol):
         self._closed.set()
 
     def pause_writing(self) -> None:
-        """The peer reads slowly."""
         self._writable.clear()
 
     def resume_writing(self) -> None:
-        """It has caught up."""
         self._unheard = 0
         self._writable.set()
 
@@ -238,7 +234,6 @@ class Connection(asyncio.Protocol):
             self.abort()
 
     def abort(self) -> None:
-        """End it at once."""
         self._leave()
         if self._transport is not None:
             self._transport.abort()

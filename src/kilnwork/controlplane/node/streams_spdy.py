@@ -81,7 +81,6 @@ class Session:
             self._open.pop(stream, None)
 
     def accept(self, stream: int) -> None:
-        """Answer SYN_STREAM."""
         state = self._open.get(stream)
         if state is not None and not state.accepted:
             state.accepted = True

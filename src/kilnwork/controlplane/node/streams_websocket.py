@@ -53,7 +53,6 @@ class _Messages:
             send(message)
 
     def close(self) -> None:
-        """Say goodbye."""
         if self._protocol.state is protocol.State.OPEN:
             self._protocol.send_close(_NORMAL_CLOSURE)
 
@@ -132,7 +131,6 @@ class Channels:
         self._receiving.discard(stream)
 
     def close(self) -> None:
-        """Say goodbye."""
         self._messages.close()
 
     def take(self) -> bytes:

@@ -22,7 +22,6 @@ class Sums:
         self.open = 0
 
     def add(self, content: bytes | memoryview) -> None:
-        """More of the open part."""
         self.open = zlib.crc32(content, self.open)
 
     def end(self) -> None:

@@ -46,7 +46,6 @@ class Cutter:
 
     @property
     def total_lines(self) -> int:
-        """Of all parts, the open one too."""
         return self._first_line - 1 + self.lines
 
     def take(self, content: bytes | memoryview, lines: int) -> None:

@@ -15,12 +15,10 @@ class Held:
         self.bytes = 0
 
     def add(self, piece: bytes) -> None:
-        """What comes next."""
         if piece:
             self._pieces.append(piece)
             self.bytes += len(piece)
 
     def take(self) -> bytes:
-        """All of it, which is held no more."""
         pieces, self._pieces, self.bytes = self._pieces, [], 0
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)

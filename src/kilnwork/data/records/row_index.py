@@ -66,7 +66,6 @@ class RowIndex:
             self._cutter.take(rest, 1)
 
     def _begin(self, row: bytes) -> None:
-        """`row` names the columns."""
         if len(row) > MAX_HEADER_BYTES:
             raise errors.InputRefused(
                 f"the first row of the file has {len(row):,} bytes: the names of columns may have "

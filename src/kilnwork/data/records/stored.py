@@ -65,7 +65,6 @@ class Indexing(ending.Closes):
         return self.bytes - before
 
     def finish(self) -> filejobs.Manifest:
-        """That was all."""
         index = self._index or indexes.index_of(self._spec)
         parts, count = index.finish()
         return filejobs.Manifest(
@@ -90,7 +89,6 @@ class Indexing(ending.Closes):
         self._index.add(block)
 
     def close(self) -> None:
-        """As `Closes.close`."""
         self._thread.close()
 
 
@@ -109,7 +107,6 @@ class _Hash:
             self._send()
 
     def hex(self) -> str:
-        """Of all of them."""
         self._send()
         self._thread.settle()
         return self._sha256.hexdigest()

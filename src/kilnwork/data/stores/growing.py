@@ -39,9 +39,7 @@ class Growing(Protocol):
         """All of it, in pieces of at most 1 MiB."""
         ...
 
-    def clear(self) -> None:
-        """Remove it."""
-        ...
+    def clear(self) -> None: ...
 
     def stretch(self, offset: int) -> port.Writer:
         """The next bytes, from `offset` on, which is the size; there when they are committed.
@@ -50,7 +48,6 @@ class Growing(Protocol):
 
 
 def opened(store: port.Store, folder: str) -> Growing:
-    """As the store can do it."""
     port.check_key(folder)
     if isinstance(store, local.LocalStore):
         return local_growing.LocalGrowing(store, folder)
@@ -74,25 +71,20 @@ class Pieces:
         self.store, self.folder = store, folder
 
     def size(self) -> int:
-        """As `Growing.size`."""
         return sum(facts.bytes for facts in self._pieces())
 
     def modified(self) -> float:
-        """As `Growing.modified`."""
         return max((facts.modified for facts in self._pieces()), default=0.0)
 
     def read(self) -> Iterator[bytes]:
-        """As `Growing.read`."""
         for facts in self._pieces():
             with self.store.read(facts.key) as reading:
                 yield from reading
 
     def clear(self) -> None:
-        """As `Growing.clear`."""
         port.clear(self.store, self.folder + "/")
 
     def stretch(self, offset: int) -> port.Writer:
-        """As `Growing.stretch`."""
         return self.store.writer(f"{self.folder}/{offset:0{_DIGITS}}", create=True)
 
     def _pieces(self) -> Iterator[port.Facts]:

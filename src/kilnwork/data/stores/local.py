@@ -37,7 +37,6 @@ class LocalStore:
         self.clock = clock or clocks.SystemClock()
 
     def head(self, key: str) -> port.Facts:
-        """As `Store.head`."""
         path = self.path(key)
         with filling.explained(self.folder, key):
             return _facts(key, _regular(path.stat()))
@@ -52,30 +51,25 @@ class LocalStore:
     def put(
         self, key: str, data: port.Data, *, create: bool = False, if_match: str | None = None
     ) -> port.Facts:
-        """As `Store.put`."""
         # records of what is there may take the last room
         with LocalWriter(self, key, create=create, if_match=if_match, looks=False) as new:
             new.write(data)
             return new.commit()
 
     def writer(self, key: str, *, create: bool = False) -> "LocalWriter":
-        """As `Store.writer`."""
         return LocalWriter(self, key, create=create)
 
     def list(self, prefix: str = "", *, after: str = "") -> Iterator[port.Facts]:
-        """As `Store.list`."""
         base, slash, _ = port.check_prefix(prefix).rpartition("/")
         with filling.explained(self.folder, prefix):
             yield from _walk(self.folder / base, base + slash, prefix=prefix, after=after)
 
     def folders(self, prefix: str = "") -> Iterator[str]:
-        """As `Store.folders`."""
         for name in folders.names(self.folder / port.check_folder(prefix)):
             if name.endswith("/") and any(self.list(prefix + name)):
                 yield name[:-1]
 
     def delete(self, keys: Iterable[str]) -> None:
-        """As `Store.delete`."""
         by_folder: dict[Path, list[Path]] = defaultdict(list)
         for key in keys:
             path = self.path(key)
@@ -172,7 +166,6 @@ class LocalReading(ending.Closes):
             yield piece
 
     def close(self) -> None:
-        """As `Reading.close`."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -205,15 +198,12 @@ class LocalWriter(ending.Aborts):
 
     @property
     def bytes(self) -> int:
-        """Written so far."""
         return self._filling.at
 
     def write(self, piece: port.Data) -> None:
-        """As `Writer.write`."""
         self._filling.write(piece)
 
     def commit(self) -> port.Facts:
-        """As `Writer.commit`."""
         with filling.explained(self._store.folder, self._key):
             os.fsync(self._descriptor)
             found = self._created() if self._create else self._replace()
@@ -222,7 +212,6 @@ class LocalWriter(ending.Aborts):
             return _facts(self._key, found)
 
     def abort(self) -> None:
-        """As `Writer.abort`."""
         if self._descriptor >= 0:
             self._new.unlink(missing_ok=True)
             os.close(self._descriptor)
@@ -239,7 +228,6 @@ class LocalWriter(ending.Aborts):
         return os.fstat(self._descriptor)
 
     def _replace(self) -> os.stat_result:
-        """Compare and rename, as one step."""
         with folders.locked(self._target.parent):
             try:
                 old = self._target.stat()

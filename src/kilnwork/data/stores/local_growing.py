@@ -55,7 +55,6 @@ class LocalGrowing:
                 yield from reading
 
     def clear(self) -> None:
-        """Remove it."""
         port.clear(self.store, self.folder + "/")
 
     def stretch(self, offset: int) -> "Stretch":
@@ -173,11 +172,9 @@ class Stretch(ending.Aborts):
 
     @property
     def bytes(self) -> int:
-        """Written so far."""
         return self._filling.at - self._offset
 
     def write(self, piece: port.Data) -> None:
-        """As `Writer.write`."""
         with self._growing.writing(self._mine):
             self._filling.write(piece)
 
@@ -191,7 +188,6 @@ class Stretch(ending.Aborts):
         return port.Facts(key, self.bytes, "", 0.0)
 
     def abort(self) -> None:
-        """As `Writer.abort`."""
         if self._descriptor >= 0:
             mine = self._growing.writing(self._mine)
             with contextlib.suppress(errors.StoreError, OSError), mine:

@@ -63,8 +63,6 @@ class RemoteStore:
         self.client = client.Client(connector, _FAILURES, what=what, patience_s=patience_s)
 
     def head(self, key: str) -> port.Facts:
-        """As `Store.head`."""
-
         def read(response: client.OpenResponse) -> port.Facts:
             if response.head.status == _NONE:
                 raise self.missing(key)
@@ -79,16 +77,13 @@ class RemoteStore:
     def put(
         self, key: str, data: port.Data, *, create: bool = False, if_match: str | None = None
     ) -> port.Facts:
-        """As `Store.put`."""
         sent = bytes(data)
         return self._write(sent, key, create=create, if_match=if_match, sent=iter((sent,)))
 
     def writer(self, key: str, *, create: bool = False) -> "RemoteWriter":
-        """As `Store.writer`."""
         return RemoteWriter(self, port.check_key(key), create=create)
 
     def list(self, prefix: str = "", *, after: str = "") -> Iterator[port.Facts]:
-        """As `Store.list`."""
         last = self._root + after
         while True:
             query = {"prefix": self._root + port.check_prefix(prefix), "after": last}
@@ -100,12 +95,10 @@ class RemoteStore:
             last = page[-1].key
 
     def folders(self, prefix: str = "") -> Iterator[str]:
-        """As `Store.folders`."""
         query = {"folders": self._root + port.check_folder(prefix)}
         yield from _NAMES.decode(self._listed(query))
 
     def delete(self, keys: Iterable[str]) -> None:
-        """As `Store.delete`."""
         for key in keys:
             self.client.send(self.about("DELETE", key), (_OK, _DONE, _NONE), client.drop)
 
@@ -119,7 +112,6 @@ class RemoteStore:
         headers: Mapping[str, str] | None = None,
         body: bytes | Path | None = None,
     ) -> http_types.Request:
-        """A request about an object."""
         return http_types.Request(
             method=method,
             path=f"{self._path}/{self._root}{port.check_key(key)}",
@@ -270,7 +262,6 @@ class RemoteReading(ending.Closes):
                 connection.close()
 
     def close(self) -> None:
-        """As `Reading.close`."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
@@ -293,12 +284,10 @@ class RemoteWriter(ending.Aborts):
             self._file = tempfile.TemporaryFile(dir=store.spool, buffering=_MIB)  # noqa: SIM115
 
     def write(self, piece: port.Data) -> None:
-        """As `Writer.write`."""
         with self._explained():
             self.bytes += self._file.write(piece)
 
     def commit(self) -> port.Facts:
-        """As `Writer.commit`."""
         with self._explained():
             self._file.flush()
             path = Path(f"/proc/self/fd/{self._file.fileno()}")
@@ -307,7 +296,6 @@ class RemoteWriter(ending.Aborts):
         return facts
 
     def abort(self) -> None:
-        """As `Writer.abort`."""
         file = getattr(self, "_file", None)
         if file is not None:
             with contextlib.suppress(OSError):

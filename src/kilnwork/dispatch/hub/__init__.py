@@ -7,4 +7,5 @@ them written when it is stored. Then `feed` and `subscriptions` publish what cha
 
 Before that, `peers` lets a link join once `authentication` has checked its Hello. A Task object
 comes in through `Hub.submit`, which gives its input to `commits` and returns when that is stored.
+Jobs add theirs to a batch that is being made (`participation`).
 """

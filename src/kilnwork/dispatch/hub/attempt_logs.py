@@ -86,6 +86,10 @@ class AttemptLogs:
         """The attempt is over: its files stay."""
         self._kept.pop(ref, None)
 
+    def has_output(self, task: ids.TaskId) -> bool:
+        """Some attempt of it has printed something that is kept."""
+        return self.logs_dir is not None and (self.logs_dir / ids.task_text(task)).exists()
+
     def delete(self, task: ids.TaskId) -> None:
         """The task is forgotten, and all that its attempts printed with it; blocks on the disk."""
         if self.logs_dir is not None:

@@ -43,9 +43,10 @@ class Observer(Protocol):
 class Participant(Protocol):
     """Keeps tables of its own in the store, in step with tasks: `jobs`."""
 
-    def join(self, batch: instructions.Batch) -> None:
+    def join(self, batch: instructions.Batch) -> bool:
         """A batch is about to be written: add `writes`; inputs that are applied now are in it too.
-        Only one batch is on its way at a time."""
+        Only one batch is on its way at a time. True when `committed` must be called even if the
+        batch is empty."""
         ...
 
     def committed(self) -> None:
@@ -91,6 +92,8 @@ class Core:
         self._unflushed: set[asyncio.Future[None]] = set()
         self._writing = False
         self._scheduled = False
+        self._wanted = False
+        """Something has come while a batch was being written."""
         self._stopped: errors.HubStopped | None = None
         self._heartbeat_timer: asyncio.TimerHandle | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -158,7 +161,9 @@ class Core:
 
     def schedule(self) -> None:
         """Look soon whether there is something to write or release."""
-        if not self._scheduled and not self._writing and self._stopped is None:
+        if self._writing:
+            self._wanted = True
+        elif not self._scheduled and self._stopped is None:
             self._scheduled = True
             self._loop.call_soon(self._advance)
 
@@ -183,14 +188,15 @@ class Core:
         if self._writing or self._stopped is not None:
             return
         try:
+            joined = False
             for participant in self.participants:
-                participant.join(self.machine.memory.batch)
+                joined = participant.join(self.machine.memory.batch) or joined
             batch = self.machine.take(self.now())
             waiting, self._waiting = self._waiting, []
             self._set_timer()
             if batch.durable:
                 self._write(batch, waiting)
-            elif waiting or self.participants or not batch.empty:
+            elif waiting or joined or not batch.empty:
                 self._settle(batch, self._delivery.prepare(batch), waiting)
         except Exception as error:  # noqa: BLE001 - half a batch is done: only a restart mends that
             self._fail(error)
@@ -208,9 +214,10 @@ class Core:
                 self._settle(batch, ready, waiting)
             except Exception as error:  # noqa: BLE001 - as above
                 self._fail(error)
-            self.schedule()
+            if self._wanted or batch.dirty:  # what has ended may make room for what waits
+                self.schedule()
 
-        self._writing = True
+        self._writing, self._wanted = True, False
         self.store.write(batch, committed)
         if self._writing:
             prepared.append(self._delivery.prepare(batch))

@@ -8,9 +8,11 @@ for something to go with, so that a peer is woken once for a call and not twice.
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from kilnwork.channel import errors, frames, messages
 from kilnwork.dispatch.hub import attempt_logs, child_requests, links
@@ -36,17 +38,16 @@ class Terms:
     blobs: Path | None
 
 
-@dataclass(slots=True)
-class Outgoing:
+class Outgoing(msgspec.Struct):
     """What a batch sends: frames by link in order, and confirmations that may follow later; what
     executors are to do; links to close, and those that stand now."""
 
-    frames: dict[int, list[bytes]] = field(default_factory=dict)
-    for_executors: list[instructions.ForExecutor] = field(default_factory=list)
-    accepted: dict[int, int] = field(default_factory=dict)
-    acknowledged: dict[int, int] = field(default_factory=dict)
-    closing: list[instructions.CloseLink] = field(default_factory=list)
-    opened: list[int] = field(default_factory=list)
+    frames: dict[int, list[bytes]] = {}
+    for_executors: list[instructions.ForExecutor] = []
+    accepted: dict[int, int] = {}
+    acknowledged: dict[int, int] = {}
+    closing: list[instructions.CloseLink] = []
+    opened: list[int] = []
 
 
 class Delivery:

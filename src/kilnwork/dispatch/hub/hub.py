@@ -9,10 +9,9 @@ step. What callers get is stored: on disk, if the store is a journal.
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from kilnwork.api import attempts
 from kilnwork.api import task as api_task
@@ -24,6 +23,7 @@ from kilnwork.dispatch.hub import (
     delivery,
     feed,
     links,
+    participation,
     peers,
     retention,
     subscriptions,
@@ -113,6 +113,15 @@ class Hub:
             every_s=CLUSTERS_EVERY_S
         )
         self._subscriptions = subscriptions.Subscriptions()
+        self.participation: participation.Participation = participation.Participation(
+            self._core,
+            self._subscriptions,
+            self.logs,
+            show=self._view,
+            view=self.view,
+            cluster=self.cluster,
+        )
+        """For what stores rows and tasks of its own in the batches."""
         self._server: asyncio.Server | None = None
         self._socket: Path | None = None
 
@@ -125,11 +134,6 @@ class Hub:
     def trouble(self) -> str | None:
         """Why nothing is accepted at the moment (the disk refuses), None when all is well."""
         return self._core.store.trouble
-
-    @property
-    def refused(self) -> str | None:
-        """Why the disk has refused what is being written, None while it has not; cheap to read."""
-        return self._core.store.refused
 
     async def start(self, where: Path | socket.socket) -> None:
         """Take over the store and listen: on a path, or on a socket that listens already.
@@ -186,81 +190,6 @@ class Hub:
         if view is None:
             raise errors.HubStopped("the journal lost a task that it had accepted")
         return view
-
-    def submit_now(
-        self, submissions: Iterable[model.Submission], *, new: bool = False
-    ) -> list[subscriptions.Change]:
-        """Accept runs, also after a success, in the batch that is being made: for participants.
-
-        Gives those runs that were there before, as they are: the submitted one, a higher one, or a
-        lower one that is killed first (submit again when it is over); and those that cannot be, as
-        failed. `new`: the caller knows that there is no run of any of them yet.
-        """
-        there: list[subscriptions.Change] = []
-        for submission in submissions:
-            task = submission.task
-            known = self._core.machine.task(task)
-            row = None if new or known is not None else self._core.reader.task_row(task)
-            past = None if row is None else inputs.Past(row.run, api_task.State(row.state))
-            try:
-                self._core.apply(inputs.Submit(submission, past, force=True))
-            except errors.TaskTooLarge as error:
-                there.append(subscriptions.refused(submission, str(error)))
-                continue
-            if row is not None and row.run >= submission.spec.run:
-                there.append(subscriptions.of_view(self._view(row)))
-            if known is not None:
-                there.append(subscriptions.of_record(known))
-        return there
-
-    def kill_now(self, tasks: Iterable[ids.TaskId], *, reason: str, message: str) -> None:
-        """As `kill`, in the batch that is being made: for participants."""
-        for task in tasks:
-            self._core.apply(inputs.Kill(task, reason, message))
-
-    def suspend_now(self, tasks: Iterable[ids.TaskId], *, suspended: bool) -> None:
-        """As `suspend`, in the batch that is being made: for participants."""
-        for task in tasks:
-            self._core.apply(inputs.Suspend(task, suspended))
-
-    def participate(self, participant: commits.Participant) -> Callable[[], None]:
-        """Let it add to every batch from now on; ends when what is returned is called."""
-        self._core.participants.append(participant)
-        return lambda: self._core.participants.remove(participant)
-
-    def wake(self) -> None:
-        """A participant has something to add: make a batch soon."""
-        self._core.schedule()
-
-    async def write(self, writes: instructions.Writes) -> None:
-        """Write rows of tables of a participant in one transaction; on disk when this returns."""
-        self._core.check()
-        self._core.machine.memory.batch.writes += writes
-        await self._core.flush()
-
-    def select(self, name: str, *values: instructions.Value) -> list[tuple[Any, ...]]:
-        """All rows that a statement of a participant finds: what is on disk."""
-        return self._core.reader.select(name, *values)
-
-    def follow(
-        self, tasks: Container[ids.TaskId], on_changes: subscriptions.OnChanges
-    ) -> Callable[[], None]:
-        """Call `on_changes` with changes of `tasks` (which may grow and shrink) that are stored
-        from now on, until what is returned is called."""
-        return self._subscriptions.follow(tasks, on_changes)
-
-    def unfinished(self, tasks: Iterable[ids.TaskId]) -> list[subscriptions.Change]:
-        """Those of `tasks` that are not over."""
-        return subscriptions.of_memory(map(self._core.machine.task, tasks))
-
-    def knows(self, task: ids.TaskId) -> bool:
-        """There is a run of it, over or not."""
-        return self._core.machine.task(task) is not None or self._past(task) is not None
-
-    def states(self, tasks: Iterable[ids.TaskId]) -> list[subscriptions.Change]:
-        """The newest runs of those of `tasks` that there are, as they are on disk."""
-        views = map(self.view, tasks)
-        return [subscriptions.of_view(view) for view in views if view is not None]
 
     async def retry(self, task: ids.TaskId, *, force: bool = False) -> None:
         """Start a new run of a spawned task that is over; on disk when this returns.
@@ -410,11 +339,13 @@ class Hub:
     def committed(self, batch: instructions.Batch) -> None:
         """`commits.Observer`: a batch is stored; publish what changed."""
         self._peers.committed(batch)
-        changed = [task.id for task in batch.dirty if task.declared]
-        self._tasks.publish(changed)
-        self._tasks.publish(batch.published.difference(changed))
-        self._subscriptions.publish(batch)
-        self._clusters.publish(c.key for c in batch.clusters if not c.is_executor)
+        if batch.dirty or batch.published:
+            changed = [task.id for task in batch.dirty if task.declared]
+            self._tasks.publish(changed)
+            self._tasks.publish(batch.published.difference(changed))
+            self._subscriptions.publish(batch)
+        if batch.clusters:
+            self._clusters.publish(c.key for c in batch.clusters if not c.is_executor)
 
     def failed(self, error: BaseException) -> None:
         """`commits.Observer`: the store cannot go on."""

@@ -2,7 +2,7 @@
 
 Used by the hub, for `jobs`: changes of tasks are published in batches, after the commit that stores
 them. Not a feed: a subscriber is on the same loop, and reads all states again after its own start
-(`Hub.submit_now`).
+(`Participation.submit_now`).
 """
 
 from collections.abc import Callable, Container, Iterable

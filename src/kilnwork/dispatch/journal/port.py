@@ -128,6 +128,10 @@ class RetentionReader(Protocol):
         """(row, task, may be forgotten) of runs created before a moment, in order of age."""
         ...
 
+    def child_states(self, parent: ids.TaskId, run: int) -> Iterable[tuple[str, int]]:
+        """How many children of one run are in each state."""
+        ...
+
     def referenced(self, digests: Sequence[bytes]) -> set[bytes]:
         """Which of these blobs some task refers to, in whatever namespace."""
         ...

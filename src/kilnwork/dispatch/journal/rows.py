@@ -31,14 +31,15 @@ _NO_INTENT = records.Intent.NONE
 class Rows:
     """What one transaction writes, by statement.
 
-    `calls`, `reserved` and `finished` are flat: the values of all rows, one row after the other,
-    for statements that write many rows in one step.
+    `calls`, `arguments`, `reserved` and `finished` are flat: the values of all rows, one row after
+    the other, for statements that write many rows in one step.
     """
 
     workers: list[tuple[Value, ...]] = field(default_factory=list)
     templates: list[tuple[Value, ...]] = field(default_factory=list)
     inserts: list[tuple[Value, ...]] = field(default_factory=list)
     calls: list[Value] = field(default_factory=list)
+    arguments: list[Value] = field(default_factory=list)
     reserved: list[Value] = field(default_factory=list)
     finished: list[Value] = field(default_factory=list)
     updates: list[tuple[Value, ...]] = field(default_factory=list)
@@ -118,7 +119,10 @@ def _add_call(rows: Rows, task: records.Task) -> None:
     if not task.stored:
         task.stored = True
         rows.calls += task_rows.new_call_values(task)
-        _use(rows, task.row, task.arguments)
+        arguments = task.arguments
+        _use(rows, task.row, arguments)
+        if arguments is not None and len(arguments.data) > task_rows.MAX_ROW_ARGUMENTS:
+            rows.arguments += (task.row, arguments.data)
         if state is not _PENDING and state is not _STAGING:
             _add_update(rows, task)
     elif state is _SUCCESS and task.intent is _NO_INTENT and task_rows.unchanged(task):

@@ -6,6 +6,7 @@ declaration: statements, the row of a record and the record of a row follow from
 `model.TaskFacts` if others see it), a field of `TaskRow`, and a migration that adds the column.
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable, Iterable
 from typing import Annotated, Any, NamedTuple
@@ -157,7 +158,13 @@ class TaskRow(NamedTuple):
     """None: it has a spec of its own."""
     arguments_type: Annotated[str | None, _arguments("media_type")]
     arguments: Annotated[
-        bytes | None, _arguments("data", read="row.argument_payload", restored=True)
+        bytes | None,
+        _arguments(
+            "data",
+            read="row.argument_payload",
+            restored=True,
+            select="coalesce(t.arguments, a.data)",
+        ),
     ]
     arguments_digest: Annotated[bytes | None, _arguments("digest")]
     arguments_size: Annotated[int | None, _arguments("size or None")]
@@ -287,11 +294,25 @@ def view(row: TaskRow, children: api_task.ChildCounts, *, seq: int = 0) -> model
     return view
 
 
+MAX_ROW_ARGUMENTS = 100
+"""Bytes of arguments that are in the row of a new call. Longer ones have a row of their own, in
+`argument`: that of the task is written three times, and each time with all of its page."""
+
+
+def _of_new_call(column: codec.Column) -> codec.Column:
+    if column.name != "arguments":
+        return column
+    value = (
+        "None if arguments is None or len(arguments.data) > MAX_ROW_ARGUMENTS else arguments.data"
+    )
+    return dataclasses.replace(column, value=value)
+
+
 COLUMNS = codec.columns(TaskRow)
 STORED = tuple(column for column in COLUMNS if column.stored)
 OWN_SPEC = tuple(column for column in STORED if not column.calls_only)
 CHANGING = tuple(column for column in STORED if column.changes)
-NEW_CALL = tuple(column for column in STORED if column.new_call is ...)
+NEW_CALL = tuple(_of_new_call(column) for column in STORED if column.new_call is ...)
 CALL_CONSTANTS = tuple(column for column in STORED if column.new_call not in (..., None))
 RESERVED = codec.pick(COLUMNS, "row reason worker reserved")
 """What the first reservation of a call changes, beside what is the same for all."""
@@ -301,6 +322,7 @@ FINISHED = codec.pick(
 """What a call that ends well changes, beside what is the same for all."""
 
 _SCOPE = {
+    "MAX_ROW_ARGUMENTS": MAX_ROW_ARGUMENTS,
     "State": api_task.State,
     "encode": msgspec.json.Encoder().encode,
     "task_text": ids.task_text,

@@ -4,7 +4,7 @@ The path of one call of a driver: `machine` hands the input to `submissions`, wh
 or finds the call that was made before; `task_queue` keeps it until `machine.take`, in which
 `assignment` reserves an attempt in a slot. `call_reports` takes in how that ended: a call that just
 returned is over there; `completion` decides about all others (`retries`), and `dependencies` passes
-the outcome on to those that wait for it. `submitters` says who gets the result.
+the outcome on to those that wait for it; `notifications` hands it to parents and submitters.
 
 A Task object comes in through `machine`, a child that a command spawns through `children`;
 `lifecycle` queues them, and notes starts. `workers` and `slots` follow who is connected, `waits`

@@ -13,6 +13,7 @@ from kilnwork.dispatch.machine import (
     instructions,
     lifecycle,
     memory,
+    notifications,
     records,
     reservations,
     transitions,
@@ -92,7 +93,7 @@ def _succeed(
     mem.batch.finals.append(task)
     if task.declared:
         task.cluster.declared.discard(task)
-    completion.notify(mem, task)
+    notifications.notify(mem, task)
 
 
 def _outcome(end: calls.CallEnd) -> attempts.Outcome:

@@ -7,7 +7,15 @@ again finds the children of the attempt before.
 from kilnwork.api import attempts, reasons
 from kilnwork.api import task as api_task
 from kilnwork.dispatch import model
-from kilnwork.dispatch.machine import completion, inputs, instructions, lifecycle, memory, records
+from kilnwork.dispatch.machine import (
+    completion,
+    inputs,
+    instructions,
+    lifecycle,
+    memory,
+    notifications,
+    records,
+)
 
 _R = reasons.Reason
 
@@ -89,7 +97,7 @@ def _make(
     child.digest = item.digest
     adopt(family, child, item.parent, child_key=item.child_key)
     family.total += 1
-    completion.publish_parent(mem, family)
+    notifications.publish_parent(mem, family)
     lifecycle.admit(mem, child, now)
     return child
 

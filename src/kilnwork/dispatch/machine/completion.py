@@ -7,13 +7,14 @@ Used by `machine`, `workers` and `children`. Every function takes the shared mem
 
 import msgspec
 
-from kilnwork.api import attempts, calls, reasons
+from kilnwork.api import attempts, reasons
 from kilnwork.api import task as api_task
 from kilnwork.dispatch.machine import (
     inputs,
     instructions,
     lifecycle,
     memory,
+    notifications,
     records,
     reservations,
     retries,
@@ -367,48 +368,9 @@ def finish(
     if task.declared:
         task.cluster.declared.discard(task)
     mem.batch.finals.append(task)
-    notify(mem, task)
+    notifications.notify(mem, task)
     if state is _S.SUCCESS and task.family is not None:
         _kill_unrequested(mem, task, task.family, now)
-
-
-def notify(mem: memory.Memory, task: records.Task) -> None:
-    """Notify its parent, its submitters and its dependents of its end."""
-    siblings = task.siblings
-    if siblings is not None:
-        if task.state is _S.SUCCESS:
-            siblings.succeeded += 1
-        else:
-            siblings.failed += 1
-        publish_parent(mem, siblings)
-    if task.dependents is not None:
-        mem.ended.append(task)
-    if mem.waits_by_task:
-        reservations.task_ended(mem, task)
-    submitter = task.submitter
-    if submitter is not None and submitter.link:
-        report(mem, task, submitter, task.number)
-    for watcher, number in task.watchers or ():
-        if watcher.link:
-            report(mem, task, watcher, number)
-
-
-def report(
-    mem: memory.Memory, task: records.Task, submitter: records.Submitter, number: int
-) -> None:
-    """Its end goes to a submitter, once it is on disk."""
-    result = calls.CallResult(number, task.state, task.reason, task.message, task.result)
-    results = mem.batch.results.get(submitter.link)
-    if results is None:
-        mem.batch.results[submitter.link] = [result]
-    else:
-        results.append(result)
-
-
-def publish_parent(mem: memory.Memory, family: records.Family) -> None:
-    """Its counts changed; a declared parent shows them."""
-    if family.declared:
-        mem.batch.published.add(family.parent)
 
 
 def _kill_unrequested(
@@ -438,17 +400,3 @@ def kill(
         if target.family is not None:
             words = f"parent {ids.task_text(target.id)}"
             front += [(c, _R.PARENT_KILLED, words) for c in target.family.members.values()]
-
-
-def forget(mem: memory.Memory, task: records.Task) -> None:
-    """Drop a task whose end is stored."""
-    if mem.tasks.get(task.id) is task:
-        del mem.tasks[task.id]
-    key = task.child_key
-    if key is not None:
-        siblings = task.siblings
-        if siblings is None:
-            if mem.keys.get((task.namespace, key)) is task:
-                del mem.keys[task.namespace, key]
-        elif siblings.members.get(key) is task:
-            del siblings.members[key]

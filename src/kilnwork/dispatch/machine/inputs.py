@@ -79,7 +79,7 @@ class Release(msgspec.Struct, frozen=True):
 
 
 class Forget(msgspec.Struct, frozen=True):
-    """These tasks ended so long ago that they need not be kept."""
+    """These tasks are over, and need not be kept any more; one that is not over stays."""
 
     tasks: tuple[ids.TaskId, ...]
 

@@ -5,7 +5,6 @@ sends leaves before its rows are on disk.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -147,8 +146,7 @@ ForExecutor = RunAttempt | StopAttempt
 again."""
 
 
-@dataclass(slots=True)
-class Batch:
+class Batch(msgspec.Struct):
     """One transaction and what follows it.
 
     `dirty`: tasks whose row is to be written, in order of first change; `past`: attempts that are
@@ -165,22 +163,22 @@ class Batch:
     name of a statement of the store, and its rows, which may be read again after a failed commit.
     """
 
-    dirty: dict[records.Task, None] = field(default_factory=dict)
-    past: list[records.PastAttempt] = field(default_factory=list)
-    workers: list[records.Worker] = field(default_factory=list)
-    released: list[ids.TaskId] = field(default_factory=list)
-    forgotten: list[ids.TaskId] = field(default_factory=list)
-    sends: list[Send] = field(default_factory=list)
-    published: set[ids.TaskId] = field(default_factory=set)
-    finals: list[records.Task] = field(default_factory=list)
-    templates: list[records.Template] = field(default_factory=list)
-    runs: dict[int, list[tuple[records.Task, int]]] = field(default_factory=dict)
-    results: dict[int, list[calls.CallResult]] = field(default_factory=dict)
-    accepted: dict[int, int] = field(default_factory=dict)
-    acknowledged: dict[int, int] = field(default_factory=dict)
-    awaited: set[int] = field(default_factory=set)
-    clusters: set[records.Cluster] = field(default_factory=set)
-    writes: list[tuple[str, Iterable[Row]]] = field(default_factory=list)
+    dirty: dict[records.Task, None] = {}
+    past: list[records.PastAttempt] = []
+    workers: list[records.Worker] = []
+    released: list[ids.TaskId] = []
+    forgotten: list[ids.TaskId] = []
+    sends: list[Send] = []
+    published: set[ids.TaskId] = set()
+    finals: list[records.Task] = []
+    templates: list[records.Template] = []
+    runs: dict[int, list[tuple[records.Task, int]]] = {}
+    results: dict[int, list[calls.CallResult]] = {}
+    accepted: dict[int, int] = {}
+    acknowledged: dict[int, int] = {}
+    awaited: set[int] = set()
+    clusters: set[records.Cluster] = set()
+    writes: list[tuple[str, Iterable[Row]]] = []
 
     @property
     def durable(self) -> bool:

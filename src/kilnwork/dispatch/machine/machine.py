@@ -118,7 +118,7 @@ class Machine:
     def forget(self, finals: Iterable[records.Task]) -> None:
         """The ends of these tasks are on disk."""
         for task in finals:
-            completion.forget(self.memory, task)
+            self.memory.forget(task)
 
     def task(self, task: ids.TaskId) -> records.Task | None:
         """What memory has of a task: None when it is final and on disk, or unknown."""

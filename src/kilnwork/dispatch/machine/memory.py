@@ -267,6 +267,19 @@ class Memory:
         if len(self._timers) > self._sweep_timers_at:
             self._sweep_timers()
 
+    def forget(self, task: records.Task) -> None:
+        """Drop a task whose end is stored."""
+        if self.tasks.get(task.id) is task:
+            del self.tasks[task.id]
+        key = task.child_key
+        if key is not None:
+            siblings = task.siblings
+            if siblings is None:
+                if self.keys.get((task.namespace, key)) is task:
+                    del self.keys[task.namespace, key]
+            elif siblings.members.get(key) is task:
+                del siblings.members[key]
+
     def _sweep_timers(self) -> None:
         """Deadlines of tasks that are over would keep them in memory until they are due."""
         self._timers = [

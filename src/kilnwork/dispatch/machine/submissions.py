@@ -14,12 +14,12 @@ from kilnwork.api import task as api_task
 from kilnwork.dispatch import errors
 from kilnwork.dispatch.machine import (
     children,
-    completion,
     dependencies,
     inputs,
     instructions,
     lifecycle,
     memory,
+    notifications,
     records,
     submitters,
 )
@@ -312,7 +312,7 @@ def _submit_child(
     child.source = parent.source
     children.adopt(family, child, call.parent, child_key=key)
     family.total += 1
-    completion.publish_parent(mem, family)
+    notifications.publish_parent(mem, family)
     _admit(mem, child, item.values, now)
 
 

@@ -5,7 +5,14 @@ Used by `machine`, and by `submissions`, which takes in what they submit.
 
 from kilnwork.api import calls, reasons
 from kilnwork.api import task as api_task
-from kilnwork.dispatch.machine import completion, inputs, instructions, memory, records
+from kilnwork.dispatch.machine import (
+    completion,
+    inputs,
+    instructions,
+    memory,
+    notifications,
+    records,
+)
 
 _S = api_task.State
 _R = reasons.Reason
@@ -101,7 +108,7 @@ def subscribe(
     if task.namespace != submitter.namespace:
         report_unknown(mem, submitter, number)
     elif task.state.final:
-        completion.report(mem, task, submitter, number)
+        notifications.report(mem, task, submitter, number)
     elif task.submitter is None or not task.submitter.link:
         task.submitter, task.number = submitter, number
     elif task.watchers is None:

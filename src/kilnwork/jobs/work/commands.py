@@ -17,10 +17,10 @@ from kilnwork.kit import clock as clocks
 from kilnwork.sdk import active
 from kilnwork.sdk import errors as sdk_errors
 
-MOST_REPORT_BYTES = 64 << 20
+MAX_REPORT_BYTES = 64 << 20
 """Of reasons that are kept while the command runs."""
 
-MOST_LINE = 1 << 16
+MAX_LINE = 1 << 16
 """Bytes of one report."""
 
 Reread = Callable[[], Generator[list[bytes], None, None]]
@@ -134,9 +134,9 @@ class Said:
         *whole, self._begun = (self._begun + data).split(b"\n")
         for line in whole:
             self._keep(line)
-        if len(self._begun) > MOST_LINE:
+        if len(self._begun) > MAX_LINE:
             raise errors.CommandFailed(
-                f"a line of more than {MOST_LINE} bytes came on descriptor {pipes.REPORTS}: write "
+                f"a line of more than {MAX_LINE} bytes came on descriptor {pipes.REPORTS}: write "
                 "NUMBER REASON for a bad record, one a line"
             )
 
@@ -154,10 +154,10 @@ class Said:
                 f"{line[:80].decode(errors='replace')!r} on descriptor {pipes.REPORTS} is no "
                 "report of a bad record: write its number on stdin, from 1, a space and the reason"
             )
-        why = reason.decode(errors="replace").strip()[: outputs.MOST_REASON]
+        why = reason.decode(errors="replace").strip()[: outputs.MAX_REASON]
         self.bad.setdefault(int(first), why or "refused by the command")
         self._kept_bytes += len(line) + 100
-        if self._kept_bytes > MOST_REPORT_BYTES:
+        if self._kept_bytes > MAX_REPORT_BYTES:
             raise errors.CommandFailed(
                 f"the command has reported {len(self.bad)} bad records of one part, more than are "
                 "kept: make parts smaller (itemsPerPart)"

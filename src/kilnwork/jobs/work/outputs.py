@@ -18,7 +18,7 @@ from kilnwork.jobs.work import errors
 BUFFER_BYTES = 128 << 10
 """Written at once: less than the system would give new memory for each time."""
 
-MOST_REASON = 1000
+MAX_REASON = 1000
 """Characters of a reason."""
 
 _encode = msgspec.json.Encoder().encode
@@ -102,7 +102,7 @@ class Outputs:
         self._errors.add(report(line, reason, raw), 1)
         self.failed += 1
         if self._refuse:
-            raise errors.RecordsRefused(f"line {line}: {reason[:MOST_REASON]}", input_=input_)
+            raise errors.RecordsRefused(f"line {line}: {reason[:MAX_REASON]}", input_=input_)
 
     def copy(self, pieces: Iterable[bytes], lines: int) -> None:
         """Append the results of others, so many lines."""
@@ -142,7 +142,7 @@ def report(line: int, reason: str, raw: bytes) -> bytes:
     `raw` is the record as text; where it is no UTF-8, that is an approximation, and `base64` has
     its bytes.
     """
-    found: dict[str, object] = {"line": line, "reason": reason[:MOST_REASON]}
+    found: dict[str, object] = {"line": line, "reason": reason[:MAX_REASON]}
     try:
         found["raw"] = raw.decode()
     except UnicodeDecodeError:

@@ -34,10 +34,12 @@ def run(work: Mapping[str, Any]) -> dict[str, Any]:
     That of another attempt, or of somebody who cancelled, is as good. Raises what the mapper
     raised, `WorkError`, `StoreError`, and Cancelled: then nothing was committed by this attempt.
     """
-    told = msgspec.convert(work, filejobs.PartWork)
+    assigned = msgspec.convert(work, filejobs.PartWork)
     here = context.context()
-    passed = watch.Watch(here, first=told.part.first_line, count=told.part.lines, clock=_CLOCK)
-    commit = mapped(told, attempt=here.attempt, passed=passed, clock=_CLOCK)
+    passed = watch.Watch(
+        here, first=assigned.part.first_line, count=assigned.part.lines, clock=_CLOCK
+    )
+    commit = mapped(assigned, attempt=here.attempt, passed=passed, clock=_CLOCK)
     return as_json(commit)
 
 

@@ -62,13 +62,13 @@ def run(work: Mapping[str, Any]) -> dict[str, Any]:
     Raises what the reducer raised, `WorkError`, `StoreError`, and Cancelled: then nothing was
     published by this attempt.
     """
-    told = msgspec.convert(work, filejobs.ReduceWork)
+    assigned = msgspec.convert(work, filejobs.ReduceWork)
     here = context.context()
 
     def watched(count: int) -> watch.Passed:
         return watch.Watch(here, first=0, count=count, unit="bytes", clock=_CLOCK)
 
-    return part.as_json(reduced(told, attempt=here.attempt, watched=watched, clock=_CLOCK))
+    return part.as_json(reduced(assigned, attempt=here.attempt, watched=watched, clock=_CLOCK))
 
 
 class Watched(Protocol):

@@ -23,8 +23,8 @@ class Teller:
         of_input = isinstance(error, data_errors.BadRecord)
         if self._left and not isinstance(error, data_errors.BadRecord | errors.BadResult):
             self._left -= 1
-            told = type(error), error, _theirs(error.__traceback__)
-            context.context().logger.warning("line %d is bad", number, exc_info=told)
+            raised = type(error), error, _theirs(error.__traceback__)
+            context.context().logger.warning("line %d is bad", number, exc_info=raised)
         self._out.bad(number, reason(error), raw, input_=of_input)
 
 

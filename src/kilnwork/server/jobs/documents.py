@@ -13,6 +13,8 @@ from kilnwork.jobs import model
 from kilnwork.kit import clock
 from kilnwork.server.jobs import notices, source
 
+_SUCCEEDED = filejobs.Phase.SUCCEEDED
+
 
 class Document(
     msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True, gc=False
@@ -159,7 +161,7 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 def job(view: model.JobView, *, now: float, compat: source.Source | None) -> JobDocument:
     """The document of a job. `now`: wall clock, for its rate."""
-    published = view.phase == filejobs.Phase.SUCCEEDED
+    published = view.phase is _SUCCEEDED
     parts = view.parts
     return JobDocument(
         id=view.id,
@@ -203,11 +205,8 @@ def job(view: model.JobView, *, now: float, compat: source.Source | None) -> Job
 
 def status(view: model.JobView) -> str:
     """The source's word: it knew no running, and no reason."""
-    match view.phase:
-        case filejobs.Phase.SUCCEEDED:
-            return "Complete"
-        case filejobs.Phase.FAILED | filejobs.Phase.CANCELLED:
-            return "Failed"
+    if view.phase.final:
+        return "Complete" if view.phase is _SUCCEEDED else "Failed"
     idle = view.parts.pending == view.parts.total
     return "Not Started" if idle else "Pending"
 

@@ -51,14 +51,13 @@ Opener = Callable[[dict[str, str]], Target]
 """Makes the target, from the fields that have come."""
 
 
-def is_form(content_types: list[str]) -> bool:
-    """True for `multipart/form-data`; any other type is the file itself."""
-    return any(one.strip().lower().startswith("multipart/form-data") for one in content_types)
-
-
-def is_multipart(content_types: list[str]) -> bool:
-    """True for any kind of message of several parts."""
-    return any(one.strip().lower().startswith("multipart/") for one in content_types)
+def is_form(content_types: list[str]) -> bool | None:
+    """Return True for `multipart/form-data`, None for another message of several parts; any other
+    type is the file itself."""
+    parts = [one for one in content_types if one.strip().lower().startswith("multipart/")]
+    if not parts:
+        return False
+    return any(one.strip().lower().startswith("multipart/form-data") for one in parts) or None
 
 
 def boundaries(content_types: list[str]) -> list[bytes]:

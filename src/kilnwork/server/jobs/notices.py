@@ -92,6 +92,8 @@ _OF_SOURCE = {
 
 def of_parameters(given: Mapping[str, str]) -> tuple[str, ...]:
     """Parameters of the source system that are taken and change nothing about how a job runs."""
+    if _OF_SOURCE.keys().isdisjoint(given):
+        return ()
     return tuple(
         f"{name}={given[name][:100]} is ignored: {why}"
         for name, why in _OF_SOURCE.items()

@@ -27,12 +27,12 @@ class Request(asgi.Request):
     A parameter may be there once, and may not be empty.
     """
 
-    __slots__ = ("_checked", "warnings")
+    __slots__ = ("_given", "warnings")
 
     def __init__(self, scope: asgi.Scope, receive: asgi.Receive) -> None:
         super().__init__(scope, receive)
         self.warnings: list[str] = []
-        self._checked = False
+        self._given: Mapping[str, str] | None = None
 
     def warning_headers(self) -> asgi.Headers:
         """The warnings as headers."""
@@ -41,13 +41,13 @@ class Request(asgi.Request):
     @property
     def query(self) -> Mapping[str, str]:
         """The parameters of the URL. Raises BadRequest if there are two of a name."""
-        found = super().query
-        if not self._checked:
+        if self._given is None:
+            found = super().query
             raw = self.scope["query_string"]
             if len(found) <= raw.count(b"&"):
                 _check_once(raw)
-            self._checked = True
-        return found
+            self._given = found
+        return self._given
 
     @property
     def namespace(self) -> str:
@@ -146,7 +146,7 @@ class Resource:
         handler = self._handlers.get(request.method)
         if handler is None:
             handler = self._other
-        elif not self._unheeded[request.method].isdisjoint(dict(scope["headers"])):
+        elif not self._unheeded[request.method].isdisjoint(request.first_headers):
             unheeded = self._unheeded[request.method]
             request.warnings += notices.of_headers(scope["headers"], unheeded)
         await problems.respond(handler(request, response), request, response)

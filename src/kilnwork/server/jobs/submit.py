@@ -41,6 +41,7 @@ TEXT = "text/plain; charset=utf-8"
 
 KNOWN = (*parameters.KNOWN, FILE)
 _KNOWN = frozenset(KNOWN)
+_QUERY = _KNOWN | {"namespace"}
 
 _GZIP = ("gzip", "x-gzip")
 
@@ -82,7 +83,7 @@ class Submit:
 
     async def post(self, request: requests.Request, response: asgi.Response) -> None:
         """POST /jobs."""
-        if request.user is not None:
+        if request.user is not None and not request.query.keys() <= _QUERY:
             request.only(*KNOWN)
         namespace = await self._shared.check(request, "create")
         self._shared.check_namespace(namespace)
@@ -152,7 +153,7 @@ class Submit:
     async def _from_body(self, coming: _Coming) -> tuple[model.JobView, bool]:
         content_types = coming.request.headers(b"content-type")
         in_form = multipart.is_form(content_types)
-        if not in_form and multipart.is_multipart(content_types):
+        if in_form is None:
             raise errors.UnsupportedMediaType(
                 f"Content-Type: {content_types[0][:100]}: send multipart/form-data, or the file "
                 "itself as another type"
@@ -285,8 +286,9 @@ class Submit:
         more = [(b"location", context.location(view)), (b"etag", context.tag(view).encode())]
         if replayed:
             more.append((b"idempotency-replayed", b"true"))
-        request.warnings += [*notices.of_parameters(request.query), *notices.of_spec(view.spec)]
-        request.warnings = list(dict.fromkeys(request.warnings))
+        found = notices.of_parameters(request.query) + notices.of_spec(view.spec)
+        if found or request.warnings:
+            request.warnings = list(dict.fromkeys((*request.warnings, *found)))
         if self._plain(request):
             await response.send(202, TEXT, view.id.encode(), headers=more)
         else:

@@ -19,7 +19,6 @@ def printed(*arguments: str) -> str:
 
 
 def objects(*arguments: str) -> dict[str, dict[str, Any]]:
-    """By kind and name."""
     found = yaml.safe_load_all(printed(*arguments))
     return {f"{one['kind']}/{one['metadata']['name']}": one for one in found}
 

@@ -30,7 +30,7 @@ def test_what_is_no_taint_is_refused(taint: str, capsys: pytest.CaptureFixture[s
     [("k=v:NoSchedule", ("k", "v", "NoSchedule")), ("k:NoExecute", ("k", "", "NoExecute"))],
 )
 def test_taints_are_read_as_kubectl_reads_them(text: str, taint: tuple[str, str, str]) -> None:
-    assert node.Taint().convert(text, None, None) == taint
+    assert node.TAINT.convert(text, None, None) == taint
 
 
 def test_what_is_no_label_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,14 +9,12 @@ from kilnwork.cli import exits, main
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where it is called, with a file."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "in.jsonl").write_text("1\n")
     return tmp_path
 
 
 def refusal(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    """What it says when called with these."""
     assert main.main(["upload", *words]) == exits.Exit.USAGE
     return capsys.readouterr().err
 

@@ -165,7 +165,6 @@ async def test_what_a_watch_begins_with_comes_in_pieces_and_in_full(
 async def test_the_first_row_of_tables_is_the_first_that_is_sent(
     world: objects.World, hub: watching.Hub
 ) -> None:
-    """Its form says what the columns are."""
     numbers = iter(range(100))
     watch = hub.open(wants(form=lambda _: str(next(numbers)).encode()))
     await world.create(CM, "a")

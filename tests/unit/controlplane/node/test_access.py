@@ -57,12 +57,12 @@ async def refusal(
 @pytest.mark.parametrize("shown", [None, {}])
 async def test_nobody_is_anonymous(shown: dict[str, Any] | None) -> None:
     answer = await refusal(Known(("get", "proxy")), "/containerLogs/ns/p/c", shown=shown)
-    assert answer == (401, "Unauthorized", ())
+    assert answer == access.UNAUTHORIZED
 
 
 async def test_an_unknown_token_is_refused() -> None:
     answer = await refusal(Known(("get", "proxy")), "/healthz", token="bad")
-    assert answer == (401, "Unauthorized", ())
+    assert answer == access.UNAUTHORIZED
 
 
 async def test_a_right_to_the_nodes_proxy_is_enough() -> None:
@@ -106,7 +106,7 @@ async def test_other_certificates_need_the_right() -> None:
 async def test_without_an_api_server_nobody_else_gets_in() -> None:
     reviewer = Known(("get", "proxy"))
     reviewer.away = True
-    assert await refusal(reviewer, "/healthz", token="good") == (401, "Unauthorized", ())
+    assert await refusal(reviewer, "/healthz", token="good") == access.UNAUTHORIZED
     answer = await refusal(reviewer, "/containerLogs/ns/p/c", shown=certificate("bert"))
     assert answer == (
         500,

@@ -12,7 +12,6 @@ NOW = clock.ManualClock()
 
 
 def ensure(folder: Path, *, name: str = "n1", address: str = "10.0.0.5") -> bytes:
-    """The certificate that is there afterwards."""
     certificate, key = folder / "c.crt", folder / "c.key"
     own_certificate.ensure(certificate, key, name=name, address=address, now=NOW)
     return certificate.read_bytes()

@@ -258,7 +258,6 @@ class Attached:
         return attached, out, err
 
     def log(self) -> list[str]:
-        """What its log says."""
         text = (self._bench.base / "more" / "0.log").read_text()
         return [line.split(" ", 3)[3] for line in text.splitlines()]
 

@@ -104,6 +104,7 @@ async def test_refusals(world: World, path: str, status: int, text: str) -> None
 async def test_a_client_without_certificate_or_token_is_refused(world: World) -> None:
     async with world.session(certificate=False) as session, session.get("/healthz") as answer:
         assert (answer.status, await answer.text()) == (401, "Unauthorized")
+        assert answer.headers["www-authenticate"] == "Bearer"
         assert answer.headers["content-type"] == "text/plain"
 
 

@@ -21,8 +21,8 @@ import queue
 import threading
 from collections.abc import Callable
 from concurrent import futures
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import apsw
 
@@ -41,12 +41,13 @@ FRAME_BYTES = PAGE_BYTES + 24
 STEP_BYTES = 1 << 20
 """Zeros at a time: a disk takes them in a millisecond, and some fifty small commits fit."""
 
+_ZEROS = bytes(64 << 10)
+
 CallSoon = Callable[[Callable[[], None]], object]
 """Runs a callable on the owner's loop."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Work:
+class _Work(NamedTuple):
     commit: Callable[[], None]
     done: Callable[[], None]
 
@@ -71,7 +72,7 @@ class Preallocation:
         try:
             self._end = max(os.fstat(log).st_size, used)
             if used + STEP_BYTES // 2 > self._end:
-                self._end += os.pwrite(log, bytes(STEP_BYTES), self._end)
+                self._end += os.pwritev(log, [_ZEROS] * (STEP_BYTES // len(_ZEROS)), self._end)
         finally:
             os.close(log)
 

@@ -54,6 +54,7 @@ class _MultiRow:
 
 
 _INSERT_CALLS = _MultiRow(_SQL["insert_calls"])
+_INSERT_ARGUMENTS = _MultiRow(_SQL["insert_arguments"])
 _RESERVE_CALLS = _MultiRow(_SQL["reserve_calls"])
 _FINISH_CALLS = _MultiRow(_SQL["finish_calls"])
 
@@ -202,10 +203,13 @@ def _write(cursor: apsw.Cursor, batch: rows.Rows) -> None:
         ("release_task", batch.released),
         ("forget_attempts", batch.forgotten),
         ("forget_blobs", batch.forgotten),
+        ("forget_arguments", batch.forgotten),
         ("forget_task", batch.forgotten),
     )
     if batch.calls:
         _INSERT_CALLS.run(cursor, batch.calls)
+    if batch.arguments:
+        _INSERT_ARGUMENTS.run(cursor, batch.arguments)
     for name, values in single:
         if values:
             cursor.executemany(_SQL[name], values)

@@ -15,7 +15,7 @@ _COMMENT = re.compile(r"--.*")
 _ROW = re.compile(r"\((?:\?,\s*)*\?\)")
 _TASK_ROW = (
     "(SELECT {} FROM task t LEFT JOIN worker w ON w.worker = t.worker "
-    "LEFT JOIN template p ON p.template = t.template)"
+    "LEFT JOIN template p ON p.template = t.template LEFT JOIN argument a ON a.row = t.row)"
 )
 _BRACES = re.compile(r"\{([a-z_]+)\}")
 _FOLDER = resources.files("kilnwork.dispatch.journal.sqlite") / "sql"

@@ -52,6 +52,12 @@ INSERT INTO template (template, namespace, spec) VALUES (?, ?, ?);
 INSERT INTO task ({new_call}) SELECT {new_call_values}
 FROM (VALUES {new_call_row}) WHERE true ON CONFLICT (task, run) DO NOTHING;
 
+-- name: insert_arguments
+-- What is too long for the rows of new calls, after `insert_calls`, unless that has not kept the call.
+-- The row of values is repeated.
+INSERT INTO argument (row, data) SELECT column1, column2 FROM (VALUES (?, ?))
+WHERE EXISTS (SELECT 1 FROM task WHERE task.row = column1);
+
 -- name: reserve_calls
 -- The first reservation of calls that were pending before. The row of values is repeated.
 UPDATE task SET
@@ -91,6 +97,10 @@ DELETE FROM blob_use WHERE user IN (SELECT row FROM task WHERE task = ?);
 -- name: forget_attempts
 -- Before `forget_task`: the history of a task that is forgotten.
 DELETE FROM past_attempt WHERE task_row IN (SELECT row FROM task WHERE task = ?);
+
+-- name: forget_arguments
+-- Before `forget_task`: its arguments.
+DELETE FROM argument WHERE row IN (SELECT row FROM task WHERE task = ?);
 
 -- name: forget_task
 -- All runs of a task that is forgotten.

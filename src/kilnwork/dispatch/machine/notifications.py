@@ -1,0 +1,49 @@
+"""Who is notified of a task's end: its parent, its submitters and its dependents. Pure.
+
+Used by `completion`, `call_reports`, `submitters` and what adds children.
+"""
+
+from kilnwork.api import calls
+from kilnwork.api import task as api_task
+from kilnwork.dispatch.machine import memory, records, reservations
+
+_SUCCESS = api_task.State.SUCCESS
+
+
+def notify(mem: memory.Memory, task: records.Task) -> None:
+    """Notify its parent, its submitters and its dependents of its end."""
+    siblings = task.siblings
+    if siblings is not None:
+        if task.state is _SUCCESS:
+            siblings.succeeded += 1
+        else:
+            siblings.failed += 1
+        publish_parent(mem, siblings)
+    if task.dependents is not None:
+        mem.ended.append(task)
+    if mem.waits_by_task:
+        reservations.task_ended(mem, task)
+    submitter = task.submitter
+    if submitter is not None and submitter.link:
+        report(mem, task, submitter, task.number)
+    for watcher, number in task.watchers or ():
+        if watcher.link:
+            report(mem, task, watcher, number)
+
+
+def report(
+    mem: memory.Memory, task: records.Task, submitter: records.Submitter, number: int
+) -> None:
+    """Send its end to a submitter, once it is on disk."""
+    result = calls.CallResult(number, task.state, task.reason, task.message, task.result)
+    results = mem.batch.results.get(submitter.link)
+    if results is None:
+        mem.batch.results[submitter.link] = [result]
+    else:
+        results.append(result)
+
+
+def publish_parent(mem: memory.Memory, family: records.Family) -> None:
+    """Publish that the counts of a family changed, which a declared parent shows."""
+    if family.declared:
+        mem.batch.published.add(family.parent)

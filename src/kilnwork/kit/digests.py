@@ -1,0 +1,50 @@
+"""SHA-256 for drivers, agents and slots, which hash little: OpenSSL is loaded when it pays.
+
+Used by blobs, by socket directories and for slots' secrets. Importing `hashlib` loads libcrypto:
+0.6 MiB of memory in each process. The interpreter's own implementation, which `random` uses for
+the same reason, returns the same digests, slower.
+"""
+
+import functools
+import importlib
+import sys
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+MAX_OWN_BYTES = 4096
+"""Larger values are hashed by OpenSSL: so many bytes take it 4 µs and the interpreter 18 µs."""
+
+
+class Hash(Protocol):
+    """A hash object, as `hashlib` and the interpreter's own module return it."""
+
+    def update(self, data: bytes | memoryview, /) -> None:
+        """Append `data` to what is hashed."""
+
+    def digest(self) -> bytes:
+        """Return the digest of everything so far."""
+
+
+def sha256_of(parts: Sequence[bytes | memoryview]) -> bytes:
+    """Return the digest of the concatenation of `parts`; views must be of bytes."""
+    size = sum(map(len, parts))
+    made = _own_sha256()() if size <= MAX_OWN_BYTES else sha256()
+    for part in parts:
+        made.update(part)
+    return made.digest()
+
+
+def sha256() -> Hash:
+    """Return an empty hash of OpenSSL, for content whose size is not known yet."""
+    made: Hash = importlib.import_module("hashlib").sha256()  # by name: it is loaded only now
+    return made
+
+
+@functools.cache
+def _own_sha256() -> Callable[[], Hash]:
+    try:
+        module = importlib.import_module("_sha2" if sys.version_info >= (3, 12) else "_sha256")
+    except ImportError:  # Python can be built without it
+        return sha256
+    made: Callable[[], Hash] = module.sha256
+    return made

@@ -1,0 +1,64 @@
+"""Dispatchers of a test: journal, logs and socket in one directory, one secret for all peers."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from kilnwork.dispatch import model
+from kilnwork.dispatch.hub import hub
+from kilnwork.dispatch.journal import memory_store, port
+from kilnwork.dispatch.journal.sqlite import journal
+from kilnwork.kit import clock as clocks
+from kilnwork.kit import ids
+from support import verifiers
+
+
+def socket_of(folder: Path) -> Path:
+    """Where `running` listens."""
+    return folder / "run" / "channel.sock"
+
+
+def store(folder: Path, *, durable: bool) -> port.Store:
+    return journal.Journal(folder / "journal.db") if durable else memory_store.MemoryStore()
+
+
+def make(
+    folder: Path,
+    *,
+    kept: port.Store | None = None,
+    clock: clocks.Clock | None = None,
+    secret: str = "secret",
+    options: hub.Options | None = None,
+) -> hub.Hub:
+    """A hub that has not started; `kept`: its store, the journal of the directory by default."""
+    return hub.Hub(
+        kept or store(folder, durable=True),
+        clock=clock or clocks.SystemClock(),
+        verifier=verifiers.OneSecret(secret),
+        logs_dir=folder / "logs",
+        entropy=ids.system_entropy(),
+        options=options or hub.Options(),
+    )
+
+
+@asynccontextmanager
+async def running(
+    folder: Path,
+    *,
+    kept: port.Store | None = None,
+    clock: clocks.Clock | None = None,
+    options: hub.Options | None = None,
+) -> AsyncIterator[hub.Hub]:
+    dispatcher = make(folder, kept=kept, clock=clock, options=options)
+    await dispatcher.start(socket_of(folder))
+    try:
+        yield dispatcher
+    finally:
+        await dispatcher.stop()
+
+
+def view(dispatcher: hub.Hub, task: ids.TaskId) -> model.TaskView:
+    """A task that the dispatcher must know."""
+    found = dispatcher.view(task)
+    assert found is not None
+    return found

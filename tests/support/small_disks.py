@@ -1,0 +1,34 @@
+"""A disk of few MiB, to be filled: a tmpfs that is mounted for one test, which takes root."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+
+@contextmanager
+def mounted(folder: Path, *, mib: int = 16) -> Iterator[Path]:
+    """`folder/disk` of that size; skips the test where it cannot be mounted."""
+    if os.geteuid() != 0:
+        pytest.skip("mounts a small tmpfs: run it as root")
+    disk = folder / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={mib}m", "tmpfs", str(disk)], check=True)
+    try:
+        yield disk
+    finally:
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
+def fill(path: Path) -> None:
+    """Take all room there is, to the last page."""
+    with path.open("wb", buffering=0) as file:
+        for size in (1 << 20, 1 << 12):
+            try:
+                while True:
+                    file.write(b"x" * size)
+            except OSError:
+                continue
