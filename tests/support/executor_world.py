@@ -133,7 +133,7 @@ class SteppingHub:
     def __init__(self, hub: hubs.Hub, steps: Steps) -> None:
         self._hub = hub
         self._steps = steps
-        self.knows = hub.knows
+        self.view = hub.view
 
     async def join_executor(
         self,

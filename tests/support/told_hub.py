@@ -94,8 +94,8 @@ class ToldHub:
     def cluster(self, namespace: str, name: str) -> model.ClusterView | None:
         return self.clusters.get((namespace, name))
 
-    def knows(self, task: ids.TaskId) -> bool:
-        return False
+    def view(self, task: ids.TaskId) -> model.TaskView | None:
+        return self.views.get(task)
 
     async def join_executor(
         self, executor: str, *, capacity: int, receive: Callable[[Any], None]

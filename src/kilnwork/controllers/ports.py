@@ -107,8 +107,8 @@ class AttemptHub(Protocol):
         told of all that it had before."""
         ...
 
-    def knows(self, task: ids.TaskId) -> bool:
-        """Whether there is a run of that task, over or not."""
+    def view(self, task: ids.TaskId) -> model.TaskView | None:
+        """The newest run of a task, over or not; None when there is none."""
         ...
 
 

@@ -169,7 +169,7 @@ class Driver:
         elif self._hub is None:
             self._woken_early.add((executor, ref))
         elif isinstance(watching := self._executors[executor], port.Watching):
-            left = watching.leftover(ref, known=self._hub.knows(ref.task))
+            left = watching.leftover(ref, known=self._hub.view(ref.task) is not None)
             if left is not None:
                 stop = port.Stop(LEFTOVER_GRACE_S, reasons.Reason.REPLACED)
                 self._held[key] = _Held(left, stop, settled=True)

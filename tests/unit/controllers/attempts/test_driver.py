@@ -13,6 +13,7 @@ from kilnwork.dispatch.machine import instructions, records
 from kilnwork.executors import port, registry
 from kilnwork.kit import ids
 from kilnwork.kube import errors, queue
+from support import told_views
 
 R = reasons.Reason
 E = attempts.Ending
@@ -103,8 +104,8 @@ class Hub:
         self.receive = receive
         return self
 
-    def knows(self, task: ids.TaskId) -> bool:
-        return self.known
+    def view(self, task: ids.TaskId) -> model.TaskView | None:
+        return told_views.running(task=task) if self.known else None
 
     def observed(self, ref: attempts.AttemptRef, observed: model.Observed) -> None:
         self.said.append(("observed", observed.reason, observed.message))
