@@ -155,25 +155,33 @@ def below(roots: set[int], stats: dict[int, Stat]) -> set[int]:
 
 def marked(marker: str) -> set[int]:
     """Live processes whose initial environment holds the exact `NAME=value` entry `marker`."""
-    needle = b"\0" + marker.encode() + b"\0"
-    found = set()
-    for pid in all_pids():
-        try:
-            environment = (_PROC / str(pid) / "environ").read_bytes()
-        except OSError:
-            continue
-        if needle in b"\0" + environment:
-            found.add(pid)
-    return found
+    return {pid for pid in all_pids() if _is_marked(pid, marker)}
 
 
-def belonging(root: int | None, *, marker: str) -> set[int]:
+def _is_marked(pid: int, marker: str) -> bool:
+    try:
+        with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:  # noqa: PTH123  as in `_stat`
+            environment = file.read()
+    except OSError:
+        return False
+    return b"\0" + marker.encode() + b"\0" in b"\0" + environment
+
+
+def belonging(root: int | None, *, marker: str, since: int = 0) -> set[int]:
     """Live processes of one container or attempt: `root`, its group, its descendants, all marked.
 
-    Give `root` only while its pid cannot have been reused: until it has been waited for.
+    Give `root` only while its pid cannot have been reused: until it has been waited for. `since`:
+    when the first of them started (`ProcessId.started`); environments of older ones are not read,
+    which takes most of the time on a machine with many processes.
     """
-    found = marked(marker)
-    stats = look()
+    stats: dict[int, Stat] = {}
+    found = set()
+    for pid in all_pids():
+        if (stat := _stat(pid)) is None:
+            continue
+        stats[pid] = stat
+        if stat.started >= since and _is_marked(pid, marker):
+            found.add(pid)
     if root is not None:
         found |= {root} | {pid for pid, stat in stats.items() if stat.group == root}
     found |= below(found, stats)
@@ -189,16 +197,16 @@ def send(pids: Iterable[int], signal_number: int) -> None:
             continue
 
 
-def kill_belonging(root: int | None, *, marker: str, rounds: int = 50) -> bool:
+def kill_belonging(root: int | None, *, marker: str, rounds: int = 50, since: int = 0) -> bool:
     """SIGKILL all of one container or attempt, again until two looks in a row find none.
 
     Two, because one look takes time and what forks meanwhile may slip by. True is proof that
     nothing is left; False after `rounds` looks (a process in uninterruptible sleep, or a fork bomb
-    that outran us). Does not wait: call it again later.
+    that outran us). Does not wait: call it again later. `since`: see `belonging`.
     """
     empty = 0
     for _ in range(rounds):
-        found = belonging(root, marker=marker)
+        found = belonging(root, marker=marker, since=since)
         if not found:
             empty += 1
             if empty == 2:

@@ -60,6 +60,8 @@ class Shim:
         self._now = now
         self._selector = selectors.DefaultSelector()
         self._held: dict[str, containers.Container] = {}
+        self._running: dict[str, containers.Container] = {}
+        """Those of `_held` that have not ended; a Pod may leave hundreds that have."""
         self._execs = exec_shim.Execs()
         self._attachments = attach_shim.Attachments()
         self._connection: socket.socket | None = None
@@ -81,7 +83,7 @@ class Shim:
         self._adopt()
         listener = self._listen()
         self._reap()
-        while not (self._leaving and all(c.ended for c in self._held.values())):
+        while self._running or not self._leaving:
             for key, _ in self._selector.select(self._wait_s()):
                 if key.fileobj is listener:
                     self._accept(listener)
@@ -124,6 +126,7 @@ class Shim:
             held = containers.Container(record, now=self._now, adopted=True)
             self._held[record.id] = held
             if not held.ended:
+                self._running[record.id] = held
                 held.adopt()
                 self._watch_pipes(held)
 
@@ -228,6 +231,8 @@ class Shim:
             self._records.save(record)
             held = self._held[order.id] = containers.Container(record, now=self._now)
             held.start(order)
+            if not held.ended:
+                self._running[record.id] = held
             self._watch_pipes(held)
             self._save(held)
         return {"container": held.record._asdict()}
@@ -249,21 +254,21 @@ class Shim:
 
     def _leave(self, request: dict[str, Any]) -> dict[str, Any]:
         self._leaving = True
-        for held in self._held.values():
+        for held in self._running.values():
             held.stop(float(request.get("grace_s", LEAVE_GRACE_S)))
         return {}
 
     # What is due
 
     def _wait_s(self) -> float:
-        times = [due for held in self._held.values() if (due := held.due()) is not None]
+        times = [due for held in self._running.values() if (due := held.due()) is not None]
         if self._connection is None and not self._leaving:
             times.append(self._alone_since + self._patience_s)
         return max(0.0, min([_TICK_S, *(t - self._now.monotonic() for t in times)]))
 
     def _tick(self) -> None:
         now = self._now.monotonic()
-        due = [h for h in self._held.values() if (at := h.due()) is not None and at <= now]
+        due = [h for h in self._running.values() if (at := h.due()) is not None and at <= now]
         if due:
             alone = self._childless()
             for held in due:
@@ -279,6 +284,7 @@ class Shim:
             self._end_strays()
         held.step(alone=alone)
         if held.ended:
+            del self._running[held.record.id]
             self._watch_pipes(held)
             for guest in self._attachments.ended(held):
                 self._part(guest)
@@ -287,7 +293,7 @@ class Shim:
 
     def _end_strays(self) -> None:
         """SIGKILL children that no container which still runs can have started."""
-        roots = [root for h in self._held.values() if (root := h.root) is not None]
+        roots = [root for h in self._running.values() if (root := h.root) is not None]
         known = {root.pid for root in roots}
         for pid in processes.children(os.getpid()):
             child = processes.identify(pid)
@@ -297,7 +303,7 @@ class Shim:
                 processes.send([pid, *processes.descendants(pid)], signal.SIGKILL)
 
     def _reap(self) -> None:
-        roots = {held.root.pid: held for held in self._held.values() if held.root is not None}
+        roots = {held.root.pid: held for held in self._running.values() if held.root is not None}
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
