@@ -6,7 +6,8 @@ decoder of k8s.io/apiextensions-apiserver (custom kinds: pruning, defaults).
 """
 
 import functools
-from collections.abc import Callable, Sequence
+import types
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -29,7 +30,8 @@ def read(
     """What the server makes of `given`, which stays as it is; raises WrongType.
 
     `known`: an object that was read before. Parts of `given` that are the very same objects are
-    taken as they are: most of an object, when only its status is written.
+    taken as they are: most of an object, when only its status is written. So are the items of
+    lists, most of them when a patch adds one.
     """
     if known is not None:
         return _read_beside(served, given, known)
@@ -46,10 +48,25 @@ def read(
 
 def _read_beside(served: builtin.Served, given: meta.JsonObject, known: meta.JsonObject) -> Read:
     kept = {k: part for k, part in given.items() if part is not None and part is known.get(k)}
-    made, unknown = read(served, {k: part for k, part in given.items() if k not in kept})
+    rest = {k: part for k, part in given.items() if k not in kept}
+    if served.schema is None:
+        unknown: list[str] = []
+        made = _Reader(unknown, _long_lists(known)).struct(fieldtypes.of(served), rest, "")
+    else:
+        made, unknown = read(served, rest)
     parts = made | kept
     in_order = {name: parts[name] for name in given if name in parts}
     return Read(in_order | parts, unknown)
+
+
+def _long_lists(known: meta.JsonObject) -> dict[str, list[Any]]:
+    """Lists of an object that may have hundreds of items, by path."""
+    return {
+        f"{part}.{name}": value
+        for part in ("spec", "status")
+        for name, value in (known.get(part) or {}).items()
+        if isinstance(value, list)
+    }
 
 
 def read_as(type_: fieldtypes.Type, given: meta.JsonObject) -> Read:
@@ -179,8 +196,13 @@ _STRUCT, _MAP, _LIST, _ANY = Form.STRUCT, Form.MAP, Form.LIST, Form.ANY
 
 
 class _Reader:
-    def __init__(self, unknown: list[str]) -> None:
+    """`known`: lists by path whose items need not be read again."""
+
+    def __init__(
+        self, unknown: list[str], known: Mapping[str, list[Any]] = types.MappingProxyType({})
+    ) -> None:
         self._unknown = unknown
+        self._known = known
 
     def struct(self, type_: fieldtypes.Type, given: dict[str, Any], path: str) -> meta.JsonObject:
         result: meta.JsonObject = {}
@@ -234,9 +256,12 @@ class _Reader:
         if item.form is _ANY:
             return value
         plain = _PLAIN.get(item.form)
+        known = self._known.get(path, ())
         return [
             one
             if type(one) is plain
+            else one
+            if position < len(known) and one is known[position]
             else _ZERO[item.form]()
             if one is None
             else self.value(item, one, f"{path}[{position}]", owner=owner)
