@@ -71,7 +71,11 @@ USE_KUBECTL = page_reader.Page(
         "kubectl attach": "ends with the container, not by itself: tests/conformance attaches",
         "kubectl port-forward": "never ends: tests/conformance forwards a port",
     },
-    instead={"exec -it my-pod -- sh": "exec -i my-pod -- sh -c 'ls results'", "run -it": "run -i"},
+    instead={
+        "exec -it my-pod -- sh": "exec -i my-pod -- sh -c 'ls results'",
+        "debug -it my-pod --image=any -- sh": "debug -i my-pod --image=any -- sh -c 'echo $HOME'",
+        "run -it": "run -i",
+    },
     after={"kubectl cp": see_results},
 )
 

@@ -47,6 +47,7 @@ VALUES: dict[str, Any] = {
     "[].supplementalGroupsPolicy": "Strict",
     "[].env[].name": "X",
     "[].image": "other",
+    "[].targetContainerName": "main",
     "[].imagePullPolicy": "Never",
     "[].restartPolicy": "Always",
     "[].terminationMessagePath": "/x",
@@ -91,6 +92,15 @@ def pod_spec(path: str) -> dict[str, Any]:
         if len(volume) == 1:
             volume["emptyDir"] = {}
     return made
+
+
+EPHEMERAL = "spec.ephemeralContainers[]"
+
+
+def ephemeral_container(path: str) -> dict[str, Any]:
+    """An ephemeral container with this field, for a Pod of `POD` and the volume `VOLUME`."""
+    made = pod_spec(path)["ephemeralContainers"][0]
+    return {"name": "e", "image": "label", "command": ["true"], **made}
 
 
 def fields_of(kind: resource.Resource) -> Iterator[str]:

@@ -24,6 +24,7 @@ from kilnwork.controlplane.apiserver import (
     rules_custom,
     rules_data,
     rules_definitions,
+    rules_ephemeral,
     rules_meta,
     rules_pods,
     rules_rbac,
@@ -104,6 +105,11 @@ async def admit(asked: Question, *, user: authn.User, reader: lookup.Lookup) -> 
         known = read(served, obj, field_validation=asked.field_validation)
         obj, warnings = known.obj, list(known.warnings)
     obj["metadata"] = dict(obj.get("metadata") or {})
+    if asked.subresource == "ephemeralcontainers":
+        before = asked.old or {}
+        rules_ephemeral.default(obj, before)
+        _refuse_if(kind, obj, list(rules_ephemeral.validate(before, obj)))
+        return Admitted(obj, (*warnings, *asked.pod_warnings(obj, asked.old)))
     if asked.subresource:
         _refuse_if(kind, obj, list(_status_causes(served, obj, asked.old)))
         return Admitted(obj, tuple(warnings))

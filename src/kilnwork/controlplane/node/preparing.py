@@ -58,6 +58,8 @@ class Preparer(NamedTuple):
             await self.fill(pod, known)
         found = await self._find(recipe.wanted(of), pod.metadata.namespace)
         root = known.folder.root(of.name)
+        if isinstance(of, pods.EphemeralContainer):
+            recipe.check_ephemeral(pod, of)
         done = recipe.make(pod, of, found=found, facts=self.facts, root=root)
         known.folder.link(of.name, done.links)
         return container.Order(

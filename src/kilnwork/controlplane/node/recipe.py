@@ -93,8 +93,26 @@ def refusal(pod: pods.Pod) -> str:
 
 
 def ignored(pod: pods.Pod) -> list[field_effects.Finding]:
-    """Fields of the Pod that this node refuses or that have no effect on it."""
-    return list(pod_fields.findings(msgspec.to_builtins(pod.spec), Side.CLUSTER))
+    """Fields of the Pod that this node refuses or that have no effect on it.
+
+    Not those of ephemeral containers, which have no part in what becomes of the Pod.
+    """
+    spec = msgspec.structs.replace(pod.spec, ephemeral_containers=None)
+    return list(pod_fields.findings(msgspec.to_builtins(spec), Side.CLUSTER))
+
+
+def ignored_of(pod: pods.Pod, container: pods.EphemeralContainer) -> list[field_effects.Finding]:
+    """The same of an ephemeral container."""
+    volumes, position = pod.spec.volumes, pod.ephemeral_containers.index(container)
+    given = msgspec.to_builtins(container)
+    return list(pod_fields.ephemeral_findings(given, position, volumes, Side.CLUSTER))
+
+
+def check_ephemeral(pod: pods.Pod, container: pods.EphemeralContainer) -> None:
+    """Raise `Unsupported` for one that this node cannot run whatever happens."""
+    for found in ignored_of(pod, container):
+        if found.effect == Effect.REFUSED:
+            raise errors.Unsupported(field_effects.sentence(found))
 
 
 def wanted(container: pods.Container) -> list[inputs.Want]:
@@ -133,12 +151,14 @@ def make(
             reason="CreateContainerError",
         )
     given_up = _privileges(pod, container, facts)
+    # With Kubernetes too an ephemeral container has only the mounts that it names.
+    implicit = facts.mounts_accounts and not isinstance(container, pods.EphemeralContainer)
     command = [*container.command, *(container.args or ())]
     return Recipe(
         argv=[expand(word, env) for word in command],
         env=env,
         cwd=container.working_dir or facts.workdir,
-        links=tuple(_links(pod, container, env, implicit=facts.mounts_accounts)),
+        links=tuple(_links(pod, container, env, implicit=implicit)),
         given_up=given_up,
     )
 

@@ -222,7 +222,7 @@ class Reconciler:
         looks.append(await self._tend(pod, of))
         left_s = lifecycle.deadline_left_s(pod, now.wall)
         looks.append(left_s if left_s is not None and left_s > 0 else None)
-        await self._tell.write_status(pod, of, leaving=self._leaving_s is not None)
+        looks.append(await self._tell.write_status(pod, of, leaving=self._leaving_s is not None))
         if lifecycle.Remove() in decided:
             await self._tell.remove(pod)
         return min((max(0.0, look) for look in looks if look is not None), default=None)
@@ -232,7 +232,7 @@ class Reconciler:
         if of.recalled:
             return
         of.recalled = True
-        for wanted in pod.all_containers:
+        for wanted in (*pod.all_containers, *pod.ephemeral_containers):
             name, shown = wanted.name, pod.shown(wanted.name)
             if of.view(name).last is None:
                 record = lifecycle.recall(pod, name, wall=self._tools.now.wall())
@@ -259,6 +259,8 @@ class Reconciler:
                 return seconds
             case lifecycle.Stop(name, grace_s):
                 await self._stop(pod, of, name, grace_s=grace_s)
+            case lifecycle.More():
+                return 0.0
             case _:
                 pass
         return None
@@ -271,12 +273,14 @@ class Reconciler:
         except errors.NotYet as error:
             return self._wait(pod, of, name, error)
         except errors.Unsupported as error:
-            self._tell.refuse(pod, of, str(error))
+            self._tell.cannot_start(pod, of, wanted, error)
             return None
         except OSError as error:
             why = errors.NotYet(str(error), reason="CreateContainerError")
             return self._wait(pod, of, name, why)
         of.waits = 0
+        if isinstance(wanted, pods.EphemeralContainer):
+            self._tell.ignored_of(pod, wanted)
         record = await self._tools.link().start(order)
         record = termination.with_message(pod, name, self._early.pop(record.id, record))
         older, last = of.view(name).before, of.view(name).last
@@ -323,7 +327,7 @@ class Reconciler:
             view = of.view(wanted.name)
             if view.running and view.last is not None and view.stop_s is None:
                 self._probers.watch(wanted, view.last)
-        if not of.running or not self._tools.preparer.renews(pod):
+        if not self._tools.preparer.renews(pod) or not of.running:
             return None
         now = self._tools.now.monotonic()
         if of.renew_at is None or of.renew_at <= now:

@@ -3,13 +3,21 @@
 Used by `reconciler`. What is to be said is decided by `statuses` and `lifecycle`.
 """
 
+import math
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import msgspec
+
 from kilnwork.api import resource
-from kilnwork.controlplane.node import errors, held, lifecycle, pods, statuses
-from kilnwork.kit import clock
+from kilnwork.controlplane.node import errors, held, lifecycle, pods, recipe, statuses
+from kilnwork.kit import clock, http_types
 from kilnwork.kube import client, events
 from kilnwork.kube import errors as kube_errors
+
+STARTED_S = 0.05
+"""How long the start of an ephemeral container may wait to be told: of one that ends by then only
+the end is written. A kubelet looks at its containers once a second."""
 
 
 class Teller(NamedTuple):
@@ -43,33 +51,82 @@ class Teller(NamedTuple):
             self.warn(pod, statuses.UNSUPPORTED, message)
         of.refusal = message
 
+    def cannot_start(
+        self, pod: pods.Pod, of: held.Held, wanted: pods.Container, error: errors.Unsupported
+    ) -> None:
+        """A container can never run here, and so its Pod; an ephemeral one only waits."""
+        if isinstance(wanted, pods.EphemeralContainer):
+            self.not_yet(pod, of, wanted.name, errors.NotYet(str(error)))
+            of.change(wanted.name, start_at=math.inf)
+        else:
+            self.refuse(pod, of, str(error))
+
     def ignored(self, pod: pods.Pod, of: held.Held) -> None:
         """Fields of the Pod have no effect here; told once."""
         if not of.ignored_told and (message := statuses.ignored_message(pod)):
             self.warn(pod, "FieldsIgnored", message)
         of.ignored_told = True
 
-    async def write_status(self, pod: pods.Pod, of: held.Held, *, leaving: bool) -> None:
-        """Patch the status if it is not as it should be.
+    def ignored_of(self, pod: pods.Pod, container: pods.EphemeralContainer) -> None:
+        """Fields of an ephemeral container that is started have no effect here."""
+        if message := statuses.sentences(recipe.ignored_of(pod, container)):
+            self.warn(pod, "FieldsIgnored", message)
+
+    async def write_status(self, pod: pods.Pod, of: held.Held, *, leaving: bool) -> float | None:
+        """Patch the status if it is not as it should be; gives when to look again.
 
         A list in a merge patch replaces the whole: the version makes sure that no condition is lost
         which somebody else has written meanwhile. Then the watch tells, and it is written again.
         """
         wanted = self._status(pod, of, leaving=leaving)
+        if wanted is None:
+            return None
         known = pod.status if of.written is None else of.written
-        if wanted is None or all(known.get(field) == value for field, value in wanted.items()):
-            return
+        changed = {f: value for f, value in wanted.items() if known.get(f) != value}
+        if not changed:
+            return None
+        now = self.now.monotonic()
+        if changed.keys() != {statuses.EPHEMERAL} or not statuses.only_started(known, changed):
+            of.write_at = None
+        elif of.write_at is None or now < of.write_at:
+            of.write_at = now + STARTED_S if of.write_at is None else of.write_at
+            return of.write_at - now
+        of.write_at = None
+        try:
+            if changed.keys() == {statuses.EPHEMERAL}:
+                await self._write_ephemeral(pod, known, changed)
+            else:
+                await self._write_all(pod, of, wanted)
+        except (kube_errors.NotFound, kube_errors.Conflict):
+            return None  # it is gone, has changed, or another has its name: the watch will tell
+        of.written = wanted
+        return None
+
+    async def _write_all(self, pod: pods.Pod, of: held.Held, wanted: dict[str, Any]) -> None:
         m = pod.metadata
         version = of.version if of.seen == m.resource_version else m.resource_version
         patch = {"metadata": {"uid": m.uid, "resourceVersion": version}, "status": wanted}
-        try:
-            answer = await self.kube.merge_patch(
+        answer = await self.kube.merge_patch(
+            resource.PODS, m.name, patch, m.namespace, subresource="status"
+        )
+        of.seen, of.version = m.resource_version, str(answer["metadata"]["resourceVersion"])
+
+    async def _write_ephemeral(
+        self, pod: pods.Pod, known: Mapping[str, Any], changed: dict[str, Any]
+    ) -> None:
+        """Nobody else writes this list, so no version is demanded: each container that is added
+        would make it an old one. A Pod may have hundreds, so only those that changed are sent.
+        """
+        m = pod.metadata
+        path = f"{resource.PODS.base(m.namespace)}/{m.name}/status"
+        body = msgspec.json.encode(statuses.ephemeral_patch(m.uid, known, changed))
+        try:  # the response is the whole Pod: not decoded
+            await self.kube.raw("PATCH", path, body=body, content_type=http_types.JSON_PATCH)
+        except kube_errors.Invalid:  # somebody has written it after all, or it is another Pod
+            patch = {"metadata": {"uid": m.uid}, "status": changed}
+            await self.kube.merge_patch(
                 resource.PODS, m.name, patch, m.namespace, subresource="status"
             )
-        except (kube_errors.NotFound, kube_errors.Conflict):
-            return  # it is gone, has changed, or another has its name: the watch will tell
-        of.written = wanted
-        of.seen, of.version = m.resource_version, str(answer["metadata"]["resourceVersion"])
 
     def _status(self, pod: pods.Pod, of: held.Held, *, leaving: bool) -> dict[str, Any] | None:
         """What is to be written; None if nothing is to be said now."""
