@@ -135,7 +135,7 @@ def _path_problem(path: str) -> str | None:
 
     try:
         jsonpath.compile(path)
-    except jsonpath.JSONPathError as error:
+    except (jsonpath.JSONPathError, ArithmeticError, ValueError) as error:  # of a number
         return f"is no JSONPath (RFC 9535): {str(error).splitlines()[0]}"
     return None
 

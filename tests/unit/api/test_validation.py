@@ -39,6 +39,7 @@ def test_call_instead_of_a_command_is_fine() -> None:
         ({"inputs": [{"name": "a", "object": "o", "task": "t"}]}, "spec.inputs[0]"),
         ({"inputs": [{"name": "a", "object": "O"}]}, "spec.inputs[0].object"),
         ({"inputs": [{"name": "a", "task": "t", "path": "$["}]}, "spec.inputs[0].path"),
+        ({"inputs": [{"name": "a", "task": "t", "path": "$[1e5]"}]}, "spec.inputs[0].path"),
         ({"inputObject": "o", "inputs": [{"name": "input", "task": "t"}]}, "spec.inputs[0].name"),
         ({"call": {"function": "m:f"}, "command": ["a"]}, "spec.call"),
         ({"call": {"function": "m:f"}, "args": ["a"]}, "spec.call"),
