@@ -7,7 +7,7 @@ and the controllers say the rest in the status. Pure: one object, no look-ups.
 import re
 from collections.abc import Iterator
 
-from kilnwork.api import crd, inputs, names, task, task_cluster
+from kilnwork.api import crd, documents, inputs, names, substitution, task, task_cluster
 from kilnwork.kit import clock
 
 Problem = tuple[str, str]
@@ -19,7 +19,12 @@ _IS_FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*"
 
 def validate_task(declared: task.Task) -> list[Problem]:
     """What is wrong with a Task whose schema is fulfilled."""
-    return list(_task_problems(declared.spec))
+    return spec_problems(declared.spec)
+
+
+def spec_problems(spec: task.TaskSpec) -> list[Problem]:
+    """What is wrong with the spec of a task, declared or not, whose schema is fulfilled."""
+    return list(_task_problems(spec))
 
 
 def validate_task_update(old: task.Task, new: task.Task) -> list[Problem]:
@@ -109,6 +114,14 @@ def _pod_problems(spec: task.TaskSpec, template: task.PodTemplate) -> Iterator[P
         yield "spec.pod.spec.containers", "must be a list of at least one container"
     elif not all(isinstance(container, dict) for container in containers):
         yield "spec.pod.spec.containers", "must be a list of objects"
+    try:
+        yield from substitution.find_problems(
+            {"metadata": template.metadata, "spec": template.spec},
+            substitution.TASK_VARIABLES,
+            "spec.pod",
+        )
+    except documents.LimitExceeded as error:
+        yield "spec.pod", str(error)
     for field in template.metadata.keys() - {"labels", "annotations"}:
         yield f"spec.pod.metadata.{field}", "may not be given: only labels and annotations may"
 

@@ -66,6 +66,7 @@ class Home:
             logs_dir=None if folder is None else folder / "logs",
             entropy=ids.system_entropy(),
             options=hub.Options(
+                executors=False,
                 blobs_dir=given.blobs,
                 clock_file=None if folder is None else folder / "journal.clock",
                 on_failure=self._failed,

@@ -38,6 +38,10 @@ def test_call_instead_of_a_command_is_fine() -> None:
         ({"inputs": [{"name": "a"}]}, "spec.inputs[0]"),
         ({"inputs": [{"name": "a", "object": "o", "task": "t"}]}, "spec.inputs[0]"),
         ({"inputs": [{"name": "a", "object": "O"}]}, "spec.inputs[0].object"),
+        (
+            {"command": (), "pod": {"spec": {"containers": [{"image": "${task.x}"}]}}},
+            "spec.pod.spec.containers[0].image",
+        ),
         ({"inputs": [{"name": "a", "task": "t", "path": "$["}]}, "spec.inputs[0].path"),
         ({"inputs": [{"name": "a", "task": "t", "path": "$[1e5]"}]}, "spec.inputs[0].path"),
         ({"inputObject": "o", "inputs": [{"name": "input", "task": "t"}]}, "spec.inputs[0].name"),

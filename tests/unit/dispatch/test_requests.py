@@ -1,5 +1,7 @@
 """What a task may ask for, and when two wishes are the same."""
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -11,6 +13,13 @@ from kilnwork.kit import ids
 
 PARENT = attempts.AttemptRef(ids.TaskId(bytes(16)), 1, 1)
 GOOD = messages.Spawn(1, PARENT, 3, None, None, api_task.TaskSpec(command=("true",)), b'{"a":1}')
+
+
+def pod(spec: dict[str, Any]) -> api_task.TaskSpec:
+    return api_task.TaskSpec(pod=api_task.PodTemplate(spec=spec))
+
+
+POD = pod({"containers": [{"name": "main", "image": "busybox:${task.attempt}"}]})
 
 
 def changed(**fields: object) -> messages.Spawn:
@@ -33,6 +42,9 @@ def test_a_plain_child_is_allowed() -> None:
         (changed(spec=api_task.TaskSpec(args=("x" * 800_000,))), "at most 786432"),
         (changed(inputs=b"[1]"), "inputs"),
         (changed(inputs=b"{"), "inputs"),
+        (changed(spec=POD, name=""), "name"),
+        (changed(spec=pod({"containers": "x"})), "spec.pod.spec.containers: must be a list"),
+        (changed(spec=pod({"containers": [{"image": "${task.nome}"}]})), "${task.name}"),
         (changed(name=""), "name"),
         (changed(key="k" * 254), "key"),
     ],
@@ -40,6 +52,17 @@ def test_a_plain_child_is_allowed() -> None:
 )
 def test_what_it_cannot_have_is_named(message: messages.Spawn, names: str) -> None:
     assert names in child_requests.refusal(message)
+
+
+def test_a_pod_is_a_child_where_there_are_executors() -> None:
+    assert child_requests.refusal(changed(spec=POD)) == ""
+    refusal = child_requests.refusal(changed(spec=POD), executors=False)
+    assert refusal.startswith("spec.pod: kiln.start() runs tasks on its own worker only")
+
+
+def test_a_call_is_no_pod() -> None:
+    spec = msgspec.structs.replace(POD, call=api_task.Call("a:b"))
+    assert child_requests.template_refusal(spec) == "spec.pod: a Python call runs on a worker"
 
 
 def test_the_order_of_keys_makes_no_difference() -> None:

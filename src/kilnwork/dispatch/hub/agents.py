@@ -230,7 +230,7 @@ class Agents:
             self._authenticator.forget_slot(message.slot)
 
     def _spawn(self, link: links.Link, message: messages.Spawn) -> None:
-        refusal = child_requests.refusal(message)
+        refusal = child_requests.refusal(message, executors=self._core.limits.executors)
         if refusal:
             link.respond(message.serial, 422, child_requests.error_response(refusal))
             return

@@ -37,8 +37,9 @@ def child_key(message: messages.Spawn) -> str:
     return f"#{message.ordinal}" if message.key is None else f"={message.key}"
 
 
-def refusal(message: messages.Spawn) -> str:
-    """Why there can be no such child; "" when there can."""
+def refusal(message: messages.Spawn, *, executors: bool = True) -> str:
+    """Why there can be no such child; "" when there can. `executors`: there are others than the
+    worker."""
     if message.key is not None and len(message.key) > MAX_KEY_LENGTH:
         return f"key: at most {MAX_KEY_LENGTH} characters"
     if message.name is not None and not 0 < len(message.name) <= MAX_NAME_LENGTH:
@@ -47,7 +48,22 @@ def refusal(message: messages.Spawn) -> str:
         return problem
     if message.inputs is not None and not _is_object(message.inputs):
         return "inputs: must be a JSON object"
+    if message.spec.executor != api_task.WORKER and (
+        problem := _executor_problem(message.spec, executors=executors)
+    ):
+        return problem
     return lifecycle.too_large(message.spec, message.inputs)
+
+
+def _executor_problem(spec: api_task.TaskSpec, *, executors: bool) -> str:
+    if not executors:
+        return (
+            f"spec.{spec.executor}: kiln.start() runs tasks on its own worker only; `kiln up` and "
+            "a manager in a cluster have other executors"
+        )
+    from kilnwork.api import validation  # noqa: PLC0415 - what it needs, few dispatchers do
+
+    return "; ".join(f"{field}: {why}" for field, why in validation.spec_problems(spec))
 
 
 def template_refusal(spec: api_task.TaskSpec) -> str:
@@ -55,6 +71,8 @@ def template_refusal(spec: api_task.TaskSpec) -> str:
     call = spec.call
     if call is None:
         return "spec.call is missing: a template is of a Python call"
+    if spec.executor != api_task.WORKER:
+        return f"spec.{spec.executor}: a Python call runs on a worker"
     if spec.command or spec.args or call.args or call.kwargs:
         return "spec.command and arguments: a template has none, its calls bring their own"
     for digest in (call.code, call.environment):

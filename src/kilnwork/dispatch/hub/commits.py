@@ -66,6 +66,8 @@ class Limits:
     """How long a worker may be silent."""
     max_backlog: int
     """Calls of one cluster that may wait for a slot before no more are accepted."""
+    executors: bool = True
+    """Tasks may name other executors than the worker."""
 
 
 class Core:
@@ -84,7 +86,7 @@ class Core:
         self.store = store
         self.clock = clock
         self._entropy = entropy
-        self._limits = limits
+        self.limits = limits
         self._delivery = frames
         self._observer = observer
         self.participants: list[Participant] = []
@@ -102,7 +104,7 @@ class Core:
     def start(self) -> None:
         """Open the store and take up everything unfinished."""
         self._loop = asyncio.get_running_loop()
-        opened = self.store.open(lease_s=self._limits.lease_s)
+        opened = self.store.open(lease_s=self.limits.lease_s)
         self.reader = self.store.reader
         self._restore(opened)
         self.store.start(self._loop.call_soon_threadsafe, on_failure=self._fail)
@@ -112,12 +114,12 @@ class Core:
 
     def _restore(self, opened: port.Opened) -> None:
         mem = memory.Memory(
-            lease_s=self._limits.lease_s,
+            lease_s=self.limits.lease_s,
             entropy=self._entropy,
             task_row=opened.next_task_row,
             worker_row=opened.next_worker_row,
             template_row=opened.next_template_row,
-            max_backlog=self._limits.max_backlog,
+            max_backlog=self.limits.max_backlog,
         )
         mem.longest_lease_s = max(mem.lease_s, opened.longest_lease_s)
         if opened.saved is not None:

@@ -55,6 +55,8 @@ class Options:
     keep_s: float = retention.KEEP_S
     """How long tasks that are over and have no object are kept, with their output."""
     max_backlog: int = MAX_BACKLOG
+    executors: bool = True
+    """Executors join: tasks may name others than the worker."""
     blobs_dir: Path | None = None
     """Where the directories of blobs are, by namespace."""
     clock_file: Path | None = None
@@ -80,7 +82,7 @@ class Hub:
         options: Options = Options(),
     ) -> None:
         self.logs = attempt_logs.AttemptLogs(logs_dir)
-        limits = commits.Limits(options.lease_s, options.max_backlog)
+        limits = commits.Limits(options.lease_s, options.max_backlog, options.executors)
         terms = delivery.Terms(
             lease_s=options.lease_s, renew_s=options.renew_s, blobs=options.blobs_dir
         )

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator
 
 import msgspec
 
-from kilnwork.api import attempts, meta, pod, reasons, resource, task
+from kilnwork.api import attempts, documents, meta, pod, reasons, resource, substitution, task
 from kilnwork.executors import port
 from kilnwork.executors.pod import judge, template
 from kilnwork.kube import cache, client, errors, finalizers
@@ -156,7 +156,11 @@ class PodExecutor:
 
     async def _create(self, attempt: port.Attempt) -> pod.Pod | port.Observation:
         try:
-            made = await self._client.create(resource.PODS, template.pod(attempt))
+            wanted = template.pod(attempt)
+        except (substitution.InvalidTemplate, documents.LimitExceeded) as error:
+            return _refused(_R.INVALID_SPEC, str(error))
+        try:
+            made = await self._client.create(resource.PODS, wanted)
         except errors.AlreadyExists:
             found = await self._read(attempt)
             if found is None:

@@ -3,11 +3,10 @@
 Used by `executor`. What is wrong with a template beyond what is refused here, the API server says.
 """
 
-import copy
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kilnwork.api import attempts, kinds, meta, names
+from kilnwork.api import attempts, kinds, meta, names, substitution
 from kilnwork.executors import port
 from kilnwork.kit import ids
 
@@ -37,11 +36,20 @@ def pod_name(name: str, ref: attempts.AttemptRef) -> str:
 
 
 def pod(attempt: port.Attempt) -> meta.JsonObject:
-    """The Pod of an attempt of a task with `spec.pod`."""
+    """The Pod of an attempt of a task with `spec.pod`, its variables substituted.
+
+    Raises `substitution.InvalidTemplate` or `documents.LimitExceeded`.
+    """
     template = attempt.spec.pod
     if template is None:
         raise ValueError(f"task {attempt.name} has no pod template")
-    spec = copy.deepcopy(template.spec)
+    rendered = substitution.substitute(
+        {"metadata": template.metadata, "spec": template.spec},
+        substitution.task_variables(_facts(attempt)),
+        field="spec.pod",
+        text_fields=substitution.TEXT_FIELDS,
+    )
+    metadata, spec = rendered["metadata"], rendered["spec"]
     spec.setdefault("restartPolicy", "Never")
     variables = dict(_environment(attempt))
     for group in ("initContainers", "containers"):
@@ -50,7 +58,7 @@ def pod(attempt: port.Attempt) -> meta.JsonObject:
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": _metadata(attempt, template.metadata),
+        "metadata": _metadata(attempt, metadata),
         "spec": spec,
     }
 
@@ -93,6 +101,18 @@ def _metadata(attempt: port.Attempt, given: Mapping[str, Any]) -> dict[str, Any]
         }
         made["ownerReferences"] = [owner]
     return made
+
+
+def _facts(attempt: port.Attempt) -> substitution.TaskFacts:
+    ref = attempt.ref
+    return substitution.TaskFacts(
+        name=attempt.name,
+        namespace=attempt.namespace,
+        id=ids.task_text(ref.task),
+        run=ref.run,
+        attempt=ref.attempt,
+        cluster_name=attempt.spec.cluster_name,
+    )
 
 
 def _environment(attempt: port.Attempt) -> Iterator[tuple[str, str]]:

@@ -7,7 +7,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from kilnwork.api import attempts
+from kilnwork.api import attempts, substitution
 from kilnwork.api import task as api_task
 from kilnwork.executors import port
 from kilnwork.executors.pod import template
@@ -158,3 +158,22 @@ def test_a_task_without_a_template_is_a_mistake() -> None:
     )
     with pytest.raises(ValueError, match="no pod template"):
         template.pod(attempt)
+
+
+def test_variables_are_substituted_in_spec_and_metadata() -> None:
+    spec = {
+        "containers": [
+            {"name": "main", "image": "a:${task.attempt}", "args": ["${task.name}", "${HOME}"]}
+        ],
+        "terminationGracePeriodSeconds": "${task.run}",
+    }
+    made = template.pod(an_attempt(spec, name="x", labels={"who": "${task.namespace}"}))
+    container = made["spec"]["containers"][0]
+    assert (container["image"], container["args"]) == ("a:3", ["x", "${HOME}"])
+    assert made["spec"]["terminationGracePeriodSeconds"] == 2
+    assert made["metadata"]["labels"]["who"] == "ns"
+
+
+def test_what_is_no_variable_is_refused_with_its_place() -> None:
+    with pytest.raises(substitution.InvalidTemplate, match=r"spec\.pod\.spec\.nodeName"):
+        template.pod(an_attempt({"containers": [], "nodeName": "${task.nope}"}))
