@@ -254,8 +254,7 @@ async def test_removed_by_force_while_it_is_killed_nothing_is_proved(world: Worl
     with contextlib.suppress(errors.NotFound):
         await world.kube.delete(resource.PODS, name, NS, grace_s=0)
     status = await world.says("a", "Killed", "Unconfirmed")
-    conditions = {c["type"]: c["status"] for c in status["conditions"]}
-    assert conditions["Stopped"] == "Unknown"
+    assert stopped(status) == "Unknown"
     await waiting.wait_until_async(lambda: not programs(pod), what="the node has ended it")
 
 
@@ -278,6 +277,67 @@ async def test_an_end_between_our_look_and_our_deletion_counts(world: World) -> 
     await world.kube.merge_patch(kinds.TASKS, "a", now, NS)
     await world.says("a", "Success", "Succeeded")
     assert world.manager.before_delete is None
+
+
+async def test_what_a_manager_creates_that_has_lost_its_place_is_ended(world: World) -> None:
+    """Its request arrives when the next manager has long decided about the attempt."""
+    await world.task("a", FOREVER)
+    await world.says("a", "Running")
+    [pod] = await world.pods()
+    body = {"metadata": dict(pod["metadata"]), "spec": {"containers": [a_container(FOREVER)]}}
+    for field in ("uid", "resourceVersion", "creationTimestamp", "ownerReferences"):
+        body["metadata"].pop(field)
+    now = {"spec": {"killTimestamp": "2026-01-01T00:00:00Z"}}
+    await world.kube.merge_patch(kinds.TASKS, "a", now, NS)
+    await world.says("a", "Killed", "Killed")
+    await world.no_pods()
+    late = await world.kube.create(resource.PODS, body, NS)
+    await world.no_pods()
+    assert programs(late) == set()
+    assert (await world.status("a"))["reason"] == "Killed"
+
+
+async def test_a_kill_on_a_node_that_is_away_is_proved_when_it_is_back(world: World) -> None:
+    await world.task("a", FOREVER)
+    await world.says("a", "Running")
+    [pod] = await world.pods()
+    assert world.plane.node is not None
+    await world.plane.node.abandon()
+    world.plane.node = None
+    now = {"spec": {"killTimestamp": "2026-01-01T00:00:00Z"}}
+    await world.kube.merge_patch(kinds.TASKS, "a", now, NS)
+    status = await world.says("a", "Killed", "Unconfirmed")
+    assert stopped(status) == "Unknown"
+    assert programs(pod)
+    await world.plane.start_node()
+
+    async def proved() -> bool:
+        return stopped(await world.status("a")) == "True"
+
+    await waiting.wait_until_async(proved, what="its end is proved")
+    assert programs(pod) == set()
+    await world.no_pods()
+
+
+def stopped(status: dict[str, Any]) -> str:
+    """What condition Stopped says."""
+    [found] = [c["status"] for c in status["conditions"] if c["type"] == "Stopped"]
+    return str(found)
+
+
+async def test_the_end_of_a_manager_ends_no_pod(world: World) -> None:
+    gate = world.folder / "gate"
+    await world.task("a", f"until [ -e {gate} ]; do sleep 0.02; done")
+    await world.says("a", "Running")
+    [before] = await world.pods()
+    await world.end()
+    [after] = await world.pods()
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+    assert after["status"]["phase"] == "Running"
+    await world.start()
+    gate.touch()
+    status = await world.says("a", "Success")
+    assert (status["attempts"], status["podName"]) == (1, before["metadata"]["name"])
 
 
 async def test_a_program_that_a_stranger_kills_is_a_loss(world: World) -> None:
