@@ -340,6 +340,20 @@ async def test_the_end_of_a_manager_ends_no_pod(world: World) -> None:
     assert (status["attempts"], status["podName"]) == (1, before["metadata"]["name"])
 
 
+async def test_a_node_that_goes_down_costs_a_loss_and_no_attempt(world: World) -> None:
+    """As at the end of `kiln up`."""
+    await world.task("a", '[ "$KILN_ATTEMPT" = 2 ] || while :; do sleep 0.1; done')
+    await world.says("a", "Running")
+    await world.end()
+    await world.plane.stop_node()
+    [pod] = await world.pods()
+    assert (pod["status"]["phase"], pod["status"]["reason"]) == ("Failed", "Terminated")
+    await world.plane.start_node()
+    await world.start()
+    status = await world.says("a", "Success")
+    assert (status["attempts"], status["losses"]) == (2, 1)
+
+
 async def test_a_program_that_a_stranger_kills_is_a_loss(world: World) -> None:
     await world.task("a", '[ "$KILN_ATTEMPT" = 2 ] || while :; do sleep 0.1; done')
     await world.says("a", "Running")

@@ -22,6 +22,8 @@ _SHOWN_FIELDS = 20
 """Fields that a condition names; the others are counted."""
 
 EPHEMERAL = "ephemeralContainerStatuses"
+_SHUT_DOWN = ("Terminated", "Pod was terminated in response to imminent node shutdown.")
+"""As a kubelet says it (pkg/kubelet/nodeshutdown), so that it is taken for the node's doing."""
 
 UNSUPPORTED = "UnsupportedPod"
 """Reason of a Pod that this node can never run."""
@@ -30,11 +32,13 @@ UNSUPPORTED = "UnsupportedPod"
 class Facts(NamedTuple):
     """What is known besides the containers. `wall`: now. `written`: the status that was written
     last, where known: times of transitions and the start are kept from there, else from the object.
+    `leaving`: the node ends all containers, because it goes down itself.
     """
 
     address: str
     wall: float
     written: Mapping[str, Any] | None = None
+    leaving: bool = False
 
 
 def refused(pod: pods.Pod, message: str) -> dict[str, Any]:
@@ -47,6 +51,7 @@ def status(pod: pods.Pod, views: lifecycle.Views, facts: Facts) -> dict[str, Any
     before = pod.status if facts.written is None else facts.written
     phase = _phase(pod, views)
     failure = lifecycle.failure(pod, facts.wall)
+    shut_down = facts.leaving and phase == "Failed" and not pod.final
     if failure is not None and not pod.final:
         phase = "Running" if _any_running(views) else "Failed"
     conditions = _conditions(pod, views, phase)
@@ -69,6 +74,8 @@ def status(pod: pods.Pod, views: lifecycle.Views, facts: Facts) -> dict[str, Any
         answer[EPHEMERAL] = _ephemeral(pod, views, before)
     if failure is not None and phase == "Failed" and not pod.final:
         answer["reason"], answer["message"] = failure
+    elif shut_down:
+        answer["reason"], answer["message"] = _SHUT_DOWN
     return answer
 
 

@@ -139,7 +139,7 @@ class Teller(NamedTuple):
             return None  # the next process on this folder goes on with it
         if of.refusal:
             return statuses.refused(pod, of.refusal)
-        facts = statuses.Facts(self.address, self.now.wall(), of.written)
+        facts = statuses.Facts(self.address, self.now.wall(), of.written, leaving)
         return statuses.status(pod, of.views, facts)
 
     async def remove(self, pod: pods.Pod) -> None:
