@@ -151,7 +151,7 @@ def test_memory_above_the_limit_is_a_failure_that_names_it(team: Team) -> None:
 
 def test_an_image_that_is_not_there_times_out_and_says_why(team: Team) -> None:
     image = {"image": "localhost/nothing:1", "imagePullPolicy": "Never"}
-    name = team.run("no-image", "true", main=image, timeouts={"pendingSeconds": 8})
+    name = team.run("no-image", "true", main=image, timeouts={"pendingSeconds": 8, "killGraceSeconds": 3})
     team.says(name, "Staging", "ImagePull")
     status = team.says(name, "Failed", "PendingTimedOut")
     assert "ImagePull" in status["message"]
@@ -205,7 +205,8 @@ def test_a_manager_that_is_killed_starts_nothing_twice(
     time.sleep(1)  # its end is not waited for: another one begins meanwhile
     manager_on_node.wait_ready()
     status = team.says(name, "Success")
-    assert (status["attempts"], status["losses"], status["podName"]) == (1, 0, before["podName"])
+    assert (status["attempts"], status["podName"]) == (1, before["podName"])
+    assert status.get("losses", 0) == 0
     assert len(team.pods(name)) == 1
     assert team.logs(name) == "once\n"
     assert manager_on_node.refusals() == []
