@@ -27,7 +27,8 @@ class Terminated(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     reason: str = ""
     message: str = ""
     started_at: str | None = None
-    finished_at: str = ""
+    finished_at: str | None = None
+    """None also for a container that never ran (kubelet, `ContainerStatusUnknown`)."""
 
 
 class ContainerState(msgspec.Struct, frozen=True, rename="camel", kw_only=True):

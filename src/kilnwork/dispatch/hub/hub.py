@@ -124,6 +124,7 @@ class Hub:
             cluster=self.cluster,
         )
         """For what stores rows and tasks of its own in the batches."""
+        self.knows = self.participation.knows
         self._server: asyncio.Server | None = None
         self._socket: Path | None = None
 

@@ -248,6 +248,21 @@ CASES = {
         pods.made("Succeeded", pods.ended(0), deleted=pods.FINISHED, grace=5),
         stop=KILL,
     ),
+    "killed before a container ran": Case(
+        (S.KILLED, R.KILLED),
+        pods.made(
+            "Failed",
+            pods.ended(
+                137,
+                reason="ContainerStatusUnknown",
+                message="could not be located",
+                startedAt=None,
+                finishedAt=None,
+            ),
+            deleted=pods.FINISHED,
+        ),
+        stop=KILL,
+    ),
     "killed unscheduled": Case(
         (S.KILLED, R.KILLED), pods.made("Pending", node="", deleted=pods.FINISHED), stop=KILL
     ),
