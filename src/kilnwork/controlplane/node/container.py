@@ -121,6 +121,11 @@ class Records:
         return self._folder / f"{container.replace('/', '.')}.json"
 
 
+def root(record: Record) -> Path:
+    """The folder under which it finds its mounts, `FOLDER/root`."""
+    return Path(record.folder) / "root"
+
+
 def log_path(record: Record) -> Path:
     """The container's log, `FOLDER/NUMBER.log`."""
     return Path(record.folder) / f"{record.number}.log"

@@ -35,6 +35,7 @@ from kilnwork.controlplane.node import (
     shim,
     supervisor,
     telling,
+    volumes,
 )
 from kilnwork.kit import asgi, clock, coroutines
 from kilnwork.kube import cache, client, controller, events, manager, objects, queue, reflector
@@ -156,6 +157,7 @@ class LocalNode:
             preparer=preparing.Preparer(kube, accounts, known, self._now),
             teller=telling.Teller(kube, self._recorder, known.address, self._now),
             folder=self._pods,
+            links=volumes.links_folder(self._settings.run_dir, self._pods),
             now=self._now,
         )
 

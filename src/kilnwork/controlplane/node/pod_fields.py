@@ -183,16 +183,11 @@ def _container(at: str) -> list[Row]:
         ),
         *_ignored(f"{security}.procMount", reason=_RULED_OUT, unless=("Default",)),
         *_ignored(f"{security}.readOnlyRootFilesystem", reason="processes see the machine's files"),
-        *_ignored(
+        *_honoured(
             f"{at}.terminationMessagePath",
-            reason="the message of an end is the end of its log, by FallbackToLogsOnError",
-            unless=("/dev/termination-log",),
+            reason=f"below the directory that ${sandbox.VARIABLE} names",
         ),
-        _same(
-            f"{at}.terminationMessagePolicy",
-            Effect.HONOURED,
-            "with File there is no message, since there is no file for it",
-        ),
+        *_honoured(f"{at}.terminationMessagePolicy"),
         *_refused(f"{at}.volumeDevices", reason=_DEVICES),
         *_mounts(f"{at}.volumeMounts[]"),
     ]

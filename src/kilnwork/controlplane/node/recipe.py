@@ -142,8 +142,7 @@ def make(
 
     Raises `NotYet` for what is missing and may come, `Unsupported` for what never can work.
     """
-    env = _environment(pod, container, found, facts=facts)
-    env[sandbox.VARIABLE] = str(root)
+    env = _environment(pod, container, found, facts=facts, root=root)
     if not container.command:
         raise errors.NotYet(
             "no command specified: images are labels on this node, so the container must "
@@ -192,9 +191,15 @@ class _Context(NamedTuple):
 
 
 def _environment(
-    pod: pods.Pod, container: pods.Container, found: inputs.Found, *, facts: inputs.Facts
+    pod: pods.Pod,
+    container: pods.Container,
+    found: inputs.Found,
+    *,
+    facts: inputs.Facts,
+    root: Path,
 ) -> dict[str, str]:
-    env = {**facts.env, "HOSTNAME": pod.metadata.name}
+    """Its variables; that of the mounts is known to all of them, and set by nobody else."""
+    env = {**facts.env, "HOSTNAME": pod.metadata.name, sandbox.VARIABLE: str(root)}
     if pod.uses_account:
         env.update(facts.service_env)
     for source in container.env_from or ():
@@ -208,7 +213,7 @@ def _environment(
 
 
 def _usable(name: str) -> bool:
-    return bool(name) and "=" not in name and "\0" not in name
+    return bool(name) and "=" not in name and "\0" not in name and name != sandbox.VARIABLE
 
 
 def _whole_object(source: pods.EnvFrom, found: inputs.Found) -> dict[str, str]:

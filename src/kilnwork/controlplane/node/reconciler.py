@@ -50,6 +50,7 @@ class Tools:
     preparer: preparing.Preparer
     teller: telling.Teller
     folder: Path
+    links: Path
     now: clock.Clock
 
 
@@ -155,7 +156,7 @@ class Reconciler:
         self._tools.queue.add(of.key)
 
     def _new(self, uid: str, key: objects.Key) -> held.Held:
-        made = held.Held(uid, key, volumes.PodFolder(self._tools.folder, uid))
+        made = held.Held(uid, key, self._folder(uid))
         self._held[uid] = made
         return made
 
@@ -200,7 +201,7 @@ class Reconciler:
         """Remove the folders of Pods that are neither in `uids` nor held."""
         for path in self._tools.folder.iterdir():
             if path.name not in uids and path.name not in self._held:
-                volumes.PodFolder(self._tools.folder, path.name).remove()
+                self._folder(path.name).remove()
 
     # What is done
 
@@ -290,7 +291,7 @@ class Reconciler:
             before=last,
             row=row,
             start_at=start_at,
-            started=wanted.startup_probe is None,
+            started=wanted.startup_probe is None and not hooks.has_post_start(wanted),
             ready=wanted.readiness_probe is None,
         )
         if older is not None:
@@ -317,9 +318,15 @@ class Reconciler:
         why = await self._hooks.post_start(wanted, record)
         if why:
             self._tell.warn(pod, "FailedPostStartHook", f"PostStartHook failed: {why}")
-            if of.view(wanted.name).last == record:
+        if of.view(wanted.name).last == record:
+            if why:
                 of.change(wanted.name, failing=True)
-                self._tools.queue.add(of.key)
+            elif wanted.startup_probe is None:
+                of.change(wanted.name, started=True)
+            self._tools.queue.add(of.key)
+
+    def _folder(self, uid: str) -> volumes.PodFolder:
+        return volumes.PodFolder(self._tools.folder, uid, links=self._tools.links)
 
     async def _tend(self, pod: pods.Pod, of: held.Held) -> float | None:
         """Probe what runs; make files anew that are due. When to look again."""

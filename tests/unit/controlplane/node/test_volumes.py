@@ -20,7 +20,7 @@ def data(path: str, sub: str = "") -> recipe.Link:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> volumes.PodFolder:
-    return volumes.PodFolder(tmp_path, "uid")
+    return volumes.PodFolder(tmp_path, "uid", links=tmp_path / "m")
 
 
 def test_files_have_their_modes_in_a_private_folder(folder: volumes.PodFolder) -> None:
