@@ -213,7 +213,7 @@ class Result(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw
     """Result of a task."""
 
     value: Any = msgspec.UNSET
-    """The result itself, if it is JSON and at most 8 KiB."""
+    """The result itself, if it is JSON, at most 8 KiB, and its integers fit into 64 bits."""
     media_type: str = "application/json"
     """`application/json`, or `application/octet-stream` for bytes."""
     size_bytes: int = 0

@@ -119,13 +119,23 @@ def _result(payload: attempts.Payload | None) -> task.Result | None:
         return task.Result(media_type=payload.media_type, size_bytes=payload.size, digest=digest)
     value: Any = msgspec.UNSET
     if payload.media_type == "application/json" and len(payload.data) <= attempts.MAX_STATUS_BYTES:
-        value = msgspec.json.decode(payload.data)
+        decoded = msgspec.json.decode(payload.data)
+        value = decoded if _is_storable(decoded) else msgspec.UNSET
     return task.Result(
         value=value,
         media_type=payload.media_type,
         size_bytes=len(payload.data),
         digest="sha256:" + hashlib.sha256(payload.data).hexdigest(),
     )
+
+
+def _is_storable(value: Any) -> bool:
+    """Whether API servers can keep a JSON value: their integers have 64 bits."""
+    if isinstance(value, int):
+        return -(1 << 63) <= value < 1 << 63
+    if isinstance(value, dict):
+        return all(map(_is_storable, value.values()))
+    return all(map(_is_storable, value)) if isinstance(value, list) else True
 
 
 def _with_conditions(
