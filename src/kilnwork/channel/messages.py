@@ -3,7 +3,8 @@
 A frame is a u32 big-endian length (at most `MAX_FRAME_BYTES`) and a msgpack array
 `[tag, field, …]`. A peer sends `Hello` first; the dispatcher answers `Welcome` or `Refused`.
 
-Four kinds of peer: an agent (says `Hello`) and its slots (`SlotHello`), drivers (`DriverHello`).
+Five kinds of peer: an agent (says `Hello`) and its slots (`SlotHello`), drivers (`DriverHello`),
+and the sidecar of an attempt that runs in a Pod of its own (`AttemptHello`).
 Drivers and slots are *submitters*: they name templates, submit calls by the batch and are pushed
 the results. `Submit` is acknowledged by `Accepted` once it is on disk; until then the submitter
 keeps the items, and sends them again after a reconnect.
@@ -88,6 +89,18 @@ class SlotHello(_Message, frozen=True, tag="slot"):
     credential: str
     epoch: attempts.Count
     running: tuple[attempts.AttemptRef, ...]
+
+
+class AttemptHello(_Message, frozen=True, tag="attempt"):
+    """First frame of the sidecar of an attempt, answered by `Welcome`, and by `Run` if the task has
+    inputs. `credential`: a token that Kubernetes has bound to Pod `pod` of `namespace`."""
+
+    version: int
+    ref: attempts.AttemptRef
+    credential: str
+    namespace: str
+    pod: str
+    epoch: attempts.Count
 
 
 class Attached(_Message, frozen=True, tag="attached"):
@@ -452,6 +465,7 @@ ToSlot = (
     | StopCall
     | Acknowledged
 )
-AnyHello = Hello | DriverHello | SlotHello
-FromPeer = FromWorker | FromDriver | FromSlot
+FromAttempt = AttemptHello | Renew | Progress | Spawn | Ask
+AnyHello = Hello | DriverHello | SlotHello | AttemptHello
+FromPeer = FromWorker | FromDriver | FromSlot | FromAttempt
 """Anything that a dispatcher may read; which of it from whom is decided by the first frame."""

@@ -1,6 +1,7 @@
 """The end of a link that a worker holds: connect, renew the lease, report, resume.
 
-Used by the worker's agent. One `Peer` outlives many links: it connects again with back-off, keeps
+Used by the worker's agent, and by the sidecar of an attempt in a Pod, whose lease only tells it
+that the dispatcher is there. One `Peer` outlives many links: it connects again with back-off, keeps
 every report until the dispatcher has it on disk, sends what is unacknowledged once more after a
 reconnect, and watches the lease by the monotonic clock. It decides nothing about attempts: that is
 its `Owner`.
@@ -37,7 +38,7 @@ CONGESTED_BYTES = 1 << 20
 class Owner(Protocol):
     """Whom a peer speaks for. Called in the event loop; must not block or raise."""
 
-    def hello(self, *, epoch: int) -> messages.Hello:
+    def hello(self, *, epoch: int) -> messages.Hello | messages.AttemptHello:
         """The first frame of a new link, with all that runs or is not acknowledged."""
         ...
 

@@ -1,10 +1,12 @@
 """Messages of agents of workers, turned into inputs of the machine.
 
 Used by the hub. An agent holds the lease of its worker, runs commands, owns the slot processes, and
-passes on requests of commands from their sockets: children (`Spawn`), states of tasks (`Ask`).
+passes on requests of commands from their sockets: children (`Spawn`), states of tasks (`Ask`). The
+sidecar of an attempt in a Pod makes the same requests, for that attempt alone.
 """
 
 import asyncio
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -148,6 +150,17 @@ class Agents:
             self._announce(link, opening)
         return self.received
 
+    def join_attempt(self, link: links.Link, hello: messages.AttemptHello) -> links.Receive:
+        """The authenticated sidecar of an attempt joins, if the task is of its namespace. Its
+        messages go to what is returned."""
+        task = self._core.machine.task(hello.ref.task)
+        if task is not None and task.namespace != hello.namespace:
+            message = f"task {ids.task_text(task.id)} is not of namespace {hello.namespace}"
+            link.refuse("Credential", message, retry=False)
+        else:
+            self._core.apply(inputs.JoinAttempt(link.number, hello.ref))
+        return functools.partial(self._from_attempt, hello.ref)
+
     def received(self, link: links.Link, message: messages.FromWorker) -> None:
         """A message of an agent that has joined."""
         self._handlers[type(message)](link, message)
@@ -175,6 +188,23 @@ class Agents:
     def clear(self) -> None:
         """Respond to no request any more."""
         self._status_requests.clear()
+
+    def _from_attempt(
+        self, ref: attempts.AttemptRef, link: links.Link, message: messages.FromAttempt
+    ) -> None:
+        """A message of the sidecar of `ref`, which speaks for no other. It has no lease that could
+        end: by its renewals it only knows that we are there."""
+        if isinstance(message, messages.Renew):
+            link.write_all([messages.Renewed(message.number)])
+            return
+        if isinstance(message, messages.AttemptHello):
+            link.refuse("Malformed", "a second Hello", retry=False)
+            return
+        about = message.ref if isinstance(message, messages.Progress) else message.parent
+        if about != ref:
+            link.refuse("Malformed", f"this is the sidecar of {ref}, not of {about}", retry=False)
+            return
+        self._handlers[type(message)](link, message)
 
     def _renew(self, link: links.Link, message: messages.Renew) -> None:
         self._core.apply(inputs.Renew(link.number))

@@ -1,8 +1,8 @@
 """Authentication: the first frame of a peer is checked before the machine gets any input of it.
 
-Used by the hub. Agents and drivers present a token, which the `TokenVerifier` knows; a slot
-presents the secret that its agent gave it, whose digest the agent has announced. A refusal names
-its reason and whether to try again.
+Used by the hub. Agents, drivers and sidecars present a token, which the `TokenVerifier` knows; a
+slot presents the secret that its agent gave it, whose digest the agent has announced. A refusal
+names its reason and whether to try again.
 """
 
 import hashlib
@@ -16,6 +16,8 @@ from kilnwork.kit import coroutines, errors
 
 MAX_SLOTS = 10_000
 """Of one worker. After so many new secrets, those of slots that are gone are dropped."""
+
+_TokenHello = messages.Hello | messages.DriverHello | messages.AttemptHello
 
 OnAuthenticated = Callable[[links.Link, messages.AnyHello], None]
 
@@ -78,10 +80,15 @@ class Authenticator:
             message = f"not the secret of slot {hello.slot.hex()}"
             link.refuse("Credential", message, retry=False)
 
-    def _check_token(self, link: links.Link, hello: messages.Hello | messages.DriverHello) -> None:
+    def _check_token(self, link: links.Link, hello: _TokenHello) -> None:
         if isinstance(hello, messages.Hello):
             what = f"TaskCluster {hello.namespace}/{hello.cluster}"
             verdict = self._verifier.verify(hello.namespace, hello.cluster, hello.credential)
+        elif isinstance(hello, messages.AttemptHello):
+            what = f"Pod {hello.namespace}/{hello.pod}"
+            verdict = self._verifier.verify_attempt(
+                hello.ref, hello.namespace, hello.pod, hello.credential
+            )
         else:
             what = f"namespace {hello.namespace}"
             verdict = self._verifier.verify_driver(hello.namespace, hello.credential)
@@ -92,7 +99,7 @@ class Authenticator:
     async def _verify(
         self,
         link: links.Link,
-        hello: messages.Hello | messages.DriverHello,
+        hello: _TokenHello,
         *,
         what: str,
         verdict: Awaitable[bool],
@@ -109,6 +116,9 @@ class Authenticator:
             self._on_authenticated(link, hello)
         elif isinstance(hello, messages.Hello):
             link.refuse("Credential", f"not the channel token of {what}", retry=True)
+        elif isinstance(hello, messages.AttemptHello):
+            message = f"not the token of {what}, or not the Pod of attempt {hello.ref}"
+            link.refuse("Credential", message, retry=True)
         else:
             link.refuse("Credential", f"not a token for drivers in {what}", retry=False)
 
@@ -116,6 +126,8 @@ class Authenticator:
 def _problem(hello: messages.AnyHello) -> str:
     if isinstance(hello, messages.SlotHello):
         return "" if len(hello.slot) == 16 else "slot: 16 bytes"
+    if isinstance(hello, messages.AttemptHello):
+        return "" if hello.namespace and hello.pod else "namespace and pod must not be empty"
     if len(hello.session) != 16:
         return "session: 16 bytes"
     if isinstance(hello, messages.DriverHello):

@@ -145,7 +145,11 @@ def status_response(view: model.TaskView) -> bytes:
 
 
 def _result(result: attempts.Payload) -> object:
-    """A attempts.JSON result is itself; anything else says what it is and comes as base64."""
+    """A JSON result is itself; anything else says what it is and comes as base64, or by its digest
+    if it is large."""
+    if result.digest is not None:
+        digest = f"sha256:{result.digest.hex()}"
+        return {"mediaType": result.media_type, "digest": digest, "sizeBytes": result.size}
     if result.media_type == attempts.JSON:
         return msgspec.Raw(result.data) if result.data else None
     return {"mediaType": result.media_type, "base64": base64.b64encode(result.data).decode()}

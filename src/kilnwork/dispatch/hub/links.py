@@ -55,6 +55,7 @@ _DECODERS: dict[type, Callable[[bytes], messages.FromPeer]] = {
     messages.Hello: frames.decode_from_worker,
     messages.DriverHello: frames.decode_from_driver,
     messages.SlotHello: frames.decode_from_slot,
+    messages.AttemptHello: frames.decode_from_attempt,
 }
 
 

@@ -53,6 +53,7 @@ class Peers:
             messages.Hello: self._agents.join,
             messages.DriverHello: self._submitters.attach,
             messages.SlotHello: self._submitters.join,
+            messages.AttemptHello: self._agents.join_attempt,
         }
         self._paused: list[links.Link] = []
 

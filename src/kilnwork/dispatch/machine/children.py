@@ -23,10 +23,13 @@ _R = reasons.Reason
 def spawn(mem: memory.Memory, item: inputs.Spawn, now: inputs.Moment) -> None:
     """Make the child or find it, and respond; a repeated request changes nothing."""
     parent = mem.tasks.get(item.parent.task)
-    refusal = _refusal(mem, item, parent)
+    itself = mem.attempt_links.get(item.link) == item.parent
+    refusal = _refusal(mem, item, parent, itself=itself)
     if refusal or parent is None:
         _respond(mem, item, 409, message=refusal)
         return
+    if itself:  # whoever asks for a child runs, though the executor may not have seen it yet
+        lifecycle.start(mem, parent, now, at=now.wall)
     family = family_of(parent)
     known = family.members.get(item.child_key)
     found = _stored(known) if known is not None else item.found
@@ -46,14 +49,17 @@ def spawn(mem: memory.Memory, item: inputs.Spawn, now: inputs.Moment) -> None:
     _respond_created(mem, item, _make(mem, parent, family, item, now))
 
 
-def _refusal(mem: memory.Memory, item: inputs.Spawn, parent: records.Task | None) -> str:
-    if parent is None or parent.state.final or parent.ref != item.parent:
+def _refusal(
+    mem: memory.Memory, item: inputs.Spawn, parent: records.Task | None, *, itself: bool
+) -> str:
+    """`itself`: the attempt is at the other end of the link, not a worker that runs it."""
+    if parent is None or parent.state.final or parent.ref != item.parent or not parent.held:
         return f"attempt {item.parent} is over, or is not the newest of its task"
-    if parent.worker is None or mem.links.get(item.link) is not parent.worker:
+    if not itself and (parent.worker is None or mem.links.get(item.link) is not parent.worker):
         return f"attempt {item.parent} does not run on this worker"
     if parent.intent is not records.Intent.NONE:
         return f"attempt {item.parent} is being stopped ({parent.reason})"
-    if parent.state is not api_task.State.RUNNING:
+    if parent.state is not api_task.State.RUNNING and not itself:
         return f"attempt {item.parent} has not been reported as started"
     return ""
 

@@ -60,6 +60,16 @@ def join(mem: memory.Memory, item: inputs.JoinExecutor, now: inputs.Moment) -> N
     mem.touch(worker.cluster)
 
 
+def join_attempt(mem: memory.Memory, item: inputs.JoinAttempt) -> None:
+    """The sidecar of an attempt is there: it gets the inputs, if there are any. That of an attempt
+    which is over is turned away by `held_by` at whatever it asks for."""
+    mem.attempt_links[item.link] = item.ref
+    mem.send(instructions.Welcome(item.link, keep=(), unknown=()))
+    task = mem.tasks.get(item.ref.task)
+    if task is not None and task.ref == item.ref and task.inputs is not None:
+        mem.send(instructions.RunAttempt(item.link, item.ref, task))
+
+
 def observe(mem: memory.Memory, task: records.Task, item: inputs.Observed) -> None:
     """Note what is seen of an attempt, to be shown while it stays in this state."""
     if task.observed != item.observed:

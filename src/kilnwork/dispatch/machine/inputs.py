@@ -131,6 +131,13 @@ class JoinExecutor(msgspec.Struct, frozen=True):
     capacity: int
 
 
+class JoinAttempt(msgspec.Struct, frozen=True):
+    """The sidecar of an attempt of an executor is connected: it speaks for that attempt alone."""
+
+    link: int
+    ref: attempts.AttemptRef
+
+
 class Observed(msgspec.Struct, frozen=True):
     """An executor sees why an attempt is where it is; told again whenever that changes."""
 
@@ -392,6 +399,7 @@ Input = (
     | Drain
     | Join
     | JoinExecutor
+    | JoinAttempt
     | Observed
     | LinkClosed
     | WorkerGone

@@ -57,6 +57,7 @@ class Machine:
             inputs.Drain: lambda item, _: workers.drain(mem, item),
             inputs.Join: functools.partial(workers.join, mem),
             inputs.JoinExecutor: functools.partial(executors.join, mem),
+            inputs.JoinAttempt: lambda item, _: executors.join_attempt(mem, item),
             inputs.Observed: lambda item, _: self._observed(item),
             inputs.LinkClosed: self._link_closed,
             inputs.WorkerGone: functools.partial(workers.worker_gone, mem),
@@ -129,12 +130,15 @@ class Machine:
         return self.memory.next_timer()
 
     def held_by(self, link: int, ref: attempts.AttemptRef) -> records.Task | None:
-        """The task whose newest attempt is `ref`, held by the worker behind `link` or its slot."""
+        """The task whose newest attempt is `ref`, held by the worker behind `link` or its slot, or
+        itself behind that link."""
         task = self.memory.tasks.get(ref.task)
         if task is None or not task.held or task.attempt != ref.attempt or task.run != ref.run:
             return None
         slot, worker = task.slot, task.worker
         if slot is not None and slot.link == link:
+            return task
+        if self.memory.attempt_links.get(link) == ref:
             return task
         return task if worker is not None and worker.link == link else None
 
@@ -215,7 +219,7 @@ class Machine:
             slots.closed(self.memory, slot, now)
         elif item.link in self.memory.submitters:
             submitters.detach(self.memory, item.link)
-        else:
+        elif self.memory.attempt_links.pop(item.link, None) is None:
             workers.link_closed(self.memory, item)
 
     def _started(self, item: inputs.Started, now: inputs.Moment) -> None:

@@ -118,6 +118,8 @@ class Memory:
         self.workers: dict[bytes, records.Worker] = {}
         self.links: dict[int, records.Worker] = {}
         """Workers by link."""
+        self.attempt_links: dict[int, attempts.AttemptRef] = {}
+        """Attempts of executors whose sidecar is connected, by its link."""
         self.slots: dict[bytes, records.Slot] = {}
         self.slot_links: dict[int, records.Slot] = {}
         """Slots by link."""
