@@ -58,9 +58,9 @@ class Access(Rights, Protocol):
         """The user of a request, None without a good credential. Raises KubeError."""
         ...
 
-    async def token_user(self, token: str) -> User | None:
-        """The user of a token for the API server or for the manager alone, None when it is
-        neither. Raises KubeError."""
+    async def token_user(self, token: str, *, audience: str | None = None) -> User | None:
+        """The user of a token for `audience`, or without one for the API server or for the manager
+        alone; None when it is not. Raises KubeError."""
         ...
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kilnwork import controllers
-from kilnwork.api import kinds, manager, reasons
+from kilnwork.api import attempts, kinds, manager, reasons
 from kilnwork.channel import errors as channel_errors
 from kilnwork.controllers import caches as known_caches
 from kilnwork.controlplane import cluster
@@ -38,9 +38,11 @@ class EmbeddedAccess:
         """The user of a request: by token or certificate, also acting as somebody else."""
         return await self._plane.authenticate(request)
 
-    async def token_user(self, token: str) -> authn.User | None:
-        """The user of a token for the API server or for the manager alone."""
+    async def token_user(self, token: str, *, audience: str | None = None) -> authn.User | None:
+        """The user of a token for `audience`, or for the API server or for the manager alone."""
         people = self._plane.authenticator
+        if audience is not None:
+            return people.token_user(token, audience=audience)
         return people.token_user(token) or people.token_user(token, audience=manager.AUDIENCE)
 
     async def refusal(self, user: Any, question: ports.Question) -> str | None:
@@ -59,7 +61,8 @@ class EmbeddedAccess:
 
 
 class ChannelVerifier:
-    """`channel.ports.TokenVerifier`: workers by their cluster's Secret, drivers by their rights.
+    """`channel.ports.TokenVerifier`: workers by their cluster's Secret, drivers by their rights,
+    sidecars by the Pod that Kubernetes has bound their token to.
 
     A driver shows a token of the API server; who may create Tasks in a namespace may submit calls.
     """
@@ -89,6 +92,25 @@ class ChannelVerifier:
             text = f'namespace "{namespace}" does not exist'
             raise channel_errors.LinkRefused("Namespace", text, retry=False)
         return True
+
+    async def verify_attempt(
+        self, ref: attempts.AttemptRef, namespace: str, pod: str, credential: str
+    ) -> bool:
+        """True when the API server says that the token is bound to that Pod, and the Pod is that
+        attempt. Raises NotYet while the Pod is not in the cache."""
+        user = await self._access.token_user(credential, audience=manager.ATTEMPT_AUDIENCE)
+        if user is None or not user.name.startswith(f"system:serviceaccount:{namespace}:"):
+            return False
+        facts = dict(user.extra)
+        if tuple(facts.get(POD_NAME, ())) != (pod,):
+            return False
+        uid = next(iter(facts.get(POD_UID, ())), "")
+        return await self._controllers.is_pod_of(ref, namespace, pod, uid=uid)
+
+
+POD_NAME = "authentication.kubernetes.io/pod-name"
+POD_UID = "authentication.kubernetes.io/pod-uid"
+"""Of a user's `extra`: the Pod that a token is bound to (KEP-2799, pkg/serviceaccount/util.go)."""
 
 
 class KnownClusters:
