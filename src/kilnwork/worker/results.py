@@ -1,12 +1,17 @@
 """Reading what a command wrote as its result.
 
-Used by `attempt` after exit 0. The file belongs to the task, so it may be anything: a pipe, a
-device, a link to a disk's worth of zeros; at most one byte more than allowed is read.
+Used by `attempt` after exit 0, and by `sidecar_result` when the containers of a Pod have ended. The
+file belongs to the task, so it may be anything: a pipe, a device, a link to a disk's worth of
+zeros; at most one byte more than allowed is read.
 """
 
+import codecs
+import mmap
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Self
 
 import msgspec
 
@@ -14,6 +19,11 @@ from kilnwork.api import attempts, reasons
 from kilnwork.worker import errors
 
 JSON, BYTES = "application/json", "application/octet-stream"
+
+MAX_BYTES = 1 << 30
+"""Of the result of a Pod, which becomes a blob when it does not fit the journal."""
+
+_PIECE_BYTES = 1 << 20
 
 
 def read(path: Path, *, output_type: str) -> attempts.Payload | None:
@@ -50,10 +60,92 @@ def _check_json(content: bytes) -> None:
     try:
         msgspec.json.decode(content)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise _invalid(
-            f"the result is not JSON ({error}); write JSON to KILN_OUTPUT, or set outputType: bytes"
-        ) from error
+        raise _not_json(error) from error
+
+
+def _not_json(error: Exception) -> errors.BadResult:
+    return _invalid(
+        f"the result is not JSON ({error}); write JSON to KILN_OUTPUT, or set outputType: bytes"
+    )
 
 
 def _invalid(message: str) -> errors.BadResult:
     return errors.BadResult(reasons.Reason.INVALID_RESULT, message)
+
+
+class OutputFile:
+    """The result of a Pod, whatever its size, as a file. Raises `BadResult` for what is none.
+
+    A link is not followed: it would lead into the file system of the sidecar, not into that of the
+    container which made it.
+    """
+
+    def __init__(self, path: Path, *, output_type: str) -> None:
+        try:
+            self._file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError as error:
+            raise _invalid(f"the result file cannot be read: {error.strerror}") from error
+        self.media_type = BYTES if output_type == "bytes" else JSON
+        seen = os.fstat(self._file)
+        self.size = seen.st_size
+        try:
+            self._check(seen.st_mode)
+        except BaseException:
+            os.close(self._file)
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._file)
+
+    @property
+    def descriptor_path(self) -> Path:
+        """Where this very file can be opened again."""
+        return Path(f"/proc/self/fd/{self._file}")
+
+    def payload(self) -> attempts.Payload | None:
+        """All of it, None if that is too much for the journal."""
+        if self.size > attempts.MAX_INLINE_BYTES:
+            return None
+        return attempts.Payload(self.media_type, os.pread(self._file, self.size, 0))
+
+    def pieces(self) -> Iterator[bytes]:
+        """The content, a MiB at a time."""
+        at = 0
+        while at < self.size and (piece := os.pread(self._file, _PIECE_BYTES, at)):
+            at += len(piece)
+            yield piece
+
+    def _check(self, mode: int) -> None:
+        if not stat.S_ISREG(mode):
+            raise _invalid("KILN_OUTPUT is not a regular file any more")
+        if self.size > MAX_BYTES:
+            raise errors.BadResult(
+                reasons.Reason.RESULT_TOO_LARGE,
+                f"the result has {self.size} bytes, and may have {MAX_BYTES}: write larger data to "
+                "an object store and return its address",
+            )
+        if self.media_type == BYTES:
+            return
+        if self.size <= attempts.MAX_INLINE_BYTES:
+            _check_json(os.pread(self._file, self.size, 0))
+        else:
+            self._check_large_json()
+
+    def _check_large_json(self) -> None:
+        """By the same rules, without making all of its values."""
+        try:
+            decoder = codecs.getincrementaldecoder("utf-8")()
+            for piece in self.pieces():
+                decoder.decode(piece)
+            decoder.decode(b"", final=True)
+            with mmap.mmap(self._file, self.size, access=mmap.ACCESS_READ) as mapped:
+                view = memoryview(mapped)
+                try:
+                    msgspec.json.decode(view, type=msgspec.Raw)
+                finally:
+                    view.release()
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise _not_json(error) from error

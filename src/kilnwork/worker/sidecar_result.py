@@ -1,0 +1,53 @@
+"""What the sidecar of a Pod says of the result that the other containers have written.
+
+Used by `sidecar` when they have ended. A small result is the message itself; a larger one becomes a
+blob of the manager first, which the message names.
+"""
+
+import importlib
+from typing import Protocol, cast
+
+import msgspec
+
+from kilnwork.api import attempts, outputs
+from kilnwork.kit import errors as kit_errors
+from kilnwork.worker import errors, results, sidecar
+
+_MESSAGE_LENGTH = 512
+
+
+class _Blob(Protocol):
+    """`sidecar_blob`, imported by name when it is needed."""
+
+    def hand_over(
+        self, given: sidecar.Settings, found: results.OutputFile, *, until: float
+    ) -> attempts.Payload: ...
+
+
+def message(given: sidecar.Settings, *, until: float) -> tuple[bytes, int]:
+    """The termination message, and the exit code of the sidecar. `until`: monotonic, how long to
+    try to hand over a large result."""
+    path = given.directory / "output"
+    try:
+        with results.OutputFile(path, output_type=given.output_type) as found:
+            small = found.payload()
+            said = None if small is None else msgspec.json.encode(outputs.of_payload(small))
+            if said is not None and len(said) <= given.message_bytes:
+                return said, 0
+            blob = cast(_Blob, importlib.import_module("kilnwork.worker.sidecar_blob"))
+            payload = blob.hand_over(given, found, until=until)
+            return msgspec.json.encode(outputs.of_payload(payload)), 0
+    except errors.BadResult as error:
+        bad = outputs.Output(reason=error.reason, message=str(error)[:_MESSAGE_LENGTH])
+        return _cut(bad, given), 0
+    except kit_errors.KilnError as error:
+        return _cut(outputs.Output(message=str(error)[:_MESSAGE_LENGTH]), given), 1
+
+
+def _cut(said: outputs.Output, given: sidecar.Settings) -> bytes:
+    """As much of the message as fits."""
+    while True:
+        encoded = msgspec.json.encode(said)
+        if len(encoded) <= given.message_bytes or not said.message:
+            return encoded
+        said = msgspec.structs.replace(said, message=said.message[: len(said.message) // 2])
