@@ -130,8 +130,12 @@ def test_an_evicted_pod_is_a_loss(team: Team) -> None:
     name = team.run("evicted", f'[ "$KILN_ATTEMPT" = 2 ] && exit 0; {ON_SIGTERM}')
     first = team.says(name, "Running", "Started")["podName"]
     path = f"/api/v1/namespaces/{team.namespace}/pods/{first}/eviction"
-    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": first}}
-    eviction["deleteOptions"] = {"gracePeriodSeconds": 2}  # type: ignore[assignment]
+    eviction = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": first},
+        "deleteOptions": {"gracePeriodSeconds": 2},
+    }
     team.kube.http.post(path, eviction).ok()
     status = team.says(name, "Success")
     assert (status["attempts"], status["losses"]) == (2, 1)

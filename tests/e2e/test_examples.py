@@ -47,6 +47,7 @@ def test_these_are_all() -> None:
         "31-map",
     ]
     assert [name(script) for script in ON_A_SERVER] == [
+        "10-pod",
         "13-results",
         "30-upload",
         "32-command",

@@ -119,7 +119,7 @@ class Reason(_Explained):
         "InvalidResult",
         "What it wrote as result is not JSON, and `outputType` is json.",
     )
-    RESULT_TOO_LARGE = "ResultTooLarge", "Its result is larger than 64 KiB."
+    RESULT_TOO_LARGE = "ResultTooLarge", "Its result is larger than 64 KiB; of a Pod, than 1 GiB."
     OUT_OF_MEMORY = (
         "OutOfMemory",
         "It used more memory than its worker may; this counts as a failure of the task.",
@@ -142,6 +142,10 @@ class Reason(_Explained):
     NODE_REFUSED = (
         "NodeRefused",
         "The node did not take the Pod that the scheduler gave it; this counts as a loss.",
+    )
+    RESULT_LOST = (
+        "ResultLost",
+        "Its Pod has succeeded, and its result could not be handed over; this counts as a loss.",
     )
     POD_LOST = "PodLost", "Somebody deleted its Pod before it ended; this counts as a loss."
     POD_FAILED = "PodFailed", "Its Pod failed, and no container says why."

@@ -8,8 +8,9 @@ import secrets
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from kilnwork.api import attempts as api_attempts
 from kilnwork.api import kinds, meta, pod, resource, task, task_cluster, task_object
-from kilnwork.controllers import caches, ports, tokens, tools, worker_pods
+from kilnwork.controllers import caches, errors, ports, tokens, tools, worker_pods
 from kilnwork.controllers.attempts import driver
 from kilnwork.controllers.task import reconciler as task_reconciler
 from kilnwork.controllers.task_cluster import reconciler as task_cluster_reconciler
@@ -59,7 +60,9 @@ class Controllers:
             given, self._clusters_queue, settings=settings, new_token=new_token
         )
         self._attempts_queue = queue.WorkQueue(time=time)
-        self._pods = pod_executor.PodExecutor(kube, self.caches.pods)
+        self._pods = pod_executor.PodExecutor(
+            kube, self.caches.pods, beside=settings.sidecar, blobs=settings.blobs
+        )
         self._attempts = driver.Driver(registry.Registry([self._pods]), self._attempts_queue)
         self._follow = coroutines.Crew("controllers", on_failure=on_failure)
         self._manager = manager.Manager("controllers", on_failure=on_failure)
@@ -97,6 +100,16 @@ class Controllers:
     async def wait_synced(self) -> None:
         """Wait until then, but not for long. Raises NotYet."""
         await tokens.wait_synced(self._synced)
+
+    async def is_pod_of(
+        self, ref: api_attempts.AttemptRef, namespace: str, name: str, *, uid: str
+    ) -> bool:
+        """Whether that Pod is that attempt of an executor. Raises NotYet while it is not known."""
+        await self.wait_synced()
+        found = self._pods.is_pod_of(ref, namespace, name, uid=uid)
+        if found is None:
+            raise errors.NotYet(f"Pod {namespace}/{name} has not been seen yet")
+        return found
 
     def _loops(self) -> tuple[controller.Controller, ...]:
         return (

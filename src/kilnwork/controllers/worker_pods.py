@@ -10,11 +10,13 @@ import copy
 import hashlib
 import itertools
 from collections.abc import Container
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from kilnwork.api import kinds, meta, names, pod, task_cluster, validation
+from kilnwork.executors.pod import sidecar
 
 CLUSTER_LABEL = "kilnwork.dev/cluster"
 """On Secret and Pods: the cluster, in its short form. The annotation of this name has the whole."""
@@ -51,7 +53,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     `channel`: where workers connect (`unix:/path` or `tls://HOST:PORT`); `ca`: the PEM that its
     certificate is checked against, None for a Unix socket. `worker_image`: used when a template
     names none; on a local node it is only a label. `worker_dir`: where commands run unless a
-    template says so; None leaves it to the node.
+    template says so; None leaves it to the node. `blobs`: folder of the manager's blobs, which
+    Pods see if `blobs_shared`.
     """
 
     channel: str
@@ -59,6 +62,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     worker_image: str
     worker_dir: str | None = None
     ca: bytes | None = None
+    blobs: Path | None = None
+    blobs_shared: bool = True
+
+    @property
+    def sidecar(self) -> sidecar.Settings:
+        """The same for the sidecar of a Pod of an attempt."""
+        return sidecar.Settings(
+            image=self.worker_image,
+            command=(self.worker_command[0], "-m", "kilnwork.worker.sidecar"),
+            channel=self.channel,
+            ca=self.ca,
+            blobs=str(self.blobs) if self.blobs is not None and self.blobs_shared else None,
+        )
 
 
 class _Container(msgspec.Struct, frozen=True):

@@ -128,8 +128,10 @@ class Logging(Protocol):
 
 
 class ResultError(Exception):
-    """A result cannot be had. `reason`: one of `api.reasons`."""
+    """A result cannot be had. `reason`: one of `api.reasons`. `is_loss`: the task is not to blame,
+    so that it may run again."""
 
-    def __init__(self, reason: str, message: str) -> None:
+    def __init__(self, reason: str, message: str, *, is_loss: bool = False) -> None:
         super().__init__(message)
         self.reason = reason
+        self.is_loss = is_loss

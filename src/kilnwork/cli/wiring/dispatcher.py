@@ -85,6 +85,8 @@ class Dispatcher:
         self.hub: hub.Hub | None = None
         self.term: int | None = None
         """The epoch of the leadership that it runs under; None where there is no election."""
+        self.blobs = data_dir / "blobs"
+        """Large values, a folder for each namespace."""
         self._data_dir = data_dir
         self._journal = journal.Journal(data_dir / "journal.db")
         self._clock = time
@@ -129,8 +131,7 @@ class Dispatcher:
     ) -> hub.Hub:
         """Take over the journal and open the paths; `parts` will stop it."""
         data = self._data_dir
-        blobs = data / "blobs"
-        blobs.mkdir(mode=0o700, exist_ok=True)
+        self.blobs.mkdir(mode=0o700, exist_ok=True)
         running = hub.Hub(
             self._journal,
             clock=self._clock,
@@ -141,7 +142,7 @@ class Dispatcher:
                 lease_s=terms.lease_s,
                 renew_s=terms.renew_s,
                 on_failure=lambda error: self._fail("dispatcher", error),
-                blobs_dir=blobs,
+                blobs_dir=self.blobs,
                 clock_file=data / "journal.clock",
             ),
         )
@@ -156,7 +157,7 @@ class Dispatcher:
             callers.rights,
             clusters,
             channel=str(self.socket),
-            blobs=blobs,
+            blobs=self.blobs,
             time=self._clock,
         )
         files = jobs_api.App(
@@ -166,7 +167,7 @@ class Dispatcher:
             shown,
             metrics.app(self._samples, callers.rights),
             channel.Channel(running.new_link),
-            blob_server.Blobs(blobs, callers.verifier),
+            blob_server.Blobs(self.blobs, callers.verifier),
             files,
             objects.Objects(jobs.store, callers.verifier),
         )

@@ -86,6 +86,8 @@ class Manager:
                 worker_command=chosen.worker_command,
                 worker_image=chosen.worker_image,
                 worker_dir=chosen.worker_dir,
+                blobs=self.dispatcher.blobs,
+                blobs_shared=advertise is None,
             ),
             time=self._clock,
             on_failure=self.fail,

@@ -126,8 +126,9 @@ class Driver:
         try:
             result = await executor.result(attempt)
         except port.ResultError as error:
+            ending = _E.LOST if error.is_loss else _E.FAILED
             return msgspec.structs.replace(
-                outcome, ending=_E.FAILED, reason=error.reason, message=str(error)
+                outcome, ending=ending, reason=error.reason, message=str(error)
             )
         return msgspec.structs.replace(outcome, result=result)
 

@@ -4,14 +4,18 @@ Used by `controllers.attempts` through `executors.port`. Reads from a cache that
 asks the API server itself before it concludes that a Pod is not there.
 """
 
+import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
+from pathlib import Path
 
 import msgspec
 
 from kilnwork.api import attempts, documents, meta, pod, reasons, resource, substitution, task
+from kilnwork.data import blobs
+from kilnwork.data import errors as data_errors
 from kilnwork.executors import port
-from kilnwork.executors.pod import judge, template
+from kilnwork.executors.pod import judge, sidecar, template
 from kilnwork.kube import cache, client, errors, finalizers
 
 _R = reasons.Reason
@@ -19,13 +23,23 @@ _R = reasons.Reason
 
 class PodExecutor:
     """`port.Executor`, `port.Watching`, `port.Logging`. `pods`: what a reflector knows of Pods with
-    the labels `template.MANAGED`; `changed` is told by it."""
+    the labels `template.MANAGED`; `changed` is told by it. `beside`: of the sidecar that each Pod
+    gets. `blobs`: folder of large results, by namespace."""
 
     name = template.EXECUTOR
 
-    def __init__(self, kube: client.Client, pods: cache.Cache[pod.Pod]) -> None:
+    def __init__(
+        self,
+        kube: client.Client,
+        pods: cache.Cache[pod.Pod],
+        *,
+        beside: sidecar.Settings | None = None,
+        blobs: Path | None = None,
+    ) -> None:
         self._client = kube
         self._pods = pods
+        self._beside = beside
+        self._blobs = blobs
         self._wake: port.Wake = lambda ref: None
         self._held: dict[attempts.AttemptRef, tuple[str, str]] = {}
         """Namespace and name of the Pods that our finalizer keeps."""
@@ -48,6 +62,17 @@ class PodExecutor:
         if new is None and _runs(seen):
             self._unproven.add(ref)
         self._wake(ref)
+
+    def is_pod_of(
+        self, ref: attempts.AttemptRef, namespace: str, name: str, *, uid: str
+    ) -> bool | None:
+        """Whether the Pod of that name and uid is that attempt; None while there is none here."""
+        seen = self._pods.get((namespace, name))
+        if seen is None:
+            return None
+        task = seen.metadata.annotations.get(template.TASK_ANNOTATION, "")
+        mine = template.ref_of(seen.metadata.labels) == ref
+        return mine and seen.metadata.uid == uid and name == template.pod_name(task, ref)
 
     async def ensure(self, attempt: port.Attempt) -> port.Observation:
         seen = await self._find(attempt)
@@ -88,7 +113,32 @@ class PodExecutor:
         return observed
 
     async def result(self, attempt: port.Attempt) -> attempts.Payload | None:
-        return None
+        """What the sidecar has left in the status of the Pod: the value, or which blob it is."""
+        seen = await self._find(attempt)
+        if seen is None:
+            text = f"Pod {template.pod_name(attempt.name, attempt.ref)} is gone, and its result"
+            raise port.ResultError(_R.RESULT_LOST, text, is_loss=True)
+        payload = sidecar.result(seen)
+        if payload is None or payload.digest is None:
+            return payload
+        return await asyncio.to_thread(self._fetched, attempt.namespace, payload, payload.digest)
+
+    def _fetched(
+        self, namespace: str, payload: attempts.Payload, digest: bytes
+    ) -> attempts.Payload:
+        """A blob: itself if it fits the journal; the collector leaves it alone for an hour."""
+        name = blobs.text(digest)
+        try:
+            if self._blobs is None:
+                raise data_errors.BlobMissing(f"blob {name} cannot be seen here")
+            kept = blobs.Blobs(self._blobs / namespace, durable=True)
+            if not kept.touch(digest):
+                raise data_errors.BlobMissing(f"blob {name} of the result is not there any more")
+            if payload.size > attempts.MAX_INLINE_BYTES:
+                return payload
+            return attempts.Payload(payload.media_type, bytes(kept.get(digest)))
+        except data_errors.DataError as error:
+            raise port.ResultError(_R.RESULT_LOST, str(error), is_loss=True) from error
 
     async def release(self, attempt: port.Attempt) -> None:
         """Let the Pod go; that of a spawned task, which no Task owns, is deleted."""
@@ -156,7 +206,7 @@ class PodExecutor:
 
     async def _create(self, attempt: port.Attempt) -> pod.Pod | port.Observation:
         try:
-            wanted = template.pod(attempt)
+            wanted = template.pod(attempt, self._beside)
         except (substitution.InvalidTemplate, documents.LimitExceeded) as error:
             return _refused(_R.INVALID_SPEC, str(error))
         try:

@@ -8,6 +8,7 @@ from typing import Any
 
 from kilnwork.api import attempts, kinds, meta, names, substitution
 from kilnwork.executors import port
+from kilnwork.executors.pod import sidecar
 from kilnwork.kit import ids
 
 EXECUTOR = "pod"
@@ -35,10 +36,11 @@ def pod_name(name: str, ref: attempts.AttemptRef) -> str:
     return (prefix.rstrip("-") or "t") + identity
 
 
-def pod(attempt: port.Attempt) -> meta.JsonObject:
+def pod(attempt: port.Attempt, beside: sidecar.Settings | None = None) -> meta.JsonObject:
     """The Pod of an attempt of a task with `spec.pod`, its variables substituted.
 
-    Raises `substitution.InvalidTemplate` or `documents.LimitExceeded`.
+    `beside`: of its sidecar, None for none. Raises `substitution.InvalidTemplate` or
+    `documents.LimitExceeded`.
     """
     template = attempt.spec.pod
     if template is None:
@@ -55,6 +57,8 @@ def pod(attempt: port.Attempt) -> meta.JsonObject:
     for group in ("initContainers", "containers"):
         for container in spec.get(group) or ():
             container["env"] = _with(variables, container.get("env") or ())
+    if beside is not None and sidecar.is_wanted(attempt):
+        sidecar.add(spec, attempt, beside)
     return {
         "apiVersion": "v1",
         "kind": "Pod",
