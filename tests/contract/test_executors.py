@@ -177,6 +177,25 @@ async def test_who_ignores_the_kill_is_ended_after_the_grace(world: executor_wor
     await world.nothing_is_left()
 
 
+async def test_what_runs_too_long_is_ended_and_has_failed(world: executor_world.World) -> None:
+    timeouts = api_task.Timeouts(running_seconds=0.5, kill_grace_seconds=1)
+    task = await world.submit("sleep 300", timeouts=timeouts)
+    view = await world.says(task, "Failed", "TimedOut")
+    assert (view.attempt, view.failures, view.stopped) == (1, 1, True)
+    await world.nothing_is_left()
+
+
+async def test_a_new_run_has_objects_of_its_own(world: executor_world.World) -> None:
+    task = await world.submit('[ "$KILN_RUN" = 2 ]')
+    await world.says(task, "Failed", "NonZeroExit")
+    await world.hub.retry(task)
+    view = await world.says(task, "Success")
+    assert (view.run, view.attempt) == (2, 1)
+    lines = world.starts_file.read_text().split()
+    assert [line.split("/")[1:] for line in lines] == [["1", "1"], ["2", "1"]]
+    await world.nothing_is_left()
+
+
 @pytest.mark.parametrize("how", ["held", "by force"])
 async def test_deleted_by_a_stranger_it_is_lost_and_tried_again(
     world: executor_world.World, how: str
