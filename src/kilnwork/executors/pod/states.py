@@ -62,6 +62,8 @@ _GROUPS = (
         (_R.COMMAND_NOT_FOUND, "`Failed`: the program of a container cannot be started"),
         (_R.DEADLINE_EXCEEDED, "`Failed`: `activeDeadlineSeconds` of the Pod is over"),
         (_R.POD_FAILED, "`Failed`, and no container says why"),
+        (_R.INVALID_RESULT, "`Succeeded` with a result that cannot be used"),
+        (_R.RESULT_TOO_LARGE, "`Succeeded` with a result that is too large"),
     )),
     (_S.FAILED, Counts.FINAL, (
         (_R.ADMISSION_ERROR, "no Pod: admission refuses it"),
@@ -74,6 +76,7 @@ _GROUPS = (
         (_R.NODE_REFUSED, "`Failed`: its node did not take it"),
         (_R.PROCESS_KILLED, "`Failed`: a container was ended by SIGKILL, and not for memory"),
         (_R.POD_LOST, "deleted by somebody else before its end, or gone"),
+        (_R.RESULT_LOST, "`Succeeded`, and its result could not be handed over"),
     )),
     (_S.KILLING, Counts.NOTHING, (
         (_R.KILLED, "its deletion is asked for, and it is not over"),
