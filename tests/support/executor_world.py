@@ -113,9 +113,9 @@ class SteppingLink:
         if not self._steps.cut.is_set():
             self._link.observed(ref, observed)
 
-    def started(self, ref: attempts.AttemptRef, *, at: float) -> None:
+    def started(self, ref: attempts.AttemptRef, *, at: float, container: str = "") -> None:
         if self._steps.pass_by("before started"):
-            self._link.started(ref, at=at)
+            self._link.started(ref, at=at, container=container)
             self._steps.pass_by("after started")
 
     async def finished(self, ref: attempts.AttemptRef, outcome: attempts.Outcome) -> None:
@@ -134,6 +134,8 @@ class SteppingHub:
         self._hub = hub
         self._steps = steps
         self.view = hub.view
+        self.holds = hub.holds
+        self.containers = hub.containers
 
     async def join_executor(
         self,

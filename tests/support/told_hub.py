@@ -5,13 +5,15 @@ keeps what was submitted and killed, and publishes views as the real one does.
 """
 
 import asyncio
+import unittest.mock
 from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 import msgspec
 
-from kilnwork.api import task
+from kilnwork.api import attempts, task
 from kilnwork.dispatch import errors, model
+from kilnwork.dispatch.hub import containers as hub_containers
 from kilnwork.dispatch.hub import executor_links
 from kilnwork.kit import ids
 from support import told_views
@@ -96,6 +98,12 @@ class ToldHub:
 
     def view(self, task: ids.TaskId) -> model.TaskView | None:
         return self.views.get(task)
+
+    containers = cast("hub_containers.Containers", unittest.mock.Mock())
+    """No worker asks for any."""
+
+    def holds(self, ref: attempts.AttemptRef) -> bool:
+        return False
 
     async def join_executor(
         self, executor: str, *, capacity: int, receive: Callable[[Any], None]

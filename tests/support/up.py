@@ -98,8 +98,14 @@ class Up(started.Started):
 
     def get(self, plural: str, name: str = "") -> Any:
         """An object of ours, or the list of all, as the API server has it: no process, so often."""
+        return self._get(f"/apis/kilnwork.dev/v1alpha1/namespaces/default/{plural}/{name}")
+
+    def core(self, plural: str, name: str = "") -> Any:
+        """The same for Kubernetes' own kinds."""
+        return self._get(f"/api/v1/namespaces/default/{plural}/{name}")
+
+    def _get(self, path: str) -> Any:
         settings = config.load(self.data / "kubeconfig")
-        path = f"/apis/kilnwork.dev/v1alpha1/namespaces/default/{plural}/{name}"
         request = urllib.request.Request(
             settings.server + path.rstrip("/"),
             headers={"Authorization": f"Bearer {settings.token}"},

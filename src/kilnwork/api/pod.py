@@ -47,9 +47,13 @@ class ContainerState(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class ContainerStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """core/v1 ContainerStatus; `last_state` is how the container ended before its restart."""
+    """core/v1 ContainerStatus; `last_state` is how the container ended before its restart.
+
+    `container_id`: SCHEME://ID, "" before it was created.
+    """
 
     name: str
+    container_id: str = msgspec.field(default="", name="containerID")
     ready: bool = False
     restart_count: int = 0
     state: ContainerState = ContainerState()
@@ -81,13 +85,33 @@ class PodStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     message: str = ""
     container_statuses: tuple[ContainerStatus, ...] = ()
     init_container_statuses: tuple[ContainerStatus, ...] = ()
+    ephemeral_container_statuses: tuple[ContainerStatus, ...] = ()
     conditions: tuple[PodCondition, ...] = ()
+
+
+class Named(msgspec.Struct, frozen=True):
+    """Anything with a name; of an ephemeral container or a volume that is all we read."""
+
+    name: str
+
+
+class Container(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """core/v1 Container."""
+
+    name: str
+    image: str = ""
+    image_pull_policy: str = ""
+    working_dir: str = ""
+    security_context: dict[str, Any] | None = None
 
 
 class PodSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """core/v1 PodSpec."""
 
     node_name: str = ""
+    containers: tuple[Container, ...] = ()
+    ephemeral_containers: tuple[Named, ...] = ()
+    volumes: tuple[Named, ...] = ()
 
 
 class Pod(msgspec.Struct, frozen=True, rename="camel", kw_only=True):

@@ -201,6 +201,45 @@ class Finished(_Message, frozen=True, tag="finished"):
     outcome: attempts.Outcome
 
 
+# agent and dispatcher, about attempts that are ephemeral containers of the worker's Pod
+
+
+class StartContainer(_Message, frozen=True, tag="startcontainer"):
+    """Have the command of this attempt run in a container of its own, which is added to the Pod of
+    this worker; its files are there. Sent again on each new link until its end is known.
+
+    `environment`: what the container gets besides the Task's own `env`.
+    """
+
+    ref: attempts.AttemptRef
+    environment: tuple[tuple[str, str], ...]
+
+
+class StopContainer(_Message, frozen=True, tag="stopcontainer"):
+    """It is to end, and not to be created if it is not yet; its processes the worker ends."""
+
+    ref: attempts.AttemptRef
+    grace_s: float
+    reason: str
+
+
+class ContainerSeen(_Message, frozen=True, tag="containerseen"):
+    """What Kubernetes says of the container of an attempt. `container`: its id. `started`: wall
+    clock of its node. `outcome`: how it ended, without the result; None while it has not."""
+
+    ref: attempts.AttemptRef
+    container: str
+    started: attempts.Seconds | None
+    outcome: attempts.Outcome | None
+
+
+class KillContainer(_Message, frozen=True, tag="killcontainer"):
+    """SIGKILL to a container in the worker's Pod whose attempt is settled."""
+
+    ref: attempts.AttemptRef
+    container: str
+
+
 class Acknowledged(_Message, frozen=True, tag="acknowledged"):
     """Reports up to and including `serial` are on disk."""
 
@@ -429,10 +468,12 @@ class Yielded(_Message, frozen=True, tag="yielded"):
 
 FromWorker = (
     Hello | Renew | Started | Finished | Log | Progress | Spawn | Ask | SlotOpening | SlotGone
-)
+    | StartContainer | StopContainer
+)  # fmt: skip
 ToWorker = (
     Welcome | Refused | Renewed | Run | Stop | Acknowledged | LogKept | Answer | OpenSlot | KillSlot
-)
+    | ContainerSeen | KillContainer
+)  # fmt: skip
 FromDriver = DriverHello | Template | Forget | Submit | Watch | Cancel
 ToDriver = Attached | Refused | Accepted | FoundCall | Results | Streamed
 FromSlot = (

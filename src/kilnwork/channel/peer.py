@@ -21,7 +21,23 @@ from kilnwork.kit import backoff, clock, ids
 
 log = logging.getLogger(__name__)
 
-Order = messages.Run | messages.Stop | messages.LogKept | messages.OpenSlot | messages.KillSlot
+Order = (
+    messages.Run
+    | messages.Stop
+    | messages.LogKept
+    | messages.OpenSlot
+    | messages.KillSlot
+    | messages.ContainerSeen
+    | messages.KillContainer
+)
+Sendable = (
+    messages.Log
+    | messages.Progress
+    | messages.SlotOpening
+    | messages.StartContainer
+    | messages.StopContainer
+)
+"""What may be lost with a link."""
 Report = messages.Started | messages.Finished | messages.SlotGone
 Request = messages.Spawn | messages.Ask
 
@@ -212,7 +228,7 @@ class Peer:
         finally:
             self._close()
 
-    def send(self, message: messages.Log | messages.Progress | messages.SlotOpening) -> None:
+    def send(self, message: Sendable) -> None:
         """Send now if a link stands, else not at all."""
         if self._link is not None:
             self._link.write(frames.encode(message))

@@ -14,8 +14,8 @@ from kilnwork.controllers import caches, errors, ports, tokens, tools, worker_po
 from kilnwork.controllers.attempts import driver
 from kilnwork.controllers.task import reconciler as task_reconciler
 from kilnwork.controllers.task_cluster import reconciler as task_cluster_reconciler
+from kilnwork.executors import ephemeral, registry
 from kilnwork.executors import pod as pod_executor
-from kilnwork.executors import registry
 from kilnwork.kit import clock, coroutines
 from kilnwork.kube import client, controller, events, manager, queue, reflector
 
@@ -56,14 +56,20 @@ class Controllers:
         self._clusters_queue = queue.WorkQueue(time=time)
         given = tools.Tools(kube, self.caches, self._recorder.emit, time)
         self._tasks = task_reconciler.Reconciler(given, self._tasks_queue)
+        self._containers = ephemeral.EphemeralExecutor(kube, self.caches.pods)
         self._clusters = task_cluster_reconciler.Reconciler(
-            given, self._clusters_queue, settings=settings, new_token=new_token
+            given,
+            self._clusters_queue,
+            settings=settings,
+            new_token=new_token,
+            is_used_up=self._containers.is_used_up,
         )
         self._attempts_queue = queue.WorkQueue(time=time)
         self._pods = pod_executor.PodExecutor(
             kube, self.caches.pods, beside=settings.sidecar, blobs=settings.blobs
         )
-        self._attempts = driver.Driver(registry.Registry([self._pods]), self._attempts_queue)
+        executors = registry.Registry([self._pods, self._containers])
+        self._attempts = driver.Driver(executors, self._attempts_queue)
         self._follow = coroutines.Crew("controllers", on_failure=on_failure)
         self._manager = manager.Manager("controllers", on_failure=on_failure)
         reflectors = self._all_reflectors(kube, namespaces)
@@ -80,6 +86,7 @@ class Controllers:
         """Follow the dispatcher and the API server, then reconcile. Raises NotSynced."""
         self._follow.start("task views", self._tasks.follow(hub))
         self._follow.start("cluster views", self._clusters.follow(hub))
+        self._containers.use(hub.containers.kill)
         await self._attempts.start(hub)
         try:
             await self._manager.start(sync_timeout_s=sync_timeout_s)
@@ -151,6 +158,7 @@ class Controllers:
         part = self._clusters.part_changed
         pods = reflector.Reflector(kube, resource.PODS, pod.Pod, known.pods, part, scope=ours)
         pods.subscribe(self._pods.changed)
+        pods.subscribe(self._containers.changed)
         return [
             reflector.Reflector(
                 kube, kinds.TASKS, task.Task, known.tasks, self._tasks.task_changed, scope=here

@@ -80,8 +80,8 @@ class ExecutorLink(Protocol):
         """Show why an attempt is where it is."""
         ...
 
-    def started(self, ref: attempts.AttemptRef, *, at: float) -> None:
-        """An attempt has begun to run, at that wall time."""
+    def started(self, ref: attempts.AttemptRef, *, at: float, container: str = "") -> None:
+        """An attempt has begun to run, at that wall time, as the container of that id."""
         ...
 
     async def finished(self, ref: attempts.AttemptRef, outcome: attempts.Outcome) -> None:
@@ -93,8 +93,26 @@ class ExecutorLink(Protocol):
         ...
 
 
+class Containers(ExecutorLink, Protocol):
+    """The same for attempts that run in the Pods of workers. Implemented by
+    `dispatch.hub.containers`."""
+
+    def join(self, receive: Callable[[instructions.ForExecutor], None]) -> None:
+        """Tell `receive` what workers ask for."""
+        ...
+
+    def kill(self, pod_uid: str, ref: attempts.AttemptRef, container: str) -> bool:
+        """Have the worker of that Pod end a container in it; False when it is not connected."""
+        ...
+
+
 class AttemptHub(Protocol):
     """The part of the hub that `attempts` uses."""
+
+    @property
+    def containers(self) -> Containers:
+        """Where attempts come from that run in the Pods of workers."""
+        ...
 
     async def join_executor(
         self,
@@ -109,6 +127,10 @@ class AttemptHub(Protocol):
 
     def view(self, task: ids.TaskId) -> model.TaskView | None:
         """The newest run of a task, over or not; None when there is none."""
+        ...
+
+    def holds(self, ref: attempts.AttemptRef) -> bool:
+        """Whether that attempt is not over."""
         ...
 
 

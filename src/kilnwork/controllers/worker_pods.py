@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from kilnwork.api import kinds, meta, names, pod, task_cluster, validation
+from kilnwork.executors.ephemeral import template as ephemeral
 from kilnwork.executors.pod import sidecar
 
 CLUSTER_LABEL = "kilnwork.dev/cluster"
@@ -165,6 +166,20 @@ def container_status(seen: pod.Pod) -> pod.ContainerStatus | None:
     return next(named, found[0] if len(found) == 1 else None)
 
 
+def is_same(old: pod.Pod, new: pod.Pod) -> bool:
+    """Whether two versions of a worker Pod differ in the containers of its attempts alone."""
+    return _without_containers(old) == _without_containers(new)
+
+
+def _without_containers(seen: pod.Pod) -> pod.Pod:
+    return msgspec.structs.replace(
+        seen,
+        metadata=msgspec.structs.replace(seen.metadata, resource_version=""),
+        spec=msgspec.structs.replace(seen.spec, ephemeral_containers=()),
+        status=msgspec.structs.replace(seen.status, ephemeral_container_statuses=()),
+    )
+
+
 def selector(cluster: str) -> str:
     """Selects the worker Pods of a cluster by their labels."""
     wanted = {**MANAGED, CLUSTER_LABEL: names.dns_label(cluster)}
@@ -260,6 +275,9 @@ def _pod_spec(
         "tolerations": [*(given.get("tolerations") or []), *_tolerations(given)],
         "volumes": [*(given.get("volumes") or []), _token_volume(cluster.metadata.name)],
     }
+    if _has_containers(cluster):
+        spec["shareProcessNamespace"] = True
+        spec["volumes"] = [*spec["volumes"], {"name": ephemeral.VOLUME, "emptyDir": {}}]
     if account is None:
         spec.pop("serviceAccountName", None)
         spec.pop("serviceAccount", None)
@@ -304,10 +322,18 @@ def _worker(
         "env": [*kept, *ours],
         "volumeMounts": [*(given.get("volumeMounts") or []), mount],
     }
+    if _has_containers(cluster):
+        shared = {"name": ephemeral.VOLUME, "mountPath": ephemeral.VOLUME_DIRECTORY}
+        worker["volumeMounts"] = [*worker["volumeMounts"], shared]
     if settings.worker_dir is not None:
         worker.setdefault("workingDir", settings.worker_dir)
     worker.pop("args", None)
     return worker
+
+
+def _has_containers(cluster: task_cluster.TaskCluster) -> bool:
+    """Commands run in containers that are added to the Pods, and share volume and processes."""
+    return cluster.spec.runtime is task_cluster.Runtime.EPHEMERAL_CONTAINERS
 
 
 def _env(cluster: task_cluster.TaskCluster, settings: Settings) -> list[dict[str, Any]]:
@@ -317,6 +343,11 @@ def _env(cluster: task_cluster.TaskCluster, settings: Settings) -> list[dict[str
         *([] if settings.ca is None else [{"name": "KILN_CA_FILE", "value": CA_FILE}]),
         {"name": "KILN_CLUSTER", "value": cluster.metadata.name},
         {"name": "KILN_SLOTS", "value": str(cluster.spec.slots_per_worker)},
+        *(
+            [{"name": "KILN_RUNTIME", "value": str(cluster.spec.runtime)}]
+            if _has_containers(cluster)
+            else []
+        ),
         _from_field("KILN_NAMESPACE", "metadata.namespace"),
         _from_field("KILN_WORKER", "metadata.name"),
         _from_field("KILN_POD_UID", "metadata.uid"),

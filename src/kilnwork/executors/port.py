@@ -25,12 +25,21 @@ class Phase(StrEnum):
     OVER = "Over"
 
 
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """The Pod of a worker in which an attempt is to run. `environment`: what it gets besides the
+    task's own."""
+
+    pod: str
+    pod_uid: str
+    environment: tuple[tuple[str, str], ...] = ()
+
+
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """An attempt to be run.
 
     `name`: of the task, for people; `owner_uid`: of the Task object, "" for a spawned task, which
     has none. `inputs`: a JSON object by input name. `began`: the journal knows that it has started,
-    so that it may be adopted but never created.
+    so that it may be adopted but never created. `place`: where it runs, if a worker asked for it.
     """
 
     ref: attempts.AttemptRef
@@ -40,6 +49,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     spec: task.TaskSpec
     inputs: bytes | None = None
     began: bool = False
+    place: Place | None = None
 
 
 class Stop(msgspec.Struct, frozen=True):
@@ -54,7 +64,8 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
 
     `started`: wall clock, seconds; None while it has not. `check_s`: look again after so many
     seconds even if nothing wakes us; None where a watch does. `exists`: False while nothing of it
-    has been created, so that `ensure` is to be called again.
+    has been created, so that `ensure` is to be called again. `container`: id of the one container
+    that it is, "" where that is not known or not one.
     """
 
     phase: Phase
@@ -65,6 +76,7 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     outcome: attempts.Outcome | None = None
     check_s: float | None = None
     exists: bool = True
+    container: str = ""
 
 
 Wake = Callable[[attempts.AttemptRef], None]
@@ -97,6 +109,13 @@ class Executor(Protocol):
     async def release(self, attempt: Attempt) -> None:
         """Its outcome is stored: nothing needs to be kept for our sake any more."""
         ...
+
+
+@runtime_checkable
+class InWorkers(Protocol):
+    """Ability: it runs attempts in the Pods of workers, which ask for it, and report their ends."""
+
+    in_workers: bool
 
 
 @runtime_checkable

@@ -102,6 +102,11 @@ WHERE_SERVED: tuple[Right, ...] = (
         why="Keeps the output of a Pod that was a task, so that it can be read when that is gone.",
     ),
     Right(
+        resources=("pods/ephemeralcontainers",),
+        verbs=("patch",),
+        why="Runs Tasks of TaskClusters with `runtime: EphemeralContainers` in their worker Pods.",
+    ),
+    Right(
         resources=("secrets",),
         verbs=(*_FOLLOW, "create", "get", "patch"),
         why=(

@@ -58,11 +58,14 @@ class Driver:
             if isinstance(executor, port.Watching):
                 executor.watch(functools.partial(self._woken, executor.name))
         for executor in self._executors:
-            self._links[executor.name] = await hub.join_executor(
-                executor.name,
-                capacity=CAPACITY,
-                receive=functools.partial(self._received, executor.name),
-            )
+            receive = functools.partial(self._received, executor.name)
+            if isinstance(executor, port.InWorkers):
+                self._links[executor.name] = hub.containers
+                hub.containers.join(receive)
+            else:
+                self._links[executor.name] = await hub.join_executor(
+                    executor.name, capacity=CAPACITY, receive=receive
+                )
         self._hub = hub
         early, self._woken_early = self._woken_early, set()
         for name, ref in early:
@@ -115,7 +118,7 @@ class Driver:
             return
         link.observed(ref, observed)
         if seen.started is not None and not held.reported_start:
-            link.started(ref, at=seen.started)
+            link.started(ref, at=seen.started, container=seen.container)
             held.reported_start = True
 
     async def _with_result(
@@ -151,10 +154,12 @@ class Driver:
 
     def _received(self, executor: str, told: instructions.ForExecutor) -> None:
         key = (executor, str(told.ref))
-        if isinstance(told, instructions.RunAttempt):
+        if not isinstance(told, instructions.StopAttempt):
             known = self._held.get(key)
             if known is None or known.settled:
                 self._held[key] = _Held(_attempt(told))
+            elif isinstance(told, instructions.RunContainer):
+                known.reported_start = False  # whoever asks again has not heard of it
         else:
             held = self._held.get(key)
             if held is None:
@@ -169,6 +174,8 @@ class Driver:
             self._queue.add(key)
         elif self._hub is None:
             self._woken_early.add((executor, ref))
+        elif self._hub.holds(ref):
+            return  # whoever has it asks for it
         elif isinstance(watching := self._executors[executor], port.Watching):
             left = watching.leftover(ref, known=self._hub.view(ref.task) is not None)
             if left is not None:
@@ -177,8 +184,10 @@ class Driver:
                 self._queue.add(key)
 
 
-def _attempt(told: instructions.RunAttempt) -> port.Attempt:
-    record = told.task
+def _attempt(told: instructions.RunAttempt | instructions.RunContainer) -> port.Attempt:
+    record, place = told.task, None
+    if isinstance(told, instructions.RunContainer):
+        place = port.Place(pod=told.pod, pod_uid=told.pod_uid, environment=told.environment)
     return port.Attempt(
         ref=told.ref,
         namespace=record.namespace,
@@ -187,4 +196,5 @@ def _attempt(told: instructions.RunAttempt) -> port.Attempt:
         spec=record.spec,
         inputs=record.inputs,
         began=record.attempt_started is not None,
+        place=place,
     )

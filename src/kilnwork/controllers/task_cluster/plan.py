@@ -54,7 +54,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     `account_exists`: whether the ServiceAccount that the Pods will use is there. `refusal`: what
     stood in the way of the last Pod or Secret, None when nothing did. `view`: the dispatcher's.
     `heard`: by uid of a Pod, when its worker was last seen connected. `worked`: when the cluster
-    was last seen to have tasks.
+    was last seen to have tasks. `used_up`: uids of Pods that can take no more containers.
     """
 
     cluster: task_cluster.TaskCluster | None
@@ -67,6 +67,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     now: float = 0.0
     heard: Mapping[str, float] = {}
     worked: float = 0.0
+    used_up: frozenset[str] = frozenset()
 
     @property
     def draining(self) -> frozenset[str]:
@@ -134,6 +135,7 @@ def decide(facts: Facts, settings: worker_pods.Settings) -> Plan:
         view=facts.view,
         digest=worker_pods.digest_of(made_from),
         replaceable=facts.account_exists,
+        used_up=facts.used_up,
     )
     return msgspec.structs.replace(
         base,
@@ -173,7 +175,8 @@ def _create(
     """Pods in place of those that are gone or on their way out: on a lost node that may last."""
     if not facts.account_exists:
         return ()
-    missing = cluster.spec.replicas - sum(not p.terminating for p in facts.pods)
+    staying = (p for p in facts.pods if p.metadata.uid not in facts.used_up)
+    missing = cluster.spec.replicas - sum(not p.terminating for p in staying)
     taken = frozenset(p.metadata.name for p in facts.pods)
     free = worker_pods.free_names(cluster, missing, taken)
     return tuple(worker_pods.named(made_from, name) for name in free)

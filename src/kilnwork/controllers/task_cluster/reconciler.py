@@ -33,6 +33,7 @@ class Reconciler:
         *,
         settings: worker_pods.Settings,
         new_token: NewToken,
+        is_used_up: Callable[[pod.Pod], bool] = lambda seen: False,
     ) -> None:
         self._client = given.kube
         self._caches = given.caches
@@ -41,6 +42,7 @@ class Reconciler:
         self._queue = work
         self._settings = settings
         self._new_token = new_token
+        self._is_used_up = is_used_up
         self._hub: ports.ClusterHub | None = None
         self._wakes = wakes.Wakes()
         self._writer = status_writer.StatusWriter(
@@ -69,6 +71,10 @@ class Reconciler:
     def part_changed(self, key: Key, old: Any, new: Any) -> None:
         """A worker Pod or channel Secret came, changed or went."""
         metadata: meta.ObjectMeta = (new or old).metadata
+        if isinstance(old, pod.Pod) and isinstance(new, pod.Pod):
+            same = worker_pods.is_same(old, new)
+            if same and self._is_used_up(old) == self._is_used_up(new):
+                return  # a task has begun or ended in it
         self._expected.heard_of(metadata.uid)
         if new is None:
             self._heard.pop(metadata.uid, None)
@@ -149,6 +155,7 @@ class Reconciler:
             now=now,
             heard=self._heard,
             worked=self._worked.setdefault(key, now),
+            used_up=frozenset(p.metadata.uid for p in owned if self._is_used_up(p)),
         )
 
     def _forget(self, key: Key) -> None:

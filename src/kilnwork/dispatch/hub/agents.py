@@ -21,6 +21,7 @@ from kilnwork.dispatch.hub import (
     authentication,
     child_requests,
     commits,
+    containers,
     links,
 )
 from kilnwork.dispatch.machine import inputs
@@ -108,11 +109,13 @@ class Agents:
         authenticator: authentication.Authenticator,
         logs: attempt_logs.AttemptLogs,
         view: View,
+        in_pods: containers.Containers,
     ) -> None:
         self._core = core
         self._authenticator = authenticator
         self._logs = logs
         self._view = view
+        self._containers = in_pods
         self._status_requests = _StatusRequests(self._respond)
         self._confirmations: dict[attempts.AttemptRef, int] = {}
         self._requesting: dict[int, links.Link] = {}
@@ -126,6 +129,8 @@ class Agents:
             messages.Ask: self._request_status,
             messages.SlotOpening: self._slot_opening,
             messages.SlotGone: self._slot_gone,
+            messages.StartContainer: in_pods.start,
+            messages.StopContainer: in_pods.stop,
             messages.Hello: _second_hello,
         }
 
@@ -183,6 +188,7 @@ class Agents:
     def gone(self, link: links.Link) -> None:
         """The connection is closed."""
         self._requesting.pop(link.number, None)
+        self._containers.gone(link)
         self._status_requests.drop_link(link.number)
 
     def clear(self) -> None:
@@ -218,6 +224,7 @@ class Agents:
         outcome = bounded(message.outcome)
         self._core.apply(inputs.Finished(link.number, message.serial, message.ref, outcome))
         self._logs.forget(message.ref)
+        self._containers.forget(message.ref)
 
     def _log(self, link: links.Link, message: messages.Log) -> None:
         """Output of a command; or the last output of a slot, which is not confirmed."""

@@ -26,7 +26,7 @@ class ExecutorLink:
         """Show why an attempt is where it is."""
         self._core.apply(inputs.Observed(self.number, ref, observed))
 
-    def started(self, ref: attempts.AttemptRef, *, at: float) -> None:
+    def started(self, ref: attempts.AttemptRef, *, at: float, container: str = "") -> None:
         """An attempt has begun to run, at that wall time."""
         self._core.apply(inputs.Started(self.number, 0, ref, at))
 

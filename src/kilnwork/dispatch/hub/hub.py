@@ -110,6 +110,8 @@ class Hub:
         self.new_link: Callable[[], links.Link] = self._peers.new_link
         """The protocol of one more connection, from wherever it comes."""
         self.join_executor = self._peers.join_executor
+        self.containers = self._peers.containers
+        """Attempts that run as containers of their workers' Pods."""
         self._tasks: feed.Feed[ids.TaskId] = feed.Feed()
         self._clusters: feed.ThrottledFeed[records.ClusterKey] = feed.ThrottledFeed(
             every_s=CLUSTERS_EVERY_S
@@ -193,6 +195,11 @@ class Hub:
         if view is None:
             raise errors.HubStopped("the journal lost a task that it had accepted")
         return view
+
+    def holds(self, ref: attempts.AttemptRef) -> bool:
+        """Somebody has this attempt, or will be asked about it: it is not over."""
+        task = self._core.machine.task(ref.task)
+        return task is not None and task.held and task.ref == ref
 
     async def retry(self, task: ids.TaskId, *, force: bool = False) -> None:
         """Start a new run of a spawned task that is over; on disk when this returns.

@@ -14,6 +14,7 @@ from kilnwork.dispatch.hub import (
     attempt_logs,
     authentication,
     commits,
+    containers,
     delivery,
     executor_links,
     links,
@@ -47,7 +48,8 @@ class Peers:
         self._authenticator = authentication.Authenticator(
             verifier, background, self._authenticated
         )
-        self._agents = agents.Agents(core, self._authenticator, logs, view)
+        self.containers = containers.Containers(core, frames.links, logs)
+        self._agents = agents.Agents(core, self._authenticator, logs, view, self.containers)
         self._submitters = submitters.Submitters(core, logs)
         self._joins: dict[type, Join] = {
             messages.Hello: self._agents.join,

@@ -141,7 +141,19 @@ Send = (
 )
 
 
-ForExecutor = RunAttempt | StopAttempt
+class RunContainer(msgspec.Struct, frozen=True):
+    """Run an attempt as a container that is added to the Pod of the worker that has it. Given by
+    `hub.containers` when that worker asks for it."""
+
+    link: int
+    ref: attempts.AttemptRef
+    task: records.Task
+    pod: str
+    pod_uid: str
+    environment: tuple[tuple[str, str], ...]
+
+
+ForExecutor = RunAttempt | StopAttempt | RunContainer
 """What an executor is told: make sure that an attempt exists, or end it and prove it. Both may come
 again."""
 

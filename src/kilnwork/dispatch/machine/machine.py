@@ -313,7 +313,7 @@ class Machine:
             return
         elif task.state is _S.PENDING:
             completion.stop_pending(self.memory, task, now)
-        elif task.state is _S.STAGING and task.cluster.is_executor:
+        elif task.state is _S.STAGING and (task.cluster.is_executor or task.observed is not None):
             message = f"not started within {task.spec.timeouts.pending_seconds:g} s"
             if task.observed is not None:
                 message += f": {task.observed.reason}: {task.observed.message}"

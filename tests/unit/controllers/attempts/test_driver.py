@@ -96,6 +96,7 @@ class Hub:
     def __init__(self) -> None:
         self.said: list[Any] = []
         self.known = True
+        self.held = False
         self.receive: Callable[[instructions.ForExecutor], None]
 
     async def join_executor(
@@ -104,13 +105,26 @@ class Hub:
         self.receive = receive
         return self
 
+    @property
+    def containers(self) -> "Hub":
+        return self
+
+    def join(self, receive: Callable[[instructions.ForExecutor], None]) -> None:
+        self.receive = receive
+
+    def kill(self, pod_uid: str, ref: attempts.AttemptRef, container: str) -> bool:
+        return False
+
+    def holds(self, ref: attempts.AttemptRef) -> bool:
+        return self.held
+
     def view(self, task: ids.TaskId) -> model.TaskView | None:
         return told_views.running(task=task) if self.known else None
 
     def observed(self, ref: attempts.AttemptRef, observed: model.Observed) -> None:
         self.said.append(("observed", observed.reason, observed.message))
 
-    def started(self, ref: attempts.AttemptRef, *, at: float) -> None:
+    def started(self, ref: attempts.AttemptRef, *, at: float, container: str = "") -> None:
         self.said.append(("started", at))
 
     async def finished(self, ref: attempts.AttemptRef, outcome: attempts.Outcome) -> None:
@@ -126,8 +140,8 @@ class Hub:
 
 
 class World:
-    def __init__(self) -> None:
-        self.executor = Scripted()
+    def __init__(self, executor: Scripted | None = None) -> None:
+        self.executor = executor or Scripted()
         self.hub = Hub()
         self.queue = queue.WorkQueue()
         self.driver = driver.Driver(registry.Registry([self.executor]), self.queue)
@@ -325,3 +339,38 @@ async def test_a_change_of_an_attempt_is_looked_at(world: World) -> None:
     world.queue.done(KEY)
     world.executor.wake(REF)
     assert len(world.queue) == 1
+
+
+class InWorkers(Scripted):
+    """One whose attempts workers ask for."""
+
+    in_workers = True
+
+
+def asked(world: World) -> None:
+    cluster = records.Cluster(("ns", "c"))
+    task = records.Task(1, TASK, 1, "ns", "t", cluster, True, api_task.TaskSpec(), inputs=None)
+    told = instructions.RunContainer(1, REF, task, "w-0", "u", (("A", "1"),))
+    world.hub.receive(told)
+
+
+async def test_a_worker_that_asks_again_hears_of_the_start_again() -> None:
+    world = World(InWorkers())
+    await world.start()
+    asked(world)
+    await world.passes(RUNNING, RUNNING)
+    asked(world)
+    await world.passes(RUNNING)
+    assert [said for said in world.hub.said if said[0] == "started"] == 2 * [("started", 7.0)]
+    assert world.executor.calls == ["ensure", "observe", "observe"]
+
+
+async def test_what_the_dispatcher_holds_is_nobodys_leftover() -> None:
+    world = World(InWorkers())
+    await world.start()
+    world.hub.held = True
+    world.executor.wake(REF)
+    assert world.executor.calls == []
+    world.hub.held = False
+    world.executor.wake(REF)
+    assert world.executor.calls == ["leftover known"]

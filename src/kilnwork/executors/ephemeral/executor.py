@@ -1,0 +1,234 @@
+"""Executor `ephemeral`: adds containers to the Pods of workers, and follows them.
+
+Used by `controllers.attempts` through `executors.port`. Reads from the cache that a watch of Pods
+fills, and asks the API server itself before it concludes that a container is not there.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+
+import msgspec
+
+from kilnwork.api import attempts, pod, resource, task
+from kilnwork.executors import port
+from kilnwork.executors.ephemeral import judge, limits, template
+from kilnwork.kit import http_types
+from kilnwork.kube import cache, client, errors
+
+MAX_LOG_BYTES = 16 << 20
+
+LOOK_S = 1.0
+"""How often a worker is reminded of a container that is to end, and does not."""
+
+Kill = Callable[[str, attempts.AttemptRef, str], bool]
+"""Have the worker of a Pod (by uid) end the container (by id) of an attempt; False: not now."""
+
+
+class EphemeralExecutor:
+    """`port.Executor`, `port.InWorkers`, `port.Watching`, `port.Logging`. `pods`: what a reflector
+    knows of the Pods that kilnwork made; `changed` is told by it."""
+
+    name = template.EXECUTOR
+    in_workers = True
+
+    def __init__(self, kube: client.Client, pods: cache.Cache[pod.Pod]) -> None:
+        self._client = kube
+        self._pods = pods
+        self._wake: port.Wake = lambda ref: None
+        self._kill: Kill = lambda pod_uid, ref, container: False
+        self._sizes: dict[str, int] = {}
+        """Bytes of Pods by uid, as they were last written."""
+        self._deadlines: dict[attempts.AttemptRef, float] = {}
+        """When containers that are to end are killed, by the clock of the event loop."""
+        self._left: dict[attempts.AttemptRef, tuple[str, str]] = {}
+        """Namespace and name of the Pods of containers that are not over."""
+
+    def use(self, kill: Kill) -> None:
+        """From now on workers can be reached."""
+        self._kill = kill
+
+    def watch(self, wake: port.Wake) -> None:
+        self._wake = wake
+
+    def changed(self, key: tuple[str, str], old: pod.Pod | None, new: pod.Pod | None) -> None:
+        """A Pod came, changed or went."""
+        seen = new or old
+        if seen is None or not seen.spec.ephemeral_containers:
+            return
+        if new is None:
+            self._sizes.pop(seen.metadata.uid, None)
+        for ref, over in _changes(old, new):
+            if over:
+                self._left.pop(ref, None)
+            else:
+                self._left[ref] = key
+            self._wake(ref)
+
+    def is_used_up(self, seen: pod.Pod) -> bool:
+        """Whether the Pod of a worker is to be replaced."""
+        return limits.is_used_up(seen, self._sizes.get(seen.metadata.uid, 0))
+
+    async def ensure(self, attempt: port.Attempt) -> port.Observation:
+        place = _place(attempt)
+        seen = await self._find(attempt)
+        if seen is None:
+            return judge.lost(place.pod)
+        if _has(seen, attempt):
+            return _judge(seen, attempt)
+        if attempt.began:
+            return judge.lost(place.pod)
+        return await self._add(attempt, seen)
+
+    async def observe(self, attempt: port.Attempt) -> port.Observation:
+        seen = await self._find(attempt)
+        return judge.lost(_place(attempt).pod) if seen is None else _judge(seen, attempt)
+
+    async def stop(self, attempt: port.Attempt, how: port.Stop) -> port.Observation:
+        """Its worker ends it; what is not there is never added."""
+        seen = await self._find(attempt)
+        if seen is not None and not _has(seen, attempt):
+            seen = await self._read(attempt)
+        if seen is None:
+            return judge.lost(_place(attempt).pod)
+        if not _has(seen, attempt):
+            return judge.withdrawn(how)
+        observed = _judge(seen, attempt)
+        if observed.outcome is not None:
+            return observed
+        now = asyncio.get_running_loop().time()
+        left_s = self._deadlines.setdefault(attempt.ref, now + how.grace_s) - now
+        if left_s <= 0 and observed.container:
+            self._kill(seen.metadata.uid, attempt.ref, observed.container)
+        return msgspec.structs.replace(observed, check_s=max(left_s, LOOK_S))
+
+    async def result(self, attempt: port.Attempt) -> attempts.Payload | None:
+        """Its worker reads it."""
+        return None
+
+    async def release(self, attempt: port.Attempt) -> None:
+        """A container cannot be removed."""
+        self._deadlines.pop(attempt.ref, None)
+
+    def leftover(self, ref: attempts.AttemptRef, *, known: bool) -> port.Attempt | None:
+        key = self._left.get(ref)
+        seen = None if key is None else self._pods.get(key)
+        if seen is None or not known:
+            return None
+        metadata = seen.metadata
+        return port.Attempt(
+            ref=ref,
+            namespace=metadata.namespace,
+            name="",
+            owner_uid="",
+            spec=task.TaskSpec(),
+            began=True,
+            place=port.Place(pod=metadata.name, pod_uid=metadata.uid),
+        )
+
+    async def logs(self, attempt: port.Attempt) -> AsyncGenerator[bytes, None]:
+        place = _place(attempt)
+        path = f"{resource.PODS.base(attempt.namespace)}/{place.pod}/log"
+        name = template.container_name(attempt.ref)
+        query = {"container": name, "limitBytes": str(MAX_LOG_BYTES)}
+        try:
+            response = await self._client.raw("GET", path, query=query)
+        except errors.NotFound:
+            return
+        yield response.body
+
+    async def _add(self, attempt: port.Attempt, seen: pod.Pod) -> port.Observation:
+        place = _place(attempt)
+        made = template.container(attempt, place, seen)
+        for known in (seen, None):
+            base = known if known is not None else await self._read(attempt)
+            if base is None:
+                return judge.lost(place.pod)
+            if known is None and _has(base, attempt):
+                return _judge(base, attempt)
+            try:
+                await self._patch(attempt, base, made)
+            except errors.NotFound:
+                return judge.lost(place.pod)
+            except errors.Invalid as error:  # somebody was faster, it is another Pod, or it is bad
+                refusal = str(error)
+                continue
+            except errors.Forbidden as error:
+                if "is forbidden: User " in str(error):
+                    raise
+                return judge.refused(str(error))
+            return judge.observe(base, None)
+        return judge.refused(refusal)
+
+    async def _patch(self, attempt: port.Attempt, seen: pod.Pod, made: object) -> None:
+        """One write. The response is the whole Pod, of which only its size is of interest."""
+        place = _place(attempt)
+        at = "/spec/ephemeralContainers"
+        listed = bool(seen.spec.ephemeral_containers)
+        operations = [
+            {"op": "test", "path": "/metadata/uid", "value": place.pod_uid},
+            {"op": "add", "path": f"{at}/-" if listed else at, "value": made if listed else [made]},
+        ]
+        path = f"{resource.PODS.base(attempt.namespace)}/{place.pod}/ephemeralcontainers"
+        response = await self._client.raw(
+            "PATCH",
+            path,
+            body=msgspec.json.encode(operations),
+            content_type=http_types.JSON_PATCH,
+        )
+        self._sizes[place.pod_uid] = len(response.body)
+
+    async def _find(self, attempt: port.Attempt) -> pod.Pod | None:
+        """The Pod of the attempt's worker, from the cache; asks for what is not there."""
+        place = _place(attempt)
+        known = self._pods.get((attempt.namespace, place.pod))
+        if known is not None and known.metadata.uid == place.pod_uid:
+            return known
+        return await self._read(attempt)
+
+    async def _read(self, attempt: port.Attempt) -> pod.Pod | None:
+        place = _place(attempt)
+        try:
+            seen = await self._client.get(resource.PODS, place.pod, attempt.namespace, type=pod.Pod)
+        except errors.NotFound:
+            return None
+        return seen if seen.metadata.uid == place.pod_uid else None
+
+
+def _place(attempt: port.Attempt) -> port.Place:
+    if attempt.place is None:
+        raise ValueError(f"attempt {attempt.ref} has no worker")
+    return attempt.place
+
+
+def _has(seen: pod.Pod, attempt: port.Attempt) -> bool:
+    name = template.container_name(attempt.ref)
+    return any(container.name == name for container in seen.spec.ephemeral_containers)
+
+
+def _judge(seen: pod.Pod, attempt: port.Attempt) -> port.Observation:
+    name = template.container_name(attempt.ref)
+    statuses = seen.status.ephemeral_container_statuses
+    status = next((status for status in reversed(statuses) if status.name == name), None)
+    ended = status is not None and status.state.terminated is not None
+    return (
+        judge.lost(seen.metadata.name) if seen.over and not ended else judge.observe(seen, status)
+    )
+
+
+def _changes(old: pod.Pod | None, new: pod.Pod | None) -> list[tuple[attempts.AttemptRef, bool]]:
+    """Attempts of whose containers something is new, and whether they are over now."""
+    if new is None:
+        gone = () if old is None else old.spec.ephemeral_containers
+        return [(ref, True) for c in gone if (ref := template.ref_of(c.name)) is not None]
+    before = old.status.ephemeral_container_statuses if old is not None else ()
+    known = {status.name: status for status in before}
+    found = []
+    for status in new.status.ephemeral_container_statuses:
+        was = known.get(status.name)
+        over = status.state.terminated is not None
+        if status == was or (was is None and over and old is None):
+            continue
+        ref = template.ref_of(status.name)
+        if ref is not None:
+            found.append((ref, over))
+    return found
