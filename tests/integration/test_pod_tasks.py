@@ -5,140 +5,24 @@ What is the same for every executor is in tests/contract/test_executors.py.
 
 import contextlib
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
 
-from kilnwork import controllers
 from kilnwork.api import kinds, resource
-from kilnwork.cli import embedded_kinds
-from kilnwork.controlplane import cluster
-from kilnwork.controlplane.node import container
-from kilnwork.dispatch.hub import hub as hubs
-from kilnwork.dispatch.journal.sqlite import journal
 from kilnwork.executors.pod import template
-from kilnwork.kit import clock, http_types, ids, processes
+from kilnwork.kit import processes
 from kilnwork.kube import client, errors
-from support import controlled, short, verifiers, waiting
+from support import controlled, pod_world, short, waiting
 
-NS = "default"
+NS = pod_world.NS
 FOREVER = "trap '' TERM; while :; do sleep 0.1; done"
 
 
-class RefusingClient(client.Client):
-    """A manager's client, of whose creations of Pods the first are refused. `before_delete`: what
-    happens in the world before a deletion arrives."""
-
-    refusals: list[errors.ApiError]
-    before_delete: Callable[[], Awaitable[None]] | None = None
-
-    async def raw(self, method: str, path: str, **more: Any) -> http_types.Response:
-        if method == "POST" and path.endswith("/pods") and self.refusals:
-            raise self.refusals.pop(0)
-        if method == "DELETE" and self.before_delete is not None:
-            happens, self.before_delete = self.before_delete, None
-            await happens()
-        return await super().raw(method, path, **more)
-
-
-class World:
-    """A control plane with a node, and a manager that can be ended and started again."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.refusals: list[errors.ApiError] = []
-        self.journal = folder / "journal.db"
-        self.plane = cluster.ControlPlane(
-            cluster.Settings(
-                data_dir=folder,
-                port=0,
-                workdir=folder,
-                node_name="n1",
-                installed=embedded_kinds.EXTENSIONS,
-            )
-        )
-        self.kube: client.Client
-        self.hub: hubs.Hub
-        self.manager: RefusingClient
-        self._manager = contextlib.AsyncExitStack()
-
-    async def start(self) -> None:
-        """Begin a manager."""
-        self.manager = RefusingClient(self.plane.admin_config(), user_agent="manager")
-        self.manager.refusals = self.refusals
-        await self._manager.enter_async_context(self.manager)
-        made = controllers.Controllers(self.manager, controlled.SETTINGS, time=clock.SystemClock())
-        self.hub = hubs.Hub(
-            journal.Journal(self.journal),
-            clock=clock.SystemClock(),
-            verifier=verifiers.OneSecret(),
-            logs_dir=self.folder / "logs",
-            entropy=ids.system_entropy(),
-            options=hubs.Options(lease_s=2.0),
-        )
-        await self.hub.start(self.folder / "c.sock")
-        self._manager.push_async_callback(self.hub.stop)
-        await made.start(self.hub)
-        self._manager.push_async_callback(made.stop)
-
-    async def end(self) -> None:
-        """End it."""
-        await self._manager.aclose()
-
-    async def task(self, name: str, script: str = "true", **spec: Any) -> str:
-        """Declare a Task whose Pod runs a shell script; its uid."""
-        body = {"containers": [a_container(script)], "automountServiceAccountToken": False}
-        spec = {"pod": {"spec": {**body, **spec.pop("pod", {})}}, **spec}
-        spec.setdefault("timeouts", {"killGraceSeconds": 1})
-        made = await self.kube.create(
-            kinds.TASKS, controlled.body(kinds.TASKS, name, spec=spec), NS
-        )
-        return str(made["metadata"]["uid"])
-
-    async def status(self, name: str) -> dict[str, Any]:
-        return (await self.kube.get(kinds.TASKS, name, NS)).get("status") or {}
-
-    async def says(self, name: str, state: str, reason: str | None = None) -> dict[str, Any]:
-        """Wait until a Task says so; its status."""
-        last: dict[str, Any] = {}
-
-        async def look() -> bool:
-            nonlocal last
-            last = await self.status(name)
-            return last.get("state") == state and reason in (None, last.get("reason"))
-
-        try:
-            await waiting.wait_until_async(look, what=f"{state}/{reason}")
-        except AssertionError as error:
-            raise AssertionError(f"{error}; it says {last}") from None
-        return last
-
-    async def pods(self) -> list[dict[str, Any]]:
-        """All there are."""
-        listed = await self.kube.list(resource.PODS, NS, type=dict)
-        return list(listed.items)
-
-    async def no_pods(self) -> None:
-        async def none() -> bool:
-            return not await self.pods()
-
-        await waiting.wait_until_async(none, what="no Pod is left")
-
-
-def a_container(script: str, name: str = "main") -> dict[str, Any]:
-    return {"name": name, "image": "label", "command": ["sh", "-c", script]}
-
-
-def programs(pod: dict[str, Any]) -> set[int]:
-    """Pids of the container of a Pod."""
-    return processes.belonging(None, marker=f"{container.MARKER}={pod['metadata']['uid']}/main/0")
-
-
 @pytest.fixture
-async def world() -> AsyncIterator[World]:
-    made = World(short.folder())
+async def world() -> AsyncIterator[pod_world.World]:
+    made = pod_world.World(short.folder())
     await made.plane.start()
     try:
         await made.plane.start_node()
@@ -150,7 +34,7 @@ async def world() -> AsyncIterator[World]:
         await made.plane.stop()
 
 
-async def test_its_status_names_pod_and_node_also_after_a_restart(world: World) -> None:
+async def test_its_status_names_pod_and_node_also_after_a_restart(world: pod_world.World) -> None:
     uid = await world.task("a")
     status = await world.says("a", "Success", "Succeeded")
     [pod] = await world.pods()
@@ -170,9 +54,15 @@ async def test_its_status_names_pod_and_node_also_after_a_restart(world: World) 
     assert len(await world.pods()) == 1
 
 
-async def test_the_output_of_several_containers_is_kept_by_name(world: World) -> None:
+async def test_the_output_of_several_containers_is_kept_by_name(world: pod_world.World) -> None:
     uid = await world.task(
-        "a", pod={"containers": [a_container("echo 1; echo 2"), a_container("echo 3", "other")]}
+        "a",
+        pod={
+            "containers": [
+                pod_world.a_container("echo 1; echo 2"),
+                pod_world.a_container("echo 3", "other"),
+            ]
+        },
     )
     await world.says("a", "Success")
     kept = b"".join(
@@ -181,17 +71,19 @@ async def test_the_output_of_several_containers_is_kept_by_name(world: World) ->
     assert sorted(kept.splitlines()) == [b"[main] 1", b"[main] 2", b"[other] 3"], uid
 
 
-async def test_a_deleted_task_takes_its_running_pod_with_it(world: World) -> None:
+async def test_a_deleted_task_takes_its_running_pod_with_it(world: pod_world.World) -> None:
     await world.task("a", FOREVER)
     await world.says("a", "Running")
     [pod] = await world.pods()
-    assert programs(pod)
+    assert pod_world.programs(pod)
     await world.kube.delete(kinds.TASKS, "a", NS)
     await world.no_pods()
-    assert programs(pod) == set()
+    assert pod_world.programs(pod) == set()
 
 
-async def test_a_deleted_task_takes_its_pod_with_it_without_a_manager(world: World) -> None:
+async def test_a_deleted_task_takes_its_pod_with_it_without_a_manager(
+    world: pod_world.World,
+) -> None:
     """The finalizer waits for the next one."""
     await world.task("a", FOREVER)
     await world.says("a", "Running")
@@ -201,7 +93,7 @@ async def test_a_deleted_task_takes_its_pod_with_it_without_a_manager(world: Wor
     await world.no_pods()
 
 
-async def test_a_lost_journal_adopts_what_goes_on(world: World) -> None:
+async def test_a_lost_journal_adopts_what_goes_on(world: pod_world.World) -> None:
     gate = world.folder / "gate"
     await world.task("a", f"until [ -e {gate} ]; do sleep 0.02; done")
     before = await world.says("a", "Running")
@@ -214,7 +106,9 @@ async def test_a_lost_journal_adopts_what_goes_on(world: World) -> None:
     assert len(await world.pods()) == 1
 
 
-async def test_what_no_journal_knows_is_left_alone_until_it_is_deleted(world: World) -> None:
+async def test_what_no_journal_knows_is_left_alone_until_it_is_deleted(
+    world: pod_world.World,
+) -> None:
     await world.task("a", FOREVER)
     await world.says("a", "Running")
     await world.end()
@@ -230,13 +124,15 @@ async def test_what_no_journal_knows_is_left_alone_until_it_is_deleted(world: Wo
     [held] = [p for p in await world.pods() if p["metadata"]["uid"] == pod["metadata"]["uid"]]
     assert held["metadata"]["finalizers"] == [template.FINALIZER]
     assert "deletionTimestamp" not in held["metadata"]
-    assert programs(pod)
+    assert pod_world.programs(pod)
     await world.kube.delete(resource.PODS, pod["metadata"]["name"], NS, grace_s=1)
     await world.kube.delete(kinds.TASKS, "b", NS)
     await world.no_pods()
 
 
-async def test_removed_by_force_while_it_is_killed_nothing_is_proved(world: World) -> None:
+async def test_removed_by_force_while_it_is_killed_nothing_is_proved(
+    world: pod_world.World,
+) -> None:
     await world.task("a", FOREVER, timeouts={"killGraceSeconds": 60})
     await world.says("a", "Running")
     [pod] = await world.pods()
@@ -255,10 +151,12 @@ async def test_removed_by_force_while_it_is_killed_nothing_is_proved(world: Worl
         await world.kube.delete(resource.PODS, name, NS, grace_s=0)
     status = await world.says("a", "Killed", "Unconfirmed")
     assert stopped(status) == "Unknown"
-    await waiting.wait_until_async(lambda: not programs(pod), what="the node has ended it")
+    await waiting.wait_until_async(
+        lambda: not pod_world.programs(pod), what="the node has ended it"
+    )
 
 
-async def test_an_end_between_our_look_and_our_deletion_counts(world: World) -> None:
+async def test_an_end_between_our_look_and_our_deletion_counts(world: pod_world.World) -> None:
     gate = world.folder / "gate"
     await world.task("a", f"until [ -e {gate} ]; do sleep 0.02; done")
     await world.says("a", "Running")
@@ -279,12 +177,17 @@ async def test_an_end_between_our_look_and_our_deletion_counts(world: World) -> 
     assert world.manager.before_delete is None
 
 
-async def test_what_a_manager_creates_that_has_lost_its_place_is_ended(world: World) -> None:
+async def test_what_a_manager_creates_that_has_lost_its_place_is_ended(
+    world: pod_world.World,
+) -> None:
     """Its request arrives when the next manager has long decided about the attempt."""
     await world.task("a", FOREVER)
     await world.says("a", "Running")
     [pod] = await world.pods()
-    body = {"metadata": dict(pod["metadata"]), "spec": {"containers": [a_container(FOREVER)]}}
+    body = {
+        "metadata": dict(pod["metadata"]),
+        "spec": {"containers": [pod_world.a_container(FOREVER)]},
+    }
     for field in ("uid", "resourceVersion", "creationTimestamp", "ownerReferences"):
         body["metadata"].pop(field)
     now = {"spec": {"killTimestamp": "2026-01-01T00:00:00Z"}}
@@ -293,11 +196,13 @@ async def test_what_a_manager_creates_that_has_lost_its_place_is_ended(world: Wo
     await world.no_pods()
     late = await world.kube.create(resource.PODS, body, NS)
     await world.no_pods()
-    assert programs(late) == set()
+    assert pod_world.programs(late) == set()
     assert (await world.status("a"))["reason"] == "Killed"
 
 
-async def test_a_kill_on_a_node_that_is_away_is_proved_when_it_is_back(world: World) -> None:
+async def test_a_kill_on_a_node_that_is_away_is_proved_when_it_is_back(
+    world: pod_world.World,
+) -> None:
     await world.task("a", FOREVER)
     await world.says("a", "Running")
     [pod] = await world.pods()
@@ -308,14 +213,14 @@ async def test_a_kill_on_a_node_that_is_away_is_proved_when_it_is_back(world: Wo
     await world.kube.merge_patch(kinds.TASKS, "a", now, NS)
     status = await world.says("a", "Killed", "Unconfirmed")
     assert stopped(status) == "Unknown"
-    assert programs(pod)
+    assert pod_world.programs(pod)
     await world.plane.start_node()
 
     async def proved() -> bool:
         return stopped(await world.status("a")) == "True"
 
     await waiting.wait_until_async(proved, what="its end is proved")
-    assert programs(pod) == set()
+    assert pod_world.programs(pod) == set()
     await world.no_pods()
 
 
@@ -325,7 +230,7 @@ def stopped(status: dict[str, Any]) -> str:
     return str(found)
 
 
-async def test_the_end_of_a_manager_ends_no_pod(world: World) -> None:
+async def test_the_end_of_a_manager_ends_no_pod(world: pod_world.World) -> None:
     gate = world.folder / "gate"
     await world.task("a", f"until [ -e {gate} ]; do sleep 0.02; done")
     await world.says("a", "Running")
@@ -340,7 +245,7 @@ async def test_the_end_of_a_manager_ends_no_pod(world: World) -> None:
     assert (status["attempts"], status["podName"]) == (1, before["metadata"]["name"])
 
 
-async def test_a_node_that_goes_down_costs_a_loss_and_no_attempt(world: World) -> None:
+async def test_a_node_that_goes_down_costs_a_loss_and_no_attempt(world: pod_world.World) -> None:
     """As at the end of `kiln up`."""
     await world.task("a", '[ "$KILN_ATTEMPT" = 2 ] || while :; do sleep 0.1; done')
     await world.says("a", "Running")
@@ -354,16 +259,18 @@ async def test_a_node_that_goes_down_costs_a_loss_and_no_attempt(world: World) -
     assert (status["attempts"], status["losses"]) == (2, 1)
 
 
-async def test_a_program_that_a_stranger_kills_is_a_loss(world: World) -> None:
+async def test_a_program_that_a_stranger_kills_is_a_loss(world: pod_world.World) -> None:
     await world.task("a", '[ "$KILN_ATTEMPT" = 2 ] || while :; do sleep 0.1; done')
     await world.says("a", "Running")
     [pod] = await world.pods()
-    processes.send(programs(pod), signal.SIGKILL)
+    processes.send(pod_world.programs(pod), signal.SIGKILL)
     status = await world.says("a", "Success")
     assert (status["attempts"], status["losses"]) == (2, 1)
 
 
-async def test_a_container_that_is_started_again_is_the_same_attempt(world: World) -> None:
+async def test_a_container_that_is_started_again_is_the_same_attempt(
+    world: pod_world.World,
+) -> None:
     mark = world.folder / "mark"
     await world.task(
         "a", f"[ -e {mark} ] || {{ touch {mark}; exit 3; }}", pod={"restartPolicy": "OnFailure"}
@@ -395,7 +302,7 @@ AWAY = errors.from_status(503, "ServiceUnavailable", "the server is shutting dow
     ids=["quota", "account", "right", "away"],
 )
 async def test_what_passes_by_itself_is_waited_for_and_named(
-    world: World, refusal: Callable[[], errors.ApiError], reason: str, monkeypatch: Any
+    world: pod_world.World, refusal: Callable[[], errors.ApiError], reason: str, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr("kilnwork.executors.pod.executor.CREATE_AGAIN_S", 0.5)
     world.refusals += 5 * [refusal()]
@@ -414,7 +321,7 @@ async def test_what_passes_by_itself_is_waited_for_and_named(
         "unable to create new content in namespace default because it is being terminated",
     ],
 )
-async def test_what_admission_refuses_fails_at_once(world: World, why: str) -> None:
+async def test_what_admission_refuses_fails_at_once(world: pod_world.World, why: str) -> None:
     world.refusals.append(forbidden(why))
     await world.task("a", retry={"maxAttempts": 5})
     status = await world.says("a", "Failed", "AdmissionError")
@@ -423,13 +330,15 @@ async def test_what_admission_refuses_fails_at_once(world: World, why: str) -> N
     assert await world.pods() == []
 
 
-async def test_what_the_api_server_finds_invalid_fails_with_its_words(world: World) -> None:
+async def test_what_the_api_server_finds_invalid_fails_with_its_words(
+    world: pod_world.World,
+) -> None:
     await world.task("a", pod={"containers": [{"name": "UPPER", "image": "x"}]})
     status = await world.says("a", "Failed", "AdmissionError")
     assert "containers[0].name" in status["message"]
 
 
-async def test_no_taskcluster_is_needed_or_touched(world: World) -> None:
+async def test_no_taskcluster_is_needed_or_touched(world: pod_world.World) -> None:
     await controlled_cluster(world)
     await world.task("a", clusterName="nowhere")
     await world.says("a", "Success")
@@ -441,7 +350,7 @@ async def test_no_taskcluster_is_needed_or_touched(world: World) -> None:
     ]
 
 
-async def controlled_cluster(world: World) -> None:
+async def controlled_cluster(world: pod_world.World) -> None:
     """A TaskCluster without workers."""
     body = controlled.body(kinds.TASK_CLUSTERS, "default", spec={"replicas": 0})
     await world.kube.create(kinds.TASK_CLUSTERS, body, NS)
