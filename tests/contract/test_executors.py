@@ -340,7 +340,10 @@ async def cut_or_over(world: executor_world.World, task: Any, *, kill: bool) -> 
         if kill and not killed and world.starts(task):
             killed = True
             await world.kill(task)
-        return world.view(task).state.final and not await world.subject.objects()
+        if not world.view(task).state.final or await world.subject.objects():
+            return False
+        release, passed = world.subject.releases, world.steps.names
+        return passed.count(f"before {release}") == passed.count(f"after {release}")
 
     await waiting.wait_until_async(look, what="the life is cut off, or nothing is left to do")
     return world.steps.cut.is_set()

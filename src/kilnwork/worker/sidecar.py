@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple, Protocol, cast
 
-from kilnwork.kit import clock
+from kilnwork.kit import clock, sandbox
 
 CLOCK = clock.SystemClock()
 
@@ -104,7 +104,7 @@ class Listener:
 
 def from_environment(environment: Mapping[str, str]) -> Settings:
     """Raises KeyError, ValueError: the executor sets all of it."""
-    root = Path(environment.get("CONTAINER_SANDBOX_MOUNT_POINT") or "/")
+    root = sandbox.root(environment)
     blobs = environment.get("KILN_BLOBS", "")
 
     def mounted(name: str) -> Path:
