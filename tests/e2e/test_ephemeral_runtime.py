@@ -175,6 +175,16 @@ def test_a_kill_is_proved(server: up_support.Up, trap: str) -> None:
     assert not processes(lambda env: f"TASK_NAME={name}".encode() in env.split(b"\0"))
 
 
+@pytest.mark.parametrize("of", ["eph", "default"])
+def test_an_image_is_a_label_here_and_the_task_says_so(server: up_support.Up, of: str) -> None:
+    apply(server, task(f"image-{of}", "true", image="busybox", clusterName=of))
+    after = ended(server, f"image-{of}")
+    assert after["state"] == "Success"
+    ignored = [c for c in after["conditions"] if c["type"] == "ImageIgnored"]
+    assert [c["status"] for c in ignored] == ["True"], after
+    assert "busybox" in ignored[0]["message"]
+
+
 def test_python_calls_run_in_the_worker(server: up_support.Up) -> None:
     spec = {"call": {"function": "operator:add", "args": [1, 2]}, "command": []}
     made = task("call", "", **spec)

@@ -52,7 +52,9 @@ def validate_task_object_update(
 
 def warn(kind: str, new: meta.JsonObject, old: meta.JsonObject | None) -> Iterator[str]:
     """Yield fields that have no effect; of an update those that it changes."""
-    yield from field_effects.added(partial(task_fields.findings, kind), new, old)
+    yield from field_effects.added(
+        partial(task_fields.findings, kind, side=field_effects.Side.EMBEDDED), new, old
+    )
 
 
 def warn_of_task(new: meta.JsonObject, old: meta.JsonObject | None) -> Iterator[str]:

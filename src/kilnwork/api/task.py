@@ -163,8 +163,9 @@ class TaskSpec(Wire, frozen=True):
     cluster_name: Name = "default"
     """Name of the TaskCluster of this namespace that runs the task."""
     image: str = ""
-    """Label without effect: programs come from the image of the worker, on a local node from the
-    machine."""
+    """Image in which the command runs: in a container added to a worker's Pod where the TaskCluster
+    says `runtime: EphemeralContainers`, else in a Pod of its own if it is not that of the workers.
+    A label where the workers are on a node of kilnwork."""
     command: tuple[str, ...] = ()
     """Program and its first arguments. Needed, unless there is a `call`."""
     args: tuple[str, ...] = ()

@@ -34,7 +34,12 @@ TASK: Sequence[Row] = (
             "suspend", "timeouts", "ttlSecondsAfterFinished",
         )
     ),
-    _same("spec.image", Effect.IGNORED, "programs come from the worker, not from an image"),
+    Row(
+        "spec.image",
+        Effect.IGNORED,
+        Effect.HONOURED,
+        "a label on nodes of ours, where programs come from the machine (condition ImageIgnored)",
+    ),
 )  # fmt: skip
 
 TASK_OBJECT: Sequence[Row] = (_same("data", Effect.HONOURED, whole=True),)
@@ -80,8 +85,8 @@ TABLES = {
 }
 
 
-def findings(kind: str, obj: Any) -> Iterator[Finding]:
-    """Yield fields of an object of ours that have no effect, wherever it is; none of other kinds.
+def findings(kind: str, obj: Any, side: Side = Side.CLUSTER) -> Iterator[Finding]:
+    """Yield fields of an object of ours that have no effect there; none of other kinds.
 
     What depends on the node that a Pod of a template goes to, that node says.
     """
@@ -90,7 +95,7 @@ def findings(kind: str, obj: Any) -> Iterator[Finding]:
         return
     template = spec.get("template")
     if kind != kinds.TASK_CLUSTERS.kind or not isinstance(template, dict):
-        yield from field_effects.findings(TABLES[kind], spec, Side.CLUSTER, at="spec")
+        yield from field_effects.findings(TABLES[kind], spec, side, at="spec")
         return
     yield from _in_template(template)
 

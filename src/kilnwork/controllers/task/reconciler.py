@@ -8,7 +8,7 @@ import msgspec
 
 from kilnwork.api import inputs, kinds, task, task_cluster, task_object
 from kilnwork.controllers import ports, status_writer, tools, views, wakes
-from kilnwork.controllers.task import memory, outputs, plan, status
+from kilnwork.controllers.task import images, memory, outputs, plan, status
 from kilnwork.dispatch import errors as dispatch_errors
 from kilnwork.dispatch import model
 from kilnwork.kit import ids
@@ -109,11 +109,13 @@ class Reconciler:
         view = self._views.get(own)
         run = seen.spec.run if view is None else view.run
         now = self._clock.wall()
+        cluster = self._caches.clusters.get((key[0], _cluster_of(seen, view)))
         return plan.Facts(
             task=seen,
             view=view,
             strays=_unfinished(tuple(v for v in views if v.task != own)),
-            cluster=self._caches.clusters.get((key[0], _cluster_of(seen, view))),
+            cluster=cluster,
+            workers=self._workers(cluster) if seen.spec.image else None,
             sources=self._sources(seen) if view is None or view.run < seen.spec.run else {},
             output_made=remembered.output_made(seen, run),
             unfit=remembered.unfit_for(seen.spec.run),
@@ -121,6 +123,12 @@ class Reconciler:
             pending_since=remembered.pending_since(seen, now),
             now=now,
         )
+
+    def _workers(self, cluster: task_cluster.TaskCluster | None) -> images.Workers | None:
+        """Of tasks with an image only: most have none, and this looks at all Pods of a cluster."""
+        if cluster is None:
+            return None
+        return images.workers(self._caches.pods.owned_by(cluster.metadata.uid))
 
     def _sources(self, seen: task.Task) -> dict[inputs.Source, plan.Found]:
         try:

@@ -4,8 +4,8 @@ Pure. Used by `plan` and `reconciler`. The journal is the authority: a status is
 view of the task, or from why the task is not with the hub yet.
 
 Conditions: `Started` (an attempt of this run has started its command), `Finished` (the run is
-over), when a kill or a loss leaves room for doubt `Stopped` (nothing of it runs any more), and
-`FieldsIgnored` when fields of the spec have no effect.
+over), when a kill or a loss leaves room for doubt `Stopped` (nothing of it runs any more),
+`FieldsIgnored` when fields of the spec have no effect, and `ImageIgnored` when its image has none.
 """
 
 import hashlib
@@ -80,9 +80,16 @@ def without_view(seen: task.Task, state: task.State, why: Why, *, now: float) ->
 
 
 def of_view(
-    seen: task.Task, view: model.TaskView, *, why: Why, output_object: str, now: float
+    seen: task.Task,
+    view: model.TaskView,
+    *,
+    why: Why,
+    output_object: str,
+    image: meta.Condition | None = None,
+    now: float,
 ) -> task.TaskStatus:
-    """The status that tells the hub's view; `why` replaces the view's own reason and message."""
+    """The status that tells the hub's view; `why` replaces the view's own reason and message.
+    `image`: the condition `ImageIgnored`, if it is so."""
     wanted = task.TaskStatus(
         state=view.state,
         reason=str(why.reason),
@@ -100,7 +107,7 @@ def of_view(
         children=view.children if view.children.total else None,
         observed_generation=seen.metadata.generation,
     )
-    return _with_conditions(seen, wanted, stopped=view.stopped, now=now)
+    return _with_conditions(seen, wanted, stopped=view.stopped, image=image, now=now)
 
 
 def _own_pod(view: model.TaskView) -> str:
@@ -139,7 +146,12 @@ def _is_storable(value: Any) -> bool:
 
 
 def _with_conditions(
-    seen: task.Task, wanted: task.TaskStatus, *, stopped: bool | None, now: float
+    seen: task.Task,
+    wanted: task.TaskStatus,
+    *,
+    stopped: bool | None,
+    image: meta.Condition | None = None,
+    now: float,
 ) -> task.TaskStatus:
     state = task.State(wanted.state)
     started = wanted.start_time is not None
@@ -155,8 +167,7 @@ def _with_conditions(
         new.append(_condition(seen, "Stopped", "True" if proved else "Unknown", why))
     generation = seen.metadata.generation
     ignored = task_fields.ignored(kinds.TASKS.kind, seen.spec, generation=generation)
-    if ignored is not None:
-        new.append(ignored)
+    new += [condition for condition in (ignored, image) if condition is not None]
     known = {c.type for c in new}
     before = tuple(c for c in seen.status.conditions if c.type in known)
     if seen.status.run != wanted.run:

@@ -204,12 +204,10 @@ def test_run_that_ended_before_the_dispatcher_keeps_its_finish_time() -> None:
     assert first.finish_time == clock.rfc3339(NOW)
 
 
-def test_a_condition_names_fields_without_effect_while_there_are_any() -> None:
+def test_a_condition_says_that_the_image_is_a_label_while_it_is() -> None:
     seen = _task()
-    with_image = msgspec.structs.replace(seen, spec=task.TaskSpec(image="busybox"))
-    told = _told(with_image, VIEW)
-    found = _condition(told, "FieldsIgnored")
-    assert found is not None
-    assert (found.status, found.reason) == ("True", "FieldsIgnored")
-    assert found.message.startswith("spec.image: has no effect here: ")
-    assert _condition(_told(msgspec.structs.replace(seen, status=told), VIEW), found.type) is None
+    image = meta.Condition(type="ImageIgnored", status="True", reason="ImageIgnored", message="m")
+    why = status.Why(VIEW.reason, VIEW.message)
+    told = status.of_view(seen, VIEW, why=why, output_object="", image=image, now=NOW)
+    assert _condition(told, "ImageIgnored") is not None
+    assert _condition(_told(msgspec.structs.replace(seen, status=told), VIEW), image.type) is None
