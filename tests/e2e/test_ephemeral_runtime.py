@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from kilnwork.executors.ephemeral import limits
+from support import pages, waiting
 from support import up as up_support
-from support import waiting
 
 KILNWORK = "kilnwork.dev/v1alpha1"
 CALL = '''
@@ -257,3 +257,32 @@ def test_pods_are_replaced_before_they_have_too_many(own: up_support.Up) -> None
     assert max(seen.values()) < 3 * most, seen
     assert len(seen) > 3, seen
     waiting.wait_until(lambda: len(pods(own)) == 2, what="two Pods are left", timeout_s=30)
+
+
+def test_the_counter_runs_on_it_unchanged(tmp_path: Path) -> None:
+    """With the rights of the TaskCluster's service account, and through the socket alone."""
+    example = pages.ROOT / "examples" / "01-counter"
+    server = up_support.Up(tmp_path / "data", workdir=example)
+    server.start()
+    try:
+        text = (example / "cluster.yaml").read_text()
+        text = text.replace("replicas: 3,", "replicas: 3, runtime: EphemeralContainers,")
+        assert "runtime" in text
+        server.kiln("apply", "-f", "-", stdin=text)
+        first = (example / "start.yaml").read_text().replace('limit: "50"', 'limit: "8"')
+        server.kiln("apply", "-f", "-", stdin=first)
+        last = waiting.wait_until(
+            lambda: next(
+                (t for t in server.get("tasks")["items"] if t["metadata"]["name"] == "task-8"), None
+            ),
+            what="the last task exists",
+            timeout_s=120,
+        )
+        assert ended(server, last["metadata"]["name"])["state"] == "Success"
+        states = {t["status"]["state"] for t in server.get("tasks")["items"]}
+        assert states == {"Success"}
+        found = [p for p in server.core("pods")["items"] if containers(p)]
+        assert sum(len(containers(p)) for p in found) == 9
+    finally:
+        code = server.stop()
+    assert code == 0
