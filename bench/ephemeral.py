@@ -32,7 +32,7 @@ from support import up as up_support  # noqa: E402
 
 WORKERS, SLOTS = 3, 2
 ALONE = 30
-COUNT = 180
+COUNT = 120
 MANY = int(os.environ.get("BENCH_EPHEMERAL_TASKS", "5000"))
 RUNTIMES = {"agent": "Agent", "containers": "EphemeralContainers"}
 

@@ -271,14 +271,12 @@ def test_the_counter_runs_on_it_unchanged(tmp_path: Path) -> None:
         server.kiln("apply", "-f", "-", stdin=text)
         first = (example / "start.yaml").read_text().replace('limit: "50"', 'limit: "8"')
         server.kiln("apply", "-f", "-", stdin=first)
-        last = waiting.wait_until(
-            lambda: next(
-                (t for t in server.get("tasks")["items"] if t["metadata"]["name"] == "task-8"), None
-            ),
+        waiting.wait_until(
+            lambda: any(t["metadata"]["name"] == "task-8" for t in server.get("tasks")["items"]),
             what="the last task exists",
             timeout_s=120,
         )
-        assert ended(server, last["metadata"]["name"])["state"] == "Success"
+        assert ended(server, "task-8")["state"] == "Success"
         states = {t["status"]["state"] for t in server.get("tasks")["items"]}
         assert states == {"Success"}
         found = [p for p in server.core("pods")["items"] if containers(p)]
