@@ -45,10 +45,13 @@ def pod(name: str) -> meta.JsonObject:
     return {"metadata": {"name": name}, "spec": spec("true")}
 
 
-def task(name: str, *argv: str) -> meta.JsonObject:
+def task(name: str, *argv: str, sidecar: bool = True) -> meta.JsonObject:
+    """`sidecar`: with the one that serves the worker contract, as by default."""
     timeouts = {"killGraceSeconds": GRACE_S}
-    made = {"pod": {"spec": spec(*(argv or ("true",)))}, "timeouts": timeouts}
-    return {"metadata": {"name": name}, "spec": made}
+    template = {"spec": spec(*(argv or ("true",)))}
+    if not sidecar:
+        template["metadata"] = {"annotations": {"kilnwork.dev/sidecar": "false"}}
+    return {"metadata": {"name": name}, "spec": {"pod": template, "timeouts": timeouts}}
 
 
 class Ends:
@@ -126,7 +129,7 @@ async def clear(kube: kube_client.Client) -> None:
 
 async def rates(server: up_support.Up, repeat: int) -> Iterator[Figure]:
     """Pods a second, bare and as Tasks, in turn; and how often the API was written to."""
-    bare, tasks, writes = [], [], []
+    bare, tasks, served, writes = [], [], [], []
     async with kube_client.Client(kube_config.load(server.data / "kubeconfig")) as kube:
         await run_all(kube, kinds.TASKS, [task("t-first")])
         for number in range(repeat):
@@ -134,16 +137,23 @@ async def rates(server: up_support.Up, repeat: int) -> Iterator[Figure]:
             names = [f"{number}-{n}" for n in range(COUNT)]
             bare.append(COUNT / await run_all(kube, resource.PODS, [pod(f"b-{n}") for n in names]))
             between = await version(kube)
-            tasks.append(COUNT / await run_all(kube, kinds.TASKS, [task(f"t-{n}") for n in names]))
+            same = [task(f"t-{n}", sidecar=False) for n in names]
+            tasks.append(COUNT / await run_all(kube, kinds.TASKS, same))
             await asyncio.sleep(1)  # what is written after the end
             after = await version(kube)
             writes.append(((after - between) - (between - before)) / COUNT)
+            full = [task(f"t-s-{n}") for n in names]
+            served.append(COUNT / await run_all(kube, kinds.TASKS, full))
             await clear(kube)
     gate = Gate(at_least=0.7, ratio=True)
     return iter(
         [
             Figure(
                 "Tasks that are Pods", statistics.median(tasks), "/s", statistics.median(bare), gate
+            ),
+            Figure(
+                "such Tasks, with a sidecar", statistics.median(served), "/s",
+                statistics.median(bare), more={"beside": "bare Pods of one container"},
             ),
             Figure(
                 "API writes of such a Task", statistics.median(writes), "",
