@@ -81,6 +81,7 @@ class PodFolder:
         with contextlib.suppress(OSError):
             for container in (self.path / "containers").iterdir():
                 self.mount_point(container.name).unlink(missing_ok=True)
+            self._links.rmdir()  # if it is empty; whoever starts a container makes it anew
         shutil.rmtree(self.path, ignore_errors=True)
 
     def _fill(self, volume: sources.Volume) -> None:
