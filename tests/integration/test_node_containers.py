@@ -222,8 +222,8 @@ async def test_the_hook_of_a_sidecar_holds_the_others_back(world: World) -> None
     await waiting.wait_until_async(told.exists, what="the hook runs")
 
     async def runs() -> bool:
-        (side, _) = (await world.status()).get("initContainerStatuses") or ({}, {})
-        return "running" in (side.get("state") or {}) and not side["started"]
+        found: list[dict[str, Any]] = (await world.status()).get("initContainerStatuses") or []
+        return bool(found) and "running" in found[0]["state"] and not found[0]["started"]
 
     await waiting.wait_until_async(runs, what="the sidecar runs and has not started")
     go.touch()
