@@ -253,7 +253,8 @@ def test_pods_are_replaced_before_they_have_too_many(own: up_support.Up) -> None
 
     waiting.wait_until(done, what="all are over", timeout_s=120)
     ends = [t["status"] for t in own.get("tasks")["items"]]
-    assert {(s["state"], s["attempts"], s.get("losses", 0)) for s in ends} == {("Success", 1, 0)}
+    bad = [s for s in ends if (s["state"], s["attempts"], s.get("losses", 0)) != ("Success", 1, 0)]
+    assert bad == []
     assert max(seen.values()) < 3 * most, seen
     assert len(seen) > 3, seen
     waiting.wait_until(lambda: len(pods(own)) == 2, what="two Pods are left", timeout_s=30)

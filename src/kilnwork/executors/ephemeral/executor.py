@@ -17,6 +17,11 @@ from kilnwork.kube import cache, client, errors
 
 MAX_LOG_BYTES = 16 << 20
 
+ADD_TRIES = 6
+ADD_AGAIN_S = 0.01
+"""The first container of a Pod makes the list, the others are appended: who is second tries again,
+after twice as long each time."""
+
 LOOK_S = 1.0
 """How often a worker is reminded of a container that is to end, and does not."""
 
@@ -139,17 +144,22 @@ class EphemeralExecutor:
     async def _add(self, attempt: port.Attempt, seen: pod.Pod) -> port.Observation:
         place = _place(attempt)
         made = template.container(attempt, place, seen)
-        for known in (seen, None):
-            base = known if known is not None else await self._read(attempt)
+        base: pod.Pod | None = seen
+        for number in range(ADD_TRIES):
+            if number:
+                await asyncio.sleep(ADD_AGAIN_S * 2**number)
+                base = await self._read(attempt)
             if base is None:
                 return judge.lost(place.pod)
-            if known is None and _has(base, attempt):
+            if number and _has(base, attempt):
                 return _judge(base, attempt)
             try:
                 await self._patch(attempt, base, made)
             except errors.NotFound:
                 return judge.lost(place.pod)
-            except errors.Invalid as error:  # somebody was faster, it is another Pod, or it is bad
+            except errors.Invalid as error:
+                # Another one came between, which a read may not show yet; it is another Pod; or it
+                # is bad, which stays so.
                 refusal = str(error)
                 continue
             except errors.Forbidden as error:
