@@ -118,8 +118,14 @@ class Watch:
         return Change(json.loads(line))
 
     def take(self, count: int, *, timeout_s: float = 30.0) -> list[tuple[str, str]]:
-        """(type, name) of the next `count` changes."""
-        found = [self.next(timeout_s=timeout_s) for _ in range(count)]
+        """(type, name) of the next `count` changes of objects.
+
+        Bookmarks are passed over: a server sends them when it likes.
+        """
+        found = [
+            self.until(lambda change: change.type != "BOOKMARK", timeout_s=timeout_s)
+            for _ in range(count)
+        ]
         return [(change.type, change.name) for change in found]
 
     def until(self, wanted: Callable[[Change], bool], *, timeout_s: float = 30.0) -> Change:

@@ -84,10 +84,12 @@ class ScriptedDispatcher:
         self.send_raw(b"".join(map(frames.encode, said)))
 
     def send_raw(self, data: bytes) -> None:
-        """Bytes that need not be frames."""
+        """Bytes that need not be frames, to every link that its peer has not closed."""
         with self._lock:
             for link in self._links:
-                link.sendall(data)
+                # The thread that reads a link may not have seen yet that it has ended.
+                with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                    link.sendall(data)
 
     def results(self, *items: calls.CallResult) -> None:
         self.send(messages.Results(items))

@@ -109,7 +109,7 @@ class Session:
         encoded = None if body is None else msgspec.json.encode(body)
         headers = {"Content-Type": content_type, "Accept": accept}
         try:
-            answer = await self.exchange(
+            response = await self.exchange(
                 method, path, query=query, body=encoded, headers=headers, timeout_s=30.0
             )
         except kube_errors.NotFound as error:
@@ -117,7 +117,7 @@ class Session:
                 raise errors.Unreachable(await self._without_kinds()) from error
             raise
         try:
-            return msgspec.json.decode(answer.body, type=dict[str, Any])
+            return msgspec.json.decode(response.body, type=dict[str, Any])
         except msgspec.MsgspecError as error:
             raise errors.CommandError(f"{self.server}{path} did not answer with JSON") from error
 

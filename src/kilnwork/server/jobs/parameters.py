@@ -50,7 +50,7 @@ FLAT: dict[str, tuple[str, ...]] = {
 MAPPERS = ("mapper", "command", "batchRecords", "reducer")
 KNOWN = (SPEC, *FLAT, *MAPPERS, *source.PARAMETERS)
 
-_MOST_REMEMBERED = 2000
+_MAX_REMEMBERED = 2000
 """Characters of parameters whose spec is remembered."""
 
 MOST_SPEC_BYTES = 64 << 10
@@ -70,7 +70,7 @@ _Object = dict[str, Any]
 def read(given: Mapping[str, str], *, compat: source.Source | None) -> filejobs.JobSpec:
     """The spec. Raises BadRequest that names the parameter, what was seen, and what is expected."""
     items = tuple(given.items())
-    if len("".join(given.values())) <= _MOST_REMEMBERED:
+    if len("".join(given.values())) <= _MAX_REMEMBERED:
         return _remembered(items, compat)
     return _read(given, compat)
 
