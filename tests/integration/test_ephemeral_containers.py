@@ -325,3 +325,44 @@ async def test_eight_at_a_time_all_end_and_none_is_lost(pod: Pod) -> None:
     await asyncio.gather(*(work() for _ in range(8)))
     assert sorted(counted.read_text().split()) == [f"e{number:02}" for number in range(40)]
     assert (await pod.read())["status"]["phase"] == "Running"
+
+
+async def test_a_container_costs_its_addition_and_at_most_two_writes_of_the_status(
+    pod: Pod,
+) -> None:
+    await pod.create()
+    version = (await pod.until_phase("Running"))["metadata"]["resourceVersion"]
+    ended: list[str] = []
+    writes = 0
+    told = asyncio.Event()
+
+    async def watch() -> None:
+        nonlocal writes
+        changes = pod.world.kube.watch(
+            resource.PODS,
+            NS,
+            resource_version=version,
+            type=dict[str, Any],
+            field_selector=f"metadata.name={pod.name}",
+        )
+        async with contextlib.aclosing(changes):
+            async for change in changes:
+                found = (change.object or {}).get("status", {})
+                states = found.get("ephemeralContainerStatuses") or ()
+                writes += change.object is not None
+                ended[:] = [s["name"] for s in states if "terminated" in s["state"]]
+                told.set()
+
+    watching = asyncio.create_task(watch())
+    try:
+        for number in range(10):
+            await pod.add(shell(f"e{number}", "true"))
+            async with asyncio.timeout(30):
+                while len(ended) <= number:
+                    told.clear()
+                    await told.wait()
+    finally:
+        watching.cancel()
+        await asyncio.wait({watching})
+    assert ended == [f"e{number}" for number in range(10)]
+    assert writes <= 30
