@@ -10,7 +10,7 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -43,11 +43,21 @@ class SteppingClient(client.Client):
         listing = (method, path.endswith("/pods")) == ("GET", True)
         if self.steps is None or listing:
             return await super().raw(method, path, **more)
-        what = f"{method} {path.rpartition('/')[2] if path.endswith('/log') else 'pod'}"
-        await self.steps.reach(f"before {what}")
+        await self.steps.reach(f"before {method} pod")
         response = await super().raw(method, path, **more)
-        await self.steps.reach(f"after {what}")
+        await self.steps.reach(f"after {method} pod")
         return response
+
+    async def stream(self, path: str, **more: Any) -> AsyncGenerator[bytes, None]:
+        if self.absent:
+            raise errors.Unavailable(0, "", "connection refused, says the test")
+        if self.steps is not None:
+            await self.steps.reach("before GET log")
+        async with contextlib.aclosing(super().stream(path, **more)) as pieces:
+            async for piece in pieces:
+                yield piece
+        if self.steps is not None:
+            await self.steps.reach("after GET log")
 
 
 class PodSubject(executor_world.Subject):

@@ -126,6 +126,9 @@ class SteppingLink:
     def log(self, ref: attempts.AttemptRef, *, offset: int, data: bytes) -> None:
         self._link.log(ref, offset=offset, data=data)
 
+    def discard_log(self, ref: attempts.AttemptRef) -> None:
+        self._link.discard_log(ref)
+
 
 class SteppingHub:
     """As much of the hub as the driver uses."""

@@ -54,6 +54,7 @@ class World:
         self.kube: client.Client
         self.hub: hubs.Hub
         self.manager: RefusingClient
+        self.controllers: controllers.Controllers
         self._manager = contextlib.AsyncExitStack()
 
     async def start(self) -> None:
@@ -61,7 +62,9 @@ class World:
         self.manager = RefusingClient(self.plane.admin_config(), user_agent="manager")
         self.manager.refusals = self.refusals
         await self._manager.enter_async_context(self.manager)
-        made = controllers.Controllers(self.manager, controlled.SETTINGS, time=clock.SystemClock())
+        self.controllers = made = controllers.Controllers(
+            self.manager, controlled.SETTINGS, time=clock.SystemClock()
+        )
         self.hub = hubs.Hub(
             journal.Journal(self.journal),
             clock=clock.SystemClock(),

@@ -70,6 +70,8 @@ class Controllers:
         )
         executors = registry.Registry([self._pods, self._containers])
         self._attempts = driver.Driver(executors, self._attempts_queue)
+        self.outputs = self._attempts.outputs
+        """What attempts of executors print."""
         self._follow = coroutines.Crew("controllers", on_failure=on_failure)
         self._manager = manager.Manager("controllers", on_failure=on_failure)
         reflectors = self._all_reflectors(kube, namespaces)
@@ -97,6 +99,7 @@ class Controllers:
     async def stop(self) -> None:
         """Stop reconciling, then following."""
         await self._manager.stop()
+        await self._attempts.outputs.stop()
         await self._follow.stop()
 
     @property

@@ -92,6 +92,10 @@ class ExecutorLink(Protocol):
         """Keep output that begins at `offset`."""
         ...
 
+    def discard_log(self, ref: attempts.AttemptRef) -> None:
+        """Its output is copied again from the beginning: discard what is kept of it."""
+        ...
+
 
 class Containers(ExecutorLink, Protocol):
     """The same for attempts that run in the Pods of workers. Implemented by

@@ -8,7 +8,7 @@ States are those of a task (docs/reference/executors.md): STAGING until it runs,
 it is there is a `reason` for programs and a `message` for people.
 """
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
@@ -137,12 +137,39 @@ class Watching(Protocol):
         ...
 
 
+class Output(msgspec.Struct, frozen=True):
+    """One output of an attempt: that of one life of one of its containers.
+
+    `name`: what its lines begin with, "" where the attempt has one container. `source`: the
+    container. `life`: from 0; it rises when the container is started again. `is_over`: it prints
+    nothing more.
+    """
+
+    name: str
+    source: str
+    life: int = 0
+    is_over: bool = False
+
+
+class Reading(msgspec.Struct, frozen=True, kw_only=True):
+    """How an output is read. `skip`: bytes that are known. `follow`: go on until it ends.
+    `max_bytes`: no more than these after `skip`; None: all."""
+
+    skip: int = 0
+    follow: bool = False
+    max_bytes: int | None = None
+
+
 @runtime_checkable
 class Logging(Protocol):
-    """Ability: what an attempt has printed can be read until it is released."""
+    """Ability: what an attempt prints can be read while it runs, and until it is released."""
 
-    def logs(self, attempt: Attempt) -> AsyncGenerator[bytes, None]:
-        """Yield its output until now, from the beginning. Raises `KubeError`."""
+    async def outputs(self, attempt: Attempt) -> Sequence[Output]:
+        """Return the outputs of the containers that have begun. Raises `KubeError`."""
+        ...
+
+    def logs(self, attempt: Attempt, output: Output, how: Reading) -> AsyncGenerator[bytes, None]:
+        """Yield one output. Raises `KubeError`."""
         ...
 
 

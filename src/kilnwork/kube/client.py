@@ -300,6 +300,25 @@ class Client:
         )
         return await self._http.send(request)
 
+    async def stream(
+        self, path: str, *, query: Mapping[str, str] | None = None, endless: bool = False
+    ) -> AsyncGenerator[bytes, None]:
+        """The body of a GET of an encoded path, as it comes. `endless`: it may take any time, such
+        as a log that is followed. Close it (`contextlib.aclosing`) when leaving early.
+        """
+        request = http_types.Request(
+            method="GET",
+            path=path,
+            query=query,
+            accept="*/*",
+            timeout_s=None if endless else self._timeout_s,
+            head_timeout_s=self._timeout_s,
+        )
+        async with self._http.open(request) as response:
+            watching.keep_alive(response)
+            async for piece in watching.pieces(self._http, response):
+                yield piece
+
     async def _send(
         self,
         method: str,

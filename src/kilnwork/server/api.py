@@ -22,6 +22,7 @@ from pathlib import Path
 import msgspec
 
 from kilnwork import version
+from kilnwork.api import attempts
 from kilnwork.api import task as api_task
 from kilnwork.dispatch import errors as dispatch_errors
 from kilnwork.dispatch import model
@@ -44,16 +45,18 @@ class Api:
     """The app. `channel`: path of the dispatcher's Unix socket; `blobs`: root of the folders of
     blobs; `time`: only for sentences and deadlines; the others are ports."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - its ports, and where things are
         self,
         journal: ports.Journal,
         rights: ports.Rights,
         clusters: ports.Clusters,
         *,
+        outputs: ports.Outputs,
         channel: str,
         blobs: Path,
         time: clock.Clock,
     ) -> None:
+        self._outputs = outputs
         self._channel = channel
         self._blobs = blobs
         self._journal = journal
@@ -242,8 +245,10 @@ class Api:
         _check_attempt(view, run, attempt)
         tail = request.number("tail", least=0, most=10_000_000)
         follow = request.flag("follow")
-        await response.start(200, asgi.TEXT)
         place = _Place(view, run, attempt, tail)
+        if not view.state.final:
+            await self._outputs.catch_up(place.ref)
+        await response.start(200, asgi.TEXT)
         if follow:
             await self._follow(request, place, response)
         else:
@@ -252,8 +257,8 @@ class Api:
         await response.end()
 
     def _reader(self, place: "_Place") -> logs.Reader:
-        number = place.attempt or place.view.attempt
-        path = self._journal.log_file(place.view.task, run=place.run, attempt=number)
+        ref = place.ref
+        path = self._journal.log_file(ref.task, run=ref.run, attempt=ref.attempt)
         return logs.Reader(path, tail=place.tail)
 
     async def _follow(
@@ -272,16 +277,17 @@ class Api:
         self, request: asgi.Request, place: "_Place", response: asgi.Response
     ) -> model.TaskView | None:
         """The task's state after this attempt; None when the caller has hung up."""
-        number = place.attempt or place.view.attempt
-        with self._reader(place) as reader:
-            while True:
-                now = self._journal.view(place.view.task) or place.view
-                over = now.state.final or now.run != place.run or now.attempt > max(number, 0)
-                await _drain(reader, response)
-                if over:
-                    return now
-                if await request.disconnected(within_s=POLL_S):
-                    return None
+        number = place.ref.attempt
+        async with self._outputs.following(place.ref):
+            with self._reader(place) as reader:
+                while True:
+                    now = self._journal.view(place.view.task) or place.view
+                    over = now.state.final or now.run != place.run or now.attempt > number
+                    await _drain(reader, response)
+                    if over:
+                        return now
+                    if await request.disconnected(within_s=POLL_S):
+                        return None
 
 
 def _check_attempt(view: model.TaskView, run: int, attempt: int | None) -> None:
@@ -302,6 +308,11 @@ class _Place:
         self.run = run
         self.attempt = attempt
         self.tail = tail
+
+    @property
+    def ref(self) -> attempts.AttemptRef:
+        """Of that attempt, or of the newest one as seen; number 0 before the first."""
+        return attempts.AttemptRef(self.view.task, self.run, self.attempt or self.view.attempt)
 
 
 async def _drain(reader: logs.Reader, response: asgi.Response) -> None:

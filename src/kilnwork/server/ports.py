@@ -1,12 +1,13 @@
 """What the REST API needs of others, declared here and wired by the composition root."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 
-from kilnwork.api import kinds
+from kilnwork.api import attempts, kinds
 from kilnwork.dispatch import model
 from kilnwork.kit import asgi, ids
 
@@ -61,6 +62,21 @@ class Access(Rights, Protocol):
     async def token_user(self, token: str, *, audience: str | None = None) -> User | None:
         """The user of a token for `audience`, or without one for the API server or for the manager
         alone; None when it is not. Raises KubeError."""
+        ...
+
+
+class Outputs(Protocol):
+    """Output of attempts that run elsewhere than in workers: it is brought when somebody reads it.
+
+    Of other attempts, and of those that are over, nothing need be brought.
+    """
+
+    async def catch_up(self, ref: attempts.AttemptRef) -> None:
+        """Bring what an attempt has printed until now into its log file. Raises NoOutput."""
+        ...
+
+    def following(self, ref: attempts.AttemptRef) -> AbstractAsyncContextManager[None]:
+        """Bring what it prints as it does; what cannot be had now is tried again."""
         ...
 
 

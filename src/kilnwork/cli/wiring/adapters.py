@@ -3,6 +3,7 @@
 Used by `manager`, `dispatcher` and `embedded`.
 """
 
+import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ from kilnwork.dispatch.hub import hub
 from kilnwork.dispatch.journal.sqlite import queries
 from kilnwork.jobs import service
 from kilnwork.kit import asgi, ids
+from kilnwork.kube import errors as kube_errors
 from kilnwork.server import errors as server_errors
 from kilnwork.server import metrics, ports
 
@@ -148,6 +150,25 @@ class KnownClusters:
             busy=0 if view is None else view.busy,
             queued=0 if view is None else view.queued,
         )
+
+
+class LiveOutputs:
+    """`server.ports.Outputs`: from where the executors of the controllers run attempts."""
+
+    def __init__(self, known: controllers.Controllers) -> None:
+        self._controllers = known
+
+    async def catch_up(self, ref: attempts.AttemptRef) -> None:
+        """Bring what an attempt has printed until now. Raises NoOutput."""
+        try:
+            await self._controllers.outputs.catch_up(ref)
+        except kube_errors.KubeError as error:
+            text = f"cannot read what it prints: {error}. What it has printed is kept when it ends"
+            raise server_errors.NoOutput(text) from error
+
+    def following(self, ref: attempts.AttemptRef) -> contextlib.AbstractAsyncContextManager[None]:
+        """Bring what it prints as it does."""
+        return self._controllers.outputs.following(ref)
 
 
 class HubJournal:

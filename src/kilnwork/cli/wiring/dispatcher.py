@@ -30,6 +30,7 @@ class Callers:
     verifier: channel_ports.TokenVerifier
     rights: ports.Rights
     clusters: Callable[[hub.Hub], ports.Clusters]
+    outputs: ports.Outputs
 
 
 FAR_FILES = "kiln:"
@@ -156,6 +157,7 @@ class Dispatcher:
             reader,
             callers.rights,
             clusters,
+            outputs=callers.outputs,
             channel=str(self.socket),
             blobs=self.blobs,
             time=self._clock,

@@ -96,6 +96,7 @@ class Manager:
         callers = dispatcher.Callers(
             verifier=adapters.ChannelVerifier(self._controllers, self._access),
             rights=self._access,
+            outputs=adapters.LiveOutputs(self._controllers),
             clusters=lambda running: adapters.KnownClusters(running, self._controllers),
         )
         self.hub = await self.dispatcher.start(callers, self.steps, terms=chosen.terms)

@@ -6,21 +6,18 @@ after which the dispatcher gives the same instructions again. An attempt that an
 and the dispatcher has settled (the manager ended between the two) is ended and released.
 """
 
-import contextlib
 import functools
-import logging
 
 import msgspec
 
 from kilnwork.api import attempts, reasons
 from kilnwork.controllers import ports
+from kilnwork.controllers.attempts import output
 from kilnwork.dispatch import model
 from kilnwork.dispatch.machine import instructions
 from kilnwork.executors import port, registry
 from kilnwork.kit import ids
 from kilnwork.kube import errors, queue
-
-log = logging.getLogger(__name__)
 
 CAPACITY = 1000
 """Attempts of one executor at once: above some thousand Pods a control plane has other troubles."""
@@ -49,6 +46,7 @@ class Driver:
         self._queue = work
         self._held: dict[tuple[str, str], _Held] = {}
         self._links: dict[str, ports.ExecutorLink] = {}
+        self.outputs = output.Outputs(self._links.__getitem__)
         self._hub: ports.AttemptHub | None = None
         self._woken_early: set[tuple[str, attempts.AttemptRef]] = set()
 
@@ -111,9 +109,10 @@ class Driver:
         ref, observed = held.attempt.ref, model.Observed(seen.reason, seen.message, seen.node)
         if seen.outcome is not None:
             outcome = await self._with_result(executor, held.attempt, seen.outcome)
-            await self._keep_output(executor, link, held.attempt)
+            await self.outputs.finish(ref)
             link.observed(ref, observed)  # its node is stored with what follows
             await link.finished(ref, outcome)
+            self.outputs.forget(ref)
             held.settled = True
             return
         link.observed(ref, observed)
@@ -135,36 +134,19 @@ class Driver:
             )
         return msgspec.structs.replace(outcome, result=result)
 
-    async def _keep_output(
-        self, executor: port.Executor, link: ports.ExecutorLink, attempt: port.Attempt
-    ) -> None:
-        """Output that cannot be had costs the output, not the outcome."""
-        if not isinstance(executor, port.Logging):
-            return
-        offset = 0
-        try:
-            async with contextlib.aclosing(executor.logs(attempt)) as pieces:
-                async for piece in pieces:
-                    link.log(attempt.ref, offset=offset, data=piece)
-                    offset += len(piece)
-        except errors.KubeError as error:
-            log.warning(
-                "output was not kept", extra={"attempt": str(attempt.ref), "error": str(error)}
-            )
-
     def _received(self, executor: str, told: instructions.ForExecutor) -> None:
         key = (executor, str(told.ref))
+        known = self._held.get(key)
         if not isinstance(told, instructions.StopAttempt):
-            known = self._held.get(key)
             if known is None or known.settled:
-                self._held[key] = _Held(_attempt(told))
+                held = self._held[key] = _Held(_attempt(told))
+                self.outputs.begin(self._executors[executor], held.attempt)
             elif isinstance(told, instructions.RunContainer):
                 known.reported_start = False  # whoever asks again has not heard of it
         else:
-            held = self._held.get(key)
-            if held is None:
+            if known is None:
                 return
-            held.stop = port.Stop(told.grace_s, told.reason)
+            known.stop = port.Stop(told.grace_s, told.reason)
         self._queue.add(key)
 
     def _woken(self, executor: str, ref: attempts.AttemptRef) -> None:
@@ -172,6 +154,7 @@ class Driver:
         key = (executor, str(ref))
         if key in self._held:
             self._queue.add(key)
+            self.outputs.changed(ref)
         elif self._hub is None:
             self._woken_early.add((executor, ref))
         elif self._hub.holds(ref):

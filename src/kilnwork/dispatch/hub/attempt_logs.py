@@ -82,6 +82,14 @@ class AttemptLogs:
         self._kept[ref] = end
         return end
 
+    def discard(self, ref: attempts.AttemptRef) -> None:
+        """Its output comes again from the beginning."""
+        self._kept[ref] = 0
+        if self.logs_dir is not None:
+            newer = path(self.logs_dir, ref)
+            for file in (newer, _older(newer), _rotations(newer)):
+                file.unlink(missing_ok=True)
+
     def forget(self, ref: attempts.AttemptRef) -> None:
         """The attempt is over: its files stay."""
         self._kept.pop(ref, None)

@@ -100,6 +100,10 @@ class Containers:
         """Keep output of an attempt that begins at `offset`; what is kept already is skipped."""
         self._logs.append(ref, offset, data)
 
+    def discard_log(self, ref: attempts.AttemptRef) -> None:
+        """Its output is copied again from the beginning: discard what is kept of it."""
+        self._logs.discard(ref)
+
     def _tell(self, seen: messages.ContainerSeen) -> None:
         link = self._by_number.get(self._links.get(seen.ref, 0))
         if link is not None:

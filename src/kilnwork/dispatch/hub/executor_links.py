@@ -40,3 +40,7 @@ class ExecutorLink:
     def log(self, ref: attempts.AttemptRef, *, offset: int, data: bytes) -> None:
         """Keep output of an attempt that begins at `offset`; what is kept already is skipped."""
         self._logs.append(ref, offset, data)
+
+    def discard_log(self, ref: attempts.AttemptRef) -> None:
+        """Its output is copied again from the beginning: discard what is kept of it."""
+        self._logs.discard(ref)

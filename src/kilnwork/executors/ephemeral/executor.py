@@ -10,12 +10,10 @@ from collections.abc import AsyncGenerator, Callable
 import msgspec
 
 from kilnwork.api import attempts, pod, resource, task
-from kilnwork.executors import port
+from kilnwork.executors import container_logs, port
 from kilnwork.executors.ephemeral import judge, limits, template
 from kilnwork.kit import http_types
 from kilnwork.kube import cache, client, errors
-
-MAX_LOG_BYTES = 16 << 20
 
 ADD_TRIES = 6
 ADD_AGAIN_S = 0.01
@@ -130,16 +128,18 @@ class EphemeralExecutor:
             place=port.Place(pod=metadata.name, pod_uid=metadata.uid),
         )
 
-    async def logs(self, attempt: port.Attempt) -> AsyncGenerator[bytes, None]:
-        place = _place(attempt)
-        path = f"{resource.PODS.base(attempt.namespace)}/{place.pod}/log"
-        name = template.container_name(attempt.ref)
-        query = {"container": name, "limitBytes": str(MAX_LOG_BYTES)}
-        try:
-            response = await self._client.raw("GET", path, query=query)
-        except errors.NotFound:
-            return
-        yield response.body
+    async def outputs(self, attempt: port.Attempt) -> list[port.Output]:
+        seen = await self._find(attempt)
+        status = None if seen is None else _status(seen, attempt)
+        if status is None or status.state.started is None:
+            return []
+        return [port.Output(name="", source=status.name, is_over=status.state.running is None)]
+
+    def logs(
+        self, attempt: port.Attempt, output: port.Output, how: port.Reading
+    ) -> AsyncGenerator[bytes, None]:
+        where = (attempt.namespace, _place(attempt).pod)
+        return container_logs.read(self._client, where, output.source, how)
 
     async def _add(self, attempt: port.Attempt, seen: pod.Pod) -> port.Observation:
         place = _place(attempt)
@@ -215,10 +215,14 @@ def _has(seen: pod.Pod, attempt: port.Attempt) -> bool:
     return any(container.name == name for container in seen.spec.ephemeral_containers)
 
 
-def _judge(seen: pod.Pod, attempt: port.Attempt) -> port.Observation:
+def _status(seen: pod.Pod, attempt: port.Attempt) -> pod.ContainerStatus | None:
     name = template.container_name(attempt.ref)
     statuses = seen.status.ephemeral_container_statuses
-    status = next((status for status in reversed(statuses) if status.name == name), None)
+    return next((status for status in reversed(statuses) if status.name == name), None)
+
+
+def _judge(seen: pod.Pod, attempt: port.Attempt) -> port.Observation:
+    status = _status(seen, attempt)
     ended = status is not None and status.state.terminated is not None
     return (
         judge.lost(seen.metadata.name) if seen.over and not ended else judge.observe(seen, status)

@@ -14,7 +14,7 @@ import msgspec
 from kilnwork.api import attempts, documents, meta, pod, reasons, resource, substitution, task
 from kilnwork.data import blobs
 from kilnwork.data import errors as data_errors
-from kilnwork.executors import port
+from kilnwork.executors import container_logs, port
 from kilnwork.executors.pod import judge, sidecar, template
 from kilnwork.kube import cache, client, errors, finalizers
 
@@ -171,21 +171,27 @@ class PodExecutor:
             began=True,
         )
 
-    async def logs(self, attempt: port.Attempt) -> AsyncGenerator[bytes, None]:
+    async def outputs(self, attempt: port.Attempt) -> list[port.Output]:
         seen = await self._find(attempt)
         if seen is None or not _is_ours(attempt, seen):
-            return
+            return []
         containers = seen.status.container_statuses
-        for container in containers:
-            if container.state.started is None and container.last_state.started is None:
-                continue
-            path = f"{resource.PODS.base(attempt.namespace)}/{seen.metadata.name}/log"
-            query = {"container": container.name, "limitBytes": str(MAX_LOG_BYTES)}
-            response = await self._client.raw("GET", path, query=query)
-            if len(containers) == 1:
-                yield response.body
-            else:
-                yield _named(container.name, response.body)
+        return [
+            port.Output(
+                name=container.name if len(containers) > 1 else "",
+                source=container.name,
+                life=container.restart_count,
+                is_over=container.state.running is None,
+            )
+            for container in containers
+            if container.state.started is not None or container.last_state.started is not None
+        ]
+
+    def logs(
+        self, attempt: port.Attempt, output: port.Output, how: port.Reading
+    ) -> AsyncGenerator[bytes, None]:
+        where = (attempt.namespace, template.pod_name(attempt.name, attempt.ref))
+        return container_logs.read(self._client, where, output.source, how)
 
     def _ran_last(self, attempt: port.Attempt, name: str) -> bool:
         """Whether its Pod ran when it was seen last, so that its absence proves nothing."""
@@ -240,12 +246,6 @@ class PodExecutor:
             return None
 
 
-def _named(container: str, output: bytes) -> bytes:
-    """Output of one container of several: its name before each line."""
-    prefix = f"[{container}] ".encode()
-    return b"".join(prefix + line for line in output.splitlines(keepends=True))
-
-
 def _forbidden(error: errors.Forbidden) -> port.Observation:
     """Why a Pod may not be created: what may pass by itself is waited for.
 
@@ -271,9 +271,6 @@ def _is_held(seen: pod.Pod) -> bool:
     """Our finalizer keeps it."""
     return template.FINALIZER in seen.metadata.finalizers
 
-
-MAX_LOG_BYTES = 8 << 20
-"""Of one container: what is kept of the output of an attempt."""
 
 CREATE_AGAIN_S = 5.0
 """How often a Pod is tried again that a ResourceQuota, or a missing account, does not let in:

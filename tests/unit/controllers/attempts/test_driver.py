@@ -76,7 +76,12 @@ class Scripted:
         if self.release_error is not None:
             raise self.release_error
 
-    async def logs(self, attempt: port.Attempt) -> AsyncGenerator[bytes, None]:
+    async def outputs(self, attempt: port.Attempt) -> list[port.Output]:
+        return [port.Output(name="", source="main")]
+
+    async def logs(
+        self, attempt: port.Attempt, output: port.Output, how: port.Reading
+    ) -> AsyncGenerator[bytes, None]:
         for piece in self.output:
             if isinstance(piece, Exception):
                 raise piece
@@ -132,6 +137,9 @@ class Hub:
 
     def log(self, ref: attempts.AttemptRef, *, offset: int, data: bytes) -> None:
         self.said.append(("log", offset, data))
+
+    def discard_log(self, ref: attempts.AttemptRef) -> None:
+        self.said.append("discard")
 
     @property
     def endings(self) -> list[Any]:
