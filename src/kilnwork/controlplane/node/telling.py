@@ -134,7 +134,9 @@ class Teller(NamedTuple):
         if pod.final and (not begun or of.refusal):
             return None
         if not begun and pod.metadata.deletion_timestamp is not None:
-            return None
+            # Whoever keeps the object by a finalizer must see that nothing of it will run (kubelet,
+            # getPhase of a terminal Pod).
+            return {"phase": "Failed"} if pod.metadata.finalizers else None
         if leaving and begun and not lifecycle.over(pod, of.views):
             return None  # the next process on this folder goes on with it
         if of.refusal:
