@@ -99,7 +99,10 @@ WHERE_SERVED: tuple[Right, ...] = (
     Right(
         resources=("pods/log",),
         verbs=("get",),
-        why="Keeps the output of a Pod that was a task, so that it can be read when that is gone.",
+        why=(
+            "Keeps the output of a Pod that was a task, so that it can be read when that is gone, "
+            "and brings that of one that runs while somebody reads it."
+        ),
     ),
     Right(
         resources=("pods/ephemeralcontainers",),
