@@ -48,6 +48,7 @@ def test_these_are_all() -> None:
     ]
     assert [name(script) for script in ON_A_SERVER] == [
         "10-pod",
+        "11-ephemeral",
         "13-results",
         "30-upload",
         "32-command",
