@@ -90,7 +90,7 @@ class ContainerAttempt(attempt.Attempt):
         return self._judged(place, outcome)
 
     def _judged(self, place: folders.Place, outcome: attempts.Outcome) -> attempts.Outcome:
-        if self._halt is not None and not self._was_over:
+        if self._halt is not None and not self._counts(outcome):
             return msgspec.structs.replace(
                 outcome,
                 ending=self._halt.ending,
@@ -106,6 +106,12 @@ class ContainerAttempt(attempt.Attempt):
                 outcome, ending=_E.FAILED, reason=str(result.reason), message=str(result)
             )
         return msgspec.structs.replace(outcome, result=result)
+
+    def _counts(self, outcome: attempts.Outcome) -> bool:
+        """Whether it had ended by itself. Who ends the worker ends all containers of its Pod: that
+        one was over first says nothing then, unless it has succeeded."""
+        lost = self._halt is not None and self._halt.ending is _E.LOST
+        return self._was_over and not (lost and outcome.ending is not _E.SUCCEEDED)
 
     def _over(self, outcome: attempts.Outcome) -> None:
         if not self._end.done():

@@ -5,11 +5,11 @@ fills, and asks the API server itself before it concludes that a container is no
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 
 import msgspec
 
-from kilnwork.api import attempts, pod, resource, task
+from kilnwork.api import attempts, meta, pod, resource, task
 from kilnwork.executors import container_logs, port
 from kilnwork.executors.ephemeral import judge, limits, template
 from kilnwork.kit import http_types
@@ -25,6 +25,31 @@ LOOK_S = 1.0
 
 Kill = Callable[[str, attempts.AttemptRef, str], bool]
 """Have the worker of a Pod (by uid) end the container (by id) of an attempt; False: not now."""
+
+
+class _Variable(msgspec.Struct, frozen=True):
+    name: str
+    value: str = ""
+
+
+class _Container(msgspec.Struct, frozen=True):
+    name: str
+    env: tuple[_Variable, ...] = ()
+
+    @property
+    def variables(self) -> Iterator[tuple[str, str]]:
+        return ((one.name, one.value) for one in self.env)
+
+
+class _Spec(msgspec.Struct, frozen=True, rename="camel"):
+    ephemeral_containers: tuple[_Container, ...] = ()
+
+
+class _PodOfVariables(msgspec.Struct, frozen=True):
+    """As much of a Pod as says for whom its containers were added."""
+
+    metadata: meta.ObjectMeta
+    spec: _Spec = _Spec()
 
 
 class EphemeralExecutor:
@@ -45,6 +70,8 @@ class EphemeralExecutor:
         """When containers that are to end are killed, by the clock of the event loop."""
         self._left: dict[attempts.AttemptRef, tuple[str, str]] = {}
         """Namespace and name of the Pods of containers that are not over."""
+        self._ours: set[attempts.AttemptRef] = set()
+        """Attempts whose containers were added for them, as far as that is known."""
 
     def use(self, kill: Kill) -> None:
         """From now on workers can be reached."""
@@ -74,10 +101,12 @@ class EphemeralExecutor:
     async def ensure(self, attempt: port.Attempt) -> port.Observation:
         place = _place(attempt)
         seen = await self._find(attempt)
+        if seen is not None and not _has(seen, attempt) and attempt.began:
+            seen = await self._read(attempt)
         if seen is None:
             return judge.lost(place.pod)
         if _has(seen, attempt):
-            return _judge(seen, attempt)
+            return await self._adopt(attempt, seen)
         if attempt.began:
             return judge.lost(place.pod)
         return await self._add(attempt, seen)
@@ -93,7 +122,7 @@ class EphemeralExecutor:
             seen = await self._read(attempt)
         if seen is None:
             return judge.lost(_place(attempt).pod)
-        if not _has(seen, attempt):
+        if not _has(seen, attempt) or not await self._is_ours(attempt):
             return judge.withdrawn(how)
         observed = _judge(seen, attempt)
         if observed.outcome is not None:
@@ -111,6 +140,7 @@ class EphemeralExecutor:
     async def release(self, attempt: port.Attempt) -> None:
         """A container cannot be removed."""
         self._deadlines.pop(attempt.ref, None)
+        self._ours.discard(attempt.ref)
 
     def leftover(self, ref: attempts.AttemptRef, *, known: bool) -> port.Attempt | None:
         key = self._left.get(ref)
@@ -152,7 +182,7 @@ class EphemeralExecutor:
             if base is None:
                 return judge.lost(place.pod)
             if number and _has(base, attempt):
-                return _judge(base, attempt)
+                return await self._adopt(attempt, base)
             try:
                 await self._patch(attempt, base, made)
             except errors.NotFound:
@@ -166,8 +196,32 @@ class EphemeralExecutor:
                 if "is forbidden: User " in str(error):
                     raise
                 return judge.refused(str(error))
+            self._ours.add(attempt.ref)
             return judge.observe(base, None)
         return judge.refused(refusal)
+
+    async def _adopt(self, attempt: port.Attempt, seen: pod.Pod) -> port.Observation:
+        """A container of its name is there."""
+        if await self._is_ours(attempt):
+            return _judge(seen, attempt)
+        return judge.name_taken(seen.metadata.name, template.container_name(attempt.ref))
+
+    async def _is_ours(self, attempt: port.Attempt) -> bool:
+        """Whether it was added for the attempt; the cache has no variables, of hundreds of them."""
+        ref = attempt.ref
+        if ref not in self._ours:
+            place, name = _place(attempt), template.container_name(ref)
+            try:
+                seen = await self._client.get(
+                    resource.PODS, place.pod, attempt.namespace, type=_PodOfVariables
+                )
+            except errors.NotFound:
+                return True  # then it is lost
+            found = (one for one in seen.spec.ephemeral_containers if one.name == name)
+            if not all(template.is_ours(ref, one.variables) for one in found):
+                return False
+            self._ours.add(ref)
+        return True
 
     async def _patch(self, attempt: port.Attempt, seen: pod.Pod, made: object) -> None:
         """One write. The response is the whole Pod, of which only its size is of interest."""

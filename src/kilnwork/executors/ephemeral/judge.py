@@ -1,13 +1,14 @@
 """What the status of an ephemeral container means for the attempt that it is. Pure.
 
-Used by `executor`. Exit codes, signals and memory are those of containers of any Pod; whether the
-attempt has a result its worker says.
+Used by `executor`. Exit codes, signals and memory are those of containers of any Pod, and what ends
+the Pod ends it without its fault; whether the attempt has a result its worker says.
 """
 
 import msgspec
 
 from kilnwork.api import attempts, pod, reasons
 from kilnwork.executors import port
+from kilnwork.executors.pod import judge as pod_judge
 
 _R = reasons.Reason
 _E = attempts.Ending
@@ -26,7 +27,7 @@ def observe(seen: pod.Pod, status: pod.ContainerStatus | None) -> port.Observati
         return _staging(_R.STARTING, message, node)
     ended, container = status.state.terminated, status.container_id
     if ended is not None:
-        outcome = _outcome(ended)
+        outcome = _outcome(seen, ended)
         return port.Observation(
             phase=port.Phase.OVER,
             reason=outcome.reason,
@@ -48,9 +49,15 @@ def observe(seen: pod.Pod, status: pod.ContainerStatus | None) -> port.Observati
 
 
 def lost(pod_name: str) -> port.Observation:
-    """The Pod is gone, or another has its name; the dispatcher hears of its worker by itself."""
+    """The Pod is gone, or another has its name, and its worker is on its way out."""
     message = f"Pod {pod_name} was deleted before its end was seen"
-    return over(attempts.Outcome(_E.LOST, _R.POD_LOST, message))
+    return over(attempts.Outcome(_E.LOST, _R.WORKER_STOPPING, message))
+
+
+def name_taken(pod_name: str, name: str) -> port.Observation:
+    """Somebody else has added a container of its name, which stays."""
+    message = f"Pod {pod_name} has a container {name} that does not belong to this task"
+    return over(attempts.Outcome(_E.FAILED, _R.NAME_TAKEN, message, may_retry=False))
 
 
 def withdrawn(stop: port.Stop) -> port.Observation:
@@ -87,8 +94,13 @@ def _waiting(seen: pod.Pod, status: pod.ContainerStatus, node: str) -> port.Obse
     return _staging(reason, "" if found is None else found.text, node)
 
 
-def _outcome(ended: pod.Terminated) -> attempts.Outcome:
+def _outcome(seen: pod.Pod, ended: pod.Terminated) -> attempts.Outcome:
     ending, reason, message = _why(ended)
+    loss = pod_judge.loss_of(seen, pod.moment(ended.finished_at))
+    if loss is not None and ending is not _E.SUCCEEDED:
+        ending, (reason, message) = _E.LOST, loss
+        if reason == _R.POD_LOST:  # so that its worker gets nothing new
+            reason = _R.WORKER_STOPPING
     return attempts.Outcome(
         ending,
         reason,
@@ -100,7 +112,7 @@ def _outcome(ended: pod.Terminated) -> attempts.Outcome:
     )
 
 
-def _why(ended: pod.Terminated) -> tuple[attempts.Ending, reasons.Reason, str]:
+def _why(ended: pod.Terminated) -> tuple[attempts.Ending, str, str]:
     if ended.reason == "OOMKilled":
         return _E.FAILED, _R.OUT_OF_MEMORY, "its container used more memory than it may"
     if ended.reason in ("ContainerCannotRun", "StartError"):

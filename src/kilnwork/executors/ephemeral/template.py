@@ -6,7 +6,7 @@ into no ephemeral container by itself.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from kilnwork.api import attempts, meta, pod
@@ -42,6 +42,17 @@ def ref_of(name: str) -> attempts.AttemptRef | None:
         return None
     task, run, attempt = found.groups()
     return attempts.AttemptRef(ids.TaskId(bytes.fromhex(task)), int(run), int(attempt))
+
+
+def is_ours(ref: attempts.AttemptRef, environment: Iterable[tuple[str, str]]) -> bool:
+    """Whether a container of its name has been added for an attempt, by its variables."""
+    task = ids.task_text(ref.task)
+    wanted = {
+        ("KILN_TASK_ID", task),
+        ("KILN_RUN", f"{ref.run}"),
+        ("KILN_ATTEMPT", f"{ref.attempt}"),
+    }
+    return wanted <= set(environment)
 
 
 def container(attempt: port.Attempt, place: port.Place, seen: pod.Pod) -> meta.JsonObject:

@@ -100,7 +100,7 @@ def _outcome(
 def _ended_badly(
     seen: pod.Pod, spec: dict[str, object], *, started: float | None, finished: float | None
 ) -> attempts.Outcome:
-    loss = _loss(seen, finished)
+    loss = loss_of(seen, finished)
     if loss is not None:
         reason, message = loss
         return attempts.Outcome(
@@ -125,7 +125,7 @@ def _ended_badly(
     )
 
 
-def _loss(seen: pod.Pod, finished: float | None) -> tuple[str, str] | None:
+def loss_of(seen: pod.Pod, finished: float | None) -> tuple[str, str] | None:
     """Why Kubernetes ended it, or somebody else deleted it; None when neither is so."""
     name, status = seen.metadata.name, seen.status
     if status.reason in _LOSSES:

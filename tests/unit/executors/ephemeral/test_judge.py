@@ -66,3 +66,21 @@ def test_it_runs_and_has_an_id_as_cgroups_have_it() -> None:
     assert (seen.phase, seen.container) == (port.Phase.RUNNING, "abc")
     assert seen.started == pod.moment(pods.STARTED)
     assert seen.node == pods.NODE
+
+
+@pytest.mark.parametrize(
+    ("of_pod", "code", "ending", "reason"),
+    [
+        ({"deleted": pods.FINISHED}, 143, E.LOST, R.WORKER_STOPPING),
+        ({"deleted": pods.FINISHED}, 0, E.SUCCEEDED, R.SUCCEEDED),
+        ({"deleted": "2026-01-01T00:01:00Z", "grace": 30}, 3, E.FAILED, R.NON_ZERO_EXIT),
+        ({"reason": "Evicted"}, 143, E.LOST, R.EVICTED),
+    ],
+)
+def test_what_ends_its_pod_is_no_failure_of_it(
+    of_pod: dict[str, Any], code: int, ending: attempts.Ending, reason: str
+) -> None:
+    status = msgspec.convert(pods.ended(code), pod.ContainerStatus)
+    outcome = judge.observe(pods.made("Running", **of_pod), status).outcome
+    assert outcome is not None
+    assert (outcome.ending, outcome.reason) == (ending, reason)
