@@ -29,6 +29,7 @@ from support import executor_world
 NS = executor_world.NS
 _OURS = ",".join(f"{key}={value}" for key, value in template.MANAGED.items())
 POLL_S = 0.02
+_SUBRESOURCES = ("ephemeralcontainers",)
 
 
 class SteppingClient(client.Client):
@@ -43,9 +44,11 @@ class SteppingClient(client.Client):
         listing = (method, path.endswith("/pods")) == ("GET", True)
         if self.steps is None or listing:
             return await super().raw(method, path, **more)
-        await self.steps.reach(f"before {method} pod")
+        last = path.rpartition("/")[2]
+        what = f"{method} {last if last in _SUBRESOURCES else 'pod'}"
+        await self.steps.reach(f"before {what}")
         response = await super().raw(method, path, **more)
-        await self.steps.reach(f"after {method} pod")
+        await self.steps.reach(f"after {what}")
         return response
 
     async def stream(self, path: str, **more: Any) -> AsyncGenerator[bytes, None]:

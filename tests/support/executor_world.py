@@ -21,11 +21,12 @@ from kilnwork.dispatch.hub import hub as hubs
 from kilnwork.dispatch.journal.sqlite import journal
 from kilnwork.dispatch.machine import instructions
 from kilnwork.executors import port, registry
-from kilnwork.kit import clock, coroutines, ids
+from kilnwork.kit import clock, coroutines, ids, processes
 from kilnwork.kube import controller, queue
 from support import verifiers, waiting
 
 NS = "default"
+SOCKET = "c.sock"
 LEASE_S = 2.0
 """After the grace of a kill, so long until it is given up without proof."""
 
@@ -68,6 +69,31 @@ class Subject(abc.ABC):
     when its outcome is stored."""
     deletes: str
     releases: str
+    """The latter are "" where it does nothing itself."""
+
+    options = hubs.Options(lease_s=LEASE_S)
+    """Of the dispatcher."""
+
+    graceful_counts = True
+    """Whether it counts against `maxLosses` that an object is deleted with a grace."""
+
+    without = ("Pending", "ExecutorUnavailable", "no executor pod")
+    """State, reason and message of a task in a manager that has no such executor."""
+
+    hub: hubs.Hub | None = None
+    """The dispatcher of the moment."""
+
+    async def joined(self, hub: hubs.Hub) -> None:
+        """A dispatcher is there."""
+        self.hub = hub
+
+    def ended(self) -> None:
+        """It is gone."""
+        self.hub = None
+
+    def place(self) -> port.Place | None:
+        """Where attempts are, if that has to be said."""
+        return None
 
     @abc.abstractmethod
     def spec(self, script: str, **more: Any) -> api_task.TaskSpec:
@@ -130,6 +156,15 @@ class SteppingLink:
         self._link.discard_log(ref)
 
 
+class SteppingContainers(SteppingLink):
+    """The same for attempts that are containers of workers' Pods."""
+
+    def __init__(self, link: ports.Containers, steps: Steps) -> None:
+        super().__init__(link, steps)
+        self.join = link.join
+        self.kill = link.kill
+
+
 class SteppingHub:
     """As much of the hub as the driver uses."""
 
@@ -138,7 +173,7 @@ class SteppingHub:
         self._steps = steps
         self.view = hub.view
         self.holds = hub.holds
-        self.containers = hub.containers
+        self.containers = SteppingContainers(hub.containers, steps)
 
     async def join_executor(
         self,
@@ -185,9 +220,10 @@ class World:
             verifier=verifiers.OneSecret(),
             logs_dir=self.folder / "logs",
             entropy=ids.system_entropy(),
-            options=hubs.Options(lease_s=LEASE_S),
+            options=self.subject.options,
         )
-        await self.hub.start(self.folder / "c.sock")
+        await self.hub.start(self.folder / SOCKET)
+        await self.subject.joined(self.hub)
         return self.hub
 
     async def end(self) -> None:
@@ -195,7 +231,12 @@ class World:
         self.steps.cut.set()
         await self._loop.stop(grace_s=0.0)
         await self._services.stop()
+        await self.end_hub()
+
+    async def end_hub(self) -> None:
+        """End a life of the hub alone."""
         await self.hub.stop()
+        self.subject.ended()
 
     async def restart(self) -> None:
         """Another manager takes over after the death of this one."""
@@ -230,8 +271,14 @@ class World:
         """That attempt of a task, as the driver would name it."""
         view = self.view(task)
         ref = attempts.AttemptRef(task, view.run, number)
-        spec = self.subject.spec("true")
-        return port.Attempt(ref=ref, namespace=NS, name=view.name, owner_uid="", spec=spec)
+        return port.Attempt(
+            ref=ref,
+            namespace=NS,
+            name=view.name,
+            owner_uid="",
+            spec=self.subject.spec("true"),
+            place=self.subject.place(),
+        )
 
     async def kill(self, task: ids.TaskId) -> None:
         await self.hub.kill(task, reason="Killed")
@@ -253,6 +300,19 @@ class World:
         """Wait until the program of an attempt runs."""
         await waiting.wait_until_async(
             lambda: attempt in self.starts(task), what=f"attempt {attempt} has started"
+        )
+
+    async def has_started_times(self, task: ids.TaskId, count: int) -> None:
+        """Wait until so many programs of a task have been started."""
+        await waiting.wait_until_async(
+            lambda: len(self.starts(task)) == count, what=f"it starts {count} times"
+        )
+
+    async def has_ended(self, task: ids.TaskId) -> None:
+        """Wait until no program of a task runs, whoever knows that."""
+        marker = f"KILN_TASK_ID={ids.task_text(task)}"
+        await waiting.wait_until_async(
+            lambda: not processes.belonging(None, marker=marker), what="its program has ended"
         )
 
     async def says(self, task: ids.TaskId, state: str, reason: str | None = None) -> model.TaskView:
