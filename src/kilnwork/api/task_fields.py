@@ -84,6 +84,13 @@ TABLES = {
     kinds.TASK_CLUSTERS.kind: field_effects.table(TASK_CLUSTER),
 }
 
+_WITH_IGNORED = frozenset(
+    kind
+    for kind, rows in TABLES.items()
+    if any(row.cluster in (Effect.IGNORED, Effect.REFUSED) for row in rows.values())
+)
+"""Kinds of which our part of a cluster ignores fields: only their objects need a look."""
+
 
 def findings(kind: str, obj: Any, side: Side = Side.CLUSTER) -> Iterator[Finding]:
     """Yield fields of an object of ours that have no effect there; none of other kinds.
@@ -108,6 +115,8 @@ def worker_position(containers: Sequence[dict[str, Any]]) -> int:
 
 def ignored(kind: str, spec: msgspec.Struct, *, generation: int) -> meta.Condition | None:
     """Return the condition that names fields of a spec without effect; None without any."""
+    if kind not in _WITH_IGNORED:
+        return None
     found = list(findings(kind, {"spec": msgspec.to_builtins(spec)}))
     if not found:
         return None

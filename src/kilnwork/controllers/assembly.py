@@ -14,7 +14,7 @@ from kilnwork.controllers import caches, errors, ports, tokens, tools, worker_po
 from kilnwork.controllers.attempts import driver
 from kilnwork.controllers.task import reconciler as task_reconciler
 from kilnwork.controllers.task_cluster import reconciler as task_cluster_reconciler
-from kilnwork.executors import ephemeral, registry
+from kilnwork.executors import container_logs, ephemeral, registry
 from kilnwork.executors import pod as pod_executor
 from kilnwork.kit import clock, coroutines
 from kilnwork.kube import client, controller, events, manager, queue, reflector
@@ -38,7 +38,8 @@ def new_token() -> str:
 class Controllers:
     """All controllers of a manager. `verifier` is the channel's TokenVerifier.
 
-    `namespaces`: the only ones to look at; empty: all there are.
+    `namespaces`: the only ones to look at; empty: all there are. `read_log`: of Pods of a node in
+    this process.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class Controllers:
         time: clock.Clock,
         on_failure: Callable[[str, BaseException], None] | None = None,
         namespaces: Sequence[str] = (),
+        read_log: container_logs.ReadLog | None = None,
     ) -> None:
         self.caches = caches.Caches()
         self._recorder = events.Recorder(kube, component="kilnwork-manager", time=time)
@@ -66,7 +68,11 @@ class Controllers:
         )
         self._attempts_queue = queue.WorkQueue(time=time)
         self._pods = pod_executor.PodExecutor(
-            kube, self.caches.pods, beside=settings.sidecar, blobs=settings.blobs
+            kube,
+            self.caches.pods,
+            beside=settings.sidecar,
+            blobs=settings.blobs,
+            read_log=read_log,
         )
         executors = registry.Registry([self._pods, self._containers])
         self._attempts = driver.Driver(executors, self._attempts_queue)

@@ -9,7 +9,7 @@ import logging
 import os
 import secrets
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -207,6 +207,14 @@ class ControlPlane:
         )
         await self.node.start()
         self.writer.kinds.pod_warnings = pod_fields.warnings
+
+    def read_log(
+        self, namespace: str, pod: str, container: str, limit_bytes: int | None
+    ) -> AsyncGenerator[bytes, None] | None:
+        """What a container of the node has printed until now; None if it is not here."""
+        if self.node is None:
+            return None
+        return self.node.read_log(namespace, pod, container, limit_bytes=limit_bytes)
 
     async def stop_node(self, *, grace_s: float = 10.0) -> None:
         """End every container; the API server must still run for their last statuses."""

@@ -74,8 +74,15 @@ class Manager:
         self.steps.then(name, functools.partial(made.__aexit__, None, None, None))
         return made
 
-    async def start_dispatcher(self, kube: client.Client, *, ca: bytes | None = None) -> None:
-        """Take over the journal and serve; `ca` is for workers that connect over TLS."""
+    async def start_dispatcher(
+        self,
+        kube: client.Client,
+        *,
+        ca: bytes | None = None,
+        read_log: controllers.ReadLog | None = None,
+    ) -> None:
+        """Take over the journal and serve; `ca` is for workers that connect over TLS, `read_log`
+        for Pods of a node in this process."""
         chosen, advertise = self._settings, self._settings.advertise
         unix = f"unix:{self.dispatcher.socket}"
         self._controllers = controllers.Controllers(
@@ -92,6 +99,7 @@ class Manager:
             time=self._clock,
             on_failure=self.fail,
             namespaces=chosen.only_in,
+            read_log=read_log,
         )
         callers = dispatcher.Callers(
             verifier=adapters.ChannelVerifier(self._controllers, self._access),

@@ -160,7 +160,9 @@ class Driver:
         elif self._hub.holds(ref):
             return  # whoever has it asks for it
         elif isinstance(watching := self._executors[executor], port.Watching):
-            left = watching.leftover(ref, known=self._hub.view(ref.task) is not None)
+            left = watching.leftover(ref, known=True)
+            if left is not None and self._hub.view(ref.task) is None:  # which reads the disk
+                left = watching.leftover(ref, known=False)
             if left is not None:
                 stop = port.Stop(LEFTOVER_GRACE_S, reasons.Reason.REPLACED)
                 self._held[key] = _Held(left, stop, settled=True)

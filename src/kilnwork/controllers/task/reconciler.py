@@ -247,7 +247,10 @@ class Reconciler:
         if due:
             self._say(seen, "Warning", wanted.reason, wanted.message)
         wanted = status.settle(seen.status, wanted)
-        known.held, wait_s = status.hold(seen.status, wanted, held=known.held, now=now)
+        view = self._views.get(ids.task_id(seen.metadata.uid))
+        known.held, wait_s = status.hold(
+            seen.status, wanted, held=known.held, now=now, is_pod=status.is_pod(view)
+        )
         if wait_s is None or wait_s > 0:
             return [wait_s, later_s]
         try:
@@ -255,7 +258,6 @@ class Reconciler:
         except errors.NotFound:
             return []
         known.held = None
-        view = self._views.get(ids.task_id(seen.metadata.uid))
         tale = status.tale(seen.status, wanted, loss="" if view is None else view.loss)
         if tale is not None:
             self._say(seen, tale.type, tale.reason, tale.message)

@@ -24,6 +24,13 @@ WAITING_HOLD_S = 0.5
 RUNNING_HOLD_S = 0.05
 """How long a task runs before that is written: a shorter one costs one write, its end."""
 
+POD_START_HOLD_S = 2.0
+"""How long a Pod of a task may take to start before that it does is written: a kubelet takes one
+to two seconds for any. What is in its way is another reason, and is written as others are."""
+
+POD_RUNNING_HOLD_S = 0.5
+"""As `RUNNING_HOLD_S`, of a Pod: its end is seen some hundred milliseconds after it was."""
+
 MINOR_HOLD_S = 5.0
 """Between writes of what changes often and decides nothing: counts of children."""
 
@@ -110,9 +117,14 @@ def of_view(
     return _with_conditions(seen, wanted, stopped=view.stopped, image=image, now=now)
 
 
+def is_pod(view: model.TaskView | None) -> bool:
+    """Whether its attempts are Pods of their own."""
+    return view is not None and view.cluster == task.executor_queue(template.EXECUTOR)
+
+
 def _own_pod(view: model.TaskView) -> str:
     """The Pod that the newest attempt is, where executor `pod` runs it."""
-    if view.cluster != task.executor_queue("pod") or not view.attempt:
+    if not is_pod(view) or not view.attempt:
         return ""
     ref = attempts.AttemptRef(view.task, view.run, view.attempt)
     return template.pod_name(view.name, ref)
@@ -202,30 +214,39 @@ def settle(current: task.TaskStatus, wanted: task.TaskStatus) -> task.TaskStatus
 
 
 def hold(
-    current: task.TaskStatus, wanted: task.TaskStatus, *, held: Hold | None, now: float
+    current: task.TaskStatus,
+    wanted: task.TaskStatus,
+    *,
+    held: Hold | None,
+    now: float,
+    is_pod: bool = False,
 ) -> tuple[Hold | None, float | None]:
     """When to write `wanted`: the hold to remember, and seconds to wait.
 
     0 means now, None that there is nothing to write. `now`: monotonic seconds. Waiting reasons are
     written after `WAITING_HOLD_S` (design: everything that waits says why within a second), Running
-    after `RUNNING_HOLD_S`, ends at once.
+    after `RUNNING_HOLD_S`, ends at once. `is_pod`: its attempt is a Pod, which takes longer.
     """
     if current == wanted:
         return None, None
-    sort, delay_s = _sort(current, wanted)
+    sort, delay_s = _sort(current, wanted, is_pod=is_pod)
     if held is None or held.sort != sort:
         held = Hold(sort, now)
     return held, max(0.0, held.since + delay_s - now)
 
 
-def _sort(current: task.TaskStatus, wanted: task.TaskStatus) -> tuple[str, float]:
+def _sort(current: task.TaskStatus, wanted: task.TaskStatus, *, is_pod: bool) -> tuple[str, float]:
     if _class(current) == _class(wanted):
         return "minor", MINOR_HOLD_S
     state = task.State(wanted.state)
     if state.final:
         return "final", 0.0
+    if is_pod and wanted.reason == reasons.Reason.STARTING:
+        return f"starting/{wanted.run}", POD_START_HOLD_S
     if state in _WAITING:
         return f"waiting/{wanted.run}", WAITING_HOLD_S
+    if is_pod:
+        return f"running/{wanted.run}", POD_RUNNING_HOLD_S
     reported = current.run == wanted.run and current.state != ""
     return f"running/{wanted.run}", WAITING_HOLD_S if reported else RUNNING_HOLD_S
 

@@ -12,7 +12,7 @@ import os
 import platform
 import sys
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 from urllib import parse
@@ -27,6 +27,7 @@ from kilnwork.controlplane.node import (
     exec_paths,
     inputs,
     kubelet,
+    log_reader,
     node_lease,
     pods,
     preparing,
@@ -279,6 +280,16 @@ class LocalNode:
         deadline = self._now.monotonic() + seconds
         while not done() and self._now.monotonic() < deadline:  # noqa: ASYNC110  no one event
             await asyncio.sleep(_LOOK_S)
+
+    def read_log(
+        self, namespace: str, pod: str, container: str, *, limit_bytes: int | None
+    ) -> AsyncGenerator[bytes, None] | None:
+        """What a container has printed until now, for readers in this process; None if there is
+        no log of it here."""
+        found = self._find_log(namespace, pod, container, False)
+        if isinstance(found, asgi.Refusal):
+            return None
+        return log_reader.read(found.path, log_reader.Options(limit_bytes=limit_bytes))
 
     def _find_log(
         self,

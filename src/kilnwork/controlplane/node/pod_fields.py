@@ -319,8 +319,10 @@ def warnings(new: meta.JsonObject, old: meta.JsonObject | None) -> Iterator[str]
     Nothing is refused for it: a Pod may be meant for another node. The real API server has no such
     warnings; there nodes say the same in conditions.
     """
-    yield from field_effects.added(lambda pod: findings(_lasting(pod), Side.EMBEDDED), new, old)
     spec, before = new.get("spec") or {}, (old or {}).get("spec") or {}
+    if spec == before:
+        return
+    yield from field_effects.added(lambda pod: findings(_lasting(pod), Side.EMBEDDED), new, old)
     known = {container.get("name") for container in before.get("ephemeralContainers") or ()}
     for position, container in enumerate(spec.get("ephemeralContainers") or ()):
         if container.get("name") not in known:

@@ -6,6 +6,7 @@ carries them out. What users name (keys, paths, volumes) is data: a path that wo
 makes the Pod fail, it is never followed.
 """
 
+import functools
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -98,7 +99,13 @@ def ignored(pod: pods.Pod) -> list[field_effects.Finding]:
     Not those of ephemeral containers, which have no part in what becomes of the Pod.
     """
     spec = msgspec.structs.replace(pod.spec, ephemeral_containers=None)
-    return list(pod_fields.findings(msgspec.to_builtins(spec), Side.CLUSTER))
+    return list(_ignored(msgspec.json.encode(spec)))
+
+
+@functools.lru_cache(maxsize=256)
+def _ignored(spec: bytes) -> tuple[field_effects.Finding, ...]:
+    """Several are asked for in every pass over a Pod, whose spec hardly ever changes."""
+    return tuple(pod_fields.findings(msgspec.json.decode(spec), Side.CLUSTER))
 
 
 def ignored_of(pod: pods.Pod, container: pods.EphemeralContainer) -> list[field_effects.Finding]:

@@ -24,7 +24,7 @@ _R = reasons.Reason
 class PodExecutor:
     """`port.Executor`, `port.Watching`, `port.Logging`. `pods`: what a reflector knows of Pods with
     the labels `template.MANAGED`; `changed` is told by it. `beside`: of the sidecar that each Pod
-    gets. `blobs`: folder of large results, by namespace."""
+    gets. `blobs`: folder of large results, by namespace. `read_log`: for Pods of this machine."""
 
     name = template.EXECUTOR
 
@@ -35,11 +35,13 @@ class PodExecutor:
         *,
         beside: sidecar.Settings | None = None,
         blobs: Path | None = None,
+        read_log: container_logs.ReadLog | None = None,
     ) -> None:
         self._client = kube
         self._pods = pods
         self._beside = beside
         self._blobs = blobs
+        self._read_log = read_log
         self._wake: port.Wake = lambda ref: None
         self._held: dict[attempts.AttemptRef, tuple[str, str]] = {}
         """Namespace and name of the Pods that our finalizer keeps."""
@@ -75,10 +77,13 @@ class PodExecutor:
         return mine and seen.metadata.uid == uid and name == template.pod_name(task, ref)
 
     async def ensure(self, attempt: port.Attempt) -> port.Observation:
-        seen = await self._find(attempt)
+        """What the cache does not have is created, not asked for: nearly always it is not there,
+        and if it is, the API server says so."""
+        if attempt.began:
+            return await self.observe(attempt)
+        name = template.pod_name(attempt.name, attempt.ref)
+        seen = self._pods.get((attempt.namespace, name))
         if seen is None:
-            if attempt.began:
-                return judge.gone(template.pod_name(attempt.name, attempt.ref), None)
             made = await self._create(attempt)
             if isinstance(made, port.Observation):
                 return made
@@ -92,7 +97,19 @@ class PodExecutor:
         return self._judge(attempt, seen)
 
     async def stop(self, attempt: port.Attempt, how: port.Stop) -> port.Observation:
-        seen = await self._read(attempt)
+        """What the cache has is good enough for a first try: an end stays one, and a Pod that has
+        changed since is not deleted, but read again."""
+        known = self._pods.get((attempt.namespace, template.pod_name(attempt.name, attempt.ref)))
+        if known is not None:
+            with contextlib.suppress(errors.Conflict):
+                return await self._stop(attempt, how, known)
+        return await self._stop(attempt, how, await self._read(attempt))
+
+    async def _stop(
+        self, attempt: port.Attempt, how: port.Stop, seen: pod.Pod | None
+    ) -> port.Observation:
+        """Delete the Pod as it was judged, or not at all: if it has ended meanwhile, that counts.
+        Raises Conflict when it is not as it was."""
         if seen is None or not _is_ours(attempt, seen):
             name = template.pod_name(attempt.name, attempt.ref)
             return judge.gone(name, how, proof=not self._ran_last(attempt, name))
@@ -100,8 +117,7 @@ class PodExecutor:
         grace = max(int(how.grace_s), 1)  # 0 would remove the object while containers run
         longer = (seen.metadata.deletion_grace_period_seconds or 0) > grace
         if observed.outcome is None and (longer or not seen.terminating):
-            # As it was judged, or not at all: if it has ended meanwhile, that counts.
-            with contextlib.suppress(errors.NotFound):
+            try:
                 await self._client.delete(
                     resource.PODS,
                     seen.metadata.name,
@@ -110,6 +126,8 @@ class PodExecutor:
                     resource_version=seen.metadata.resource_version,
                     grace_s=grace,
                 )
+            except errors.NotFound:
+                return await self._stop(attempt, how, None)
         return observed
 
     async def result(self, attempt: port.Attempt) -> attempts.Payload | None:
@@ -191,7 +209,7 @@ class PodExecutor:
         self, attempt: port.Attempt, output: port.Output, how: port.Reading
     ) -> AsyncGenerator[bytes, None]:
         where = (attempt.namespace, template.pod_name(attempt.name, attempt.ref))
-        return container_logs.read(self._client, where, output.source, how)
+        return container_logs.read(self._client, where, output.source, how, read_log=self._read_log)
 
     def _ran_last(self, attempt: port.Attempt, name: str) -> bool:
         """Whether its Pod ran when it was seen last, so that its absence proves nothing."""
@@ -222,10 +240,10 @@ class PodExecutor:
             if found is None:
                 raise
             return found
-        except errors.Invalid as error:
-            return _refused(_R.ADMISSION_ERROR, str(error))
-        except errors.Forbidden as error:
-            return _forbidden(error)
+        except (errors.Invalid, errors.Forbidden) as error:
+            # Admission is asked before the name: a full quota also refuses the Pod that fills it.
+            found = await self._read(attempt)
+            return _refusal(error) if found is None else found
         return msgspec.convert(made, pod.Pod)
 
     async def _find(self, attempt: port.Attempt) -> pod.Pod | None:
@@ -246,13 +264,15 @@ class PodExecutor:
             return None
 
 
-def _forbidden(error: errors.Forbidden) -> port.Observation:
+def _refusal(error: errors.Invalid | errors.Forbidden) -> port.Observation:
     """Why a Pod may not be created: what may pass by itself is waited for.
 
     Admission names the Pod, and why; authorization names the user (apiserver
     pkg/endpoints/handlers/responsewriters, `pods is forbidden: User "…" cannot create …`).
     """
     said = str(error)
+    if isinstance(error, errors.Invalid):
+        return _refused(_R.ADMISSION_ERROR, said)
     if "exceeded quota" in said:
         return _waits(_R.QUOTA_EXCEEDED, said)
     if "error looking up service account" in said:

@@ -54,7 +54,7 @@ class Scripted:
 
     def leftover(self, ref: attempts.AttemptRef, *, known: bool) -> port.Attempt | None:
         self.calls.append(f"leftover {'known' if known else 'unknown'}")
-        return self.left
+        return self.left if known else None
 
     async def ensure(self, attempt: port.Attempt) -> port.Observation:
         return self._next("ensure")
@@ -315,10 +315,11 @@ async def test_an_end_is_told_once_and_released_until_that_is_done(world: World)
     assert world.executor.calls.count("release") == 3
 
 
+LEFT = port.Attempt(ref=REF, namespace="ns", name="t", owner_uid="", spec=api_task.TaskSpec())
+
+
 async def test_what_is_left_of_a_settled_attempt_is_ended_and_released(world: World) -> None:
-    world.executor.left = port.Attempt(
-        ref=REF, namespace="ns", name="t", owner_uid="", spec=api_task.TaskSpec()
-    )
+    world.executor.left = LEFT
     world.executor.wake(REF)
     assert len(world.queue) == 1
     await world.passes(RUNNING, over(E.STOPPED))
@@ -327,10 +328,17 @@ async def test_what_is_left_of_a_settled_attempt_is_ended_and_released(world: Wo
 
 
 async def test_what_is_none_of_ours_is_left_alone(world: World) -> None:
+    world.executor.left = LEFT
     world.hub.known = False
     world.executor.wake(REF)
-    assert world.executor.calls == ["leftover unknown"]
+    assert world.executor.calls == ["leftover known", "leftover unknown"]
     assert len(world.queue) == 0
+
+
+async def test_where_nothing_is_left_the_journal_is_not_read(world: World) -> None:
+    world.hub.view = lambda task: pytest.fail("it was read")  # type: ignore[method-assign]
+    world.executor.wake(REF)
+    assert world.executor.calls == ["leftover known"]
 
 
 async def test_what_changes_before_the_dispatcher_has_told_is_looked_at_then() -> None:

@@ -44,6 +44,23 @@ def test_running_task_tells_where_it_runs() -> None:
     assert started.status == "True"
 
 
+def test_pod_that_starts_and_ends_soon_costs_one_write() -> None:
+    starting = _first(task.State.STAGING, "Starting")
+    held, wait_s = status.hold(task.TaskStatus(), starting, held=None, now=10.0, is_pod=True)
+    assert wait_s == status.POD_START_HOLD_S
+    running = _first(task.State.RUNNING)
+    held, wait_s = status.hold(task.TaskStatus(), running, held=held, now=11.9, is_pod=True)
+    assert wait_s == status.POD_RUNNING_HOLD_S
+    ended = _first(task.State.SUCCESS)
+    assert status.hold(task.TaskStatus(), ended, held=held, now=12.0, is_pod=True)[1] == 0
+
+
+def test_what_keeps_a_pod_from_starting_is_written_soon() -> None:
+    waits = _first(task.State.STAGING, "ImagePull")
+    _, wait_s = status.hold(task.TaskStatus(), waits, held=None, now=10.0, is_pod=True)
+    assert wait_s == status.WAITING_HOLD_S
+
+
 def test_same_view_gives_the_same_status_later() -> None:
     first = _told(_task(), VIEW)
     assert _told(_task(first), VIEW, now=NOW + 60) == first
