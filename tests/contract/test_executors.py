@@ -301,9 +301,10 @@ async def test_a_manager_without_the_executor_keeps_its_tasks_waiting(
     await world.says(task, "Success")
 
 
+UNTIL_GATE = "until [ -e {gate} ]; do sleep 0.02; done; "
 STORIES = {
-    "success": ("exit 0", "Success", [1]),
-    "failure": ('[ "$KILN_ATTEMPT" = 2 ]', "Success", [1, 2]),
+    "success": (UNTIL_GATE + "exit 0", "Success", [1]),
+    "failure": (UNTIL_GATE + '[ "$KILN_ATTEMPT" = 2 ]', "Success", [1, 2]),
     "kill": ("sleep 300", "Killed", [1]),
 }
 
@@ -318,10 +319,12 @@ async def test_cut_off_at_any_step_each_attempt_starts_once(
     for step in range(1, 100):
         await world.start(cut_at=step)
         retry = api_task.Retry(max_attempts=2, delay_seconds=0.01)
-        task = await world.submit(then, retry=retry)
-        cut = await cut_or_over(world, task, kill=story == "kill")
+        gate = world.folder / f"gate-{step}"
+        task = await world.submit(then.format(gate=gate), retry=retry)
+        cut = await cut_or_over(world, task, kill=story == "kill", gate=gate)
         seen.update(world.steps.names)
         await world.end()
+        gate.touch()
         await world.start()
         if story == "kill":
             await world.kill(task)
@@ -342,8 +345,9 @@ async def test_cut_off_at_any_step_each_attempt_starts_once(
     assert seen >= {f"{when} {step}" for step in passed for when in ("before", "after")}, seen
 
 
-async def cut_or_over(world: executor_world.World, task: Any, *, kill: bool) -> bool:
-    """Wait until the life is cut off, or all is done; True in the first case."""
+async def cut_or_over(world: executor_world.World, task: Any, *, kill: bool, gate: Path) -> bool:
+    """Wait until the life is cut off, or all is done; True in the first case. Programs wait for
+    the gate, so that their start is seen before their end, however late that is."""
     killed = False
 
     async def look() -> bool:
@@ -353,6 +357,8 @@ async def cut_or_over(world: executor_world.World, task: Any, *, kill: bool) -> 
         if kill and not killed and world.starts(task):
             killed = True
             await world.kill(task)
+        if "after started" in world.steps.names:
+            gate.touch()
         if not world.view(task).state.final or await world.subject.objects():
             return False
         release, passed = world.subject.releases or "finished", world.steps.names
