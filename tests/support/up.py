@@ -135,14 +135,15 @@ class Up(started.Started):
 
     def leftovers(self) -> dict[int, str]:
         """Processes that were started for this data folder and still run, with their command."""
-        needle = str(self.data).encode()
+        needles = [str(path).encode() for path in (self.data, short.links_of(self.data))]
         found = {}
         for entry in Path("/proc").iterdir():
             if not entry.name.isdigit() or int(entry.name) == os.getpid():
                 continue
             try:
                 command = (entry / "cmdline").read_bytes()
-                known = needle in command or needle in (entry / "environ").read_bytes()
+                facts = command + b"\0" + (entry / "environ").read_bytes()
+                known = any(needle in facts for needle in needles)
             except OSError:
                 continue
             if known and command:

@@ -10,6 +10,7 @@ import contextlib
 import logging
 import os
 import platform
+import shutil
 import sys
 import types
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -97,6 +98,7 @@ class LocalNode:
         self._removed = False
         self._now = time or clock.SystemClock()
         self._pods = settings.folder / "pods"
+        self._links = volumes.links_folder(settings.run_dir, self._pods)
         self._cache: cache.Cache[pods.Pod] = cache.Cache()
         self._queue = queue.WorkQueue(time=self._now)
         self._recorder = events.Recorder(
@@ -158,7 +160,7 @@ class LocalNode:
             preparer=preparing.Preparer(kube, accounts, known, self._now),
             teller=telling.Teller(kube, self._recorder, known.address, self._now),
             folder=self._pods,
-            links=volumes.links_folder(self._settings.run_dir, self._pods),
+            links=self._links,
             now=self._now,
         )
 
@@ -240,6 +242,7 @@ class LocalNode:
         await self._reconciler.stop()
         await self._streaming.stop()
         await self._shim.stop(grace_s=0)
+        shutil.rmtree(self._links, ignore_errors=True)  # who starts a container makes them anew
         await self._server.stop()
 
     async def abandon(self) -> None:
