@@ -16,7 +16,7 @@ from urllib import parse
 from kilnwork.api import attempts, manager
 from kilnwork.channel import errors as channel_errors
 from kilnwork.channel import ports as channel_ports
-from kilnwork.kit import asgi, ids
+from kilnwork.kit import asgi
 from kilnwork.kit import errors as kit_errors
 from kilnwork.kube import errors as kube_errors
 from kilnwork.server import errors, ports, problems
@@ -171,8 +171,7 @@ def _attempt(request: asgi.Request) -> tuple[str, attempts.AttemptRef] | None:
         return None
     pod, _, ref = text.partition(" ")
     try:
-        task, run, attempt = ref.split("/")
-        return pod, attempts.AttemptRef(ids.task_id(task), int(run), int(attempt))
+        return pod, attempts.AttemptRef.parse(ref)
     except ValueError as error:
         raise errors.BadRequest(
             f"{manager.ATTEMPT_HEADER} is {text!r}; it must be POD ID/RUN/ATTEMPT"

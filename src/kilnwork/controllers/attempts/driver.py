@@ -71,6 +71,8 @@ class Driver:
 
     async def reconcile(self, key: tuple[str, str]) -> float | None:
         """One pass over one attempt; gives when to look again."""
+        if key not in self._held:  # what changed while an attempt was released
+            self._woken(key[0], attempts.AttemptRef.parse(key[1]))
         held = self._held.get(key)
         if held is None:
             return None

@@ -192,7 +192,7 @@ async def test_an_attempt_is_ensured_once_then_observed(world: World) -> None:
     assert [said for said in world.hub.said if said[0] == "started"] == [("started", 7.0)]
     assert world.hub.endings == [E.SUCCEEDED]
     assert await world.driver.reconcile(KEY) is None  # it is forgotten
-    assert world.executor.calls[-1] == "release"
+    assert world.executor.calls[-2:] == ["release", "leftover known"]
 
 
 async def test_what_was_not_created_is_ensured_again_when_it_says(world: World) -> None:
@@ -245,7 +245,7 @@ async def test_a_stop_is_repeated_until_there_is_proof(world: World) -> None:
 async def test_a_stop_of_what_nobody_has_is_nothing(world: World) -> None:
     world.stop()
     assert await world.driver.reconcile(KEY) is None
-    assert world.executor.calls == []
+    assert world.executor.calls == ["leftover known"]
 
 
 async def test_the_same_instruction_again_changes_nothing(world: World) -> None:
@@ -325,6 +325,27 @@ async def test_what_is_left_of_a_settled_attempt_is_ended_and_released(world: Wo
     await world.passes(RUNNING, over(E.STOPPED))
     assert world.executor.calls == ["leftover known", *2 * ["stop 1 Replaced"], "release"]
     assert world.hub.said == []
+
+
+async def test_what_comes_while_an_attempt_is_released_is_ended_too(world: World) -> None:
+    """A request of the manager before arrives after the last look, and before the release."""
+    world.run()
+    release = world.executor.release
+
+    async def meanwhile(attempt: port.Attempt) -> None:
+        await release(attempt)
+        world.executor.left = attempt
+        world.executor.wake(REF)
+
+    world.executor.release = meanwhile  # type: ignore[method-assign]
+    await world.passes(over())
+    world.executor.release = release  # type: ignore[method-assign]
+    taken = await world.queue.get()
+    assert taken == KEY
+    world.queue.done(KEY)
+    await world.passes(RUNNING, over(E.STOPPED))
+    assert world.executor.calls[-3:] == [*2 * ["stop 1 Replaced"], "release"]
+    assert world.hub.endings == [E.SUCCEEDED]
 
 
 async def test_what_is_none_of_ours_is_left_alone(world: World) -> None:
