@@ -185,6 +185,18 @@ def test_an_image_is_a_label_here_and_the_task_says_so(server: up_support.Up, of
     assert "busybox" in ignored[0]["message"]
 
 
+def test_a_label_of_a_spawned_command_is_told_in_the_response(server: up_support.Up) -> None:
+    child = '{"spec": {"image": "busybox", "command": ["sh", "-c", "echo 4 > $KILN_OUTPUT"]}}'
+    script = f"""
+        {sys.executable} call.py POST /tasks '{child}' > "$KILN_OUTPUT"
+    """
+    apply(server, task("spawns-label", script))
+    after = ended(server, "spawns-label")
+    assert after["state"] == "Success", after
+    [warning] = after["result"]["value"]["warnings"]
+    assert warning.startswith("spec.image busybox: images are labels on the nodes of the workers")
+
+
 def test_python_calls_run_in_the_worker(server: up_support.Up) -> None:
     spec = {"call": {"function": "operator:add", "args": [1, 2]}, "command": []}
     made = task("call", "", **spec)

@@ -291,6 +291,45 @@ async def test_a_task_may_not_ask_for_what_only_an_object_can_have(
         assert b"inputObject" in answer.body
 
 
+async def test_an_image_of_a_child_is_honoured_or_refused(folder: Path) -> None:
+    asked = []
+
+    def rule(namespace: str, spec: api_task.TaskSpec) -> model.ImageUse:
+        asked.append((namespace, spec.image))
+        other = msgspec.structs.replace(spec, image="", command=("other",))
+        if spec.image == "label":
+            return model.ImageUse(spec, warning="it is a label")
+        return model.ImageUse(other, refusal="not now" if spec.image == "none" else "", status=503)
+
+    async with (
+        hubs.running(folder, options=hub.Options(images=rule)) as dispatcher,
+        a_worker(folder, slots=4) as worker,
+    ):
+        await dispatcher.submit(a_task())
+        parent = (await worker.expect(messages.Run)).ref
+        worker.started(parent)
+        for serial, image in enumerate(["", "mine", "mine", "label", "none"], 10):
+            spec = api_task.TaskSpec(command=("true",), image=image)
+            key = image or "plain"
+            worker.say(messages.Spawn(serial, parent, 0, key, None, spec, None))
+        answers = [await worker.expect(messages.Answer) for _ in range(5)]
+        answers.sort(key=lambda answer: answer.serial)  # a refusal is not stored first
+        assert [answer.status for answer in answers] == [201, 201, 200, 201, 503]
+        assert answers[1].body == answers[2].body
+        bodies = [msgspec.json.decode(answer.body) for answer in answers]
+        assert [body.get("warnings") for body in bodies] == [
+            None,
+            None,
+            None,
+            ["it is a label"],
+            None,
+        ]
+        assert bodies[4] == {"message": "not now"}
+        runs = [await worker.expect(messages.Run) for _ in range(3)]
+        assert {run.spec.command for run in runs} == {("true",), ("other",)}
+        assert asked == [("ns", image) for image in ("mine", "mine", "label", "none")]
+
+
 async def test_a_reconnect_keeps_what_runs(dispatcher: hub.Hub, folder: Path) -> None:
     submission = a_task()
     worker = a_worker(folder)

@@ -12,8 +12,10 @@ from kilnwork.api import attempts as api_attempts
 from kilnwork.api import kinds, meta, pod, resource, task, task_cluster, task_object
 from kilnwork.controllers import caches, errors, ports, tokens, tools, worker_pods
 from kilnwork.controllers.attempts import driver
+from kilnwork.controllers.task import images
 from kilnwork.controllers.task import reconciler as task_reconciler
 from kilnwork.controllers.task_cluster import reconciler as task_cluster_reconciler
+from kilnwork.dispatch import model
 from kilnwork.executors import container_logs, ephemeral, registry
 from kilnwork.executors import pod as pod_executor
 from kilnwork.kit import clock, coroutines
@@ -126,6 +128,16 @@ class Controllers:
         if found is None:
             raise errors.NotYet(f"Pod {namespace}/{name} has not been seen yet")
         return found
+
+    def image_of_spawned(self, namespace: str, spec: task.TaskSpec) -> model.ImageUse:
+        """What the image of a command means that a task spawns."""
+        if not self.synced:
+            return model.ImageUse(
+                spec, refusal="the manager has just started: ask again", status=503
+            )
+        cluster = self.caches.clusters.get((namespace, spec.cluster_name))
+        pods = () if cluster is None else self.caches.pods.owned_by(cluster.metadata.uid)
+        return images.of_spawned(spec, cluster, images.workers(pods))
 
     def _loops(self) -> tuple[controller.Controller, ...]:
         return (

@@ -4,11 +4,36 @@ Used by controllers, server and jobs. All frozen; a view shows only what the jou
 apart from why a task waits and its progress, which are facts of the moment.
 """
 
+from collections.abc import Callable
+
 import msgspec
 
 from kilnwork.api import attempts
 from kilnwork.api import task as api_task
 from kilnwork.kit import ids
+
+
+class ImageUse(msgspec.Struct, frozen=True):
+    """What the image of a spawned command means.
+
+    `spec`: what is run. `warning`: what whoever spawns it is told. `refusal`: why there is no such
+    child, with the status of the response: 503 for what may pass by itself.
+    """
+
+    spec: api_task.TaskSpec
+    warning: str = ""
+    refusal: str = ""
+    status: int = 422
+
+
+ImageRule = Callable[[str, api_task.TaskSpec], ImageUse]
+"""Say what the image of a spec means in a namespace."""
+
+
+def label_image(namespace: str, spec: api_task.TaskSpec) -> ImageUse:
+    """Where commands run on the machine of the dispatcher."""
+    text = f"spec.image {spec.image}: images are labels here, where programs come from the machine"
+    return ImageUse(spec, text)
 
 
 class SubmittedFacts(msgspec.Struct, kw_only=True):

@@ -13,6 +13,7 @@ from kilnwork.channel import lease
 from kilnwork.channel import ports as channel_ports
 from kilnwork.cli.wiring import adapters, steps
 from kilnwork.controllers import caches
+from kilnwork.dispatch import model
 from kilnwork.dispatch.hub import hub
 from kilnwork.dispatch.journal.sqlite import journal
 from kilnwork.jobs import service
@@ -31,6 +32,7 @@ class Callers:
     rights: ports.Rights
     clusters: Callable[[hub.Hub], ports.Clusters]
     outputs: ports.Outputs
+    images: model.ImageRule
 
 
 FAR_FILES = "kiln:"
@@ -143,6 +145,7 @@ class Dispatcher:
                 lease_s=terms.lease_s,
                 renew_s=terms.renew_s,
                 on_failure=lambda error: self._fail("dispatcher", error),
+                images=callers.images,
                 blobs_dir=self.blobs,
                 clock_file=data / "journal.clock",
             ),

@@ -105,6 +105,7 @@ class Manager:
             verifier=adapters.ChannelVerifier(self._controllers, self._access),
             rights=self._access,
             outputs=adapters.LiveOutputs(self._controllers),
+            images=self._controllers.image_of_spawned,
             clusters=lambda running: adapters.KnownClusters(running, self._controllers),
         )
         self.hub = await self.dispatcher.start(callers, self.steps, terms=chosen.terms)

@@ -1,8 +1,9 @@
 """What the image of a Task means: nothing where images are labels, else a Pod of its own.
 
-Pure. Used by `plan`. A worker runs commands in its own container; one that wants another image
-needs a container of its own, which is an ephemeral one where the TaskCluster says so. On a node of
-ours every container sees the machine's files, and images are labels.
+Pure. Used by `plan`, and by `assembly` for children of tasks. A worker runs commands in its own
+container; one that wants another image needs a container of its own, which is an ephemeral one
+where the TaskCluster says so. On a node of ours every container sees the machine's files, and
+images are labels.
 """
 
 from collections.abc import Iterable
@@ -11,6 +12,7 @@ from typing import Any
 import msgspec
 
 from kilnwork.api import meta, pod, task, task_cluster
+from kilnwork.dispatch import model
 
 IGNORED = "ImageIgnored"
 """Type of the condition of a Task whose image means nothing; its reason too."""
@@ -82,22 +84,40 @@ def in_pod(spec: task.TaskSpec, cluster: task_cluster.TaskCluster) -> task.TaskS
     )
 
 
+def of_spawned(
+    spec: task.TaskSpec, cluster: task_cluster.TaskCluster | None, known: Workers | None
+) -> model.ImageUse:
+    """The same for a command that a task has spawned: there is no object that could wait or say so,
+    so that it gets a Pod where no worker is known."""
+    if cluster is None:
+        message = f"spec.image: there is no TaskCluster {spec.cluster_name} for it to run on"
+        return model.ImageUse(spec, refusal=message)
+    if needs_pod(spec, cluster, known) is not False:
+        return model.ImageUse(in_pod(spec, cluster))
+    if known is not None and known.are_local and differs(spec, known):
+        return model.ImageUse(spec, warning=_label(spec, cluster))
+    return model.ImageUse(spec)
+
+
 def ignored(
     seen: task.Task, cluster: task_cluster.TaskCluster | None, known: Workers | None
 ) -> meta.Condition | None:
     """The condition of a task on workers that have no other image; None where its image counts."""
     if cluster is None or known is None or not known.are_local or not differs(seen.spec, known):
         return None
-    message = (
-        f"spec.image {seen.spec.image}: images are labels on the nodes of the workers of "
-        f"TaskCluster {cluster.metadata.name}, where programs come from the machine"
-    )
     return meta.Condition(
         type=IGNORED,
         status="True",
         reason=IGNORED,
-        message=message,
+        message=_label(seen.spec, cluster),
         observed_generation=seen.metadata.generation,
+    )
+
+
+def _label(spec: task.TaskSpec, cluster: task_cluster.TaskCluster) -> str:
+    return (
+        f"spec.image {spec.image}: images are labels on the nodes of the workers of "
+        f"TaskCluster {cluster.metadata.name}, where programs come from the machine"
     )
 
 

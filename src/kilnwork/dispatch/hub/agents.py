@@ -272,11 +272,19 @@ class Agents:
             link.respond(message.serial, 422, child_requests.error_response(refusal))
             return
         parent, key = message.parent, child_requests.child_key(message)
+        task = self._core.machine.task(parent.task)
+        namespace = "" if task is None else task.namespace
+        use = child_requests.with_image(message, namespace, self._core.limits.images)
+        if use.refusal:
+            link.respond(message.serial, use.status, child_requests.error_response(use.refusal))
+            return
         found = None
         if self._core.machine.may_have_child(parent, key):
             found = self._core.reader.child(parent.task, parent.run, key)
         new_id = ids.new_task_id()
-        self._core.apply(child_requests.spawn(link.number, message, new_id=new_id, found=found))
+        self._core.apply(
+            child_requests.spawn(link.number, message, use=use, new_id=new_id, found=found)
+        )
 
     def _request_status(self, link: links.Link, message: messages.Ask) -> None:
         parent_task = self._core.machine.held_by(link.number, message.parent)

@@ -101,8 +101,21 @@ def digest(spec: api_task.TaskSpec, given: bytes | None) -> bytes:
     return hashlib.sha256(_encode((spec, value))).digest()
 
 
+def with_image(message: messages.Spawn, namespace: str, rule: model.ImageRule) -> model.ImageUse:
+    """What the image of a command means for the child: only such a child has one."""
+    spec = message.spec
+    if not spec.image or spec.executor != api_task.WORKER:
+        return model.ImageUse(spec)
+    return rule(namespace, spec)
+
+
 def spawn(
-    link: int, message: messages.Spawn, *, new_id: ids.TaskId, found: inputs.StoredChild | None
+    link: int,
+    message: messages.Spawn,
+    *,
+    use: model.ImageUse,
+    new_id: ids.TaskId,
+    found: inputs.StoredChild | None,
 ) -> inputs.Spawn:
     """For the machine; `new_id` is used only when there is no such child yet."""
     return inputs.Spawn(
@@ -112,16 +125,20 @@ def spawn(
         child_key=child_key(message),
         task=new_id,
         name=message.name or ids.task_text(new_id),
-        spec=message.spec,
+        spec=use.spec,
         inputs=message.inputs,
         digest=digest(message.spec, message.inputs),
         found=found,
+        warning=use.warning,
     )
 
 
-def created_response(task: ids.TaskId) -> bytes:
+def created_response(task: ids.TaskId, *, warning: str = "") -> bytes:
     """Return the body for a child that was made or found."""
-    return _encode_response({"id": ids.task_text(task)})
+    body: dict[str, object] = {"id": ids.task_text(task)}
+    if warning:
+        body["warnings"] = [warning]
+    return _encode_response(body)
 
 
 def error_response(message: str) -> bytes:

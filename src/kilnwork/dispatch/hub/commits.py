@@ -11,7 +11,7 @@ import logging
 from dataclasses import dataclass
 from typing import Protocol
 
-from kilnwork.dispatch import errors
+from kilnwork.dispatch import errors, model
 from kilnwork.dispatch.hub import delivery
 from kilnwork.dispatch.journal import port, restore
 from kilnwork.dispatch.machine import inputs, instructions, machine, memory
@@ -68,6 +68,8 @@ class Limits:
     """Calls of one cluster that may wait for a slot before no more are accepted."""
     executors: bool = True
     """Tasks may name other executors than the worker."""
+    images: model.ImageRule = model.label_image
+    """What the image of a spawned task means."""
 
 
 class Core:

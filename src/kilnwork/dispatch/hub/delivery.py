@@ -240,5 +240,5 @@ def _response(send: instructions.Respond) -> messages.Answer:
     if send.task is None:
         body = child_requests.error_response(send.message)
     else:
-        body = child_requests.created_response(send.task)
+        body = child_requests.created_response(send.task, warning=send.message)
     return messages.Answer(send.serial, send.status, body)

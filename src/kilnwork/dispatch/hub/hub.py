@@ -57,6 +57,8 @@ class Options:
     max_backlog: int = MAX_BACKLOG
     executors: bool = True
     """Executors join: tasks may name others than the worker."""
+    images: model.ImageRule = model.label_image
+    """What the image of a spawned command means."""
     blobs_dir: Path | None = None
     """Where the directories of blobs are, by namespace."""
     clock_file: Path | None = None
@@ -82,7 +84,9 @@ class Hub:
         options: Options = Options(),
     ) -> None:
         self.logs = attempt_logs.AttemptLogs(logs_dir)
-        limits = commits.Limits(options.lease_s, options.max_backlog, options.executors)
+        limits = commits.Limits(
+            options.lease_s, options.max_backlog, options.executors, options.images
+        )
         terms = delivery.Terms(
             lease_s=options.lease_s, renew_s=options.renew_s, blobs=options.blobs_dir
         )

@@ -40,7 +40,7 @@ def spawn(mem: memory.Memory, item: inputs.Spawn, now: inputs.Moment) -> None:
         if known is not None and known.parent != item.parent:
             known.parent = item.parent
             mem.mark(known)
-        mem.send(instructions.Respond(item.link, item.serial, 200, found.task))
+        mem.send(instructions.Respond(item.link, item.serial, 200, found.task, item.warning))
         return
     if found.requested_by == item.parent.attempt:
         _respond(mem, item, 409, message=_key_conflict(item))
@@ -135,7 +135,7 @@ def replace(
 
 
 def _respond_created(mem: memory.Memory, item: inputs.Spawn, child: records.Task) -> None:
-    mem.send(instructions.Respond(item.link, item.serial, 201, child.id))
+    mem.send(instructions.Respond(item.link, item.serial, 201, child.id, item.warning))
 
 
 def _respond(mem: memory.Memory, item: inputs.Spawn, status: int, *, message: str) -> None:

@@ -200,7 +200,8 @@ class Spawn(msgspec.Struct, frozen=True, kw_only=True):
     """A running attempt requests a child.
 
     `task`: the id that a new child would get. `child_key` is `=KEY`, or `#N` for the N-th unkeyed
-    child of the attempt. `digest`: of spec and inputs in canonical form.
+    child of the attempt. `digest`: of spec and inputs as requested, in canonical form. `warning`:
+    what the response says besides.
     """
 
     link: int
@@ -213,6 +214,7 @@ class Spawn(msgspec.Struct, frozen=True, kw_only=True):
     inputs: bytes | None
     digest: bytes
     found: StoredChild | None = None
+    warning: str = ""
 
 
 class Progress(msgspec.Struct, frozen=True):

@@ -60,7 +60,7 @@ class CloseLink(msgspec.Struct, frozen=True):
 
 
 class Respond(msgspec.Struct, frozen=True):
-    """Answer a Spawn: 201 made, 200 found, or a refusal with `message`."""
+    """Answer a Spawn: 201 made, 200 found, both perhaps with a warning, or a refusal: `message`."""
 
     link: int
     serial: int

@@ -7,6 +7,7 @@ import pytest
 
 from kilnwork.api import meta, pod, task, task_cluster
 from kilnwork.controllers.task import images, plan
+from kilnwork.dispatch import model
 
 NOW = 1_700_000_000.0
 LOCAL = images.Workers("worker:1", are_local=True)
@@ -125,3 +126,24 @@ def test_the_condition_is_there_where_an_image_is_a_label() -> None:
     assert "mine:2" in found.message
     assert images.ignored(seen(**COMMAND), cluster(), REMOTE) is None
     assert images.ignored(seen(image="worker:1", command=["x"]), cluster(), LOCAL) is None
+
+
+COMMAND_SPEC = seen(**COMMAND).spec
+
+
+def of_spawned(known: images.Workers | None, **spec: Any) -> model.ImageUse:
+    return images.of_spawned(COMMAND_SPEC, cluster(**spec), known)
+
+
+def test_a_spawned_command_gets_its_image_or_a_word_about_it() -> None:
+    in_pod = model.ImageUse(images.in_pod(COMMAND_SPEC, cluster()))
+    assert of_spawned(REMOTE) == in_pod
+    assert of_spawned(None) == in_pod
+    added = of_spawned(REMOTE, runtime="EphemeralContainers")
+    assert added == model.ImageUse(COMMAND_SPEC)
+    label = of_spawned(LOCAL)
+    assert label.spec == COMMAND_SPEC
+    assert "mine:2: images are labels" in label.warning
+    same = seen(image="worker:1", command=["run"]).spec
+    assert images.of_spawned(same, cluster(), LOCAL) == model.ImageUse(same)
+    assert "no TaskCluster default" in images.of_spawned(COMMAND_SPEC, None, None).refusal
