@@ -31,9 +31,10 @@ class TaskClusterSpec(task.Wire, frozen=True):
     slots_per_worker: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 1
     """Number of tasks that a worker runs at once."""
     runtime: Runtime = Runtime.AUTO
-    """What runs a task's program: `Agent`, the worker itself in its own container; `Auto`, the
-    same; `EphemeralContainers`, a container of its own that is added to a worker's Pod. Calls of
-    Python functions run in the worker in any case."""
+    """What runs a task's program: `Agent`, the worker itself in its own container, whatever the
+    task's image; `Auto`, the same, but a Pod of its own for another image than the worker's;
+    `EphemeralContainers`, a container of its own that is added to a worker's Pod. Calls of Python
+    functions run in the worker in any case."""
     drain_seconds: Annotated[int, msgspec.Meta(ge=0, le=86400)] = 300
     """How long a TaskCluster that is deleted lets what runs go on, in seconds; what still runs then
     is stopped. Tasks that no worker has fail at once."""

@@ -104,6 +104,7 @@ def facts(view: model.TaskView) -> why.Facts:
         reason=str(view.reason),
         message=view.message,
         worker=view.worker,
+        own_pod=api_task.is_executor_queue(view.cluster),
         node=view.node,
         attempt=view.attempt,
         losses=view.losses,

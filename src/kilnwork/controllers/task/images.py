@@ -2,8 +2,8 @@
 
 Pure. Used by `plan`, and by `assembly` for children of tasks. A worker runs commands in its own
 container; one that wants another image needs a container of its own, which is an ephemeral one
-where the TaskCluster says so. On a node of ours every container sees the machine's files, and
-images are labels.
+where the TaskCluster says so, unless that says that the worker runs everything. On a node of ours
+every container sees the machine's files, and images are labels.
 """
 
 from collections.abc import Iterable
@@ -54,7 +54,7 @@ def needs_pod(
     since no worker has started."""
     if not spec.image or spec.call is not None or spec.executor != task.WORKER:
         return False
-    if cluster.spec.runtime is task_cluster.Runtime.EPHEMERAL_CONTAINERS:
+    if cluster.spec.runtime is not task_cluster.Runtime.AUTO:
         return False
     if known is None:
         return None if cluster.spec.replicas else True
@@ -94,31 +94,40 @@ def of_spawned(
         return model.ImageUse(spec, refusal=message)
     if needs_pod(spec, cluster, known) is not False:
         return model.ImageUse(in_pod(spec, cluster))
-    if known is not None and known.are_local and differs(spec, known):
-        return model.ImageUse(spec, warning=_label(spec, cluster))
-    return model.ImageUse(spec)
+    return model.ImageUse(spec, warning=_no_effect(spec, cluster, known))
 
 
 def ignored(
     seen: task.Task, cluster: task_cluster.TaskCluster | None, known: Workers | None
 ) -> meta.Condition | None:
     """The condition of a task on workers that have no other image; None where its image counts."""
-    if cluster is None or known is None or not known.are_local or not differs(seen.spec, known):
+    why = "" if cluster is None else _no_effect(seen.spec, cluster, known)
+    if not why:
         return None
     return meta.Condition(
         type=IGNORED,
         status="True",
         reason=IGNORED,
-        message=_label(seen.spec, cluster),
+        message=why,
         observed_generation=seen.metadata.generation,
     )
 
 
-def _label(spec: task.TaskSpec, cluster: task_cluster.TaskCluster) -> str:
-    return (
-        f"spec.image {spec.image}: images are labels on the nodes of the workers of "
-        f"TaskCluster {cluster.metadata.name}, where programs come from the machine"
-    )
+def _no_effect(
+    spec: task.TaskSpec, cluster: task_cluster.TaskCluster, known: Workers | None
+) -> str:
+    """Why a command runs on the worker although it names another image; "" where it does not."""
+    if known is None or not differs(spec, known):
+        return ""
+    field, named = f"spec.image {spec.image}", f"TaskCluster {cluster.metadata.name}"
+    if known.are_local:
+        return (
+            f"{field}: images are labels on the nodes of the workers of {named}, where programs "
+            "come from the machine"
+        )
+    if cluster.spec.runtime is task_cluster.Runtime.AGENT:
+        return f"{field}: {named} says runtime: Agent, so that its workers run it in their image"
+    return ""
 
 
 def _worker(containers: tuple[pod.Container, ...]) -> str:

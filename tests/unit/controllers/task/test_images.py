@@ -71,6 +71,8 @@ COMMAND = {"image": "mine:2", "command": ["run"]}
         (seen(command=["run"]), REMOTE, {}),
         (seen(image="worker:1", command=["run"]), REMOTE, {}),
         (seen(**COMMAND), LOCAL, {}),
+        (seen(**COMMAND), REMOTE, {"runtime": "Agent"}),
+        (seen(**COMMAND), None, {"runtime": "Agent"}),
         (seen(**COMMAND), REMOTE, {"runtime": "EphemeralContainers"}),
         (seen(**COMMAND), None, {"runtime": "EphemeralContainers"}),
         (seen(image="mine:2", call={"function": "m:f"}), REMOTE, {}),
@@ -126,6 +128,15 @@ def test_the_condition_is_there_where_an_image_is_a_label() -> None:
     assert "mine:2" in found.message
     assert images.ignored(seen(**COMMAND), cluster(), REMOTE) is None
     assert images.ignored(seen(image="worker:1", command=["x"]), cluster(), LOCAL) is None
+
+
+def test_it_is_there_too_where_the_worker_is_to_run_everything() -> None:
+    found = images.ignored(seen(**COMMAND), cluster(runtime="Agent"), REMOTE)
+    assert found is not None
+    assert found.message == (
+        "spec.image mine:2: TaskCluster default says runtime: Agent, so that its workers run it in "
+        "their image"
+    )
 
 
 COMMAND_SPEC = seen(**COMMAND).spec
