@@ -5,7 +5,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 trap 'kiln delete -f "$here/pod.yaml" >/dev/null' EXIT
 
 kiln apply -f "$here/pod.yaml"
-kiln wait sum-in-pod --timeout 40s
+kiln wait sum-in-pod --timeout 90s
 
 kiln logs sum-in-pod
 kiln get task sum-in-pod -o yaml | grep podName

@@ -5,7 +5,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 trap 'kiln delete -f "$here/tools.yaml" >/dev/null' EXIT
 
 kiln apply -f "$here/tools.yaml"
-kiln wait sum-in-container --timeout 40s
+kiln wait sum-in-container --timeout 90s
 
 kiln logs sum-in-container
 pod_of() { kiln get task "$1" -o yaml | grep podName; }

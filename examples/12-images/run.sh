@@ -6,7 +6,7 @@ trap 'kiln delete -f "$here/images.yaml" >/dev/null' EXIT
 
 kiln apply -f "$here/images.yaml"
 kiln logs -f longest
-kiln wait longest --timeout 40s
+kiln wait longest --timeout 90s
 
 [ "$(kiln result longest)" = '"glaze"' ]
 ignored=$(kiln get task longest -o yaml | grep -B 3 -A 4 'reason: ImageIgnored' || true)

@@ -6,7 +6,7 @@ folder=$(mktemp -d)
 trap 'kiln delete -f "$here/tasks.yaml" >/dev/null; rm -rf "$folder"' EXIT
 
 kiln apply -f "$here/tasks.yaml"
-kiln wait sum bytes --timeout 40s
+kiln wait sum bytes --timeout 90s
 
 kiln result sum
 [ "$(kiln result sum)" = '{"count": 100, "sum": 5050}' ]
