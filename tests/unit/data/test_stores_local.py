@@ -190,6 +190,17 @@ def test_with_what_is_swept_its_folders_go(store: local.LocalStore) -> None:
     assert [facts.key for facts in store.list()] == ["a/kept"]
 
 
+def test_a_folder_that_a_killed_writer_has_made_is_swept(store: local.LocalStore) -> None:
+    """It was killed before it made its file there."""
+    store.put("a/kept", b"x")
+    (store.folder / "a" / "b" / "c").mkdir(parents=True)
+    assert store.sweep(before=time.time() - 60) == 0
+    assert (store.folder / "a" / "b" / "c").is_dir(), "its writer may be about to go on"
+    assert store.sweep(before=time.time() + 60) == 0
+    assert [path.name for path in (store.folder / "a").iterdir() if path.is_dir()] == []
+    assert [facts.key for facts in store.list()] == ["a/kept"]
+
+
 # full disks
 
 

@@ -49,11 +49,16 @@ def _is_still(path: Path, descriptor: int) -> bool:
         return False
 
 
+def is_empty(folder: Path) -> bool:
+    """Whether it holds nothing but the lock."""
+    with os.scandir(folder) as entries:  # of 100,000 names the first ones tell
+        return all(entry.name == _LOCK for entry in entries)
+
+
 def remove_empty(folder: Path) -> bool:
     """Remove a folder that holds nothing but the lock, which we have; False if there is more."""
-    with os.scandir(folder) as entries:  # of 100,000 names the first ones tell
-        if any(entry.name != _LOCK for entry in entries):
-            return False
+    if not is_empty(folder):
+        return False
     (folder / _LOCK).unlink(missing_ok=True)
     try:
         folder.rmdir()

@@ -93,12 +93,13 @@ class LocalStore:
         for place, _, names in os.walk(self.folder / port.check_folder(prefix), topdown=False):
             folder = Path(place)
             left = [folder / name for name in names if name.startswith(folders.UNFINISHED)]
-            with filling.explained(self.folder, place):
+            with filling.explained(self.folder, place), contextlib.suppress(FileNotFoundError):
+                # A writer that is killed may also leave a folder in which it has made nothing.
+                empty = folders.is_empty(folder) and folder.stat().st_mtime < before
                 gone = sum(_discard(path, before=before) for path in left)
-                if gone:
-                    with contextlib.suppress(FileNotFoundError):
-                        self._remove_parents(folder)
-            count += gone
+                count += gone
+                if gone or empty:
+                    self._remove_parents(folder)
         return count
 
     def probe(self) -> None:
