@@ -13,6 +13,10 @@ from kilnwork.kit import clock
 Problem = tuple[str, str]
 """Dotted path of the field, and a sentence without subject: `must not contain NUL`."""
 
+MAX_SLOTS_OF_CONTAINERS = 100
+"""Of a worker whose tasks are containers of its Pod: what is on its way still comes when the Pod is
+full, and Kubernetes takes a few hundred (etcd's 1.5 MiB for an object)."""
+
 _NUL = "must not contain a NUL character"
 _IS_FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
@@ -41,7 +45,14 @@ def validate_task_cluster(cluster: task_cluster.TaskCluster) -> list[Problem]:
         ("spec.deploymentName", spec.deployment_name),
         ("spec.serviceAccountName", spec.service_account_name),
     )
-    return list(_name_problems(named))
+    return [*_name_problems(named), *_slot_problems(spec)]
+
+
+def _slot_problems(spec: task_cluster.TaskClusterSpec) -> Iterator[Problem]:
+    in_containers = spec.runtime is task_cluster.Runtime.EPHEMERAL_CONTAINERS
+    if in_containers and spec.slots_per_worker > MAX_SLOTS_OF_CONTAINERS:
+        why = f"must be at most {MAX_SLOTS_OF_CONTAINERS} with runtime EphemeralContainers"
+        yield "spec.slotsPerWorker", f"{why}, not {spec.slots_per_worker}: use more replicas"
 
 
 def _task_problems(spec: task.TaskSpec) -> Iterator[Problem]:

@@ -74,6 +74,24 @@ def test_run_may_only_rise() -> None:
     assert "only rise" in why
 
 
+@pytest.mark.parametrize(
+    ("runtime", "slots", "bad"),
+    [
+        ("EphemeralContainers", 100, False),
+        ("EphemeralContainers", 101, True),
+        ("Agent", 1000, False),
+    ],
+)
+def test_a_pod_takes_so_many_containers_at_once(runtime: str, slots: int, *, bad: bool) -> None:
+    cluster = msgspec.convert(
+        {"metadata": {"name": "x"}, "spec": {"runtime": runtime, "slotsPerWorker": slots}},
+        task_cluster.TaskCluster,
+    )
+    found = dict(validation.validate_task_cluster(cluster))
+    assert list(found) == (["spec.slotsPerWorker"] if bad else [])
+    assert not bad or "at most 100 with runtime EphemeralContainers, not 101" in found.popitem()[1]
+
+
 def test_names_in_a_cluster() -> None:
     cluster = msgspec.convert(
         {"metadata": {"name": "x"}, "spec": {"deploymentName": "A", "serviceAccountName": "b_"}},

@@ -7,8 +7,8 @@ them: etcd takes 1.5 MiB, and long before that every task costs more than the on
 
 from kilnwork.api import pod
 
-MAX_CONTAINERS = 200
-MAX_BYTES = 320 * 1024
+MAX_CONTAINERS = 64
+MAX_BYTES = 192 * 1024
 """From then on its worker is drained. What is on its way still comes: so that no Pod ever has 500
 containers or 512 KiB, these are well below. Why not more: docs/explanation/ephemeral-containers.md.
 """
