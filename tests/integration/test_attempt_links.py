@@ -18,6 +18,7 @@ from kilnwork.kit import ids
 from support import hubs, raw_link, waiting
 
 CHILD = api_task.TaskSpec(command=("true",))
+NOTHING = attempts.Payload(attempts.JSON, b"null")
 POD = api_task.PodTemplate(spec={"containers": []})
 
 
@@ -135,6 +136,16 @@ async def test_it_speaks_for_no_other_attempt(world: World) -> None:
     view = world.hub.view(other.task)
     assert view is not None
     assert (view.progress, view.children.total) == (None, 0)
+
+
+async def test_it_submits_and_reports_nothing(world: World) -> None:
+    """Its attempt is no call."""
+    ref = await world.attempt()
+    for message in (messages.Done(1, ()), messages.Watch(()), messages.Yielded(ref, 0, NOTHING)):
+        async with world.sidecar(ref) as sidecar:
+            sidecar.say(message)
+            refused = await sidecar.expect(messages.Refused)
+            assert (refused.reason, refused.retry) == ("Malformed", False)
 
 
 @pytest.mark.parametrize(

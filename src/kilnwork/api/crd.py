@@ -64,7 +64,7 @@ _CONDITIONS = {
 
 RUN_RULE = "run may only rise"
 CALL_RULE = "give either call, or command with args"
-POD_RULE = "give either pod, or command with args, or call"
+POD_RULE = "give either pod, or command with args: containers have their own"
 INPUT_RULE = "exactly one of object and task must be given"
 
 _TASK = _Kind(
@@ -91,7 +91,7 @@ _TASK = _Kind(
                     fieldPath=".run",
                 ),
                 _rule(
-                    "!has(self.pod) || !(has(self.command) || has(self.args) || has(self.call))",
+                    "!has(self.pod) || !(has(self.command) || has(self.args))",
                     POD_RULE,
                 ),
                 _rule("!has(self.call) || !(has(self.command) || has(self.args))", CALL_RULE),

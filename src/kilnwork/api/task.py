@@ -128,7 +128,7 @@ class Timeouts(Wire, frozen=True):
 
 
 class Call(Wire, frozen=True):
-    """A Python call, run in a slot of the worker instead of a command."""
+    """A Python call, run in a slot of the worker instead of a command, or in a Pod of its own."""
 
     function: Annotated[str, msgspec.Meta(min_length=1, max_length=512)]
     """The function, as `package.module:name`; the worker imports it, unless `code` is given."""
@@ -152,13 +152,15 @@ class PodTemplate(Wire, frozen=True):
     """A core/v1 PodTemplateSpec; what it holds is for the API server to check."""
 
     spec: dict[str, Any]
-    """A core/v1 PodSpec. `restartPolicy` is `Never` unless it says `OnFailure`."""
+    """A core/v1 PodSpec. `restartPolicy` is `Never` unless it says `OnFailure`. With a `call` it
+    may be empty: one container, of the worker's image unless it names another, runs the call."""
     metadata: dict[str, Any] = {}
     """Labels and annotations of the Pod."""
 
 
 class TaskSpec(Wire, frozen=True):
-    """What to run and how long to try: a `command`, a Python `call`, or a `pod`."""
+    """What to run and how long to try: a `command`, a Python `call`, a `pod`, or a `call` in a
+    `pod`."""
 
     cluster_name: Name = "default"
     """Name of the TaskCluster of this namespace that runs the task."""
@@ -173,7 +175,8 @@ class TaskSpec(Wire, frozen=True):
     call: Call | None = None
     """Python function to call, instead of `command`; inputs are passed by name."""
     pod: PodTemplate | None = None
-    """Pod to create and wait for, instead of `command`; no TaskCluster is needed."""
+    """Pod to create and wait for, instead of `command`, or Pod in which `call` runs; no TaskCluster
+    is needed."""
     env: tuple[EnvVar, ...] = ()
     """Environment variables of the command, with literal values."""
     input_object: Name | None = None

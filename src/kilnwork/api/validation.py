@@ -7,7 +7,7 @@ and the controllers say the rest in the status. Pure: one object, no look-ups.
 import re
 from collections.abc import Iterator
 
-from kilnwork.api import crd, documents, inputs, names, substitution, task, task_cluster
+from kilnwork.api import crd, inputs, names, pod_template, task, task_cluster
 from kilnwork.kit import clock
 
 Problem = tuple[str, str]
@@ -111,34 +111,18 @@ def _input_problems(spec: task.TaskSpec) -> Iterator[Problem]:
 
 
 def _pod_problems(spec: task.TaskSpec, template: task.PodTemplate) -> Iterator[Problem]:
-    """What the Pod's own spec says holds; what it holds the API server checks."""
-    if spec.command or spec.args or spec.call is not None:
+    if spec.command or spec.args:
         yield "spec.pod", crd.POD_RULE
     for field, given in (("env", spec.env), ("image", spec.image)):
         if given:
             yield f"spec.{field}", "is for a command: the containers of spec.pod have their own"
-    policy = template.spec.get("restartPolicy", "Never")
-    if policy not in ("Never", "OnFailure"):
-        yield "spec.pod.spec.restartPolicy", f"must be Never or OnFailure, not {policy!r}"
-    containers = template.spec.get("containers")
-    if not isinstance(containers, list) or not containers:
-        yield "spec.pod.spec.containers", "must be a list of at least one container"
-    elif not all(isinstance(container, dict) for container in containers):
-        yield "spec.pod.spec.containers", "must be a list of objects"
-    try:
-        yield from substitution.find_problems(
-            {"metadata": template.metadata, "spec": template.spec},
-            substitution.TASK_VARIABLES,
-            "spec.pod",
-        )
-    except documents.LimitExceeded as error:
-        yield "spec.pod", str(error)
-    for field in template.metadata.keys() - {"labels", "annotations"}:
-        yield f"spec.pod.metadata.{field}", "may not be given: only labels and annotations may"
+    for field, why in pod_template.problems(template, runs_call=spec.call is not None):
+        yield f"spec.{field}", why
 
 
 def _call_problems(spec: task.TaskSpec, call: task.Call) -> Iterator[Problem]:
-    """A call runs in a slot, a process that it shares with the calls before and after it."""
+    """A call in a slot shares a process with the calls before and after it; one in a Pod has the
+    environment of its container."""
     if spec.command or spec.args:
         yield "spec.call", crd.CALL_RULE
     if spec.env:

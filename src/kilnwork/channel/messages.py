@@ -4,10 +4,11 @@ A frame is a u32 big-endian length (at most `MAX_FRAME_BYTES`) and a msgpack arr
 `[tag, field, …]`. A peer sends `Hello` first; the dispatcher answers `Welcome` or `Refused`.
 
 Five kinds of peer: an agent (says `Hello`) and its slots (`SlotHello`), drivers (`DriverHello`),
-and the sidecar of an attempt that runs in a Pod of its own (`AttemptHello`).
-Drivers and slots are *submitters*: they name templates, submit calls by the batch and are pushed
-the results. `Submit` is acknowledged by `Accepted` once it is on disk; until then the submitter
-keeps the items, and sends them again after a reconnect.
+and for an attempt that runs in a Pod of its own its sidecar or, if it is a call, its process
+(`AttemptHello`).
+Drivers, slots and processes of calls are *submitters*: they name templates, submit calls by the
+batch and are pushed the results. `Submit` is acknowledged by `Accepted` once it is on disk; until
+then the submitter keeps the items, and sends them again after a reconnect.
 
 Reports (`Started`, `Finished`, `Done`, `SlotGone`) carry a `serial` that rises by one per session;
 the peer keeps each until the dispatcher has acknowledged it (`Acknowledged`), which happens after
@@ -93,7 +94,11 @@ class SlotHello(_Message, frozen=True, tag="slot"):
 
 class AttemptHello(_Message, frozen=True, tag="attempt"):
     """First frame of the sidecar of an attempt, answered by `Welcome`, and by `Run` if the task has
-    inputs. `credential`: a token that Kubernetes has bound to Pod `pod` of `namespace`."""
+    inputs. `credential`: a token that Kubernetes has bound to Pod `pod` of `namespace`.
+
+    `runs_call`: of the process that runs the call of an attempt instead. That is answered by
+    `Attached` and `Calls`, and from then on does as a slot does, for one call: it submits, and
+    reports `Done`."""
 
     version: int
     ref: attempts.AttemptRef
@@ -101,13 +106,15 @@ class AttemptHello(_Message, frozen=True, tag="attempt"):
     namespace: str
     pod: str
     epoch: attempts.Count
+    runs_call: bool = False
 
 
 class Attached(_Message, frozen=True, tag="attached"):
-    """A driver or slot is in. It names its templates again, submits again what is not accepted
-    (as `again`), watches again what it still waits for, and reports again what is not acknowledged.
+    """A driver, slot or call is in. It names its templates again, submits again what is not
+    accepted (as `again`), watches again what it still waits for, and reports again what is not
+    acknowledged.
 
-    `unknown`: attempts that the slot must drop without a word. `blobs`: folder of the namespace's
+    `unknown`: attempts that it must drop without a word. `blobs`: folder of the namespace's
     blobs. `namespace`, `cluster`: the slot's; for a driver, its namespace and the default cluster.
     """
 
@@ -506,7 +513,21 @@ ToSlot = (
     | StopCall
     | Acknowledged
 )
-FromAttempt = AttemptHello | Renew | Progress | Spawn | Ask
+FromAttempt = (
+    AttemptHello
+    | Renew
+    | Spawn
+    | Ask
+    | Template
+    | Forget
+    | Submit
+    | Watch
+    | Cancel
+    | Done
+    | Yielded
+    | Progress
+)
+"""The first three after the Hello are of sidecars, those after them of calls, the last of both."""
 AnyHello = Hello | DriverHello | SlotHello | AttemptHello
 FromPeer = FromWorker | FromDriver | FromSlot | FromAttempt
 """Anything that a dispatcher may read; which of it from whom is decided by the first frame."""

@@ -295,7 +295,9 @@ class Session:
 
     # for the link
 
-    def hello(self, epoch: int) -> messages.DriverHello | messages.SlotHello:
+    def hello(
+        self, epoch: int
+    ) -> messages.DriverHello | messages.SlotHello | messages.AttemptHello:
         """The first frame of a new connection."""
         return messages.DriverHello(
             messages.VERSION, self._session, self._credential(), self.namespace, epoch

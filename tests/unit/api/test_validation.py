@@ -7,6 +7,8 @@ import pytest
 
 from kilnwork.api import task, task_cluster, validation
 
+CALL_IN_POD = {"command": (), "call": {"function": "m:f"}}
+
 
 def declared(**spec: Any) -> task.Task:
     return msgspec.convert({"metadata": {"name": "x"}, "spec": spec}, task.Task)
@@ -41,6 +43,18 @@ def test_call_instead_of_a_command_is_fine() -> None:
         (
             {"command": (), "pod": {"spec": {"containers": [{"image": "${task.x}"}]}}},
             "spec.pod.spec.containers[0].image",
+        ),
+        ({"pod": {"spec": {"containers": [{}]}}, "args": ["a"]}, "spec.pod"),
+        ({"command": (), "pod": {"spec": {}}}, "spec.pod.spec.containers"),
+        (CALL_IN_POD | {"pod": {"spec": {"containers": []}}}, "spec.pod.spec.containers"),
+        (CALL_IN_POD | {"pod": {"spec": {"containers": [{}, {}]}}}, "spec.pod.spec.containers"),
+        (
+            CALL_IN_POD | {"pod": {"spec": {"containers": [{"args": ["a"]}]}}},
+            "spec.pod.spec.containers[0].args",
+        ),
+        (
+            CALL_IN_POD | {"pod": {"spec": {"restartPolicy": "OnFailure"}}},
+            "spec.pod.spec.restartPolicy",
         ),
         ({"inputs": [{"name": "a", "task": "t", "path": "$["}]}, "spec.inputs[0].path"),
         ({"inputs": [{"name": "a", "task": "t", "path": "$[1e5]"}]}, "spec.inputs[0].path"),

@@ -60,9 +60,13 @@ def test_a_pod_is_a_child_where_there_are_executors() -> None:
     assert refusal.startswith("spec.pod: kiln.start() runs tasks on its own worker only")
 
 
-def test_a_call_is_no_pod() -> None:
-    spec = msgspec.structs.replace(POD, call=api_task.Call("a:b"))
-    assert child_requests.template_refusal(spec) == "spec.pod: a Python call runs on a worker"
+def test_a_call_may_run_in_a_pod_where_there_are_executors() -> None:
+    spec = msgspec.structs.replace(pod({}), call=api_task.Call("a:b"))
+    assert child_requests.template_refusal(spec) == ""
+    refusal = child_requests.template_refusal(spec, executors=False)
+    assert refusal.startswith("spec.pod: kiln.start() runs tasks on its own worker only")
+    spec = msgspec.structs.replace(pod({"containers": 3}), call=api_task.Call("a:b"))
+    assert "spec.pod.spec.containers: must be" in child_requests.template_refusal(spec)
 
 
 def test_the_order_of_keys_makes_no_difference() -> None:

@@ -156,14 +156,8 @@ class Agents:
         return self.received
 
     def join_attempt(self, link: links.Link, hello: messages.AttemptHello) -> links.Receive:
-        """The authenticated sidecar of an attempt joins, if the task is of its namespace. Its
-        messages go to what is returned."""
-        task = self._core.machine.task(hello.ref.task)
-        if task is not None and task.namespace != hello.namespace:
-            message = f"task {ids.task_text(task.id)} is not of namespace {hello.namespace}"
-            link.refuse("Credential", message, retry=False)
-        else:
-            self._core.apply(inputs.JoinAttempt(link.number, hello.ref))
+        """The authenticated sidecar of an attempt joins. Its messages go to what is returned."""
+        self._core.apply(inputs.JoinAttempt(link.number, hello.ref))
         return functools.partial(self._from_attempt, hello.ref)
 
     def received(self, link: links.Link, message: messages.FromWorker) -> None:
@@ -206,7 +200,14 @@ class Agents:
         if isinstance(message, messages.AttemptHello):
             link.refuse("Malformed", "a second Hello", retry=False)
             return
-        about = message.ref if isinstance(message, messages.Progress) else message.parent
+        if isinstance(message, messages.Progress):
+            about = message.ref
+        elif isinstance(message, messages.Spawn | messages.Ask):
+            about = message.parent
+        else:
+            kind = type(message).__name__
+            link.refuse("Malformed", f"{kind} is not for the sidecar of an attempt", retry=False)
+            return
         if about != ref:
             link.refuse("Malformed", f"this is the sidecar of {ref}, not of {about}", retry=False)
             return

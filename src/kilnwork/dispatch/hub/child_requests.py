@@ -66,13 +66,15 @@ def _executor_problem(spec: api_task.TaskSpec, *, executors: bool) -> str:
     return "; ".join(f"{field}: {why}" for field, why in validation.spec_problems(spec))
 
 
-def template_refusal(spec: api_task.TaskSpec) -> str:
+def template_refusal(spec: api_task.TaskSpec, *, executors: bool = True) -> str:
     """Why no call can have such a template; "" when one can."""
     call = spec.call
     if call is None:
         return "spec.call is missing: a template is of a Python call"
-    if spec.executor != api_task.WORKER:
-        return f"spec.{spec.executor}: a Python call runs on a worker"
+    if spec.executor != api_task.WORKER and (
+        problem := _executor_problem(spec, executors=executors)
+    ):
+        return problem
     if spec.command or spec.args or call.args or call.kwargs:
         return "spec.command and arguments: a template has none, its calls bring their own"
     for digest in (call.code, call.environment):

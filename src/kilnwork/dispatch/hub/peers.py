@@ -21,7 +21,7 @@ from kilnwork.dispatch.hub import (
     submitters,
 )
 from kilnwork.dispatch.machine import inputs, instructions
-from kilnwork.kit import coroutines
+from kilnwork.kit import coroutines, ids
 
 Join = Callable[[links.Link, Any], links.Receive]
 
@@ -55,7 +55,7 @@ class Peers:
             messages.Hello: self._agents.join,
             messages.DriverHello: self._submitters.attach,
             messages.SlotHello: self._submitters.join,
-            messages.AttemptHello: self._agents.join_attempt,
+            messages.AttemptHello: self._join_attempt,
         }
         self._paused: list[links.Link] = []
 
@@ -129,6 +129,17 @@ class Peers:
         self._delivery.confirm()
         for link in list(self._links.values()):
             link.close()
+
+    def _join_attempt(self, link: links.Link, hello: messages.AttemptHello) -> links.Receive:
+        """The sidecar or the call of an attempt joins, if the task is of its namespace."""
+        task = self._core.machine.task(hello.ref.task)
+        if task is not None and task.namespace != hello.namespace:
+            message = f"task {ids.task_text(task.id)} is not of namespace {hello.namespace}"
+            link.refuse("Credential", message, retry=False)
+            return lambda *_: None
+        if hello.runs_call:
+            return self._submitters.join_call(link, hello)
+        return self._agents.join_attempt(link, hello)
 
     def _authenticated(self, link: links.Link, message: messages.AnyHello) -> None:
         if link.number in self._links:

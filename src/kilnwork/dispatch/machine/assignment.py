@@ -66,9 +66,10 @@ def _assign_in(
     while (task := queue.pop()) is not None:
         if not _reserve_any(mem, task, workers, now):
             queue.push_front(task, priority=task.spec.priority)
-            _open_slots(mem, cluster, workers, now)
-            _reserve_for_commands(mem, cluster, workers, now)
-            _send_ahead(mem, cluster, workers, now)
+            if not cluster.is_executor:
+                _open_slots(mem, cluster, workers, now)
+                _reserve_for_commands(mem, cluster, workers, now)
+                _send_ahead(mem, cluster, workers, now)
             break
     for worker in workers:
         if len(worker.idle) > worker.slots and not worker.spare_timer_set:
@@ -84,9 +85,10 @@ def _reserve_any(
     workers: Iterable[records.Worker],
     now: inputs.Moment,
 ) -> bool:
-    """Give it to the worker with most free slots, a call only where a slot is idle."""
+    """Give it to the worker with most free slots, a call only where a slot is idle; an executor
+    takes calls as it takes commands."""
     best, most = None, 0
-    command = task.template is None
+    command = task.template is None or task.cluster.is_executor
     for worker in workers:
         if command or worker.idle:
             free = worker.slots - worker.busy

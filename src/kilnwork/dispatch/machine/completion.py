@@ -77,7 +77,11 @@ def send_stop(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> Non
             mem.send(instructions.StopCall(task.slot.link, task.ref, reason))
         mem.set_timer(now.mono + grace, memory.Timer.GRACE, task, attempt=task.attempt)
         mem.touch(task.cluster)  # what is queued behind it had better run elsewhere
-    elif task.template is None and task.worker is not None and task.worker.link:
+    elif (
+        (task.template is None or task.cluster.is_executor)
+        and task.worker is not None
+        and task.worker.link
+    ):
         mem.send(instructions.StopAttempt(task.worker.link, task.ref, grace, reason))
     due = now.mono + grace + mem.lease_s
     mem.set_timer(due, memory.Timer.CONFIRM, task, attempt=task.attempt)

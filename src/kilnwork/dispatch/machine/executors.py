@@ -9,13 +9,18 @@ has created goes on without either, and is found again by name.
 import hashlib
 import math
 
+import msgspec
+
+from kilnwork.api import attempts, reasons
 from kilnwork.api import task as api_task
 from kilnwork.dispatch.machine import (
     completion,
     inputs,
     instructions,
+    lifecycle,
     memory,
     records,
+    submitters,
 )
 
 _I = records.Intent
@@ -68,6 +73,45 @@ def join_attempt(mem: memory.Memory, item: inputs.JoinAttempt) -> None:
     task = mem.tasks.get(item.ref.task)
     if task is not None and task.ref == item.ref and task.inputs is not None:
         mem.send(instructions.RunAttempt(item.link, item.ref, task))
+
+
+def join_call(mem: memory.Memory, item: inputs.JoinCall, now: inputs.Moment) -> None:
+    """The process that runs the call of an attempt is there, for the first time or again: it gets
+    the call, and submits as a slot does. That of an attempt which is over is told so."""
+    ref, link = item.ref, item.link
+    task = mem.tasks.get(ref.task)
+    if task is None or task.template is None or task.ref != ref or not task.held:
+        namespace, cluster = item.namespace, api_task.TaskSpec().cluster_name
+        mem.send(instructions.AttachPeer(link, namespace, cluster, (ref,)))
+        return
+    for other in [number for number, known in mem.attempt_links.items() if known == ref]:
+        message = "the same attempt has connected again"
+        mem.send(instructions.CloseLink(other, "replaced", message))
+        leave_attempt(mem, other)
+    mem.attempt_links[link] = ref
+    mem.submitters[link] = records.Submitter(ref.task, task.namespace, link)
+    mem.send(instructions.AttachPeer(link, task.namespace, task.spec.cluster_name))
+    lifecycle.start(mem, task, now, at=now.wall)
+    mem.batch.runs[link] = [(task, task.attempt)]
+
+
+def leave_attempt(mem: memory.Memory, link: int) -> bool:
+    """The link of a sidecar, or of the process of a call, is closed; False if it was none."""
+    if mem.attempt_links.pop(link, None) is None:
+        return False
+    submitters.detach(mem, link)
+    return True
+
+
+def outcome(task: records.Task, seen: attempts.Outcome) -> attempts.Outcome:
+    """How an attempt has ended by what its executor sees. A call reports its end itself: one whose
+    process ended well without that has not returned."""
+    if task.template is None or seen.ending is not attempts.Ending.SUCCEEDED:
+        return seen
+    message = "its process ended by itself, before the function had returned"
+    return msgspec.structs.replace(
+        seen, ending=attempts.Ending.FAILED, reason=reasons.Reason.SLOT_DIED, message=message
+    )
 
 
 def observe(mem: memory.Memory, task: records.Task, item: inputs.Observed) -> None:

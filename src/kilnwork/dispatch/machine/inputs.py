@@ -138,6 +138,15 @@ class JoinAttempt(msgspec.Struct, frozen=True):
     ref: attempts.AttemptRef
 
 
+class JoinCall(msgspec.Struct, frozen=True):
+    """The process that runs the call of an attempt of an executor is connected: it submits for that
+    attempt and reports its end."""
+
+    link: int
+    ref: attempts.AttemptRef
+    namespace: str
+
+
 class Observed(msgspec.Struct, frozen=True):
     """An executor sees why an attempt is where it is; told again whenever that changes."""
 
@@ -402,6 +411,7 @@ Input = (
     | Join
     | JoinExecutor
     | JoinAttempt
+    | JoinCall
     | Observed
     | LinkClosed
     | WorkerGone

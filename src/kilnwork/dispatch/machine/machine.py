@@ -58,6 +58,7 @@ class Machine:
             inputs.Join: functools.partial(workers.join, mem),
             inputs.JoinExecutor: functools.partial(executors.join, mem),
             inputs.JoinAttempt: lambda item, _: executors.join_attempt(mem, item),
+            inputs.JoinCall: functools.partial(executors.join_call, mem),
             inputs.Observed: lambda item, _: self._observed(item),
             inputs.LinkClosed: self._link_closed,
             inputs.WorkerGone: functools.partial(workers.worker_gone, mem),
@@ -217,9 +218,11 @@ class Machine:
         slot = self.memory.slot_links.get(item.link)
         if slot is not None:
             slots.closed(self.memory, slot, now)
+        elif executors.leave_attempt(self.memory, item.link):
+            return
         elif item.link in self.memory.submitters:
             submitters.detach(self.memory, item.link)
-        elif self.memory.attempt_links.pop(item.link, None) is None:
+        else:
             workers.link_closed(self.memory, item)
 
     def _started(self, item: inputs.Started, now: inputs.Moment) -> None:
@@ -239,7 +242,8 @@ class Machine:
         if worker is not None and item.outcome.reason == _R.WORKER_STOPPING:
             worker.leaving = True
         if task is not None:
-            completion.conclude(self.memory, task, item.outcome, now, reported=True)
+            outcome = executors.outcome(task, item.outcome)
+            completion.conclude(self.memory, task, outcome, now, reported=True)
         elif worker is not None and item.outcome.proof:
             workers.prove(self.memory, worker, item.ref)
         self.memory.send(instructions.Acknowledge(item.link, item.serial))

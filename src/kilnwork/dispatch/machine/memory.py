@@ -119,7 +119,8 @@ class Memory:
         self.links: dict[int, records.Worker] = {}
         """Workers by link."""
         self.attempt_links: dict[int, attempts.AttemptRef] = {}
-        """Attempts of executors whose sidecar is connected, by its link."""
+        """Attempts of executors by the link of their sidecar, or of the process that runs their
+        call."""
         self.slots: dict[bytes, records.Slot] = {}
         self.slot_links: dict[int, records.Slot] = {}
         """Slots by link."""
@@ -170,7 +171,7 @@ class Memory:
         key = (namespace, _encode(spec))
         template = self.templates.get(key)
         if template is None:
-            cluster = self.cluster(namespace, spec.cluster_name)
+            cluster = self.cluster(namespace, spec.queue_name)
             template = records.Template(next(self.template_rows), cluster, spec)
             self.templates[key] = template
             self._recent_templates.append(template)
@@ -184,7 +185,7 @@ class Memory:
         key = (namespace, _encode(spec))
         template = self.templates.get(key)
         if template is None:
-            cluster = self.cluster(namespace, spec.cluster_name)
+            cluster = self.cluster(namespace, spec.queue_name)
             template = self.templates[key] = records.Template(row, cluster, spec)
         return template
 
@@ -201,6 +202,13 @@ class Memory:
         )  # fmt: skip
         task.template = self.template(task.namespace, shared)
         task.arguments = attempts.Payload(attempts.JSON, _arguments(call, task.inputs))
+
+    def attempt_behind(self, link: int, ref: attempts.AttemptRef) -> records.Task | None:
+        """The task whose newest attempt is `ref`, if that is what speaks over `link`."""
+        task = self.tasks.get(ref.task)
+        if task is None or not task.held or self.attempt_links.get(link) != ref:
+            return None
+        return task if task.attempt == ref.attempt and task.run == ref.run else None
 
     def index_key(self, task: records.Task) -> None:
         """Find it by the key that its driver gave it."""

@@ -92,7 +92,8 @@ class Template:
 
 
 class Submitter:
-    """A driver's session, or a slot as the place where running tasks submit from.
+    """A driver's session, or the place where running tasks submit from: a slot, or the Pod of a
+    call.
 
     One that connects again is another one.
     """
@@ -247,10 +248,13 @@ class Cluster:
     """Workers, waiting tasks and unfinished declared tasks of one TaskCluster, or of one executor,
     whose only worker is what carries out its instructions."""
 
-    __slots__ = ("declared", "draining", "key", "openings", "queue", "workers")
+    __slots__ = ("declared", "draining", "is_executor", "key", "openings", "queue", "workers")
 
     def __init__(self, key: ClusterKey) -> None:
         self.key = key
+        self.is_executor = not key[0]
+        """It is the queue of an executor, for tasks of all namespaces: none of them needs a
+        slot."""
         self.queue: task_queue.Queue[Task] = task_queue.Queue()
         self.workers: dict[bytes, Worker] = {}
         self.declared: set[Task] = set()
@@ -258,11 +262,6 @@ class Cluster:
         """Slots of its workers that are to join."""
         self.draining: frozenset[str] = frozenset()
         """Uids of the Pods whose workers are to go, connected or not."""
-
-    @property
-    def is_executor(self) -> bool:
-        """It is the queue of an executor, for tasks of all namespaces."""
-        return not self.key[0]
 
 
 class Task(model.TaskFacts, eq=False):

@@ -68,10 +68,10 @@ def _lookups_of_ends(mem: memory.Memory, item: inputs.CallsEnded) -> inputs.Look
         for end in item.ends
         if end.delegate is not None and end.delegate not in mem.tasks
     }
-    slot = mem.slot_links.get(item.link)
-    if not names or slot is None:
+    submitter = mem.submitters.get(item.link)
+    if not names or submitter is None:
         return None
-    return inputs.Lookups(slot.worker.cluster.key[0], [], [], [], names)
+    return inputs.Lookups(submitter.namespace, [], [], [], names)
 
 
 def _look_up(
@@ -319,14 +319,19 @@ def _submit_child(
 def _parent(
     mem: memory.Memory, submitter: records.Submitter, call: calls.CallItem
 ) -> records.Task | None:
-    """The task whose newest attempt runs in this slot and requests a child."""
+    """The task whose newest attempt runs in this slot, or is this Pod, and requests a child."""
     ref = call.parent
-    task = None if ref is None else mem.tasks.get(ref.task)
-    if task is None or ref is None or submitter.slot is None:
+    if ref is None:
         return None
-    if task.slot is not submitter.slot or task.attempt != ref.attempt or task.run != ref.run:
-        return None
-    return task if task.intent is records.Intent.NONE else None
+    if submitter.slot is None:
+        task = mem.attempt_behind(submitter.link, ref)
+    else:
+        task = mem.tasks.get(ref.task)
+        if task is not None and (
+            task.slot is not submitter.slot or task.attempt != ref.attempt or task.run != ref.run
+        ):
+            return None
+    return None if task is None or task.intent is not records.Intent.NONE else task
 
 
 def rerun(mem: memory.Memory, item: inputs.Rerun, now: inputs.Moment) -> None:

@@ -136,7 +136,7 @@ def _resume_slots(
 def expect(worker: records.Worker, task: records.Task) -> None:
     """After a start: this worker, or one of its slots, has the newest attempt of a task."""
     task.worker = worker
-    if task.template is None:
+    if task.template is None or worker.cluster.is_executor:
         worker.held[task.id] = task
     else:
         worker.unclaimed[task.id] = task
