@@ -28,6 +28,7 @@ _TOKEN_VOLUME = "kilnwork-token"  # noqa: S105 - a name
 _TOKEN_DIRECTORY = "/var/run/secrets/kilnwork.dev/attempt"  # noqa: S105 - a path
 _TOKEN = "token"  # noqa: S105 - a key
 _TOKEN_S = 3600
+TOKEN_MOUNT = {"name": _TOKEN_VOLUME, "mountPath": _TOKEN_DIRECTORY, "readOnly": True}
 _MESSAGE_FILE = "/dev/termination-log"
 _GRACE_S = 30
 """core/v1 DefaultTerminationGracePeriodSeconds."""
@@ -77,7 +78,8 @@ def add(spec: dict[str, Any], attempt: port.Attempt, settings: Settings) -> None
         container["env"] = [*ours, *(container.get("env") or ())]
     added = _container(spec, attempt, settings, beside=mine)
     spec["initContainers"] = [added, *groups[0]]
-    spec["volumes"] = [*(spec.get("volumes") or ()), *_volumes()]
+    shared = {"name": _VOLUME, "emptyDir": {}}
+    spec["volumes"] = [*(spec.get("volumes") or ()), shared, token_volume()]
 
 
 def result(seen: pod.Pod) -> attempts.Payload | None:
@@ -130,37 +132,41 @@ def _container(
     grace_s = spec.get("terminationGracePeriodSeconds")
     variables = {
         "KILN_CONTRACT_DIR": DIRECTORY,
-        "KILN_TOKEN_FILE": f"{_TOKEN_DIRECTORY}/{_TOKEN}",
         "KILN_MESSAGE_FILE": _MESSAGE_FILE,
-        "KILN_TASK_ID": ids.task_text(attempt.ref.task),
-        "KILN_RUN": str(attempt.ref.run),
-        "KILN_ATTEMPT": str(attempt.ref.attempt),
-        "KILN_NAMESPACE": attempt.namespace,
         "KILN_CLUSTER": attempt.spec.cluster_name,
         "KILN_OUTPUT_TYPE": attempt.spec.output_type,
         "KILN_HAS_INPUT": str(attempt.inputs is not None).lower(),
-        "KILN_CHANNEL": settings.channel,
         "KILN_GRACE_SECONDS": str(_GRACE_S if grace_s is None else grace_s),
         "KILN_MESSAGE_BYTES": str(outputs.message_bytes(len(beside) + 1)),
-        **({} if settings.ca is None else {"KILN_CA": settings.ca.decode("ascii")}),
-        **({} if settings.blobs is None else {"KILN_BLOBS": settings.blobs}),
     }
-    name = {"name": "KILN_POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
     given = [{"name": key, "value": value} for key, value in variables.items()]
     return {
         "name": CONTAINER,
         "image": settings.image,
         "command": list(settings.command),
         "restartPolicy": "Always",
-        "env": [*_variables(has_input=False), *given, name],
+        "env": [*_variables(has_input=False), *given, *access(attempt, settings)],
         "lifecycle": {"postStart": {"exec": {"command": ["sh", "-c", _WAIT]}}},
         "resources": _resources(beside),
         "securityContext": _security(beside),
-        "volumeMounts": [
-            {"name": _VOLUME, "mountPath": DIRECTORY},
-            {"name": _TOKEN_VOLUME, "mountPath": _TOKEN_DIRECTORY, "readOnly": True},
-        ],
+        "volumeMounts": [{"name": _VOLUME, "mountPath": DIRECTORY}, TOKEN_MOUNT],
     }
+
+
+def access(attempt: port.Attempt, settings: Settings) -> list[dict[str, Any]]:
+    """Variables by which a container that mounts the token speaks to the manager for an attempt."""
+    variables = {
+        "KILN_TOKEN_FILE": f"{_TOKEN_DIRECTORY}/{_TOKEN}",
+        "KILN_TASK_ID": ids.task_text(attempt.ref.task),
+        "KILN_RUN": str(attempt.ref.run),
+        "KILN_ATTEMPT": str(attempt.ref.attempt),
+        "KILN_NAMESPACE": attempt.namespace,
+        "KILN_CHANNEL": settings.channel,
+        **({} if settings.ca is None else {"KILN_CA": settings.ca.decode("ascii")}),
+        **({} if settings.blobs is None else {"KILN_BLOBS": settings.blobs}),
+    }
+    name = {"name": "KILN_POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
+    return [*({"name": key, "value": value} for key, value in variables.items()), name]
 
 
 def _resources(beside: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -187,13 +193,11 @@ def _security(beside: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return context
 
 
-def _volumes() -> list[dict[str, Any]]:
+def token_volume() -> dict[str, Any]:
+    """The volume with a token for the manager that Kubernetes binds to the Pod."""
     token = {
         "path": _TOKEN,
         "audience": manager.ATTEMPT_AUDIENCE,
         "expirationSeconds": _TOKEN_S,
     }
-    return [
-        {"name": _VOLUME, "emptyDir": {}},
-        {"name": _TOKEN_VOLUME, "projected": {"sources": [{"serviceAccountToken": token}]}},
-    ]
+    return {"name": _TOKEN_VOLUME, "projected": {"sources": [{"serviceAccountToken": token}]}}

@@ -8,7 +8,7 @@ from typing import Any
 
 from kilnwork.api import attempts, kinds, meta, names, substitution
 from kilnwork.executors import port
-from kilnwork.executors.pod import sidecar
+from kilnwork.executors.pod import call, sidecar
 from kilnwork.kit import ids
 
 EXECUTOR = "pod"
@@ -39,8 +39,8 @@ def pod_name(name: str, ref: attempts.AttemptRef) -> str:
 def pod(attempt: port.Attempt, beside: sidecar.Settings | None = None) -> meta.JsonObject:
     """The Pod of an attempt of a task with `spec.pod`, its variables substituted.
 
-    `beside`: of its sidecar, None for none. Raises `substitution.InvalidTemplate` or
-    `documents.LimitExceeded`.
+    `beside`: of its sidecar, None for none; also says where a call finds the manager. Raises
+    `substitution.InvalidTemplate` or `documents.LimitExceeded`.
     """
     template = attempt.spec.pod
     if template is None:
@@ -53,11 +53,19 @@ def pod(attempt: port.Attempt, beside: sidecar.Settings | None = None) -> meta.J
     )
     metadata, spec = rendered["metadata"], rendered["spec"]
     spec.setdefault("restartPolicy", "Never")
+    if attempt.spec.call is not None:
+        spec.setdefault("containers", [{}])
     variables = dict(_environment(attempt))
     for group in ("initContainers", "containers"):
         for container in spec.get(group) or ():
             container["env"] = _with(variables, container.get("env") or ())
-    if beside is not None and sidecar.is_wanted(attempt):
+    if attempt.spec.call is not None:
+        if beside is None:
+            raise ValueError(
+                f"task {attempt.name} has a call, and nothing says where the manager is"
+            )
+        call.add(spec, attempt, beside)
+    elif beside is not None and sidecar.is_wanted(attempt):
         sidecar.add(spec, attempt, beside)
     return {
         "apiVersion": "v1",
