@@ -23,7 +23,7 @@ from kilnwork.dispatch.hub import hub as hubs_hub
 from kilnwork.dispatch.machine import instructions
 from kilnwork.kit import ids
 from kilnwork.sdk import driver
-from support import hubs, pod_functions, raw_link, waiting
+from support import far_manager, hubs, pod_functions, raw_link, waiting
 
 E = attempts.Ending
 
@@ -48,7 +48,7 @@ PATIENCE_S = 60.0
 class World:
     """A dispatcher with executor `pod`, and a driver in a thread of its own when it is used."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, secret: str = "secret") -> None:
         self.folder = folder
         self.socket = hubs.socket_of(folder)
         self.hub: hubs_hub.Hub
@@ -57,27 +57,30 @@ class World:
         self.driver: driver.Driver
         self.processes: dict[attempts.AttemptRef, subprocess.Popen[bytes]] = {}
         self._token = folder / "token"
-        self._token.write_text("secret\n")
+        self._token.write_text(f"{secret}\n")
 
     async def start(self) -> None:
         self.hub = hubs.make(self.folder, options=hubs_hub.Options(blobs_dir=self.folder / "blobs"))
         await self.hub.start(self.socket)
+        await self.join()
+
+    async def join(self) -> None:
         self.link = await self.hub.join_executor("pod", capacity=9, receive=self.told.append)
 
     async def connect(self) -> None:
         self.driver = driver.Driver(
             connect=lambda: client.unix(str(self.socket)),
-            credential=lambda: "secret",
+            credential=lambda: self._token.read_text().strip(),
             namespace="ns",
         )
         await asyncio.to_thread(self.driver.open, timeout_s=PATIENCE_S)
 
-    async def stop(self) -> None:
+    async def leave(self) -> None:
+        """End all but the dispatcher."""
         for process in self.processes.values():
             process.kill()
             process.wait()
         await asyncio.to_thread(self.driver.close, 0)
-        await self.hub.stop()
 
     async def attempt(
         self, number: int = 1, kind: type[Any] = instructions.RunAttempt
@@ -90,8 +93,10 @@ class World:
         await waiting.wait_until_async(lambda: len(told()) >= number, what="it is told")
         return told()[number - 1]
 
-    def run(self, ref: attempts.AttemptRef) -> subprocess.Popen[bytes]:
-        """The process of the Pod of an attempt."""
+    def run(
+        self, ref: attempts.AttemptRef, far: far_manager.FarManager | None = None
+    ) -> subprocess.Popen[bytes]:
+        """The process of the Pod of an attempt; `far`: over the network, with blobs there."""
         log = (self.folder / f"{ref.attempt}-{ids.task_text(ref.task)}.log").open("wb")
         environment = {
             "PATH": os.environ["PATH"],
@@ -107,6 +112,10 @@ class World:
             "PYTHONPATH": str(Path(__file__).parent.parent),
             "MINE": "yes",
         }
+        if far is not None:
+            del environment["KILN_BLOBS"]
+            environment["KILN_CHANNEL"] = f"tls://127.0.0.1:{far.port}"
+            environment["KILN_CA"] = far.ca.read_text()
         with log:
             started = subprocess.Popen(
                 [sys.executable, "-m", "kilnwork.worker.pod_call"],
@@ -143,7 +152,8 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     try:
         yield made
     finally:
-        await made.stop()
+        await made.leave()
+        await made.hub.stop()
 
 
 def submit(function: Callable[..., Any], *args: Any, **options: Any) -> kiln.Future[Any]:
@@ -306,3 +316,30 @@ async def test_an_attempt_that_is_over_ends_its_process(world: World) -> None:
     await world.over(ref, E.LOST, "PodLost")
     world.run(ref)
     assert await world.ended(ref) == 0
+
+
+async def test_over_the_network_it_has_values_of_any_size(tmp_path: Path) -> None:
+    """By TLS and the token of its Pod alone, also when the manager was away."""
+    large = b"y" * 1_000_000
+    async with far_manager.serving_in(tmp_path) as far:
+        world = World(tmp_path, secret=far_manager.SECRET)
+        world.hub, world.socket = far.hub, far.socket
+        await world.join()
+        await world.connect()
+        try:
+            seen, go = tmp_path / "seen", tmp_path / "go"
+            future = submit(pod_functions.wait_for, str(seen), str(go), large)
+            ref = await world.attempt()
+            world.run(ref, far)
+            await world.seen(seen)
+            await far.restart()
+            world.hub = far.hub
+            await world.join()
+            go.touch()
+            assert await result(future) == large
+            assert await world.ended(ref) == 0
+        finally:
+            await world.leave()
+    assert {method for method, path in far.requests if path.startswith("/blobs/ns/")} >= {
+        "GET", "PUT",
+    }  # fmt: skip

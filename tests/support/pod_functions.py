@@ -41,12 +41,12 @@ def stay(seen: str, message: str = "cancelled") -> str:
     return "not stopped"
 
 
-def wait_for(seen: str, go: str) -> str:
+def wait_for(seen: str, go: str, value: Any = "gone on") -> Any:
     """Say that it runs, and return when that file is there."""
     Path(seen).write_text("runs")
     while not Path(go).exists():
         time.sleep(0.01)
-    return "gone on"
+    return value
 
 
 def stay_waiting(seen: str) -> Any:
