@@ -62,10 +62,14 @@ class Kill(msgspec.Struct, frozen=True):
 
 
 class Output(msgspec.Struct, frozen=True):
-    """Make this TaskObject before the status says that it is there."""
+    """Make this TaskObject before the status says that it is there.
+
+    `obstacle`: why the result cannot be one, "" if it can.
+    """
 
     name: str
-    data: Any
+    data: Any = None
+    obstacle: str = ""
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -234,7 +238,9 @@ def _output(facts: Facts, seen: task.Task, view: model.TaskView) -> Output | Non
     if name is None or facts.output_made is not None or view.state is not task.State.SUCCESS:
         return None
     found = _decoded(seen.metadata.name, view.result)
-    return Output(name, found.value) if isinstance(found, Ready) else None
+    if isinstance(found, Ready):
+        return Output(name, found.value)
+    return Output(name, obstacle=found.message)
 
 
 def _after(facts: Facts, seen: task.Task, finish_time: str | None) -> Plan:
@@ -407,10 +413,13 @@ def _decoded(name: str, payload: attempts.Payload | None) -> Found:
         return Broken(f"the result of Task {name} is {payload.media_type}, not JSON")
     if payload.digest is not None:
         return Broken(
-            f"the result of Task {name} is {payload.size} bytes, too large for an input: have the "
-            "task return its address"
+            f"the result of Task {name} is {payload.size} bytes, too large for an input or a "
+            "TaskObject: have the task return its address"
         )
-    return Ready(msgspec.json.decode(payload.data))
+    try:
+        return Ready(msgspec.json.decode(payload.data))
+    except RecursionError:
+        return Broken(f"the result of Task {name} has lists and objects too deep in each other")
 
 
 def _kept(name: str, result: task.Result | None) -> Found:

@@ -219,9 +219,11 @@ class Reconciler:
     async def _make_output(
         self, key: Key, seen: task.Task, view: model.TaskView, *, output: plan.Output
     ) -> None:
-        obstacle = await outputs.make(
-            self._client, seen, run=view.run, name=output.name, data=output.data
-        )
+        obstacle: str | None = output.obstacle
+        if not obstacle:
+            obstacle = await outputs.make(
+                self._client, seen, run=view.run, name=output.name, data=output.data
+            )
         if obstacle is not None:
             self._say(seen, "Warning", "OutputObjectNotMade", obstacle)
         made = output.name if obstacle is None else ""

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.api import attempts, kinds, meta, reasons, task, task_fields
+from kilnwork.api import attempts, documents, kinds, meta, reasons, task, task_fields
 from kilnwork.dispatch import model
 from kilnwork.executors.pod import template
 from kilnwork.kit import clock
@@ -138,8 +138,7 @@ def _result(payload: attempts.Payload | None) -> task.Result | None:
         return task.Result(media_type=payload.media_type, size_bytes=payload.size, digest=digest)
     value: Any = msgspec.UNSET
     if payload.media_type == "application/json" and len(payload.data) <= attempts.MAX_STATUS_BYTES:
-        decoded = msgspec.json.decode(payload.data)
-        value = decoded if _is_storable(decoded) else msgspec.UNSET
+        value = _storable(payload.data)
     return task.Result(
         value=value,
         media_type=payload.media_type,
@@ -148,13 +147,23 @@ def _result(payload: attempts.Payload | None) -> task.Result | None:
     )
 
 
-def _is_storable(value: Any) -> bool:
-    """Whether API servers can keep a JSON value: their integers have 64 bits."""
+def _storable(data: bytes) -> Any:
+    """A JSON value, if it may be in a status: the integers of API servers have 64 bits, and who
+    reads it must not fail because of its depth. Else UNSET."""
+    try:
+        value = msgspec.json.decode(data)
+        documents.measure(value)
+    except (documents.LimitExceeded, RecursionError):
+        return msgspec.UNSET
+    return value if _fits_64_bits(value) else msgspec.UNSET
+
+
+def _fits_64_bits(value: Any) -> bool:
     if isinstance(value, int):
         return -(1 << 63) <= value < 1 << 63
     if isinstance(value, dict):
-        return all(map(_is_storable, value.values()))
-    return all(map(_is_storable, value)) if isinstance(value, list) else True
+        return all(map(_fits_64_bits, value.values()))
+    return all(map(_fits_64_bits, value)) if isinstance(value, list) else True
 
 
 def _with_conditions(

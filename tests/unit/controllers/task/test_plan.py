@@ -296,6 +296,23 @@ def test_result_goes_into_the_output_object_once() -> None:
     assert _decide(seen, view=view, output_made="").output is None
 
 
+@pytest.mark.parametrize(
+    ("payload", "why"),
+    [
+        (attempts.Payload("application/json", b"", b"d" * 32, 300_000), "300000 bytes, too large"),
+        (attempts.Payload("application/octet-stream", b"x"), "not JSON"),
+        (attempts.Payload("application/json", b"[" * 2000 + b"]" * 2000), "too deep"),
+    ],
+)
+def test_a_result_that_can_be_no_object_is_said_once(payload: attempts.Payload, why: str) -> None:
+    seen = _task(output_object="out")
+    view = _view(state=task.State.SUCCESS, result=payload, finished=NOW)
+    output = _decide(seen, view=view).output
+    assert output is not None
+    assert why in output.obstacle
+    assert _decide(seen, view=view, output_made="").output is None
+
+
 def test_failed_task_makes_no_output_object() -> None:
     view = _view(state=task.State.FAILED, finished=NOW)
     assert _decide(_task(output_object="out"), view=view).output is None

@@ -81,6 +81,8 @@ def test_small_json_result_is_copied_with_its_nulls() -> None:
         attempts.Payload("application/json", b'"' + b"x" * attempts.MAX_STATUS_BYTES + b'"'),
         attempts.Payload("application/octet-stream", b"\x00"),
         attempts.Payload("application/json", b'{"a": [18446744073709551616]}'),
+        attempts.Payload("application/json", b"[" * 500 + b"]" * 500),
+        attempts.Payload("application/json", b"[" * 4000 + b"]" * 4000),
     ],
 )
 def test_large_or_binary_result_leaves_only_its_facts(payload: attempts.Payload) -> None:
