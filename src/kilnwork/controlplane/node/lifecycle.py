@@ -24,7 +24,8 @@ UNSEEN_GRACE_S = 1.0
 """What a container gets whose Pod is gone (the kubelet's smallest grace period)."""
 
 SIDECAR_GRACE_S = 2.0
-"""What a sidecar gets at least when the others have used up the grace (the kubelet's)."""
+"""What a sidecar gets at least when the others have ended or used up the grace (the kubelet's
+minimumGracePeriodInSeconds): it may have a result to hand over."""
 
 MAX_EPHEMERAL_STARTS = 8
 """Started at once: what becomes of the first is not told only after hundreds more have started."""
@@ -121,7 +122,7 @@ def decide(pod: pods.Pod, views: Views, now: Moment) -> list[Decision]:
     if refusal := recipe.refusal(pod):
         return [Refuse(refusal)]
     if over(pod, views):
-        return list(_stops(pod, views, grace_s, rest_s=grace_s))
+        return list(_stops(pod, views, grace_s, rest_s=max(SIDECAR_GRACE_S, grace_s)))
     decided, initialised = _initialise(pod, views, now)
     if initialised:
         for container in pod.spec.containers:

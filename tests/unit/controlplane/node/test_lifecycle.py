@@ -173,6 +173,9 @@ def test_a_sidecar_is_restarted_whatever_the_policy() -> None:
 def test_sidecars_end_when_the_others_have() -> None:
     views = {"first": view(OK), "side": view(RUNNING), "last": view(OK), "a": view(OK)}
     assert decided(several(), **views, b=view(BAD)) == [lifecycle.Stop("side", 9.0)]
+    hasty = msgspec.structs.replace(several().spec, termination_grace_period_seconds=0)
+    of = msgspec.structs.replace(several(), spec=hasty)
+    assert decided(of, **views, b=view(BAD)) == [lifecycle.Stop("side", 2.0)]
     deleted = several(deleted_grace_s=5)
     assert decided(deleted, **views, b=view(RUNNING)) == [lifecycle.Stop("b", 5.0)]
     assert decided(deleted, **views, b=view(OK)) == [lifecycle.Stop("side", 2.0)]
